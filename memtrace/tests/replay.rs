@@ -81,14 +81,14 @@ impl Schedule {
     }
 
     fn tick(self, step: u64) -> Tick {
-        Tick(u32::try_from(u64::from(Tick::at(DAY).0) * step / self.steps()).unwrap())
+        Tick(u32::try_from(u64::from(Tick::at(DAY).0) * step / self.steps()).expect("a step is in the day"))
     }
 
     /// Passes the events of a step with the shard that receives each; `None` for all shards.
     fn step(self, step: u64, mut emit: impl FnMut(Option<u64>, Pid, EventKind)) {
         for daemon in 0..DAEMONS {
             let pid = Pid(2 + daemon as u32);
-            let stack = StackId(1 << 60 | daemon << 40 | step / GENERATION + 3);
+            let stack = StackId(1 << 60 | daemon << 40 | (step / GENERATION + 3));
             if step.is_multiple_of(GENERATION) {
                 let frames = [AbsAddr(0x40_1000), AbsAddr(0x40_2000 + step % 4096)].into();
                 emit(Some(step / GENERATION % SHARDS), pid, frames_of(stack, frames));
@@ -111,7 +111,7 @@ impl Schedule {
 }
 
 fn frames_of(id: StackId, frames: Box<[AbsAddr]>) -> EventKind {
-    let stack = Stack { frames: frames.into(), end: StackEnd::Complete, taken: Duration::ZERO };
+    let stack = Stack { frames, end: StackEnd::Complete, taken: Duration::ZERO };
     EventKind::Stack { id, stack: Box::new(stack) }
 }
 
@@ -299,7 +299,7 @@ fn replay(schedule: Schedule) -> Outcome {
     let part = |shard| Part { schedule, shard, step: 0, collected: Arc::clone(&collected) };
     let (sender, receiver) = mpsc::sync_channel(64);
     let sources = (0..SHARDS).map(part).collect();
-    let shards = Shards::start(sources, SETTINGS, &[EventClass::Heap], Some(&sender)).unwrap();
+    let shards = Shards::start(sources, SETTINGS, &[EventClass::Heap], Some(&sender)).expect("threads can be started");
     let mut parts = EndedParts::new(SHARDS as usize);
     let mut ended = EndedProcesses::new(ENDED);
     let mut memory = Vec::new();
