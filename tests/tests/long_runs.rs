@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -22,13 +23,16 @@ fn totals_of(child: Child) -> Totals {
 
 /// Starts a program. If no pid is free, it tries again with pids from `first` on.
 fn start_with_a_pid_from(first: u32, command: &mut Command) -> Child {
+    let is_refused = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
+    let mut started = command.stdout(Stdio::piped()).spawn();
     for _ in 0..1000 {
-        match command.stdout(Stdio::piped()).spawn() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => pids::continue_at(first),
-            started => return started.expect("the program is executable"),
+        if started.as_ref().err().is_none_or(|error| !is_refused(error)) {
+            break;
         }
+        pids::continue_at(first);
+        started = command.spawn();
     }
-    panic!("no pid is free");
+    started.expect("a pid is free, and the program is executable")
 }
 
 /// The pids wrap around after each few processes; in a guest because of `pid_max` too.
