@@ -1,10 +1,11 @@
 //! Stacks that were finished in user space.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::model::{EndedImage, ImageEnd, Pid, Snapshot, Stack, StackId};
+use crate::model::{EndedImage, ImageEnd, Pid, Snapshot, Stack, StackId, Tick};
 
 /// Stacks that were finished in user space, by process and by the id under which events refer to them.
 ///
@@ -16,7 +17,8 @@ pub struct FinishedStacks(BTreeMap<Pid, OfProcess>);
 /// Finished stacks of one process.
 #[derive(Clone, Debug, Default)]
 struct OfProcess {
-    ids: FxHashMap<StackId, StackId>,
+    /// Stack of each copy, and the time of the copy.
+    ids: FxHashMap<StackId, (StackId, Duration)>,
     stacks: FxHashMap<StackId, Stack>,
 }
 
@@ -24,13 +26,13 @@ impl FinishedStacks {
     /// Adds the copy `copy` of a stack of `pid` with the id `id`.
     pub fn add(&mut self, pid: Pid, copy: StackId, id: StackId, stack: Stack) {
         let process = self.0.entry(pid).or_default();
-        process.ids.insert(copy, id);
+        process.ids.insert(copy, (id, stack.taken));
         process.stacks.entry(id).or_insert(stack);
     }
 
-    /// Adds a copy that could not be finished: it is the stack `cut`, whose frames have been sent.
-    pub fn add_cut(&mut self, pid: Pid, copy: StackId, cut: StackId) {
-        self.0.entry(pid).or_default().ids.insert(copy, cut);
+    /// Adds a copy of the time `taken` that could not be finished: it is the stack `cut`, whose frames have been sent.
+    pub fn add_cut(&mut self, pid: Pid, copy: StackId, cut: StackId, taken: Duration) {
+        self.0.entry(pid).or_default().ids.insert(copy, (cut, taken));
     }
 
     /// Replaces the ids of copies in `snapshot` by those of the stacks.
@@ -59,9 +61,10 @@ impl FinishedStacks {
     }
 
     /// Replaces the ids of copies in an image that has ended, and forgets the stacks of its process if that has ended too.
+    /// Later copies belong to another process with the same pid.
     pub fn apply_to_ended(&mut self, image: &mut EndedImage) {
         let pid = image.id.pid;
-        let Some(process) = self.0.get(&pid) else { return };
+        let Some(process) = self.0.get_mut(&pid) else { return };
         for (_, usage) in &mut image.usage {
             usage.rename_stacks(|copy| {
                 let (new, stack) = process.find(copy)?;
@@ -70,7 +73,12 @@ impl FinishedStacks {
             });
         }
         if image.end != ImageEnd::Exec {
-            self.0.remove(&pid);
+            process.ids.retain(|_, &mut (_, taken)| Tick::at(taken) > image.at);
+            let used: FxHashSet<StackId> = process.ids.values().map(|&(id, _)| id).collect();
+            process.stacks.retain(|id, _| used.contains(id));
+            if process.ids.is_empty() {
+                self.0.remove(&pid);
+            }
         }
     }
 }
@@ -78,19 +86,17 @@ impl FinishedStacks {
 impl OfProcess {
     /// Returns the id of a copied stack, and its frames if they were not sent.
     fn find(&self, copy: StackId) -> Option<(StackId, Option<&Stack>)> {
-        let id = *self.ids.get(&copy)?;
+        let (id, _) = *self.ids.get(&copy)?;
         Some((id, self.stacks.get(&id)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::model::{
-        AbsAddr, Amount, Bytes, EventClass, ImageId, ImageUsage, PAGE, StackEnd, StackKey, StackUsage, Stacks, Tick,
-        Touched, Usage,
+        AbsAddr, Amount, Bytes, EventClass, ImageId, ImageUsage, PAGE, StackEnd, StackKey, StackUsage, Stacks, Touched,
+        Usage,
     };
 
     const PID: Pid = Pid(1);
@@ -126,7 +132,7 @@ mod tests {
         finished.apply(&mut Snapshot::default());
         finished.add(PID, StackId(101), StackId(10), whole.clone());
         finished.add(PID, StackId(102), StackId(30), whole.clone());
-        finished.add_cut(PID, StackId(103), StackId(20));
+        finished.add_cut(PID, StackId(103), StackId(20), Duration::ZERO);
         finished.add(PID, StackId(105), StackId(40), whole.clone());
         finished.add(Pid(2), StackId(104), StackId(10), whole.clone());
         finished.apply(&mut snapshot);
@@ -162,5 +168,27 @@ mod tests {
             assert_eq!(ended.stacks, [(StackId(10), whole.clone())].into());
         }
         assert_eq!(finished.0.keys().collect::<Vec<_>>(), [&Pid(2)]);
+    }
+
+    #[test]
+    fn copies_of_a_reused_pid_are_kept() {
+        let later = Stack { taken: Duration::from_secs(1), ..stack(StackEnd::Complete, &[1, 2, 3]) };
+        let ended = |at, copy| EndedImage {
+            id: ImageId { pid: PID, ordinal: 0 },
+            end: ImageEnd::Exit,
+            at: Tick::at(Duration::from_secs(at)),
+            owner: None,
+            usage: vec![(EventClass::Heap, image(&[(copy, 4)]))],
+            stacks: Stacks::default(),
+        };
+        let mut finished = FinishedStacks::default();
+        finished.add(PID, StackId(101), StackId(10), stack(StackEnd::Complete, &[1, 2]));
+        finished.add(PID, StackId(102), StackId(20), later.clone());
+        finished.apply_to_ended(&mut ended(0, 101));
+        let mut second = ended(2, 102);
+        finished.apply_to_ended(&mut second);
+        assert_eq!(second.usage, [(EventClass::Heap, image(&[(20, 4)]))]);
+        assert_eq!(second.stacks, [(StackId(20), later)].into());
+        assert!(finished.0.is_empty());
     }
 }

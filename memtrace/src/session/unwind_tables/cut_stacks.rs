@@ -120,7 +120,7 @@ impl CutStacks {
                     }
                     return mapping.object.clone();
                 }
-                FinishedWalk::Unknown => self.finished.add_cut(copy.pid(), copy.id(), copy.cut()),
+                FinishedWalk::Unknown => self.finished.add_cut(copy.pid(), copy.id(), copy.cut(), copy.taken),
             }
             return None;
         }
@@ -154,7 +154,7 @@ impl CutStacks {
     /// Returns the stacks. Those that still wait for a table are cut.
     pub(super) fn into_finished(mut self) -> FinishedStacks {
         for copy in self.waiting.drain().flat_map(|(_, copies)| copies).chain(self.ready.drain(..)) {
-            self.finished.add_cut(copy.pid(), copy.id(), copy.cut());
+            self.finished.add_cut(copy.pid(), copy.id(), copy.cut(), copy.taken);
         }
         std::mem::take(&mut self.finished)
     }
