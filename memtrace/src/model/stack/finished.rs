@@ -60,11 +60,11 @@ impl FinishedStacks {
         image.usage.iter().all(|(_, usage)| usage.by_stack.keys().all(|key| is_known(key.stack)))
     }
 
-    /// Replaces the ids of copies in an image that has ended, and forgets the stacks of its process if that has ended too.
-    /// Later copies belong to another process with the same pid.
-    pub fn apply_to_ended(&mut self, image: &mut EndedImage) {
+    /// Replaces the ids of copies in an image that has ended, and forgets the copies of its process if that has ended too.
+    /// Later copies belong to another process with the same pid. Returns the number of forgotten copies.
+    pub fn apply_to_ended(&mut self, image: &mut EndedImage) -> usize {
         let pid = image.id.pid;
-        let Some(process) = self.0.get_mut(&pid) else { return };
+        let Some(process) = self.0.get_mut(&pid) else { return 0 };
         for (_, usage) in &mut image.usage {
             usage.rename_stacks(|copy| {
                 let (new, stack) = process.find(copy)?;
@@ -72,14 +72,18 @@ impl FinishedStacks {
                 Some(new)
             });
         }
-        if image.end != ImageEnd::Exec {
-            process.ids.retain(|_, &mut (_, taken)| Tick::at(taken) > image.at);
-            let used: FxHashSet<StackId> = process.ids.values().map(|&(id, _)| id).collect();
-            process.stacks.retain(|id, _| used.contains(id));
-            if process.ids.is_empty() {
-                self.0.remove(&pid);
-            }
+        if image.end == ImageEnd::Exec {
+            return 0;
         }
+        let before = process.ids.len();
+        process.ids.retain(|_, &mut (_, taken)| Tick::at(taken) > image.at);
+        let forgotten = before - process.ids.len();
+        let used: FxHashSet<StackId> = process.ids.values().map(|&(id, _)| id).collect();
+        process.stacks.retain(|id, _| used.contains(id));
+        if process.ids.is_empty() {
+            self.0.remove(&pid);
+        }
+        forgotten
     }
 }
 
@@ -163,7 +167,7 @@ mod tests {
         assert!(!FinishedStacks::default().completes(&sent) && !finished.completes(&ended(ImageEnd::Exit)));
         for end in [ImageEnd::Exec, ImageEnd::Exit] {
             let mut ended = ended(end);
-            finished.apply_to_ended(&mut ended);
+            assert_eq!(finished.apply_to_ended(&mut ended), usize::from(end == ImageEnd::Exit));
             assert_eq!(ended.usage, [(EventClass::Heap, image(&[(10, 5)]))]);
             assert_eq!(ended.stacks, [(StackId(10), whole.clone())].into());
         }

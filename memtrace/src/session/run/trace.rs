@@ -114,7 +114,7 @@ impl Trace {
             .map_err(|error| Error::Failed(error.to_string()))?;
         let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
         tracker.name_cgroups(removed);
-        let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker)?;
+        let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, plan.copies)?;
         for allocator in &allocators {
             let placed = allocator.place(&mut kernel, &mut probes);
             placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;

@@ -12,10 +12,9 @@ use tokio::sync::Notify;
 
 use crate::kernel::RingReader;
 use crate::kernel::stack_copies::{StackCopy, StackCopyReader};
+use crate::model::Bytes;
 
-/// Limit of the memory of unfinished copies in bytes. A full ring comes on top.
-const MAX_BYTES: usize = 64 << 20;
-/// Limit of the copies of a run, so that their ids leave space for other stacks in the ledgers.
+/// Limit of the copies of running processes, so that their ids leave space for other stacks in the ledgers.
 const MAX_COPIES: usize = 1 << 18;
 /// Records read between two checks of the limits.
 const BATCH: usize = 256;
@@ -30,7 +29,9 @@ pub(super) struct Shared {
     copies: Mutex<Vec<StackCopy>>,
     /// Memory of the copies that are not finished.
     bytes: AtomicUsize,
-    /// Number of copies so far.
+    /// Limit of this memory. A full ring comes on top.
+    max_bytes: usize,
+    /// Number of copies that are not forgotten.
     count: AtomicUsize,
     stopped: AtomicBool,
 }
@@ -43,10 +44,10 @@ pub(super) struct CopyThread {
 }
 
 impl CopyThread {
-    /// Starts the thread.
-    /// `notify` is notified after copies were read.
-    pub(super) fn start(reader: StackCopyReader, notify: Arc<Notify>) -> Self {
-        let shared = Arc::new(Shared::default());
+    /// Starts the thread, which keeps unfinished copies of `memory` at most. `notify` is notified after copies were read.
+    pub(super) fn start(reader: StackCopyReader, memory: Bytes, notify: Arc<Notify>) -> Self {
+        let max_bytes = usize::try_from(memory.0).unwrap_or(usize::MAX);
+        let shared = Arc::new(Shared { max_bytes, ..Shared::default() });
         let theirs = Arc::clone(&shared);
         let thread =
             thread::Builder::new().name(String::from("stack copies")).spawn(move || theirs.read(reader, &notify));
@@ -62,6 +63,11 @@ impl CopyThread {
     /// Releases the memory of a finished copy.
     pub(super) fn release(&self, copy: &StackCopy) {
         self.shared.bytes.fetch_sub(copy.size(), Ordering::Relaxed);
+    }
+
+    /// Forgets copies of a process that has ended.
+    pub(super) fn forget(&self, copies: usize) {
+        self.shared.count.fetch_sub(copies, Ordering::Relaxed);
     }
 
     /// Reads what is in the ring, and ends the thread. No program may be running.
@@ -86,8 +92,8 @@ impl Shared {
         loop {
             // In this order: after the stop, the ring is read once more.
             let stopped = self.stopped.load(Ordering::Relaxed);
-            let is_full =
-                self.bytes.load(Ordering::Relaxed) >= MAX_BYTES || self.count.load(Ordering::Relaxed) >= MAX_COPIES;
+            let is_full = self.bytes.load(Ordering::Relaxed) >= self.max_bytes
+                || self.count.load(Ordering::Relaxed) >= MAX_COPIES;
             let read = if is_full && !stopped { 0 } else { self.read_batch(&mut reader) };
             if read > 0 {
                 notify.notify_one();

@@ -13,7 +13,7 @@ use super::copy_thread::CopyThread;
 use super::placed_tables::{PlacedCode, PlacedTables};
 use crate::kernel::Kernel;
 use crate::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
-use crate::model::{AbsAddr, EndedImage, FinishedStacks, Mapping, Object, ProcessImage};
+use crate::model::{AbsAddr, Bytes, EndedImage, FinishedStacks, Mapping, Object, ProcessImage};
 use crate::session::track::ProcessTracker;
 
 /// Limit of the time of a call of [`CutStacks::finish_walks`], so that mappings, requests and tables are processed in
@@ -32,9 +32,9 @@ pub(super) struct CutStacks {
 
 impl CutStacks {
     /// Starts to read copies. `notify` is notified when there are some.
-    pub(super) fn start(reader: StackCopyReader, notify: Arc<Notify>) -> Self {
+    pub(super) fn start(reader: StackCopyReader, memory: Bytes, notify: Arc<Notify>) -> Self {
         Self {
-            reader: CopyThread::start(reader, notify),
+            reader: CopyThread::start(reader, memory, notify),
             waiting: HashMap::new(),
             ready: Vec::new(),
             finished: FinishedStacks::default(),
@@ -148,7 +148,8 @@ impl CutStacks {
 
     /// Replaces the ids of copies in an image that has ended.
     pub(super) fn apply_to_ended(&mut self, image: &mut EndedImage) {
-        self.finished.apply_to_ended(image);
+        let forgotten = self.finished.apply_to_ended(image);
+        self.reader.forget(forgotten);
     }
 
     /// Returns the stacks. Those that still wait for a table are cut.

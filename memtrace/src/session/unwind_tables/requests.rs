@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 use crate::kernel::stack_copies::StackCopy;
 use crate::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use crate::launch;
-use crate::model::{EndedImage, FinishedStacks, Object, Pid, ProcessImage};
+use crate::model::{Bytes, EndedImage, FinishedStacks, Object, Pid, ProcessImage};
 use crate::session::config::{Config, Target};
 use crate::session::error::{Error, from_engines};
 use crate::session::select::Targets;
@@ -49,12 +49,14 @@ pub(in crate::session) struct UnwindTables {
 const MAX_USED: usize = 1024;
 
 impl UnwindTables {
-    /// Publishes the tables of the objects that the targets have mapped or may load at their start.
+    /// Publishes the tables of the objects that the targets have mapped or may load at their start. Unfinished stack copies
+    /// take `copy_memory` at most.
     pub(in crate::session) fn prepare(
         config: &Config,
         kernel: &mut Kernel,
         targets: &Targets,
         tracker: &mut ProcessTracker,
+        copy_memory: Bytes,
     ) -> Result<Self, Error> {
         let maps = kernel.unwind_maps();
         let limits = Limits { blobs: maps.max_blobs(), pages: maps.max_pages() };
@@ -85,7 +87,7 @@ impl UnwindTables {
         // Without stacks, the map has to stay open for programs that are loaded later.
         let copies = if takes_stacks { kernel.take_stack_copies() } else { Ok(None) };
         let cut_stacks = copies.map_err(|error| from_engines::kernel(None, error))?;
-        let cut_stacks = cut_stacks.map(|reader| CutStacks::start(reader, publisher.ready()));
+        let cut_stacks = cut_stacks.map(|reader| CutStacks::start(reader, copy_memory, publisher.ready()));
         Ok(Self { publisher, requests, cut_stacks, takes_stacks, command, used: BTreeSet::new() })
     }
 
