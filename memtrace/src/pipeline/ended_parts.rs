@@ -53,6 +53,12 @@ impl EndedParts {
         self.open.get(&id).is_some_and(|open| open.parts >= self.shards)
     }
 
+    /// Returns true if a part of the image has arrived, and it was not taken.
+    #[must_use]
+    pub fn has_part(&self, id: ImageId) -> bool {
+        self.open.contains_key(&id)
+    }
+
     /// Returns the images that ended before `before` and have missing parts.
     pub fn incomplete(&self, before: Tick) -> impl Iterator<Item = (ImageId, ImageEnd, Tick)> + '_ {
         let incomplete = self.open.values().filter(move |open| open.parts < self.shards && open.image.at < before);
@@ -100,7 +106,11 @@ mod tests {
         parts.add(vec![part(2, 12, ImageEnd::Exit, 200), without_usage(1, 9)]);
         assert_eq!(parts.take_complete(|_| true), []);
         parts.add(vec![part(1, 11, ImageEnd::OomKill, 4)]);
-        assert!(parts.is_complete(part(1, 0, ImageEnd::Exit, 0).id));
+        let ids = [1, 2, 3].map(|pid| part(pid, 0, ImageEnd::Exit, 0).id);
+        assert_eq!(
+            ids.map(|id| (parts.has_part(id), parts.is_complete(id))),
+            [(true, true), (true, false), (false, false)]
+        );
         assert_eq!(parts.take_complete(|_| false), [], "not ready");
         let complete = parts.take_complete(|_| true);
         assert_eq!(complete.iter().map(bytes).collect::<Vec<_>>(), [[5]]);

@@ -1,6 +1,6 @@
 //! Images that have ended during a run: completed with mappings, owner and rusage, and added to the ended processes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(super) struct EndedImages {
     coverage: Coverage,
     /// Events whose stacks have no frames, by event class.
     frames_lost: BTreeMap<EventClass, u64>,
-    /// Images that the shards were asked to end.
-    asked: BTreeSet<ImageId>,
+    /// Images that the shards were asked to end, with the time of the question.
+    asked: BTreeMap<ImageId, Tick>,
     /// Processes in scope that have exited since [`Self::take_exits`].
     exits: Vec<Pid>,
 }
@@ -67,7 +67,7 @@ impl EndedImages {
             processes: EndedProcesses::new(settings),
             coverage: Coverage::default(),
             frames_lost: BTreeMap::new(),
-            asked: BTreeSet::new(),
+            asked: BTreeMap::new(),
             exits: Vec::new(),
         }
     }
@@ -91,7 +91,7 @@ impl EndedImages {
                 self.add(image, run, &selection);
             }
         }
-        self.ask(overdue, shards, run.tracker);
+        self.ask(now, shards, run.tracker);
     }
 
     /// Returns the processes in scope that have exited and were completed since the last call.
@@ -136,12 +136,27 @@ impl EndedImages {
         }
     }
 
-    /// Asks the shards to end the images of which the record of the end was lost.
-    fn ask(&mut self, overdue: Tick, shards: &Shards, tracker: &ProcessTracker) {
+    /// Asks the shards to end the images of which the record of the end was lost. An image that no shard knows leaves the
+    /// registry without a report.
+    fn ask(&mut self, now: Tick, shards: &Shards, tracker: &mut ProcessTracker) {
+        let overdue = earlier(now, OVERDUE);
         let missing = self.assembly.incomplete(overdue).chain(tracker.ended_before(overdue));
         let missing: BTreeMap<_, _> = missing.map(|(id, end, at)| (id, (end, at))).collect();
-        let new = missing.into_iter().filter(|(id, _)| !self.assembly.is_complete(*id) && self.asked.insert(*id));
-        let new: Vec<_> = new.map(|(id, (end, at))| (id, end, at)).collect();
+        let mut new = Vec::new();
+        for (id, (end, at)) in missing {
+            match self.asked.get(&id) {
+                _ if self.assembly.is_complete(id) => {}
+                None => {
+                    self.asked.insert(id, now);
+                    new.push((id, end, at));
+                }
+                Some(&asked) if asked < overdue && !self.assembly.has_part(id) => {
+                    self.asked.remove(&id);
+                    tracker.take_ended(id, end, at);
+                }
+                Some(_) => {}
+            }
+        }
         if !new.is_empty() {
             shards.end_images(new);
         }
