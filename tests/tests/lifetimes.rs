@@ -221,7 +221,7 @@ const STORM: usize = 1000;
 #[test]
 fn every_process_of_a_storm_is_recorded_with_its_end() {
     // Stacks of the other processes would take longer than the storm.
-    let tracer = Trace::system_wide().options(&["--max-depth", "0"]).start();
+    let tracer = Trace::system_wide().options(&["--max-depth", "0", "--keep-ended", "10000"]).start();
     let mut expected = BTreeMap::new();
     for (command, comm) in [("/bin/true", "true"), ("/bin/echo", "echo")] {
         for _ in 0..STORM {

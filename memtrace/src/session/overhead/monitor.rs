@@ -15,6 +15,10 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Least processor time of the targets to measure. The time of child processes is known in steps of 10 ms.
 const LEAST_BUSY: Duration = Duration::from_millis(100);
 
+/// Least processor time of the targets themselves, as a share of the time that tracing takes. The overhead is stated as at
+/// least 300 % at most.
+const LEAST_OWN: f64 = 1.0 / 3.0;
+
 /// Allocations and processor time of the targets since the start, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session) struct Sample {
@@ -102,8 +106,12 @@ impl OverheadMonitor {
         Some(load)
     }
 
+    /// Returns the load without the time that tracing took. The targets' own time is at least a part of it: if tracing takes
+    /// nearly all the time, the difference is within the error of the cost.
     fn without_cost(&self, load: Load) -> Load {
-        load.without(load.cost(self.costs, self.min_size))
+        let cost = load.cost(self.costs, self.min_size);
+        let load = load.without(cost);
+        Load { own: load.own.max(Duration::from_secs_f64(cost * LEAST_OWN)), ..load }
     }
 }
 
@@ -182,6 +190,16 @@ mod tests {
         let mut target = Target::new(0, false);
         target.update(0, 0, 0);
         assert_eq!(target.finish(0, 10_000, 60), None);
+    }
+
+    #[test]
+    fn cost_near_the_whole_time_is_not_exact() {
+        for busy_ms in [410, 400, 300] {
+            let mut target = Target::new(0, false);
+            target.update(0, 0, 0);
+            let note = target.finish(1, 100_000, busy_ms).unwrap();
+            assert!(note.starts_with("tracing took at least 300 % "), "{note}");
+        }
     }
 
     #[test]
