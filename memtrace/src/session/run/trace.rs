@@ -1,5 +1,7 @@
 //! A run in progress: probes, shards and the tracking of processes.
 
+mod overhead;
+
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -249,27 +251,6 @@ impl Trace {
         let closed = if self.tables.is_waiting() { HashSet::new() } else { self.tracker.close_unused_files(deleted) };
         self.tables.evict(&mut self.kernel, &self.tracker, &closed);
         self.probes.remove_objects(&closed);
-    }
-
-    /// Measures the overhead if a period is over, and warns once if it is high.
-    fn measure_overhead(&mut self, observer: &mut dyn Observer) {
-        if self.overhead.as_ref().is_some_and(|overhead| overhead.is_due(Instant::now())) {
-            let sample = self.overhead_sample();
-            let messages = self.overhead.as_mut().map(|overhead| overhead.update(sample)).unwrap_or_default();
-            messages.iter().for_each(|message| observer.note(message));
-        }
-    }
-
-    fn overhead_sample(&mut self) -> Sample {
-        let (processor_time, missing) = self.target_time.read(&self.targets, &self.filter, &self.tracker);
-        let counters = self.kernel.counters();
-        Sample {
-            at: Instant::now(),
-            calls: self.shards.progress().calls,
-            not_recorded: counters.filtered.count + counters.losses.get(LossReason::RingFullAlloc),
-            processor_time,
-            missing,
-        }
     }
 
     fn now(&self) -> Tick {
