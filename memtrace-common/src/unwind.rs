@@ -115,7 +115,7 @@ pub const fn page(first: u32, count: u32) -> u64 {
     first as u64 | (count as u64) << 32
 }
 
-/// A page whose rows are not written yet. No page starts at row 0, because a row precedes the first one of each page.
+/// A page without written rows. No page starts at row 0, because a row precedes the first one of each page.
 pub const PENDING_PAGE: u64 = page(0, 1);
 
 /// An executable address range of a process.

@@ -110,7 +110,7 @@ impl Shards {
         self.shards.iter().fold(Progress::default(), |sum, shard| sum + shard.progress.read())
     }
 
-    /// Ends images whose end was lost in some rings. A shard that still runs one of them ends it as soon as its source is
+    /// Ends images after the records of their ends were lost in some rings. A shard that still runs one of them ends it as soon as its source is
     /// empty, so that all records from before this call are applied. The images of a pid must be in order.
     pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {
         let images: Arc<[_]> = images.into();
@@ -160,7 +160,7 @@ pub fn count_missing_frames(snapshot: &mut Snapshot) {
     snapshot.losses.add(LossReason::StackFramesLost, lost);
 }
 
-/// Returns the number of events of an image whose stacks have no frames in `stacks`.
+/// Returns the number of events of an image with stacks that have no frames in `stacks`.
 #[must_use]
 pub fn missing_frames(image: &ImageUsage, stacks: &Stacks) -> u64 {
     let missing = image.by_stack.iter().filter(|(key, _)| key.stack.has_frames() && !stacks.contains(key.stack));

@@ -131,7 +131,7 @@ impl Layout {
         }
     }
 
-    /// Allocates space for the rows of one page of a table, whose pages were reserved from `page_base` on.
+    /// Allocates space for the rows of one page of a table. The pages of the table were reserved from `page_base` on.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl Layout {
         Ok(PagePlan { chunks, page: page(first, u32::try_from(rows.len()).unwrap_or(u32::MAX)) })
     }
 
-    /// Allocates space for the rows of `table`, whose pages were reserved from `page_base` on.
+    /// Allocates space for the rows of `table`. Its pages were reserved from `page_base` on.
     ///
     /// # Errors
     ///

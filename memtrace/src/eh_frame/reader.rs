@@ -55,7 +55,7 @@ impl<'data> Reader<'data> {
     /// removed code, which linkers leave, are left out. Returns the number of those that cannot be decoded: it is
     /// unknown which code they cover.
     ///
-    /// A section whose entries are not contiguous is an error.
+    /// A section with gaps between its entries is an error.
     pub(super) fn scan(
         &self,
         mut each: impl FnMut(usize, Description<'data>) -> Result<(), Error>,

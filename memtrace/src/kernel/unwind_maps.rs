@@ -133,7 +133,7 @@ impl UnwindMaps {
         self.pages.write(first, pages).ok_or_else(|| full("code pages"))
     }
 
-    /// Marks pages whose rows are written later.
+    /// Marks pages: their rows are written later.
     ///
     /// # Errors
     ///

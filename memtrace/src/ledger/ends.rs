@@ -18,7 +18,7 @@ impl Ledger {
         std::mem::take(&mut self.ended)
     }
 
-    /// Ends an image whose exit or exec this ledger has not received. An image that has ended stays as it is.
+    /// Ends an image if this ledger has not received its exit or exec. An image that has ended stays as it is.
     pub fn end_if_running(&mut self, id: ImageId, end: ImageEnd, at: Tick) {
         if self.processes.current(id.pid) == id {
             self.end_image(id.pid, end, at);

@@ -21,7 +21,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Creates the state of a process whose image has no event yet.
+    /// Creates the state of a process before the first event of its image.
     pub(super) fn new(id: ImageId) -> Self {
         let (rusage, stacks) = (RusageBounds::default(), Stacks::default());
         Self { id, is_killed: false, rusage, owner: None, image: None, stacks }

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::process::Process;
 use crate::model::{ImageId, Ordinals, Pid};
 
-/// Processes with any state. Nothing but the ordinal is kept for a pid whose process has exited.
+/// Processes with any state. After the exit of its process, a pid keeps nothing but the ordinal.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     /// A vacant slot has no image.

@@ -47,7 +47,7 @@ impl TentativeFrees {
         self.young.remove(&tid).or_else(|| self.old.remove(&tid))
     }
 
-    /// Indices of the stacks whose blocks can come back.
+    /// Indices of the stacks with blocks that can come back.
     pub(super) fn stacks(&self) -> impl Iterator<Item = u32> {
         let frees = self.young.values().chain(self.old.values());
         frees.filter_map(|free| free.block.map(|block| block.stack))

@@ -118,7 +118,7 @@ impl<S: Source> Shard<S> {
         Snapshots(snapshots)
     }
 
-    /// Ends the images whose end was lost. The source must be empty.
+    /// Ends the images that commands have named. The source must be empty.
     fn end_images(&mut self) {
         for (id, end, at) in self.to_end.drain(..) {
             self.ledger.end_if_running(id, end, at);

@@ -30,7 +30,7 @@ impl FinishedStacks {
         process.stacks.entry(id).or_insert(stack);
     }
 
-    /// Adds a copy of the time `taken` that could not be finished: it is the stack `cut`, whose frames have been sent.
+    /// Adds a copy of the time `taken` that could not be finished: it is the stack `cut`. Its frames have been sent.
     pub fn add_cut(&mut self, pid: Pid, copy: StackId, cut: StackId, taken: Duration) {
         self.0.entry(pid).or_default().ids.insert(copy, (cut, taken));
     }

@@ -81,7 +81,7 @@ impl Stacks {
         self.recent = Vec::new();
     }
 
-    /// Removes the entries of the stacks whose frames were removed.
+    /// Removes the entries of the stacks without frames.
     pub fn forget_merged(&mut self) {
         self.by_id.retain(|_, known| !known.is_merged());
         self.merged = 0;
@@ -93,7 +93,7 @@ impl Stacks {
         self.by_id.get(&id).is_some_and(|known| !known.is_merged())
     }
 
-    /// Returns the number of stacks whose frames were removed.
+    /// Returns the number of stacks after the removal of their frames.
     #[must_use]
     pub const fn merged(&self) -> usize {
         self.merged

@@ -36,7 +36,7 @@ impl CallsBySize {
         self.0.iter().sum()
     }
 
-    /// Returns the number of calls in the classes whose sizes are all at least `size`.
+    /// Returns the number of calls in the classes with no size below `size`.
     #[must_use]
     pub(crate) fn of_at_least(&self, size: Bytes) -> u64 {
         let first = if size.0 <= 1 {

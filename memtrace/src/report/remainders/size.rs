@@ -14,7 +14,7 @@ const FRAME: usize = 210;
 const PROCESS: usize = 1500;
 /// A process of a group.
 const RUN: usize = 360;
-/// Everything else but the lists whose size is measured here.
+/// Everything else but the lists that are measured here.
 const HEAD: usize = 64 << 10;
 /// An entry of the list of untraced processes, of a control group, of an OOM kill, or a note.
 const ENTRY: usize = 2 << 10;

@@ -28,7 +28,7 @@ pub(in crate::session) struct Sample {
     /// Number of allocations that were filtered or lost.
     pub(in crate::session) not_recorded: u64,
     pub(in crate::session) processor_time: Duration,
-    /// Number of targets that have ended and whose time is missing.
+    /// Number of targets that have ended with an unknown time.
     pub(in crate::session) missing: usize,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct EndedImages {
     assembly: EndedParts,
     processes: EndedProcesses,
     coverage: Coverage,
-    /// Events whose stacks have no frames, by event class.
+    /// Number of events without the frames of their stacks, by event class.
     frames_lost: BTreeMap<EventClass, u64>,
     /// Images that the shards were asked to end, with the time of the question.
     asked: BTreeMap<ImageId, Tick>,

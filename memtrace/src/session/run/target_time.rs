@@ -15,7 +15,7 @@ use crate::session::track::ProcessTracker;
 pub(super) struct TargetTime {
     /// Images at the last reading: true if they are selected. To find that out takes several files of procfs.
     is_selected: HashMap<ImageId, bool>,
-    /// Number of targets that have left the registry, and whose time is missing.
+    /// Number of targets that have left the registry with an unknown time.
     missing: usize,
 }
 
@@ -28,7 +28,7 @@ impl TargetTime {
         }
     }
 
-    /// Returns the processor time of the targets, and the number of targets that have ended and whose time is missing in it.
+    /// Returns the processor time of the targets, and the number of targets that have ended and are missing in it.
     pub(super) fn read(
         &mut self,
         targets: &Targets,

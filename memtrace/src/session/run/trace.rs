@@ -257,7 +257,7 @@ impl Trace {
         Tick::at(clock::monotonic().saturating_sub(self.clock_start))
     }
 
-    /// Completes the images that ended before `now`, whose mmap events are applied.
+    /// Completes the images that ended before `now`. The mmap events up to then are applied.
     fn complete_ended(&mut self, now: Tick) {
         let mut completion = Completion {
             tracker: &mut self.tracker,

@@ -29,7 +29,7 @@ impl AllocatorIds {
         id
     }
 
-    /// Forgets the objects whose files are closed. Their numbers keep the names.
+    /// Forgets objects after their files were closed. Their numbers keep the names.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.by_object.retain(|handle, _| !closed.contains(handle));
     }

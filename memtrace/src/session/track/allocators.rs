@@ -69,7 +69,7 @@ impl Allocators {
         self.shares_probes
     }
 
-    /// Forgets the objects whose files are closed: their handles can belong to other files from now on.
+    /// Forgets objects after their files were closed: their handles can belong to other files from now on.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.found.retain(|(_, handle)| !closed.contains(handle));
         self.surveyed.retain(|handle| !closed.contains(handle));

@@ -16,7 +16,7 @@ impl ProcessTracker {
         self.events.is_some() && self.registry.runs(id)
     }
 
-    /// Returns the images whose end before `before` was reported by mmap events.
+    /// Returns the images that ended before `before`, by the mmap events.
     pub(in crate::session) fn ended_before(
         &self,
         before: Tick,

@@ -37,7 +37,7 @@ impl LateProbes {
         }
     }
 
-    /// Forgets the objects whose files are closed.
+    /// Forgets objects after their files were closed.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.probed.retain(|handle, _| !closed.contains(handle));
         self.counted.retain(|(_, handle)| !closed.contains(handle));

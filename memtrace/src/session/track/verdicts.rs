@@ -21,7 +21,7 @@ impl Verdicts {
         self.0.insert(handle, reason);
     }
 
-    /// Removes the verdicts on objects whose files are closed.
+    /// Removes the verdicts on objects after their files were closed.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.0.retain(|handle, _| !closed.contains(handle));
     }

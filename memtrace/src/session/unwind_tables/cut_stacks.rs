@@ -25,7 +25,7 @@ pub(super) struct CutStacks {
     reader: CopyThread,
     /// Copies that are not finished, by the handle of the object without a table.
     waiting: HashMap<PathBuf, Vec<StackCopy>>,
-    /// Copies whose walks can be finished now. The last ones come first: the pages that they need are in use.
+    /// Copies with walks that can be finished now. The last ones come first: the pages that they need are in use.
     ready: Vec<StackCopy>,
     finished: FinishedStacks,
 }

@@ -34,7 +34,7 @@ pub(super) struct Eviction {
     keys: HashMap<PathBuf, Vec<ObjectKey>>,
     /// Space of evicted tables, with the rounds since.
     retired: Vec<(Space, u32)>,
-    /// Objects whose tables found no space, by handle.
+    /// Objects without space for their tables, by handle.
     refused: HashMap<PathBuf, Weak<Object>>,
     /// Rounds until tables to evict are searched for.
     pause: u32,
@@ -105,7 +105,7 @@ impl Eviction {
         self.retired.extract_if(.., |(_, rounds)| *rounds >= ROUNDS).map(|(space, _)| space).collect()
     }
 
-    /// Returns the handles of the objects whose tables found no space.
+    /// Returns the handles of the objects without space for their tables.
     pub(super) fn refused(&self) -> Vec<PathBuf> {
         self.refused.keys().cloned().collect()
     }

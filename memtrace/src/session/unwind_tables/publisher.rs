@@ -294,7 +294,7 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes that there are no tables for the objects whose tables found no space. Until then, their stacks are
+    /// Publishes that there are no tables for the objects without space for them. Until then, their stacks are
     /// copied.
     fn publish_refused(&mut self, kernel: &mut Kernel) {
         for handle in self.eviction.refused() {

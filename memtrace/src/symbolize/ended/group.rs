@@ -19,7 +19,7 @@ use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals};
 /// Most distinct names that are counted. Further names have no chance to be that of the group.
 const MAX_NAMES: usize = 8;
 
-/// Ended images whose numbers are added.
+/// Sums over ended images.
 #[derive(Debug)]
 pub(in crate::symbolize) struct Group {
     pub(super) key: GroupKey,
@@ -154,7 +154,7 @@ impl Group {
         self.stacks.iter_mut().for_each(|stacks| stacks.rename(&rename));
     }
 
-    /// Merges the stacks whose [weight](Self::weight) is at most `most`.
+    /// Merges the stacks with a [weight](Self::weight) of at most `most`.
     pub(super) fn merge_stacks(&mut self, class: EventClass, most: u64) {
         let is_merged =
             |key: &PathKey, totals: &PathUsage| key.end != StackEnd::Merged && Self::weight(class, totals) <= most;

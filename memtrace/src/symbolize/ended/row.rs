@@ -74,7 +74,7 @@ impl ImageFacts {
 }
 
 impl Row {
-    /// Returns the row of an image whose stacks are in `stacks`.
+    /// Returns the row of an image. Its stacks are in `stacks`.
     pub(super) fn new(
         id: ImageId,
         (end, at): (ImageEnd, Tick),
