@@ -71,7 +71,9 @@ fn unwind_tables_of_ended_processes_make_room_for_others() {
     }
     assert_eq!(ends.get("no_table"), None, "{ends:?}");
     let complete = ends["complete"] as f64 / ends.values().sum::<u64>() as f64;
-    assert!(complete > 0.99, "{ends:?}");
+    // Without eviction, two thirds would have no table. This limit has room for some copies of stacks only, so that stacks
+    // are cut until the table of their program is made.
+    assert!(complete > 0.6, "{ends:?}");
 }
 
 #[test]
