@@ -206,9 +206,14 @@ fn processes_have_ended_even_if_the_records_of_their_exits_are_lost() {
     // Each fills the rings while others exit.
     let one = format!("yes | {} 10000 >/dev/null", victim::path("flood").display());
     let script = format!("for run in $(seq 20); do {one} & done; wait");
-    let outcome = Trace::command(["sh", "-c", &script]).options(&["--ring-size", "4KiB", "--max-depth", "0"]).run();
-    let report = outcome.report_with_code(20);
-    assert!(report.loss_count(LossReason::RingFullProcess) > 0, "{:?}", report.losses);
+    let traced = || {
+        let trace = Trace::command(["sh", "-c", &script]).options(&["--ring-size", "4KiB", "--max-depth", "0"]);
+        trace.run().report_with_code(20)
+    };
+    // A ring can have room by chance whenever a process exits.
+    let mut reports = (0..5).map(|_| traced());
+    let report = reports.find(|report| report.loss_count(LossReason::RingFullProcess) > 0);
+    let report = report.expect("the record of an exit is lost in one of five traces");
     assert!(report.processes.len() > 20, "{}", report.processes.len());
     assert!(report.processes.iter().all(|process| process.ended.is_some()), "{:#?}", report.processes);
     assert_eq!((report.totals.live_bytes, report.totals.live_count), (0, 0));
