@@ -6,6 +6,7 @@
 #![expect(clippy::panic, reason = "a failure ends the test or the benchmark")]
 #![expect(missing_docs, reason = "used in this workspace only; most fields are those of the JSON format")]
 
+pub mod heap;
 pub mod process;
 pub mod report;
 pub mod scratch;

@@ -1,35 +1,14 @@
 //! Applying events to a ledger of a million live blocks: events per second, and bytes per block.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::{Ledger, Settings};
 use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
 
-/// Counts allocated bytes.
-struct Counting;
-
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the allocator's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the allocator's contract.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const BLOCKS: usize = 1_000_000;
 const STACKS: u64 = 4096;
@@ -89,7 +68,7 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
     random.shuffle(&mut addresses);
     let (mut live, mut gone) = (addresses.split_off(BLOCKS), addresses);
 
-    let before = ALLOCATED.load(Ordering::Relaxed);
+    let before = heap::allocated();
     let mut ledger = Ledger::new(settings);
     for &address in &live {
         ledger.apply(alloc(address));
@@ -97,7 +76,7 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
     let print_memory = |when: &str, ledger: &Ledger| {
         assert_eq!(ledger.live().count, BLOCKS as u64);
         assert_eq!(ledger.losses().total(), 0);
-        let bytes = ALLOCATED.load(Ordering::Relaxed) - before;
+        let bytes = heap::allocated() - before;
         eprintln!("{name}: {:.1} bytes a live block {when}", bytes as f64 / BLOCKS as f64);
     };
     print_memory("when filled", &ledger);

@@ -1,39 +1,18 @@
 //! Memory use of ended processes: it depends on the amount of distinct code, not on the number of processes.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use harness::heap::{self, CountingAllocator};
 use memtrace::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, EventClass, FileOffset, ImageEnd, ImageId, ImageStart, ImageUsage,
     Mapping, Object, Pid, ProcessImage, Stack, StackEnd, StackId, StackUsage, Stacks, Tick, Usage, User,
 };
 use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
 
-/// Counts allocated bytes.
-struct Counting;
-
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the allocator's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the allocator's contract.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The defaults of a system-wide trace.
 const SETTINGS: EndedSettings =
@@ -88,12 +67,12 @@ fn process(number: u32, stacks: u64) -> CompletedImage {
 
 /// Returns the memory in use after `processes` with 20 stacks each, and the collection.
 fn memory_of(processes: u32) -> (usize, EndedProcesses) {
-    let before = ALLOCATED.load(Ordering::Relaxed);
+    let before = heap::allocated();
     let mut ended = EndedProcesses::new(SETTINGS);
     for number in 0..processes {
         ended.add(process(number, 20), None);
     }
-    (ALLOCATED.load(Ordering::Relaxed) - before, ended)
+    (heap::allocated() - before, ended)
 }
 
 /// One test, since the counters are those of the whole program.
@@ -108,14 +87,14 @@ fn memory_depends_on_distinct_code() {
     // A compiler.
     let stacks = 60_000;
     let compilers: Vec<_> = (0..3).map(|number| process(number, stacks)).collect();
-    let before = ALLOCATED.load(Ordering::Relaxed);
+    let before = heap::allocated();
     let mut ended = EndedProcesses::new(EndedSettings { keep: 0, ..SETTINGS });
     for compiler in compilers {
-        let (of_compiler, added) = (ALLOCATED.load(Ordering::Relaxed), Instant::now());
+        let (of_compiler, added) = (heap::allocated(), Instant::now());
         ended.add(compiler, None);
         println!("{} ns per stack", added.elapsed().as_nanos() / u128::from(stacks));
-        assert!(ALLOCATED.load(Ordering::Relaxed) < of_compiler);
+        assert!(heap::allocated() < of_compiler);
     }
     drop(ended);
-    assert!(ALLOCATED.load(Ordering::Relaxed) < before);
+    assert!(heap::allocated() < before);
 }

@@ -1,35 +1,11 @@
 //! Memory use of a ledger: at most 80 bytes per live block in total, including while it grows.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::{Ledger, Settings};
 use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
 
-/// Counts allocated bytes and their peak.
-struct Counting;
-
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller keeps the allocator's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the allocator's contract.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const BLOCKS: u64 = 1_000_000;
 const LIMIT: u64 = 80;
@@ -63,11 +39,11 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
         older: None,
         parts: PartitionBy::Whole,
     };
-    let before = ALLOCATED.load(Ordering::Relaxed) as u64;
+    let before = heap::allocated() as u64;
     let mut ledger = Ledger::new(settings);
     for nth in 0..BLOCKS {
         ledger.apply(alloc(nth));
-        let peak = PEAK.load(Ordering::Relaxed) as u64 - before;
+        let peak = heap::peak() as u64 - before;
         // With fewer blocks, the fixed cost of a ledger dominates.
         assert!(nth < 1 << 17 || peak <= LIMIT * (nth + 1), "{peak} bytes at {nth} blocks");
     }
@@ -77,6 +53,6 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
     }
     assert_eq!(ledger.live().count, BLOCKS);
     assert_eq!(ledger.losses().total(), 0);
-    let peak = PEAK.load(Ordering::Relaxed) as u64 - before;
+    let peak = heap::peak() as u64 - before;
     assert!(peak <= LIMIT * BLOCKS, "{peak} bytes");
 }

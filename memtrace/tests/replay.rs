@@ -1,17 +1,17 @@
 //! Replay of 24 hours of synthetic events through the shards and the collection of ended processes: the totals are exact, and
 //! memory does not grow. `MEMTRACE_REPLAY_PROCESSES` sets the number of processes of the day.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::ops::AddAssign;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::Settings;
 use memtrace::model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, EndedImage, Event, EventClass, EventKind, FileOffset, ImageEnd,
@@ -21,28 +21,8 @@ use memtrace::model::{
 use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Source};
 use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, Symbolizer};
 
-/// Counts allocated bytes.
-struct Counting;
-
-static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on to the system allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the allocator's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the allocator's contract.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const HOURS: u64 = 24;
@@ -319,7 +299,7 @@ fn replay(schedule: Schedule) -> Outcome {
                 exited += 1;
                 collected.store(exited, Ordering::Release);
                 if exited.is_multiple_of(schedule.processes / HOURS) {
-                    memory.push(ALLOCATED.load(Ordering::Relaxed));
+                    memory.push(heap::allocated());
                 }
             }
         }
