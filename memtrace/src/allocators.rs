@@ -116,7 +116,7 @@ impl Survey {
 pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
     let mut survey = Survey::default();
     let mut seen: Vec<&Arc<Object>> = Vec::new();
-    for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
+    for object in image.objects() {
         if Object::is_kernel_code(&object.path) {
             continue;
         }

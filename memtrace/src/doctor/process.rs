@@ -80,7 +80,7 @@ fn container(process: &Process) -> Option<Finding> {
 
 /// Returns the object of the executable.
 fn executable<'image>(image: &'image ProcessImage, process: &Process) -> Option<&'image Object> {
-    let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_deref());
+    let objects = image.objects().map(|object| &**object);
     let exe = image.exe.as_deref().unwrap_or(&process.exe);
     objects.into_iter().find(|object| object.path == exe)
 }

@@ -75,7 +75,7 @@ impl ProcessImage {
     }
 
     /// Returns the mapped objects, one for each mapping.
-    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> + Clone {
         self.mappings.iter().filter_map(|mapping| mapping.object.as_ref())
     }
 

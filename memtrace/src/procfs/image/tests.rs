@@ -33,7 +33,7 @@ fn code_addresses_of_this_process_are_in_its_objects() {
 #[test]
 fn kernel_code_is_an_object_without_a_handle() {
     let image = own_image();
-    let vdso = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
+    let vdso = image.objects();
     let vdso = vdso.filter(|object| object.path == Path::new("[vdso]")).collect::<Vec<_>>();
     assert_eq!(vdso.len(), 1);
     assert_eq!((&vdso[0].handle, &vdso[0].build_id), (&None, &None));

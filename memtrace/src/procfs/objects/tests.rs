@@ -9,7 +9,7 @@ use crate::procfs::{program_of, read_image};
 use crate::scratch::{GLIBC, Running, Scratch, assert_root, readelf_build_id};
 
 fn object_named(image: &ProcessImage, name: &str) -> Arc<Object> {
-    let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
+    let objects = image.objects();
     let mut named = objects.filter(|object| object.path.ends_with(name));
     Arc::clone(named.next().unwrap_or_else(|| panic!("{name} is not mapped")))
 }

@@ -123,7 +123,7 @@ impl Allocators {
     /// Returns true if the allocator in a mapped object of `pid` is known to have probes.
     pub(super) fn has_probes(&self, pid: Pid, image: &ProcessImage) -> bool {
         let owner = self.owner(pid);
-        let handles = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()?.handle.as_ref());
+        let handles = image.objects().filter_map(|object| object.handle.as_ref());
         let mut found = handles.filter(|handle| self.found.contains(&(owner, (*handle).clone())));
         found.any(|handle| self.verdicts.get(handle) != Some(Some(UntracedReason::NotAttached)))
     }

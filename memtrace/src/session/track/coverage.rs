@@ -220,7 +220,7 @@ enum Examination {
 
 /// Returns the mapped files.
 fn mapped_files(image: &ProcessImage) -> Vec<Arc<Object>> {
-    let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
+    let objects = image.objects();
     let mut files: Vec<Arc<Object>> = Vec::new();
     for object in objects.filter(|object| object.path.is_absolute()) {
         if !files.iter().any(|file| Arc::ptr_eq(file, object)) {

@@ -61,7 +61,7 @@ impl ProcessTracker {
     pub(super) fn code_of(&mut self, pid: Pid) -> Option<GeneratedCode> {
         let clock_start = self.clock_start;
         let image = self.image(pid)?;
-        let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_deref());
+        let objects = image.objects().map(|object| &**object);
         let roots: BTreeSet<_> = objects.clone().filter_map(|object| object.root.clone()).collect();
         let jitdumps: BTreeSet<_> = objects.filter(|object| is_jitdump(object)).cloned().collect();
         let has_ended = image.ended.is_some();

@@ -138,7 +138,7 @@ impl ProcessTracker {
                 continue;
             };
             let now = clock::monotonic();
-            for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
+            for object in image.objects() {
                 self.add_new_allocators(pid, object, &mut changes.allocators);
                 self.count_late(pid, object, now, changes);
             }

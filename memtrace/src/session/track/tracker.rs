@@ -111,9 +111,8 @@ impl ProcessTracker {
     /// Returns the handles of the open files that no running process has mapped, the least recently used first.
     pub(in crate::session) fn idle_files(&self) -> Vec<PathBuf> {
         let running = self.registry.images().values().filter(|image| image.ended.is_none());
-        let mappings = running.flat_map(|image| &image.mappings);
-        let mapped: HashSet<&Path> =
-            mappings.filter_map(|mapping| mapping.object.as_ref()?.handle.as_deref()).collect();
+        let objects = running.flat_map(ProcessImage::objects);
+        let mapped: HashSet<&Path> = objects.filter_map(|object| object.handle.as_deref()).collect();
         self.objects.handles().into_iter().filter(|handle| !mapped.contains(handle.as_path())).collect()
     }
 
@@ -144,7 +143,7 @@ impl ProcessTracker {
                 // It has exited.
                 Err(_) => continue,
             };
-            for object in image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()) {
+            for object in image.objects() {
                 self.add_new_allocators(pid, object, &mut allocators);
             }
             let at = self.now();
@@ -157,8 +156,7 @@ impl ProcessTracker {
     /// Returns the mapped objects, those that most processes map first.
     pub(in crate::session) fn objects_by_use(&self) -> Vec<Arc<Object>> {
         let mut users: HashMap<&Path, (usize, &Arc<Object>)> = HashMap::new();
-        let mappings = self.registry.images().values().flat_map(|image| &image.mappings);
-        for object in mappings.filter_map(|mapping| mapping.object.as_ref()) {
+        for object in self.registry.images().values().flat_map(ProcessImage::objects) {
             if let Some(handle) = &object.handle {
                 users.entry(handle).or_insert((0, object)).0 += 1;
             }

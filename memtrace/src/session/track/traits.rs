@@ -51,7 +51,7 @@ impl ProcessTracker {
 /// Returns device and inode of the executable; `None` if memtrace could not open it.
 fn executable(image: &ProcessImage) -> Option<(u64, u64)> {
     let path = image.exe.as_ref()?;
-    let mut objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
+    let mut objects = image.objects();
     let handle = objects.find(|object| object.path == *path)?.handle.as_ref()?;
     let file = fs::metadata(handle).ok()?;
     Some((file.dev(), file.ino()))

@@ -76,7 +76,7 @@ impl TablePublisher {
     /// Publishes the tables of everything that `pid` has mapped. Errors are logged: a process without tables has cut
     /// stacks, which the report counts.
     pub(super) fn publish_process(&mut self, kernel: &mut Kernel, pid: Pid, image: &ProcessImage) {
-        self.build_now(kernel, image.mappings.iter().filter_map(|mapping| mapping.object.as_ref()));
+        self.build_now(kernel, image.objects());
         if kernel.unwind_maps().finds_vmas() {
             return;
         }

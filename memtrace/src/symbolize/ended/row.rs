@@ -61,7 +61,7 @@ pub(super) const fn size(class: EventClass, total: &Usage) -> u64 {
 
 impl ImageFacts {
     pub(super) fn of(image: &ProcessImage) -> Self {
-        let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_deref());
+        let objects = image.objects().map(Arc::as_ref);
         let executable = image.exe.as_ref().and_then(|exe| objects.clone().find(|object| object.path == *exe));
         Self {
             comm: image.comm.clone(),

@@ -20,7 +20,7 @@ pub(super) const ADVICE_ON_FRAME_POINTERS: &str =
 
 impl Runtime {
     pub(super) fn of(image: &ProcessImage) -> Self {
-        let objects = image.mappings.iter().filter_map(|mapping| mapping.object.as_ref());
+        let objects = image.objects();
         let mut names = objects.filter_map(|object| object.path.file_name()?.to_str());
         let executable = image.exe.as_deref().and_then(Path::file_name);
         if names.clone().any(|name| name == "libjvm.so") {
