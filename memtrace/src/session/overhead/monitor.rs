@@ -117,15 +117,8 @@ impl OverheadMonitor {
 
 #[cfg(test)]
 mod tests {
+    use super::super::load::TEST_COSTS as COSTS;
     use super::*;
-
-    /// 4 µs a call, 2 µs without its stack.
-    const COSTS: CallCosts = CallCosts {
-        count: Duration::ZERO,
-        traps: Duration::from_micros(1),
-        record: Duration::from_micros(1),
-        stack: Duration::from_micros(2),
-    };
 
     /// Makes samples of a target by the second.
     struct Target {

@@ -87,14 +87,8 @@ fn worthwhile_size(load: &Load, costs: CallCosts, min_size: Bytes) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use super::super::load::TEST_COSTS as COSTS;
     use super::*;
-
-    const COSTS: CallCosts = CallCosts {
-        count: Duration::ZERO,
-        traps: Duration::from_micros(1),
-        record: Duration::from_micros(1),
-        stack: Duration::from_micros(2),
-    };
 
     /// Calls in one second of the target's own time.
     fn load(counts: &[(u64, u64)]) -> Load {
