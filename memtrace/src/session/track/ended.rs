@@ -29,6 +29,7 @@ impl ProcessTracker {
 
     /// Removes an image that has ended at `at` from the registry, and returns it.
     pub(in crate::session) fn take_ended(&mut self, id: ImageId, end: ImageEnd, at: Tick) -> Option<ProcessImage> {
+        self.owners.remove(&id);
         if self.registry.runs(id) {
             // Its mmap events were lost, or there are none.
             let kind = match end {
@@ -37,7 +38,6 @@ impl ProcessTracker {
             };
             self.registry.apply(ProcessEvent { pid: id.pid, kind });
         }
-        self.owners.remove(&id);
         self.registry.take(id)
     }
 
