@@ -23,6 +23,7 @@ pub mod pipeline;
 pub mod probe_site;
 pub(crate) mod procfs;
 pub(crate) mod reconcile;
+pub mod recording;
 pub(crate) mod registry;
 pub mod report;
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "registry", imports: &["model"] },
     Module { name: "reconcile", imports: &["model"] },
     Module { name: "symbolize", imports: &["model", "elf"] },
+    Module { name: "recording", imports: &["model"] },
     Module { name: "report", imports: &["model"] },
     Module {
         name: "session",

@@ -1,0 +1,127 @@
+//! Intervals: everything that changed within a span of time.
+
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::ops::Range;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::changes::{Change, Detail, ImageChange, StallChange};
+use super::locations::{RecordedObject, RecordedPath, RecordedSymbols};
+use super::processes::RecordedImage;
+use super::samples::{Fact, Sample};
+use crate::model::{Losses, OomKill};
+
+/// Changes within a span of time, and values at its end. Intervals are sent in order, without gaps and overlaps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// Span since the start of the trace.
+    pub span: Range<Duration>,
+    /// New objects.
+    pub objects: Vec<RecordedObject>,
+    /// New call paths, each after its callers.
+    pub paths: Vec<RecordedPath>,
+    /// New names.
+    pub symbols: Vec<RecordedSymbols>,
+    /// New images, and images with changed facts.
+    pub images: Vec<RecordedImage>,
+    /// OOM kills.
+    pub oom_kills: Vec<OomKill>,
+    /// Changes of totals by stack, each stack at most once.
+    pub changes: Vec<Change>,
+    /// Changes of numbers that few stacks have.
+    pub details: Vec<Detail>,
+    /// Changes of numbers of images.
+    pub image_changes: Vec<ImageChange>,
+    /// Changes of stalls.
+    pub stalls: Vec<StallChange>,
+    /// Losses within the span.
+    pub losses: Losses,
+    /// Values at the end of the span.
+    pub samples: Vec<Sample>,
+    /// Facts that reports show.
+    pub facts: Vec<Fact>,
+    /// Marks. A mark ends an interval, so that the totals at the mark are exact.
+    pub marks: Vec<Mark>,
+}
+
+/// A mark of the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Time since the start of the trace.
+    pub at: Duration,
+    /// The text, different for each mark.
+    pub text: String,
+    /// Epoch that starts at the mark. The first epoch, 0, starts with the trace.
+    pub epoch: u32,
+}
+
+impl Interval {
+    /// Appends the next interval.
+    pub fn merge(&mut self, next: Self) {
+        self.span.end = next.span.end;
+        self.objects.extend(next.objects);
+        self.paths.extend(next.paths);
+        self.oom_kills.extend(next.oom_kills);
+        self.losses.merge(&next.losses);
+        self.marks.extend(next.marks);
+        let offset_of = |symbols: &RecordedSymbols| (symbols.object, symbols.offset);
+        replace(&mut self.symbols, next.symbols, offset_of);
+        replace(&mut self.images, next.images, |image| image.id);
+        replace(&mut self.samples, next.samples, |sample| (sample.subject, sample.counter.clone()));
+        replace(&mut self.facts, next.facts, |fact| (fact.topic.clone(), fact.item.clone()));
+        add(
+            &mut self.changes,
+            next.changes,
+            |change| change.key,
+            |ours, theirs| {
+                ours.usage.add(theirs.usage);
+                ours.merged = ours.merged.wrapping_add(theirs.merged);
+            },
+        );
+        add(
+            &mut self.details,
+            next.details,
+            |detail| (detail.key, detail.kind, detail.index),
+            |ours, theirs| {
+                ours.value = ours.value.wrapping_add(theirs.value);
+            },
+        );
+        let key_of = |change: &ImageChange| (change.image, change.class, change.kind, change.index);
+        add(&mut self.image_changes, next.image_changes, key_of, |ours, theirs| {
+            ours.value = ours.value.wrapping_add(theirs.value);
+        });
+        add(
+            &mut self.stalls,
+            next.stalls,
+            |stall| (stall.image, stall.key),
+            |ours, theirs| {
+                ours.stats.merge(&theirs.stats);
+            },
+        );
+    }
+}
+
+/// Appends `theirs`; items with a key of ours replace it.
+fn replace<T, K: Eq + Hash>(ours: &mut Vec<T>, theirs: Vec<T>, key_of: impl Fn(&T) -> K) {
+    add(ours, theirs, key_of, |ours, theirs| *ours = theirs);
+}
+
+/// Appends `theirs`; items with a key of ours are added to it.
+fn add<T, K: Eq + Hash>(ours: &mut Vec<T>, theirs: Vec<T>, key_of: impl Fn(&T) -> K, mut sum: impl FnMut(&mut T, T)) {
+    if ours.is_empty() {
+        *ours = theirs;
+        return;
+    }
+    let mut known: FxHashMap<K, usize> = ours.iter().enumerate().map(|(index, item)| (key_of(item), index)).collect();
+    for item in theirs {
+        match known.entry(key_of(&item)) {
+            Entry::Occupied(entry) => sum(&mut ours[*entry.get()], item),
+            Entry::Vacant(entry) => {
+                entry.insert(ours.len());
+                ours.push(item);
+            }
+        }
+    }
+}
