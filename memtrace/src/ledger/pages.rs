@@ -167,10 +167,12 @@ impl Pages {
     /// Usage at the end of the image, which has no pages then, or while it runs.
     pub(super) fn usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
         let mut usage = self.totals.memory_usage(ended);
-        for (index, touches) in (0..).zip(&self.touches) {
-            if let Some(stack) = usage.by_stack.get_mut(&self.totals.key(index)) {
+        for ((index, totals), touches) in
+            self.totals.iter().filter_map(|stack| Some((stack, self.touches.get(stack.0)?)))
+        {
+            if let Some(stack) = usage.by_stack.get_mut(&totals.key) {
                 // The totals of an ended image leave out inherited pages.
-                let inherited = if ended.is_some() { self.totals.inherited(index as usize).count } else { 0 };
+                let inherited = if ended.is_some() { self.totals.inherited(index).count } else { 0 };
                 stack.major_faults = touches.major_faults;
                 stack.variance.alloc = touches.squares - inherited;
             }

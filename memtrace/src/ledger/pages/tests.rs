@@ -189,6 +189,13 @@ fn a_merged_stack_adds_its_touches_to_the_others() {
     assert_eq!(after.by_stack.keys().collect::<Vec<_>>(), [&other, &key(11)]);
     assert_eq!(after.by_stack[&other], before.by_stack[&key(10)]);
     assert_eq!((after.total, after.merged_stacks), (before.total, 1));
+    // Totals without a stack are no vacant index.
+    let failed = StackKey::from(StackId::FAILED);
+    pages.touch(AbsAddr(P.0 + 2 * PAGE.0), WRITE, failed, &mut budget);
+    pages.touch(AbsAddr(P.0 + 3 * PAGE.0), WRITE, key(13), &mut budget);
+    pages.touch(AbsAddr(P.0 + 3 * PAGE.0), WRITE, key(11), &mut budget);
+    assert!(pages.merge_stack(key(13)));
+    assert_eq!(pages.usage(None).by_stack[&failed].variance.alloc, 1);
     // The index of the merged stack is used again.
     pages.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(12), &mut budget);
     assert_eq!((numbers(&pages, 12), pages.usage(None).by_stack[&key(12)].major_faults), ((1, 1), 0));
