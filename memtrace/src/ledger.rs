@@ -7,12 +7,15 @@
 mod address_table;
 mod block;
 mod budget;
+mod changed_stacks;
+mod deltas;
 mod ends;
 mod forks;
 mod frames;
 mod image;
 mod mappings;
 mod merge;
+mod next_delta;
 mod pages;
 mod process;
 mod processes;
@@ -36,6 +39,7 @@ pub use budget::Settings;
 
 use budget::{Budget, Untaken};
 use image::Image;
+use next_delta::NextDelta;
 use process::Process;
 use processes::Processes;
 
@@ -53,6 +57,8 @@ pub struct Ledger {
     untaken: Untaken,
     budget: Budget,
     events: u64,
+    /// `None` without deltas.
+    next_delta: Option<Box<NextDelta>>,
 }
 
 impl Ledger {
@@ -68,6 +74,7 @@ impl Ledger {
             untaken: Untaken::default(),
             budget: Budget::new(&settings),
             events: 0,
+            next_delta: None,
         }
     }
 
@@ -103,8 +110,8 @@ impl Ledger {
             }
             EventKind::UndoFree { address } => {
                 // Without an image there is no tentative free.
-                if let Some(image) = self.processes.get_mut(pid).and_then(|process| process.image.as_mut()) {
-                    image.undo_free(tid, address, &mut self.budget);
+                if let Some((image, budget)) = self.running_image(pid) {
+                    image.undo_free(tid, address, budget);
                 }
             }
             EventKind::Fault { page, touch, stack } => {
@@ -114,7 +121,9 @@ impl Ledger {
                 }
             }
             EventKind::MajorFault { page } => {
-                if let Some(pages) = self.running_image(pid).and_then(|image| image.pages.as_mut()) {
+                if let Some((image, _)) = self.running_image(pid)
+                    && let Some(pages) = &mut image.pages
+                {
                     pages.add_major_fault(page);
                 }
             }
@@ -209,13 +218,16 @@ impl Ledger {
         // Each kill ends a process, so the maximum number of processes limits the kills.
         if self.oom_kills.len() < self.settings.processes as usize {
             let victim = self.processes.current(pid);
-            self.oom_kills.insert(OomKill { at, victim, comm, by, by_comm, group, full });
+            let kill = OomKill { at, victim, comm, by, by_comm, group, full };
+            self.add_new_oom_kill(&kill);
+            self.oom_kills.insert(kill);
         }
     }
 
-    /// Current image of `pid`, if it has one.
-    fn running_image(&mut self, pid: Pid) -> Option<&mut Image> {
-        self.processes.get_mut(pid)?.image.as_deref_mut()
+    /// Returns the current image of `pid`, if it has one.
+    fn running_image(&mut self, pid: Pid) -> Option<(&mut Image, &mut Budget)> {
+        self.processes.get(pid)?.image.as_ref()?;
+        self.image_of(pid)
     }
 
     /// Returns the image of `pid`, which is created if needed; `None`, and a loss, if the budget is exceeded.
@@ -233,6 +245,7 @@ impl Ledger {
     fn open_image(&mut self, pid: Pid) -> Option<()> {
         let slot = self.find_or_add(pid)?;
         self.processes.slot_mut(slot)?.image.get_or_insert_default();
+        self.set_changed(slot);
         self.last = slot;
         Some(())
     }

@@ -1,5 +1,6 @@
 //! Conversion of the rings' events to one snapshot. Each shard has a thread, a source and a ledger; shards share no lock.
 
+mod delta_sink;
 mod ended_parts;
 mod progress;
 mod shard;
@@ -15,14 +16,16 @@ use std::thread::{self, JoinHandle};
 
 use crate::ledger::Settings;
 use crate::model::{
-    CallsBySize, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot, Snapshots, Stacks, Tick,
+    CallsBySize, Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot, Snapshots, Stacks,
+    Tick,
 };
 use progress::ShardProgress;
 use shard::{Command, Shard, ShardTotals};
 
+pub use delta_sink::DeltaSink;
 pub use ended_parts::EndedParts;
 pub use progress::Progress;
-pub use sink::EndedSink;
+pub use sink::{EndedSink, Sinks};
 pub use source::{Drained, Source};
 
 /// Running shards, each on its own thread. Dropping them ends the threads without a snapshot.
@@ -46,6 +49,8 @@ pub struct RunTotals {
     pub snapshots: Snapshots,
     /// Ended images that were not sent to the sink, with the numbers of their shards.
     pub ended: Vec<(usize, Vec<EndedImage>)>,
+    /// Deltas that were not sent, with the numbers of their shards; those of a shard are in order.
+    pub deltas: Vec<(usize, Delta)>,
     /// Number of applied events.
     pub events: u64,
     /// Recorded allocations.
@@ -71,8 +76,7 @@ impl Shards {
     /// Starts a shard with ledgers of `classes` for each source. `settings` apply to the whole run: the limit of live blocks
     /// is divided among the shards, and a peak is kept only with a single shard, since the peaks of shards cannot be added.
     ///
-    /// Each shard sends the images that have ended to `sink`, if there is one. While the sink is full, they stay in the
-    /// shard: a shard never waits for its receiver.
+    /// While one of the `sinks` is full, its data stays in the shard: a shard never waits for a receiver.
     ///
     /// # Errors
     ///
@@ -81,7 +85,7 @@ impl Shards {
         sources: Vec<S>,
         settings: Settings,
         classes: &[EventClass],
-        sink: Option<&EndedSink>,
+        sinks: &Sinks,
     ) -> Result<Self, Error> {
         let count = sources.len();
         let settings = Settings {
@@ -93,8 +97,8 @@ impl Shards {
         let start = |(number, source)| {
             let (commands, receiver) = mpsc::channel();
             let progress = Arc::new(ShardProgress::default());
-            let sink = sink.cloned().map(|sink| (number, sink));
-            let shard = Shard::new(source, settings, Arc::clone(&classes), Arc::clone(&progress), sink);
+            let shard =
+                Shard::new(number, source, settings, Arc::clone(&classes), Arc::clone(&progress), sinks.clone());
             let thread = thread::Builder::new()
                 .name(format!("memtrace-shard-{number}"))
                 .spawn(move || shard.run(&receiver))
@@ -133,6 +137,7 @@ impl Shards {
         let mut all = RunTotals {
             snapshots: Snapshots::default(),
             ended: Vec::new(),
+            deltas: Vec::new(),
             events: 0,
             calls: CallsBySize::default(),
             failures: Vec::new(),
@@ -140,9 +145,10 @@ impl Shards {
         for (shard, (result, progress)) in ended.into_iter().enumerate() {
             match result {
                 Ok(totals) => {
-                    let ShardTotals { snapshots, ended } = totals.unwrap_or_default();
+                    let ShardTotals { snapshots, ended, deltas } = totals.unwrap_or_default();
                     all.snapshots.merge(snapshots);
                     all.ended.extend((!ended.is_empty()).then_some((shard, ended)));
+                    all.deltas.extend(deltas.into_iter().map(|delta| (shard, delta)));
                 }
                 Err(panic) => all.failures.push(format!("shard {shard} panicked: {}", message_of(panic.as_ref()))),
             }

@@ -18,7 +18,7 @@ use memtrace::model::{
     ImageId, ImageStart, Losses, Mapping, Object, PartitionBy, Pid, ProcessImage, Stack, StackEnd, StackId, Tick, Tid,
     Usage,
 };
-use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Source};
+use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
 use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, Symbolizer};
 
 #[global_allocator]
@@ -279,7 +279,9 @@ fn replay(schedule: Schedule) -> Outcome {
     let part = |shard| Part { schedule, shard, step: 0, collected: Arc::clone(&collected) };
     let (sender, receiver) = mpsc::sync_channel(64);
     let sources = (0..SHARDS).map(part).collect();
-    let shards = Shards::start(sources, SETTINGS, &[EventClass::Heap], Some(&sender)).expect("threads can be started");
+    let shards =
+        Shards::start(sources, SETTINGS, &[EventClass::Heap], &Sinks { ended: Some(sender), ..Sinks::default() })
+            .expect("threads can be started");
     let mut parts = EndedParts::new(SHARDS as usize);
     let mut ended = EndedProcesses::new(ENDED);
     let mut memory = Vec::new();

@@ -38,6 +38,8 @@ pub(super) struct Budget {
     pub(super) frames: StackBudget,
     /// Frames of these stacks. Frames that stacks of an image share count once.
     pub(super) nodes: u64,
+    /// Changes are tracked for deltas.
+    pub(super) tracks_changes: bool,
 }
 
 /// Number of stacks, with a limit.
@@ -71,6 +73,7 @@ impl Budget {
             totals: StackBudget::new(settings.stacks),
             frames: StackBudget::new(settings.stacks),
             nodes: 0,
+            tracks_changes: false,
         }
     }
 

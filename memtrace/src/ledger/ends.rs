@@ -34,6 +34,7 @@ impl Ledger {
         let (id, process) = self.processes.end_image(pid);
         let mut ended = EndedImage { id, end, at, owner: None, usage: Vec::new(), stacks: Stacks::default() };
         let mut untaken = self.untaken;
+        let mut last_image = None;
         if let Some(Process { is_killed, mut rusage, owner, image, stacks, .. }) = process {
             if is_killed && end == ImageEnd::Exit {
                 ended.end = ImageEnd::OomKill;
@@ -42,14 +43,15 @@ impl Ledger {
             let counts = rusage.end_image(ended.end);
             untaken.frames += (stacks.len() - stacks.merged()) as u32;
             untaken.nodes += stacks.calls().len();
-            if let Some(image) = image {
+            if let Some(image) = &image {
                 untaken.totals += image.limited_stacks();
                 if image.has_forked {
                     self.leave_stacks(&stacks);
                 }
-                ended.usage = self.usage_at_end(&image, ended.end, at, counts);
+                ended.usage = self.usage_at_end(image, ended.end, at, counts);
             }
             ended.stacks = stacks;
+            last_image = image;
             // The next image starts with the rusage at the exec.
             if rusage.begin.is_some()
                 && let Some(next) = self.process_of(pid)
@@ -57,6 +59,7 @@ impl Ledger {
                 next.rusage = rusage;
             }
         }
+        self.add_end(&ended, last_image);
         if self.has_room_for_image() {
             self.ended.push(ended);
             self.untaken = untaken;
@@ -89,7 +92,7 @@ impl Ledger {
             self.budget.mapped_ranges -= mappings.count();
             all.push((EventClass::Map, mappings.usage(Some(end))));
         }
-        let usage = image.usage(Some(end), at, &self.settings);
+        let usage = image.usage(Some(end), at, self.settings.older, self.settings.track_peak);
         if has_usage(&usage) {
             all.push((EventClass::Heap, usage));
         }

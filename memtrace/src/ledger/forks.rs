@@ -1,13 +1,20 @@
 //! Forks: a child starts with the pages and mappings of its parent.
 
 use super::Ledger;
-use crate::model::Pid;
+use crate::model::{EventClass, Pid};
 
 impl Ledger {
     /// Gives the new process `child` the pages and mappings of `parent`.
     pub(super) fn fork(&mut self, parent: Pid, child: Pid) {
         // The exit of an earlier process with this pid was lost.
-        if let Some(image) = self.processes.get_mut(child).and_then(|process| process.image.as_mut()) {
+        if let Some(process) = self.processes.get_mut(child)
+            && let Some(image) = &mut process.image
+        {
+            if let Some(next) = &mut self.next_delta {
+                for class in [EventClass::Fault, EventClass::Map] {
+                    next.replace_totals(process.id, class, image, None);
+                }
+            }
             let before = image.limited_stacks();
             let (pages, mappings) = (image.pages.take(), image.mappings.take());
             self.budget.totals.release(before - image.limited_stacks());

@@ -2,7 +2,7 @@
 
 use super::Ledger;
 use super::process::Process;
-use crate::model::{LossReason, Pid, Stack, StackId, Stacks};
+use crate::model::{LossReason, Pid, Stack, StackEnd, StackId, Stacks};
 
 impl Ledger {
     pub(super) fn add_stack(&mut self, pid: Pid, id: StackId, stack: &Stack) {
@@ -38,9 +38,13 @@ impl Ledger {
     /// Inserts a stack that was counted, if it has frames.
     fn insert_stack(&mut self, pid: Pid, id: StackId, stack: &Stack) {
         if let Some(process) = self.processes.get_mut(pid) {
-            let nodes = process.stacks.calls().len();
+            let (nodes, before) = (process.stacks.calls().len(), process.stacks.find(id));
             process.stacks.insert(id, stack);
             self.budget.nodes += (process.stacks.calls().len() - nodes) as u64;
+            if process.stacks.find(id) != before && stack.end != StackEnd::Merged {
+                let image = process.id;
+                self.add_new_stack(image, id, stack);
+            }
         }
     }
 

@@ -1,10 +1,13 @@
 //! Blocks and totals of one process image.
 
+mod changes;
 mod stacks;
+
+use std::time::Duration;
 
 use super::address_table::{AddressTable, Slot};
 use super::block::Block;
-use super::budget::{Budget, Settings};
+use super::budget::Budget;
 use super::mappings::Mappings;
 use super::pages::Pages;
 use super::stack_totals::ImageTotals;
@@ -29,6 +32,10 @@ pub(super) struct Image {
     pub(super) mappings: Option<Box<Mappings>>,
     /// A child inherited pages or mappings.
     pub(super) has_forked: bool,
+    /// A delta has changes of this image.
+    is_in_delta: bool,
+    /// Unmatched and repeated frees at the last delta.
+    frees_before: [u64; 2],
 }
 
 impl Image {
@@ -97,13 +104,19 @@ impl Image {
         self.totals.live()
     }
 
-    /// Usage at the end of the image or, while it runs, at `now`.
-    pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
+    /// Usage at the end of the image or, while it runs, at `now`: live blocks are at least as old as `older`.
+    pub(super) fn usage(
+        &self,
+        ended: Option<ImageEnd>,
+        now: Tick,
+        older: Option<Duration>,
+        track_peak: bool,
+    ) -> ImageUsage {
         let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
         let merged_stacks = self.totals.merged();
         let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
-        usage.peak = settings.track_peak.then_some(self.totals.peak());
-        let live_of_age = settings.older.map(|older| self.live_allocated_until(latest_tick(now, older)));
+        usage.peak = track_peak.then_some(self.totals.peak());
+        let live_of_age = older.map(|older| self.live_allocated_until(latest_tick(now, older)));
         let mut by_stack = Vec::with_capacity(self.totals.len());
         for (index, totals) in self.totals.iter() {
             let mut stack_usage = Usage { alloc: totals.alloc, free: totals.alloc - totals.live, ..Usage::default() };
@@ -114,7 +127,7 @@ impl Image {
                 Some(ImageEnd::Exec) => usage.discarded += totals.live,
             }
             usage.total += stack_usage;
-            let at_peak = if settings.track_peak { self.totals.at_peak(totals) } else { Bytes(0) };
+            let at_peak = if track_peak { self.totals.at_peak(totals) } else { Bytes(0) };
             by_stack.push((totals.key, StackUsage { usage: stack_usage, at_peak, ..StackUsage::default() }));
         }
         // Collecting at once gives the smallest map.
@@ -143,7 +156,7 @@ impl Image {
 }
 
 /// Returns the latest tick at least `older` before `now`.
-fn latest_tick(now: Tick, older: std::time::Duration) -> Option<Tick> {
+fn latest_tick(now: Tick, older: Duration) -> Option<Tick> {
     let latest = now.since_start().checked_sub(older)?;
     Some(Tick::at(latest))
 }

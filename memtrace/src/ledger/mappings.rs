@@ -24,6 +24,8 @@ pub(super) struct Mappings {
     totals: ImageTotals,
     /// Number of unmaps of ranges that were mapped before tracing began.
     unmatched: u64,
+    /// Value of `unmatched` at the last delta.
+    unmatched_before: u64,
 }
 
 /// Range with one stack.
@@ -131,10 +133,20 @@ impl Mappings {
         self.ranges.len() as u64
     }
 
-    /// Usage at the end of the image, which has no mappings then, or while it runs.
+    /// Totals at the end of the image, which has no mappings then, or while it runs.
+    pub(super) fn totals_at(&self, ended: Option<ImageEnd>) -> ImageUsage {
+        ImageUsage { unmatched_frees: self.unmatched, ..self.totals.memory_usage(ended) }
+    }
+
+    /// Removes and returns the changes since the last delta.
+    pub(super) fn take_changes(&mut self) -> ImageUsage {
+        let before = std::mem::replace(&mut self.unmatched_before, self.unmatched);
+        ImageUsage { unmatched_frees: self.unmatched - before, ..self.totals.take_changes() }
+    }
+
+    /// Usage at the end of the image or while it runs.
     pub(super) fn usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
-        let mut usage = self.totals.memory_usage(ended);
-        usage.unmatched_frees = self.unmatched;
+        let mut usage = self.totals_at(ended);
         if ended.is_none() {
             let touched = |(&begin, range): (&u64, &MappedRange)| Touched {
                 begin: AbsAddr(begin),

@@ -21,8 +21,10 @@ impl Ledger {
         };
         let idle: Vec<_> = self.processes.iter().flat_map(idle_of).collect();
         for (_, ImageId { pid, .. }, class, key) in smallest(idle, count as usize) {
-            let image = self.processes.get_mut(pid).and_then(|process| process.image.as_mut());
-            if image.is_some_and(|image| image.merge_stack(class, key)) {
+            let Some(slot) = self.processes.find(pid) else { continue };
+            self.set_changed(slot);
+            let image = self.processes.slot_mut(slot).and_then(|process| process.image.as_mut());
+            if image.is_some_and(|image| image.merge_stack(class, key, &self.budget)) {
                 self.budget.totals.release(1);
             }
         }

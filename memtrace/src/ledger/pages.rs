@@ -4,10 +4,14 @@
 //! that was only read before, or the write to a page shared with another process since a fork. The release of pages is not
 //! recorded; resident pages are read from the page map instead (`reconcile::residence`).
 
+use rustc_hash::FxHashMap;
+
 use super::address_table::{AddressTable, Addressed, Slot};
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
-use crate::model::{AbsAddr, Amount, Bytes, ImageEnd, ImageUsage, LossReason, PAGE, StackKey, Touch, Touched};
+use crate::model::{
+    AbsAddr, Amount, Bytes, ImageEnd, ImageUsage, LossReason, PAGE, StackKey, StackUsage, Touch, Touched, Variance,
+};
 
 /// Touched pages and their totals.
 #[derive(Debug, Default)]
@@ -16,6 +20,8 @@ pub(super) struct Pages {
     totals: ImageTotals,
     /// By stack index; stacks after the end have none.
     touches: Vec<Touches>,
+    /// Changes of `touches` since the last delta; they wrap below zero for merged stacks. Empty without deltas.
+    new_touches: FxHashMap<StackKey, Touches>,
 }
 
 /// Additional totals of one stack.
@@ -25,6 +31,18 @@ struct Touches {
     /// Sum of the squared numbers of touches of each page. All touches of a sampled page are recorded, so a page that is
     /// touched often increases the variance. If stacks touch the same page, the later one gets the increase.
     squares: u64,
+}
+
+impl Touches {
+    const fn add(&mut self, other: Self) {
+        self.major_faults = self.major_faults.wrapping_add(other.major_faults);
+        self.squares = self.squares.wrapping_add(other.squares);
+    }
+
+    const fn subtract(&mut self, other: Self) {
+        self.major_faults = self.major_faults.wrapping_sub(other.major_faults);
+        self.squares = self.squares.wrapping_sub(other.squares);
+    }
 }
 
 /// Touched page.
@@ -67,7 +85,7 @@ impl Pages {
                 let before = entry.get().touches;
                 *entry.get_mut() = new(stack, before.saturating_add(1));
                 self.totals.alloc(stack, Amount::one(PAGE));
-                self.touches(stack).squares += 2 * u64::from(before) + 1;
+                self.add_touches(stack, Touches { squares: 2 * u64::from(before) + 1, ..Touches::default() });
             }
             Slot::Vacant(_) if budget.pages >= budget.max_blocks => budget.losses.add(LossReason::LedgerFull, 1),
             Slot::Vacant(entry) => {
@@ -75,7 +93,7 @@ impl Pages {
                 entry.insert(new(stack, 1));
                 budget.pages += 1;
                 self.totals.alloc(stack, Amount::one(PAGE));
-                self.touches(stack).squares += 1;
+                self.add_touches(stack, Touches { squares: 1, ..Touches::default() });
             }
         }
     }
@@ -85,7 +103,14 @@ impl Pages {
         // The touch of an unknown page was lost, and counted.
         let Some(page) = self.pages.get(AbsAddr(page.0 & !(PAGE.0 - 1))) else { return };
         let stack = page.stack;
-        self.touches(stack).major_faults += 1;
+        self.add_touches(stack, Touches { major_faults: 1, ..Touches::default() });
+    }
+
+    fn add_touches(&mut self, stack: u32, touches: Touches) {
+        self.touches(stack).add(touches);
+        if self.totals.tracks_changes() {
+            self.new_touches.entry(self.totals.key(stack)).or_default().add(touches);
+        }
     }
 
     fn touches(&mut self, stack: u32) -> &mut Touches {
@@ -111,9 +136,9 @@ impl Pages {
                 entry.insert(Page { address_and_state: page.address().0, stack: page.stack, touches: 1 });
             }
         }
-        let mut child = Self { pages, totals, touches: Vec::new() };
+        let mut child = Self { pages, totals, ..Self::default() };
         for page in self.pages.iter() {
-            child.touches(page.stack).squares += 1;
+            child.add_touches(page.stack, Touches { squares: 1, ..Touches::default() });
         }
         Some(Box::new(child))
     }
@@ -154,9 +179,10 @@ impl Pages {
     pub(super) fn merge_stack(&mut self, key: StackKey) -> bool {
         let Some([merged, other]) = self.totals.merge_stack(key) else { return false };
         let touches = std::mem::take(self.touches(merged));
-        let sum = self.touches(other);
-        sum.major_faults += touches.major_faults;
-        sum.squares += touches.squares;
+        if self.totals.tracks_changes() {
+            self.new_touches.entry(key).or_default().subtract(touches);
+        }
+        self.add_touches(other, touches);
         true
     }
 
@@ -164,8 +190,8 @@ impl Pages {
         self.totals.live().count
     }
 
-    /// Usage at the end of the image, which has no pages then, or while it runs.
-    pub(super) fn usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
+    /// Totals at the end of the image, which has no pages then, or while it runs.
+    pub(super) fn totals_at(&self, ended: Option<ImageEnd>) -> ImageUsage {
         let mut usage = self.totals.memory_usage(ended);
         for ((index, totals), touches) in
             self.totals.iter().filter_map(|stack| Some((stack, self.touches.get(stack.0)?)))
@@ -177,10 +203,26 @@ impl Pages {
                 stack.variance.alloc = touches.squares - inherited;
             }
         }
-        if ended.is_none() {
-            usage.touched = self.touched();
-        }
         usage
+    }
+
+    /// Removes and returns the changes since the last delta.
+    pub(super) fn take_changes(&mut self) -> ImageUsage {
+        let mut changes = self.totals.take_changes();
+        for (key, Touches { major_faults, squares }) in self.new_touches.drain() {
+            let variance = Variance { alloc: squares, ..Variance::default() };
+            let touches = StackUsage { major_faults, variance, ..StackUsage::default() };
+            if touches != StackUsage::default() {
+                changes.by_stack.entry(key).or_default().add(touches);
+            }
+        }
+        changes
+    }
+
+    /// Usage at the end of the image or while it runs.
+    pub(super) fn usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
+        let touched = if ended.is_none() { self.touched() } else { Vec::new() };
+        ImageUsage { touched, ..self.totals_at(ended) }
     }
 
     /// Pages by address. Adjacent pages of one stack are merged.

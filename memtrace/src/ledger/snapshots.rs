@@ -59,10 +59,9 @@ impl Ledger {
         self.reported().filter_map(|image| Some((image.id, image.owner?))).collect()
     }
 
-    /// Images that have ended, were not taken and are reported. An image without usage that is replaced, as in a child that
-    /// calls exec at once, is not.
+    /// Images that have ended, were not taken and are reported.
     fn reported(&self) -> impl Iterator<Item = &EndedImage> {
-        self.ended.iter().filter(|image| image.end != ImageEnd::Exec || !image.usage.is_empty())
+        self.ended.iter().filter(|image| image.is_reported())
     }
 
     /// Usage of `class` by running images.
@@ -70,7 +69,7 @@ impl Ledger {
         let usage = move |process: &Process| {
             let image = process.image.as_ref();
             match class {
-                EventClass::Heap => Some(image?.usage(None, now, &self.settings)),
+                EventClass::Heap => Some(image?.usage(None, now, self.settings.older, self.settings.track_peak)),
                 EventClass::Map => Some(image?.mappings.as_ref()?.usage(None)),
                 EventClass::Fault => process.page_usage(),
                 EventClass::Reclaim => Some(image?.stalls.as_ref()?.usage(None)),

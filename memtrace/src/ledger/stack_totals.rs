@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::budget::{Budget, is_limited, merged_key};
+use super::changed_stacks::ChangedStacks;
 use crate::model::{Amount, Bytes, ImageEnd, ImageUsage, LossReason, Partition, StackId, StackKey, StackUsage, Usage};
 
 /// Totals of one stack. Freed is allocated minus live.
@@ -21,6 +22,11 @@ impl StackTotals {
     /// Returns true for an index without a stack: totals begin with an amount.
     fn is_vacant(&self) -> bool {
         self.alloc == Amount::default()
+    }
+
+    /// Live and allocated amounts.
+    const fn amounts(&self) -> [Amount; 2] {
+        [self.live, self.alloc]
     }
 }
 
@@ -43,6 +49,8 @@ pub(super) struct ImageTotals {
     peak: Bytes,
     /// Number of high-water marks so far.
     peaks: u64,
+    /// Changes since the last delta; `None` without deltas, or without stacks.
+    changes: Option<Box<ChangedStacks>>,
 }
 
 impl ImageTotals {
@@ -55,6 +63,9 @@ impl ImageTotals {
 
     #[cold]
     fn insert_within(&mut self, key: StackKey, budget: &mut Budget) -> u32 {
+        if budget.tracks_changes {
+            self.changes.get_or_insert_default();
+        }
         let admitted = budget.admit(key);
         let known = if admitted == key { None } else { self.index(admitted) };
         known.unwrap_or_else(|| self.insert(admitted))
@@ -105,6 +116,9 @@ impl ImageTotals {
             seen_peak: 0,
         };
         let removed = std::mem::replace(self.stacks.get_mut(index as usize)?, nothing);
+        if let Some(changes) = &mut self.changes {
+            changes.remove(index, removed.key, removed.amounts());
+        }
         match removed.key.part {
             Partition::Whole => self.by_stack.remove(&removed.key.stack),
             Partition::Thread(_) | Partition::Allocator(_) | Partition::Memory(_) => {
@@ -172,6 +186,7 @@ impl ImageTotals {
     pub(super) fn fork(&self, budget: &mut Budget) -> Option<Self> {
         let mut child = self.clone();
         child.merged = 0;
+        child.changes = None;
         for (index, totals) in (0..).zip(&self.stacks) {
             if totals.live == Amount::default() && !totals.is_vacant() {
                 child.vacate(index);
@@ -185,6 +200,10 @@ impl ImageTotals {
             totals.alloc = totals.live;
         }
         child.inherited = child.stacks.iter().map(|totals| totals.alloc).collect();
+        child.changes = self
+            .changes
+            .is_some()
+            .then(|| Box::new(ChangedStacks::of_new(child.iter().map(|(index, totals)| (index, totals.key)))));
         Some(child)
     }
 
@@ -232,6 +251,21 @@ impl ImageTotals {
         usage
     }
 
+    /// Removes and returns the changes since the last delta.
+    pub(super) fn take_changes(&mut self) -> ImageUsage {
+        let Some(changes) = &mut self.changes else { return ImageUsage::default() };
+        let (by_stack, merged_stacks) =
+            (changes.take(|index| Some(self.stacks.get(index as usize)?.amounts())), changes.take_merged(self.merged));
+        let mut total = Usage::default();
+        by_stack.values().for_each(|stack: &StackUsage| total += stack.usage);
+        ImageUsage { total, by_stack, merged_stacks, ..ImageUsage::default() }
+    }
+
+    /// Returns true if changes are tracked.
+    pub(super) const fn tracks_changes(&self) -> bool {
+        self.changes.is_some()
+    }
+
     /// Amount that the stack inherited on fork.
     pub(super) fn inherited(&self, index: usize) -> Amount {
         self.inherited.get(index).copied().unwrap_or_default()
@@ -268,6 +302,9 @@ impl ImageTotals {
             if totals.seen_peak < self.peaks {
                 totals.at_peak = totals.live.bytes;
                 totals.seen_peak = self.peaks;
+            }
+            if let Some(changes) = &mut self.changes {
+                changes.record(index, totals.key, totals.amounts());
             }
             change(totals);
         }

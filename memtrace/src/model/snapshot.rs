@@ -1,8 +1,10 @@
 //! Totals at one moment, with raw addresses.
 
+mod delta;
 mod ended_image;
 mod image_usage;
 
+pub use delta::Delta;
 pub use ended_image::EndedImage;
 pub use image_usage::{ImageUsage, StackUsage};
 
@@ -60,11 +62,7 @@ impl Snapshot {
                 }
             }
         }
-        for (id, (end, at)) in other.ends {
-            let ours = self.ends.entry(id).or_insert((end, at));
-            // A record can be lost in one ring, and each ring gets its own at a slightly different time.
-            *ours = (ours.0.max(end), ours.1.min(at));
-        }
+        merge_ends(&mut self.ends, other.ends);
         self.owners.extend(other.owners);
         self.oom_kills.extend(other.oom_kills);
         self.stacks.merge(other.stacks);
@@ -115,6 +113,15 @@ impl Snapshot {
             sum += image.total;
             sum
         })
+    }
+}
+
+/// Adds the ends that another shard has received.
+fn merge_ends(ours: &mut BTreeMap<ImageId, (ImageEnd, Tick)>, theirs: BTreeMap<ImageId, (ImageEnd, Tick)>) {
+    for (id, (end, at)) in theirs {
+        let ours = ours.entry(id).or_insert((end, at));
+        // A record can be lost in one ring, and each ring gets its own at a slightly different time.
+        *ours = (ours.0.max(end), ours.1.min(at));
     }
 }
 

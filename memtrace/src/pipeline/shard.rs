@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
 use std::time::Duration;
 
+use super::delta_sink::DeltaSender;
 use super::progress::{Progress, ShardProgress};
-use super::sink::EndedSink;
+use super::sink::{EndedSink, Sinks};
 use super::source::{Drained, Source};
 use crate::ledger::{Ledger, Settings};
-use crate::model::{CallsBySize, EndedImage, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots, Tick};
+use crate::model::{
+    CallsBySize, Delta, EndedImage, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots, Tick,
+};
 
 /// Records drained between two checks for commands: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
@@ -33,6 +36,8 @@ pub(super) struct ShardTotals {
     pub(super) snapshots: Snapshots,
     /// Ended images that did not fit into the sink.
     pub(super) ended: Vec<EndedImage>,
+    /// Deltas that were not sent.
+    pub(super) deltas: Vec<Delta>,
 }
 
 pub(super) struct Shard<S> {
@@ -47,27 +52,33 @@ pub(super) struct Shard<S> {
     sink: Option<(usize, EndedSink)>,
     /// Ended images that the sink had no room for.
     unsent: Vec<EndedImage>,
+    deltas: Option<DeltaSender>,
     /// Images to end when the source is empty.
     to_end: Vec<(ImageId, ImageEnd, Tick)>,
 }
 
 impl<S: Source> Shard<S> {
     pub(super) fn new(
+        number: usize,
         source: S,
         settings: Settings,
         classes: Arc<[EventClass]>,
         progress: Arc<ShardProgress>,
-        sink: Option<(usize, EndedSink)>,
+        sinks: Sinks,
     ) -> Self {
-        let ledger = Ledger::new(settings);
+        let mut ledger = Ledger::new(settings);
+        if sinks.deltas.is_some() {
+            ledger = ledger.with_deltas();
+        }
         Self {
             source,
             ledger,
             calls: CallsBySize::default(),
             progress,
             classes,
-            sink,
+            sink: sinks.ended.map(|sink| (number, sink)),
             unsent: Vec::new(),
+            deltas: sinks.deltas.map(|sink| DeltaSender::new(number, sink)),
             to_end: Vec::new(),
         }
     }
@@ -88,6 +99,9 @@ impl<S: Source> Shard<S> {
                 self.end_images();
             }
             self.send_ended();
+            if let Some(deltas) = &mut self.deltas {
+                deltas.send(&mut self.ledger);
+            }
             if records >= DRAIN_LIMIT {
                 pause = SHORTEST_PAUSE;
                 continue;
@@ -103,11 +117,12 @@ impl<S: Source> Shard<S> {
         }
         self.end_images();
         self.send_ended();
+        let deltas = self.deltas.take().map(|deltas| deltas.finish(&mut self.ledger, now)).unwrap_or_default();
         let mut ended = std::mem::take(&mut self.unsent);
         if self.sink.is_some() {
             ended.append(&mut self.ledger.take_ended());
         }
-        ShardTotals { snapshots: self.snapshots(now), ended }
+        ShardTotals { snapshots: self.snapshots(now), ended, deltas }
     }
 
     fn snapshots(self, now: Tick) -> Snapshots {

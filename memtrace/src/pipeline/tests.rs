@@ -1,3 +1,4 @@
+mod deltas;
 mod ended;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -92,7 +93,7 @@ fn run(events: &[Event], shards: u32, settings: Settings) -> Snapshot {
 
 /// Same as [`run`], with all event classes.
 fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
-    Shards::start(sources(events, shards), settings, EventClass::ALL, None).unwrap().finish(NOW)
+    Shards::start(sources(events, shards), settings, EventClass::ALL, &Sinks::default()).unwrap().finish(NOW)
 }
 
 /// Distributes events over the sources of shards as the BPF programs do over rings.
@@ -334,7 +335,7 @@ fn running_shards_report_progress_on_named_threads() {
             (feed, (ChannelSource { records, name }, names))
         })
         .unzip();
-    let shards = Shards::start(sources, SETTINGS, EventClass::ALL, None).unwrap();
+    let shards = Shards::start(sources, SETTINGS, EventClass::ALL, &Sinks::default()).unwrap();
     for (number, names) in names.iter().enumerate() {
         assert_eq!(names.recv().unwrap(), format!("memtrace-shard-{number}"));
     }
@@ -357,14 +358,14 @@ fn running_shards_report_progress_on_named_threads() {
 
 #[test]
 fn shard_that_panics_is_a_failure() {
-    let totals = Shards::start(vec![Panicking], SETTINGS, EventClass::ALL, None).unwrap().finish(NOW);
+    let totals = Shards::start(vec![Panicking], SETTINGS, EventClass::ALL, &Sinks::default()).unwrap().finish(NOW);
     assert_eq!(totals.failures, ["shard 0 panicked: the ring is on fire"]);
 }
 
 #[test]
 fn dropped_shards_end() {
     let ((feed, records), (name, names)) = (channel(), channel());
-    drop(Shards::start(vec![ChannelSource { records, name }], SETTINGS, EventClass::ALL, None).unwrap());
+    drop(Shards::start(vec![ChannelSource { records, name }], SETTINGS, EventClass::ALL, &Sinks::default()).unwrap());
     // The channel closes when the thread has dropped its source.
     names.iter().for_each(drop);
     assert!(feed.send(None).is_err());

@@ -3,6 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Image;
+use crate::ledger::budget::Budget;
 use crate::ledger::stack_totals::ImageTotals;
 use crate::model::{EventClass, StackId, StackKey};
 
@@ -34,12 +35,12 @@ impl Image {
     }
 
     /// Merges one of [`Self::idle_stacks`].
-    pub(in crate::ledger) fn merge_stack(&mut self, class: EventClass, key: StackKey) -> bool {
+    pub(in crate::ledger) fn merge_stack(&mut self, class: EventClass, key: StackKey, budget: &Budget) -> bool {
         match class {
             EventClass::Heap => self.totals.merge_stack(key).is_some(),
             EventClass::Fault => self.pages.as_mut().is_some_and(|pages| pages.merge_stack(key)),
             EventClass::Map => self.mappings.as_mut().is_some_and(|mappings| mappings.merge_stack(key)),
-            EventClass::Reclaim => self.stalls.as_mut().is_some_and(|stalls| stalls.merge_stack(key)),
+            EventClass::Reclaim => self.stalls.as_mut().is_some_and(|stalls| stalls.merge_stack(key, budget)),
         }
     }
 

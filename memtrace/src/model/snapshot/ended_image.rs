@@ -36,13 +36,19 @@ impl EndedImage {
         self.stacks.merge(other.stacks);
     }
 
-    /// Adds the image to `snapshots`. An image without usage that is replaced, as in a child that calls exec at once, is not
-    /// reported.
+    /// Returns true if the image is reported. An image without usage that is replaced, as in a child that calls exec at
+    /// once, is not.
+    #[must_use]
+    pub const fn is_reported(&self) -> bool {
+        !matches!(self.end, ImageEnd::Exec) || !self.usage.is_empty()
+    }
+
+    /// Adds the image to `snapshots` if it is reported.
     pub fn add_to(self, snapshots: &mut Snapshots) {
-        let Self { id, end, at, owner, usage, stacks } = self;
-        if end == ImageEnd::Exec && usage.is_empty() {
+        if !self.is_reported() {
             return;
         }
+        let Self { id, end, at, owner, usage, stacks } = self;
         for (class, snapshot) in &mut snapshots.0 {
             let usage = usage.iter().find(|(of, _)| of == class);
             snapshot.merge(Snapshot {

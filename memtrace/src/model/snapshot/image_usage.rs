@@ -135,7 +135,8 @@ impl ImageUsage {
         }
     }
 
-    pub(super) fn diff(&self, earlier: &Self) -> Self {
+    /// Returns the changes of the additive numbers since `earlier`.
+    pub(crate) fn diff(&self, earlier: &Self) -> Self {
         let mut change = self.clone();
         change.total -= earlier.total;
         change.discarded -= earlier.discarded;
@@ -154,18 +155,23 @@ impl ImageUsage {
         for usage in change.by_stack.values_mut() {
             usage.at_peak = Bytes(0);
         }
-        change.by_stack.retain(|_, stack| *stack != StackUsage::default());
         for (key, then) in &earlier.stalls {
             let now = change.stalls.entry(*key).or_default();
             *now = now.since(then);
         }
-        change.stalls.retain(|_, book| book.stalls != StallTotals::default());
+        change.remove_zeros();
         // A list of pages has no difference either.
         change.touched.clear();
         change.resident = None;
         change.counts = ImageRusage::default();
         change.copy_of = None;
         change
+    }
+
+    /// Removes the stacks and stalls without changes.
+    pub(crate) fn remove_zeros(&mut self) {
+        self.by_stack.retain(|_, stack| *stack != StackUsage::default());
+        self.stalls.retain(|_, stats| stats.stalls != StallTotals::default());
     }
 
     pub(super) fn is_zero(&self) -> bool {

@@ -22,7 +22,7 @@ use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
 use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick, printable};
-use crate::pipeline::{RunTotals, Shards, count_missing_frames};
+use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::{Observer, Progress};
@@ -112,7 +112,7 @@ impl Trace {
         let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
         let rings = sources.len();
         let (sink, parts) = ended_images::channel();
-        let shards = Shards::start(sources, settings, &config.events, Some(&sink))
+        let shards = Shards::start(sources, settings, &config.events, &Sinks { ended: Some(sink), deltas: None })
             .map_err(|error| Error::Failed(error.to_string()))?;
         let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
         tracker.name_cgroups(removed);
@@ -339,7 +339,7 @@ impl Trace {
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
-        let RunTotals { mut snapshots, ended, events, calls, failures } = self.shards.finish(now);
+        let RunTotals { mut snapshots, ended, deltas: _, events, calls, failures } = self.shards.finish(now);
         self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
         let (ended, coverage_of_ended) = self.ended.finish(ended, &mut snapshots);
         for failure in failures {

@@ -1,0 +1,93 @@
+//! Stacks of one image that changed since the last delta.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Amount, StackKey, StackUsage, Usage};
+
+/// Stacks that changed since the last delta, with their totals at that delta.
+///
+/// Stacks that did not change need 4 bytes each and no time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ChangedStacks {
+    changed: Vec<ChangedStack>,
+    /// Position in `changed` plus one, by stack index; 0 if the stack did not change. Stacks after the end did not change.
+    positions: Vec<u32>,
+    /// Number of merged stacks at the last delta.
+    merged: u64,
+}
+
+/// Totals of a stack at the last delta.
+#[derive(Clone, Copy, Debug)]
+struct ChangedStack {
+    key: StackKey,
+    /// `None` if the stack was removed since.
+    index: Option<u32>,
+    live: Amount,
+    alloc: Amount,
+}
+
+impl ChangedStacks {
+    /// Changes of a new image: all of its stacks are new.
+    pub(super) fn of_new(stacks: impl Iterator<Item = (usize, StackKey)>) -> Self {
+        let mut all = Self::default();
+        // A u32 limits the number of stacks.
+        stacks.for_each(|(index, key)| all.insert(index as u32, key, [Amount::default(); 2]));
+        all
+    }
+
+    /// Records the live and allocated amounts of a stack before its first change.
+    #[inline]
+    pub(super) fn record(&mut self, index: u32, key: StackKey, amounts: [Amount; 2]) {
+        if self.positions.get(index as usize).is_none_or(|&position| position == 0) {
+            self.insert(index, key, amounts);
+        }
+    }
+
+    fn insert(&mut self, index: u32, key: StackKey, [live, alloc]: [Amount; 2]) {
+        self.changed.push(ChangedStack { key, index: Some(index), live, alloc });
+        let slot = index as usize;
+        if self.positions.len() <= slot {
+            self.positions.resize(slot + 1, 0);
+        }
+        // One entry for each stack, and one for each removal; merging takes longer than 2^32 removals between two deltas.
+        self.positions[slot] = self.changed.len() as u32;
+    }
+
+    /// Records that a stack is removed. Its index can belong to another stack from now on.
+    pub(super) fn remove(&mut self, index: u32, key: StackKey, amounts: [Amount; 2]) {
+        self.record(index, key, amounts);
+        let position = self.positions.get_mut(index as usize).map_or(0, std::mem::take);
+        if let Some(removed) = self.changed.get_mut((position as usize).wrapping_sub(1)) {
+            removed.index = None;
+        }
+    }
+
+    /// Removes and returns the changes of all stacks. `amounts` returns the live and allocated amounts at an index.
+    pub(super) fn take(&mut self, amounts: impl Fn(u32) -> Option<[Amount; 2]>) -> BTreeMap<StackKey, StackUsage> {
+        let mut changes = Vec::with_capacity(self.changed.len());
+        for ChangedStack { key, index, live, alloc } in self.changed.drain(..) {
+            let [live_now, alloc_now] = index.and_then(&amounts).unwrap_or_default();
+            if let Some(position) = index.and_then(|index| self.positions.get_mut(index as usize)) {
+                *position = 0;
+            }
+            let (live, alloc) = (live_now - live, alloc_now - alloc);
+            changes.push((key, Usage { live, alloc, free: alloc - live, ..Usage::default() }));
+        }
+        changes.sort_unstable_by_key(|(key, _)| *key);
+        // A removed stack may have come back at another index.
+        changes.dedup_by(|next, sum| {
+            let is_same = next.0 == sum.0;
+            if is_same {
+                sum.1 += next.1;
+            }
+            is_same
+        });
+        let changes = changes.into_iter().filter(|(_, usage)| !usage.is_zero());
+        changes.map(|(key, usage)| (key, StackUsage { usage, ..StackUsage::default() })).collect()
+    }
+
+    /// Returns the number of stacks that were merged since the last delta, if `merged` is the number now.
+    pub(super) const fn take_merged(&mut self, merged: u64) -> u64 {
+        merged - std::mem::replace(&mut self.merged, merged)
+    }
+}

@@ -1,0 +1,55 @@
+//! Changes of one image since the last delta.
+
+use super::Image;
+use crate::model::{Bytes, EventClass, ImageUsage, Tick};
+
+impl Image {
+    /// Removes and returns the changes since the last delta, without classes that have none.
+    pub(in crate::ledger) fn take_changes(&mut self) -> Vec<(EventClass, ImageUsage)> {
+        self.is_in_delta = true;
+        let changes = EventClass::ALL.iter().map(|&class| (class, self.take_changes_of(class)));
+        changes.filter(|(_, change)| *change != ImageUsage::default()).collect()
+    }
+
+    /// Removes and returns the changes of one class that lead to `usage`, which replaces the totals of the class.
+    pub(in crate::ledger) fn take_last_changes(&mut self, class: EventClass, usage: &ImageUsage) -> ImageUsage {
+        if self.is_in_delta {
+            let mut change = usage.diff(&self.totals_of(class));
+            change.merge(self.take_changes_of(class));
+            change.remove_zeros();
+            return change;
+        }
+        let mut change = ImageUsage { peak: None, ..usage.clone() };
+        change.by_stack.values_mut().for_each(|stack| stack.at_peak = Bytes(0));
+        change
+    }
+
+    fn take_changes_of(&mut self, class: EventClass) -> ImageUsage {
+        let changes = match class {
+            EventClass::Heap => return self.take_heap_changes(),
+            EventClass::Fault => self.pages.as_mut().map(|pages| pages.take_changes()),
+            EventClass::Map => self.mappings.as_mut().map(|mappings| mappings.take_changes()),
+            EventClass::Reclaim => self.stalls.as_mut().map(|stalls| stalls.take_changes()),
+        };
+        changes.unwrap_or_default()
+    }
+
+    fn take_heap_changes(&mut self) -> ImageUsage {
+        let now = [self.unmatched_frees, self.repeated_frees];
+        let before = std::mem::replace(&mut self.frees_before, now);
+        // A failed realloc removes an unmatched free.
+        let [unmatched_frees, repeated_frees] = [0, 1].map(|index| now[index].wrapping_sub(before[index]));
+        ImageUsage { unmatched_frees, repeated_frees, ..self.totals.take_changes() }
+    }
+
+    /// Current totals of one class.
+    fn totals_of(&self, class: EventClass) -> ImageUsage {
+        let totals = match class {
+            EventClass::Heap => Some(self.usage(None, Tick(0), None, false)),
+            EventClass::Fault => self.pages.as_ref().map(|pages| pages.totals_at(None)),
+            EventClass::Map => self.mappings.as_ref().map(|mappings| mappings.totals_at(None)),
+            EventClass::Reclaim => self.stalls.as_ref().map(|stalls| stalls.usage(None)),
+        };
+        totals.unwrap_or_default()
+    }
+}
