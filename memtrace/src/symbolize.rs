@@ -23,10 +23,11 @@ mod stack_totals;
 mod symbolized;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use call_paths::CallPaths;
+use call_paths::{CallPaths, PathObject};
 use locate::LocatedStacks;
 use object_names::{Names, ObjectNames};
 
@@ -39,9 +40,14 @@ pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use name_source::NameSource;
 pub use symbolized::{Symbolized, SymbolizedClasses};
 
+/// Opens the file of an object that was closed, if it is still there. Returns the file and a path by which it can be opened
+/// as long as the file is open.
+pub type Reopen = fn(&Object) -> Option<(File, PathBuf)>;
+
 /// Finds the functions of addresses.
 #[derive(Debug)]
 pub struct Symbolizer {
+    reopen: Reopen,
     debug_directories: Vec<PathBuf>,
     generated_code: BTreeMap<ImageId, GeneratedCode>,
     /// Debug files from elsewhere.
@@ -64,7 +70,18 @@ impl Symbolizer {
     /// Creates a symbolizer that looks for debug files in `directories`, below the target's root and below the host's.
     #[must_use]
     pub const fn with_debug_directories(directories: Vec<PathBuf>) -> Self {
-        Self { debug_directories: directories, debug_files: BTreeMap::new(), generated_code: BTreeMap::new() }
+        Self {
+            reopen: |_| None,
+            debug_directories: directories,
+            debug_files: BTreeMap::new(),
+            generated_code: BTreeMap::new(),
+        }
+    }
+
+    /// Opens files that were closed during the run with `reopen`.
+    #[must_use]
+    pub fn with_reopen(self, reopen: Reopen) -> Self {
+        Self { reopen, ..self }
     }
 
     /// Names code that was generated at run time with these files.
@@ -96,9 +113,10 @@ impl Symbolizer {
         let mut running = CallPaths::default();
         locate::add_calls(&mut running, snapshots, images);
         let objects = ended.paths().in_objects().into_iter().chain(running.in_objects());
-        let without = objects.filter_map(|(object, calls)| {
+        let without = objects.filter_map(|(known, calls)| {
+            let object = &known.object;
             let build_id = object.build_id.clone().filter(|_| !calls.is_empty())?;
-            let source = self.name_source(object);
+            let source = self.with_file(known, |object| self.name_source(object));
             matches!(source, NameSource::Symbols | NameSource::Exported).then(|| (build_id, object.path.clone()))
         });
         without.collect()
@@ -120,9 +138,17 @@ impl Symbolizer {
         let located = LocatedStacks::new(snapshots, images, &self.generated_code, ended, window);
         let (paths, names) = (&located.paths, &located.names);
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
-        for (object, calls) in paths.in_objects() {
+        let mut closed = 0;
+        for (known, calls) in paths.in_objects() {
+            let offsets = calls.keys().copied().collect();
             // Debug information is large: that of an object is released before that of the next one is read.
-            for (offset, frames_of_call) in self.frames_of(object, calls.keys().copied().collect()) {
+            let frames_of_object = self.with_file(known, |object| {
+                let is_closed = known.is_closed && object.handle.is_none();
+                closed += u64::from(is_closed && !calls.is_empty());
+                let reason = if is_closed { Unnamed::ObjectClosed } else { Unnamed::ObjectUnreadable };
+                self.frames_of(object, offsets, reason)
+            });
+            for (offset, frames_of_call) in frames_of_object {
                 for &call in calls.get(&offset).into_iter().flatten() {
                     frames[call] = frames_of_call.clone();
                 }
@@ -137,11 +163,25 @@ impl Symbolizer {
         for call in paths.by_frame_pointer() {
             frames[call].iter_mut().for_each(|frame| frame.by_frame_pointer = true);
         }
-        SymbolizedClasses::new(located, frames)
+        SymbolizedClasses::new(located, frames, closed)
     }
 
-    /// Returns the frames at each of `offsets` of `object`.
-    fn frames_of(&self, object: &Object, offsets: Vec<FileOffset>) -> Vec<(FileOffset, Box<[Frame]>)> {
+    /// Passes the object to `use_object`, with an open file if it was closed and is still there.
+    fn with_file<R>(&self, known: &PathObject, use_object: impl FnOnce(&Object) -> R) -> R {
+        match known.is_closed.then(|| (self.reopen)(&known.object)).flatten() {
+            Some((_open, handle)) => use_object(&Object { handle: Some(handle), ..(*known.object).clone() }),
+            None => use_object(&known.object),
+        }
+    }
+
+    /// Returns the frames at each of `offsets` of `object`. Without its file, they have no names for the reason
+    /// `unreadable`.
+    fn frames_of(
+        &self,
+        object: &Object,
+        offsets: Vec<FileOffset>,
+        unreadable: Unnamed,
+    ) -> Vec<(FileOffset, Box<[Frame]>)> {
         let name = ObjectName { path: object.path.clone(), build_id: object.build_id.clone() };
         let mut names = ObjectNames::new(object, &self.debug_directories, &self.debug_files);
         let mut result = Vec::with_capacity(offsets.len());
@@ -155,7 +195,7 @@ impl Symbolizer {
                 // in the kernel's `[vdso]`, which has no file.
                 let address = VirtOffset(offset.0);
                 let is_kernel_code = Object::is_kernel_code(&object.path);
-                let reason = if is_kernel_code { Unnamed::KernelCode } else { Unnamed::ObjectUnreadable };
+                let reason = if is_kernel_code { Unnamed::KernelCode } else { unreadable };
                 result.push((offset, frames(&name, address, Err(reason))));
             }
         }

@@ -7,6 +7,7 @@ use std::io;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use memtrace_common::vocabulary::LossReason;
@@ -165,6 +166,67 @@ fn replaced_library_keeps_its_symbols() {
     };
     assert_eq!(chain(1001), [("complete", [&["take"][..], &["one_descend"; 4], &["one_leaf"]].concat())]);
     assert_eq!(chain(2002), [("complete", [&["take"][..], &["other_descend"; 7], &["other_leaf"]].concat())]);
+}
+
+/// Returns the files in `directory` that a process has open. Deleted ones have the kernel's suffix.
+fn open_files_in(directory: &Path, pid: u32) -> Vec<String> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs and the test runs as root");
+    let links = descriptors.filter_map(|descriptor| fs::read_link(descriptor.ok()?.path()).ok());
+    links.filter(|link| link.starts_with(directory)).map(|link| link.to_string_lossy().into_owned()).collect()
+}
+
+fn wait_for_open_files(directory: &Path, pid: u32, is_reached: impl Fn(&[String]) -> bool) -> Vec<String> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let files = open_files_in(directory, pid);
+        if is_reached(&files) {
+            return files;
+        }
+        assert!(Instant::now() < deadline, "{files:#?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// With 512 descriptors, memtrace has at most 256 object files open. An eighth of them can be deleted ones, and as many can be
+/// opened before memtrace looks for them again. The last processes may not have been completed then.
+#[test]
+fn deleted_executables_do_not_use_up_descriptors() {
+    const RUNS: usize = 140;
+    const BATCH: usize = 20;
+    const MOST: usize = 2 * 256 / 8 + 2 * BATCH;
+    let scratch = Scratch::new();
+    let path = |run: usize| scratch.path(&format!("{run}/mt-deleted"));
+    let trace = Trace::system_wide().options(&["--comm", "mt-deleted", "--all-stacks"]);
+    let mut tracer = trace.wrapped_in(&["prlimit", "--nofile=512:512"]).start();
+    let pid = tracer.process().pid();
+    for batch in 0..RUNS / BATCH {
+        let runs = batch * BATCH..(batch + 1) * BATCH;
+        for run in runs.clone() {
+            fs::create_dir(scratch.path(&run.to_string())).expect("the scratch directory is writable");
+            fs::copy(victim::path("short_lived"), path(run)).expect("the victim is readable");
+            totals_of(Command::new(path(run)).stdout(Stdio::piped()).spawn().expect("the copy is executable"));
+        }
+        let is_open = |files: &[String], run| files.contains(&path(run).to_string_lossy().into_owned());
+        wait_for_open_files(&scratch.path(""), pid, |files| runs.clone().all(|run| is_open(files, run)));
+        runs.for_each(|run| fs::remove_file(path(run)).expect("the copy exists"));
+    }
+    wait_for_open_files(&scratch.path(""), pid, |files| files.len() <= MOST);
+    let report = tracer.stop().report();
+    report.assert_nothing_lost();
+    let mut names: BTreeMap<&str, Vec<Result<&str, &str>>> = BTreeMap::new();
+    for frame in report.stacks.iter().flat_map(|stack| &stack.frames) {
+        if let Some(object) = frame.object.as_deref().filter(|object| object.ends_with("/mt-deleted")) {
+            let name = frame.name.as_deref().ok_or(frame.unnamed.as_deref().unwrap_or_default());
+            names.entry(object).or_default().push(name);
+        }
+    }
+    assert_eq!(names.len(), RUNS);
+    let (named, closed): (Vec<_>, Vec<_>) = names.values().partition(|names| names.contains(&Ok("keep")));
+    let reason = "the object was deleted while too many deleted files were open";
+    assert!(closed.iter().all(|names| names.iter().all(|name| *name == Err(reason))), "{closed:#?}");
+    assert!((1..=MOST).contains(&named.len()), "{} of {RUNS} have names", named.len());
+    let note = format!("the functions of {} deleted objects have no names", closed.len());
+    assert!(report.notes.iter().any(|line| line.starts_with(&note)), "{:#?}", report.notes);
 }
 
 /// The clock of this machine is changed in a guest only.

@@ -231,6 +231,8 @@ pub enum Unnamed {
     NotInPerfMap,
     /// The object's file could not be opened or read.
     ObjectUnreadable,
+    /// The object's file was deleted, and closed before its functions had names, because too many deleted files were open.
+    ObjectClosed,
     /// The object has no symbol there.
     NoSymbol,
 }
@@ -246,6 +248,7 @@ impl Unnamed {
             Self::PerfMapNotOwned => "code generated at run time; its perf map belongs to another user",
             Self::NotInPerfMap => "code generated at run time, not in its perf map",
             Self::ObjectUnreadable => "the object could not be read",
+            Self::ObjectClosed => "the object was deleted while too many deleted files were open",
             Self::NoSymbol => "the object has no symbol here",
         }
     }

@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::maps::{Inode, MapsEntry};
+use super::own_process::descriptor_path;
 use super::process::inside_root;
 use crate::elf::{Elf, ElfError};
 use crate::model::{BuildId, Object, Pid};
 pub(crate) use open::{Opened, regular};
-use open_files::OpenFiles;
+use open_files::{Need, OpenFiles};
 use roots::Roots;
 
 /// Limit of stored objects. Further objects are created at each request.
@@ -77,31 +78,55 @@ impl Objects {
         self.files.handles()
     }
 
-    /// Closes files that no process image and no other user has: the least recently used ones if the limit is near, and
-    /// those in root directories without a used file if there is no room for another root directory, and the deleted
-    /// ones if `with_deleted` is true. Returns their handles, which can belong to other files from now on.
-    pub(crate) fn close_unused(&mut self, with_deleted: bool) -> Vec<PathBuf> {
+    /// Closes files that no process image and no other user has. `named` has the objects that are kept only for the names
+    /// of functions, with one reference each. These files are closed:
+    ///
+    /// - the least recently used ones if the limit is near, first those without names;
+    /// - those in root directories without a used file if there is no room for another root directory;
+    /// - deleted ones if `with_deleted` is true or many files were opened. A share of those with names stays open.
+    ///
+    /// Returns their handles, which can belong to other files from now on.
+    pub(crate) fn close_unused<'a>(
+        &mut self,
+        with_deleted: bool,
+        named: impl Iterator<Item = &'a Arc<Object>>,
+    ) -> Vec<PathBuf> {
         let needs_root = self.roots.take_refused();
-        if !self.files.is_due() && !needs_root && !with_deleted {
+        let checks_deleted = with_deleted || self.files.may_have_deleted();
+        if !self.files.is_due() && !needs_root && !checks_deleted {
             return Vec::new();
         }
+        let named: HashSet<_> = named.map(Arc::as_ptr).collect();
         let mut references: HashMap<*const Object, (usize, &Arc<Object>)> = HashMap::new();
         for object in self.by_mapping.values().chain(self.by_stat.values()).chain(self.by_name.values()) {
             references.entry(Arc::as_ptr(object)).or_insert((0, object)).0 += 1;
         }
-        let is_used = |(own, object): &(usize, &Arc<Object>)| Arc::strong_count(object) > *own;
-        let (used, unused): (Vec<_>, Vec<_>) = references.into_values().partition(is_used);
-        let used_roots: HashSet<_> = used.iter().filter_map(|(_, object)| object.root.as_ref()).collect();
-        let is_in_used_root = |object: &Object| object.root.as_ref().is_none_or(|root| used_roots.contains(root));
-        let used: HashSet<_> = used.iter().filter_map(|(_, object)| object.handle.clone()).collect();
-        let is_abandoned = |object: &Object| needs_root && !is_in_used_root(object);
-        let is_deleted = |handle: &Path| with_deleted && self.files.is_deleted(handle);
-        let abandoned = unused.iter().filter_map(|(_, object)| {
-            let handle = object.handle.clone()?;
-            (is_abandoned(object) || is_deleted(&handle) && !used.contains(&handle)).then_some(handle)
+        let needs = references.into_iter().map(|(object, (own, file))| {
+            let others = Arc::strong_count(file) - own;
+            let need = match (others, named.contains(&object)) {
+                (0, _) => Need::None,
+                (1, true) => Need::Names,
+                _ => Need::Use,
+            };
+            (file, need)
         });
-        let abandoned: HashSet<_> = abandoned.collect();
-        let closed = self.files.close(|handle| used.contains(handle), |handle| abandoned.contains(handle));
+        let needs: Vec<_> = needs.collect();
+        let needed = needs.iter().filter(|(_, need)| *need > Need::None);
+        let needed_roots: HashSet<_> = needed.filter_map(|(object, _)| object.root.as_ref()).collect();
+        let is_abandoned =
+            |object: &Object| needs_root && object.root.as_ref().is_some_and(|root| !needed_roots.contains(root));
+        let (mut need_of, mut abandoned) = (HashMap::new(), HashSet::new());
+        for (object, need) in &needs {
+            let Some(handle) = object.handle.as_deref() else { continue };
+            // One file can have several names.
+            let known = need_of.entry(handle).or_insert(*need);
+            *known = (*known).max(*need);
+            if is_abandoned(object) {
+                abandoned.insert(handle);
+            }
+        }
+        let need_of = |handle: &Path| need_of.get(handle).copied().unwrap_or(Need::None);
+        let closed = self.files.close(need_of, |handle| abandoned.contains(handle), checks_deleted);
         let handles: HashSet<&PathBuf> = closed.iter().collect();
         let is_open = |object: &Arc<Object>| match &object.handle {
             Some(handle) => !handles.contains(handle),
@@ -112,6 +137,21 @@ impl Objects {
         self.by_stat.retain(|_, object| is_open(object));
         self.by_name.retain(|_, object| is_open(object));
         closed
+    }
+
+    /// Opens the file of an object that was closed, if a file with its build ID is still at its path. Returns the file
+    /// and its handle.
+    pub(crate) fn reopen(object: &Object) -> Option<(File, PathBuf)> {
+        let build_id = object.build_id.as_ref()?;
+        let relative = object.path.strip_prefix("/").ok()?;
+        let inside = object.root.as_ref().map(|root| root.join(relative));
+        let mut paths = inside.as_deref().into_iter().chain([object.path.as_path()]);
+        let file = paths.find_map(|path| {
+            let opened = regular(path).ok()?;
+            (read_build_id(&opened.file).as_ref() == Some(build_id)).then_some(opened.file)
+        })?;
+        let handle = descriptor_path(&file);
+        Some((file, handle))
     }
 
     /// Returns the object of an mmap event, identified by its build ID, or by its device (encoded like `st_dev`) and

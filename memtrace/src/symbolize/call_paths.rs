@@ -2,8 +2,9 @@
 
 mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -43,7 +44,7 @@ struct Call {
 /// Distinct calls in stacks, and the stacks as paths of calls.
 #[derive(Debug, Default)]
 pub(super) struct CallPaths {
-    objects: Numbered<KnownObject>,
+    objects: Numbered<PathObject>,
     calls: Numbered<Call>,
     /// Root first. Processes of the same program share paths, independently of load addresses.
     tree: Tree<CallId>,
@@ -52,11 +53,15 @@ pub(super) struct CallPaths {
 /// An object, identified by its build ID and its path, if it has a build ID: a file that was opened repeatedly has
 /// several handles.
 #[derive(Clone, Debug)]
-struct KnownObject(Arc<Object>);
+pub(super) struct PathObject {
+    pub(super) object: Arc<Object>,
+    /// The object has no handle, because its file was closed before its functions had names.
+    pub(super) is_closed: bool,
+}
 
-impl PartialEq for KnownObject {
+impl PartialEq for PathObject {
     fn eq(&self, other: &Self) -> bool {
-        let (ours, theirs) = (&*self.0, &*other.0);
+        let (ours, theirs) = (&*self.object, &*other.object);
         match (&ours.build_id, &theirs.build_id) {
             (Some(our_id), Some(their_id)) => our_id == their_id && ours.path == theirs.path,
             (None, None) => ours == theirs,
@@ -65,12 +70,12 @@ impl PartialEq for KnownObject {
     }
 }
 
-impl Eq for KnownObject {}
+impl Eq for PathObject {}
 
-impl Hash for KnownObject {
+impl Hash for PathObject {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.path.hash(state);
-        self.0.build_id.hash(state);
+        self.object.path.hash(state);
+        self.object.build_id.hash(state);
     }
 }
 
@@ -93,14 +98,29 @@ impl CallPaths {
     }
 
     /// Returns the calls in objects, by object, each with its indices.
-    pub(super) fn in_objects(&self) -> Vec<(&Arc<Object>, CallsByOffset)> {
+    pub(super) fn in_objects(&self) -> Vec<(&PathObject, CallsByOffset)> {
         let mut by_object: Vec<CallsByOffset> = vec![CallsByOffset::new(); self.objects.len()];
         for (index, call) in self.calls.iter().enumerate() {
             if let CallLocation::InObject(object, offset) = call.location {
                 by_object[object as usize].entry(offset).or_default().push(index);
             }
         }
-        self.objects.iter().map(|object| &object.0).zip(by_object).collect()
+        self.objects.iter().zip(by_object).collect()
+    }
+
+    /// Returns the objects, each with one reference.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.iter().map(|known| &known.object)
+    }
+
+    /// Forgets the handles of files that were closed.
+    pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        for known in self.objects.iter_mut() {
+            if known.object.handle.as_ref().is_some_and(|handle| closed.contains(handle)) {
+                known.object = Arc::new(Object { handle: None, ..(*known.object).clone() });
+                known.is_closed = true;
+            }
+        }
     }
 
     /// Returns the calls outside of all files, each with its index.
@@ -190,9 +210,9 @@ impl CallPaths {
 
     /// Returns the number of an object.
     fn object(&mut self, object: &Arc<Object>) -> u32 {
-        let object = KnownObject(Arc::clone(object));
+        let object = PathObject { object: Arc::clone(object), is_closed: false };
         let number = self.objects.number(&object, || object.clone());
-        if object.0.handle.is_some() {
+        if object.object.handle.is_some() {
             // The older handle may have been closed since.
             *self.objects.get_mut(number) = object;
         }

@@ -9,6 +9,7 @@ mod row;
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
@@ -17,7 +18,7 @@ use self::class::EndedClass;
 use self::row::{ImageFacts, Row};
 use super::call_paths::{CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
-use crate::model::{EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, ProcessImage, Stacks, Tick};
+use crate::model::{EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Object, ProcessImage, Stacks, Tick};
 
 /// Most groups of an event class.
 const MAX_GROUPS: usize = 4096;
@@ -195,6 +196,16 @@ impl EndedProcesses {
 
     fn group_entries(&self) -> usize {
         self.classes.values().map(|class| class.groups.entries()).sum()
+    }
+
+    /// Returns the objects of all stacks, each with one reference.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.paths.objects()
+    }
+
+    /// Forgets the handles of files that were closed.
+    pub fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        self.paths.forget_files(closed);
     }
 
     /// Returns the call paths.

@@ -63,6 +63,11 @@ impl<T: Hash + Eq> Numbered<T> {
         self.all.iter()
     }
 
+    /// Iterates over the values, to change what does not distinguish them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.all.iter_mut()
+    }
+
     /// Returns the number of values.
     pub(super) const fn len(&self) -> usize {
         self.all.len()

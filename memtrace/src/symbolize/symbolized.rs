@@ -6,6 +6,7 @@ use super::assemble::name_stacks;
 use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
 use super::locate::{LocatedClass, LocatedStacks, StallsByCgroup};
+use crate::model::format;
 use crate::model::{EventClass, Frame, Losses, MemcgProfile, OomKill, ProcessProfile, Profile, RunFacts, StackProfile};
 
 /// Symbolized stacks of all event classes.
@@ -19,10 +20,16 @@ pub struct SymbolizedClasses {
 }
 
 impl SymbolizedClasses {
-    /// `frames` are those of each call in `located`, outermost first.
-    pub(super) fn new(located: LocatedStacks, frames: Vec<Box<[Frame]>>) -> Self {
+    /// `frames` are those of each call in `located`, outermost first. The files of `closed` objects were closed before
+    /// their functions had names.
+    pub(super) fn new(located: LocatedStacks, frames: Vec<Box<[Frame]>>, closed: u64) -> Self {
         let LocatedStacks { paths, names, classes } = located;
-        Self { paths, frames: FramesOfCalls::new(frames), classes, notes: names.advice() }
+        let closed = (closed > 0).then(|| {
+            let objects = format::counted(closed, "deleted object", "deleted objects");
+            format!("the functions of {objects} have no names, because too many deleted files were open")
+        });
+        let notes = names.advice().into_iter().chain(closed).collect();
+        Self { paths, frames: FramesOfCalls::new(frames), classes, notes }
     }
 
     /// Returns `class` and removes it. A class that was not traced has no stacks.

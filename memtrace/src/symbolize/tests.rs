@@ -3,6 +3,7 @@ mod hotspot;
 mod program;
 mod split;
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
@@ -13,8 +14,8 @@ use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
 use crate::model::{
-    Amount, BuildId, Bytes, EventClass, ImageUsage, Location, Mapping, Pid, ProcessImage, Profile, RunFacts, Snapshot,
-    Stack, StackEnd, StackId, StackUsage, Stacks, Usage,
+    Amount, BuildId, Bytes, EventClass, ImageEnd, ImageUsage, Location, Mapping, Pid, ProcessImage, Profile, RunFacts,
+    Snapshot, Stack, StackEnd, StackId, StackUsage, Stacks, Usage,
 };
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
@@ -163,7 +164,7 @@ fn names_of_c_functions_are_not_demangled() {
 #[test]
 fn a_deleted_file_is_read_by_its_open_descriptor() {
     let program = Program::new(&["-g"]);
-    let open = fs::File::open(program.path()).unwrap();
+    let open = File::open(program.path()).unwrap();
     fs::remove_file(program.path()).unwrap();
     let handle = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
     let frames = frames_at(&symbolizer(), &program.image(Some(handle), None), program.returns[0]);
@@ -184,6 +185,35 @@ fn a_file_with_another_build_id_gives_no_names() {
     }
     let frames = frames_at(&symbolizer(), &image, program.returns[0]);
     assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
+}
+
+/// The files of objects can be closed before their functions have names.
+#[test]
+fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
+    let program = Program::new(&["-g"]);
+    let handle = program.scratch.file("handle");
+    fs::hard_link(program.path(), &handle).unwrap();
+    let Snapshot { images, stacks, .. } = snapshot(&[program.returns[1]]);
+    let usage = images.into_values().map(|usage| (EventClass::Heap, usage)).collect();
+    let image = program.image(Some(handle.clone()), None);
+    let ended = CompletedImage { id: IMAGE, end: ImageEnd::Exit, at: Tick(1), image, usage, stacks };
+    let profile = |closed: &str, symbolizer: &Symbolizer| {
+        let mut processes = no_ended();
+        processes.add(ended.clone(), None);
+        processes.forget_files(&HashSet::from([program.scratch.file(closed)]));
+        let mut classes = symbolizer.symbolize(Snapshots::default(), &BTreeMap::new(), processes, &(Tick(0)..Tick(9)));
+        let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
+        (profile.frames, profile.notes)
+    };
+    let name = |frame: &Frame| frame.name.clone().map(|name| name.0);
+    let (frames, notes) = profile("other", &symbolizer());
+    assert_eq!((name(&frames[0]), &notes[..]), (Ok(String::from("plain")), &[][..]));
+    let (closed, notes) = profile("handle", &symbolizer());
+    assert_eq!(closed, [Frame { location: None, name: Err(Unnamed::ObjectClosed), ..frames[0].clone() }]);
+    let sentence = "the functions of 1 deleted object have no names, because too many deleted files were open";
+    assert_eq!(notes, [sentence]);
+    let reopen = |object: &Object| Some((File::open(&object.path).unwrap(), object.path.clone()));
+    assert_eq!(profile("handle", &symbolizer().with_reopen(reopen)), (frames, Vec::new()));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use std::ffi::CString;
 use std::fs;
+use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
@@ -203,7 +204,7 @@ fn files_over_time_do_not_reach_the_limit() {
         let object = objects.resolve(own_pid(), &path, None, Some(identity(&path)));
         assert_eq!(identity_of_handle(&object), identity(&path), "{number}");
         drop(object);
-        closed.extend(objects.close_unused(false));
+        closed.extend(objects.close_unused(false, iter::empty()));
         assert!(objects.files.len() <= LIMIT && objects.by_mapping.len() <= LIMIT && objects.by_stat.len() <= LIMIT);
         assert!(objects.by_name.len() <= LIMIT);
     }
@@ -220,8 +221,8 @@ fn the_least_recently_used_files_are_closed_first() {
     let resolve = |objects: &mut Objects, path: &Path| objects.resolve(own_pid(), path, None, Some(identity(path)));
     let handles: Vec<_> = paths.iter().map(|path| resolve(&mut objects, path).handle.clone().unwrap()).collect();
     resolve(&mut objects, &paths[0]);
-    assert_eq!(objects.close_unused(false), [&*handles[1], &handles[2], &handles[3]]);
-    assert_eq!(objects.close_unused(false), [] as [PathBuf; 0], "far from the limit");
+    assert_eq!(objects.close_unused(false, iter::empty()), [&*handles[1], &handles[2], &handles[3]]);
+    assert_eq!(objects.close_unused(false, iter::empty()), [] as [PathBuf; 0], "far from the limit");
     // A file that was closed is opened again.
     assert_eq!(identity_of_handle(&resolve(&mut objects, &paths[2])), identity(&paths[2]));
 }
@@ -236,10 +237,78 @@ fn deleted_files_are_closed_when_they_are_unused() {
     let handle = unused.handle.clone().unwrap();
     drop((unused, present));
     paths[..2].iter().for_each(|path| fs::remove_file(path).unwrap());
-    assert_eq!(objects.close_unused(false), [] as [PathBuf; 0]);
-    assert_eq!(objects.close_unused(true), [handle]);
+    assert_eq!(objects.close_unused(false, iter::empty()), [] as [PathBuf; 0]);
+    assert_eq!(objects.close_unused(true, iter::empty()), [handle]);
     drop(used);
-    assert_eq!(objects.close_unused(true).len(), 1);
+    assert_eq!(objects.close_unused(true, iter::empty()).len(), 1);
+}
+
+/// Returns the number of deleted files in `directory` that this process has open.
+fn open_deleted_files(directory: &Path) -> usize {
+    let links =
+        fs::read_dir("/proc/self/fd").unwrap().filter_map(|descriptor| fs::read_link(descriptor.ok()?.path()).ok());
+    links.filter(|link| link.starts_with(directory) && link.to_string_lossy().ends_with(" (deleted)")).count()
+}
+
+#[test]
+fn deleted_files_that_only_names_need_have_a_share() {
+    const LIMIT: usize = 80;
+    let scratch = Scratch::new();
+    let mut objects = Objects::with_limit(LIMIT);
+    let mut resolve = |name: &str| {
+        let path = scratch.copy("/bin/true", name);
+        let object = objects.resolve(own_pid(), &path, None, Some(identity(&path)));
+        fs::remove_file(path).unwrap();
+        object
+    };
+    let used: Vec<_> = (0..15).map(|number| resolve(&format!("used{number}"))).collect();
+    let named: Vec<_> = (0..30).map(|number| resolve(&format!("named{number}"))).collect();
+    let _image = Arc::clone(&named[3]);
+    assert_eq!(open_deleted_files(&scratch.path("")), 45);
+    let closed = objects.close_unused(false, named.iter());
+    // The newest eighth of the limit, and the one that an image uses.
+    assert_eq!(open_deleted_files(&scratch.path("")), used.len() + LIMIT / 8 + 1);
+    let oldest = named[..20].iter().filter(|object| !Arc::ptr_eq(object, &named[3]));
+    let expected: HashSet<_> = oldest.map(|object| object.handle.clone().unwrap()).collect();
+    assert_eq!(closed.into_iter().collect::<HashSet<_>>(), expected);
+    assert_eq!(objects.close_unused(false, named.iter()), [] as [PathBuf; 0], "few files were opened since");
+}
+
+#[test]
+fn files_that_only_names_need_make_room_for_others() {
+    let scratch = Scratch::new();
+    let mut objects = Objects::with_limit(16);
+    let mut paths = Vec::new();
+    let mut resolve = |name: &str| {
+        paths.push(scratch.copy("/bin/true", name));
+        let path = paths.last().unwrap();
+        objects.resolve(own_pid(), path, None, Some(identity(path)))
+    };
+    let deleted = resolve("deleted");
+    let named: Vec<_> = (0..7).map(|number| resolve(&format!("{number}"))).chain([deleted]).collect();
+    let used: Vec<_> = (0..6).map(|number| resolve(&format!("used{number}"))).collect();
+    fs::remove_file(&paths[0]).unwrap();
+    let handles =
+        |objects: &[Arc<Object>]| objects.iter().map(|object| object.handle.clone().unwrap()).collect::<Vec<_>>();
+    // The deleted file cannot be opened again.
+    assert_eq!(objects.close_unused(false, named.iter()), handles(&named[..6]));
+    assert!(used.iter().all(|object| fs::metadata(object.handle.as_ref().unwrap()).is_ok()));
+}
+
+#[test]
+fn a_closed_file_is_opened_again_if_it_is_the_same() {
+    let scratch = Scratch::new();
+    let path = scratch.copy("/bin/true", "program");
+    let build_id = read_build_id(&File::open(&path).unwrap());
+    let object = Object { path: path.clone(), handle: None, build_id, root: None };
+    let (_file, handle) = Objects::reopen(&object).unwrap();
+    assert_eq!(identity(&handle), identity(&path));
+    assert!(Objects::reopen(&Object { build_id: None, ..object.clone() }).is_none());
+    fs::copy("/bin/cat", &path).unwrap();
+    assert!(Objects::reopen(&object).is_none(), "another program");
+    let inside = Object { path: PathBuf::from("/program"), root: Some(scratch.path("").into()), ..object };
+    fs::copy("/bin/true", &path).unwrap();
+    assert!(Objects::reopen(&inside).is_some());
 }
 
 #[test]
@@ -248,7 +317,7 @@ fn used_files_stay_open_at_the_limit() {
     let mut objects = Objects::with_limit(8);
     let paths: Vec<_> = (0..10).map(|number| scratch.copy("/bin/true", &format!("{number}"))).collect();
     let used: Vec<_> = paths.iter().map(|path| objects.resolve(own_pid(), path, None, Some(identity(path)))).collect();
-    assert_eq!(objects.close_unused(false), [] as [PathBuf; 0]);
+    assert_eq!(objects.close_unused(false, iter::empty()), [] as [PathBuf; 0]);
     assert_eq!(used.iter().filter(|object| object.handle.is_some()).count(), 8);
 }
 
@@ -270,7 +339,7 @@ fn privileged_root_directories_of_ended_containers_make_room() {
         assert!(root.is_some() || number >= LIMIT, "{number}");
         seen.extend(root);
         drop((image, object));
-        objects.close_unused(false);
+        objects.close_unused(false, iter::empty());
         assert!(objects.roots.len() <= LIMIT);
     }
     let last = scratch.copy("/bin/cat", "last");

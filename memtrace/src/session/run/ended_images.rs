@@ -1,14 +1,16 @@
 //! Images that have ended during a run: completed with mappings, owner and rusage, and added to the ended processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::mem;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use super::selection::Selection;
 use crate::kernel::ProcessFilter;
 use crate::model::{
-    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Pid, Snapshots, Tick,
+    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Tick,
 };
 use crate::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
 use crate::session::sample::PageReader;
@@ -97,6 +99,16 @@ impl EndedImages {
     /// Returns the processes in scope that have exited and were completed since the last call.
     pub(super) fn take_exits(&mut self) -> Vec<Pid> {
         mem::take(&mut self.exits)
+    }
+
+    /// Returns the objects in the stacks of the ended processes, each with one reference.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.processes.objects()
+    }
+
+    /// Forgets the handles of files that were closed.
+    pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        self.processes.forget_files(closed);
     }
 
     /// Adds the parts that have arrived.

@@ -13,6 +13,7 @@ use crate::model::{
     CgroupId, EventClass, GeneratedCode, ImageId, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick, Untraced,
     printable,
 };
+use crate::procfs::Objects;
 use crate::report;
 use crate::session::config::{Config, Destination, Output};
 use crate::session::error::{Error, NotWritten};
@@ -67,7 +68,8 @@ impl Reports {
         signals: &mut Signals,
         observer: &mut dyn Observer,
     ) -> Result<Losses, Error> {
-        let mut symbolizer = Symbolizer::new().with_generated_code(finished.generated_code.clone());
+        let symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
+        let mut symbolizer = symbolizer.with_generated_code(finished.generated_code.clone());
         let debug_files = match &self.debuginfod {
             Some(settings) => {
                 let images = finished.tracker.images();

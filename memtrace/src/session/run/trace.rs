@@ -248,7 +248,11 @@ impl Trace {
     /// files are closed too. All mmap events are applied.
     fn evict_objects(&mut self, deleted: bool) {
         // Stacks that wait for tables refer to objects by their handles.
-        let closed = if self.tables.is_waiting() { HashSet::new() } else { self.tracker.close_unused_files(deleted) };
+        let closed = match self.tables.is_waiting() {
+            true => HashSet::new(),
+            false => self.tracker.close_unused_files(deleted, self.ended.objects()),
+        };
+        self.ended.forget_files(&closed);
         self.tables.evict(&mut self.kernel, &self.tracker, &closed);
         self.probes.remove_objects(&closed);
     }

@@ -98,9 +98,14 @@ impl ProcessTracker {
     }
 
     /// Closes files that no known process has mapped, if too many are open or, with `deleted`, if they are deleted.
-    /// Returns their handles, which can belong to other files from now on.
-    pub(in crate::session) fn close_unused_files(&mut self, deleted: bool) -> HashSet<PathBuf> {
-        let closed: HashSet<_> = self.objects.close_unused(deleted).into_iter().collect();
+    /// `named` has the objects of which only names are needed. Returns the handles, which can belong to other files from
+    /// now on.
+    pub(in crate::session) fn close_unused_files<'a>(
+        &mut self,
+        deleted: bool,
+        named: impl Iterator<Item = &'a Arc<Object>>,
+    ) -> HashSet<PathBuf> {
+        let closed: HashSet<_> = self.objects.close_unused(deleted, named).into_iter().collect();
         if !closed.is_empty() {
             log::debug!("{} unused files are closed", closed.len());
             self.allocators.forget(&closed);

@@ -66,14 +66,14 @@ fn profile_by(
     for (address, _, call) in paths.outside_objects() {
         frames[call] = outside(address.unwrap()).into();
     }
-    for (object, calls) in paths.in_objects() {
+    for (known, calls) in paths.in_objects() {
         for (offset, call) in
             calls.into_iter().flat_map(|(offset, calls)| calls.into_iter().map(move |call| (offset, call)))
         {
-            frames[call] = in_object(object.path.to_str().unwrap(), offset).into();
+            frames[call] = in_object(known.object.path.to_str().unwrap(), offset).into();
         }
     }
-    SymbolizedClasses::new(located, frames).take(EventClass::Heap).into_profile(RunFacts::default())
+    SymbolizedClasses::new(located, frames, 0).take(EventClass::Heap).into_profile(RunFacts::default())
 }
 
 fn no_ended() -> EndedProcesses {
