@@ -39,8 +39,8 @@ static TABLE_REQUESTS: RingBuf<TableRequestRecord, 65536> = RingBuf::new();
 #[btf_map]
 static STACK_COPIES: RingBuf<u64, { 4 << 20 }> = RingBuf::new();
 
-/// Backlog of [`STACK_COPIES`] in bytes at which its reader is woken.
-const COPIES_WAKE_MARK: u64 = 1 << 20;
+/// Share of [`STACK_COPIES`] at which its reader is woken, one in this number.
+const COPIES_WAKE_PART: u64 = 4;
 
 /// Paths of removed cgroups, which user space reads from time to time.
 #[btf_map]
@@ -48,6 +48,7 @@ static REMOVED_CGROUPS: RingBuf<RemovedCgroupRecord, 262_144> = RingBuf::new();
 
 // include/uapi/linux/bpf.h
 const AVAILABLE_DATA: u64 = 0;
+const RING_SIZE: u64 = 1;
 const NO_WAKEUP: u64 = 1;
 const FORCE_WAKEUP: u64 = 2;
 
@@ -310,7 +311,9 @@ pub fn copied_end(thread: Thread, stack: u64, cut: u64, seed: u64, walk: &Walk) 
     let ring = from_ref(&STACK_COPIES).cast_mut().cast();
     // SAFETY: the pointer is a ring's, as the helper requires.
     let backlog = unsafe { bpf_ringbuf_query(ring, AVAILABLE_DATA) };
-    let wakes = backlog >= COPIES_WAKE_MARK && backlog < COPIES_WAKE_MARK + 16 * PIECE_BYTES;
+    // SAFETY: as above.
+    let mark = unsafe { bpf_ringbuf_query(ring, RING_SIZE) } / COPIES_WAKE_PART;
+    let wakes = backlog >= mark && backlog < mark + 16 * PIECE_BYTES;
     let Some(mut entry) = STACK_COPIES.reserve_untyped::<CopyEnd>(0) else { return false };
     let end = entry.as_mut_ptr();
     let Position { ip, sp, fp, flags, depth } = walk.position();

@@ -22,6 +22,8 @@ const MAPS: &[SizedMap] = &[
     map("PAGES", 1 << 20, 8),
     map("MAPPINGS", 1 << 18, 32),
     map("SCRATCH", 1 << 11, 2824),
+    // The entries of a ring are bytes.
+    map("STACK_COPIES", 1 << 22, 1),
     map("DECISIONS", 1 << 16, 80),
     map("SENT", 1 << 16, 80),
     map("PENDING", 1 << 16, 64),

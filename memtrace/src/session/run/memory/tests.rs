@@ -60,7 +60,7 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
 
 #[test]
 fn the_smallest_limit_is_the_first_that_suffices() {
-    assert_eq!(smallest(2, 2), Bytes(40 << 20));
+    assert_eq!(smallest(2, 2), Bytes(41 << 20));
     for (rings, processors) in [(2, 2), (16, 8)] {
         let less = Bytes(smallest(rings, processors).0 - (1 << 20));
         assert_eq!(MemoryPlan::within(less, rings, processors, FULL), None);
