@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Number of possible pids (`PID_MAX_LIMIT`, include/linux/threads.h).
+pub(super) const MAX_PIDS: u32 = 1 << 22;
+
 /// Process (thread group) ID in the root PID namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(pub u32);

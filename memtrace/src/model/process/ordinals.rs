@@ -1,6 +1,7 @@
 //! Numbers of images by pid.
 
-use super::{ImageId, Pid};
+use super::ImageId;
+use super::id::{MAX_PIDS, Pid};
 
 /// Ordinal of the image that each pid runs. It outlives the images, so that the next one gets another id.
 ///
@@ -22,9 +23,6 @@ enum Page {
 
 /// Number of pids of a page.
 const PAGE_PIDS: usize = 4096;
-
-/// Maximum number of pids (`PID_MAX_LIMIT`, include/linux/threads.h).
-const MAX_PIDS: u32 = 1 << 22;
 
 impl Ordinals {
     /// Returns true if the kernel assigns `pid` to a process.

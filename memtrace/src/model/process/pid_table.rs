@@ -1,12 +1,9 @@
 //! A value for each pid.
 
-use super::id::Pid;
+use super::id::{MAX_PIDS, Pid};
 
 /// Number of entries of a page.
 const PAGE_ENTRIES: usize = 1024;
-
-/// Number of possible pids (`PID_MAX_LIMIT`, include/linux/threads.h).
-const PIDS: usize = 1 << 22;
 
 /// A value for each pid that ever ran, in pages that are allocated on first use. The memory depends on
 /// `kernel.pid_max`, not on the number of processes over time: with values of 4 bytes, it is at most 128 KiB by default
@@ -28,7 +25,7 @@ impl<T: Copy + Default> PidTable<T> {
     /// Sets the value of `pid`. Has no effect for numbers that the kernel gives to no process.
     pub(crate) fn set(&mut self, pid: Pid, value: T) {
         let (page, entry) = position(pid);
-        if pid.0 as usize >= PIDS {
+        if pid.0 >= MAX_PIDS {
             return;
         }
         if page >= self.pages.len() {
@@ -52,23 +49,23 @@ mod tests {
     #[test]
     fn a_pid_keeps_its_value_and_others_the_default() {
         let mut table = PidTable::default();
-        for pid in [0, 1023, 1024, PIDS as u32 - 1] {
+        for pid in [0, 1023, 1024, MAX_PIDS - 1] {
             table.set(Pid(pid), pid + 7);
         }
-        for pid in [0, 1023, 1024, PIDS as u32 - 1] {
+        for pid in [0, 1023, 1024, MAX_PIDS - 1] {
             assert_eq!(table.get(Pid(pid)), pid + 7);
         }
-        assert_eq!([1, 1025, PIDS as u32, u32::MAX].map(|pid| table.get(Pid(pid))), [0; 4]);
+        assert_eq!([1, 1025, MAX_PIDS, u32::MAX].map(|pid| table.get(Pid(pid))), [0; 4]);
     }
 
     #[test]
     fn memory_is_that_of_the_pages_in_use() {
         let mut table = PidTable::<u32>::default();
-        for pid in [5, 6, PIDS as u32 - 1, PIDS as u32, u32::MAX] {
+        for pid in [5, 6, MAX_PIDS - 1, MAX_PIDS, u32::MAX] {
             table.set(Pid(pid), 1);
         }
         assert_eq!(table.pages.iter().flatten().count(), 2);
-        assert_eq!(table.pages.len(), PIDS / PAGE_ENTRIES);
+        assert_eq!(table.pages.len(), MAX_PIDS as usize / PAGE_ENTRIES);
         assert_eq!(table.get(Pid(u32::MAX)), 0, "no process has this pid");
     }
 }
