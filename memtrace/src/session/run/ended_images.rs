@@ -28,6 +28,9 @@ const SETTLED: Duration = Duration::from_millis(200);
 /// Time that a part or an mmap event may take.
 const OVERDUE: Duration = Duration::from_secs(5);
 
+/// Time between two looks for overdue parts.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
 /// Time that stacks may take that are finished in user space: until the tables of all objects of a new program are built.
 const STACKS_OVERDUE: Duration = Duration::from_secs(30);
 
@@ -39,6 +42,8 @@ pub(super) struct EndedImages {
     coverage: Coverage,
     /// Number of events without the frames of their stacks, by event class.
     frames_lost: BTreeMap<EventClass, u64>,
+    /// Time of the next look for overdue parts.
+    next_question: Tick,
     /// Images that the shards were asked to end, with the time of the question.
     asked: BTreeMap<ImageId, Tick>,
     /// Processes in scope that have exited since [`Self::take_exits`].
@@ -69,6 +74,7 @@ impl EndedImages {
             processes: EndedProcesses::new(settings),
             coverage: Coverage::default(),
             frames_lost: BTreeMap::new(),
+            next_question: Tick::default(),
             asked: BTreeMap::new(),
             exits: Vec::new(),
         }
@@ -93,7 +99,10 @@ impl EndedImages {
                 self.add(image, run, &selection);
             }
         }
-        self.ask(now, shards, run.tracker);
+        if self.next_question <= now {
+            self.next_question = Tick::at(now.since_start() + ASK_EVERY);
+            self.ask(now, shards, run.tracker);
+        }
     }
 
     /// Returns the processes in scope that have exited and were completed since the last call.
