@@ -170,6 +170,23 @@ pub struct StackProfile {
 impl StackProfile {
     /// The value of `metric`; 0 for [`Metric::PeakBytes`] if no peak was kept.
     #[must_use]
+    /// Returns a stack without totals.
+    #[must_use]
+    pub fn new(process: usize, part: Partition, frames: Arc<[FrameId]>, end: StackEnd) -> Self {
+        Self {
+            process,
+            part,
+            frames,
+            end,
+            merged: 0,
+            usage: Usage::default(),
+            at_peak: None,
+            major_faults: 0,
+            variance: Variance::default(),
+            resident: Bytes(0),
+        }
+    }
+
     pub fn value(&self, metric: Metric) -> u64 {
         metric.of_usage(&self.usage).unwrap_or_else(|| self.at_peak.map_or(0, |bytes| bytes.0))
     }

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::processes::RowsOfProcesses;
 use self::size::Sizes;
-use crate::model::{Bytes, FrameId, GroupBy, Metric, Partition, Profile, StackEnd, StackProfile, Usage, Variance};
+use crate::model::{Bytes, FrameId, GroupBy, Metric, Partition, Profile, StackEnd, StackProfile, Usage};
 
 /// Bounds of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,18 +161,8 @@ impl Stacks {
         let next = self.all.len();
         let is_kept = frames.is_some();
         let index = *self.known.entry((key, frames)).or_insert_with_key(|(_, frames)| {
-            self.all.push(StackProfile {
-                process,
-                part,
-                frames: frames.as_deref().unwrap_or_default().into(),
-                end,
-                merged: 0,
-                usage: Usage::default(),
-                at_peak: None,
-                major_faults: 0,
-                variance: Variance::default(),
-                resident: Bytes(0),
-            });
+            let frames = frames.as_deref().unwrap_or_default().into();
+            self.all.push(StackProfile::new(process, part, frames, end));
             next
         });
         let sum = &mut self.all[index];

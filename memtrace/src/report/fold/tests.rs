@@ -5,23 +5,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::{
     Amount, Bytes, FrameId, GroupBy, Metric, Name, Partition, Pid, ProcessProfile, StackEnd, StackProfile, Usage,
-    Variance,
 };
 
 /// The profile of one process of that name, with stacks of these frames and live bytes.
 fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile {
     let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
-    let stack = |(frames, bytes): &(Vec<usize>, u64)| StackProfile {
-        process: 0,
-        part: Partition::Whole,
-        frames: frames.iter().map(|&frame| FrameId::new(frame)).collect(),
-        end: StackEnd::Complete,
-        merged: 0,
-        usage: Usage { live: Amount::one(Bytes(*bytes)), ..Usage::default() },
-        at_peak: None,
-        major_faults: 0,
-        variance: Variance::default(),
-        resident: Bytes(0),
+    let stack = |(frames, bytes): &(Vec<usize>, u64)| {
+        let frames = frames.iter().map(|&frame| FrameId::new(frame)).collect();
+        let usage = Usage { live: Amount::one(Bytes(*bytes)), ..Usage::default() };
+        StackProfile { usage, ..StackProfile::new(0, Partition::Whole, frames, StackEnd::Complete) }
     };
     Profile {
         processes: vec![ProcessProfile::new(Pid(1), comm)],

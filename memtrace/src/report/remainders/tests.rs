@@ -44,18 +44,9 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     let merged = prop_oneof![4 => Just(0u64), 1 => 1..100u64];
     (any::<prop::sample::Index>(), part, frames, amount(), amount(), end, merged).prop_map(
         |(process, part, frames, live, free, end, merged)| {
-            let stack = StackProfile {
-                process: 0,
-                part,
-                frames: if merged > 0 { [].into() } else { frames.into() },
-                end,
-                merged,
-                usage: Usage { live, free, alloc: live + free, ..Usage::default() },
-                at_peak: None,
-                major_faults: 0,
-                variance: Variance::default(),
-                resident: Bytes(0),
-            };
+            let frames = if merged > 0 { [].into() } else { frames.into() };
+            let usage = Usage { live, free, alloc: live + free, ..Usage::default() };
+            let stack = StackProfile { merged, usage, ..StackProfile::new(0, part, frames, end) };
             (process, stack)
         },
     )
@@ -142,17 +133,10 @@ proptest! {
 
 fn stack(process: usize, frame: usize, live: u64, alloc: u64) -> StackProfile {
     let amount = |bytes| Amount { bytes: Bytes(bytes), count: 1 };
+    let usage = Usage { live: amount(live), alloc: amount(alloc), ..Usage::default() };
     StackProfile {
-        process,
-        part: Partition::Whole,
-        frames: [FrameId::new(frame)].into(),
-        end: StackEnd::Complete,
-        merged: 0,
-        usage: Usage { live: amount(live), alloc: amount(alloc), ..Usage::default() },
-        at_peak: None,
-        major_faults: 0,
-        variance: Variance::default(),
-        resident: Bytes(0),
+        usage,
+        ..StackProfile::new(process, Partition::Whole, [FrameId::new(frame)].into(), StackEnd::Complete)
     }
 }
 

@@ -2,8 +2,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::model::{
-    Amount, Frame, FrameId, Location, Name, Partition, Pid, ProcessProfile, StackEnd, StackProfile, Variance,
-    VirtOffset,
+    Amount, Frame, FrameId, Location, Name, Partition, Pid, ProcessProfile, StackEnd, StackProfile, VirtOffset,
 };
 
 /// A frame with its call at `offset` and, in the source, at `line`.
@@ -21,17 +20,11 @@ fn frame(name: &str, offset: u64, line: u32) -> Frame {
 
 fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> StackProfile {
     let live = Amount { bytes: Bytes(live), count: 1 };
+    let frames = frames.iter().copied().map(FrameId::new).collect();
     StackProfile {
-        process,
-        part: Partition::Whole,
-        frames: frames.iter().copied().map(FrameId::new).collect(),
-        end: StackEnd::Complete,
-        merged: 0,
         usage: Usage { live, alloc: live, free: Amount::default(), ..Usage::default() },
         at_peak: at_peak.map(Bytes),
-        major_faults: 0,
-        variance: Variance::default(),
-        resident: Bytes(0),
+        ..StackProfile::new(process, Partition::Whole, frames, StackEnd::Complete)
     }
 }
 

@@ -1,23 +1,12 @@
 use super::*;
-use crate::model::{Frame, FrameId, Name, Partition, Profile, StackEnd, Usage, Variance};
+use crate::model::{Frame, FrameId, Name, Partition, Profile, StackEnd};
 
 /// Lines of a stack of these functions, the outermost first.
 fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
     let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
     let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
     let ids = (0..names.len()).map(FrameId::new).collect();
-    let stack = StackProfile {
-        process: 0,
-        part: Partition::Whole,
-        frames: ids,
-        end,
-        merged: 0,
-        usage: Usage::default(),
-        at_peak: None,
-        major_faults: 0,
-        variance: Variance::default(),
-        resident: Default::default(),
-    };
+    let stack = StackProfile::new(0, Partition::Whole, ids, end);
     let frames = Frames::new(&profile);
     let mut text = Vec::new();
     write(&lines(&frames, &stack), &frames, &mut text).unwrap();
