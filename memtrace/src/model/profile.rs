@@ -2,6 +2,7 @@
 
 mod cost;
 mod ended_group;
+mod unnamed;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use crate::model::{
 
 pub use self::cost::{Cost, ProgramCost};
 pub use self::ended_group::{EndedGroup, EndedRun};
+pub use self::unnamed::Unnamed;
 
 /// Everything that a report can show.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -168,8 +170,6 @@ pub struct StackProfile {
 }
 
 impl StackProfile {
-    /// The value of `metric`; 0 for [`Metric::PeakBytes`] if no peak was kept.
-    #[must_use]
     /// Returns a stack without totals.
     #[must_use]
     pub fn new(process: usize, part: Partition, frames: Arc<[FrameId]>, end: StackEnd) -> Self {
@@ -187,6 +187,8 @@ impl StackProfile {
         }
     }
 
+    /// The value of `metric`; 0 for [`Metric::PeakBytes`] if no peak was kept.
+    #[must_use]
     pub fn value(&self, metric: Metric) -> u64 {
         metric.of_usage(&self.usage).unwrap_or_else(|| self.at_peak.map_or(0, |bytes| bytes.0))
     }
@@ -232,44 +234,6 @@ pub struct Frame {
 /// Demangled name of a function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(pub String);
-
-/// Reason for a missing name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Unnamed {
-    /// No mapping is known at the address.
-    NoMapping,
-    /// The code has no file: it was generated at run time, and there is no perf map.
-    Anonymous,
-    /// The kernel maps the code, which has no file.
-    KernelCode,
-    /// The code was generated at run time, and its perf map belongs to another user.
-    PerfMapNotOwned,
-    /// The code was generated at run time, and its perf map or jitdump file has no function there.
-    NotInPerfMap,
-    /// The object's file could not be opened or read.
-    ObjectUnreadable,
-    /// The object's file was deleted, and closed before its functions had names, because too many deleted files were open.
-    ObjectClosed,
-    /// The object has no symbol there.
-    NoSymbol,
-}
-
-impl Unnamed {
-    /// Returns the reason in words.
-    #[must_use]
-    pub const fn explanation(self) -> &'static str {
-        match self {
-            Self::NoMapping => "no mapping known at this address",
-            Self::Anonymous => "code generated at run time",
-            Self::KernelCode => "code of the kernel",
-            Self::PerfMapNotOwned => "code generated at run time; its perf map belongs to another user",
-            Self::NotInPerfMap => "code generated at run time, not in its perf map",
-            Self::ObjectUnreadable => "the object could not be read",
-            Self::ObjectClosed => "the object was deleted while too many deleted files were open",
-            Self::NoSymbol => "the object has no symbol here",
-        }
-    }
-}
 
 /// Object in a report.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,39 @@
+//! Reasons for missing names of functions.
+
+/// Reason for a missing name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unnamed {
+    /// No mapping is known at the address.
+    NoMapping,
+    /// The code has no file: it was generated at run time, and there is no perf map.
+    Anonymous,
+    /// The kernel maps the code, which has no file.
+    KernelCode,
+    /// The code was generated at run time, and its perf map belongs to another user.
+    PerfMapNotOwned,
+    /// The code was generated at run time, and its perf map or jitdump file has no function there.
+    NotInPerfMap,
+    /// The object's file could not be opened or read.
+    ObjectUnreadable,
+    /// The object's file was deleted, and closed before its functions had names, because too many deleted files were open.
+    ObjectClosed,
+    /// The object has no symbol there.
+    NoSymbol,
+}
+
+impl Unnamed {
+    /// Returns the reason in words.
+    #[must_use]
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::NoMapping => "no mapping known at this address",
+            Self::Anonymous => "code generated at run time",
+            Self::KernelCode => "code of the kernel",
+            Self::PerfMapNotOwned => "code generated at run time; its perf map belongs to another user",
+            Self::NotInPerfMap => "code generated at run time, not in its perf map",
+            Self::ObjectUnreadable => "the object could not be read",
+            Self::ObjectClosed => "the object was deleted while too many deleted files were open",
+            Self::NoSymbol => "the object has no symbol here",
+        }
+    }
+}
