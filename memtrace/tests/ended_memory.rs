@@ -15,8 +15,13 @@ use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The defaults of a system-wide trace.
-const SETTINGS: EndedSettings =
-    EndedSettings { keep: 1000, max_stack_entries: 1 << 20, max_call_paths: 1 << 22, start: Tick(0) };
+const SETTINGS: EndedSettings = EndedSettings {
+    keep: 1000,
+    max_stack_entries: 1 << 20,
+    max_call_paths: 1 << 22,
+    max_name_bytes: 1 << 20,
+    start: Tick(0),
+};
 
 const DEPTH: u64 = 20;
 

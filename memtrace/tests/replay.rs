@@ -263,8 +263,13 @@ const SETTINGS: Settings = Settings {
     parts: PartitionBy::Whole,
 };
 
-const ENDED: EndedSettings =
-    EndedSettings { keep: 100, max_stack_entries: 1 << 10, max_call_paths: 6 << 10, start: Tick(0) };
+const ENDED: EndedSettings = EndedSettings {
+    keep: 100,
+    max_stack_entries: 1 << 10,
+    max_call_paths: 6 << 10,
+    max_name_bytes: 1 << 20,
+    start: Tick(0),
+};
 
 /// Result of a replay.
 struct Outcome {

@@ -52,6 +52,8 @@ pub struct EndedSettings {
     pub max_stack_entries: usize,
     /// Number of distinct call paths of all ended images.
     pub max_call_paths: usize,
+    /// Number of bytes of all names of generated code.
+    pub max_name_bytes: usize,
     /// Start of tracing.
     pub start: Tick,
 }
@@ -85,7 +87,7 @@ impl EndedProcesses {
             settings,
             classes: BTreeMap::new(),
             paths: CallPaths::default(),
-            names: GeneratedNames::default(),
+            names: GeneratedNames::new(settings.max_name_bytes),
             facts: HashSet::default(),
         }
     }

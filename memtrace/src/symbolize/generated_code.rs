@@ -18,9 +18,6 @@ pub(super) use self::image_code::ImageCode;
 
 pub(super) use function_name::FunctionName;
 
-/// Most bytes of all names. Further names are left out.
-const MAX_NAME_BYTES: usize = 32 << 20;
-
 /// Number of a distinct name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NameId(u32);
@@ -30,6 +27,7 @@ pub(super) struct NameId(u32);
 pub(super) struct GeneratedNames {
     names: Numbered<Box<str>>,
     bytes: usize,
+    /// Limit of the bytes of all names. Further names are left out.
     max_bytes: usize,
     /// Number of names that were left out.
     left_out: u64,
@@ -50,14 +48,12 @@ pub(super) struct RetainedNames<'a> {
     old: Numbered<Box<str>>,
 }
 
-impl Default for GeneratedNames {
-    fn default() -> Self {
-        let advice = Advice::default();
-        Self { names: Numbered::default(), bytes: 0, max_bytes: MAX_NAME_BYTES, left_out: 0, advice }
-    }
-}
-
 impl GeneratedNames {
+    /// Returns the empty collection, which will have names of at most `max_bytes`.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { names: Numbered::default(), bytes: 0, max_bytes, left_out: 0, advice: Advice::default() }
+    }
+
     /// Returns the function at `address` of an image at time `taken`, since tracing began.
     pub(super) fn find(&mut self, code: &mut ImageCode<'_>, address: AbsAddr, taken: Duration) -> GeneratedFrame {
         let (found, finds_caller) = code.find(address, taken);

@@ -18,7 +18,7 @@ use crate::model::{
 pub(super) type StallsByCgroup = BTreeMap<Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>>;
 
 /// All stacks of a run as call paths.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LocatedStacks {
     pub(super) paths: CallPaths,
     pub(super) names: GeneratedNames,
@@ -103,7 +103,7 @@ impl LocatedStacks {
 
 /// Adds the calls of `snapshots` to `paths`, without the names of generated code.
 pub(super) fn add_calls(paths: &mut CallPaths, snapshots: &Snapshots, images: &BTreeMap<ImageId, ProcessImage>) {
-    let mut names = GeneratedNames::default();
+    let mut names = GeneratedNames::new(0);
     for (id, image, mut code) in images_of(snapshots, images, &BTreeMap::new()) {
         for snapshot in snapshots.0.values() {
             let mut walk = Walk::new(paths, image, &snapshot.stacks, &mut code, &mut names);

@@ -55,8 +55,13 @@ fn profile_of(
 }
 
 fn no_ended() -> EndedProcesses {
-    let settings =
-        EndedSettings { keep: 1000, max_stack_entries: 1 << 20, max_call_paths: 1 << 20, start: Tick::default() };
+    let settings = EndedSettings {
+        keep: 1000,
+        max_stack_entries: 1 << 20,
+        max_call_paths: 1 << 20,
+        max_name_bytes: 1 << 20,
+        start: Tick::default(),
+    };
     EndedProcesses::new(settings)
 }
 

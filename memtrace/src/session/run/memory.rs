@@ -2,11 +2,12 @@
 
 use crate::kernel::MapSizes;
 use crate::mmap_events;
-use crate::model::{Bytes, Pid};
+use crate::model::{Bytes, Pid, Tick};
 use crate::procfs;
 use crate::registry;
 use crate::session::config::{Config, Target};
 use crate::session::error::Error;
+use crate::symbolize::EndedSettings;
 
 /// Limits of all state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,10 @@ pub(super) struct MemoryPlan {
     pub(super) files: usize,
     /// Maximum memory of stack copies.
     pub(super) copies: Bytes,
+    /// Maximum memory of call frame information that unwind tables are to be built from. One object can exceed it.
+    pub(super) frame_data: Bytes,
+    /// Maximum memory of the names of generated code.
+    pub(super) generated_names: Bytes,
 }
 
 /// memtrace without its state: its program, the kernel's descriptions of types, and symbols.
@@ -40,8 +45,10 @@ const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
 const MAPS: u64 = 4;
 const RINGS: u64 = 4;
 const UNWIND_ROWS: u64 = 8;
+const FRAME_DATA: u64 = 32;
+const GENERATED_NAMES: u64 = 64;
 
-/// Shares, in sixteenths, of the memory that the maps, rings and rows leave.
+/// Shares, in sixteenths, of the memory that these leave.
 mod sixteenths {
     pub(super) const LIVE_BLOCKS: u64 = 4;
     pub(super) const STACKS: u64 = 4;
@@ -105,6 +112,9 @@ impl MemoryPlan {
             registry: registry::Limits::default(),
             files: 1 << 16,
             copies: Bytes(64 << 20),
+            // Six compilers have that much.
+            frame_data: Bytes(16 << 20),
+            generated_names: Bytes(32 << 20),
         }
     }
 
@@ -117,7 +127,10 @@ impl MemoryPlan {
         let maps = MapSizes::within(Bytes(rest / MAPS), rows)?;
         let ring = power_of_two(rest / RINGS / rings).filter(|&ring| ring >= SMALLEST_RING)?;
         let ring_size = full.ring_size.min(Bytes(ring));
-        let taken = maps.memory().0 + u64::from(maps.rows) * ROWS + ring_size.0 * rings;
+        let frame_data = full.frame_data.min(Bytes(rest / FRAME_DATA));
+        let generated_names = full.generated_names.min(Bytes(rest / GENERATED_NAMES));
+        let tables = u64::from(maps.rows) * ROWS + frame_data.0;
+        let taken = maps.memory().0 + tables + ring_size.0 * rings + generated_names.0;
         let part = rest.checked_sub(taken)? / 16;
         let mmap_ring = power_of_two(part * sixteenths::MMAP_RINGS / processors.max(1));
         let mmap_ring = mmap_ring.filter(|&ring| ring >= SMALLEST_MMAP_RING)?;
@@ -139,7 +152,20 @@ impl MemoryPlan {
             registry,
             files: full.files.min(state(eighths::FILES, FILE)),
             copies: full.copies.min(Bytes(entries(sixteenths::COPIES, 1))),
+            frame_data,
+            generated_names,
         })
+    }
+
+    /// Returns the limits of ended processes in a trace since `start`, which lists `keep` of them.
+    pub(super) fn of_ended(&self, keep: usize, start: Tick) -> EndedSettings {
+        EndedSettings {
+            keep,
+            max_stack_entries: self.ended_stacks,
+            max_call_paths: self.call_paths,
+            max_name_bytes: count(self.generated_names.0),
+            start,
+        }
     }
 }
 

@@ -33,7 +33,6 @@ use crate::session::select::{AllocatorProbes, Targets};
 use crate::session::track::{Changes, Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
 use crate::session::{clock, malloc_trim};
-use crate::symbolize::EndedSettings;
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
@@ -116,7 +115,8 @@ impl Trace {
             .map_err(|error| Error::Failed(error.to_string()))?;
         let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
         tracker.name_cgroups(removed);
-        let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, plan.copies)?;
+        let (copies, frame_data) = (plan.copies, plan.frame_data);
+        let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
         for allocator in &allocators {
             let placed = allocator.place(&mut kernel, &mut probes);
             placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
@@ -140,12 +140,6 @@ impl Trace {
         };
         let start = Instant::now();
         let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
-        let settings_of_ended = EndedSettings {
-            keep: config.keep_ended,
-            max_stack_entries: plan.ended_stacks,
-            max_call_paths: plan.call_paths,
-            start: start_tick,
-        };
         let mut trace = Self {
             kernel,
             probes,
@@ -160,7 +154,7 @@ impl Trace {
             clock_start,
             start,
             start_tick,
-            ended: EndedImages::new(parts, rings, settings_of_ended),
+            ended: EndedImages::new(parts, rings, plan.of_ended(config.keep_ended, start_tick)),
             classes: config.events.clone(),
             cpu_at_start: processor_time(),
             shown: (start, 0),

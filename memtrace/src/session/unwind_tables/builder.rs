@@ -11,11 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::eh_frame::{Begun, Built, Cache, Construction, Descriptions};
-use crate::model::Object;
-
-/// Limit of the call frame information in memory that tables are to be built from, in bytes. Six compilers have that
-/// much. Further objects wait until a table is finished.
-const MAX_INDEXED_BYTES: usize = 16 << 20;
+use crate::model::{Bytes, Object};
 
 /// Result of the thread.
 pub(super) enum Progress {
@@ -45,6 +41,8 @@ struct Worker {
     begun: VecDeque<Construction>,
     /// Memory that they take, in bytes.
     bytes: usize,
+    /// Limit of this memory. At the limit, further objects wait until a table is finished.
+    max_bytes: usize,
     progress: Sender<Progress>,
     ready: Arc<Notify>,
     stopped: Arc<AtomicBool>,
@@ -52,8 +50,8 @@ struct Worker {
 
 impl Builder {
     /// Starts the thread, which uses tables from `cache` if it has them. If `indexes` is true, it indexes objects before
-    /// it builds a table.
-    pub(super) fn start(cache: Option<Arc<Cache>>, indexes: bool) -> Self {
+    /// it builds a table. Their call frame information takes `memory` at most, except for one object.
+    pub(super) fn start(cache: Option<Arc<Cache>>, indexes: bool, memory: Bytes) -> Self {
         let (jobs, queue) = mpsc::channel();
         let (sender, progress) = mpsc::channel();
         let ready = Arc::new(Notify::new());
@@ -64,6 +62,7 @@ impl Builder {
             indexes,
             begun: VecDeque::new(),
             bytes: 0,
+            max_bytes: usize::try_from(memory.0).unwrap_or(usize::MAX),
             progress: sender,
             ready: Arc::clone(&ready),
             stopped: Arc::clone(&stopped),
@@ -103,7 +102,7 @@ impl Worker {
             // An index takes a fraction of the time of a table, so no object waits for the table of another one.
             let new = if self.begun.is_empty() {
                 self.queue.recv().ok()
-            } else if self.bytes < MAX_INDEXED_BYTES {
+            } else if self.bytes < self.max_bytes {
                 self.queue.try_recv().ok()
             } else {
                 None

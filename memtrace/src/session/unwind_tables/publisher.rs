@@ -20,7 +20,7 @@ use super::placement::{Placement, without_table};
 use crate::eh_frame::{BuildJob, Built, Cache, Limits, Table, build_all};
 use crate::kernel::Kernel;
 use crate::kernel::unwind_maps::ObjectKey;
-use crate::model::{Object, Pid, ProcessImage, printable};
+use crate::model::{Bytes, Object, Pid, ProcessImage, printable};
 use crate::procfs;
 use crate::session::bounded_set::BoundedSet;
 
@@ -51,12 +51,13 @@ pub(super) struct TablePublisher {
 }
 
 impl TablePublisher {
-    /// Creates a publisher. If `finds_vmas` is true, the BPF programs look up VMAs.
-    pub(super) fn new(cache: Option<Cache>, limits: Limits, finds_vmas: bool) -> Self {
+    /// Creates a publisher. If `finds_vmas` is true, the BPF programs look up VMAs. Tables are built from `frame_data` at a
+    /// time.
+    pub(super) fn new(cache: Option<Cache>, limits: Limits, finds_vmas: bool, frame_data: Bytes) -> Self {
         let cache = cache.map(Arc::new);
         Self {
             tables: PlacedTables::new(limits),
-            builder: Builder::start(cache.clone(), finds_vmas),
+            builder: Builder::start(cache.clone(), finds_vmas, frame_data),
             cache,
             waiting: HashMap::new(),
             eviction: Eviction::default(),

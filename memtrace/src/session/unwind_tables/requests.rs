@@ -50,18 +50,19 @@ const MAX_USED: usize = 1024;
 
 impl UnwindTables {
     /// Publishes the tables of the objects that the targets have mapped or may load at their start. Unfinished stack copies
-    /// take `copy_memory` at most.
+    /// take `copy_memory` at most, and the call frame information of the objects in construction `frame_data`.
     pub(in crate::session) fn prepare(
         config: &Config,
         kernel: &mut Kernel,
         targets: &Targets,
         tracker: &mut ProcessTracker,
         copy_memory: Bytes,
+        frame_data: Bytes,
     ) -> Result<Self, Error> {
         let maps = kernel.unwind_maps();
         let limits = Limits { blobs: maps.max_blobs(), pages: maps.max_pages() };
         let finds_vmas = maps.finds_vmas();
-        let mut publisher = TablePublisher::new(open_cache(), limits, finds_vmas);
+        let mut publisher = TablePublisher::new(open_cache(), limits, finds_vmas, frame_data);
         let takes_stacks = config.max_depth > 0;
         let command = if takes_stacks { open_command(&config.target) } else { None };
         if takes_stacks {

@@ -77,7 +77,13 @@ fn profile_by(
 }
 
 fn no_ended() -> EndedProcesses {
-    EndedProcesses::new(EndedSettings { keep: 0, max_stack_entries: 0, max_call_paths: 0, start: Tick(0) })
+    EndedProcesses::new(EndedSettings {
+        keep: 0,
+        max_stack_entries: 0,
+        max_call_paths: 0,
+        max_name_bytes: 1 << 20,
+        start: Tick(0),
+    })
 }
 
 /// Returns the profile where, in each image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions

@@ -17,8 +17,13 @@ use crate::symbolize::Symbolizer;
 const START: Tick = Tick(100);
 const WINDOW: std::ops::Range<Tick> = START..Tick(9000);
 
-const UNLIMITED: EndedSettings =
-    EndedSettings { keep: usize::MAX, max_stack_entries: usize::MAX, max_call_paths: usize::MAX, start: START };
+const UNLIMITED: EndedSettings = EndedSettings {
+    keep: usize::MAX,
+    max_stack_entries: usize::MAX,
+    max_call_paths: usize::MAX,
+    max_name_bytes: 1 << 20,
+    start: START,
+};
 
 /// A stack of a program: calls as functions, a number of blocks, and a part of the process.
 #[derive(Clone, Debug)]

@@ -11,6 +11,8 @@ const FULL: MemoryPlan = MemoryPlan {
     registry: registry::Limits { images: 1 << 17, mappings: 1 << 20, thread_names: 1 << 17 },
     files: 1 << 16,
     copies: Bytes(64 << 20),
+    frame_data: Bytes(16 << 20),
+    generated_names: Bytes(32 << 20),
 };
 
 /// Memory of everything that a plan limits. A new field of a plan does not compile without a line here.
@@ -26,6 +28,8 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         registry: registry::Limits { images, mappings, thread_names },
         files,
         copies,
+        frame_data,
+        generated_names,
     } = plan;
     let rings = u64::from(rings);
     let entries = [
@@ -41,7 +45,8 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         (rings, ring_size.0),
         (processors, mmap_ring.0),
     ];
-    PROGRAM + maps.memory().0 + copies.0 + entries.iter().map(|(count, bytes)| count * bytes).sum::<u64>()
+    let bytes = maps.memory().0 + copies.0 + frame_data.0 + generated_names.0;
+    PROGRAM + bytes + entries.iter().map(|(count, bytes)| count * bytes).sum::<u64>()
 }
 
 #[test]
@@ -53,6 +58,7 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
             let used = memory(plan, rings, processors);
             assert!(used <= limit, "{used} of {limit} bytes, {rings} rings: {plan:?}");
             assert!(plan.ring_size.0 >= SMALLEST_RING && plan.live > 10_000 && plan.stacks > 50, "{limit}: {plan:?}");
+            assert!(plan.frame_data.0 > 1 << 19 && plan.generated_names.0 > 1 << 18, "{limit}: {plan:?}");
             assert!(plan.registry.images > 300 && plan.registry.mappings > 4000 && plan.files > 200, "{plan:?}");
         }
     }

@@ -83,7 +83,7 @@ proptest! {
         max_stack_entries in prop_oneof![Just(usize::MAX), 0..60_usize],
         max_call_paths in prop_oneof![Just(usize::MAX), 0..60_usize],
     ) {
-        let settings = EndedSettings { keep, max_stack_entries, max_call_paths, start: START };
+        let settings = EndedSettings { keep, max_stack_entries, max_call_paths, max_name_bytes: 1 << 20, start: START };
         let order = order.into_iter().filter(|&number| number < images.len());
         let all = ended(&images, 0..images.len(), UNLIMITED);
         let limited = ended(&images, order, settings);
@@ -117,7 +117,7 @@ proptest! {
         keep in 0..14_usize,
         max_stack_entries in prop_oneof![Just(usize::MAX), 0..60_usize],
     ) {
-        let settings = EndedSettings { keep, max_stack_entries, max_call_paths: usize::MAX, start: START };
+        let settings = EndedSettings { keep, max_stack_entries, max_call_paths: usize::MAX, max_name_bytes: 1 << 20, start: START };
         let order = order.into_iter().filter(|&number| number < images.len());
         let [all, _] = profiles(&images, ended(&images, 0..images.len(), UNLIMITED), |_| true);
         let [limited, _] = profiles(&images, ended(&images, order, settings), |_| true);

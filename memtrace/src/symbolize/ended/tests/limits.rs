@@ -8,7 +8,7 @@ proptest! {
         max_stack_entries in 0..60_usize,
         max_call_paths in 0..60_usize,
     ) {
-        let mut ended = EndedProcesses::new(EndedSettings { keep, max_stack_entries, max_call_paths, start: START });
+        let mut ended = EndedProcesses::new(EndedSettings { keep, max_stack_entries, max_call_paths, max_name_bytes: 1 << 20, start: START });
         for (number, image) in images.iter().enumerate() {
             ended.add(image.completed(number, &CLASSES), None);
             for class in ended.classes.values() {
