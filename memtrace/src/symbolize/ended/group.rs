@@ -1,7 +1,7 @@
 //! A group of ended images: one executable, cgroup and user.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
@@ -222,13 +222,17 @@ impl Group {
         }
     }
 
-    /// Returns the most frequent name.
+    /// Returns the name of most images, else that of the executable: an interpreter's processes have the names of their
+    /// scripts, and none of them stands for the others.
     fn name(&self) -> Comm {
         if !self.key.has_executable() {
             return Comm::from("other programs");
         }
-        let most = self.names.iter().max_by_key(|&(name, images)| (images, std::cmp::Reverse(name)));
-        most.map(|(name, _)| process::shown_name(name)).unwrap_or_default()
+        let most_frequent = self.names.iter().max_by_key(|&(name, images)| (images, std::cmp::Reverse(name)));
+        let majority = most_frequent.filter(|&(_, images)| 2 * images > self.ends.values().sum());
+        let file_name = self.exe.as_deref().and_then(Path::file_name).map(|name| Comm::from(name.to_string_lossy()));
+        let name = majority.map(|(name, _)| name.clone()).or(file_name).or_else(|| Some(most_frequent?.0.clone()));
+        name.map(|name| process::shown_name(&name)).unwrap_or_default()
     }
 }
 

@@ -221,3 +221,22 @@ fn names_of_generated_code_are_read_when_the_image_ends() {
     assert_eq!(names, [Ok(String::from("compiled")), Err(Unnamed::PerfMapNotOwned)]);
     assert_eq!(profile.notes, ["program1 (pid 11): its perf map belongs to another user and was not read"]);
 }
+
+#[test]
+fn group_without_a_common_name_has_that_of_its_executable() {
+    let name_of = |comms: &[&str]| {
+        let mut ended = EndedProcesses::new(EndedSettings { keep: 0, ..UNLIMITED });
+        for (number, &comm) in comms.iter().enumerate() {
+            let mut completed = image(0, &[1], 1).completed(number, &CLASSES);
+            completed.image.comm = comm.into();
+            ended.add(completed, None);
+        }
+        let [profile, _] = profiles(&[], ended, |_| true);
+        assert_eq!(profile.processes.len(), 1);
+        profile.processes[0].comm.clone()
+    };
+    assert_eq!(name_of(&["server"]), "server");
+    assert_eq!(name_of(&["backup.sh", "server", "server"]), "server");
+    assert_eq!(name_of(&["backup.sh", "server"]), "program1", "no name is that of most images");
+    assert_eq!(name_of(&["backup.sh", "server", "server", "rotate.sh"]), "program1");
+}
