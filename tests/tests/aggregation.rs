@@ -1,0 +1,83 @@
+//! Groups of ended processes have the totals of their processes.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use memtrace_tests::report::Amount;
+use memtrace_tests::{Cgroup, Report, Scratch, Totals, Trace, process};
+
+/// Number of runs of each program.
+const RUNS: u64 = 3;
+
+/// Programs with different lifetimes, numbers of stacks and amounts of memory. `bash` enters the cgroup and is replaced,
+/// so that all other processes are in the cgroup from their start.
+const SCRIPT: &str = r#"
+echo $$ > "$1" && exec sh -c '
+    for run in $(seq "$0"); do
+        g++ -O1 -c source.cpp -o source.o && python3 -S -c "import json; json.dumps(list(range(1000)))" && ls -l /usr/bin
+    done > /dev/null' "$0"
+"#;
+
+const SOURCE: &[u8] = b"
+template <int N> struct Sum { static int of(const int *values) { return values[N] + Sum<N - 1>::of(values); } };
+template <> struct Sum<0> { static int of(const int *values) { return values[0]; } };
+int sum(const int *values) { return Sum<100>::of(values); }
+";
+
+/// What the processes of an executable have in common in both reports.
+#[derive(Debug, Default, PartialEq)]
+struct Sums {
+    images: u64,
+    totals: Totals,
+    discarded: Amount,
+    unmatched_frees: u64,
+    inherited_frees: u64,
+    repeated_frees: u64,
+}
+
+fn sums_by_executable(report: &Report) -> BTreeMap<String, Sums> {
+    let mut all: BTreeMap<String, Sums> = BTreeMap::new();
+    for entry in &report.processes {
+        let sums = all.entry(entry.exe.clone().expect("each process has an executable")).or_default();
+        sums.images += entry.runs.unwrap_or(1);
+        sums.totals += entry.totals;
+        sums.discarded.bytes += entry.discarded.bytes;
+        sums.discarded.count += entry.discarded.count;
+        sums.unmatched_frees += entry.unmatched_frees;
+        sums.inherited_frees += entry.inherited_frees;
+        sums.repeated_frees += entry.repeated_frees;
+    }
+    all.retain(|exe, _| !exe.ends_with("bash"));
+    all
+}
+
+/// Both trace the same processes at the same time: two runs of a compiler differ in the names of its temporary files.
+#[test]
+fn groups_have_the_totals_of_processes_listed_one_by_one() {
+    let (scratch, cgroup) = (Scratch::new(), Cgroup::new());
+    scratch.write("source.cpp", SOURCE);
+    let trace = |options: &[&str]| {
+        let trace = Trace::system_wide().option("--cgroup").option(cgroup.path());
+        trace.option("--all-stacks").options(options).start()
+    };
+    let (single, grouped) = (trace(&["--keep-ended", "100000", "--max-depth", "0"]), trace(&["--keep-ended", "0"]));
+    let mut command = Command::new("bash");
+    command.args(["-c", SCRIPT, &RUNS.to_string()]).arg(cgroup.path().join("cgroup.procs"));
+    process::run(command.current_dir(&*scratch));
+    let [single, grouped] = [single, grouped].map(|tracer| tracer.stop().report());
+    for report in [&single, &grouped] {
+        report.assert_nothing_lost();
+        report.assert_consistent();
+        assert_eq!(report.untraced.count, 0);
+    }
+    assert!(single.processes.iter().all(|entry| entry.runs.is_none()), "each process has a row");
+    assert!(grouped.processes.iter().all(|entry| entry.runs.is_some()), "each process is in a group");
+    let (expected, found) = (sums_by_executable(&single), sums_by_executable(&grouped));
+    for program in ["cc1plus", "as", "ls"] {
+        let of_program = |exe: &str| exe.rsplit(['/', '-']).next() == Some(program);
+        let sums = expected.iter().find(|(exe, _)| of_program(exe)).map(|(_, sums)| sums).expect("it was traced");
+        assert_eq!(sums.images, RUNS, "{program}");
+        assert!(sums.totals.alloc_count > 0, "{program}");
+    }
+    assert_eq!(found, expected);
+}
