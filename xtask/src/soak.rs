@@ -9,6 +9,7 @@ mod trace;
 mod workload;
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -29,16 +30,32 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<()> {
     let options = Options::parse(words)?;
     let root = Root::obtain().context("memtrace traces as root")?;
     setup::for_soak()?;
-    let memtrace = match &options.memtrace {
-        Some(path) => path.clone(),
-        None => {
-            bpf::run(workspace)?;
-            ui::step("Building memtrace");
-            let mut cargo = command::cargo();
-            command::run(cargo.current_dir(workspace.root()).args(["build", "--release", "--package", "memtrace"]))?;
-            workspace.join("target/release/memtrace")
-        }
-    };
+    if options.memtrace.is_none() {
+        bpf::run(workspace)?;
+    }
+    measure(workspace, root, &options)
+}
+
+/// Traces the machine for five minutes, without limits of times. The BPF objects must be current.
+///
+/// # Errors
+///
+/// If a step fails, or if a measured value is beyond its limit.
+pub(crate) fn run_in_tests(workspace: &Workspace, root: Root) -> Result<()> {
+    setup::for_soak()?;
+    measure(workspace, root, &Options::for_tests())
+}
+
+/// Builds memtrace, unless it was built before from the same sources.
+fn build(workspace: &Workspace) -> Result<PathBuf> {
+    ui::step("Building memtrace");
+    let mut cargo = command::cargo();
+    command::run(cargo.current_dir(workspace.root()).args(["build", "--release", "--package", "memtrace"]))?;
+    Ok(workspace.join("target/release/memtrace"))
+}
+
+fn measure(workspace: &Workspace, root: Root, options: &Options) -> Result<()> {
+    let memtrace = options.memtrace.clone().map_or_else(|| build(workspace), Ok)?;
     let folder = workspace.join("target/soak");
     workspace::create_empty(&folder)?;
     ui::step(&format!("Tracing the machine for {} s", options.duration.as_secs()));
@@ -53,7 +70,7 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<()> {
     let report_time = trace.stop()?;
     fs::write(folder.join("rss.csv"), memory::csv(&samples)).context("cannot write the samples")?;
     let measured = Measured { samples, cpu, traced, report_time, report: report::read(&folder)?, turns };
-    let rows = limits::compare(&measured, options.settle());
+    let rows = limits::compare(&measured, options);
     ui::result(&format!("\n{}\n\nSamples and reports: {}", limits::table(&rows), folder.display()));
     let missed: Vec<&str> = rows.iter().filter(|row| !row.is_met()).map(|row| row.name).collect();
     if !missed.is_empty() {

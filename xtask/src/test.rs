@@ -14,7 +14,7 @@ pub(crate) use results::{BinaryResult, Group, Results};
 use crate::kernels::{self, Kernel};
 use crate::privilege::Root;
 use crate::workspace::Workspace;
-use crate::{bpf, command, lint, setup, ui};
+use crate::{bpf, command, lint, setup, soak, ui};
 
 /// All tests of this package run as root.
 pub(crate) const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
@@ -83,7 +83,12 @@ fn run_all(workspace: &Workspace) -> Result<()> {
     results.add(Group::Unprivileged, "documentation tests", execute::doc_tests(workspace)?);
 
     match root {
-        Ok(root) => run_privileged(root, &binaries, &mut results)?,
+        Ok(root) => {
+            run_privileged(root, &binaries, &mut results)?;
+            if let Err(error) = soak::run_in_tests(workspace, root) {
+                results.problem(format!("soak: {error:#}"));
+            }
+        }
         Err(error) => results.add_missing_group(Group::Privileged, &format!("{error:#}")),
     }
     match guests.and_then(|()| kernels::run_tests(workspace, &kernels, &binaries, &mut results)) {

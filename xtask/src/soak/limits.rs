@@ -3,9 +3,17 @@
 use std::time::Duration;
 
 use super::memory;
+use super::options::Options;
 use super::trace::Measured;
 
 const MIB: f64 = 1024.0 * 1024.0;
+
+/// Most growth of the RSS in MiB per 10 minutes.
+const GROWTH: f64 = 1.0;
+
+/// Shortest run in which the slope of all samples has a limit. The RSS rises and falls by some 10 MiB, which gives the slope
+/// of 3 minutes a standard error of about 10 MiB per 10 minutes, and that of 25 minutes one of 0.4.
+const LONG: Duration = Duration::from_secs(30 * 60);
 
 /// A measured value and its limit.
 pub(super) struct Row {
@@ -33,8 +41,12 @@ impl Row {
     }
 }
 
-/// Compares the values with the limits. The slope counts from `settle` on.
-pub(super) fn compare(measured: &Measured, settle: Duration) -> Vec<Row> {
+/// Compares the values with the limits.
+pub(super) fn compare(measured: &Measured, options: &Options) -> Vec<Row> {
+    let settle = options.settle();
+    let time = |limit| if options.limits_times { Limit::AtMost(limit) } else { Limit::None };
+    let slope = if options.duration >= LONG { Limit::AtMost(GROWTH) } else { Limit::None };
+    let certain = memory::certain_growth(&measured.samples, settle);
     let content = &measured.report.content;
     let seconds = measured.traced.as_secs_f64();
     let highest = measured.samples.iter().map(|sample| sample.rss).max().unwrap_or_default();
@@ -58,23 +70,28 @@ pub(super) fn compare(measured: &Measured, settle: Duration) -> Vec<Row> {
             "slope of the RSS",
             "MiB per 10 minutes",
             memory::slope(&measured.samples, settle) * 600.0 / MIB,
-            Limit::AtMost(1.0),
+            slope,
             format!("after {} s", settle.as_secs()),
         ),
         row(
-            "processor time",
-            "% of one core",
-            100.0 * measured.cpu.as_secs_f64() / seconds,
-            Limit::AtMost(12.0),
-            String::new(),
+            "certain growth of the RSS",
+            "MiB per 10 minutes",
+            certain.unwrap_or_default() * 600.0 / MIB,
+            Limit::AtMost(GROWTH),
+            String::from(if certain.is_some() {
+                "with a probability of 99 %"
+            } else {
+                "unknown: the run is too short"
+            }),
         ),
+        row("processor time", "% of one core", 100.0 * measured.cpu.as_secs_f64() / seconds, time(12.0), String::new()),
         row("losses", "", losses.values().sum::<u64>() as f64, Limit::AtMost(0.0), list(losses.iter())),
         row("complete stacks", "%", 100.0 * content.complete(), Limit::AtLeast(99.5), shares(&content.incomplete())),
         row(
             "time to report",
             "s",
             measured.report_time.as_secs_f64(),
-            Limit::AtMost(3.0),
+            time(3.0),
             String::from("from the signal to the exit"),
         ),
         row("JSON report", "MiB", measured.report.json_bytes as f64 / MIB, Limit::AtMost(40.0), String::new()),

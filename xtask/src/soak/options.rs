@@ -8,9 +8,14 @@ use anyhow::{Context as _, Result, bail};
 /// Memory may grow for this time, in which all programs, libraries and their stacks occur for the first time.
 const SETTLE: Duration = Duration::from_secs(5 * 60);
 
+/// Duration in `cargo xtask test`.
+const IN_TESTS: Duration = Duration::from_secs(5 * 60);
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) duration: Duration,
+    /// Times have limits too. They depend on the machine and on other programs.
+    pub(super) limits_times: bool,
     /// The memtrace under test; without it, one is built.
     pub(super) memtrace: Option<PathBuf>,
     /// Further options of memtrace.
@@ -19,7 +24,8 @@ pub(super) struct Options {
 
 impl Options {
     pub(super) fn parse(words: &[String]) -> Result<Self> {
-        let mut options = Self { duration: Duration::from_secs(3600), memtrace: None, arguments: Vec::new() };
+        let mut options =
+            Self { duration: Duration::from_secs(3600), limits_times: true, memtrace: None, arguments: Vec::new() };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -31,6 +37,11 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// Returns the options of `cargo xtask test`.
+    pub(super) const fn for_tests() -> Self {
+        Self { duration: IN_TESTS, limits_times: false, memtrace: None, arguments: Vec::new() }
     }
 
     /// Returns the time after which the slope of the memory is measured: five minutes, or two fifths of a short run.

@@ -14,7 +14,7 @@ use crate::privilege::Root;
 use crate::{command, ui};
 
 /// Time between two samples of the memory.
-const INTERVAL: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time limit of the attachment.
 const ATTACH: Duration = Duration::from_secs(120);
