@@ -8,6 +8,7 @@ mod functions;
 mod kind;
 mod names;
 mod object_code;
+mod own_executable;
 mod repeated_frees;
 mod sites;
 mod user_hooks;
@@ -84,6 +85,7 @@ impl Survey {
         let (verdict, probes) = match object.handle.as_ref().map(File::open) {
             None => (Verdict::NotOpened, None),
             Some(Err(error)) => (Verdict::Bad(error.to_string()), None),
+            Some(Ok(file)) if own_executable::is_own(&file) => (Verdict::Own, None),
             Some(Ok(file)) => {
                 let (verdict, candidates) = examine(&file, &object.path, user_hooks);
                 (verdict, candidates.map(|candidates| candidates.choose_sites(&file)))

@@ -21,6 +21,8 @@ pub enum Verdict {
     NoSymbols,
     /// Linked by Go.
     Go,
+    /// The executable of memtrace. Its allocator has no probes, which memtrace itself would hit.
+    Own,
     /// Not an ELF file.
     NotElf,
     /// For another kind of machine.
@@ -40,6 +42,7 @@ impl fmt::Display for Verdict {
             Self::DynamicLinker => out.write_str("glibc's dynamic linker, the only user of its allocator"),
             Self::NoSymbols => out.write_str("statically linked and stripped: its allocator cannot be found"),
             Self::Go => out.write_str("made by Go; its heap is not traced: a return probe would break its stacks"),
+            Self::Own => out.write_str("memtrace's own executable; its allocator is not traced"),
             Self::NotElf => out.write_str("not an ELF file"),
             Self::Foreign(what) => write!(out, "for another machine ({what})"),
             Self::NotOpened => out.write_str("could not be opened"),

@@ -36,7 +36,9 @@ pub(super) const fn obstacle(verdict: &Verdict) -> Option<UntracedReason> {
     match verdict {
         Verdict::Traced(_) => None,
         Verdict::Unprobeable(..) => Some(UntracedReason::UnsupportedAllocator),
-        Verdict::Lacks(_) | Verdict::DynamicLinker | Verdict::NotElf => Some(UntracedReason::NoAllocator),
+        Verdict::Lacks(_) | Verdict::DynamicLinker | Verdict::Own | Verdict::NotElf => {
+            Some(UntracedReason::NoAllocator)
+        }
         Verdict::NoSymbols => Some(UntracedReason::Stripped),
         Verdict::Go => Some(UntracedReason::Go),
         Verdict::Foreign(_) => Some(UntracedReason::Architecture),
@@ -57,6 +59,7 @@ mod tests {
         let reasons = [
             (Verdict::Unprobeable(kinds(), "free"), UntracedReason::UnsupportedAllocator),
             (Verdict::Lacks("malloc"), UntracedReason::NoAllocator),
+            (Verdict::Own, UntracedReason::NoAllocator),
             (Verdict::NoSymbols, UntracedReason::Stripped),
             (Verdict::Go, UntracedReason::Go),
             (Verdict::Foreign("32 bits"), UntracedReason::Architecture),

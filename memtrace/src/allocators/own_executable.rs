@@ -1,0 +1,30 @@
+//! Recognition of memtrace's own executable, which contains an allocator.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::LazyLock;
+
+/// Device and inode of the executable of this process; `None` if it cannot be read.
+static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(fs::metadata("/proc/self/exe")).ok());
+
+/// Returns true for the executable of this process. A probe belongs to a file, so memtrace would hit those in its own
+/// allocator, also while it traces others.
+pub(super) fn is_own(file: &File) -> bool {
+    OWN.is_some() && identity(file.metadata()).ok() == *OWN
+}
+
+fn identity(metadata: io::Result<fs::Metadata>) -> io::Result<[u64; 2]> {
+    metadata.map(|metadata| [metadata.dev(), metadata.ino()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_executable_of_this_process_is_own() {
+        assert!(is_own(&File::open(std::env::current_exe().unwrap()).unwrap()));
+        assert!(!is_own(&File::open("/bin/sh").unwrap()));
+    }
+}
