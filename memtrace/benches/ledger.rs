@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use harness::heap::{self, CountingAllocator};
-use memtrace::ledger::{Ledger, Settings};
+use memtrace::ledger::{BATCH, Ledger, Settings};
 use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
 
 #[global_allocator]
@@ -81,6 +81,7 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
     };
     print_memory("when filled", &ledger);
 
+    let mut batch = Vec::with_capacity(BATCH);
     let mut group = criterion.benchmark_group("ledger");
     group.throughput(Throughput::Elements(2 * BLOCKS as u64)).sample_size(20);
     group.bench_function(name, |bencher| {
@@ -90,9 +91,12 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
                 random.shuffle(&mut live);
                 random.shuffle(&mut gone);
                 let start = std::time::Instant::now();
-                for (&old, &new) in live.iter().zip(&gone) {
-                    ledger.apply(black_box(free(old)));
-                    ledger.apply(black_box(alloc(new)));
+                for (old, new) in live.chunks(BATCH / 2).zip(gone.chunks(BATCH / 2)) {
+                    for (&old, &new) in old.iter().zip(new) {
+                        batch.push(black_box(free(old)));
+                        batch.push(black_box(alloc(new)));
+                    }
+                    ledger.apply_all(&mut batch);
                 }
                 spent += start.elapsed();
                 std::mem::swap(&mut live, &mut gone);

@@ -30,6 +30,7 @@ mod tentative_free;
 mod tests;
 
 use std::collections::BTreeSet;
+use std::hint::black_box;
 
 use crate::model::{
     AllocatorId, Amount, Bytes, EndedImage, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, Ordinals,
@@ -42,6 +43,10 @@ use image::Image;
 use next_delta::NextDelta;
 use process::Process;
 use processes::Processes;
+
+/// Good number of events for [`Ledger::apply_all`]: more than a processor reads at once, and few enough that their entries
+/// stay in its first-level cache until they are changed.
+pub const BATCH: usize = 32;
 
 /// State of one shard.
 #[derive(Debug)]
@@ -76,6 +81,13 @@ impl Ledger {
             events: 0,
             next_delta: None,
         }
+    }
+
+    /// Applies events in order and removes them from `events`. Faster than [`Self::apply`] for each: the cache misses of
+    /// different events overlap.
+    pub fn apply_all(&mut self, events: &mut Vec<Event>) {
+        self.load_entries(events);
+        events.drain(..).for_each(|event| self.apply(event));
     }
 
     /// Applies one event.
@@ -197,6 +209,28 @@ impl Ledger {
     #[must_use]
     pub const fn losses(&self) -> &Losses {
         &self.budget.losses
+    }
+
+    /// Reads the entries that `events` will change. The entries of different events do not depend on each other, so the
+    /// processor reads several at once; [`Self::apply`] then finds them in its cache.
+    fn load_entries(&self, events: &[Event]) {
+        let mut slot = self.last;
+        let mut read = 0;
+        for &Event { pid, tid, ref kind, .. } in events {
+            if self.processes.slot(slot).is_none_or(|process| process.id.pid != pid) {
+                let Some(found) = self.processes.find(pid) else { continue };
+                slot = found;
+            }
+            let Some(image) = self.processes.slot(slot).and_then(|process| process.image.as_ref()) else { continue };
+            read ^= match *kind {
+                EventKind::Alloc { address, stack, allocator, .. } => {
+                    image.load_alloc(address, StackKey { stack, part: self.part(tid, allocator) })
+                }
+                EventKind::Free { address } | EventKind::TentativeFree { address } => image.load_free(address),
+                _ => 0,
+            };
+        }
+        black_box(read);
     }
 
     const fn part(&self, tid: Tid, allocator: AllocatorId) -> Partition {

@@ -54,6 +54,7 @@ impl<T: Addressed> AddressTable<T> {
         }
     }
 
+    #[inline]
     pub(super) fn get(&self, address: AbsAddr) -> Option<&T> {
         let hash = hash_of(address);
         self.parts[part_of(hash, self.parts.len())].find(hash, |entry| entry.address() == address)

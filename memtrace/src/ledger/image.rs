@@ -65,6 +65,19 @@ impl Image {
         budget.live += Amount::one(size);
     }
 
+    /// Reads the entries that [`Self::alloc`] changes, and returns a value that depends on them.
+    #[inline]
+    pub(super) fn load_alloc(&self, address: AbsAddr, key: StackKey) -> u64 {
+        let block = self.blocks.get(address).map_or(0, |block| block.size.0);
+        block ^ self.totals.load(key)
+    }
+
+    /// Reads the entries that [`Self::free`] changes, and returns a value that depends on them.
+    #[inline]
+    pub(super) fn load_free(&self, address: AbsAddr) -> u64 {
+        self.blocks.get(address).map_or(0, |block| self.totals.load_index(block.stack))
+    }
+
     #[inline]
     pub(super) fn free(&mut self, address: AbsAddr, budget: &mut Budget) {
         if self.remove_live(address, budget).is_none() {

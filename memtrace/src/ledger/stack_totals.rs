@@ -81,6 +81,18 @@ impl ImageTotals {
         }
     }
 
+    /// Reads the entries of `key`, and returns a value that depends on them.
+    #[inline]
+    pub(super) fn load(&self, key: StackKey) -> u64 {
+        self.index(key).map_or(0, |index| self.load_index(index))
+    }
+
+    /// Reads the totals at `index`, and returns a value that depends on them.
+    #[inline]
+    pub(super) fn load_index(&self, index: u32) -> u64 {
+        self.stacks.get(index as usize).map_or(0, |totals| totals.live.count)
+    }
+
     /// Adds `key`, which must be new.
     fn insert(&mut self, key: StackKey) -> u32 {
         let nothing = Amount::default();

@@ -9,16 +9,17 @@ use super::delta_sink::DeltaSender;
 use super::progress::{Progress, ShardProgress};
 use super::sink::{EndedSink, Sinks};
 use super::source::{Drained, Source};
-use crate::ledger::{Ledger, Settings};
+use crate::ledger::{BATCH, Ledger, Settings};
 use crate::model::{
-    CallsBySize, Delta, EndedImage, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots, Tick,
+    CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots, Tick,
 };
 
 /// Records drained between two checks for commands: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
 
-/// Bounds of the pause between polls of a source. A source with many records wakes its shard early, so pauses only batch
-/// small numbers of records. Finishing may have to wait for the longest pause.
+/// Bounds of the pause between polls of a source. A source with many records wakes its shard early, so a pause can be long
+/// without a loss. Each poll costs two context switches, after which the caches contain the data of other programs.
+/// Finishing may have to wait for the longest pause.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -43,6 +44,8 @@ pub(super) struct ShardTotals {
 pub(super) struct Shard<S> {
     source: S,
     ledger: Ledger,
+    /// Decoded events that were not applied yet; empty between two drains.
+    batch: Vec<Event>,
     /// Recorded allocations.
     calls: CallsBySize,
     progress: Arc<ShardProgress>,
@@ -73,6 +76,7 @@ impl<S: Source> Shard<S> {
         Self {
             source,
             ledger,
+            batch: Vec::with_capacity(BATCH),
             calls: CallsBySize::default(),
             progress,
             classes,
@@ -156,12 +160,18 @@ impl<S: Source> Shard<S> {
     }
 
     fn drain(&mut self) -> Drained {
+        let mut batch = std::mem::take(&mut self.batch);
         let drained = self.source.drain(DRAIN_LIMIT, |event| {
             if let EventKind::Alloc { size, .. } = event.kind {
                 self.calls.count(size, 1);
             }
-            self.ledger.apply(event);
+            batch.push(event);
+            if batch.len() >= BATCH {
+                self.ledger.apply_all(&mut batch);
+            }
         });
+        self.ledger.apply_all(&mut batch);
+        self.batch = batch;
         self.ledger.add_loss(LossReason::BadRecord, drained.bad);
         self.progress.set(Progress {
             events: self.ledger.events(),
@@ -176,8 +186,8 @@ impl<S: Source> Shard<S> {
 /// Returns the next pause: longer after few records, shorter after many.
 fn next_pause(pause: Duration, records: usize) -> Duration {
     let next = match records {
-        0..64 => pause * 2,
-        64..1024 => pause,
+        0..4096 => pause * 2,
+        4096..DRAIN_LIMIT => pause,
         _ => pause / 2,
     };
     next.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
@@ -194,9 +204,9 @@ mod tests {
             pause = next_pause(pause, 3);
         }
         assert_eq!(pause, LONGEST_PAUSE);
-        assert_eq!(next_pause(pause, 500), LONGEST_PAUSE);
+        assert_eq!(next_pause(pause, 5000), LONGEST_PAUSE);
         for _ in 0..10 {
-            pause = next_pause(pause, 5000);
+            pause = next_pause(pause, DRAIN_LIMIT);
         }
         assert_eq!(pause, SHORTEST_PAUSE);
     }
