@@ -4,15 +4,34 @@
 //! a moment are the sum of all intervals up to it. `docs/recording.md` describes the tables.
 
 mod changes;
+mod error;
+mod gap;
 mod header;
 mod interval;
 mod locations;
+mod numbers;
 mod processes;
+mod quantities;
+mod queue;
+mod reader;
 mod samples;
+mod schema;
+mod store;
+mod text;
+mod writer;
 
 pub use changes::{Change, Detail, DetailKind, ImageChange, ImageValue, StallChange, TotalKey};
+pub use error::Error;
+pub use gap::{Gap, GapReason};
 pub use header::Header;
 pub use interval::{Interval, Mark};
 pub use locations::{Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
 pub use processes::RecordedImage;
+pub use reader::{
+    Boundary, FramesByOffset, ImageValues, IntervalRow, Locations, MarkRow, Recording, StackTotal, Totals,
+};
 pub use samples::{Fact, FactValue, Sample, Subject};
+pub use writer::{Settings, Status, Writer};
+
+#[cfg(test)]
+mod tests;

@@ -101,6 +101,16 @@ impl Interval {
             },
         );
     }
+
+    /// Returns the number of rows with numbers, by which the cost of a merge grows.
+    pub(super) const fn rows(&self) -> usize {
+        self.changes.len() + self.details.len() + self.image_changes.len() + self.stalls.len() + self.samples.len()
+    }
+
+    /// Returns the mark at the end of the interval, if it ends in one.
+    pub(super) fn mark(&self) -> Option<&Mark> {
+        self.marks.last().filter(|mark| mark.at == self.span.end)
+    }
 }
 
 /// Appends `theirs`; items with a key of ours replace it.

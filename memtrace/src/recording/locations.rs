@@ -47,7 +47,7 @@ pub enum Location {
 /// its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedPath {
-    /// Its number; not that of the root.
+    /// Its number, which is larger than that of its callers.
     pub number: PathNumber,
     /// Path of the callers.
     pub callers: PathNumber,

@@ -144,6 +144,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "memtrace_common::wire", users: Users::ConstantsFor(&["kernel"], &["model"]) },
     Dependency { path: "memtrace_unwind", users: Users::Only(&["kernel"]) },
     Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },
+    Dependency { path: "rusqlite", users: Users::Only(&["recording"]) },
     Dependency { path: "rustc_demangle", users: Users::Only(&["symbolize"]) },
     Dependency { path: "rustc_hash", users: Users::All },
     Dependency { path: "rustls", users: Users::Only(&["debuginfod"]) },

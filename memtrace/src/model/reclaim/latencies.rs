@@ -36,12 +36,25 @@ impl Latencies {
         })?
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
+    /// The number of stalls in each bucket, empty ones included.
+    #[must_use]
+    pub const fn counts(&self) -> &[u64; Self::CLASSES] {
+        &self.0
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(ours, theirs)| *ours = ours.wrapping_add(theirs));
     }
 
     pub(super) fn subtract(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(ours, theirs)| *ours = ours.wrapping_sub(theirs));
+    }
+}
+
+impl From<[u64; Latencies::CLASSES]> for Latencies {
+    /// Returns the histogram with these numbers of stalls in each bucket.
+    fn from(counts: [u64; Self::CLASSES]) -> Self {
+        Self(counts)
     }
 }
 

@@ -1,0 +1,79 @@
+//! Numbers of rows, which the writer remembers so that it need not look them up.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+/// Numbers of the rows of a table by their key.
+#[derive(Debug)]
+pub(super) struct Numbers<K> {
+    known: FxHashMap<K, i64>,
+    last: i64,
+    /// Keys that the open transaction has added.
+    added: Vec<K>,
+    /// Highest number before the open transaction.
+    committed: i64,
+}
+
+impl<K> Default for Numbers<K> {
+    fn default() -> Self {
+        Self { known: FxHashMap::default(), last: 0, added: Vec::new(), committed: 0 }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Numbers<K> {
+    /// Returns the number of `key`, and true if it is new.
+    pub(super) fn number(&mut self, key: &K) -> (i64, bool) {
+        if let Some(&number) = self.known.get(key) {
+            return (number, false);
+        }
+        self.last += 1;
+        self.known.insert(key.clone(), self.last);
+        self.added.push(key.clone());
+        (self.last, true)
+    }
+
+    /// Replaces the number of a key that [`Self::number`] has added.
+    pub(super) fn set(&mut self, key: &K, number: i64) {
+        self.known.insert(key.clone(), number);
+    }
+
+    /// Keeps the numbers of the open transaction, which is committed.
+    pub(super) fn commit(&mut self) {
+        self.added.clear();
+        self.committed = self.last;
+    }
+
+    /// Forgets the numbers of the open transaction, which has failed.
+    pub(super) fn roll_back(&mut self) {
+        for key in self.added.drain(..) {
+            self.known.remove(&key);
+        }
+        self.last = self.committed;
+    }
+
+    /// Forgets all keys for which `is_kept` returns false. Their numbers are not used again.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&K) -> bool) {
+        self.known.retain(|key, _| is_kept(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_a_failed_transaction_are_used_again() {
+        let mut numbers = Numbers::default();
+        assert_eq!(
+            [numbers.number(&'a'), numbers.number(&'b'), numbers.number(&'a')],
+            [(1, true), (2, true), (1, false)]
+        );
+        numbers.commit();
+        assert_eq!(numbers.number(&'c'), (3, true));
+        numbers.roll_back();
+        assert_eq!([numbers.number(&'d'), numbers.number(&'b')], [(3, true), (2, false)]);
+        numbers.retain(|key| *key != 'd');
+        assert_eq!(numbers.number(&'d'), (4, true));
+    }
+}

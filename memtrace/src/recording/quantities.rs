@@ -1,0 +1,222 @@
+//! Numbers that are stored under the number of their kind, and the names of the kinds.
+
+use crate::model::{
+    Amount, Bytes, EventClass, Latencies, Nanoseconds, Order, StackEnd, StackUsage, StallStats, StallTotals, Usage,
+    Variance,
+};
+
+use super::changes::{Change, DetailKind, ImageValue};
+
+/// Names of the numbers of [`Change`] that are zero in most changes, in the order of [`rare_numbers`].
+const RARE: [&str; 12] = [
+    "exit_bytes",
+    "exit_count",
+    "discarded_bytes",
+    "discarded_count",
+    "stall_count",
+    "stall_ns",
+    "at_peak_bytes",
+    "major_faults",
+    "live_variance",
+    "alloc_variance",
+    "resident_bytes",
+    "merged_stacks",
+];
+
+/// Numbers of kinds below this one are those of [`RARE`].
+const FIRST_DETAIL: i64 = 100;
+/// Numbers of image values start here.
+const FIRST_IMAGE_VALUE: i64 = 200;
+/// Numbers of stalls start here.
+const FIRST_STALL: i64 = 300;
+
+const DETAILS: [(DetailKind, &str); 7] = [
+    (DetailKind::EpochLiveBytes, "epoch_live_bytes"),
+    (DetailKind::EpochLiveCount, "epoch_live_count"),
+    (DetailKind::Lifetime, "lifetime_log2"),
+    (DetailKind::Age, "age_log2"),
+    (DetailKind::Size, "size_log2"),
+    (DetailKind::TemporaryBytes, "temporary_bytes"),
+    (DetailKind::TemporaryCount, "temporary_count"),
+];
+
+const IMAGE_VALUES: [(ImageValue, &str); 14] = [
+    (ImageValue::DiscardedBytes, "image_discarded_bytes"),
+    (ImageValue::DiscardedCount, "image_discarded_count"),
+    (ImageValue::UnmatchedFrees, "unmatched_frees"),
+    (ImageValue::RepeatedFrees, "repeated_frees"),
+    (ImageValue::MergedStacks, "image_merged_stacks"),
+    (ImageValue::Peak, "peak_bytes"),
+    (ImageValue::MinorFaults, "minor_faults"),
+    (ImageValue::MajorFaults, "image_major_faults"),
+    (ImageValue::PeakRss, "peak_rss_bytes"),
+    (ImageValue::Resident, "kind_resident_bytes"),
+    (ImageValue::ResidentWithStack, "kind_with_stack_bytes"),
+    (ImageValue::ResidentVariance, "kind_variance"),
+    (ImageValue::ResidentBefore, "kind_before_bytes"),
+    (ImageValue::Size, "image_size_log2"),
+];
+
+/// Names of the numbers of stalls, in the order of [`stall_numbers`].
+const STALLS: [&str; 9] = [
+    "stalls",
+    "stalled_ns",
+    "longest_ns",
+    "throttled_ns",
+    "scanned_pages",
+    "reclaimed_pages",
+    "latency_log2_us",
+    "order_stalls",
+    "order_stalled_ns",
+];
+
+/// Index of stalls without a known order.
+const NO_ORDER: u32 = 255;
+
+/// Returns the number and the name of every kind.
+pub(super) fn names() -> impl Iterator<Item = (i64, &'static str)> {
+    let rare = (0..).zip(RARE);
+    let details = (FIRST_DETAIL..).zip(DETAILS.map(|(_, name)| name));
+    let values = (FIRST_IMAGE_VALUE..).zip(IMAGE_VALUES.map(|(_, name)| name));
+    rare.chain(details).chain(values).chain((FIRST_STALL..).zip(STALLS))
+}
+
+/// Returns the index of the row of a table for which `is_row` returns true.
+fn index_of<T>(table: impl IntoIterator<Item = T>, is_row: impl Fn(&T) -> bool) -> i64 {
+    (0..).zip(table).find(|(_, row)| is_row(row)).map_or(0, |(index, _)| index)
+}
+
+/// Returns the number of an event class in the database.
+pub(super) fn class_number(class: EventClass) -> i64 {
+    index_of(EventClass::ALL, |known| **known == class)
+}
+
+/// Returns the number of a stack end in the database.
+pub(super) fn end_number(end: StackEnd) -> i64 {
+    index_of(StackEnd::ALL, |known| **known == end)
+}
+
+impl DetailKind {
+    /// Returns the number in the database.
+    pub(super) fn number(self) -> i64 {
+        FIRST_DETAIL + index_of(DETAILS, |(kind, _)| *kind == self)
+    }
+
+    /// Returns the kind with this number.
+    pub(super) fn from_number(number: i64) -> Option<Self> {
+        let index = usize::try_from(number.checked_sub(FIRST_DETAIL)?).ok()?;
+        DETAILS.get(index).map(|(kind, _)| *kind)
+    }
+}
+
+impl ImageValue {
+    /// Returns the number in the database.
+    pub(super) fn number(self) -> i64 {
+        FIRST_IMAGE_VALUE + index_of(IMAGE_VALUES, |(kind, _)| *kind == self)
+    }
+
+    /// Returns the kind with this number.
+    pub(super) fn from_number(number: i64) -> Option<Self> {
+        let index = usize::try_from(number.checked_sub(FIRST_IMAGE_VALUE)?).ok()?;
+        IMAGE_VALUES.get(index).map(|(kind, _)| *kind)
+    }
+}
+
+/// Returns the numbers of a change that are zero in most changes. Blocks that were discarded are the allocated ones that
+/// are not live, held at exit or freed.
+pub(super) fn rare_numbers(change: &Change) -> [u64; RARE.len()] {
+    let Change { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged, .. } = *change;
+    let discarded = usage.alloc - usage.live - usage.exit - usage.free;
+    [
+        usage.exit.bytes.0,
+        usage.exit.count,
+        discarded.bytes.0,
+        discarded.count,
+        usage.stalls.count,
+        usage.stalls.time.0,
+        at_peak.0,
+        major_faults,
+        variance.live,
+        variance.alloc,
+        resident.0,
+        merged,
+    ]
+}
+
+/// Returns the usage of live and allocated amounts and `rare` numbers, and the number of merged stacks.
+pub(super) fn usage_of(live: Amount, alloc: Amount, rare: &[u64; RARE.len()]) -> (StackUsage, u64) {
+    let amount = |first: usize| Amount { bytes: Bytes(rare[first]), count: rare[first + 1] };
+    let (exit, discarded) = (amount(0), amount(2));
+    let stalls = StallTotals { count: rare[4], time: Nanoseconds(rare[5]) };
+    let usage = StackUsage {
+        usage: Usage { live, exit, alloc, free: alloc - live - exit - discarded, stalls },
+        at_peak: Bytes(rare[6]),
+        major_faults: rare[7],
+        variance: Variance { live: rare[8], alloc: rare[9] },
+        resident: Bytes(rare[10]),
+    };
+    (usage, rare[11])
+}
+
+/// Numbers of [`rare_numbers`] that were read.
+pub(super) type RareNumbers = [u64; RARE.len()];
+
+/// Returns the numbers of stalls that are not zero: kind, index and value.
+pub(super) fn stall_numbers(stats: &StallStats) -> Vec<(i64, u32, u64)> {
+    let StallStats { stalls, longest, throttled, scanned, reclaimed, latencies, orders } = stats;
+    let single = [stalls.count, stalls.time.0, longest.0, throttled.0, *scanned, *reclaimed];
+    let mut numbers: Vec<_> = (FIRST_STALL..).zip(single).map(|(kind, value)| (kind, 0, value)).collect();
+    numbers.extend((0..).zip(latencies.counts()).map(|(index, &count)| (FIRST_STALL + 6, index, count)));
+    for (order, stalls) in orders.iter() {
+        let index = order.map_or(NO_ORDER, Order::number);
+        numbers.extend([(FIRST_STALL + 7, index, stalls.count), (FIRST_STALL + 8, index, stalls.time.0)]);
+    }
+    numbers.retain(|&(_, _, value)| value != 0);
+    numbers
+}
+
+/// Sets a number of stalls, as [`stall_numbers`] returns it.
+pub(super) fn add_stall_number(stats: &mut StallStats, kind: i64, index: u32, value: u64) {
+    let add = |number: &mut u64| *number = number.wrapping_add(value);
+    let order = (index != NO_ORDER).then(|| Order::of(index)).flatten();
+    match kind - FIRST_STALL {
+        0 => add(&mut stats.stalls.count),
+        1 => add(&mut stats.stalls.time.0),
+        2 => stats.longest.0 = stats.longest.0.max(value),
+        3 => add(&mut stats.throttled.0),
+        4 => add(&mut stats.scanned),
+        5 => add(&mut stats.reclaimed),
+        6 => {
+            let mut counts = [0; Latencies::CLASSES];
+            if let Some(count) = counts.get_mut(index as usize) {
+                *count = value;
+            }
+            stats.latencies.merge(&Latencies::from(counts));
+        }
+        7 => stats.orders.add(order, StallTotals { count: value, time: Nanoseconds(0) }),
+        8 => stats.orders.add(order, StallTotals { count: 0, time: Nanoseconds(value) }),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn kinds_have_distinct_numbers_and_names() {
+        let all: Vec<_> = names().collect();
+        assert_eq!(all.iter().map(|(number, _)| number).collect::<BTreeSet<_>>().len(), all.len());
+        assert_eq!(all.iter().map(|(_, name)| name).collect::<BTreeSet<_>>().len(), all.len());
+        for (kind, _) in DETAILS {
+            assert_eq!(DetailKind::from_number(kind.number()), Some(kind));
+        }
+        for (kind, _) in IMAGE_VALUES {
+            assert_eq!(ImageValue::from_number(kind.number()), Some(kind));
+        }
+        assert!(all.contains(&(302, "longest_ns")), "the statements of the writer contain this number");
+        assert_eq!((DetailKind::from_number(0), ImageValue::from_number(0)), (None, None));
+    }
+}

@@ -1,0 +1,110 @@
+//! Tables of a recording. `docs/recording.md` describes them.
+
+use rusqlite::{Connection, Result};
+
+/// `PRAGMA application_id` of recordings: "mtrc".
+pub(super) const APPLICATION_ID: i32 = 0x6d74_7263;
+
+/// `PRAGMA user_version`: raised with each change that older readers cannot read.
+pub(super) const VERSION: i32 = 1;
+
+/// Size of a database page.
+pub(super) const PAGE_SIZE: u32 = 4096;
+
+const TABLES: &str = "
+CREATE TABLE recording (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE event_class (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE stack_end (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE quantity (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+
+CREATE TABLE interval (
+    id INTEGER PRIMARY KEY, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, merged INTEGER NOT NULL);
+CREATE TABLE mark (
+    epoch INTEGER PRIMARY KEY, interval INTEGER NOT NULL, at_ns INTEGER NOT NULL, text TEXT NOT NULL,
+    exact INTEGER NOT NULL);
+CREATE TABLE gap (
+    id INTEGER PRIMARY KEY, interval INTEGER NOT NULL, start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL,
+    reason TEXT NOT NULL, intervals INTEGER NOT NULL);
+
+CREATE TABLE object (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, path TEXT, build_id TEXT);
+CREATE TABLE path (
+    id INTEGER PRIMARY KEY, callers INTEGER NOT NULL, object INTEGER NOT NULL, offset INTEGER,
+    by_frame_pointer INTEGER NOT NULL);
+CREATE TABLE symbol (
+    object INTEGER, offset INTEGER, depth INTEGER, name TEXT, unnamed TEXT, address INTEGER, file TEXT, line INTEGER,
+    inlined INTEGER NOT NULL, PRIMARY KEY (object, offset, depth)) WITHOUT ROWID;
+
+CREATE TABLE cgroup (
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL, unit TEXT, runtime TEXT, container TEXT, pod TEXT);
+CREATE TABLE image (
+    id INTEGER PRIMARY KEY, interval INTEGER NOT NULL, pid INTEGER NOT NULL, ordinal INTEGER NOT NULL, comm TEXT, exe TEXT,
+    uid INTEGER, user TEXT, cgroup INTEGER, threads INTEGER, start_kind TEXT, start_ns INTEGER, end_kind TEXT,
+    end_ns INTEGER, UNIQUE (pid, ordinal));
+CREATE TABLE thread (
+    image INTEGER, tid INTEGER, name TEXT NOT NULL, PRIMARY KEY (image, tid)) WITHOUT ROWID;
+CREATE TABLE oom_kill (
+    id INTEGER PRIMARY KEY, interval INTEGER NOT NULL, at_ns INTEGER NOT NULL, pid INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL, comm TEXT NOT NULL, by_pid INTEGER NOT NULL, by_comm TEXT NOT NULL, cgroup_id INTEGER,
+    full_cgroup_id INTEGER);
+
+CREATE TABLE total (
+    id INTEGER PRIMARY KEY, image INTEGER NOT NULL, class INTEGER NOT NULL, path INTEGER NOT NULL,
+    \"end\" INTEGER NOT NULL, part_kind TEXT, part INTEGER);
+CREATE TABLE change (
+    interval INTEGER, total INTEGER, live_bytes INTEGER NOT NULL, live_count INTEGER NOT NULL,
+    alloc_bytes INTEGER NOT NULL, alloc_count INTEGER NOT NULL, PRIMARY KEY (interval, total)) WITHOUT ROWID;
+CREATE TABLE detail (
+    interval INTEGER, total INTEGER, quantity INTEGER, idx INTEGER, value INTEGER NOT NULL,
+    PRIMARY KEY (interval, total, quantity, idx)) WITHOUT ROWID;
+CREATE TABLE image_change (
+    interval INTEGER, image INTEGER, class INTEGER, quantity INTEGER, idx INTEGER, value INTEGER NOT NULL,
+    PRIMARY KEY (interval, image, class, quantity, idx)) WITHOUT ROWID;
+CREATE TABLE stall_change (
+    interval INTEGER, image INTEGER, kind TEXT, cgroup_id INTEGER, quantity INTEGER, idx INTEGER,
+    value INTEGER NOT NULL, PRIMARY KEY (interval, image, kind, cgroup_id, quantity, idx)) WITHOUT ROWID;
+CREATE TABLE loss (
+    interval INTEGER, reason TEXT, count INTEGER NOT NULL, PRIMARY KEY (interval, reason)) WITHOUT ROWID;
+
+CREATE TABLE counter (
+    id INTEGER PRIMARY KEY, subject TEXT NOT NULL, image INTEGER, cgroup_id INTEGER, name TEXT NOT NULL);
+CREATE TABLE sample (
+    interval INTEGER, counter INTEGER, value INTEGER NOT NULL, PRIMARY KEY (interval, counter)) WITHOUT ROWID;
+CREATE TABLE fact (
+    interval INTEGER, topic TEXT, item TEXT, value, PRIMARY KEY (interval, topic, item)) WITHOUT ROWID;
+";
+
+/// Views for queries by hand. memtrace does not read them.
+const VIEWS: &str = "
+CREATE VIEW stack_change AS
+    SELECT change.interval, interval.end_ns, image.pid, image.comm, event_class.name AS class, total.id AS total,
+        total.path, stack_end.name AS stack_end, live_bytes, live_count, alloc_bytes, alloc_count
+    FROM change
+        JOIN total ON total.id = change.total
+        JOIN image ON image.id = total.image
+        JOIN event_class ON event_class.id = total.class
+        JOIN stack_end ON stack_end.id = total.\"end\"
+        LEFT JOIN interval ON interval.id =
+            (SELECT min(next.id) FROM interval AS next WHERE next.id >= change.interval);
+CREATE VIEW frame AS
+    SELECT path.id AS path, path.callers, object.path AS object, path.offset,
+        coalesce(symbol.name, object.path || printf('+0x%x', path.offset), printf('[0x%x]', path.offset)) AS name,
+        symbol.file, symbol.line
+    FROM path
+        JOIN object ON object.id = path.object
+        LEFT JOIN symbol ON symbol.object = path.object AND symbol.offset = coalesce(path.offset, -1)
+            AND symbol.depth = (SELECT max(inner.depth) FROM symbol AS inner
+                WHERE inner.object = path.object AND inner.offset = coalesce(path.offset, -1));
+CREATE VIEW sampled AS
+    SELECT sample.interval, counter.subject, image.pid, image.comm, counter.cgroup_id, counter.name, sample.value
+    FROM sample
+        JOIN counter ON counter.id = sample.counter
+        LEFT JOIN image ON image.id = counter.image;
+";
+
+/// Creates the tables and views in an empty database.
+pub(super) fn create(connection: &Connection) -> Result<()> {
+    connection.execute_batch(TABLES)?;
+    connection.execute_batch(VIEWS)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.pragma_update(None, "user_version", VERSION)
+}

@@ -1,0 +1,281 @@
+//! The tables of one recording, and the transaction that stores an interval.
+
+mod processes;
+mod totals;
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use rusqlite::{Connection, OpenFlags, Result, Transaction, params};
+use rustc_hash::FxHashSet;
+
+use self::processes::{write_image, write_oom_kill};
+use self::totals::TotalNumbers;
+use super::gap::Gap;
+use super::header::Header;
+use super::interval::{Interval, Mark};
+use super::locations::{Location, RecordedSymbols};
+use super::numbers::Numbers;
+use super::samples::{FactValue, Subject};
+use super::text::{build_id_text, nanoseconds, path_value, unnamed_text};
+use super::{quantities, schema};
+use crate::model::{Bytes, Cgroup, EventClass, Frame, ImageId, StackEnd};
+
+/// Open database of a recording that is written.
+#[derive(Debug)]
+pub(super) struct Store {
+    connection: Connection,
+    numbers: RowNumbers,
+    last_interval: i64,
+}
+
+/// Numbers of rows that intervals refer to.
+#[derive(Debug, Default)]
+struct RowNumbers {
+    images: Numbers<ImageId>,
+    totals: TotalNumbers,
+    cgroups: Numbers<Cgroup>,
+    counters: Numbers<(Subject, Box<str>)>,
+}
+
+impl RowNumbers {
+    fn commit(&mut self) {
+        self.images.commit();
+        self.totals.commit();
+        self.cgroups.commit();
+        self.counters.commit();
+    }
+
+    fn roll_back(&mut self) {
+        self.images.roll_back();
+        self.totals.roll_back();
+        self.cgroups.roll_back();
+        self.counters.roll_back();
+    }
+}
+
+impl Store {
+    /// Creates the tables in the empty file `path`.
+    pub(super) fn create(path: &Path, header: &Header) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(path, flags)?;
+        connection.pragma_update(None, "page_size", schema::PAGE_SIZE)?;
+        let transaction = connection.transaction()?;
+        schema::create(&transaction)?;
+        write_header(&transaction, header)?;
+        transaction.commit()?;
+        // From here on. Until then, the file and not its log must have the tables, so that it can be recognized.
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
+        Ok(Self { connection, numbers: RowNumbers::default(), last_interval: 0 })
+    }
+
+    /// Stores an interval in one transaction, and the gaps that it fills.
+    pub(super) fn write(&mut self, interval: &Interval, merged: u64, gap: Option<&Gap>) -> Result<()> {
+        let result = self.try_write(interval, merged, gap);
+        if result.is_ok() {
+            self.numbers.commit();
+            self.last_interval += 1;
+            self.forget_ended(interval);
+        } else {
+            self.numbers.roll_back();
+        }
+        result
+    }
+
+    fn try_write(&mut self, interval: &Interval, merged: u64, gap: Option<&Gap>) -> Result<()> {
+        let id = self.last_interval + 1;
+        let transaction = self.connection.transaction()?;
+        let span = (nanoseconds(interval.span.start), nanoseconds(interval.span.end));
+        transaction.prepare_cached("INSERT INTO interval VALUES (?, ?, ?, ?)")?.execute(params![
+            id,
+            span.0,
+            span.1,
+            merged.cast_signed()
+        ])?;
+        if let Some(gap) = gap {
+            write_gap(&transaction, id, gap)?;
+        }
+        write_locations(&transaction, interval)?;
+        for image in &interval.images {
+            write_image(&transaction, id, image, &mut self.numbers.images, &mut self.numbers.cgroups)?;
+        }
+        for kill in &interval.oom_kills {
+            write_oom_kill(&transaction, id, kill)?;
+        }
+        let RowNumbers { images, totals, counters, .. } = &mut self.numbers;
+        totals::write(&transaction, id, interval, images, totals)?;
+        write_samples(&transaction, id, interval, images, counters)?;
+        write_facts(&transaction, id, interval)?;
+        for mark in &interval.marks {
+            write_mark(&transaction, id, mark, mark.at == interval.span.end)?;
+        }
+        transaction.commit()
+    }
+
+    /// Forgets the rows of images that have ended: they change no more.
+    fn forget_ended(&mut self, interval: &Interval) {
+        let ended = interval.images.iter().filter(|image| image.ended.is_some()).map(|image| image.id);
+        let ended: FxHashSet<ImageId> = ended.collect();
+        if ended.is_empty() {
+            return;
+        }
+        self.numbers.totals.retain(|key| !ended.contains(&key.image));
+        self.numbers.images.retain(|id| !ended.contains(id));
+        self.numbers.counters.retain(|(subject, _)| !matches!(subject, Subject::Process(id) if ended.contains(id)));
+    }
+
+    /// Completes the recording, which becomes a single file.
+    pub(super) fn finish(self) -> Result<()> {
+        self.connection.execute("INSERT OR REPLACE INTO recording VALUES ('complete', 1)", [])?;
+        // Readers need no write permission for a file without a write-ahead log.
+        self.connection.pragma_update(None, "journal_mode", "DELETE")?;
+        self.connection.close().map_err(|(_, error)| error)
+    }
+
+    /// Returns the size of the file.
+    pub(super) fn size(&self) -> Result<Bytes> {
+        let pages: i64 = self.connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+        Ok(Bytes(pages.cast_unsigned() * u64::from(schema::PAGE_SIZE)))
+    }
+}
+
+/// Size to which the write-ahead log is cut after a checkpoint.
+const WAL_LIMIT: i64 = 16 << 20;
+
+fn write_header(transaction: &Transaction<'_>, header: &Header) -> Result<()> {
+    let Header { version, host, kernel, arguments, start, interval, classes, page_sample, older } = header;
+    let mut row = transaction.prepare("INSERT INTO recording VALUES (?, ?)")?;
+    let start = start.duration_since(SystemTime::UNIX_EPOCH).map_or(0, nanoseconds);
+    let names: Vec<&str> = classes.iter().map(|class| class.name()).collect();
+    row.execute(params!["version", version])?;
+    row.execute(params!["host", host])?;
+    row.execute(params!["kernel", kernel])?;
+    row.execute(params!["start_unix_ns", start])?;
+    row.execute(params!["interval_ns", nanoseconds(*interval)])?;
+    row.execute(params!["event_classes", names.join(",")])?;
+    row.execute(params!["page_sample", page_sample])?;
+    row.execute(params!["older_ns", older.map(nanoseconds)])?;
+    for (index, argument) in arguments.iter().enumerate() {
+        row.execute(params![format!("argument_{index:04}"), argument])?;
+    }
+    let named = |table| transaction.prepare(&format!("INSERT INTO {table} VALUES (?, ?)"));
+    let mut row = named("event_class")?;
+    for (number, class) in (0_i64..).zip(EventClass::ALL) {
+        row.execute(params![number, class.name()])?;
+    }
+    let mut row = named("stack_end")?;
+    for (number, end) in (0_i64..).zip(StackEnd::ALL) {
+        row.execute(params![number, end.name()])?;
+    }
+    let mut row = named("quantity")?;
+    for (number, name) in quantities::names() {
+        row.execute(params![number, name])?;
+    }
+    Ok(())
+}
+
+fn write_gap(transaction: &Transaction<'_>, interval: i64, gap: &Gap) -> Result<()> {
+    let sql = "INSERT INTO gap (interval, start_ns, end_ns, reason, intervals) VALUES (?, ?, ?, ?, ?)";
+    let (start, end) = (nanoseconds(gap.span.start), nanoseconds(gap.span.end));
+    transaction.prepare_cached(sql)?.execute(params![
+        interval,
+        start,
+        end,
+        gap.reason.name(),
+        gap.intervals.cast_signed()
+    ])?;
+    Ok(())
+}
+
+fn write_mark(transaction: &Transaction<'_>, interval: i64, mark: &Mark, is_exact: bool) -> Result<()> {
+    let sql = "INSERT OR REPLACE INTO mark (epoch, interval, at_ns, text, exact) VALUES (?, ?, ?, ?, ?)";
+    let mut row = transaction.prepare_cached(sql)?;
+    row.execute(params![mark.epoch, interval, nanoseconds(mark.at), mark.text, is_exact])?;
+    Ok(())
+}
+
+fn write_locations(transaction: &Transaction<'_>, interval: &Interval) -> Result<()> {
+    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)")?;
+    for object in &interval.objects {
+        let number = object.number.0;
+        match &object.location {
+            Location::File { path, build_id } => {
+                row.execute(params![number, "file", path_value(path), build_id.as_ref().map(build_id_text)])?
+            }
+            Location::Generated => row.execute(params![number, "generated", None::<&str>, None::<&str>])?,
+            Location::Outside(reason) => {
+                row.execute(params![number, unnamed_text(*reason), None::<&str>, None::<&str>])?
+            }
+        };
+    }
+    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO path VALUES (?, ?, ?, ?, ?)")?;
+    for path in &interval.paths {
+        let offset = path.offset.map(u64::cast_signed);
+        row.execute(params![path.number.0, path.callers.0, path.object.0, offset, path.by_frame_pointer])?;
+    }
+    for symbols in &interval.symbols {
+        write_symbols(transaction, symbols)?;
+    }
+    Ok(())
+}
+
+fn write_symbols(transaction: &Transaction<'_>, symbols: &RecordedSymbols) -> Result<()> {
+    let (object, offset) = (symbols.object.0, symbols.offset.map_or(-1, u64::cast_signed));
+    transaction
+        .prepare_cached("DELETE FROM symbol WHERE object = ? AND offset = ?")?
+        .execute(params![object, offset])?;
+    let mut row = transaction.prepare_cached("INSERT INTO symbol VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    for (depth, frame) in (0_i64..).zip(&symbols.frames) {
+        let Frame { name, offset: address, location, inlined, .. } = frame;
+        let (name, unnamed) = match name {
+            Ok(name) => (Some(name.0.as_str()), None),
+            Err(reason) => (None, Some(unnamed_text(*reason))),
+        };
+        let address = address.map(|address| address.0.cast_signed());
+        let file = location.as_ref().map(|location| path_value(&location.file));
+        let line = location.as_ref().and_then(|location| location.line);
+        row.execute(params![object, offset, depth, name, unnamed, address, file, line, inlined])?;
+    }
+    Ok(())
+}
+
+fn write_samples(
+    transaction: &Transaction<'_>,
+    interval: i64,
+    content: &Interval,
+    images: &mut Numbers<ImageId>,
+    counters: &mut Numbers<(Subject, Box<str>)>,
+) -> Result<()> {
+    let mut new = transaction.prepare_cached("INSERT INTO counter VALUES (?, ?, ?, ?, ?)")?;
+    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO sample VALUES (?, ?, ?)")?;
+    for sample in &content.samples {
+        let (counter, is_new) = counters.number(&(sample.subject, sample.counter.as_ref().into()));
+        if is_new {
+            let (subject, image, cgroup) = match sample.subject {
+                Subject::Machine => ("machine", None, None),
+                Subject::Memtrace => ("memtrace", None, None),
+                Subject::Process(id) => {
+                    let image = processes::image_number(transaction, interval, id, images)?;
+                    ("process", Some(image), None)
+                }
+                Subject::Cgroup(id) => ("cgroup", None, Some(id.number().cast_signed())),
+            };
+            new.execute(params![counter, subject, image, cgroup, sample.counter])?;
+        }
+        row.execute(params![interval, counter, sample.value.cast_signed()])?;
+    }
+    Ok(())
+}
+
+fn write_facts(transaction: &Transaction<'_>, interval: i64, content: &Interval) -> Result<()> {
+    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)")?;
+    for fact in &content.facts {
+        match &fact.value {
+            FactValue::Number(number) => row.execute(params![interval, fact.topic, fact.item, number.cast_signed()])?,
+            FactValue::Text(text) => row.execute(params![interval, fact.topic, fact.item, text])?,
+        };
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Rows of changed totals.
+
+use rusqlite::{Result, Transaction, params};
+
+use super::processes::image_number;
+use crate::model::{ImageId, LossReason};
+use crate::recording::changes::TotalKey;
+use crate::recording::interval::Interval;
+use crate::recording::numbers::Numbers;
+use crate::recording::quantities::{class_number, end_number, rare_numbers, stall_numbers};
+use crate::recording::text::part_values;
+
+/// Numbers of the totals of the images that run.
+pub(super) type TotalNumbers = Numbers<TotalKey>;
+
+/// Stores the changes of all totals.
+pub(super) fn write(
+    transaction: &Transaction<'_>,
+    interval: i64,
+    content: &Interval,
+    images: &mut Numbers<ImageId>,
+    totals: &mut TotalNumbers,
+) -> Result<()> {
+    let mut rows = Rows { transaction, interval, images, totals };
+    rows.write_changes(content)?;
+    rows.write_details(content)?;
+    rows.write_image_changes(content)?;
+    rows.write_stalls(content)?;
+    let mut row = transaction.prepare_cached("INSERT INTO loss VALUES (?, ?, ?)")?;
+    for (reason, count) in content.losses.iter().filter(|(_, count)| *count > 0) {
+        row.execute(params![interval, LossReason::name(reason), count.cast_signed()])?;
+    }
+    Ok(())
+}
+
+// A stack that is listed twice in an interval has the sum of both.
+const INSERT_CHANGE: &str = "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    live_bytes = live_bytes + excluded.live_bytes, live_count = live_count + excluded.live_count,
+    alloc_bytes = alloc_bytes + excluded.alloc_bytes, alloc_count = alloc_count + excluded.alloc_count";
+const INSERT_DETAIL: &str =
+    "INSERT INTO detail VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value";
+const INSERT_IMAGE_CHANGE: &str =
+    "INSERT INTO image_change VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value";
+// 302 is `longest_ns`.
+const INSERT_STALL_CHANGE: &str = "INSERT INTO stall_change VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)";
+
+struct Rows<'a, 't> {
+    transaction: &'a Transaction<'t>,
+    interval: i64,
+    images: &'a mut Numbers<ImageId>,
+    totals: &'a mut TotalNumbers,
+}
+
+impl Rows<'_, '_> {
+    /// Returns the number of a total, whose row is created on first use.
+    fn total(&mut self, key: &TotalKey) -> Result<i64> {
+        let (number, is_new) = self.totals.number(key);
+        if is_new {
+            let image = image_number(self.transaction, self.interval, key.image, self.images)?;
+            let (kind, part) = part_values(key.part);
+            self.transaction.prepare_cached("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?, ?)")?.execute(params![
+                number,
+                image,
+                class_number(key.class),
+                key.path.0,
+                end_number(key.end),
+                kind,
+                part
+            ])?;
+        }
+        Ok(number)
+    }
+
+    fn write_changes(&mut self, content: &Interval) -> Result<()> {
+        let mut changes = Vec::with_capacity(content.changes.len());
+        for change in &content.changes {
+            changes.push((self.total(&change.key)?, change));
+        }
+        // In the order of the table, in which rows are appended.
+        changes.sort_unstable_by_key(|&(total, _)| total);
+        let mut row = self.transaction.prepare_cached(INSERT_CHANGE)?;
+        let mut rare = self.transaction.prepare_cached(INSERT_DETAIL)?;
+        for (total, change) in changes {
+            let (live, alloc) = (change.usage.usage.live, change.usage.usage.alloc);
+            let numbers = [live.bytes.0, live.count, alloc.bytes.0, alloc.count].map(u64::cast_signed);
+            row.execute(params![self.interval, total, numbers[0], numbers[1], numbers[2], numbers[3]])?;
+            for (quantity, value) in (0_i64..).zip(rare_numbers(change)).filter(|(_, value)| *value != 0) {
+                rare.execute(params![self.interval, total, quantity, 0, value.cast_signed()])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_details(&mut self, content: &Interval) -> Result<()> {
+        let mut row = self.transaction.prepare_cached(INSERT_DETAIL)?;
+        for detail in &content.details {
+            let total = self.total(&detail.key)?;
+            row.execute(params![self.interval, total, detail.kind.number(), detail.index, detail.value.cast_signed()])?;
+        }
+        Ok(())
+    }
+
+    fn write_image_changes(&mut self, content: &Interval) -> Result<()> {
+        let mut row = self.transaction.prepare_cached(INSERT_IMAGE_CHANGE)?;
+        for change in &content.image_changes {
+            let image = image_number(self.transaction, self.interval, change.image, self.images)?;
+            let (class, value) = (class_number(change.class), change.value.cast_signed());
+            row.execute(params![self.interval, image, class, change.kind.number(), change.index, value])?;
+        }
+        Ok(())
+    }
+
+    fn write_stalls(&mut self, content: &Interval) -> Result<()> {
+        let mut row = self.transaction.prepare_cached(INSERT_STALL_CHANGE)?;
+        for stall in &content.stalls {
+            let image = image_number(self.transaction, self.interval, stall.image, self.images)?;
+            let cgroup = stall.key.group.map_or(0, |id| id.number().cast_signed());
+            for (quantity, index, value) in stall_numbers(&stall.stats) {
+                let value = value.cast_signed();
+                row.execute(params![self.interval, image, stall.key.work.name(), cgroup, quantity, index, value])?;
+            }
+        }
+        Ok(())
+    }
+}
