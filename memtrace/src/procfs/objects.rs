@@ -15,7 +15,7 @@ use super::maps::{Inode, MapsEntry};
 use super::own_process::descriptor_path;
 use super::process::inside_root;
 use crate::elf::{Elf, ElfError};
-use crate::model::{BuildId, Object, Pid};
+use crate::model::{AbsAddr, BuildId, Object, Pid};
 pub(crate) use open::{Opened, regular};
 use open_files::{Need, OpenFiles};
 use roots::Roots;
@@ -155,14 +155,15 @@ impl Objects {
     }
 
     /// Returns the object of an mmap event, identified by its build ID, or by its device (encoded like `st_dev`) and
-    /// inode.
+    /// inode. `addresses` are the start and the end of the mapping.
     ///
-    /// If neither is given, or `path` is another file by now, the object has no handle: a wrong file would give wrong
-    /// symbols.
+    /// If neither is given, or if the process has ended and `path` is another file by now, the object has no handle: a
+    /// wrong file would give wrong symbols.
     pub(crate) fn resolve(
         &mut self,
         pid: Pid,
         path: &Path,
+        addresses: Option<(AbsAddr, AbsAddr)>,
         build_id: Option<BuildId>,
         device_inode: Option<(u64, u64)>,
     ) -> Arc<Object> {
@@ -173,10 +174,13 @@ impl Objects {
         if let Some(known) = inode.and_then(|inode| self.known(inode, path)) {
             return self.named(known, RootOf::Process(pid), path);
         }
-        let opened = open::by_path(pid, path, |opened| {
+        let is_expected = |opened: &Opened| {
             inode == Some(opened.inode)
                 || build_id.as_ref().is_some_and(|build_id| has_build_id(&opened.file, build_id))
-        });
+        };
+        // The mapping first: the path can lead to another file by now, even to one with the same build ID.
+        let mapped = addresses.and_then(|(start, end)| open::by_addresses(pid, start, end)).filter(is_expected);
+        let opened = mapped.or_else(|| open::by_path(pid, path, is_expected));
         let object = self.intern(RootOf::Process(pid), path, opened, build_id);
         if let Some(inode) = inode {
             remember(&mut self.by_mapping, inode, &object);

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::model::Pid;
+use crate::model::{AbsAddr, Pid};
 use crate::procfs::maps;
 use crate::procfs::maps::{Inode, MapsEntry};
 use crate::procfs::own_process::descriptor_path;
@@ -41,12 +41,17 @@ pub(crate) fn regular(path: &Path) -> io::Result<Opened> {
 /// Opens the file of a mapping through `/proc/PID/map_files`, independent of its path and mount namespace, even if it
 /// was deleted. Needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (`proc_map_files_get_link`, fs/proc/base.c).
 pub(crate) fn by_mapping(pid: Pid, entry: &MapsEntry) -> Option<Opened> {
-    let link = format!("map_files/{:x}-{:x}", entry.start.0, entry.end.0);
-    let opened = regular(&proc_path(pid, &link)).ok()?;
+    let opened = by_addresses(pid, entry.start, entry.end)?;
     // The mapping may have been replaced since the line was read. The inodes also differ on overlayfs and btrfs, which
     // show other inodes in `maps` than in `stat`; then an unchanged line proves that the mapping is the same.
     let same = entry.file == Some(opened.inode) || maps::entries(pid).is_ok_and(|entries| entries.contains(entry));
     same.then_some(opened)
+}
+
+/// Opens the file of the mapping with these addresses through `/proc/PID/map_files`. The process may have mapped another
+/// file there since the addresses were recorded.
+pub(crate) fn by_addresses(pid: Pid, start: AbsAddr, end: AbsAddr) -> Option<Opened> {
+    regular(&proc_path(pid, &format!("map_files/{:x}-{:x}", start.0, end.0))).ok()
 }
 
 /// Opens a path in the process's root directory, else in memtrace's, if the file is `expected`.

@@ -74,7 +74,7 @@ fn hard_links_to_one_file_keep_their_names() {
     assert!(mapped[0].handle.is_some());
     assert_eq!(mapped[0].handle, mapped[1].handle);
     for (path, mapped) in paths.iter().zip(&mapped) {
-        let announced = objects.resolve(own_pid(), path, None, Some(identity(path)));
+        let announced = objects.resolve(own_pid(), path, None, None, Some(identity(path)));
         assert!(Arc::ptr_eq(&announced, mapped), "{}", path.display());
     }
     let executables = processes.each_ref().map(|running| program_of(running.pid(), &mut objects).unwrap());
@@ -100,8 +100,9 @@ fn mmap_events_resolve_by_inode_or_build_id_not_by_path() {
     let right = read_build_id(&File::open(GLIBC).unwrap());
     let wrong = Some(BuildId(Box::new([1, 2, 3])));
     let (device, inode) = identity(&path);
-    let handle =
-        |build_id, device_inode| Objects::new().resolve(own_pid(), &path, build_id, device_inode).handle.is_some();
+    let handle = |build_id, device_inode| {
+        Objects::new().resolve(own_pid(), &path, None, build_id, device_inode).handle.is_some()
+    };
     assert!(handle(right.clone(), None));
     assert!(handle(None, Some((device, inode))));
     assert!(!handle(None, None));
@@ -109,17 +110,37 @@ fn mmap_events_resolve_by_inode_or_build_id_not_by_path() {
     assert!(!handle(None, Some((device, inode + 1_000_000))));
 
     let mut objects = Objects::new();
-    let unknown = objects.resolve(own_pid(), &path, wrong.clone(), None);
+    let unknown = objects.resolve(own_pid(), &path, None, wrong.clone(), None);
     assert_eq!((&unknown.path, &unknown.build_id), (&path, &wrong));
-    let first = objects.resolve(own_pid(), &path, right, None);
-    let second = objects.resolve(own_pid(), &path, None, Some((device, inode)));
+    let first = objects.resolve(own_pid(), &path, None, right, None);
+    let second = objects.resolve(own_pid(), &path, None, None, Some((device, inode)));
     assert!(Arc::ptr_eq(&first, &second));
+}
+
+#[test]
+fn mmap_event_of_a_replaced_file_resolves_by_its_addresses() {
+    let scratch = Scratch::new();
+    let path = scratch.copy("/bin/cat", "upgraded");
+    let running = Running::start(&path);
+    let code =
+        crate::procfs::maps::entries(running.pid()).unwrap().into_iter().find(|entry| entry.path == path).unwrap();
+    let old = identity(&path);
+    fs::rename(scratch.copy("/bin/cat", "new"), &path).unwrap();
+    assert_ne!(identity(&path), old);
+    // Both files have the same build ID.
+    let build_id = read_build_id(&File::open(&path).unwrap());
+    let mut objects = Objects::new();
+    let mapped = objects.resolve(running.pid(), &path, Some((code.start, code.end)), build_id.clone(), None);
+    assert_eq!((&mapped.path, identity(mapped.handle.as_deref().unwrap())), (&path, old));
+    running.end();
+    let at_path = objects.resolve(own_pid(), &path, Some((code.start, code.end)), build_id, None);
+    assert_eq!(identity(at_path.handle.as_deref().unwrap()), identity(&path));
 }
 
 #[test]
 fn mmap_events_of_an_exited_process_resolve_by_own_path() {
     let nobody = Pid((1 << 22) + 1);
-    let object = Objects::new().resolve(nobody, Path::new(GLIBC), None, Some(identity(Path::new(GLIBC))));
+    let object = Objects::new().resolve(nobody, Path::new(GLIBC), None, None, Some(identity(Path::new(GLIBC))));
     assert!(object.handle.is_some());
     assert_eq!(object.root, None);
 }
@@ -128,7 +149,7 @@ fn mmap_events_of_an_exited_process_resolve_by_own_path() {
 fn mmap_events_of_kernel_code_resolve_to_the_maps_object() {
     let mut objects = Objects::new();
     let image = read_image(own_pid(), &mut objects).unwrap();
-    let announced = objects.resolve(own_pid(), Path::new("[vdso]"), None, None);
+    let announced = objects.resolve(own_pid(), Path::new("[vdso]"), None, None, None);
     assert!(Arc::ptr_eq(&announced, &object_named(&image, "[vdso]")));
 }
 
@@ -197,11 +218,11 @@ fn files_over_time_do_not_reach_the_limit() {
     const LIMIT: usize = 16;
     let scratch = Scratch::new();
     let mut objects = Objects::with_limit(LIMIT);
-    let libc = objects.resolve(own_pid(), Path::new(GLIBC), None, Some(identity(Path::new(GLIBC))));
+    let libc = objects.resolve(own_pid(), Path::new(GLIBC), None, None, Some(identity(Path::new(GLIBC))));
     let mut closed = Vec::new();
     for number in 0..100 {
         let path = scratch.copy("/bin/true", &format!("conftest{number}"));
-        let object = objects.resolve(own_pid(), &path, None, Some(identity(&path)));
+        let object = objects.resolve(own_pid(), &path, None, None, Some(identity(&path)));
         assert_eq!(identity_of_handle(&object), identity(&path), "{number}");
         drop(object);
         closed.extend(objects.close_unused(false, iter::empty()));
@@ -218,7 +239,8 @@ fn the_least_recently_used_files_are_closed_first() {
     let scratch = Scratch::new();
     let mut objects = Objects::with_limit(8);
     let paths: Vec<_> = (0..7).map(|number| scratch.copy("/bin/true", &format!("{number}"))).collect();
-    let resolve = |objects: &mut Objects, path: &Path| objects.resolve(own_pid(), path, None, Some(identity(path)));
+    let resolve =
+        |objects: &mut Objects, path: &Path| objects.resolve(own_pid(), path, None, None, Some(identity(path)));
     let handles: Vec<_> = paths.iter().map(|path| resolve(&mut objects, path).handle.clone().unwrap()).collect();
     resolve(&mut objects, &paths[0]);
     assert_eq!(objects.close_unused(false, iter::empty()), [&*handles[1], &handles[2], &handles[3]]);
@@ -233,7 +255,7 @@ fn deleted_files_are_closed_when_they_are_unused() {
     let mut objects = Objects::new();
     let paths = ["used", "unused", "present"].map(|name| scratch.copy("/bin/true", name));
     let [used, unused, present] =
-        paths.each_ref().map(|path| objects.resolve(own_pid(), path, None, Some(identity(path))));
+        paths.each_ref().map(|path| objects.resolve(own_pid(), path, None, None, Some(identity(path))));
     let handle = unused.handle.clone().unwrap();
     drop((unused, present));
     paths[..2].iter().for_each(|path| fs::remove_file(path).unwrap());
@@ -257,7 +279,7 @@ fn deleted_files_that_only_names_need_have_a_share() {
     let mut objects = Objects::with_limit(LIMIT);
     let mut resolve = |name: &str| {
         let path = scratch.copy("/bin/true", name);
-        let object = objects.resolve(own_pid(), &path, None, Some(identity(&path)));
+        let object = objects.resolve(own_pid(), &path, None, None, Some(identity(&path)));
         fs::remove_file(path).unwrap();
         object
     };
@@ -282,7 +304,7 @@ fn files_that_only_names_need_make_room_for_others() {
     let mut resolve = |name: &str| {
         paths.push(scratch.copy("/bin/true", name));
         let path = paths.last().unwrap();
-        objects.resolve(own_pid(), path, None, Some(identity(path)))
+        objects.resolve(own_pid(), path, None, None, Some(identity(path)))
     };
     let deleted = resolve("deleted");
     let named: Vec<_> = (0..7).map(|number| resolve(&format!("{number}"))).chain([deleted]).collect();
@@ -316,7 +338,8 @@ fn used_files_stay_open_at_the_limit() {
     let scratch = Scratch::new();
     let mut objects = Objects::with_limit(8);
     let paths: Vec<_> = (0..10).map(|number| scratch.copy("/bin/true", &format!("{number}"))).collect();
-    let used: Vec<_> = paths.iter().map(|path| objects.resolve(own_pid(), path, None, Some(identity(path)))).collect();
+    let used: Vec<_> =
+        paths.iter().map(|path| objects.resolve(own_pid(), path, None, None, Some(identity(path)))).collect();
     assert_eq!(objects.close_unused(false, iter::empty()), [] as [PathBuf; 0]);
     assert_eq!(used.iter().filter(|object| object.handle.is_some()).count(), 8);
 }

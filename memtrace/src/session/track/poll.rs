@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::tracker::ProcessTracker;
 use crate::allocators::Allocator;
 use crate::mmap_events::{FileIdentity, MmapEvent, MmapEventKind};
-use crate::model::{Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
+use crate::model::{AbsAddr, Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
 use crate::procfs;
 use crate::session::clock;
 
@@ -56,7 +56,7 @@ impl ProcessTracker {
         let mut is_exec = false;
         let kind = match event.kind {
             MmapEventKind::Mapped { start, end, offset, path, identity, .. } => {
-                let object = self.resolve(pid, &path, identity);
+                let object = self.resolve(pid, &path, (start, end), identity);
                 if let Some(object) = &object {
                     self.add_new_allocators(pid, object, &mut changes.allocators);
                     self.count_late(pid, object, Duration::from_nanos(event.time_ns), changes);
@@ -104,7 +104,13 @@ impl ProcessTracker {
         }
     }
 
-    fn resolve(&mut self, pid: Pid, path: &Path, identity: FileIdentity) -> Option<Arc<Object>> {
+    fn resolve(
+        &mut self,
+        pid: Pid,
+        path: &Path,
+        addresses: (AbsAddr, AbsAddr),
+        identity: FileIdentity,
+    ) -> Option<Arc<Object>> {
         // `//anon` and similar names are memory without a file.
         if path.as_os_str().as_encoded_bytes().starts_with(b"//") {
             return None;
@@ -116,7 +122,7 @@ impl ProcessTracker {
             FileIdentity::BuildId(build_id) => (Some(build_id), None),
             FileIdentity::Inode { major, minor, inode } => (None, Some((libc::makedev(major, minor), inode))),
         };
-        Some(self.objects.resolve(pid, path, build_id, inode))
+        Some(self.objects.resolve(pid, path, Some(addresses), build_id, inode))
     }
 
     fn count_late(&mut self, pid: Pid, object: &Object, time: Duration, changes: &mut Changes) {
