@@ -190,7 +190,7 @@ impl Registry {
     }
 
     /// Returns the id of the image that `pid` runs now. After an exit, this is a new one.
-    fn current(&self, pid: Pid) -> ImageId {
+    pub(crate) fn current(&self, pid: Pid) -> ImageId {
         self.ordinals.current(pid)
     }
 

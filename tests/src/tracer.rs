@@ -164,6 +164,19 @@ impl Tracer {
         let line = format!("memtrace: debug: {} is ", object.display());
         assert!(self.process.wait_for_stderr_line(&line), "memtrace exited without a table of {}", object.display());
         // memtrace logs the table before it writes it to the BPF maps; it has done so when it waits for events again.
+        self.wait_until_idle();
+    }
+
+    /// Waits until an allocator is probed that one of these processes has mapped. The trace needs the option `-vv`.
+    pub fn wait_for_probes(&mut self, pids: &[u32]) {
+        let lines: Vec<_> = pids.iter().map(|pid| format!("memtrace: debug: process {pid}: malloc ")).collect();
+        let is_probe = |line: &str| lines.iter().any(|start| line.starts_with(start));
+        assert!(self.process.wait_for_stderr(is_probe), "memtrace exited without probes for {pids:?}");
+        // memtrace logs the functions before it attaches the probes.
+        self.wait_until_idle();
+    }
+
+    fn wait_until_idle(&self) {
         process::wait_for_file(self.process.pid(), "syscall", |call| call.starts_with(EPOLL_WAIT), "wait for events");
     }
 

@@ -2,10 +2,11 @@
 //! changes of the clock, rotated files.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -227,6 +228,68 @@ fn deleted_executables_do_not_use_up_descriptors() {
     assert!((1..=MOST).contains(&named.len()), "{} of {RUNS} have names", named.len());
     let note = format!("the functions of {} deleted objects have no names", closed.len());
     assert!(report.notes.iter().any(|line| line.starts_with(&note)), "{:#?}", report.notes);
+}
+
+/// Path of the C library of this process.
+fn libc() -> PathBuf {
+    let maps = fs::read_to_string("/proc/self/maps").expect("the mappings are readable");
+    let mut paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
+    paths.find(|path| path.ends_with("/libc.so.6")).expect("the tests use glibc").into()
+}
+
+/// Replaces the C library of programs several times, and starts some at once and one after memtrace has seen the library.
+/// All are children of a shell that maps the library before them. Each must be traced exactly, or counted as late.
+fn assert_upgrades_are_traced(cgroup: &Cgroup, filter: &[&OsStr]) {
+    const UPGRADES: usize = 5;
+    const AT_ONCE: usize = 4;
+    let scratch = Scratch::new();
+    let program = scratch.copy(victim::path("short_lived"), "mt-upgraded");
+    let libraries = scratch.subdirectory("lib");
+    let library = libraries.join("libc.so.6");
+    let script = format!("echo $$ > {}/cgroup.procs && exec {}", cgroup.path().display(), program.display());
+    let run = || {
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).env("LD_LIBRARY_PATH", &libraries).stdout(Stdio::piped());
+        let child = command.spawn().expect("sh is installed");
+        (child.id(), totals_of(child))
+    };
+    let mut tracer = filter.iter().fold(Trace::system_wide().option("-vv"), Trace::option).start();
+    let (mut at_once, mut later) = (Vec::new(), Vec::new());
+    for _ in 0..UPGRADES {
+        fs::rename(scratch.copy(libc(), "upgrade"), &library).expect("the library can be replaced");
+        at_once.extend((0..AT_ONCE).map(|_| run()));
+        let pids: Vec<u32> = at_once.iter().map(|&(pid, _)| pid).collect();
+        tracer.wait_for_probes(&pids[pids.len() - AT_ONCE..]);
+        later.push(run());
+    }
+    let outcome = tracer.stop();
+    let report = outcome.report_with_code(20);
+    report.assert_consistent();
+    let late = report.losses[LossReason::AllocatorLate.name()];
+    report.assert_only_lost(LossReason::AllocatorLate, late);
+    let is_exact = |&(pid, totals): &(u32, Totals)| {
+        let mut entries = report.entries_of(pid).into_iter().filter(|entry| entry.comm == "mt-upgraded");
+        entries.any(|entry| entry.totals == totals)
+    };
+    assert!(later.iter().all(is_exact), "{:#?}", report.processes);
+    let inexact = at_once.iter().filter(|run| !is_exact(run)).count() as u64;
+    // A shell can be late too. A process that has exited is taken for one of the next copy, which has the same build ID, if
+    // memtrace reads its mappings after the next upgrade.
+    let most = 2 * (at_once.len() + later.len()) as u64;
+    assert!((inexact..=most).contains(&late), "{inexact} processes are incomplete, {late} are late");
+    assert!(late >= UPGRADES as u64, "the first process maps the library before memtrace can probe it");
+}
+
+#[test]
+fn programs_of_an_upgraded_libc_are_exact_or_late() {
+    assert_upgrades_are_traced(&Cgroup::new(), &["--comm".as_ref(), "mt-upgraded".as_ref()]);
+}
+
+/// The cgroup of a process that has exited is known later than its mappings.
+#[test]
+fn programs_of_an_upgraded_libc_in_a_cgroup_are_exact_or_late() {
+    let cgroup = Cgroup::new();
+    assert_upgrades_are_traced(&cgroup, &["--cgroup".as_ref(), cgroup.path().as_os_str()]);
 }
 
 /// The clock of this machine is changed in a guest only.

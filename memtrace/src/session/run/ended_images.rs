@@ -101,7 +101,7 @@ impl EndedImages {
         }
         if self.next_question <= now {
             self.next_question = Tick::at(now.since_start() + ASK_EVERY);
-            self.ask(now, shards, run.tracker);
+            self.ask(now, shards, run);
         }
     }
 
@@ -137,7 +137,11 @@ impl EndedImages {
             ended.usage.retain_mut(|(class, usage)| *class != EventClass::Fault || complete(usage));
         }
         let recorded: Vec<_> = ended.usage.iter().map(|(class, _)| *class).collect();
+        let late = run.tracker.take_late(id);
         let is_in_scope = !recorded.is_empty() || run.tracker.is_traced(id.pid) && selection.contains(run.tracker, id);
+        if is_in_scope {
+            self.coverage.add_late(late);
+        }
         if end != ImageEnd::Exec && is_in_scope {
             self.exits.push(id.pid);
             let idle = run.tracker.cover_ended(&mut self.coverage, id, &recorded, run.classes);
@@ -159,9 +163,9 @@ impl EndedImages {
 
     /// Asks the shards to end the images of which the record of the end was lost. An image that no shard knows leaves the
     /// registry without a report.
-    fn ask(&mut self, now: Tick, shards: &Shards, tracker: &mut ProcessTracker) {
+    fn ask(&mut self, now: Tick, shards: &Shards, run: &mut Completion<'_>) {
         let overdue = earlier(now, OVERDUE);
-        let missing = self.assembly.incomplete(overdue).chain(tracker.ended_before(overdue));
+        let missing = self.assembly.incomplete(overdue).chain(run.tracker.ended_before(overdue));
         let missing: BTreeMap<_, _> = missing.map(|(id, end, at)| (id, (end, at))).collect();
         let mut new = Vec::new();
         for (id, (end, at)) in missing {
@@ -173,7 +177,11 @@ impl EndedImages {
                 }
                 Some(&asked) if asked < overdue && !self.assembly.has_part(id) => {
                     self.asked.remove(&id);
-                    tracker.take_ended(id, end, at);
+                    let late = run.tracker.take_late(id);
+                    if late > 0 && Selection::of(run.filter).contains(run.tracker, id) {
+                        self.coverage.add_late(late);
+                    }
+                    run.tracker.take_ended(id, end, at);
                 }
                 Some(_) => {}
             }

@@ -76,8 +76,6 @@ pub(super) struct Trace {
     complete: bool,
     /// Number of untraced processes in scope when the probes were in place.
     untraced: usize,
-    /// Processes that mapped an allocator before it was probed.
-    late: Losses,
     /// `None` if the overhead is not measured.
     overhead: Option<OverheadMonitor>,
     target_time: TargetTime,
@@ -161,7 +159,6 @@ impl Trace {
             ticks: 0,
             complete: true,
             untraced,
-            late: Losses::default(),
             overhead,
             target_time: TargetTime::default(),
         };
@@ -273,11 +270,7 @@ impl Trace {
     fn update_mappings(&mut self, observer: &mut dyn Observer) {
         self.tables.serve(&mut self.kernel, &mut self.tracker);
         let copies = self.tables.stack_copies();
-        let Changes { allocators, late, remapped } = self.tracker.poll();
-        if self.targets.probe_site.is_some() {
-            let late = if late.is_empty() { 0 } else { self.count_selected(&late) };
-            self.late.add(LossReason::AllocatorLate, late);
-        }
+        let Changes { allocators, remapped } = self.tracker.poll();
         for (pid, allocator) in allocators {
             self.probe(pid, &allocator, observer);
         }
@@ -287,16 +280,10 @@ impl Trace {
         self.evict_objects(false);
     }
 
-    fn count_selected(&self, pids: &[Pid]) -> u64 {
-        let selection = Selection::of(&self.filter);
-        let is_selected = |pid| selection.contains(&self.tracker, self.tracker.latest_id(pid));
-        pids.iter().filter(|&&pid| is_selected(pid)).count() as u64
-    }
-
     /// Probes an allocator that `pid` has newly mapped.
     fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
         let Some(probe_site) = self.targets.probe_site else { return };
-        let is_selected = self.count_selected(&[pid]) > 0;
+        let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(pid));
         let scope = self.targets.scope(pid);
         let id = self.tracker.allocators.id(allocator);
         let Some(new) = AllocatorProbes::new(pid, scope, allocator, id, probe_site) else { return };
@@ -352,9 +339,14 @@ impl Trace {
         if coverage.has_no_process() {
             self.targets.notes.push(String::from("no process matched the selection"));
         }
-        let losses = [&counters.losses, &self.late];
         let selection = Selection::of(&self.filter);
         let is_selected = |tracker: &ProcessTracker, id| selection.contains(tracker, id);
+        self.tracker.cover_late(&mut coverage, &is_selected);
+        let mut late = Losses::default();
+        if self.targets.probe_site.is_some() {
+            late.add(LossReason::AllocatorLate, coverage.late());
+        }
+        let losses = [&counters.losses, &late];
         let tracker = &mut self.tracker;
         let window = self.start_tick..now;
         let mut snapshots =

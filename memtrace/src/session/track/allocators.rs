@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::allocator_ids::AllocatorIds;
 use super::late_probes::LateProbes;
@@ -13,7 +12,7 @@ use crate::allocators;
 use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
-use crate::model::{AllocatorId, FileOffset, Mapping, Object, Pid, ProcessImage, UntracedReason};
+use crate::model::{AllocatorId, FileOffset, ImageId, Mapping, Object, Pid, ProcessImage, UntracedReason};
 use crate::procfs::Objects;
 use crate::session::bounded_set::BoundedSet;
 use crate::session::clock;
@@ -173,9 +172,14 @@ impl Allocators {
         handle.map_or(AllocatorId::UNKNOWN, |handle| self.ids.get(handle))
     }
 
-    /// Returns true, once for each process and object, if `pid` mapped `object` before its probes were placed.
-    pub(super) fn count_late(&mut self, pid: Pid, object: &Object, time: Duration) -> bool {
-        object.handle.as_ref().is_some_and(|handle| self.late.count(pid, handle, time))
+    /// Returns the number of allocators that images mapped before their probes, as far as `is_selected` returns true.
+    pub(super) fn count_late(&self, is_selected: impl Fn(ImageId) -> bool) -> u64 {
+        self.late.count(is_selected)
+    }
+
+    /// Returns the images that mapped an allocator before its probes.
+    pub(super) const fn late(&mut self) -> &mut LateProbes {
+        &mut self.late
     }
 
     pub(in crate::session) const fn names(&self) -> &BTreeMap<AllocatorId, String> {

@@ -38,6 +38,8 @@ pub(in crate::session) struct Coverage {
     ended: BTreeMap<EventClass, Untraced>,
     /// A class records events of a process in scope that ended before, or could have.
     has_traced: bool,
+    /// Number of allocators that images in scope mapped before their probes.
+    late: u64,
 }
 
 impl Coverage {
@@ -59,6 +61,7 @@ impl Coverage {
         self.has_probed |= ended.has_probed;
         self.has_traced |= ended.has_traced;
         self.without.extend(ended.without);
+        self.late += ended.late;
         for (class, untraced) in ended.ended {
             self.ended.entry(class).or_default().merge(&untraced);
         }
@@ -88,6 +91,16 @@ impl Coverage {
     pub(in crate::session) fn count(&self, classes: &[EventClass]) -> usize {
         let applies = |process: &UntracedProcess| classes.iter().any(|&class| process.reason.applies_to(class));
         self.without.iter().filter(|(_, process)| applies(process)).count()
+    }
+
+    /// Adds allocators that images in scope mapped before their probes.
+    pub(in crate::session) const fn add_late(&mut self, allocators: u64) {
+        self.late += allocators;
+    }
+
+    /// Returns the number of allocators that images in scope mapped before their probes.
+    pub(in crate::session) const fn late(&self) -> u64 {
+        self.late
     }
 
     /// Returns true if no process was in scope.
@@ -139,6 +152,16 @@ impl ProcessTracker {
             }
         }
         coverage
+    }
+
+    /// Returns the number of allocators that an image mapped before their probes. Each is returned once.
+    pub(in crate::session) fn take_late(&mut self, id: ImageId) -> u64 {
+        self.allocators.late().take(id)
+    }
+
+    /// Adds the late allocators of the remaining images that `is_selected` returns true for.
+    pub(in crate::session) fn cover_late(&self, coverage: &mut Coverage, is_selected: &dyn Fn(&Self, ImageId) -> bool) {
+        coverage.add_late(self.allocators.count_late(|id| is_selected(self, id)));
     }
 
     /// Adds a process in scope that has ended, and whose image is still in the registry, to `coverage`. `recorded` are the

@@ -1,27 +1,26 @@
-//! Processes that mapped an allocator before memtrace probed it. Pure.
+//! Images that mapped an allocator before memtrace probed it. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::model::Pid;
-use crate::session::bounded_set::BoundedSet;
+use crate::model::{ImageId, Pid};
 
-/// The most counted processes that are remembered. After that, a process may be counted twice.
-const MAX_COUNTED: usize = 1 << 16;
+/// The most late images that wait for their end. Those beyond are counted at once, as if they were in scope.
+const MAX_IMAGES: usize = 1 << 16;
 
 /// Allocators found while tracing, with the times of their probes.
-#[derive(Debug)]
+///
+/// Images are counted when they have ended: only then it is known if they are in scope. A process can change its name,
+/// user and cgroup after it has mapped its allocator, and those of a process that has exited arrive later.
+#[derive(Debug, Default)]
 pub(super) struct LateProbes {
     /// Time of the probes by object handle, on the monotonic clock; `None` before they are placed.
     probed: HashMap<PathBuf, Option<Duration>>,
-    counted: BoundedSet<(Pid, PathBuf)>,
-}
-
-impl Default for LateProbes {
-    fn default() -> Self {
-        Self { probed: HashMap::new(), counted: BoundedSet::new(MAX_COUNTED) }
-    }
+    /// Handles of the objects that an image mapped before their probes.
+    images: BTreeMap<ImageId, BTreeSet<PathBuf>>,
+    /// Allocators of images beyond [`MAX_IMAGES`].
+    beyond: u64,
 }
 
 impl LateProbes {
@@ -40,13 +39,49 @@ impl LateProbes {
     /// Forgets objects after their files were closed.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.probed.retain(|handle, _| !closed.contains(handle));
-        self.counted.retain(|(_, handle)| !closed.contains(handle));
     }
 
-    /// Returns true if `pid` mapped the object at `time`, before its probes, and was not counted for it.
-    pub(super) fn count(&mut self, pid: Pid, handle: &Path, time: Duration) -> bool {
-        let is_late = self.probed.get(handle).is_some_and(|since| since.is_none_or(|since| time < since));
-        is_late && self.counted.insert((pid, handle.to_owned()))
+    /// Forgets the images of a process, to which nothing refers.
+    pub(super) fn forget_process(&mut self, pid: Pid) {
+        let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
+        while let Some((&id, _)) = self.images.range(all.clone()).next() {
+            self.images.remove(&id);
+        }
+    }
+
+    /// Records that `image` mapped an object at `time`, if the object has no probes at this time.
+    pub(super) fn record_mapping(&mut self, image: ImageId, handle: &Path, time: Duration) {
+        if !self.is_late(handle, time) {
+            return;
+        }
+        if self.images.len() < MAX_IMAGES || self.images.contains_key(&image) {
+            self.images.entry(image).or_default().insert(handle.to_owned());
+        } else {
+            self.beyond += 1;
+        }
+    }
+
+    /// Records that `child`, which was forked at `time`, has the mappings of `parent`.
+    pub(super) fn record_fork(&mut self, parent: ImageId, child: ImageId, time: Duration) {
+        for handle in self.images.get(&parent).cloned().into_iter().flatten() {
+            self.record_mapping(child, &handle, time);
+        }
+    }
+
+    /// Returns the number of allocators that `image` mapped before their probes, and forgets them.
+    pub(super) fn take(&mut self, image: ImageId) -> u64 {
+        self.images.remove(&image).map_or(0, |handles| handles.len() as u64)
+    }
+
+    /// Returns the number of allocators that the remaining images mapped before their probes, as far as `is_selected`
+    /// returns true for an image.
+    pub(super) fn count(&self, is_selected: impl Fn(ImageId) -> bool) -> u64 {
+        let selected = self.images.iter().filter(|&(&id, _)| is_selected(id));
+        selected.map(|(_, handles)| handles.len() as u64).sum::<u64>() + self.beyond
+    }
+
+    fn is_late(&self, handle: &Path, time: Duration) -> bool {
+        self.probed.get(handle).is_some_and(|since| since.is_none_or(|since| time < since))
     }
 }
 
@@ -54,27 +89,58 @@ impl LateProbes {
 mod tests {
     use super::*;
 
-    #[test]
-    fn process_that_maps_before_the_probes_is_late_once() {
-        let (mut late, handle) = (LateProbes::default(), Path::new("/proc/self/fd/7"));
-        let second = Duration::from_secs;
-        assert!(!late.count(Pid(1), handle, second(1)), "probed since the start");
-        late.add(handle);
-        assert!(late.count(Pid(1), handle, second(2)));
-        assert!(!late.count(Pid(1), handle, second(2)), "counted before");
-        late.set_probed(handle, second(5));
-        // An event that arrives after the probes.
-        assert!(late.count(Pid(2), handle, second(4)));
-        assert!(!late.count(Pid(3), handle, second(5)));
-        assert!(!late.count(Pid(4), Path::new("/proc/self/fd/8"), second(1)));
+    const SECOND: fn(u64) -> Duration = Duration::from_secs;
+
+    fn image(pid: u32, ordinal: u32) -> ImageId {
+        ImageId { pid: Pid(pid), ordinal }
     }
 
     #[test]
-    fn counted_processes_are_bounded() {
+    fn image_that_maps_before_the_probes_is_late_once() {
+        let (mut late, handle) = (LateProbes::default(), Path::new("/proc/self/fd/7"));
+        late.record_mapping(image(1, 0), handle, SECOND(1));
+        assert_eq!(late.take(image(1, 0)), 0, "probed since the start");
+        late.add(handle);
+        late.record_mapping(image(1, 0), handle, SECOND(2));
+        late.record_mapping(image(1, 0), handle, SECOND(2));
+        late.set_probed(handle, SECOND(5));
+        // An event that arrives after the probes.
+        late.record_mapping(image(2, 0), handle, SECOND(4));
+        late.record_mapping(image(3, 0), handle, SECOND(5));
+        late.record_mapping(image(4, 0), Path::new("/proc/self/fd/8"), SECOND(1));
+        assert_eq!([1, 2, 3, 4].map(|pid| late.take(image(pid, 0))), [1, 1, 0, 0]);
+        assert_eq!(late.take(image(1, 0)), 0, "counted before");
+    }
+
+    #[test]
+    fn image_after_an_exec_is_late_again() {
         let (mut late, handle) = (LateProbes::default(), Path::new("/proc/self/fd/7"));
         late.add(handle);
-        let second = Duration::from_secs(1);
-        assert!((0..=MAX_COUNTED as u32).all(|pid| late.count(Pid(pid), handle, second)));
-        assert!(late.count(Pid(0), handle, second), "forgotten when the set was full");
+        late.record_mapping(image(1, 0), handle, SECOND(2));
+        late.record_mapping(image(1, 1), handle, SECOND(3));
+        assert_eq!(late.count(|id| id.ordinal == 1), 1, "the image before the exec is not selected");
+        assert_eq!(late.count(|_| true), 2);
+        late.forget_process(Pid(1));
+        assert_eq!(late.count(|_| true), 0);
+    }
+
+    #[test]
+    fn child_of_a_late_image_is_late_until_the_probes() {
+        let (mut late, handle) = (LateProbes::default(), Path::new("/proc/self/fd/7"));
+        late.add(handle);
+        late.record_mapping(image(1, 0), handle, SECOND(2));
+        late.record_fork(image(1, 0), image(2, 0), SECOND(3));
+        late.set_probed(handle, SECOND(4));
+        late.record_fork(image(1, 0), image(3, 0), SECOND(4));
+        assert_eq!([2, 3].map(|pid| late.take(image(pid, 0))), [1, 0]);
+    }
+
+    #[test]
+    fn images_beyond_the_bound_are_counted() {
+        let (mut late, handle) = (LateProbes::default(), Path::new("/proc/self/fd/7"));
+        late.add(handle);
+        let all = MAX_IMAGES as u32 + 3;
+        (0..all).for_each(|pid| late.record_mapping(image(pid, 0), handle, SECOND(1)));
+        assert_eq!((late.images.len(), late.count(|_| true)), (MAX_IMAGES, u64::from(all)));
     }
 }

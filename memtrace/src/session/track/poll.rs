@@ -17,8 +17,6 @@ use crate::session::clock;
 pub(in crate::session) struct Changes {
     /// Newly mapped allocators.
     pub(in crate::session) allocators: Vec<(Pid, Allocator)>,
-    /// Processes that mapped an allocator before it was probed, once for each allocator.
-    pub(in crate::session) late: Vec<Pid>,
     /// Processes with a new mapping, or after an exec.
     pub(in crate::session) remapped: BTreeSet<Pid>,
 }
@@ -59,7 +57,7 @@ impl ProcessTracker {
                 let object = self.resolve(pid, &path, (start, end), identity);
                 if let Some(object) = &object {
                     self.add_new_allocators(pid, object, &mut changes.allocators);
-                    self.count_late(pid, object, Duration::from_nanos(event.time_ns), changes);
+                    self.record_late(pid, object, Duration::from_nanos(event.time_ns));
                 }
                 ProcessEventKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
             }
@@ -69,7 +67,7 @@ impl ProcessTracker {
                 if counts {
                     ProcessEventKind::Exec { comm, at }
                 } else {
-                    self.registry.forget(pid);
+                    self.forget(pid);
                     ProcessEventKind::Comm { comm }
                 }
             }
@@ -85,6 +83,8 @@ impl ProcessTracker {
                 {
                     traced.insert(pid);
                 }
+                let (parents, child) = (self.registry.current(parent), self.registry.current(pid));
+                self.allocators.late().record_fork(parents, child, Duration::from_nanos(event.time_ns));
                 ProcessEventKind::Forked { parent, at }
             }
             MmapEventKind::Exit => {
@@ -92,7 +92,7 @@ impl ProcessTracker {
                 if !counts || !self.is_traced(pid) {
                     // The BPF programs report no exits of processes that are not traced, so the ledgers do not number
                     // them.
-                    return self.registry.forget(pid);
+                    return self.forget(pid);
                 }
                 ProcessEventKind::Exited { at }
             }
@@ -125,10 +125,17 @@ impl ProcessTracker {
         Some(self.objects.resolve(pid, path, Some(addresses), build_id, inode))
     }
 
-    fn count_late(&mut self, pid: Pid, object: &Object, time: Duration, changes: &mut Changes) {
-        if self.is_traced(pid) && self.allocators.count_late(pid, object, time) {
-            changes.late.push(pid);
+    fn record_late(&mut self, pid: Pid, object: &Object, time: Duration) {
+        if let Some(handle) = object.handle.as_ref().filter(|_| self.is_traced(pid)) {
+            let image = self.registry.current(pid);
+            self.allocators.late().record_mapping(image, handle, time);
         }
+    }
+
+    /// Forgets the images of a process that no event refers to.
+    fn forget(&mut self, pid: Pid) {
+        self.registry.forget(pid);
+        self.allocators.late().forget_process(pid);
     }
 
     /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. Only the events
@@ -146,7 +153,7 @@ impl ProcessTracker {
             let now = clock::monotonic();
             for object in image.objects() {
                 self.add_new_allocators(pid, object, &mut changes.allocators);
-                self.count_late(pid, object, now, changes);
+                self.record_late(pid, object, now);
             }
             changes.remapped.insert(pid);
             let at = self.now();
