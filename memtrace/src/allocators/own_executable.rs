@@ -1,12 +1,13 @@
 //! Recognition of memtrace's own executable, which contains an allocator.
 
+use std::env;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::LazyLock;
 
 /// Device and inode of the executable of this process; `None` if it cannot be read.
-static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(fs::metadata("/proc/self/exe")).ok());
+static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(env::current_exe().and_then(fs::metadata)).ok());
 
 /// Returns true for the executable of this process. A probe belongs to a file, so memtrace would hit those in its own
 /// allocator, also while it traces others.

@@ -143,6 +143,8 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     // The model's types have special values from the wire format, such as the id of an absent stack.
     Dependency { path: "memtrace_common::wire", users: Users::ConstantsFor(&["kernel"], &["model"]) },
     Dependency { path: "memtrace_unwind", users: Users::Only(&["kernel"]) },
+    // The binary uses it, and no module of the library.
+    Dependency { path: "mimalloc", users: Users::Only(&[]) },
     Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },
     Dependency { path: "rusqlite", users: Users::Only(&["recording"]) },
     Dependency { path: "rustc_demangle", users: Users::Only(&["symbolize"]) },
