@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn only_the_executable_of_this_process_is_own() {
-        assert!(is_own(&File::open(std::env::current_exe().unwrap()).unwrap()));
+        assert!(is_own(&File::open(env::current_exe().unwrap()).unwrap()));
         assert!(!is_own(&File::open("/bin/sh").unwrap()));
     }
 }
