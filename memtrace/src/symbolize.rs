@@ -14,6 +14,7 @@ mod ended;
 mod frames_of_calls;
 mod generated_code;
 mod headers;
+mod live_paths;
 mod locate;
 mod name_source;
 mod numbered;
@@ -37,6 +38,7 @@ use crate::model::{
 };
 
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
+pub use live_paths::{CallSite, LivePaths, NewPath, NewPaths};
 pub use name_source::NameSource;
 pub use symbolized::{Symbolized, SymbolizedClasses};
 

@@ -21,7 +21,7 @@ struct CallId(u32);
 
 /// Location of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum CallLocation {
+pub(super) enum CallLocation {
     /// Offset in the file of the object with this number.
     InObject(u32, FileOffset),
     /// Code that was generated at run time, in the function with this name.
@@ -35,10 +35,10 @@ pub(super) type CallsByOffset = BTreeMap<FileOffset, Vec<usize>>;
 
 /// A call in stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Call {
-    location: CallLocation,
+pub(super) struct Call {
+    pub(super) location: CallLocation,
     /// The frame was found by frame pointer.
-    by_frame_pointer: bool,
+    pub(super) by_frame_pointer: bool,
 }
 
 /// Distinct calls in stacks, and the stacks as paths of calls.
@@ -121,6 +121,18 @@ impl CallPaths {
                 known.is_closed = true;
             }
         }
+    }
+
+    /// Returns the paths after the first `count`, each after its callers: the path, that of the callers, and the last call.
+    pub(super) fn paths_after(&self, count: usize) -> impl Iterator<Item = (Node, Node, Call)> + '_ {
+        // A u32 limits the number of paths.
+        let paths = (count as u32 + 1..).map(Node::from_number);
+        paths.map_while(|path| self.tree.get(path).map(|(callers, call)| (path, callers, *self.calls.get(call.0))))
+    }
+
+    /// Returns the objects after the first `count`, with their numbers.
+    pub(super) fn objects_after(&self, count: usize) -> impl Iterator<Item = (u32, &Object)> + '_ {
+        (0..).zip(self.objects.iter()).skip(count).map(|(number, object)| (number, object.object.as_ref()))
     }
 
     /// Returns the calls outside of all files, each with its index.

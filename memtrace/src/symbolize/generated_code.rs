@@ -34,6 +34,13 @@ pub(super) struct GeneratedNames {
     advice: Advice,
 }
 
+impl NameId {
+    /// Returns the number, which counts from 0 in the order of arrival.
+    pub(super) const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// A generated function in a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GeneratedFrame {
@@ -82,6 +89,11 @@ impl GeneratedNames {
         let FunctionName { name, location } = FunctionName::parse(self.names.get(id.0));
         let location = location.map(|(file, line)| Location { file: file.into(), line: Some(line) });
         Frame { location, ..Frame::new(Ok(Name(name))) }
+    }
+
+    /// Returns the frames of the names after the first `count`, with the numbers of the names.
+    pub(super) fn frames_after(&self, count: usize) -> impl Iterator<Item = (u32, Frame)> + '_ {
+        (count as u32..self.names.len() as u32).map(|number| (number, self.frame(NameId(number))))
     }
 
     /// Starts to remove names: only those of [`RetainedNames::keep`] remain.
