@@ -14,6 +14,7 @@ mod logging;
 mod man;
 mod outputs;
 mod progress;
+mod recording;
 mod resolve;
 mod terminal;
 mod units;
@@ -46,6 +47,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match arguments.action {
         None => trace(arguments.trace, &console),
+        Some(Action::Record(args)) => trace(recording::with_default(*args), &console),
         Some(Action::Faults(args)) => trace_only(*args, EventClass::Fault, &console),
         Some(Action::Reclaim(args)) => trace_only(*args, EventClass::Reclaim, &console),
         Some(Action::Maps(args)) => trace_only(*args, EventClass::Map, &console),

@@ -62,6 +62,9 @@ pub(super) enum Action {
     /// Trace mappings: their size, and their resident part. Short for --events map
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::MAPS_USAGE)]
     Maps(Box<TraceArgs>),
+    /// Record the changes of each interval, to be read by SQL. Short for -o run.memtrace
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::RECORD_USAGE)]
+    Record(Box<TraceArgs>),
     /// Explain the memory of a process without tracing it: the parts of its RSS, and memory outside of it
     #[command(disable_help_flag = true)]
     Explain(ExplainArgs),
@@ -184,9 +187,19 @@ pub(super) struct TraceArgs {
     /// Write to this file; '-' is standard output [default: memtrace.svg]
     ///
     /// May be given more than once. The extension determines the format: .svg, .folded, .json or .txt. Files are opened
-    /// before tracing starts.
+    /// before tracing starts. A file with the extension .memtrace is a recording, as with --record.
     #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
     pub(super) outputs: Vec<PathBuf>,
+
+    /// Record the changes of each interval into this file, an SQLite database
+    ///
+    /// It can be read during the trace, and survives the end of memtrace by a signal.
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub(super) record: Option<PathBuf>,
+
+    /// Record at this interval, as in 10s; at least 100ms [default: 1s]
+    #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = OUTPUT)]
+    pub(super) interval: Option<Duration>,
 
     /// Set the format of outputs without a known extension
     ///

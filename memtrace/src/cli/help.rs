@@ -9,7 +9,7 @@ use crate::model::{ALLOCATORS, FUNCTIONS, Naming};
 pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
                                 memtrace [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER>\n       \
-                                memtrace faults|maps|reclaim [OPTIONS] --pid <PID>...|--all|-- <CMD> [ARGS]...\n       \
+                                memtrace record|faults|maps|reclaim [OPTIONS] --pid <PID>...|--all|-- <CMD> [ARGS]...\n       \
                                 memtrace explain --pid <PID> [OPTIONS]\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
@@ -32,6 +32,7 @@ macro_rules! usage_of {
 
 pub(super) const FAULTS_USAGE: &str = usage_of!("faults");
 pub(super) const MAPS_USAGE: &str = usage_of!("maps");
+pub(super) const RECORD_USAGE: &str = usage_of!("record");
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
 /// Examples with their purpose.
@@ -116,7 +117,7 @@ fn tip(word: &str) -> String {
             format!("an option of a command to trace goes after --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "faults" | "maps" | "reclaim" | "explain" | "doctor" | "completions" | "man" => {
+        "record" | "faults" | "maps" | "reclaim" | "explain" | "doctor" | "completions" | "man" => {
             format!("give it as the first argument: memtrace {word}")
         }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
-use super::{events, outputs};
+use super::{events, outputs, recording};
 use crate::model::format;
 use crate::model::{Bytes, FilterRule, Metric, ProcessAttribute};
 use crate::session::{Config, Servers, Target, UserHooks};
@@ -15,7 +15,7 @@ const LARGEST_RING: Bytes = Bytes(1 << 31);
 const SMALLEST_RING: Bytes = Bytes(4096);
 
 /// Returns the configuration of a run.
-pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
+pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     sizes(&args)?;
     ages(&args)?;
     let shards = shards(&args)?;
@@ -24,12 +24,17 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
         return Err(ArgConflict::new("--max-live 0 allows no block", "give at least 1, as in 32M"));
     }
     let target = target(&args)?;
+    let has_outputs = !args.outputs.is_empty();
+    let recording = recording::resolve(&mut args)?;
+    // A recording alone needs no report.
+    let needs_report = !has_outputs || !args.outputs.is_empty();
     let events = events::resolve(&args)?;
     Ok(Config {
         metric: args.metric,
         page_sample: events::page_sample(&args),
         events,
-        outputs: outputs::resolve(args.outputs, args.format)?,
+        outputs: if needs_report { outputs::resolve(args.outputs, args.format)? } else { Vec::new() },
+        recording,
         target,
         duration: args.duration,
         by: args.by,
@@ -223,6 +228,7 @@ mod tests {
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
+            recording: None,
             events: vec![EventClass::default()],
             page_sample: NonZeroU32::MIN,
             metric: None,
@@ -260,6 +266,7 @@ mod tests {
                 Output { destination: Destination::File("a.json".into()), format: Format::Json },
                 Output { destination: Destination::Stdout, format: Format::Text },
             ],
+            recording: None,
             events: vec![EventClass::Heap, EventClass::Fault],
             page_sample: NonZeroU32::new(64).expect("64 is not zero"),
             metric: Some(Metric::LiveCount),

@@ -17,6 +17,8 @@ pub(crate) struct Config {
     /// `None` to trace until a signal or the end of the target.
     pub(crate) duration: Option<Duration>,
     pub(crate) outputs: Vec<Output>,
+    /// `None` to record nothing.
+    pub(crate) recording: Option<Recording>,
     /// The traced event classes, each once, in the order of their reports.
     pub(crate) events: Vec<EventClass>,
     /// One page in this number is traced.
@@ -107,6 +109,14 @@ pub(crate) enum Target {
     },
     /// All processes that match these rules, including those that start later.
     Selected(Vec<FilterRule>),
+}
+
+/// A recording to write during the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recording {
+    pub(crate) path: PathBuf,
+    /// Time between two recorded moments.
+    pub(crate) interval: Duration,
 }
 
 /// A file to write.

@@ -6,6 +6,7 @@ mod descriptors;
 mod detach;
 mod ended_images;
 mod memory;
+mod recorder;
 mod reports;
 mod ring_source;
 mod selection;

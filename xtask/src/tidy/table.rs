@@ -48,6 +48,7 @@ pub(super) const MODULES: &[Module] = &[
             "registry",
             "reconcile",
             "symbolize",
+            "recording",
             "report",
         ],
     },

@@ -63,6 +63,15 @@ impl StackUsage {
         self.variance += other.variance;
         self.resident.0 = self.resident.0.wrapping_add(other.resident.0);
     }
+
+    /// Subtracts those of another moment, or of another stack.
+    pub(crate) fn subtract(&mut self, other: Self) {
+        self.usage -= other.usage;
+        self.at_peak.0 = self.at_peak.0.wrapping_sub(other.at_peak.0);
+        self.major_faults = self.major_faults.wrapping_sub(other.major_faults);
+        self.variance -= other.variance;
+        self.resident.0 = self.resident.0.wrapping_sub(other.resident.0);
+    }
 }
 
 impl ImageUsage {
@@ -146,11 +155,7 @@ impl ImageUsage {
         // The peak of an interval is not the difference of two peaks.
         change.peak = None;
         for (id, then) in &earlier.by_stack {
-            let now = change.by_stack.entry(*id).or_default();
-            now.usage -= then.usage;
-            now.major_faults = now.major_faults.wrapping_sub(then.major_faults);
-            now.variance -= then.variance;
-            now.resident.0 = now.resident.0.wrapping_sub(then.resident.0);
+            change.by_stack.entry(*id).or_default().subtract(*then);
         }
         for usage in change.by_stack.values_mut() {
             usage.at_peak = Bytes(0);

@@ -47,6 +47,12 @@ impl FinishedStacks {
         }
     }
 
+    /// Returns the id of the copy `copy` of a stack of `pid`, and its frames if they were not sent.
+    #[must_use]
+    pub fn find(&self, pid: Pid, copy: StackId) -> Option<(StackId, Option<&Stack>)> {
+        self.0.get(&pid)?.find(copy)
+    }
+
     /// Returns true if the frames of all stacks of an image that has ended are known. Others can be in copies that have not
     /// arrived or are not finished.
     #[must_use]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use super::recorder::{Recorder, find_copy};
 use super::selection::Selection;
 use crate::kernel::ProcessFilter;
 use crate::model::{
@@ -23,7 +24,7 @@ const BATCHES: usize = 256;
 
 /// Time after its end at which an image is completed. Its mmap events have arrived by then: they are in other buffers than
 /// the record of its end.
-const SETTLED: Duration = Duration::from_millis(200);
+pub(super) const SETTLED: Duration = Duration::from_millis(200);
 
 /// Time that a part or an mmap event may take.
 const OVERDUE: Duration = Duration::from_secs(5);
@@ -58,6 +59,7 @@ pub(super) struct Completion<'run> {
     pub(super) filter: &'run ProcessFilter,
     pub(super) classes: &'run [EventClass],
     pub(super) start: Tick,
+    pub(super) recorder: Option<&'run mut Recorder>,
 }
 
 /// Returns the channel from the shards.
@@ -130,6 +132,9 @@ impl EndedImages {
     /// Adds an image to the ended processes.
     fn add(&mut self, mut ended: EndedImage, run: &mut Completion<'_>, selection: &Selection<'_>) {
         let EndedImage { id, end, at, .. } = ended;
+        if let Some(recorder) = &mut run.recorder {
+            recorder.end_image(&ended, run.tracker, &find_copy(run.tables.finished_stacks()));
+        }
         run.tables.apply_to_ended(&mut ended);
         if let Some(pages) = run.pages {
             let began = run.tracker.images().get(&id).map_or(ImageStart::Unseen, |image| image.start);
@@ -211,6 +216,6 @@ impl EndedImages {
 }
 
 /// Returns the time `before` the tick `now`.
-fn earlier(now: Tick, before: Duration) -> Tick {
+pub(super) fn earlier(now: Tick, before: Duration) -> Tick {
     Tick::at(now.since_start().saturating_sub(before))
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::cost::processor_time;
 use super::detach::Detach;
-use super::ended_images::{self, Completion, EndedImages};
+use super::ended_images::{self, Completion, EndedImages, SETTLED, earlier};
 use super::memory;
+use super::recorder::{Recorder, find_copy};
 use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
 use super::selection::Selection;
@@ -33,6 +34,7 @@ use crate::session::select::{AllocatorProbes, Targets};
 use crate::session::track::{Changes, Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
 use crate::session::{clock, malloc_trim};
+use crate::symbolize::LivePaths;
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
@@ -79,6 +81,8 @@ pub(super) struct Trace {
     /// `None` if the overhead is not measured.
     overhead: Option<OverheadMonitor>,
     target_time: TargetTime,
+    /// `None` if the run is not recorded.
+    recorder: Option<Recorder>,
 }
 
 impl Trace {
@@ -90,12 +94,18 @@ impl Trace {
     /// Probes that are in place are removed when this returns.
     pub(super) fn start(config: &Config, observer: &mut dyn Observer) -> Result<Self, Error> {
         kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
-        let clock_start = clock::monotonic();
+        let (clock_start, clock_instant) = (clock::monotonic(), Instant::now());
         let (plan, note) = memory::plan(config, setup::rings(config))?;
         let (parts, user_hooks) = (config.by.parts(), config.user_hooks.clone());
         let mut tracker = ProcessTracker::new(clock_start, parts, user_hooks, plan.mmap_ring, plan.registry);
         let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
         let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
+        let recorder = config.recording.as_ref();
+        let recorder = recorder.map(|recording| {
+            let paths = LivePaths::new(plan.call_paths, plan.generated_names.0 as usize);
+            Recorder::create(config, recording, setup::rings(config) as usize, clock_instant, paths)
+        });
+        let (recorder, deltas) = recorder.transpose()?.unzip();
         let setup = Setup::load(config, &plan, clock_start, &targets, &allocators, &mut tracker)?;
         let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate, overhead } = setup;
         let settings = ledger::Settings {
@@ -109,7 +119,7 @@ impl Trace {
         let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
         let rings = sources.len();
         let (sink, parts) = ended_images::channel();
-        let shards = Shards::start(sources, settings, &config.events, &Sinks { ended: Some(sink), deltas: None })
+        let shards = Shards::start(sources, settings, &config.events, &Sinks { ended: Some(sink), deltas })
             .map_err(|error| Error::Failed(error.to_string()))?;
         let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
         tracker.name_cgroups(removed);
@@ -161,6 +171,7 @@ impl Trace {
             untraced,
             overhead,
             target_time: TargetTime::default(),
+            recorder,
         };
         trace.measure_overhead(observer);
         Ok(trace)
@@ -210,6 +221,7 @@ impl Trace {
         let now = self.now();
         self.update_mappings(observer);
         self.complete_ended(now);
+        self.record(now);
         if self.ticks.is_multiple_of(OPENED_EVERY) {
             self.tracker.open_perf_maps();
         }
@@ -261,9 +273,19 @@ impl Trace {
             filter: &self.filter,
             classes: &self.classes,
             start: self.start_tick,
+            recorder: self.recorder.as_mut(),
         };
         self.ended.complete(now, &self.shards, &mut completion);
         self.target_time.add_exits(self.ended.take_exits(), &self.targets, &self.filter);
+    }
+
+    /// Records the intervals that ended before `now`. The mmap events up to then are applied.
+    fn record(&mut self, now: Tick) {
+        if let Some(recorder) = &mut self.recorder {
+            let losses = self.kernel.counters().losses;
+            let finished = self.tables.finished_stacks();
+            recorder.record(earlier(now, SETTLED), &mut self.tracker, &find_copy(finished), &losses);
+        }
     }
 
     /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
@@ -324,7 +346,7 @@ impl Trace {
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
-        let RunTotals { mut snapshots, ended, deltas: _, events, calls, failures } = self.shards.finish(now);
+        let RunTotals { mut snapshots, ended, deltas, events, calls, failures } = self.shards.finish(now);
         self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
         let (ended, coverage_of_ended) = self.ended.finish(ended, &mut snapshots);
         for failure in failures {
@@ -356,6 +378,11 @@ impl Trace {
         let detach = Detach::start(self.probes);
         let generated_code = self.tracker.generated_code();
         let finished_stacks = self.tables.finish(&mut self.kernel, &self.tracker);
+        let recorded = self.recorder.take().map(|recorder| {
+            let mut losses = counters.losses.clone();
+            losses.merge(&late);
+            recorder.finish(deltas, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses)
+        });
         for snapshot in snapshots.0.values_mut() {
             finished_stacks.apply(snapshot);
             count_missing_frames(snapshot);
@@ -374,6 +401,13 @@ impl Trace {
             window,
             duration,
         };
+        if let Some((path, status)) = recorded {
+            if let Some(gap) = &status.open_gap {
+                log::warn!("the last {} intervals are missing in the recording", gap.intervals);
+                self.complete = false;
+            }
+            observer.note(&format!("recorded {}", printable(&path)));
+        }
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);
         let losses = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
         let command = self.targets.command_end();

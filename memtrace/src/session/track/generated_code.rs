@@ -53,6 +53,14 @@ impl ProcessTracker {
         known.into_iter().filter_map(|pid| Some((self.latest(pid)?, self.code_of(pid)?))).collect()
     }
 
+    /// Returns the files with the names of the generated code of an image that is the last one of its process.
+    pub(in crate::session) fn generated_code_of(&mut self, id: ImageId) -> Option<GeneratedCode> {
+        if !self.code_generators.known.contains_key(&id.pid) || self.latest_id(id.pid) != id {
+            return None;
+        }
+        self.code_of(id.pid)
+    }
+
     fn latest(&self, pid: Pid) -> Option<ImageId> {
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         self.images().range(all).next_back().map(|(&id, _)| id)

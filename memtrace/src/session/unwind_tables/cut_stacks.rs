@@ -141,6 +141,11 @@ impl CutStacks {
         !self.ready.is_empty()
     }
 
+    /// Returns the finished stacks.
+    pub(super) const fn finished(&self) -> &FinishedStacks {
+        &self.finished
+    }
+
     /// Returns true if the frames of all stacks of an image that has ended are known.
     pub(super) fn completes(&self, image: &EndedImage) -> bool {
         self.finished.completes(image)

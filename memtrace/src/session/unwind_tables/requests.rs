@@ -157,6 +157,11 @@ impl UnwindTables {
         self.cut_stacks.as_ref().is_none_or(|stacks| stacks.completes(image))
     }
 
+    /// Returns the stacks that were finished in user space so far.
+    pub(in crate::session) fn finished_stacks(&self) -> Option<&FinishedStacks> {
+        self.cut_stacks.as_ref().map(CutStacks::finished)
+    }
+
     /// Gives the stacks of an image that has ended the ids of the stacks that were finished in user space.
     pub(in crate::session) fn apply_to_ended(&mut self, image: &mut EndedImage) {
         if let Some(stacks) = &mut self.cut_stacks {

@@ -119,6 +119,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         target,
         duration: None,
         outputs: Vec::new(),
+        recording: None,
         events: vec![EventClass::Heap],
         page_sample: NonZeroU32::MIN,
         metric: None,

@@ -1,0 +1,88 @@
+//! Options of recordings.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::args::TraceArgs;
+use super::conflict::ArgConflict;
+use crate::session::Recording;
+
+/// Extension of recordings.
+const EXTENSION: &str = "memtrace";
+
+const DEFAULT_FILE: &str = "run.memtrace";
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+/// The trace completes intervals ten times a second.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Adds the default file, if no recording is given.
+pub(super) fn with_default(mut args: TraceArgs) -> TraceArgs {
+    if args.record.is_none() && !args.outputs.iter().any(|path| is_recording(path)) {
+        args.outputs.push(PathBuf::from(DEFAULT_FILE));
+    }
+    args
+}
+
+/// Takes the recording out of the arguments.
+pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConflict> {
+    let mut paths: Vec<_> = args.record.take().into_iter().collect();
+    paths.extend(args.outputs.extract_if(.., |path| is_recording(path)));
+    let interval = args.interval.unwrap_or(DEFAULT_INTERVAL);
+    match paths.as_slice() {
+        [] if args.interval.is_some() => Err(ArgConflict::new(
+            "--interval is given without a recording",
+            "remove it, or add a file: --record run.memtrace",
+        )),
+        [] => Ok(None),
+        [_] if interval < SHORTEST_INTERVAL => {
+            Err(ArgConflict::new("--interval is shorter than 100ms", "give a longer one, as in 1s"))
+        }
+        [path] => Ok(Some(Recording { path: path.clone(), interval })),
+        [_, _, ..] => Err(ArgConflict::new("more than one recording is given", "give one --record")),
+    }
+}
+
+fn is_recording(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(EXTENSION))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::args::Arguments;
+    use super::*;
+
+    fn parse(line: &str) -> TraceArgs {
+        let words = std::iter::once("memtrace").chain(line.split_whitespace());
+        Arguments::try_parse_from(words).expect("each argument is valid").trace
+    }
+
+    /// File of the recording and its interval in milliseconds, and the other outputs.
+    type Resolved = (Option<(PathBuf, u128)>, Vec<PathBuf>);
+
+    fn resolved(mut args: TraceArgs) -> Result<Resolved, String> {
+        let recording = resolve(&mut args).map_err(|conflict| conflict.message)?;
+        Ok((recording.map(|recording| (recording.path, recording.interval.as_millis())), args.outputs))
+    }
+
+    #[test]
+    fn output_with_the_extension_is_a_recording() {
+        let recording = |path: &str, interval| Some((PathBuf::from(path), interval));
+        assert_eq!(resolved(parse("")), Ok((None, Vec::new())));
+        assert_eq!(resolved(parse("--record a.db -o b.svg")), Ok((recording("a.db", 1000), vec!["b.svg".into()])));
+        assert_eq!(resolved(parse("-o a.Memtrace -i 10s")), Ok((recording("a.Memtrace", 10_000), Vec::new())));
+        assert_eq!(
+            resolved(with_default(parse("-o a.svg"))),
+            Ok((recording("run.memtrace", 1000), vec!["a.svg".into()]))
+        );
+        assert_eq!(resolved(with_default(parse("--record a.db"))), Ok((recording("a.db", 1000), Vec::new())));
+    }
+
+    #[test]
+    fn options_of_recordings_are_checked() {
+        assert_eq!(resolved(parse("-i 1s")), Err(String::from("--interval is given without a recording")));
+        assert_eq!(resolved(parse("--record a -i 99ms")), Err(String::from("--interval is shorter than 100ms")));
+        assert_eq!(resolved(parse("--record a -o b.memtrace")), Err(String::from("more than one recording is given")));
+    }
+}

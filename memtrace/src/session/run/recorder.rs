@@ -1,0 +1,200 @@
+//! Recording of a run: the changes of each interval, with stacks as call paths.
+
+mod changes;
+mod images;
+mod intervals;
+mod stacks;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant, SystemTime};
+
+use self::changes::PathChanges;
+use self::images::RecordedImages;
+use self::intervals::OpenIntervals;
+use self::stacks::RecordedStacks;
+use crate::model::{Delta, EndedImage, EventClass, FinishedStacks, ImageId, Losses, Pid, Stack, StackId, Stacks, Tick};
+use crate::pipeline::DeltaSink;
+use crate::procfs;
+use crate::recording::{Header, Interval, Settings, Status, Writer};
+use crate::session::config::{Config, Recording};
+use crate::session::error::Error;
+use crate::session::track::ProcessTracker;
+use crate::symbolize::LivePaths;
+
+/// Deltas of each shard that can wait. If there are more, they stay in the shard.
+const WAITING: usize = 4;
+
+/// Stack that was finished in user space, by the id of its copy: its id, and its frames if they were not sent.
+type FindCopy<'a> = dyn Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + 'a;
+
+/// Returns the look-up of stacks that were finished in user space.
+pub(super) fn find_copy(
+    finished: Option<&FinishedStacks>,
+) -> impl Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + '_ {
+    move |pid, copy| finished?.find(pid, copy).map(|(id, stack)| (id, stack.cloned()))
+}
+
+/// Records a run.
+pub(super) struct Recorder {
+    path: PathBuf,
+    deltas: Receiver<(usize, Delta)>,
+    open: OpenIntervals,
+    stacks: RecordedStacks,
+    changes: PathChanges,
+    images: RecordedImages,
+    /// Losses outside of the ledgers at the last interval.
+    losses: Losses,
+    /// End of the last interval.
+    end: Duration,
+    writer: Writer,
+}
+
+impl Recorder {
+    /// Creates the recording, and the receiver of the deltas of `shards` shards. Ticks began at `clock_start`. `paths`
+    /// converts the stacks.
+    pub(super) fn create(
+        config: &Config,
+        recording: &Recording,
+        shards: usize,
+        clock_start: Instant,
+        paths: LivePaths,
+    ) -> Result<(Self, DeltaSink), Error> {
+        let &Recording { ref path, interval } = recording;
+        let (sender, deltas) = mpsc::sync_channel(WAITING * shards);
+        let writer = Writer::create(
+            path,
+            &header(config, interval, SystemTime::now() - clock_start.elapsed()),
+            Settings::default(),
+        )
+        .map_err(|error| Error::Output { path: path.clone(), source: std::io::Error::other(error) })?;
+        let recorder = Self {
+            path: path.clone(),
+            deltas,
+            open: OpenIntervals::new(interval, shards),
+            stacks: RecordedStacks::new(paths),
+            changes: PathChanges::default(),
+            images: RecordedImages::default(),
+            losses: Losses::default(),
+            end: Duration::ZERO,
+            writer,
+        };
+        Ok((recorder, DeltaSink { interval, start: clock_start, sender }))
+    }
+
+    /// Records the intervals that ended before `settled`. All mmap events up to then are applied. `losses` are those
+    /// outside of the ledgers.
+    pub(super) fn record(
+        &mut self,
+        settled: Tick,
+        tracker: &mut ProcessTracker,
+        find_copy: &FindCopy<'_>,
+        losses: &Losses,
+    ) {
+        while let Ok((shard, delta)) = self.deltas.try_recv() {
+            self.open.add(shard, delta);
+        }
+        while let Some(delta) = self.open.take_complete(settled) {
+            self.write(delta, tracker, find_copy, losses);
+        }
+    }
+
+    /// Converts the stacks of an image that leaves the tracker. Its last changes can arrive later.
+    pub(super) fn end_image(&mut self, ended: &EndedImage, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) {
+        let id = ended.id;
+        let new = ended.stacks.ids().filter(|&stack| self.stacks.find(stack).is_none());
+        let new: Stacks = new.filter_map(|stack| Some((stack, ended.stacks.get(stack)?))).collect();
+        self.add_stacks(id, &new, tracker);
+        let used = ended.usage.iter().flat_map(|(_, usage)| usage.by_stack.keys());
+        self.add_copies(used.map(|key| (id, key.stack)).collect(), tracker, find_copy);
+        self.images.end(id, ended.end, ended.at, tracker.images().get(&id));
+    }
+
+    /// Records the remaining changes, of which `left` were not sent, and completes the file. Returns its path and state.
+    pub(super) fn finish(
+        mut self,
+        left: Vec<(usize, Delta)>,
+        tracker: &mut ProcessTracker,
+        find_copy: &FindCopy<'_>,
+        losses: &Losses,
+    ) -> (PathBuf, Status) {
+        while let Ok((shard, delta)) = self.deltas.try_recv() {
+            self.open.add(shard, delta);
+        }
+        left.into_iter().for_each(|(shard, delta)| self.open.add(shard, delta));
+        while let Some(delta) = self.open.take_first() {
+            self.write(delta, tracker, find_copy, losses);
+        }
+        (self.path, self.writer.finish())
+    }
+
+    fn write(&mut self, mut delta: Delta, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>, losses: &Losses) {
+        for (id, stacks) in std::mem::take(&mut delta.stacks) {
+            self.add_stacks(id, &stacks, tracker);
+        }
+        let unknown = delta.usage.values().flatten().flat_map(|(&id, usage)| {
+            let unknown = usage.by_stack.keys().filter(|key| self.stacks.find(key.stack).is_none());
+            unknown.map(move |key| (id, key.stack))
+        });
+        let unknown = unknown.chain(self.changes.unknown()).collect();
+        self.add_copies(unknown, tracker, find_copy);
+        let end = delta.until.since_start().max(self.end);
+        let mut interval =
+            Interval { span: self.end..end, oom_kills: delta.oom_kills.into_iter().collect(), ..Interval::default() };
+        self.end = end;
+        interval.losses = losses.since(&self.losses);
+        interval.losses.merge(&delta.losses);
+        self.losses = losses.clone();
+        let changed: BTreeSet<ImageId> = delta.usage.values().flat_map(|images| images.keys().copied()).collect();
+        interval.images = self.images.describe(changed, &delta.ends, tracker.images());
+        self.changes.add(delta.usage, &self.stacks, &mut interval);
+        self.stacks.add_new_paths(&mut interval);
+        self.writer.push(interval);
+        for id in self.images.take_old(tracker.images()) {
+            self.stacks.forget(id);
+            self.changes.forget(id);
+        }
+    }
+
+    fn add_stacks(&mut self, id: ImageId, stacks: &Stacks, tracker: &mut ProcessTracker) {
+        if stacks.is_empty() {
+            return;
+        }
+        let generated = tracker.generated_code_of(id);
+        // The stacks of an image that has left the tracker are known.
+        if let Some(image) = tracker.images().get(&id) {
+            self.stacks.add(id, image, stacks, generated.as_ref());
+        }
+    }
+
+    /// Adds the stacks that were finished in user space.
+    fn add_copies(
+        &mut self,
+        unknown: BTreeSet<(ImageId, StackId)>,
+        tracker: &mut ProcessTracker,
+        find_copy: &FindCopy<'_>,
+    ) {
+        for (id, copy) in unknown {
+            match find_copy(id.pid, copy) {
+                Some((_, Some(stack))) => self.add_stacks(id, &Stacks::from([(copy, stack)]), tracker),
+                Some((stack, None)) => self.stacks.add_alias(id, copy, stack),
+                None => {}
+            }
+        }
+    }
+}
+
+fn header(config: &Config, interval: Duration, start: SystemTime) -> Header {
+    Header {
+        version: String::from(env!("CARGO_PKG_VERSION")),
+        host: procfs::sysctl("kernel.hostname").unwrap_or_default(),
+        kernel: procfs::kernel_release().unwrap_or_default(),
+        arguments: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        start,
+        interval,
+        classes: config.events.clone(),
+        page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
+        older: config.older,
+    }
+}

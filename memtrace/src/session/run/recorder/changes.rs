@@ -1,0 +1,161 @@
+//! Changes by call path.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::stacks::RecordedStacks;
+use crate::model::{EventClass, ImageId, ImageUsage, StackEnd, StackId, StackKey, StackUsage};
+use crate::recording::{Change, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey};
+
+/// Converts changes by stack to changes by call path.
+#[derive(Debug, Default)]
+pub(super) struct PathChanges {
+    /// Totals of stacks without frames so far, which are recorded as such. Their paths get them when the frames arrive.
+    unknown: BTreeMap<(ImageId, EventClass), FxHashMap<StackKey, StackUsage>>,
+}
+
+impl PathChanges {
+    /// Adds the changes of an interval. Afterwards, totals of stacks with frames that have arrived since move to their
+    /// paths.
+    pub(super) fn add(
+        &mut self,
+        usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
+        stacks: &RecordedStacks,
+        interval: &mut Interval,
+    ) {
+        let mut sums: FxHashMap<TotalKey, (StackUsage, u64)> = FxHashMap::default();
+        for (class, images) in usage {
+            for (image, mut usage) in images {
+                let mut merged = usage.merged_stacks;
+                for (key, change) in std::mem::take(&mut usage.by_stack) {
+                    let (path, end) = stacks.find(key.stack).unwrap_or_else(|| {
+                        self.unknown.entry((image, class)).or_default().entry(key).or_default().add(change);
+                        (PathNumber::ROOT, StackEnd::FramesLost)
+                    });
+                    let sum = sums.entry(TotalKey { image, class, path, end, part: key.part }).or_default();
+                    sum.0.add(change);
+                    if key.stack == StackId::OTHER {
+                        // The number is that of the whole image: its first part has it.
+                        sum.1 = sum.1.wrapping_add(std::mem::take(&mut merged));
+                    }
+                }
+                add_values(image, class, &usage, interval);
+            }
+        }
+        self.move_known(stacks, &mut sums);
+        let changes = sums.into_iter().filter(|(_, sum)| *sum != Default::default());
+        interval.changes.extend(changes.map(|(key, (usage, merged))| Change { key, usage, merged }));
+        interval.changes.sort_unstable_by_key(|change| change.key);
+    }
+
+    /// Returns the stacks of an image without frames.
+    pub(super) fn unknown(&self) -> impl Iterator<Item = (ImageId, StackId)> + '_ {
+        self.unknown.iter().flat_map(|((image, _), totals)| totals.keys().map(|key| (*image, key.stack)))
+    }
+
+    /// Leaves the totals of an image as they are.
+    pub(super) fn forget(&mut self, image: ImageId) {
+        self.unknown.retain(|(of, _), _| *of != image);
+    }
+
+    fn move_known(&mut self, stacks: &RecordedStacks, sums: &mut FxHashMap<TotalKey, (StackUsage, u64)>) {
+        self.unknown.retain(|&(image, class), totals| {
+            totals.retain(|key, usage| {
+                let Some((path, end)) = stacks.find(key.stack) else { return true };
+                let key = TotalKey { image, class, path, end, part: key.part };
+                sums.entry(key).or_default().0.add(*usage);
+                let key = TotalKey { path: PathNumber::ROOT, end: StackEnd::FramesLost, ..key };
+                sums.entry(key).or_default().0.subtract(*usage);
+                false
+            });
+            !totals.is_empty()
+        });
+    }
+}
+
+/// Adds the changes of an image that belong to no stack.
+fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &mut Interval) {
+    let faults = usage.counts.faults();
+    let values = [
+        (ImageValue::DiscardedBytes, usage.discarded.bytes.0),
+        (ImageValue::DiscardedCount, usage.discarded.count),
+        (ImageValue::UnmatchedFrees, usage.unmatched_frees),
+        (ImageValue::RepeatedFrees, usage.repeated_frees),
+        (ImageValue::MergedStacks, usage.merged_stacks),
+        (ImageValue::MinorFaults, faults.map_or(0, |faults| faults.minor)),
+        (ImageValue::MajorFaults, faults.map_or(0, |faults| faults.major)),
+        (ImageValue::PeakRss, usage.counts.peak_rss().map_or(0, |peak| peak.0)),
+    ];
+    let values = values.into_iter().filter(|(_, value)| *value != 0);
+    interval.image_changes.extend(values.map(|(kind, value)| ImageChange { image, class, kind, index: 0, value }));
+    interval.stalls.extend(usage.stalls.iter().map(|(&key, &stats)| StallChange { image, key, stats }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{AbsAddr, Amount, Bytes, Pid, ProcessImage, Stack, Stacks, Usage};
+    use crate::symbolize::LivePaths;
+
+    const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
+
+    fn stack(frame: u64) -> Stack {
+        Stack { frames: [AbsAddr(frame)].into(), end: StackEnd::Complete, taken: Duration::ZERO }
+    }
+
+    /// Live and allocated bytes of a stack.
+    fn bytes(stacks: &[(StackId, u64)]) -> BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>> {
+        let usage = |&(id, bytes): &(StackId, u64)| {
+            let amount = Amount::one(Bytes(bytes));
+            let usage = Usage { live: amount, alloc: amount, ..Usage::default() };
+            (StackKey::from(id), StackUsage { usage, ..StackUsage::default() })
+        };
+        let image = ImageUsage { by_stack: stacks.iter().map(usage).collect(), ..ImageUsage::default() };
+        BTreeMap::from([(EventClass::Heap, BTreeMap::from([(IMAGE, image)]))])
+    }
+
+    /// Paths, ends and changes of live bytes in an interval.
+    fn changes(
+        changes: &mut PathChanges,
+        stacks: &RecordedStacks,
+        usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
+    ) -> Vec<(u32, StackEnd, i64)> {
+        let mut interval = Interval::default();
+        changes.add(usage, stacks, &mut interval);
+        let live = |change: &Change| change.usage.usage.live.bytes.0.cast_signed();
+        interval.changes.iter().map(|change| (change.key.path.0, change.key.end, live(change))).collect()
+    }
+
+    #[test]
+    fn totals_move_to_the_path_when_the_frames_arrive() {
+        let (mut all, mut stacks) = (PathChanges::default(), RecordedStacks::new(LivePaths::new(100, 0)));
+        let (first, late) = (StackId(10), StackId(11));
+        stacks.add(IMAGE, &ProcessImage::default(), &Stacks::from([(first, stack(0x10))]), None);
+        let usage = bytes(&[(first, 1), (late, 20), (StackId::FAILED, 300)]);
+        let interval = changes(&mut all, &stacks, usage);
+        let expected = [(0, StackEnd::Failed, 300), (0, StackEnd::FramesLost, 20), (1, StackEnd::Complete, 1)];
+        assert_eq!(interval, expected);
+        assert_eq!(all.unknown().collect::<Vec<_>>(), [(IMAGE, late)]);
+        // It is a copy of another stack.
+        stacks.add(IMAGE, &ProcessImage::default(), &Stacks::from([(StackId(12), stack(0x20))]), None);
+        stacks.add_alias(IMAGE, late, StackId(12));
+        let interval = changes(&mut all, &stacks, bytes(&[(late, 5)]));
+        assert_eq!(interval, [(0, StackEnd::FramesLost, -20), (2, StackEnd::Complete, 25)]);
+        assert_eq!(changes(&mut all, &stacks, BTreeMap::new()), []);
+        assert_eq!(all.unknown().count(), 0);
+        stacks.forget(IMAGE);
+        assert_eq!((stacks.find(first), stacks.find(late)), (None, None));
+    }
+
+    #[test]
+    fn stacks_with_a_common_path_have_one_change() {
+        let (mut all, mut stacks) = (PathChanges::default(), RecordedStacks::new(LivePaths::new(100, 0)));
+        let same = Stacks::from([(StackId(10), stack(0x10)), (StackId(11), stack(0x10))]);
+        stacks.add(IMAGE, &ProcessImage::default(), &same, None);
+        let interval = changes(&mut all, &stacks, bytes(&[(StackId(10), 1), (StackId(11), 2)]));
+        assert_eq!(interval, [(1, StackEnd::Complete, 3)]);
+    }
+}

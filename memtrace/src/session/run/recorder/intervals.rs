@@ -1,0 +1,78 @@
+//! Grouping of the shards' deltas by interval. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::{Delta, Tick};
+
+/// Deltas of intervals that some shards have not completed.
+#[derive(Debug)]
+pub(super) struct OpenIntervals {
+    interval: Duration,
+    /// Sum of the deltas by the number of their interval.
+    open: BTreeMap<u128, Delta>,
+    /// Interval of the latest delta of each shard.
+    latest: Vec<Option<u128>>,
+}
+
+impl OpenIntervals {
+    /// Returns an empty collection for `shards` shards.
+    pub(super) fn new(interval: Duration, shards: usize) -> Self {
+        Self { interval, open: BTreeMap::new(), latest: vec![None; shards] }
+    }
+
+    /// Adds a delta. Those of a shard are in order.
+    pub(super) fn add(&mut self, shard: usize, delta: Delta) {
+        let number = delta.until.since_start().as_nanos() / self.interval.as_nanos().max(1);
+        if let Some(latest) = self.latest.get_mut(shard) {
+            *latest = (*latest).max(Some(number));
+        }
+        self.open.entry(number).or_default().merge(delta);
+    }
+
+    /// Removes and returns the earliest interval if all shards have completed it and it ended before `settled`.
+    pub(super) fn take_complete(&mut self, settled: Tick) -> Option<Delta> {
+        let complete = self.latest.iter().min().copied().flatten()?;
+        let entry = self.open.first_entry().filter(|entry| *entry.key() <= complete && entry.get().until <= settled)?;
+        Some(entry.remove())
+    }
+
+    /// Removes and returns the earliest interval.
+    pub(super) fn take_first(&mut self) -> Option<Delta> {
+        self.open.pop_first().map(|(_, delta)| delta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::LossReason;
+
+    /// Delta with a loss, so that sums can be recognized.
+    fn delta(until: u32, lost: u64) -> Delta {
+        let mut delta = Delta { until: Tick(until), ..Delta::default() };
+        delta.losses.add(LossReason::BadRecord, lost);
+        delta
+    }
+
+    fn take(open: &mut OpenIntervals, settled: u32) -> Option<(u32, u64)> {
+        open.take_complete(Tick(settled)).map(|delta| (delta.until.0, delta.losses.get(LossReason::BadRecord)))
+    }
+
+    #[test]
+    fn interval_is_complete_with_the_deltas_of_all_shards() {
+        let mut open = OpenIntervals::new(Tick(100).since_start(), 2);
+        open.add(0, delta(101, 1));
+        open.add(0, delta(202, 2));
+        assert_eq!(take(&mut open, 1000), None);
+        open.add(1, delta(103, 4));
+        assert_eq!(take(&mut open, 102), None, "mmap events up to the end may be missing");
+        assert_eq!((take(&mut open, 1000), take(&mut open, 1000)), (Some((103, 5)), None));
+        // The second shard has skipped an interval.
+        open.add(0, delta(301, 8));
+        open.add(1, delta(304, 16));
+        assert_eq!((take(&mut open, 1000), take(&mut open, 1000)), (Some((202, 2)), Some((304, 24))));
+        open.add(1, delta(350, 32));
+        assert_eq!(open.take_first().map(|delta| delta.until), Some(Tick(350)));
+    }
+}

@@ -1,0 +1,126 @@
+//! Stacks as recorded call paths.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use crate::model::{GeneratedCode, ImageId, ProcessImage, StackEnd, StackId, Stacks};
+use crate::recording::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
+use crate::symbolize::{CallSite, LivePaths, NewPaths};
+
+/// Call paths of the stacks in running images, and in images that have ended recently.
+#[derive(Debug)]
+pub(super) struct RecordedStacks {
+    live: LivePaths,
+    known: FxHashMap<StackId, KnownStack>,
+    by_image: FxHashMap<ImageId, Vec<StackId>>,
+    locations: BTreeMap<Location, ObjectNumber>,
+    /// Recorded numbers of the objects of `live`.
+    objects: Vec<ObjectNumber>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KnownStack {
+    image: ImageId,
+    path: PathNumber,
+    end: StackEnd,
+}
+
+impl RecordedStacks {
+    /// Returns an empty collection, whose call paths are converted by `live`.
+    pub(super) fn new(live: LivePaths) -> Self {
+        Self {
+            live,
+            known: FxHashMap::default(),
+            by_image: FxHashMap::default(),
+            locations: BTreeMap::new(),
+            objects: Vec::new(),
+        }
+    }
+
+    /// Adds new stacks of an image.
+    pub(super) fn add(
+        &mut self,
+        id: ImageId,
+        image: &ProcessImage,
+        stacks: &Stacks,
+        generated: Option<&GeneratedCode>,
+    ) {
+        let converted = self.live.convert(image, stacks, generated);
+        let ids = self.by_image.entry(id).or_default();
+        for (stack, path, end) in converted {
+            ids.push(stack);
+            self.known.insert(stack, KnownStack { image: id, path: PathNumber(path.number()), end });
+        }
+    }
+
+    /// Gives the stack `copy` of an image the path of the stack `id`, if that is known.
+    pub(super) fn add_alias(&mut self, image: ImageId, copy: StackId, id: StackId) {
+        if let Some(&known) = self.known.get(&id) {
+            self.known.insert(copy, KnownStack { image, ..known });
+            self.by_image.entry(image).or_default().push(copy);
+        }
+    }
+
+    /// Returns the path and the end of a stack; `None` if its frames have not arrived.
+    pub(super) fn find(&self, id: StackId) -> Option<(PathNumber, StackEnd)> {
+        if !id.has_frames() {
+            return Some((PathNumber::ROOT, Stacks::default().end_of(id)));
+        }
+        self.known.get(&id).map(|known| (known.path, known.end))
+    }
+
+    /// Removes the stacks of an image, except for those that another image has too.
+    pub(super) fn forget(&mut self, image: ImageId) {
+        for id in self.by_image.remove(&image).unwrap_or_default() {
+            if self.known.get(&id).is_some_and(|known| known.image == image) {
+                self.known.remove(&id);
+            }
+        }
+    }
+
+    /// Adds the objects, names and paths that are new to an interval.
+    pub(super) fn add_new_paths(&mut self, interval: &mut Interval) {
+        let NewPaths { objects, names, paths } = self.live.take_new();
+        for (_, object) in objects {
+            let location = Location::File { path: object.path, build_id: object.build_id };
+            let number = self.object(location, interval);
+            self.objects.push(number);
+        }
+        for (name, frame) in names {
+            let object = self.object(Location::Generated, interval);
+            let offset = Some(u64::from(name));
+            interval.symbols.push(RecordedSymbols { object, offset, frames: [frame].into() });
+        }
+        for path in paths {
+            let (object, offset) = match path.site {
+                CallSite::InObject(object, offset) => {
+                    (self.objects.get(object as usize).copied().unwrap_or_default(), Some(offset.0))
+                }
+                CallSite::Generated(name) => (self.object(Location::Generated, interval), Some(u64::from(name))),
+                CallSite::Outside(address, reason) => {
+                    (self.object(Location::Outside(reason), interval), address.map(|address| address.0))
+                }
+            };
+            interval.paths.push(RecordedPath {
+                number: PathNumber(path.path.number()),
+                callers: PathNumber(path.callers.number()),
+                object,
+                offset,
+                by_frame_pointer: path.by_frame_pointer,
+            });
+        }
+    }
+
+    /// Returns the number of an object, which the interval gets if it is new.
+    fn object(&mut self, location: Location, interval: &mut Interval) -> ObjectNumber {
+        // The number of objects is far below 2^32.
+        let next = ObjectNumber(self.locations.len() as u32);
+        if let Some(&known) = self.locations.get(&location) {
+            return known;
+        }
+        interval.objects.push(RecordedObject { number: next, location: location.clone() });
+        self.locations.insert(location, next);
+        next
+    }
+}

@@ -1,0 +1,88 @@
+//! Recordings equal the victims' own counts, also while they are written.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memtrace_tests::{Scratch, Totals, Trace, victim};
+use rusqlite::{Connection, OpenFlags, Result};
+
+fn open(recording: &Path) -> Result<Connection> {
+    Connection::open_with_flags(recording, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+/// Returns the sums of all changes.
+fn sums(recording: &Path) -> Result<Totals> {
+    let connection = open(recording)?;
+    let sum = |numbers: &str| connection.query_one(numbers, [], |row| row.get(0));
+    let change = |column: &str| sum(&format!("SELECT coalesce(sum({column}), 0) FROM change"));
+    let detail = |name: &str| {
+        sum(&format!(
+            "SELECT coalesce(sum(value), 0) FROM detail JOIN quantity ON quantity.id = quantity WHERE name = '{name}'"
+        ))
+    };
+    let [live_bytes, live_count] = [change("live_bytes")?, change("live_count")?];
+    let [alloc_bytes, alloc_count] = [change("alloc_bytes")?, change("alloc_count")?];
+    let [exit_bytes, exit_count] = [detail("exit_bytes")?, detail("exit_count")?];
+    let (free_bytes, free_count): (i64, i64) =
+        (alloc_bytes - live_bytes - exit_bytes, alloc_count - live_count - exit_count);
+    let [live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count, free_bytes, free_count] =
+        [live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count, free_bytes, free_count]
+            .map(|number: i64| u64::try_from(number).expect("no sum is negative"));
+    Ok(Totals { live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count, free_bytes, free_count })
+}
+
+/// Waits until the recording has these totals.
+fn wait_for(recording: &Path, expected: Totals) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let recorded = sums(recording);
+        if recorded == Ok(expected) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{recorded:?} instead of {expected:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn recorded_changes_equal_the_counts_of_the_victim() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("steady.memtrace");
+    let mut victim = victim::start_with("steady", &["100", "5000"]);
+    let trace = Trace::victim(&victim).option("--record").option(&recording).options(&["-i", "100ms"]);
+    let tracer = trace.start();
+    // Each step is in another interval than the one before.
+    let mut steps = Vec::new();
+    for _ in 0..3 {
+        let expected = victim.work();
+        wait_for(&recording, expected.totals);
+        steps.push(expected.totals);
+    }
+    // It does one more step, which equals the second one, and exits.
+    victim.finish();
+    steps.push(steps[2] + (steps[1] - steps[0]));
+    let report = tracer.wait().report();
+    let last = steps[3].at_exit();
+    assert_eq!((sums(&recording).unwrap(), report.totals), (last, last));
+
+    let connection = open(&recording).unwrap();
+    // The totals at the end of the intervals that changed something.
+    let mut boundaries = connection
+        .prepare("SELECT sum(sum(alloc_bytes)) OVER (ORDER BY interval) FROM change GROUP BY interval HAVING sum(alloc_bytes) > 0")
+        .unwrap();
+    let boundaries: Vec<i64> = boundaries.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    // An interval can also end within a step.
+    for step in &steps {
+        assert!(boundaries.contains(&step.alloc_bytes.cast_signed()), "{boundaries:?} without {step:?}");
+    }
+    let pid: u32 = connection.query_one("SELECT pid FROM image WHERE end_kind = 'exit'", [], |row| row.get(0)).unwrap();
+    assert_eq!(pid, report.processes[0].pid);
+    // All blocks have the stack of one call in the victim.
+    let stacks = "SELECT count(DISTINCT path), min(stack_end.name) FROM total JOIN stack_end ON stack_end.id = \"end\"";
+    let stacks: (u32, String) = connection.query_one(stacks, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    assert_eq!(stacks, (1, String::from("complete")));
+    let caller = "SELECT object.path FROM total JOIN path ON path.id = total.path JOIN object ON object.id = object";
+    let caller: String = connection.query_one(caller, [], |row| row.get(0)).unwrap();
+    assert_eq!(Path::new(&caller), victim::path("steady"));
+}
