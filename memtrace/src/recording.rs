@@ -4,6 +4,7 @@
 //! a moment are the sum of all intervals up to it. `docs/recording.md` describes the tables.
 
 mod changes;
+mod compaction;
 mod error;
 mod gap;
 mod header;
@@ -14,6 +15,7 @@ mod processes;
 mod quantities;
 mod queue;
 mod reader;
+mod retention;
 mod samples;
 mod schema;
 mod store;

@@ -57,6 +57,11 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// Returns true if no interval waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().waiting.is_empty()
+    }
+
     /// Returns the number of intervals that were merged into others.
     pub(super) fn merged(&self) -> u64 {
         self.lock().merged

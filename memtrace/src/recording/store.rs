@@ -11,13 +11,15 @@ use rustc_hash::FxHashSet;
 
 use self::processes::{write_image, write_oom_kill};
 use self::totals::TotalNumbers;
+use super::compaction::Compaction;
 use super::gap::Gap;
 use super::header::Header;
 use super::interval::{Interval, Mark};
 use super::locations::{Location, RecordedSymbols};
 use super::numbers::Numbers;
+use super::retention::{StoredInterval, forced_merge, next_merge};
 use super::samples::{FactValue, Subject};
-use super::text::{build_id_text, nanoseconds, path_value, unnamed_text};
+use super::text::{build_id_text, nanoseconds, path_value};
 use super::{quantities, schema};
 use crate::model::{Bytes, Cgroup, EventClass, Frame, ImageId, StackEnd};
 
@@ -27,6 +29,11 @@ pub(super) struct Store {
     connection: Connection,
     numbers: RowNumbers,
     last_interval: i64,
+    /// The intervals in the file, in order of time.
+    intervals: Vec<StoredInterval>,
+    compaction: Option<Compaction>,
+    /// Largest number of pages.
+    max_pages: u64,
 }
 
 /// Numbers of rows that intervals refer to.
@@ -56,7 +63,7 @@ impl RowNumbers {
 
 impl Store {
     /// Creates the tables in the empty file `path`.
-    pub(super) fn create(path: &Path, header: &Header) -> Result<Self> {
+    pub(super) fn create(path: &Path, header: &Header, size_limit: Bytes) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.pragma_update(None, "page_size", schema::PAGE_SIZE)?;
@@ -68,15 +75,31 @@ impl Store {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
-        Ok(Self { connection, numbers: RowNumbers::default(), last_interval: 0 })
+        let max_pages = (size_limit.0 / u64::from(schema::PAGE_SIZE)).max(MIN_PAGES);
+        Ok(Self {
+            connection,
+            numbers: RowNumbers::default(),
+            last_interval: 0,
+            intervals: Vec::new(),
+            compaction: None,
+            max_pages,
+        })
     }
 
     /// Stores an interval in one transaction, and the gaps that it fills.
     pub(super) fn write(&mut self, interval: &Interval, merged: u64, gap: Option<&Gap>) -> Result<()> {
+        // The rest is for the merging of old intervals, which frees pages only after it has used some.
+        self.set_max_pages(self.max_pages - self.max_pages / 32)?;
         let result = self.try_write(interval, merged, gap);
         if result.is_ok() {
             self.numbers.commit();
             self.last_interval += 1;
+            self.intervals.push(StoredInterval {
+                id: self.last_interval,
+                span: interval.span.clone(),
+                merged,
+                is_marked: interval.mark().is_some(),
+            });
             self.forget_ended(interval);
         } else {
             self.numbers.roll_back();
@@ -136,13 +159,73 @@ impl Store {
 
     /// Returns the size of the file.
     pub(super) fn size(&self) -> Result<Bytes> {
-        let pages: i64 = self.connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
-        Ok(Bytes(pages.cast_unsigned() * u64::from(schema::PAGE_SIZE)))
+        Ok(Bytes(self.number("page_count")? * u64::from(schema::PAGE_SIZE)))
+    }
+
+    /// Returns true if the size limit is the probable reason for which `interval` does not fit. SQLite has the same error
+    /// code for it as for a full disk, and has removed the rows that it could store.
+    pub(super) fn is_at_limit(&self, interval: &Interval) -> bool {
+        let free = |pages: u64| {
+            let free = self.number("freelist_count").unwrap_or(0);
+            (self.max_pages.saturating_sub(pages) + free) * u64::from(schema::PAGE_SIZE)
+        };
+        let need = (interval.rows() + interval.paths.len()) as u64 * ROW_BYTES;
+        self.number("page_count")
+            .is_ok_and(|pages| free(pages) < need.max(self.max_pages / 16 * u64::from(schema::PAGE_SIZE)))
+    }
+
+    /// Merges some rows of old intervals, if the file is large. Returns false if there is nothing to do. With `is_forced`,
+    /// young intervals are merged if no old ones are left.
+    pub(super) fn compact(&mut self, is_forced: bool) -> Result<bool> {
+        self.compact_above(self.max_pages - self.max_pages / 8, is_forced)
+    }
+
+    /// As [`Self::compact`], if at least `pages` are in use.
+    fn compact_above(&mut self, pages: u64, is_forced: bool) -> Result<bool> {
+        self.set_max_pages(self.max_pages)?;
+        if let Some(compaction) = &mut self.compaction {
+            if compaction.step(&mut self.connection)? {
+                return Ok(true);
+            }
+            self.compaction = None;
+        }
+        let used = self.number("page_count")? - self.number("freelist_count")?;
+        if used < pages {
+            return Ok(false);
+        }
+        let forced = || is_forced.then(|| forced_merge(&self.intervals)).flatten();
+        let Some(run) = next_merge(&self.intervals).or_else(forced) else { return Ok(false) };
+        self.compaction = Compaction::start(&mut self.connection, &self.intervals[run.clone()])?;
+        let last = run.end - 1;
+        self.intervals[last].span.start = self.intervals[run.start].span.start;
+        self.intervals[last].merged = self.intervals[run.clone()].iter().map(|interval| interval.merged).sum();
+        self.intervals.drain(run.start..last);
+        Ok(true)
+    }
+
+    /// Merges all intervals that are old enough, however small the file is.
+    #[cfg(test)]
+    pub(super) fn compact_always(&mut self) {
+        while self.compact_above(0, false).unwrap() {}
+    }
+
+    fn set_max_pages(&self, pages: u64) -> Result<()> {
+        self.connection.pragma_update_and_check(None, "max_page_count", pages.cast_signed(), |_| Ok(()))
+    }
+
+    fn number(&self, pragma: &str) -> Result<u64> {
+        self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
     }
 }
 
 /// Size to which the write-ahead log is cut after a checkpoint.
 const WAL_LIMIT: i64 = 16 << 20;
+
+/// Size of a row with numbers and of the row that names its stack, about.
+const ROW_BYTES: u64 = 32;
+
+/// Fewest pages of a size limit: 1 MiB. The empty tables take a sixth of it.
+const MIN_PAGES: u64 = 256;
 
 fn write_header(transaction: &Transaction<'_>, header: &Header) -> Result<()> {
     let Header { version, host, kernel, arguments, start, interval, classes, page_sample, older } = header;
@@ -205,9 +288,7 @@ fn write_locations(transaction: &Transaction<'_>, interval: &Interval) -> Result
                 row.execute(params![number, "file", path_value(path), build_id.as_ref().map(build_id_text)])?
             }
             Location::Generated => row.execute(params![number, "generated", None::<&str>, None::<&str>])?,
-            Location::Outside(reason) => {
-                row.execute(params![number, unnamed_text(*reason), None::<&str>, None::<&str>])?
-            }
+            Location::Outside(reason) => row.execute(params![number, reason.name(), None::<&str>, None::<&str>])?,
         };
     }
     let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO path VALUES (?, ?, ?, ?, ?)")?;
@@ -231,7 +312,7 @@ fn write_symbols(transaction: &Transaction<'_>, symbols: &RecordedSymbols) -> Re
         let Frame { name, offset: address, location, inlined, .. } = frame;
         let (name, unnamed) = match name {
             Ok(name) => (Some(name.0.as_str()), None),
-            Err(reason) => (None, Some(unnamed_text(*reason))),
+            Err(reason) => (None, Some(reason.name())),
         };
         let address = address.map(|address| address.0.cast_signed());
         let file = location.as_ref().map(|location| path_value(&location.file));

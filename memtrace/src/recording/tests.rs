@@ -1,7 +1,10 @@
 //! Recordings that are written and read.
 
 mod damage;
+mod full_disk;
+mod kill;
 mod sample_intervals;
+mod size_limit;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,6 +62,12 @@ fn sum(intervals: &[Interval]) -> Totals {
     totals.stacks = stacks.into_values().filter(|stack| !is_zero(stack)).collect();
     totals.losses = losses;
     totals
+}
+
+/// The last sample of each counter.
+fn totals_of_samples(intervals: &[Interval]) -> BTreeMap<(Subject, String), u64> {
+    let samples = intervals.iter().flat_map(|interval| &interval.samples);
+    samples.map(|sample| ((sample.subject, sample.counter.to_string()), sample.value)).collect()
 }
 
 #[test]

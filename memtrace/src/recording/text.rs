@@ -115,24 +115,9 @@ pub(super) fn reclaim_of(name: &str) -> Option<ReclaimKind> {
     ReclaimKind::ALL.iter().copied().find(|kind| kind.name() == name)
 }
 
-const UNNAMED: [(Unnamed, &str); 7] = [
-    (Unnamed::NoMapping, "no_mapping"),
-    (Unnamed::Anonymous, "anonymous"),
-    (Unnamed::KernelCode, "kernel_code"),
-    (Unnamed::PerfMapNotOwned, "perf_map_not_owned"),
-    (Unnamed::NotInPerfMap, "not_in_perf_map"),
-    (Unnamed::ObjectUnreadable, "object_unreadable"),
-    (Unnamed::NoSymbol, "no_symbol"),
-];
-
-/// Returns the name of the reason for a missing name.
-pub(super) fn unnamed_text(reason: Unnamed) -> &'static str {
-    UNNAMED.iter().find(|(known, _)| *known == reason).map_or("", |(_, name)| name)
-}
-
 /// Returns the reason with this name.
 pub(super) fn unnamed_of(name: &str) -> Option<Unnamed> {
-    UNNAMED.iter().find(|(_, known)| *known == name).map(|(reason, _)| *reason)
+    Unnamed::ALL.into_iter().find(|reason| reason.name() == name)
 }
 
 #[cfg(test)]
@@ -161,8 +146,8 @@ mod tests {
             let (kind, time) = start_values(start);
             assert_eq!(start_of(kind, time), start);
         }
-        for (reason, _) in UNNAMED {
-            assert_eq!(unnamed_of(unnamed_text(reason)), Some(reason));
+        for reason in Unnamed::ALL {
+            assert_eq!(unnamed_of(reason.name()), Some(reason));
         }
     }
 }

@@ -62,7 +62,7 @@ impl Writer {
     /// The file cannot be created, belongs to another program, or is recorded to by another process.
     pub fn create(path: &Path, header: &Header, settings: Settings) -> Result<Self, Error> {
         let lock = replace_file(path)?;
-        let store = Store::create(path, header).map_err(Error::Sqlite)?;
+        let store = Store::create(path, header, settings.size_limit).map_err(Error::Sqlite)?;
         let (queue, status) = (Arc::new(Queue::new(settings.queue)), Arc::<Mutex<Status>>::default());
         let (intervals, shared) = (Arc::clone(&queue), Arc::clone(&status));
         let run = move || {
@@ -151,25 +151,53 @@ fn write_all(mut store: Store, queue: &Queue, status: &Mutex<Status>) {
     let mut unwritten: Option<Unwritten> = None;
     while let Some(interval) = queue.pop() {
         let mut pending = Unwritten::after(unwritten.take(), interval);
-        match store.write(&pending.interval, pending.merged, pending.gap.as_ref()) {
+        match write(&mut store, &pending) {
             Ok(()) => {
                 let mut status = lock(status);
                 status.intervals += 1;
                 status.gaps += u64::from(pending.gap.is_some());
                 status.open_gap = None;
-                status.size = store.size().unwrap_or(status.size);
             }
             Err(error) => {
-                log::warn!("the recording misses an interval: {error}");
-                pending.fail(GapReason::of(&error, false));
+                let reason = GapReason::of(&error, store.is_at_limit(&pending.interval));
+                if pending.gap.is_none() {
+                    log::warn!("the recording has a gap ({}): {error}", reason.name());
+                }
+                pending.fail(reason);
                 lock(status).open_gap.clone_from(&pending.gap);
                 unwritten = Some(pending);
             }
         }
+        compact(&mut store, queue, status);
     }
     if let Err(error) = store.finish() {
         log::warn!("the recording could not be completed, but can be read: {error}");
     }
+}
+
+/// Stores an interval. If the file is at its size limit, old intervals are merged first.
+fn write(store: &mut Store, pending: &Unwritten) -> rusqlite::Result<()> {
+    let Unwritten { interval, merged, gap } = pending;
+    let result = store.write(interval, *merged, gap.as_ref());
+    if result.is_ok() || !store.is_at_limit(interval) {
+        return result;
+    }
+    while store.compact(true)? {}
+    store.write(interval, *merged, gap.as_ref())
+}
+
+/// Merges old intervals, if the file is large, until the next interval waits.
+fn compact(store: &mut Store, queue: &Queue, status: &Mutex<Status>) {
+    let error = loop {
+        match store.compact(false) {
+            Ok(true) if queue.is_empty() => {}
+            Ok(_) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    let mut status = lock(status);
+    status.compaction_error = error;
+    status.size = store.size().unwrap_or(status.size);
 }
 
 /// Intervals that are not stored yet, as one.

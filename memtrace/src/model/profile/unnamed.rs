@@ -22,6 +22,33 @@ pub enum Unnamed {
 }
 
 impl Unnamed {
+    /// All reasons.
+    pub const ALL: [Self; 8] = [
+        Self::NoMapping,
+        Self::Anonymous,
+        Self::KernelCode,
+        Self::PerfMapNotOwned,
+        Self::NotInPerfMap,
+        Self::ObjectUnreadable,
+        Self::ObjectClosed,
+        Self::NoSymbol,
+    ];
+
+    /// Returns the name in recordings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoMapping => "no_mapping",
+            Self::Anonymous => "anonymous",
+            Self::KernelCode => "kernel_code",
+            Self::PerfMapNotOwned => "perf_map_not_owned",
+            Self::NotInPerfMap => "not_in_perf_map",
+            Self::ObjectUnreadable => "object_unreadable",
+            Self::ObjectClosed => "object_closed",
+            Self::NoSymbol => "no_symbol",
+        }
+    }
+
     /// Returns the reason in words.
     #[must_use]
     pub const fn explanation(self) -> &'static str {

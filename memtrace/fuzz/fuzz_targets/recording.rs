@@ -1,0 +1,18 @@
+//! Reads arbitrary bytes as a recording. Reading must not panic, and totals must be readable or refused.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use memtrace::model::EventClass;
+use memtrace::recording::{Boundary, Recording};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(recording) = Recording::from_bytes(bytes) else { return };
+    let end = recording.end();
+    let _ = recording.totals(Boundary::START, end);
+    let _ = recording.images(end);
+    let _ = recording.oom_kills(end);
+    let _ = recording.samples(end);
+    let _ = recording.facts(end);
+    let _ = recording.locations();
+    let _ = recording.amounts_over_time(EventClass::Heap);
+});

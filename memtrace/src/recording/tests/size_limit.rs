@@ -1,0 +1,154 @@
+//! Recordings with a size limit.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::sample_intervals::{allocated, header, intervals, second};
+use super::{sum, totals_of_samples};
+use crate::model::{Bytes, ImageId};
+use crate::recording::store::Store;
+use crate::recording::*;
+use crate::scratch::Scratch;
+
+const LIMIT: Bytes = Bytes(1 << 20);
+
+/// An interval in which many stacks change.
+fn busy_second(at: u64, stacks: u32) -> Interval {
+    let span = Duration::from_secs(at)..Duration::from_secs(at + 1);
+    let mut interval =
+        Interval { span, changes: (1..=stacks).map(|path| allocated(1, path, at + 1)).collect(), ..second(0) };
+    interval.images.clear();
+    interval.marks.clear();
+    if at % 100 == 37 {
+        let mark = Mark { at: interval.span.end, text: at.to_string(), epoch: at as u32 };
+        interval.marks.push(mark);
+    }
+    interval
+}
+
+#[test]
+fn file_stays_below_its_limit() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    let writer = Writer::create(&path, &header(), Settings { size_limit: LIMIT, queue: 4 }).unwrap();
+    let all: Vec<_> = (0..600).map(|at| busy_second(at, 300)).collect();
+    for (index, interval) in (1..).zip(&all) {
+        writer.push(interval.clone());
+        while writer.status().intervals < index {
+            assert_eq!(writer.status().open_gap, None);
+            std::thread::yield_now();
+        }
+        assert!(std::fs::metadata(&path).unwrap().len() <= LIMIT.0);
+    }
+    let status = writer.finish();
+    assert_eq!((status.gaps, status.merged, status.compaction_error), (0, 0, None));
+    assert!(std::fs::metadata(&path).unwrap().len() <= LIMIT.0);
+    let recording = Recording::open(&path).unwrap();
+    assert!(recording.intervals().len() < 300, "{}", recording.intervals().len());
+    assert_eq!(recording.intervals().iter().map(|interval| interval.merged).sum::<u64>(), 600);
+    for interval in recording.intervals() {
+        let end = interval.end();
+        let seconds = end.at().as_secs() as usize;
+        assert_eq!(recording.totals(Boundary::START, end).unwrap(), sum(&all[..seconds]));
+    }
+    assert_eq!(recording.marks().len(), 6);
+    for mark in recording.marks() {
+        assert_eq!(mark.boundary.at(), mark.mark.at, "the boundary at a mark remains");
+    }
+}
+
+#[test]
+fn more_stacks_than_fit_are_a_gap() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    let writer = Writer::create(&path, &header(), Settings { size_limit: LIMIT, queue: 1 << 10 }).unwrap();
+    writer.push(busy_second(0, 100));
+    for at in 1..4 {
+        writer.push(busy_second(at, 100_000));
+    }
+    let status = writer.finish();
+    let gap = status.open_gap.unwrap();
+    assert_eq!((gap.reason, gap.intervals, gap.span.end), (GapReason::SizeLimit, 3, Duration::from_secs(4)));
+    assert!(std::fs::metadata(&path).unwrap().len() <= LIMIT.0);
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.totals(Boundary::START, recording.end()).unwrap(), sum(&[busy_second(0, 100)]));
+}
+
+#[test]
+fn steps_of_a_merge_are_short() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    drop(std::fs::File::create(&path).unwrap());
+    let mut store = Store::create(&path, &header(), Bytes(8 << 20)).unwrap();
+    let mut longest = Duration::ZERO;
+    let mut steps = 0;
+    for at in 0..60 {
+        store.write(&busy_second(at, 10_000), 1, None).unwrap();
+        loop {
+            let start = Instant::now();
+            if !store.compact(false).unwrap() {
+                break;
+            }
+            (longest, steps) = (longest.max(start.elapsed()), steps + 1);
+        }
+    }
+    println!("{steps} steps, the longest took {longest:?}");
+    assert!(steps > 20, "{steps}");
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn merged_boundaries_have_exact_totals(intervals in intervals(25..60), marked in prop::collection::vec(0_usize..60, 0..4)) {
+        let directory = Scratch::in_memory();
+        let path = directory.path("run.memtrace");
+        drop(std::fs::File::create(&path).unwrap());
+        let mut store = Store::create(&path, &header(), Bytes(1 << 30)).unwrap();
+        let mut all = intervals;
+        for (index, interval) in all.iter_mut().enumerate() {
+            let sampled = second(index as u64 % 7);
+            (interval.samples, interval.facts) = (sampled.samples, sampled.facts);
+            if marked.contains(&index) {
+                let mark = Mark { at: interval.span.end, text: index.to_string(), epoch: index as u32 + 1 };
+                interval.marks = vec![mark];
+            }
+            store.write(interval, 1, None).unwrap();
+            if index % 5 == 0 {
+                store.compact_always();
+            }
+        }
+        store.compact_always();
+        store.finish().unwrap();
+        let recording = Recording::open(&path).unwrap();
+        prop_assert!(recording.intervals().len() < all.len());
+        let mut ends = Vec::new();
+        for interval in recording.intervals() {
+            let end = interval.end();
+            let seconds = end.at().as_secs() as usize;
+            prop_assert_eq!(recording.totals(Boundary::START, end).unwrap(), sum(&all[..seconds]));
+            prop_assert_eq!(recording.samples(end).unwrap(), totals_of_samples(&all[..seconds]));
+            ends.push(seconds);
+        }
+        for index in marked.into_iter().filter(|index| *index < all.len()) {
+            prop_assert!(ends.contains(&(index + 1)));
+        }
+    }
+}
+
+#[test]
+fn ended_images_get_their_late_changes() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    let mut late = second(2);
+    late.changes.push(allocated(2, 4, 7));
+    let all = [second(0), second(1), late];
+    super::write(&path, &all);
+    let recording = Recording::open(&path).unwrap();
+    let totals = recording.totals(Boundary::START, recording.end()).unwrap();
+    assert_eq!(totals, sum(&all));
+    let images: std::collections::BTreeSet<ImageId> = totals.stacks.iter().map(|stack| stack.key.image).collect();
+    assert_eq!(images.len(), 3);
+}
