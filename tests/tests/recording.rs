@@ -24,8 +24,11 @@ fn sums(recording: &Path) -> Result<Totals> {
     let [live_bytes, live_count] = [change("live_bytes")?, change("live_count")?];
     let [alloc_bytes, alloc_count] = [change("alloc_bytes")?, change("alloc_count")?];
     let [exit_bytes, exit_count] = [detail("exit_bytes")?, detail("exit_count")?];
+    // Blocks that were held at exit, or discarded by exec, are not freed.
+    let gone_bytes = exit_bytes + detail("discarded_bytes")?;
+    let gone_count = exit_count + detail("discarded_count")?;
     let (free_bytes, free_count): (i64, i64) =
-        (alloc_bytes - live_bytes - exit_bytes, alloc_count - live_count - exit_count);
+        (alloc_bytes - live_bytes - gone_bytes, alloc_count - live_count - gone_count);
     let [live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count, free_bytes, free_count] =
         [live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count, free_bytes, free_count]
             .map(|number: i64| u64::try_from(number).expect("no sum is negative"));
@@ -87,4 +90,21 @@ fn recorded_changes_equal_the_counts_of_the_victim() {
         stacks.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
     let victim = victim::path("steady").to_str().unwrap().to_owned();
     assert_eq!(stacks, [(String::from("complete"), victim)]);
+}
+
+#[test]
+fn recording_of_short_processes_equals_the_report() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("short.memtrace");
+    let script = "for i in 1 2 3 4 5; do ls -l /usr/bin > /dev/null; done";
+    let trace = Trace::command(["sh", "-c", script]).option("--record").option(&recording);
+    let report = trace.options(&["-i", "100ms"]).run().report();
+    let connection = open(&recording).unwrap();
+    // Each is one image of `sh`, from its fork to its exec, and one of `ls`.
+    let images = "SELECT count(*) FROM image WHERE end_kind = 'exit' AND exe LIKE '%/ls'";
+    assert_eq!(connection.query_one(images, [], |row| row.get::<_, u32>(0)), Ok(5));
+    assert_eq!(sums(&recording).unwrap(), report.totals);
+    let lost = "SELECT count(*) FROM (SELECT sum(alloc_count) AS sum FROM change JOIN total ON total.id = total
+        JOIN stack_end ON stack_end.id = \"end\" WHERE stack_end.name = 'frames_lost' GROUP BY total.id) WHERE sum <> 0";
+    assert_eq!(connection.query_one(lost, [], |row| row.get::<_, u32>(0)), Ok(0));
 }

@@ -139,7 +139,8 @@ impl Recorder {
         });
         let unknown = unknown.chain(self.changes.unknown()).collect();
         self.add_copies(unknown, tracker, find_copy);
-        let end = delta.until.since_start().max(self.end);
+        let until = delta.until;
+        let end = until.since_start().max(self.end);
         let mut interval =
             Interval { span: self.end..end, oom_kills: delta.oom_kills.into_iter().collect(), ..Interval::default() };
         self.end = end;
@@ -151,7 +152,7 @@ impl Recorder {
         self.changes.add(delta.usage, &self.stacks, &mut interval);
         self.stacks.add_new_paths(&mut interval);
         self.writer.push(interval);
-        for id in self.images.take_old(tracker.images()) {
+        for id in self.images.take_old(until, tracker.images()) {
             self.stacks.forget(id);
             self.changes.forget(id);
         }
