@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memtrace_tests::{Scratch, Totals, Trace, victim};
+use memtrace_tests::{Scratch, Totals, Trace, breakpoints, victim};
 use rusqlite::{Connection, OpenFlags, Result};
 
 fn open(recording: &Path) -> Result<Connection> {
@@ -107,4 +107,21 @@ fn recording_of_short_processes_equals_the_report() {
     let lost = "SELECT count(*) FROM (SELECT sum(alloc_count) AS sum FROM change JOIN total ON total.id = total
         JOIN stack_end ON stack_end.id = \"end\" WHERE stack_end.name = 'frames_lost' GROUP BY total.id) WHERE sum <> 0";
     assert_eq!(connection.query_one(lost, [], |row| row.get::<_, u32>(0)), Ok(0));
+}
+
+#[test]
+fn recording_of_a_killed_memtrace_has_the_recorded_totals() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("killed.memtrace");
+    let mut victim = victim::start_with("steady", &["100"]);
+    let mut tracer = Trace::victim(&victim).option("-i").option("100ms").option("--record").option(&recording).start();
+    let expected = victim.work();
+    wait_for(&recording, expected.totals);
+    tracer.process().signal(libc::SIGKILL);
+    assert_eq!(tracer.wait().code, None);
+    breakpoints::wait_until_removed(victim.pid());
+    assert_eq!(sums(&recording), Ok(expected.totals));
+    let check: String = open(&recording).unwrap().query_one("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    victim.finish();
 }
