@@ -4,13 +4,16 @@
 //! from then on. Then the rows are merged, a few thousand in each transaction. If the writer is killed in between, some
 //! rows stay unmerged, which costs space only.
 
-use rusqlite::{Connection, Result, Transaction, params};
+use rusqlite::{Connection, ErrorCode, Result, Transaction, params};
 
 use super::retention::StoredInterval;
 use super::text::nanoseconds;
 
 /// Most rows that a step reads, about.
-const STEP_ROWS: usize = 20_000;
+const MAX_STEP: usize = 20_000;
+
+/// Fewest rows to which a step is reduced if the file has no room for its results.
+const MIN_STEP: usize = 64;
 
 /// A table whose rows are merged.
 struct Table {
@@ -92,11 +95,19 @@ pub(super) struct Compaction {
     table: usize,
     /// First key of the next step.
     next: i64,
+    /// Rows that a step reads, about.
+    rows: usize,
 }
 
 impl Compaction {
     /// Removes the boundaries between `intervals`, which the last one absorbs.
-    pub(super) fn start(connection: &mut Connection, intervals: &[StoredInterval]) -> Result<Option<Self>> {
+    ///
+    /// Steps are small compared with `max_pages`, the size of the file: they need some space before they free more.
+    pub(super) fn start(
+        connection: &mut Connection,
+        intervals: &[StoredInterval],
+        max_pages: u64,
+    ) -> Result<Option<Self>> {
         let [others @ .., last] = intervals else { return Ok(None) };
         let Some(first) = others.first() else { return Ok(None) };
         let others: Vec<i64> = others.iter().map(|interval| interval.id).collect();
@@ -114,27 +125,36 @@ impl Compaction {
         }
         drop(row);
         transaction.commit()?;
-        Ok(Some(Self { into: last.id, others, table: 0, next: 0 }))
+        let rows = usize::try_from(max_pages * 2).unwrap_or(MAX_STEP).min(MAX_STEP);
+        Ok(Some(Self { into: last.id, others, table: 0, next: 0, rows }))
     }
 
     /// Merges some rows in one transaction. Returns false if no rows are left.
     pub(super) fn step(&mut self, connection: &mut Connection) -> Result<bool> {
         let Some(table) = TABLES.get(self.table) else { return Ok(false) };
+        match self.try_step(connection, table) {
+            Ok(Some(end)) => self.next = end,
+            Ok(None) => (self.table, self.next) = (self.table + 1, 0),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) && self.rows > MIN_STEP => {
+                self.rows /= 2;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    fn try_step(&self, connection: &mut Connection, table: &Table) -> Result<Option<i64>> {
         let transaction = connection.transaction()?;
         let end = self.end_of_step(&transaction, table)?;
         self.merge_rows(&transaction, table, end)?;
         transaction.commit()?;
-        match end {
-            Some(end) => self.next = end,
-            None => (self.table, self.next) = (self.table + 1, 0),
-        }
-        Ok(true)
+        Ok(end)
     }
 
     /// Returns the key at which a step ends that begins at `next`; `None` if it merges all other rows of the table.
     fn end_of_step(&self, transaction: &Transaction<'_>, table: &Table) -> Result<Option<i64>> {
         let Some(first) = table.first else { return Ok(None) };
-        let rows = STEP_ROWS / (self.others.len() + 1);
+        let rows = self.rows / (self.others.len() + 1);
         let sql = format!(
             "SELECT {first} FROM {} WHERE interval = ? AND {first} >= ? ORDER BY {first} LIMIT 1 OFFSET {rows}",
             table.name

@@ -195,7 +195,7 @@ impl Store {
         }
         let forced = || is_forced.then(|| forced_merge(&self.intervals)).flatten();
         let Some(run) = next_merge(&self.intervals).or_else(forced) else { return Ok(false) };
-        self.compaction = Compaction::start(&mut self.connection, &self.intervals[run.clone()])?;
+        self.compaction = Compaction::start(&mut self.connection, &self.intervals[run.clone()], self.max_pages)?;
         let last = run.end - 1;
         self.intervals[last].span.start = self.intervals[run.start].span.start;
         self.intervals[last].merged = self.intervals[run.clone()].iter().map(|interval| interval.merged).sum();
