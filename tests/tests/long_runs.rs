@@ -189,7 +189,7 @@ fn wait_for_open_files(directory: &Path, pid: u32, is_reached: impl Fn(&[String]
 }
 
 /// With 512 descriptors, memtrace has at most 256 object files open. An eighth of them can be deleted ones, and as many can be
-/// opened before memtrace looks for them again. The last processes may not have been completed then.
+/// opened before memtrace looks for them again.
 #[test]
 fn deleted_executables_do_not_use_up_descriptors() {
     const RUNS: usize = 140;

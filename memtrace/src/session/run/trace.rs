@@ -45,8 +45,9 @@ const TIMED_EVERY: u32 = 10;
 /// Perf maps are opened in one tick of this number: a program in a container can take its map along when it exits.
 const OPENED_EVERY: u32 = 5;
 
-/// Deleted files that nothing uses are closed in one tick of this number: each minute.
-const DELETED_EVERY: u32 = 600;
+/// Deleted files that nothing uses are closed in one tick of this number: every five seconds. A file is in use until its
+/// process has been completed, so the number of opened files does not tell when there are too many.
+const DELETED_EVERY: u32 = 50;
 
 /// A run in progress. Dropping it removes its probes.
 pub(super) struct Trace {
