@@ -21,9 +21,9 @@ use self::trace::Trace;
 use self::wait::{Signals, Stop, Wakeups};
 use super::config::Config;
 use super::error::Error;
-use super::malloc_trim;
 use super::observer::Observer;
 use super::outcome::Outcome;
+use super::own_allocator;
 
 /// Traces as `config` says, and writes the reports.
 ///
@@ -32,7 +32,7 @@ use super::outcome::Outcome;
 /// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, only a report
 /// that cannot be written is an error; everything else is a loss, or a warning and an incomplete outcome.
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    malloc_trim::fix_mmap_threshold();
+    own_allocator::return_pages_at_once();
     let reports = Reports::open(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

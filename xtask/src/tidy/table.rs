@@ -73,7 +73,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         Module { name: "clock", imports: &[] },
         Module { name: "config", imports: &[] },
         Module { name: "error", imports: &[] },
-        Module { name: "malloc_trim", imports: &[] },
+        Module { name: "own_allocator", imports: &[] },
         Module { name: "observer", imports: &[] },
         Module { name: "outcome", imports: &[] },
         Module { name: "outputs", imports: &["config", "error"] },
@@ -89,7 +89,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
                 "clock",
                 "config",
                 "error",
-                "malloc_trim",
+                "own_allocator",
                 "observer",
                 "outcome",
                 "outputs",
@@ -144,6 +144,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     // The model's types have special values from the wire format, such as the id of an absent stack.
     Dependency { path: "memtrace_common::wire", users: Users::ConstantsFor(&["kernel"], &["model"]) },
     Dependency { path: "memtrace_unwind", users: Users::Only(&["kernel"]) },
+    Dependency { path: "libmimalloc_sys", users: Users::Only(&["session"]) },
     // The binary uses it, and no module of the library.
     Dependency { path: "mimalloc", users: Users::Only(&[]) },
     Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },

@@ -17,9 +17,9 @@ use crate::procfs::Objects;
 use crate::report;
 use crate::session::config::{Config, Destination, Output};
 use crate::session::error::{Error, NotWritten};
-use crate::session::malloc_trim;
 use crate::session::observer::Observer;
 use crate::session::outputs::{self, Outputs};
+use crate::session::own_allocator;
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::symbolize::{EndedProcesses, Symbolized, Symbolizer};
@@ -88,7 +88,7 @@ impl Reports {
         let mut classes = symbolizer.symbolize(snapshots, finished.tracker.images(), ended, &finished.window);
         for (class, outputs, untraced, killed) in outputs {
             let symbolized = classes.take(class);
-            malloc_trim::trim();
+            own_allocator::trim();
             let mut facts = finished.facts(config, class, &killed, untraced, &symbolized);
             facts.debug_files.clone_from(&debug_files);
             let profile = symbolized.into_profile(facts);

@@ -33,7 +33,7 @@ use crate::session::sample::{PageReader, ReclaimReader};
 use crate::session::select::{AllocatorProbes, Targets};
 use crate::session::track::{Changes, Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
-use crate::session::{clock, malloc_trim};
+use crate::session::{clock, own_allocator};
 use crate::symbolize::LivePaths;
 
 /// The most processes in each shard.
@@ -354,7 +354,7 @@ impl Trace {
             log::warn!("{failure}; its events are missing from the report");
             self.complete = false;
         }
-        malloc_trim::trim();
+        own_allocator::trim();
         // Processes that have ended are selected by their owners.
         self.tracker.set_owners(snapshots.owners());
         let mut coverage = coverage(&self.filter, &mut self.tracker);
