@@ -5,18 +5,10 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, StackId, Tick, Tid};
 
 const STACKS: u64 = 1_000_000;
 const CHANGED: u64 = 10_000;
-const SETTINGS: Settings = Settings {
-    blocks: u64::MAX,
-    stacks: u32::MAX,
-    processes: u32::MAX,
-    track_peak: false,
-    older: None,
-    parts: PartitionBy::Whole,
-};
 
 /// Event of the block of the stack number `nth`.
 fn event(nth: u64, kind: impl FnOnce(AbsAddr, StackId) -> EventKind) -> Event {
@@ -29,7 +21,7 @@ fn alloc(address: AbsAddr, stack: StackId) -> EventKind {
 }
 
 fn delta(criterion: &mut Criterion) {
-    let mut ledger = Ledger::new(SETTINGS).with_deltas();
+    let mut ledger = Ledger::new(Settings::UNLIMITED).with_deltas();
     (0..STACKS).for_each(|nth| ledger.apply(event(nth, alloc)));
     ledger.take_delta(Tick(0));
     let mut group = criterion.benchmark_group("delta");

@@ -5,21 +5,13 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::{BATCH, Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, StackId, Tick, Tid};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const BLOCKS: usize = 1_000_000;
 const STACKS: u64 = 4096;
-const SETTINGS: Settings = Settings {
-    blocks: u64::MAX,
-    stacks: u32::MAX,
-    processes: u32::MAX,
-    track_peak: false,
-    older: None,
-    parts: PartitionBy::Whole,
-};
 
 /// Pseudorandom numbers (Steele et al., `SplitMix64`, 2014).
 struct Random(u64);
@@ -109,8 +101,8 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
 }
 
 fn ledger(criterion: &mut Criterion) {
-    churn(criterion, "free_and_alloc_on_1M_live", SETTINGS);
-    churn(criterion, "free_and_alloc_on_1M_live_with_peak", Settings { track_peak: true, ..SETTINGS });
+    churn(criterion, "free_and_alloc_on_1M_live", Settings::UNLIMITED);
+    churn(criterion, "free_and_alloc_on_1M_live_with_peak", Settings { track_peak: true, ..Settings::UNLIMITED });
 }
 
 criterion_group!(benches, ledger);

@@ -6,26 +6,17 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
 use memtrace::model::{
-    AbsAddr, AllocatorId, Bytes, Event, EventClass, EventKind, PartitionBy, Pid, Snapshot, Stack, StackEnd, StackId,
-    Tick, Tid,
+    AbsAddr, AllocatorId, Bytes, Event, EventClass, EventKind, Pid, Snapshot, Stack, StackEnd, StackId, Tick, Tid,
 };
 use memtrace::pipeline;
 
 const SHARDS: u64 = 4;
 const STACKS: u64 = 20_000;
 const DEPTH: u64 = 30;
-const SETTINGS: Settings = Settings {
-    blocks: u64::MAX,
-    stacks: u32::MAX,
-    processes: u32::MAX,
-    track_peak: false,
-    older: None,
-    parts: PartitionBy::Whole,
-};
 
 /// Snapshot of a shard. Each stack has allocations in every shard, and frames in one.
 fn snapshot(shard: u64) -> Snapshot {
-    let mut ledger = Ledger::new(SETTINGS);
+    let mut ledger = Ledger::new(Settings::UNLIMITED);
     let mut apply = |kind| ledger.apply(Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind });
     for nth in 0..STACKS {
         let id = StackId(2 + nth.wrapping_mul(0x9E37_79B9_7F4A_7C15));

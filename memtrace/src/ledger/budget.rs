@@ -23,6 +23,18 @@ pub struct Settings {
     pub parts: PartitionBy,
 }
 
+impl Settings {
+    /// No limits, and totals of whole processes.
+    pub const UNLIMITED: Self = Self {
+        blocks: u64::MAX,
+        stacks: u32::MAX,
+        processes: u32::MAX,
+        track_peak: false,
+        older: None,
+        parts: PartitionBy::Whole,
+    };
+}
+
 /// Limits and losses shared by all images of a ledger.
 #[derive(Debug)]
 pub(super) struct Budget {

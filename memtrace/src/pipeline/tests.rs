@@ -14,14 +14,6 @@ use crate::model::{
     ReclaimKind, Stack, StackEnd, StackId, Stall, Tid, Touch,
 };
 
-const SETTINGS: Settings = Settings {
-    blocks: u64::MAX,
-    stacks: u32::MAX,
-    processes: u32::MAX,
-    track_peak: false,
-    older: None,
-    parts: PartitionBy::Whole,
-};
 const NOW: Tick = Tick(500);
 
 /// Source that holds all its events from the start.
@@ -274,7 +266,7 @@ proptest! {
         older in prop::option::of((0..300u32).prop_map(|ticks| Tick(ticks).since_start())),
     ) {
         let events = events_of(steps);
-        let settings = Settings { older, ..SETTINGS };
+        let settings = Settings { older, ..Settings::UNLIMITED };
         let one = finish(&events, 1, settings).snapshots;
         for shards in [2, 4, 7] {
             prop_assert_eq!(&finish(&events, shards, settings).snapshots, &one);
@@ -285,7 +277,7 @@ proptest! {
 #[test]
 fn finishing_applies_all_remaining_events() {
     let events: Vec<_> = (1..=100_000).map(|n| alloc(n * 16, 1)).collect();
-    let totals = finish(&events, 2, SETTINGS);
+    let totals = finish(&events, 2, Settings::UNLIMITED);
     assert_eq!(totals.events, 100_000);
     let live = totals.snapshots.0[&EventClass::Heap].total().live;
     assert_eq!((live.bytes, live.count), (Bytes(100_000), 100_000));
@@ -293,7 +285,7 @@ fn finishing_applies_all_remaining_events() {
 
 #[test]
 fn a_peak_is_kept_by_a_single_shard_only() {
-    let settings = Settings { track_peak: true, ..SETTINGS };
+    let settings = Settings { track_peak: true, ..Settings::UNLIMITED };
     let peaks = |shards| run(&[alloc(16, 10)], shards, settings).images.into_values().map(|image| image.peak);
     assert_eq!(peaks(1).collect::<Vec<_>>(), [Some(Bytes(10))]);
     assert_eq!(peaks(2).collect::<Vec<_>>(), [None]);
@@ -302,7 +294,7 @@ fn a_peak_is_kept_by_a_single_shard_only() {
 #[test]
 fn the_limit_of_live_blocks_is_divided_among_shards() {
     let events: Vec<_> = (1..=1000).map(|n| alloc(n * 16, 1)).collect();
-    let snapshot = run(&events, 4, Settings { blocks: 100, ..SETTINGS });
+    let snapshot = run(&events, 4, Settings { blocks: 100, ..Settings::UNLIMITED });
     assert_eq!(snapshot.total().live.count, 100);
     assert_eq!(snapshot.losses.get(LossReason::LedgerFull), 900);
 }
@@ -322,7 +314,7 @@ fn missing_frames_are_counted_for_each_allocation() {
     let event = |kind| Event { kind, ..alloc(16, 1) };
     let events = [alloc(16, 1), alloc(32, 1), frames, event(other.clone()), event(other), event(none)];
     // Of three shards, the one that receives the frames of stack 7 has none of its events.
-    let mut snapshot = run(&events, 3, SETTINGS);
+    let mut snapshot = run(&events, 3, Settings::UNLIMITED);
     count_missing_frames(&mut snapshot);
     assert_eq!(snapshot.losses.get(LossReason::StackFramesLost), 2);
 }
@@ -335,7 +327,7 @@ fn running_shards_report_progress_on_named_threads() {
             (feed, (ChannelSource { records, name }, names))
         })
         .unzip();
-    let shards = Shards::start(sources, SETTINGS, EventClass::ALL, &Sinks::default()).unwrap();
+    let shards = Shards::start(sources, Settings::UNLIMITED, EventClass::ALL, &Sinks::default()).unwrap();
     for (number, names) in names.iter().enumerate() {
         assert_eq!(names.recv().unwrap(), format!("memtrace-shard-{number}"));
     }
@@ -358,14 +350,18 @@ fn running_shards_report_progress_on_named_threads() {
 
 #[test]
 fn shard_that_panics_is_a_failure() {
-    let totals = Shards::start(vec![Panicking], SETTINGS, EventClass::ALL, &Sinks::default()).unwrap().finish(NOW);
+    let totals =
+        Shards::start(vec![Panicking], Settings::UNLIMITED, EventClass::ALL, &Sinks::default()).unwrap().finish(NOW);
     assert_eq!(totals.failures, ["shard 0 panicked: the ring is on fire"]);
 }
 
 #[test]
 fn dropped_shards_end() {
     let ((feed, records), (name, names)) = (channel(), channel());
-    drop(Shards::start(vec![ChannelSource { records, name }], SETTINGS, EventClass::ALL, &Sinks::default()).unwrap());
+    drop(
+        Shards::start(vec![ChannelSource { records, name }], Settings::UNLIMITED, EventClass::ALL, &Sinks::default())
+            .unwrap(),
+    );
     // The channel closes when the thread has dropped its source.
     names.iter().for_each(drop);
     assert!(feed.send(None).is_err());

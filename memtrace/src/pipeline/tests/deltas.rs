@@ -63,7 +63,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
         stacks,
         track_peak,
         parts,
-        ..SETTINGS
+        ..Settings::UNLIMITED
     })
 }
 
@@ -126,7 +126,8 @@ fn interval_without_events_has_no_changes() {
     let deltas = DeltaSink { interval: Duration::ZERO, start: Instant::now(), sender };
     let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };
     let ((feed, records), (name, _names)) = (channel(), channel());
-    let shards = Shards::start(vec![ChannelSource { records, name }], SETTINGS, EventClass::ALL, &sinks).unwrap();
+    let shards =
+        Shards::start(vec![ChannelSource { records, name }], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
     feed.send(Some(alloc(16, 10))).unwrap();
     let live = |delta: &Delta| delta.usage.get(&EventClass::Heap).map(|images| images[&ID].total.live.bytes.0);
     while receiver.recv().map(|(_, delta)| live(&delta)).unwrap() != Some(10) {}

@@ -24,10 +24,10 @@ proptest! {
         capacity in 0..3_usize,
     ) {
         let events = events_of(steps);
-        let expected = finish(&events, 1, SETTINGS).snapshots;
+        let expected = finish(&events, 1, Settings::UNLIMITED).snapshots;
         let (sink, receiver) = mpsc::sync_channel(capacity);
         let sinks = Sinks { ended: Some(sink), ..Sinks::default() };
-        let running = Shards::start(sources(&events, shards), SETTINGS, EventClass::ALL, &sinks).unwrap();
+        let running = Shards::start(sources(&events, shards), Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
         drop(sinks);
         let RunTotals { mut snapshots, ended: unsent, .. } = running.finish(NOW);
         let mut pieces = BTreeMap::<_, u32>::new();
@@ -54,7 +54,8 @@ fn an_image_whose_exit_was_lost_in_a_ring_is_ended() {
         .unzip();
     let (sink, receiver) = mpsc::sync_channel(8);
     let shards =
-        Shards::start(channels, SETTINGS, EventClass::ALL, &Sinks { ended: Some(sink), ..Sinks::default() }).unwrap();
+        Shards::start(channels, Settings::UNLIMITED, EventClass::ALL, &Sinks { ended: Some(sink), ..Sinks::default() })
+            .unwrap();
     feeds[1].send(Some(alloc(32, 20))).unwrap();
     feeds[0].send(Some(alloc(16, 10))).unwrap();
     feeds[0].send(Some(Event { kind: EventKind::Exit, ..alloc(16, 10) })).unwrap();
