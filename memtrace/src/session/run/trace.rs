@@ -222,7 +222,8 @@ impl Trace {
         let now = self.now();
         self.update_mappings(observer);
         self.complete_ended(now);
-        self.record(now);
+        let losses = self.kernel.counters().losses;
+        self.record(now, &losses);
         if self.ticks.is_multiple_of(OPENED_EVERY) {
             self.tracker.open_perf_maps();
         }
@@ -244,7 +245,7 @@ impl Trace {
             live: progress.live,
             events: progress.events,
             events_per_second: progress.events.saturating_sub(events) as f64 / passed,
-            lost: progress.lost + self.kernel.counters().losses.total(),
+            lost: progress.lost + losses.total(),
         });
     }
 
@@ -280,12 +281,12 @@ impl Trace {
         self.target_time.add_exits(self.ended.take_exits(), &self.targets, &self.filter);
     }
 
-    /// Records the intervals that ended before `now`. The mmap events up to then are applied.
-    fn record(&mut self, now: Tick) {
+    /// Records the intervals that ended before `now`. The mmap events up to then are applied. `losses` are those of the
+    /// BPF programs.
+    fn record(&mut self, now: Tick, losses: &Losses) {
         if let Some(recorder) = &mut self.recorder {
-            let losses = self.kernel.counters().losses;
             let finished = self.tables.finished_stacks();
-            recorder.record(earlier(now, SETTLED), &mut self.tracker, &find_copy(finished), &losses);
+            recorder.record(earlier(now, SETTLED), &mut self.tracker, &find_copy(finished), losses);
         }
     }
 
