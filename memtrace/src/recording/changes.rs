@@ -51,11 +51,11 @@ pub enum DetailKind {
     EpochLiveBytes,
     /// Number of live blocks allocated in the mark epoch `index`.
     EpochLiveCount,
-    /// Number of freed blocks whose lifetime in nanoseconds has the binary logarithm `index`.
+    /// Number of freed blocks. `index` is the binary logarithm of their lifetime in nanoseconds.
     Lifetime,
-    /// Number of live blocks whose age in nanoseconds has the binary logarithm `index`.
+    /// Number of live blocks. `index` is the binary logarithm of their age in nanoseconds.
     Age,
-    /// Number of allocations whose size has the binary logarithm `index`.
+    /// Number of allocations. `index` is the binary logarithm of their size.
     Size,
     /// Bytes of blocks that the allocating thread freed before its next allocation.
     TemporaryBytes,
@@ -107,7 +107,7 @@ pub enum ImageValue {
     ResidentVariance,
     /// Bytes that were resident when tracing began.
     ResidentBefore,
-    /// Number of allocations whose size has the binary logarithm `index`.
+    /// Number of allocations. `index` is the binary logarithm of their size.
     Size,
 }
 

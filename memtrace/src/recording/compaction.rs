@@ -15,7 +15,7 @@ const MAX_STEP: usize = 20_000;
 /// Fewest rows to which a step is reduced if the file has no room for its results.
 const MIN_STEP: usize = 64;
 
-/// A table whose rows are merged.
+/// A table with rows that are merged.
 struct Table {
     name: &'static str,
     /// First column of the key after the interval, if it is a number by which steps are divided.

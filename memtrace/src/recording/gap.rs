@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::ErrorCode;
 
-/// A span whose intervals could not be stored when they ended. Their changes are part of the next interval, so that
+/// A span of intervals that could not be stored when they ended. Their changes are part of the next interval, so that
 /// totals at its end are exact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {

@@ -111,7 +111,7 @@ impl Recording {
         &self.marks
     }
 
-    /// Spans whose intervals could not be stored when they ended.
+    /// Spans of intervals that could not be stored when they ended.
     #[must_use]
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps

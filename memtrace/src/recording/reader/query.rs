@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row};
 
 use crate::recording::error::Error;
 
-/// Queries whose errors say that the file is damaged.
+/// Queries that fail if the file is damaged.
 pub(super) trait Query {
     /// Calls `each` for every row of a query.
     fn each_row(

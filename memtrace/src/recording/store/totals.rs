@@ -53,7 +53,7 @@ struct Rows<'a, 't> {
 }
 
 impl Rows<'_, '_> {
-    /// Returns the number of a total, whose row is created on first use.
+    /// Returns the number of a total. Its row is created on first use.
     fn total(&mut self, key: &TotalKey) -> Result<i64> {
         let (number, is_new) = self.totals.number(key);
         if is_new {

@@ -27,7 +27,7 @@ struct KnownStack {
 }
 
 impl RecordedStacks {
-    /// Returns an empty collection, whose call paths are converted by `live`.
+    /// Returns an empty collection with call paths that `live` converts.
     pub(super) fn new(live: LivePaths) -> Self {
         Self {
             live,
