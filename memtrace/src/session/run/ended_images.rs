@@ -98,7 +98,7 @@ impl EndedImages {
             let selection = Selection::of(run.filter);
             for image in images {
                 self.asked.remove(&image.id);
-                self.add(image, run, &selection);
+                self.add(image, now, run, &selection);
             }
         }
         if self.next_question <= now {
@@ -129,11 +129,11 @@ impl EndedImages {
         }
     }
 
-    /// Adds an image to the ended processes.
-    fn add(&mut self, mut ended: EndedImage, run: &mut Completion<'_>, selection: &Selection<'_>) {
+    /// Adds an image to the ended processes at `now`.
+    fn add(&mut self, mut ended: EndedImage, now: Tick, run: &mut Completion<'_>, selection: &Selection<'_>) {
         let EndedImage { id, end, at, .. } = ended;
         if let Some(recorder) = &mut run.recorder {
-            recorder.end_image(&ended, run.tracker, &find_copy(run.tables.finished_stacks()));
+            recorder.end_image(&ended, now, run.tracker, &find_copy(run.tables.finished_stacks()));
         }
         run.tables.apply_to_ended(&mut ended);
         if let Some(pages) = run.pages {

@@ -100,15 +100,22 @@ impl Recorder {
         }
     }
 
-    /// Converts the stacks of an image that leaves the tracker. Its last changes can arrive later.
-    pub(super) fn end_image(&mut self, ended: &EndedImage, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) {
+    /// Converts the stacks of an image that leaves the tracker at `now`. All shards have ended it. Its last changes can
+    /// arrive later.
+    pub(super) fn end_image(
+        &mut self,
+        ended: &EndedImage,
+        now: Tick,
+        tracker: &mut ProcessTracker,
+        find_copy: &FindCopy<'_>,
+    ) {
         let id = ended.id;
         let new = ended.stacks.ids().filter(|&stack| self.stacks.find(stack).is_none());
         let new: Stacks = new.filter_map(|stack| Some((stack, ended.stacks.get(stack)?))).collect();
         self.add_stacks(id, &new, tracker);
         let used = ended.usage.iter().flat_map(|(_, usage)| usage.by_stack.keys());
         self.add_copies(used.map(|key| (id, key.stack)).collect(), tracker, find_copy);
-        self.images.end(id, ended.end, ended.at, tracker.images().get(&id));
+        self.images.end(id, (ended.end, ended.at), now, tracker.images().get(&id));
     }
 
     /// Records the remaining changes, of which `left` were not sent, and completes the file. Returns its path and state.
@@ -148,11 +155,11 @@ impl Recorder {
         interval.losses.merge(&delta.losses);
         self.losses = losses.clone();
         let changed: BTreeSet<ImageId> = delta.usage.values().flat_map(|images| images.keys().copied()).collect();
-        interval.images = self.images.describe(changed, &delta.ends, tracker.images());
+        interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
         self.stacks.add_new_paths(&mut interval);
         self.writer.push(interval);
-        for id in self.images.take_old(until, tracker.images()) {
+        for id in self.images.take_old(self.open.taken_until(), tracker.images()) {
             self.stacks.forget(id);
             self.changes.forget(id);
         }

@@ -9,16 +9,25 @@ use crate::model::{Delta, Tick};
 #[derive(Debug)]
 pub(super) struct OpenIntervals {
     interval: Duration,
-    /// Sum of the deltas by the number of their interval.
-    open: BTreeMap<u128, Delta>,
+    /// Deltas by the number of their interval.
+    open: BTreeMap<u128, OpenInterval>,
     /// Interval of the latest delta of each shard.
     latest: Vec<Option<u128>>,
+    /// End of the last delta that was taken, of each shard.
+    taken: Vec<Tick>,
+}
+
+#[derive(Debug, Default)]
+struct OpenInterval {
+    sum: Delta,
+    /// Ends of the deltas, with the numbers of their shards.
+    ends: Vec<(usize, Tick)>,
 }
 
 impl OpenIntervals {
     /// Returns an empty collection for `shards` shards.
     pub(super) fn new(interval: Duration, shards: usize) -> Self {
-        Self { interval, open: BTreeMap::new(), latest: vec![None; shards] }
+        Self { interval, open: BTreeMap::new(), latest: vec![None; shards], taken: vec![Tick::default(); shards] }
     }
 
     /// Adds a delta. Those of a shard are in order.
@@ -27,19 +36,38 @@ impl OpenIntervals {
         if let Some(latest) = self.latest.get_mut(shard) {
             *latest = (*latest).max(Some(number));
         }
-        self.open.entry(number).or_default().merge(delta);
+        let open = self.open.entry(number).or_default();
+        open.ends.push((shard, delta.until));
+        open.sum.merge(delta);
     }
 
     /// Removes and returns the earliest interval if all shards have completed it and it ended before `settled`.
     pub(super) fn take_complete(&mut self, settled: Tick) -> Option<Delta> {
         let complete = self.latest.iter().min().copied().flatten()?;
-        let entry = self.open.first_entry().filter(|entry| *entry.key() <= complete && entry.get().until <= settled)?;
-        Some(entry.remove())
+        let entry =
+            self.open.first_entry().filter(|entry| *entry.key() <= complete && entry.get().sum.until <= settled)?;
+        let interval = entry.remove();
+        Some(self.close(interval))
     }
 
     /// Removes and returns the earliest interval.
     pub(super) fn take_first(&mut self) -> Option<Delta> {
-        self.open.pop_first().map(|(_, delta)| delta)
+        let (_, interval) = self.open.pop_first()?;
+        Some(self.close(interval))
+    }
+
+    /// Returns a time up to which the changes of all shards have been taken.
+    pub(super) fn taken_until(&self) -> Tick {
+        self.taken.iter().min().copied().unwrap_or_default()
+    }
+
+    fn close(&mut self, interval: OpenInterval) -> Delta {
+        for (shard, end) in interval.ends {
+            if let Some(taken) = self.taken.get_mut(shard) {
+                *taken = end;
+            }
+        }
+        interval.sum
     }
 }
 
@@ -68,10 +96,14 @@ mod tests {
         open.add(1, delta(103, 4));
         assert_eq!(take(&mut open, 102), None, "mmap events up to the end may be missing");
         assert_eq!((take(&mut open, 1000), take(&mut open, 1000)), (Some((103, 5)), None));
+        assert_eq!(open.taken_until(), Tick(101));
         // The second shard has skipped an interval.
         open.add(0, delta(301, 8));
         open.add(1, delta(304, 16));
-        assert_eq!((take(&mut open, 1000), take(&mut open, 1000)), (Some((202, 2)), Some((304, 24))));
+        assert_eq!(take(&mut open, 1000), Some((202, 2)));
+        assert_eq!(open.taken_until(), Tick(103), "the second shard has changes in the next interval");
+        assert_eq!(take(&mut open, 1000), Some((304, 24)));
+        assert_eq!(open.taken_until(), Tick(301));
         open.add(1, delta(350, 32));
         assert_eq!(open.take_first().map(|delta| delta.until), Some(Tick(350)));
     }
