@@ -11,7 +11,7 @@ use super::changes::{Change, Detail, ImageChange, StallChange};
 use super::locations::{RecordedObject, RecordedPath, RecordedSymbols};
 use super::processes::RecordedImage;
 use super::samples::{Fact, Sample};
-use crate::model::{Losses, OomKill};
+use crate::model::{ImageId, Losses, OomKill};
 
 /// Changes within a span of time, and values at its end. Intervals are sent in order, without gaps and overlaps.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +26,8 @@ pub struct Interval {
     pub symbols: Vec<RecordedSymbols>,
     /// New images, and images with changed facts.
     pub images: Vec<RecordedImage>,
+    /// Ended images without changes in later intervals. The writer forgets them.
+    pub finished: Vec<ImageId>,
     /// OOM kills.
     pub oom_kills: Vec<OomKill>,
     /// Changes of totals by stack, each stack at most once.
@@ -63,6 +65,7 @@ impl Interval {
         self.span.end = next.span.end;
         self.objects.extend(next.objects);
         self.paths.extend(next.paths);
+        self.finished.extend(next.finished);
         self.oom_kills.extend(next.oom_kills);
         self.losses.merge(&next.losses);
         self.marks.extend(next.marks);

@@ -100,7 +100,7 @@ impl Store {
                 merged,
                 is_marked: interval.mark().is_some(),
             });
-            self.forget_ended(interval);
+            self.forget_finished(&interval.finished);
         } else {
             self.numbers.roll_back();
         }
@@ -137,16 +137,15 @@ impl Store {
         transaction.commit()
     }
 
-    /// Forgets the rows of images that have ended: they change no more.
-    fn forget_ended(&mut self, interval: &Interval) {
-        let ended = interval.images.iter().filter(|image| image.ended.is_some()).map(|image| image.id);
-        let ended: FxHashSet<ImageId> = ended.collect();
-        if ended.is_empty() {
+    /// Forgets the rows of images that change no more.
+    fn forget_finished(&mut self, images: &[ImageId]) {
+        if images.is_empty() {
             return;
         }
-        self.numbers.totals.retain(|key| !ended.contains(&key.image));
-        self.numbers.images.retain(|id| !ended.contains(id));
-        self.numbers.counters.retain(|(subject, _)| !matches!(subject, Subject::Process(id) if ended.contains(id)));
+        let finished: FxHashSet<ImageId> = images.iter().copied().collect();
+        self.numbers.totals.retain(|key| !finished.contains(&key.image));
+        self.numbers.images.retain(|id| !finished.contains(id));
+        self.numbers.counters.retain(|(subject, _)| !matches!(subject, Subject::Process(id) if finished.contains(id)));
     }
 
     /// Completes the recording, which becomes a single file.

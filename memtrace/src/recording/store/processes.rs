@@ -18,7 +18,7 @@ pub(super) fn image_number(
     if !is_new {
         return Ok(number);
     }
-    // The numbers of ended images are forgotten, and a late change can follow.
+    // The numbers of finished images are forgotten, but samples can follow.
     let mut known = transaction.prepare_cached("SELECT id FROM image WHERE pid = ? AND ordinal = ?")?;
     let known: Option<i64> = known.query_row(params![id.pid.0, id.ordinal], |row| row.get(0)).optional()?;
     if let Some(known) = known {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::sample_intervals::{allocated, header, intervals, second};
+use super::sample_intervals::{allocated, header, image, intervals, second};
 use super::{sum, totals_of_samples};
 use crate::model::{Bytes, ImageId};
 use crate::recording::store::Store;
@@ -142,13 +142,20 @@ proptest! {
 fn ended_images_get_their_late_changes() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
+    // The second image ended in the second interval.
     let mut late = second(2);
     late.changes.push(allocated(2, 4, 7));
-    let all = [second(0), second(1), late];
+    late.finished.push(image(2));
+    let all = [second(0), second(1), late, second(3)];
     super::write(&path, &all);
     let recording = Recording::open(&path).unwrap();
     let totals = recording.totals(Boundary::START, recording.end()).unwrap();
     assert_eq!(totals, sum(&all));
     let images: std::collections::BTreeSet<ImageId> = totals.stacks.iter().map(|stack| stack.key.image).collect();
-    assert_eq!(images.len(), 3);
+    assert_eq!(images.len(), 4);
+    // The stack of the first two changes has one row. The change after the last one has another.
+    let rows = "SELECT count(*) FROM total JOIN image ON image.id = image WHERE pid = ?";
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let rows: u32 = connection.query_one(rows, [image(2).pid.0], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 2);
 }

@@ -158,11 +158,12 @@ impl Recorder {
         interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
         self.stacks.add_new_paths(&mut interval);
-        self.writer.push(interval);
-        for id in self.images.take_old(self.open.taken_until(), tracker.images()) {
+        interval.finished = self.images.take_old(self.open.taken_until(), tracker.images());
+        for &id in &interval.finished {
             self.stacks.forget(id);
             self.changes.forget(id);
         }
+        self.writer.push(interval);
     }
 
     fn add_stacks(&mut self, id: ImageId, stacks: &Stacks, tracker: &mut ProcessTracker) {
