@@ -12,6 +12,7 @@ mod help;
 mod hooks;
 mod logging;
 mod man;
+mod mark;
 mod outputs;
 mod progress;
 mod recording;
@@ -58,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             print(text.as_bytes(), exit::of_findings(&findings), &console).into()
         }
         Some(Action::Explain(args)) => explain::run(args, &console).into(),
+        Some(Action::Mark(args)) => mark::run(&args, &console).into(),
         Some(Action::Completions { shell, .. }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "memtrace", &mut script);

@@ -114,6 +114,16 @@ impl Shards {
         self.shards.iter().fold(Progress::default(), |sum, shard| sum + shard.progress.read())
     }
 
+    /// Ends the current delta of each shard at the time `at`, which is now: the changes before it and those after it are
+    /// in different deltas. Those of events in the same tick that have not arrived when a shard reads its source are
+    /// after it. The caller limits the number of marks.
+    pub fn mark(&self, at: Tick) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::Mark(at));
+        }
+    }
+
     /// Ends images after the records of their ends were lost in some rings. A shard that still runs one of them ends it as soon as its source is
     /// empty, so that all records from before this call are applied. The images of a pid must be in order.
     pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {

@@ -8,6 +8,7 @@ mod clock;
 mod config;
 mod error;
 pub(crate) mod explain;
+pub(crate) mod marks;
 mod observer;
 mod outcome;
 mod outputs;

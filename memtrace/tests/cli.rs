@@ -101,8 +101,13 @@ fn help_lists_every_option_and_exit_code() {
 
 #[test]
 fn other_subcommands_have_help() {
-    for (command, says) in [("doctor", "--json"), ("explain", "--format"), ("completions", "<SHELL>"), ("man", "roff")]
-    {
+    for (command, says) in [
+        ("mark", "<TEXT>"),
+        ("doctor", "--json"),
+        ("explain", "--format"),
+        ("completions", "<SHELL>"),
+        ("man", "roff"),
+    ] {
         let output = run(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(stdout(&output).contains(says), "{}", stdout(&output));
@@ -133,6 +138,16 @@ fn version_is_that_of_the_package() {
     let output = run(&["--version"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stdout(&output), concat!("memtrace ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn invalid_marks_are_refused() {
+    let long = format!("mark {}", "x".repeat(201));
+    refused(&long, &["the text cannot be a mark: it is longer than 200 bytes"]);
+    refused("mark", &["<TEXT>"]);
+    let output = run(&["mark", "--socket", "/nonexistent/memtrace.sock", "a"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(3), ""));
+    assert!(stderr(&output).contains("nothing records at /nonexistent/memtrace.sock"), "{}", stderr(&output));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use memtrace_tests::{Trace, Tracer, victim};
 
 /// Advances the clock of memtrace by a minute, and returns the line that it writes for this minute.
 fn advance(tracer: &mut Tracer, minute: u32) -> String {
-    tracer.process().signal(libc::SIGUSR2);
+    tracer.process().signal(libc::SIGUSR1);
     let start = format!("memtrace: {minute}:");
     let written = RefCell::new(String::new());
     let is_expected = |line: &str| {

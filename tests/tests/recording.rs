@@ -1,10 +1,11 @@
 //! Recordings equal the victims' own counts, also while they are written.
 
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memtrace_tests::{Scratch, Totals, Trace, breakpoints, victim};
+use memtrace_tests::{Scratch, Totals, Trace, Victim, breakpoints, tracer, victim};
 use rusqlite::{Connection, OpenFlags, Result};
 
 fn open(recording: &Path) -> Result<Connection> {
@@ -13,12 +14,19 @@ fn open(recording: &Path) -> Result<Connection> {
 
 /// Returns the sums of all changes.
 fn sums(recording: &Path) -> Result<Totals> {
+    sums_until(recording, i64::MAX)
+}
+
+/// Returns the sums of all changes up to the end of an interval.
+fn sums_until(recording: &Path, interval: i64) -> Result<Totals> {
     let connection = open(recording)?;
     let sum = |numbers: &str| connection.query_one(numbers, [], |row| row.get(0));
-    let change = |column: &str| sum(&format!("SELECT coalesce(sum({column}), 0) FROM change"));
+    let change =
+        |column: &str| sum(&format!("SELECT coalesce(sum({column}), 0) FROM change WHERE interval <= {interval}"));
     let detail = |name: &str| {
         sum(&format!(
-            "SELECT coalesce(sum(value), 0) FROM detail JOIN quantity ON quantity.id = quantity WHERE name = '{name}'"
+            "SELECT coalesce(sum(value), 0) FROM detail JOIN quantity ON quantity.id = quantity
+                WHERE name = '{name}' AND interval <= {interval}"
         ))
     };
     let [live_bytes, live_count] = [change("live_bytes")?, change("live_count")?];
@@ -124,4 +132,67 @@ fn recording_of_a_killed_memtrace_has_the_recorded_totals() {
     let check: String = open(&recording).unwrap().query_one("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
     victim.finish();
+}
+
+/// Runs `memtrace mark` with these arguments. Returns its exit code and what it prints.
+fn mark(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(tracer::binary()).arg("mark").args(arguments).output().expect("memtrace runs");
+    let text = |bytes| String::from_utf8(bytes).expect("it prints UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn totals_at_marks_equal_the_counts_of_the_victim() {
+    let scratch = Scratch::new();
+    let (recording, socket) = (scratch.join("marks.memtrace"), scratch.join("marks.sock"));
+    let mut victim = victim::start_with("steady", &["100", "5000"]);
+    // Only marks end an interval.
+    let trace = Trace::victim(&victim).option("--record").option(&recording).options(&["-i", "1h"]);
+    let mut tracer = trace.option("--socket").option(&socket).start();
+    let mut expected = Vec::new();
+    for stored in ["first", "step", "step#2"] {
+        let totals = victim.work().totals;
+        let text = stored.trim_end_matches("#2");
+        let (code, stdout, stderr) = mark(&["--socket", socket.to_str().unwrap(), text]);
+        assert_eq!(code, Some(0), "{stderr}");
+        assert!(stdout.starts_with(&format!("{stored} at ")), "{stdout}");
+        assert_eq!(sums(&recording), Ok(totals), "the interval is stored when the mark is printed");
+        expected.push((String::from(stored), totals));
+    }
+    let totals = victim.work().totals;
+    tracer.process().signal(libc::SIGUSR2);
+    assert!(tracer.process().wait_for_stderr_line("memtrace: mark SIGUSR2 at "));
+    expected.push((String::from("SIGUSR2"), totals));
+    victim.finish();
+    let report = tracer.wait().report();
+    assert!(!socket.exists());
+    assert_eq!(sums(&recording), Ok(report.totals));
+    let connection = open(&recording).unwrap();
+    let mut marks = connection.prepare("SELECT text, interval FROM mark WHERE exact ORDER BY at_ns").unwrap();
+    let marks = marks.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap);
+    let marks: Vec<(String, Totals)> =
+        marks.map(|(text, interval)| (text, sums_until(&recording, interval).unwrap())).collect();
+    assert_eq!(marks, expected);
+}
+
+#[test]
+fn one_of_several_recordings_must_be_chosen() {
+    let scratch = Scratch::new();
+    let victims = [0, 1].map(|_| victim::start_with("steady", &["100"]));
+    let recordings = [0, 1].map(|number| scratch.join(format!("{number}.memtrace")));
+    let start = |(victim, recording)| Trace::victim(victim).option("--record").option(recording).start();
+    let tracers: Vec<_> = victims.iter().zip(&recordings).map(start).collect();
+    let (code, stdout, stderr) = mark(&["begin"]);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    for (mut tracer, recording) in tracers.into_iter().zip(&recordings) {
+        let socket = format!("/run/memtrace/{}.sock", tracer.process().pid());
+        assert!(stderr.contains(&socket) && stderr.contains(recording.to_str().unwrap()), "{stderr}");
+        assert_eq!(mark(&["--socket", &socket, "begin"]).0, Some(0));
+        let _ = tracer.stop();
+        let marks = "SELECT group_concat(text) FROM mark";
+        let texts: String = open(recording).unwrap().query_one(marks, [], |row| row.get(0)).unwrap();
+        assert_eq!(texts, "begin");
+        assert_eq!(mark(&["--socket", &socket, "end"]).0, Some(3), "it has ended");
+    }
+    victims.into_iter().for_each(Victim::finish);
 }

@@ -1,4 +1,4 @@
-/* `libclock_shim.so`, preloaded, advances the monotonic clock of a process by a minute at each SIGUSR2. */
+/* `libclock_shim.so`, preloaded, advances the monotonic clock of a process by a minute at each SIGUSR1. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdatomic.h>
@@ -16,7 +16,7 @@ static void advance(int number) {
 
 __attribute__((constructor)) static void start(void) {
     struct sigaction action = {.sa_handler = advance, .sa_flags = SA_RESTART};
-    sigaction(SIGUSR2, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
 }
 
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now) {

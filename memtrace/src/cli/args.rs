@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
-pub(super) use subcommands::{DoctorArgs, ExplainArgs, HelpFlag};
+pub(super) use subcommands::{DoctorArgs, ExplainArgs, HelpFlag, MarkArgs};
 
 use super::{filters, help, hooks, units};
 use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, FilterRule, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
@@ -65,6 +65,9 @@ pub(super) enum Action {
     /// Record the changes of each interval, to be read by SQL. Short for -o run.memtrace
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::RECORD_USAGE)]
     Record(Box<TraceArgs>),
+    /// Set a mark in a running recording: totals at the mark are exact
+    #[command(disable_help_flag = true)]
+    Mark(MarkArgs),
     /// Explain the memory of a process without tracing it: the parts of its RSS, and memory outside of it
     #[command(disable_help_flag = true)]
     Explain(ExplainArgs),
@@ -200,6 +203,13 @@ pub(super) struct TraceArgs {
     /// Record at this interval, as in 10s; at least 100ms [default: 1s]
     #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = OUTPUT)]
     pub(super) interval: Option<Duration>,
+
+    /// Receive marks of the recording at this Unix socket
+    ///
+    /// For `memtrace mark --socket PATH`. By default, it is in /run/memtrace for root, and in a directory of the user for
+    /// others. Only root and the user of memtrace can set marks.
+    #[arg(long, value_name = "PATH", help_heading = OUTPUT)]
+    pub(super) socket: Option<PathBuf>,
 
     /// Set the format of outputs without a known extension
     ///

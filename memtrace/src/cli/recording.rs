@@ -29,17 +29,25 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
     paths.extend(args.outputs.extract_if(.., |path| is_recording(path)));
     let interval = args.interval.unwrap_or(DEFAULT_INTERVAL);
     match paths.as_slice() {
-        [] if args.interval.is_some() => Err(ArgConflict::new(
-            "--interval is given without a recording",
-            "remove it, or add a file: --record run.memtrace",
-        )),
-        [] => Ok(None),
+        [] => match option_of_recordings(args) {
+            Some(option) => Err(ArgConflict::new(
+                format!("{option} is given without a recording"),
+                "remove it, or add a file: --record run.memtrace",
+            )),
+            None => Ok(None),
+        },
         [_] if interval < SHORTEST_INTERVAL => {
             Err(ArgConflict::new("--interval is shorter than 100ms", "give a longer one, as in 1s"))
         }
-        [path] => Ok(Some(Recording { path: path.clone(), interval })),
+        [path] => Ok(Some(Recording { path: path.clone(), interval, socket: args.socket.take() })),
         [_, _, ..] => Err(ArgConflict::new("more than one recording is given", "give one --record")),
     }
+}
+
+/// Returns an option that is given and applies to recordings only.
+fn option_of_recordings(args: &TraceArgs) -> Option<&'static str> {
+    let interval = args.interval.is_some().then_some("--interval");
+    interval.or(args.socket.is_some().then_some("--socket"))
 }
 
 fn is_recording(path: &Path) -> bool {
@@ -82,6 +90,7 @@ mod tests {
     #[test]
     fn options_of_recordings_are_checked() {
         assert_eq!(resolved(parse("-i 1s")), Err(String::from("--interval is given without a recording")));
+        assert_eq!(resolved(parse("--socket /a")), Err(String::from("--socket is given without a recording")));
         assert_eq!(resolved(parse("--record a -i 99ms")), Err(String::from("--interval is shorter than 100ms")));
         assert_eq!(resolved(parse("--record a -o b.memtrace")), Err(String::from("more than one recording is given")));
     }

@@ -1,5 +1,6 @@
 //! Receiver of the changes in each interval.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
@@ -27,41 +28,81 @@ pub(super) struct DeltaSender {
     sink: DeltaSink,
     /// End of the current interval.
     due: Instant,
-    /// Delta that the channel had no room for.
-    unsent: Option<Delta>,
+    /// Deltas that the channel had no room for: that of an interval, and those of marks.
+    unsent: VecDeque<Delta>,
+    /// Marks that the shard has not reached, in order.
+    marks: VecDeque<Tick>,
+    /// End of the last delta.
+    until: Tick,
 }
 
 impl DeltaSender {
     pub(super) fn new(shard: usize, sink: DeltaSink) -> Self {
         let due = next_boundary(&sink, Instant::now());
-        Self { shard, sink, due, unsent: None }
+        Self { shard, sink, due, unsent: VecDeque::new(), marks: VecDeque::new(), until: Tick::default() }
     }
 
     /// Sends the changes of the ledger if an interval has ended.
     pub(super) fn send(&mut self, ledger: &mut Ledger) {
+        self.try_send();
         let now = Instant::now();
         if now < self.due {
             return;
         }
         self.due = next_boundary(&self.sink, now);
-        if let Some(unsent) = self.unsent.take() {
-            self.try_send(unsent);
-        }
-        if self.unsent.is_none() {
+        if self.unsent.is_empty() {
             let until = Tick::at(now.saturating_duration_since(self.sink.start));
-            self.try_send(ledger.take_delta(until));
+            self.end_delta(until, false, ledger);
+        }
+    }
+
+    /// Adds a mark. The caller limits the number of marks that wait.
+    pub(super) fn add_mark(&mut self, at: Tick) {
+        self.marks.push_back(at);
+    }
+
+    /// Returns true if an event at `tick` is later than a mark that the shard has not reached.
+    #[inline]
+    pub(super) fn is_after_mark(&self, tick: Tick) -> bool {
+        self.marks.front().is_some_and(|&mark| mark < tick)
+    }
+
+    /// Ends a delta at each mark before `tick`. All earlier events are applied, and no later one.
+    pub(super) fn end_at_marks(&mut self, before: Tick, ledger: &mut Ledger) {
+        while self.is_after_mark(before)
+            && let Some(mark) = self.marks.pop_front()
+        {
+            self.end_delta(mark, true, ledger);
+        }
+    }
+
+    /// Ends a delta at each mark. The source has no event from before them.
+    pub(super) fn end_at_all_marks(&mut self, ledger: &mut Ledger) {
+        while let Some(mark) = self.marks.pop_front() {
+            self.end_delta(mark, true, ledger);
         }
     }
 
     /// Returns the deltas that were not sent, in order. The last one ends at `now`.
-    pub(super) fn finish(self, ledger: &mut Ledger, now: Tick) -> Vec<Delta> {
+    pub(super) fn finish(mut self, ledger: &mut Ledger, now: Tick) -> Vec<Delta> {
+        self.end_at_all_marks(ledger);
         self.unsent.into_iter().chain([ledger.take_delta(now)]).collect()
     }
 
-    fn try_send(&mut self, delta: Delta) {
-        let result = self.sink.sender.try_send((self.shard, delta));
-        if let Err(TrySendError::Full((_, delta)) | TrySendError::Disconnected((_, delta))) = result {
-            self.unsent = Some(delta);
+    fn end_delta(&mut self, until: Tick, is_marked: bool, ledger: &mut Ledger) {
+        // The shard can have ended an interval between the mark and its arrival.
+        self.until = self.until.max(until);
+        self.unsent.push_back(Delta { is_marked, ..ledger.take_delta(self.until) });
+        self.try_send();
+    }
+
+    fn try_send(&mut self) {
+        while let Some(delta) = self.unsent.pop_front() {
+            let result = self.sink.sender.try_send((self.shard, delta));
+            if let Err(TrySendError::Full((_, delta)) | TrySendError::Disconnected((_, delta))) = result {
+                self.unsent.push_front(delta);
+                return;
+            }
         }
     }
 }

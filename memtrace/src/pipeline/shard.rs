@@ -27,6 +27,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 pub(super) enum Command {
     /// Returns the result at this time.
     Finish(Tick),
+    /// Ends the delta at this time: it has the events that are in the source now, unless they are later.
+    Mark(Tick),
     /// Ends these images when the source is empty.
     End(Arc<[(ImageId, ImageEnd, Tick)]>),
 }
@@ -94,6 +96,11 @@ impl<S: Source> Shard<S> {
         loop {
             match commands.try_recv() {
                 Ok(Command::Finish(now)) => return Some(self.finish(now)),
+                Ok(Command::Mark(at)) => {
+                    if let Some(deltas) = &mut self.deltas {
+                        deltas.add_mark(at);
+                    }
+                }
                 Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => {}
@@ -101,6 +108,9 @@ impl<S: Source> Shard<S> {
             let records = self.drain().records;
             if records < DRAIN_LIMIT {
                 self.end_images();
+                if let Some(deltas) = &mut self.deltas {
+                    deltas.end_at_all_marks(&mut self.ledger);
+                }
             }
             self.send_ended();
             if let Some(deltas) = &mut self.deltas {
@@ -162,6 +172,10 @@ impl<S: Source> Shard<S> {
     fn drain(&mut self) -> Drained {
         let mut batch = std::mem::take(&mut self.batch);
         let drained = self.source.drain(DRAIN_LIMIT, |event| {
+            if let Some(deltas) = self.deltas.as_mut().filter(|deltas| deltas.is_after_mark(event.tick)) {
+                self.ledger.apply_all(&mut batch);
+                deltas.end_at_marks(event.tick, &mut self.ledger);
+            }
             if let EventKind::Alloc { size, .. } = event.kind {
                 self.calls.count(size, 1);
             }

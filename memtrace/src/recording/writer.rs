@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::error::Error;
 use super::gap::{Gap, GapReason};
@@ -34,6 +35,8 @@ impl Default for Settings {
 pub struct Status {
     /// Number of stored intervals, each merged one counted once.
     pub intervals: u64,
+    /// End of the last stored interval.
+    pub stored_until: Duration,
     /// Number of intervals that were merged because the writer was too slow.
     pub merged: u64,
     /// Number of gaps.
@@ -155,6 +158,7 @@ fn write_all(mut store: Store, queue: &Queue, status: &Mutex<Status>) {
             Ok(()) => {
                 let mut status = lock(status);
                 status.intervals += 1;
+                status.stored_until = pending.interval.span.end;
                 status.gaps += u64::from(pending.gap.is_some());
                 status.open_gap = None;
             }

@@ -58,6 +58,9 @@ pub(crate) enum Error {
         path: PathBuf,
         source: io::Error,
     },
+    /// The socket for marks cannot be used. Found before the first probe is attached.
+    #[error("cannot listen on {}: {source}", printable(path))]
+    Socket { path: PathBuf, source: io::Error },
     /// The pid belongs to a kernel thread, or to a thread other than the main thread.
     #[error("{pid} cannot be traced: {reason}")]
     Untraceable {
@@ -167,6 +170,7 @@ impl Error {
                     .into()
             }
             Self::Output { .. } => "nothing was traced; give another file with --output".into(),
+            Self::Socket { .. } => "nothing was traced; give a path to --socket at which no file exists".into(),
             Self::BadObject { .. } => "the file may have been replaced since the process started; compare it with \
                                        the one in its package"
                 .into(),

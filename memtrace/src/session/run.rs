@@ -5,6 +5,7 @@ mod debug_files;
 mod descriptors;
 mod detach;
 mod ended_images;
+mod marks;
 mod memory;
 mod recorder;
 mod reports;
@@ -16,6 +17,7 @@ mod target_time;
 mod trace;
 mod wait;
 
+use self::marks::MarkRequests;
 use self::reports::Reports;
 use self::trace::Trace;
 use self::wait::{Signals, Stop, Wakeups};
@@ -41,6 +43,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     runtime.block_on(async {
         let mut signals =
             Signals::listen().map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
+        let mut marks = MarkRequests::listen(config.recording.as_ref(), observer)?;
         let mut trace = Trace::start(config, observer)?;
         let wakeups = Wakeups::listen(trace.wakeup_sources()?)
             .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;
@@ -49,7 +52,9 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
         for note in trace.notes() {
             observer.note(note);
         }
-        let stop = wait::wait(&mut signals, config.duration, wakeups, |due| trace.handle(due, observer)).await;
+        let handle = |due| trace.handle(due, observer);
+        let stop = wait::wait(&mut signals, config.duration, wakeups, &mut marks, handle).await;
+        drop(marks);
         observer.note(match stop {
             Stop::Signal => "stopped",
             Stop::Duration => "the duration is over",

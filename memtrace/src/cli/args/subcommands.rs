@@ -46,6 +46,19 @@ pub(in crate::cli) struct ExplainArgs {
     pub(in crate::cli) help: HelpFlag,
 }
 
+#[derive(Debug, Args)]
+pub(in crate::cli) struct MarkArgs {
+    /// Text of the mark, at most 200 bytes; if the recording has it already, #2 is appended, or the next number
+    pub(in crate::cli) text: String,
+
+    /// Choose the recording by its socket; required if several are running
+    #[arg(long, value_name = "PATH")]
+    pub(in crate::cli) socket: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(in crate::cli) help: HelpFlag,
+}
+
 /// The help flag of commands without headings.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct HelpFlag {

@@ -15,6 +15,8 @@ use crate::model::{EventClass, ImageEnd, ImageId, ImageUsage, Losses, OomKill, O
 pub struct Delta {
     /// No change is later than this.
     pub until: Tick,
+    /// True if it ends at a mark: it has all changes before the mark, and later deltas have the others.
+    pub is_marked: bool,
     /// Changed images and stacks. Numbers wrap below zero: live numbers if more was freed than allocated, and all numbers
     /// of a stack that was merged into another.
     pub usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
@@ -34,6 +36,7 @@ impl Delta {
     /// Adds the delta of another shard, or of another interval.
     pub fn merge(&mut self, other: Self) {
         self.until = self.until.max(other.until);
+        self.is_marked |= other.is_marked;
         for (class, images) in other.usage {
             for (id, usage) in images {
                 self.add_usage(class, id, usage);

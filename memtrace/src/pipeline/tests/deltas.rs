@@ -140,3 +140,54 @@ fn interval_without_events_has_no_changes() {
 }
 
 const ID: ImageId = ImageId { pid: Pid(1), ordinal: 0 };
+
+/// Source that reports each drain, and waits for its events.
+struct GatedSource {
+    started: Sender<()>,
+    events: Receiver<Vec<Event>>,
+}
+
+impl Source for GatedSource {
+    fn drain<F: FnMut(Event)>(&mut self, _: usize, sink: F) -> Drained {
+        let _ = self.started.send(());
+        let events = self.events.recv().unwrap_or_default();
+        let records = events.len();
+        events.into_iter().for_each(sink);
+        Drained { records, bad: 0 }
+    }
+
+    fn wait(&mut self, _: Duration) {}
+}
+
+#[test]
+fn delta_ends_at_the_mark() {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let deltas = DeltaSink { interval: Duration::from_secs(1000), start: Instant::now(), sender };
+    let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };
+    let ((started, drains), (feed, events)) = (channel(), channel());
+    let source = GatedSource { started, events };
+    let shards = Shards::start(vec![source], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
+    let at = |tick, bytes| Event { tick: Tick(tick), ..alloc(u64::from(tick) * 16, bytes) };
+    let drain = |events| {
+        drains.recv().unwrap();
+        feed.send(events).unwrap();
+    };
+    drain(vec![at(5, 1)]);
+    drains.recv().unwrap();
+    // The shard receives the marks after this drain, before the next one.
+    shards.mark(Tick(10));
+    shards.mark(Tick(30));
+    feed.send(vec![at(7, 20)]).unwrap();
+    drain(vec![at(10, 300), at(11, 4000), at(12, 50_000)]);
+    let live = |delta: &Delta| {
+        let images = delta.usage.get(&EventClass::Heap);
+        (delta.is_marked, delta.until, images.map_or(0, |images| images[&ID].total.live.bytes.0))
+    };
+    assert_eq!(live(&receiver.recv().unwrap().1), (true, Tick(10), 321));
+    // The source has no later event, so the second mark is reached. The channel holds one delta.
+    drain(vec![at(31, 600_000)]);
+    drop(feed);
+    let totals = shards.finish(NOW);
+    let deltas: Vec<_> = receiver.try_iter().chain(totals.deltas).map(|(_, delta)| live(&delta)).collect();
+    assert_eq!(deltas, [(true, Tick(30), 54_000), (false, NOW, 600_000)]);
+}

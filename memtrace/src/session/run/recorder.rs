@@ -3,6 +3,7 @@
 mod changes;
 mod images;
 mod intervals;
+mod marks;
 mod stacks;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use self::changes::PathChanges;
 use self::images::RecordedImages;
 use self::intervals::OpenIntervals;
+use self::marks::Marks;
 use self::stacks::RecordedStacks;
 use crate::model::{Delta, EndedImage, EventClass, FinishedStacks, ImageId, Losses, Pid, Stack, StackId, Stacks, Tick};
 use crate::pipeline::DeltaSink;
@@ -20,6 +22,7 @@ use crate::procfs;
 use crate::recording::{Header, Interval, Settings, Status, Writer};
 use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
+use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::track::ProcessTracker;
 use crate::symbolize::LivePaths;
 
@@ -44,6 +47,7 @@ pub(super) struct Recorder {
     stacks: RecordedStacks,
     changes: PathChanges,
     images: RecordedImages,
+    marks: Marks,
     /// Losses outside of the ledgers at the last interval.
     losses: Losses,
     /// End of the last interval.
@@ -61,7 +65,7 @@ impl Recorder {
         clock_start: Instant,
         paths: LivePaths,
     ) -> Result<(Self, DeltaSink), Error> {
-        let &Recording { ref path, interval } = recording;
+        let &Recording { ref path, interval, .. } = recording;
         let (sender, deltas) = mpsc::sync_channel(WAITING * shards);
         let writer = Writer::create(
             path,
@@ -76,6 +80,7 @@ impl Recorder {
             stacks: RecordedStacks::new(paths),
             changes: PathChanges::default(),
             images: RecordedImages::default(),
+            marks: Marks::default(),
             losses: Losses::default(),
             end: Duration::ZERO,
             writer,
@@ -133,7 +138,19 @@ impl Recorder {
         while let Some(delta) = self.open.take_first() {
             self.write(delta, tracker, find_copy, losses);
         }
-        (self.path, self.writer.finish())
+        let status = self.writer.finish();
+        self.marks.take_stored(&status);
+        (self.path, status)
+    }
+
+    /// Adds a mark, at which the shards have to end their deltas. Returns false if it is refused.
+    pub(super) fn add_mark(&mut self, request: MarkRequest) -> bool {
+        self.marks.add(request)
+    }
+
+    /// Answers the requests of marks that have been stored since the last call, and returns these marks.
+    pub(super) fn take_stored_marks(&mut self) -> Vec<StoredMark> {
+        if self.marks.has_unstored() { self.marks.take_stored(&self.writer.status()) } else { Vec::new() }
     }
 
     fn write(&mut self, mut delta: Delta, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>, losses: &Losses) {
@@ -146,8 +163,9 @@ impl Recorder {
         });
         let unknown = unknown.chain(self.changes.unknown()).collect();
         self.add_copies(unknown, tracker, find_copy);
-        let until = delta.until;
-        let end = until.since_start().max(self.end);
+        let (until, is_marked) = (delta.until, delta.is_marked);
+        // No two boundaries have the same time.
+        let end = until.since_start().max(self.end + Duration::from_nanos(1));
         let mut interval =
             Interval { span: self.end..end, oom_kills: delta.oom_kills.into_iter().collect(), ..Interval::default() };
         self.end = end;
@@ -158,6 +176,9 @@ impl Recorder {
         interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
         self.stacks.add_new_paths(&mut interval);
+        if is_marked {
+            self.marks.end_interval(&mut interval);
+        }
         interval.finished = self.images.take_old(self.open.taken_until(), tracker.images());
         for &id in &interval.finished {
             self.stacks.forget(id);

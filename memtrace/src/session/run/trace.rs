@@ -1,13 +1,14 @@
 //! A run in progress: probes, shards and the tracking of processes.
 
 mod overhead;
+mod recording;
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::cost::processor_time;
 use super::detach::Detach;
-use super::ended_images::{self, Completion, EndedImages, SETTLED, earlier};
+use super::ended_images::{self, Completion, EndedImages};
 use super::memory;
 use super::recorder::{Recorder, find_copy};
 use super::reports::{FinishedTrace, Reports};
@@ -213,6 +214,7 @@ impl Trace {
         match due {
             Due::Mappings => self.update_mappings(observer),
             Due::Tick => self.tick(observer),
+            Due::Mark(request) => self.mark(request, observer),
         }
     }
 
@@ -223,7 +225,7 @@ impl Trace {
         self.update_mappings(observer);
         self.complete_ended(now);
         let losses = self.kernel.counters().losses;
-        self.record(now, &losses);
+        self.record(now, &losses, observer);
         if self.ticks.is_multiple_of(OPENED_EVERY) {
             self.tracker.open_perf_maps();
         }
@@ -279,15 +281,6 @@ impl Trace {
         };
         self.ended.complete(now, &self.shards, &mut completion);
         self.target_time.add_exits(self.ended.take_exits(), &self.targets, &self.filter);
-    }
-
-    /// Records the intervals that ended before `now`. The mmap events up to then are applied. `losses` are those of the
-    /// BPF programs.
-    fn record(&mut self, now: Tick, losses: &Losses) {
-        if let Some(recorder) = &mut self.recorder {
-            let finished = self.tables.finished_stacks();
-            recorder.record(earlier(now, SETTLED), &mut self.tracker, &find_copy(finished), losses);
-        }
     }
 
     /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.

@@ -13,7 +13,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until};
 
+use super::marks::MarkRequests;
 use crate::kernel::Detach;
+use crate::session::marks::MarkRequest;
 
 /// Reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +26,14 @@ pub(super) enum Stop {
 }
 
 /// Work that is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Due {
     /// Process new mappings and their unwind tables.
     Mappings,
     /// All periodic work.
     Tick,
+    /// Set a mark.
+    Mark(MarkRequest),
 }
 
 /// Interval of [`Due::Tick`].
@@ -154,6 +158,7 @@ pub(super) async fn wait(
     signals: &mut Signals,
     duration: Option<Duration>,
     mut wakeups: Wakeups,
+    marks: &mut MarkRequests,
     mut handle: impl FnMut(Due),
 ) -> Stop {
     let deadline = duration.map(|duration| Instant::now() + duration);
@@ -171,6 +176,7 @@ pub(super) async fn wait(
             }
             () = wakeups.mappings_due() => handle(Due::Mappings),
             _ = ticks.tick() => handle(Due::Tick),
+            request = marks.next() => handle(Due::Mark(request)),
         }
     }
 }

@@ -9,13 +9,19 @@ use crate::model::{Delta, Tick};
 #[derive(Debug)]
 pub(super) struct OpenIntervals {
     interval: Duration,
-    /// Deltas by the number of their interval.
-    open: BTreeMap<u128, OpenInterval>,
+    /// Deltas by their interval.
+    open: BTreeMap<Slot, OpenInterval>,
     /// Interval of the latest delta of each shard.
-    latest: Vec<Option<u128>>,
+    latest: Vec<Option<Slot>>,
+    /// Number of marks that each shard has reached.
+    marks: Vec<u64>,
     /// End of the last delta that was taken, of each shard.
     taken: Vec<Tick>,
 }
+
+/// Position of an interval: the number of marks before it, and its number. An interval that ends at a mark is the last one
+/// before the mark.
+type Slot = (u64, u128);
 
 #[derive(Debug, Default)]
 struct OpenInterval {
@@ -27,16 +33,23 @@ struct OpenInterval {
 impl OpenIntervals {
     /// Returns an empty collection for `shards` shards.
     pub(super) fn new(interval: Duration, shards: usize) -> Self {
-        Self { interval, open: BTreeMap::new(), latest: vec![None; shards], taken: vec![Tick::default(); shards] }
+        Self {
+            interval,
+            open: BTreeMap::new(),
+            latest: vec![None; shards],
+            marks: vec![0; shards],
+            taken: vec![Tick::default(); shards],
+        }
     }
 
     /// Adds a delta. Those of a shard are in order.
     pub(super) fn add(&mut self, shard: usize, delta: Delta) {
+        let (Some(latest), Some(marks)) = (self.latest.get_mut(shard), self.marks.get_mut(shard)) else { return };
         let number = delta.until.since_start().as_nanos() / self.interval.as_nanos().max(1);
-        if let Some(latest) = self.latest.get_mut(shard) {
-            *latest = (*latest).max(Some(number));
-        }
-        let open = self.open.entry(number).or_default();
+        let slot = (*marks, if delta.is_marked { u128::MAX } else { number });
+        *marks += u64::from(delta.is_marked);
+        *latest = (*latest).max(Some(slot));
+        let open = self.open.entry(slot).or_default();
         open.ends.push((shard, delta.until));
         open.sum.merge(delta);
     }
@@ -106,5 +119,27 @@ mod tests {
         assert_eq!(open.taken_until(), Tick(301));
         open.add(1, delta(350, 32));
         assert_eq!(open.take_first().map(|delta| delta.until), Some(Tick(350)));
+    }
+
+    #[test]
+    fn intervals_end_at_marks() {
+        let mut open = OpenIntervals::new(Tick(100).since_start(), 2);
+        let marked = |until, lost| Delta { is_marked: true, ..delta(until, lost) };
+        // The first shard has ended its interval before the mark, and the second one after it.
+        open.add(0, delta(101, 1));
+        open.add(0, marked(101, 2));
+        open.add(0, marked(130, 4));
+        open.add(1, marked(99, 8));
+        open.add(1, delta(100, 16));
+        assert_eq!(take(&mut open, 1000), Some((101, 1)));
+        assert_eq!(take(&mut open, 1000), Some((101, 10)));
+        assert_eq!(take(&mut open, 1000), Some((100, 16)));
+        assert_eq!(take(&mut open, 1000), None, "the second shard has not reached the second mark");
+        open.add(1, marked(131, 32));
+        open.add(0, delta(201, 64));
+        assert_eq!(take(&mut open, 1000), Some((131, 36)));
+        assert_eq!(take(&mut open, 1000), None);
+        open.add(1, delta(200, 128));
+        assert_eq!(take(&mut open, 1000), Some((201, 192)));
     }
 }

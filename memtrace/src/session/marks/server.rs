@@ -1,0 +1,215 @@
+//! Socket of a running recording.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::protocol::{MAX_LINE, StoredMark, answer, check, greeting};
+use super::socket::{listen, listen_in_directory, own_uid};
+use crate::model::printable;
+
+/// Most connections at a time; others wait.
+const MAX_CONNECTIONS: usize = 16;
+
+/// Time that a client may take to send its text, or to read an answer.
+const MESSAGE: Duration = Duration::from_secs(1);
+
+/// Time that an interval may take until it is stored.
+const STORED: Duration = Duration::from_secs(30);
+
+/// Delay after a connection that could not be accepted, for example because too many files are open.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Request for a mark.
+#[derive(Debug)]
+pub(crate) struct MarkRequest {
+    pub(crate) text: String,
+    /// Receiver of the result, if there is one.
+    pub(crate) reply: Option<oneshot::Sender<Result<StoredMark, String>>>,
+}
+
+/// Receives requests for marks through a socket, which is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct MarkServer {
+    path: PathBuf,
+    requests: mpsc::Receiver<MarkRequest>,
+    task: JoinHandle<()>,
+}
+
+impl MarkServer {
+    /// Listens on `socket`, or on one in the directory of this user, for marks of the recording `file`. Must be called
+    /// inside the runtime.
+    pub(crate) fn listen(socket: Option<&Path>, file: &Path) -> io::Result<Self> {
+        let (listener, path) = match socket {
+            Some(path) => (listen(path)?, path.to_owned()),
+            None => listen_in_directory()?,
+        };
+        let greeting: Arc<str> = greeting(std::process::id(), &printable(file).to_string()).into();
+        let (sender, requests) = mpsc::channel(MAX_CONNECTIONS);
+        let task = tokio::spawn(serve(UnixListener::from_std(listener)?, greeting, sender));
+        Ok(Self { path, requests, task })
+    }
+
+    /// Returns the path of the socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits for a request.
+    pub(crate) async fn next(&mut self) -> Option<MarkRequest> {
+        self.requests.recv().await
+    }
+}
+
+impl Drop for MarkServer {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            log::debug!("cannot remove {}: {error}", printable(&self.path));
+        }
+    }
+}
+
+async fn serve(listener: UnixListener, greeting: Arc<str>, requests: mpsc::Sender<MarkRequest>) {
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (greeting, requests) = (Arc::clone(&greeting), requests.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = talk(&stream, &greeting, &requests).await {
+                        log::debug!("a request for a mark has failed: {error}");
+                    }
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                log::debug!("cannot accept a request for a mark: {error}");
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Reads a request, passes it on, and sends the answer.
+async fn talk(stream: &UnixStream, greeting: &str, requests: &mpsc::Sender<MarkRequest>) -> io::Result<()> {
+    let peer = stream.peer_cred()?.uid();
+    if peer != 0 && peer != own_uid() {
+        let refused = answer(&Err(String::from("only root and the user of the recording may set marks")));
+        return in_time(write(stream, &refused)).await;
+    }
+    in_time(write(stream, greeting)).await?;
+    let text = in_time(read_line(stream)).await?;
+    // The client looks for running recordings.
+    let Some(text) = text else { return Ok(()) };
+    let result = match check(&text) {
+        Ok(()) => request(text, requests).await,
+        Err(reason) => Err(reason.to_owned()),
+    };
+    in_time(write(stream, &answer(&result))).await
+}
+
+async fn request(text: String, requests: &mpsc::Sender<MarkRequest>) -> Result<StoredMark, String> {
+    let (reply, stored) = oneshot::channel();
+    let ended = || String::from("the recording has ended");
+    requests.send(MarkRequest { text, reply: Some(reply) }).await.map_err(|_| ended())?;
+    match timeout(STORED, stored).await {
+        Ok(result) => result.map_err(|_| ended())?,
+        Err(_) => Err(String::from("its interval is not stored yet; the recording continues to try")),
+    }
+}
+
+/// Waits for a message of a client.
+async fn in_time<T>(message: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(MESSAGE, message).await.map_err(io::Error::from)?
+}
+
+async fn write(stream: &UnixStream, text: &str) -> io::Result<()> {
+    let mut left = text.as_bytes();
+    while !left.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(left) {
+            Ok(count) => left = left.get(count..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads a line; `None` if there is none.
+async fn read_line(stream: &UnixStream) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    let mut part = [0; 1024];
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut part) {
+            Ok(0) if line.is_empty() => return Ok(None),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) if line.len() > MAX_LINE => return Err(io::ErrorKind::InvalidData.into()),
+            Ok(count) => line.extend_from_slice(part.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        if let Some(end) = line.iter().position(|&byte| byte == b'\n') {
+            line.truncate(end);
+            return String::from_utf8(line).map(Some).map_err(|_| io::ErrorKind::InvalidData.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client;
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+    }
+
+    /// Asks for a mark in another thread, since the client waits.
+    fn ask(socket: &Path, text: &'static str) -> JoinHandle<Result<StoredMark, String>> {
+        let socket = socket.to_owned();
+        tokio::task::spawn_blocking(move || client::set(Some(&socket), text).map_err(|error| error.to_string()))
+    }
+
+    #[test]
+    fn client_gets_the_stored_mark() {
+        let scratch = Scratch::in_memory();
+        let socket = scratch.path("1.sock");
+        run(async {
+            let mut server = MarkServer::listen(Some(&socket), Path::new("run.memtrace")).unwrap();
+            let client = ask(&socket, "begin");
+            let request = server.next().await.unwrap();
+            assert_eq!(request.text, "begin");
+            let mark = StoredMark { text: String::from("begin#2"), at: Duration::from_secs(3) };
+            request.reply.unwrap().send(Ok(mark.clone())).unwrap();
+            assert_eq!(client.await.unwrap(), Ok(mark));
+            let client = ask(&socket, "end");
+            drop(server.next().await.unwrap());
+            assert_eq!(client.await.unwrap(), Err(String::from("the mark is not set: the recording has ended")));
+        });
+        assert!(!socket.exists());
+    }
+
+    #[test]
+    fn invalid_texts_are_refused() {
+        let scratch = Scratch::in_memory();
+        let socket = scratch.path("1.sock");
+        run(async {
+            let _server = MarkServer::listen(Some(&socket), Path::new("run.memtrace")).unwrap();
+            for text in ["", "a\tb"] {
+                assert!(ask(&socket, text).await.unwrap().is_err());
+            }
+        });
+    }
+}

@@ -1,0 +1,101 @@
+//! Sockets of running recordings, and their directory.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Extension of sockets.
+pub(super) const EXTENSION: &str = "sock";
+
+/// Returns the effective user of this process.
+pub(super) fn own_uid() -> u32 {
+    // SAFETY: the call has no conditions and cannot fail (geteuid(2)).
+    unsafe { libc::geteuid() }
+}
+
+/// Returns the directory of the sockets of this user.
+pub(super) fn directory() -> PathBuf {
+    let uid = own_uid();
+    let parent = match std::env::var_os("XDG_RUNTIME_DIR") {
+        // sudo can keep the variable of the user that called it.
+        _ if uid == 0 => PathBuf::from("/run"),
+        Some(path) if Path::new(&path).is_absolute() => path.into(),
+        _ => PathBuf::from(format!("/run/user/{uid}")),
+    };
+    parent.join("memtrace")
+}
+
+/// Listens on a socket of this process in the directory of this user.
+pub(super) fn listen_in_directory() -> io::Result<(UnixListener, PathBuf)> {
+    let directory = directory();
+    create_private(&directory)?;
+    let path = directory.join(format!("{}.{EXTENSION}", std::process::id()));
+    Ok((listen(&path)?, path))
+}
+
+/// Listens on `path`, which only this user can connect to. The socket of a process that was killed is replaced.
+pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
+            fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        result => result?,
+    };
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Returns true if `path` is a socket on which nothing listens.
+fn is_stale(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Creates a directory that no other user can change or search.
+fn create_private(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let metadata = fs::symlink_metadata(directory)?;
+    if metadata.is_dir() && metadata.uid() == own_uid() && metadata.mode() & 0o077 == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::other("the directory belongs to another user, or others can use it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[test]
+    fn socket_of_a_killed_process_is_replaced() {
+        let scratch = Scratch::in_memory();
+        let path = scratch.path("1.sock");
+        let listener = listen(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(listen(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse, "it is in use");
+        drop(listener);
+        drop(listen(&path).unwrap());
+        let file = scratch.path("file");
+        fs::write(&file, "content").unwrap();
+        assert_eq!(listen(&file).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "content");
+    }
+
+    #[test]
+    fn directory_of_all_users_is_refused() {
+        let scratch = Scratch::in_memory();
+        let directory = scratch.path("memtrace");
+        create_private(&directory).unwrap();
+        create_private(&directory).unwrap();
+        fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
+        assert!(create_private(&directory).is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! Requests for marks during a run: from the socket of the recording, and from SIGUSR2.
+
+use std::future;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::model::printable;
+use crate::session::config::Recording;
+use crate::session::error::Error;
+use crate::session::marks::{MarkRequest, MarkServer};
+use crate::session::observer::Observer;
+
+/// Text of marks by the signal.
+const SIGNAL: &str = "SIGUSR2";
+
+/// Sources of requests for marks.
+pub(super) struct MarkRequests {
+    signal: Signal,
+    /// `None` if the run is not recorded, or has no socket.
+    server: Option<MarkServer>,
+}
+
+impl MarkRequests {
+    /// Installs the signal handler, and listens on the socket of the recording. Must be called inside the runtime.
+    ///
+    /// # Errors
+    ///
+    /// The handler cannot be installed, or the socket that the user has given cannot be used. Without one, the recording
+    /// has no socket then.
+    pub(super) fn listen(recording: Option<&Recording>, observer: &mut dyn Observer) -> Result<Self, Error> {
+        let signal = signal(SignalKind::user_defined2())
+            .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
+        let Some(Recording { path, socket, .. }) = recording else { return Ok(Self { signal, server: None }) };
+        let server = match (MarkServer::listen(socket.as_deref(), path), socket) {
+            (Ok(server), _) => Some(server),
+            (Err(source), Some(path)) => return Err(Error::Socket { path: path.clone(), source }),
+            (Err(error), None) => {
+                observer.note(&format!(
+                    "marks can only be set by SIGUSR2, since the recording has no socket: {error}; --socket sets \
+                     another path"
+                ));
+                None
+            }
+        };
+        if let Some(server) = &server {
+            log::debug!("the recording listens on {}", printable(server.path()));
+        }
+        Ok(Self { signal, server })
+    }
+
+    /// Waits for a request.
+    pub(super) async fn next(&mut self) -> MarkRequest {
+        let Self { signal, server } = self;
+        let by_client = async {
+            match server {
+                // The server keeps a sender as long as it runs.
+                Some(server) => match server.next().await {
+                    Some(request) => request,
+                    None => future::pending().await,
+                },
+                None => future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = signal.recv() => MarkRequest { text: SIGNAL.to_owned(), reply: None },
+            request = by_client => request,
+        }
+    }
+}

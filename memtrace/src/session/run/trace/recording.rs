@@ -1,0 +1,33 @@
+//! Recording of a run in progress.
+
+use super::Trace;
+use crate::model::{Losses, Tick};
+use crate::session::marks::MarkRequest;
+use crate::session::observer::Observer;
+use crate::session::run::ended_images::{SETTLED, earlier};
+use crate::session::run::recorder::find_copy;
+
+impl Trace {
+    /// Records the intervals that ended before `now`. The mmap events up to then are applied. `losses` are those of the
+    /// BPF programs.
+    pub(super) fn record(&mut self, now: Tick, losses: &Losses, observer: &mut dyn Observer) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let finished = self.tables.finished_stacks();
+        recorder.record(earlier(now, SETTLED), &mut self.tracker, &find_copy(finished), losses);
+        for mark in recorder.take_stored_marks() {
+            observer.note(&format!("mark {} at {:.3} s", mark.text, mark.at.as_secs_f64()));
+        }
+    }
+
+    /// Sets a mark: the interval ends now.
+    pub(super) fn mark(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
+        match &mut self.recorder {
+            None => observer.note("the run is not recorded, so no mark is set; --record FILE records it"),
+            Some(recorder) => {
+                if recorder.add_mark(request) {
+                    self.shards.mark(self.now());
+                }
+            }
+        }
+    }
+}
