@@ -204,6 +204,13 @@ pub(super) struct TraceArgs {
     #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = OUTPUT)]
     pub(super) interval: Option<Duration>,
 
+    /// Limit the size of the recording, as in 200MiB; at least 4MiB [default: 1GiB]
+    ///
+    /// Old intervals are merged into longer ones, so that a recording can run for weeks. Totals at the ends of the
+    /// intervals that remain are exact, and marks remain.
+    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = OUTPUT)]
+    pub(super) size_limit: Option<Bytes>,
+
     /// Receive marks of the recording at this Unix socket
     ///
     /// For `memtrace mark --socket PATH`. By default, it is in /run/memtrace for root, and in a directory of the user for

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
+use crate::model::Bytes;
 use crate::session::Recording;
 
 /// Extension of recordings.
@@ -14,6 +15,10 @@ const DEFAULT_FILE: &str = "run.memtrace";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// The trace completes intervals ten times a second.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+const DEFAULT_SIZE: Bytes = Bytes(1 << 30);
+/// The stacks of a single busy process take a part of it.
+const SMALLEST_SIZE: Bytes = Bytes(4 << 20);
 
 /// Adds the default file, if no recording is given.
 pub(super) fn with_default(mut args: TraceArgs) -> TraceArgs {
@@ -28,6 +33,7 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
     let mut paths: Vec<_> = args.record.take().into_iter().collect();
     paths.extend(args.outputs.extract_if(.., |path| is_recording(path)));
     let interval = args.interval.unwrap_or(DEFAULT_INTERVAL);
+    let size_limit = args.size_limit.unwrap_or(DEFAULT_SIZE);
     match paths.as_slice() {
         [] => match option_of_recordings(args) {
             Some(option) => Err(ArgConflict::new(
@@ -39,7 +45,10 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
         [_] if interval < SHORTEST_INTERVAL => {
             Err(ArgConflict::new("--interval is shorter than 100ms", "give a longer one, as in 1s"))
         }
-        [path] => Ok(Some(Recording { path: path.clone(), interval, socket: args.socket.take() })),
+        [_] if size_limit < SMALLEST_SIZE => {
+            Err(ArgConflict::new("--size-limit is less than 4MiB", "give a larger one, as in 200MiB"))
+        }
+        [path] => Ok(Some(Recording { path: path.clone(), interval, size_limit, socket: args.socket.take() })),
         [_, _, ..] => Err(ArgConflict::new("more than one recording is given", "give one --record")),
     }
 }
@@ -47,7 +56,7 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
 /// Returns an option that is given and applies to recordings only.
 fn option_of_recordings(args: &TraceArgs) -> Option<&'static str> {
     let interval = args.interval.is_some().then_some("--interval");
-    interval.or(args.socket.is_some().then_some("--socket"))
+    interval.or(args.size_limit.is_some().then_some("--size-limit")).or(args.socket.is_some().then_some("--socket"))
 }
 
 fn is_recording(path: &Path) -> bool {
@@ -64,6 +73,15 @@ mod tests {
     fn parse(line: &str) -> TraceArgs {
         let words = std::iter::once("memtrace").chain(line.split_whitespace());
         Arguments::try_parse_from(words).expect("each argument is valid").trace
+    }
+
+    #[test]
+    fn recording_has_its_limit_and_its_socket() {
+        let resolve = |line| resolve(&mut parse(line)).expect("a recording").expect("it is given");
+        let default = resolve("--record a");
+        assert_eq!((default.size_limit, default.socket), (Bytes(1 << 30), None));
+        let given = resolve("--record a --size-limit 4M --socket /tmp/a.sock");
+        assert_eq!((given.size_limit, given.socket), (Bytes(4 << 20), Some("/tmp/a.sock".into())));
     }
 
     /// File of the recording and its interval in milliseconds, and the other outputs.
@@ -90,7 +108,12 @@ mod tests {
     #[test]
     fn options_of_recordings_are_checked() {
         assert_eq!(resolved(parse("-i 1s")), Err(String::from("--interval is given without a recording")));
+        assert_eq!(resolved(parse("--size-limit 1G")), Err(String::from("--size-limit is given without a recording")));
         assert_eq!(resolved(parse("--socket /a")), Err(String::from("--socket is given without a recording")));
+        assert_eq!(
+            resolved(parse("--record a --size-limit 4095k")),
+            Err(String::from("--size-limit is less than 4MiB"))
+        );
         assert_eq!(resolved(parse("--record a -i 99ms")), Err(String::from("--interval is shorter than 100ms")));
         assert_eq!(resolved(parse("--record a -o b.memtrace")), Err(String::from("more than one recording is given")));
     }

@@ -117,6 +117,8 @@ pub(crate) struct Recording {
     pub(crate) path: PathBuf,
     /// Time between two recorded moments.
     pub(crate) interval: Duration,
+    /// Largest size of the file.
+    pub(crate) size_limit: Bytes,
     /// Socket for marks; `None` for one in the directory of the user.
     pub(crate) socket: Option<PathBuf>,
 }

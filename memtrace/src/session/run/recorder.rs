@@ -65,12 +65,12 @@ impl Recorder {
         clock_start: Instant,
         paths: LivePaths,
     ) -> Result<(Self, DeltaSink), Error> {
-        let &Recording { ref path, interval, .. } = recording;
+        let &Recording { ref path, interval, size_limit, .. } = recording;
         let (sender, deltas) = mpsc::sync_channel(WAITING * shards);
         let writer = Writer::create(
             path,
             &header(config, interval, SystemTime::now() - clock_start.elapsed()),
-            Settings::default(),
+            Settings { size_limit, ..Settings::default() },
         )
         .map_err(|error| Error::Output { path: path.clone(), source: std::io::Error::other(error) })?;
         let recorder = Self {
