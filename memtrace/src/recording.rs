@@ -18,6 +18,7 @@ mod reader;
 mod retention;
 mod samples;
 mod schema;
+mod stack_merge;
 mod store;
 mod text;
 mod writer;

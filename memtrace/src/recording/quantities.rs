@@ -23,6 +23,9 @@ const RARE: [&str; 12] = [
     "merged_stacks",
 ];
 
+/// Number of the kind `merged_stacks`.
+pub(super) const MERGED_STACKS: i64 = 11;
+
 /// Numbers of kinds below this one are those of [`RARE`].
 const FIRST_DETAIL: i64 = 100;
 /// Numbers of image values start here.
@@ -216,6 +219,7 @@ mod tests {
         for (kind, _) in IMAGE_VALUES {
             assert_eq!(ImageValue::from_number(kind.number()), Some(kind));
         }
+        assert!(all.contains(&(MERGED_STACKS, "merged_stacks")));
         assert!(all.contains(&(302, "longest_ns")), "the statements of the writer contain this number");
         assert_eq!((DetailKind::from_number(0), ImageValue::from_number(0)), (None, None));
     }

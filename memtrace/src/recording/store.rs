@@ -19,6 +19,7 @@ use super::locations::{Location, RecordedSymbols};
 use super::numbers::Numbers;
 use super::retention::{StoredInterval, forced_merge, next_merge};
 use super::samples::{FactValue, Subject};
+use super::stack_merge::StackMerge;
 use super::text::{build_id_text, nanoseconds, path_value};
 use super::{quantities, schema};
 use crate::model::{Bytes, Cgroup, EventClass, Frame, ImageId, StackEnd};
@@ -32,6 +33,7 @@ pub(super) struct Store {
     /// The intervals in the file, in order of time.
     intervals: Vec<StoredInterval>,
     compaction: Option<Compaction>,
+    stack_merge: Option<StackMerge>,
     /// Largest number of pages.
     max_pages: u64,
 }
@@ -82,6 +84,7 @@ impl Store {
             last_interval: 0,
             intervals: Vec::new(),
             compaction: None,
+            stack_merge: None,
             max_pages,
         })
     }
@@ -174,7 +177,7 @@ impl Store {
     }
 
     /// Merges some rows of old intervals, if the file is large. Returns false if there is nothing to do. With `is_forced`,
-    /// young intervals are merged if no old ones are left.
+    /// young intervals and stacks are merged if no old intervals are left.
     pub(super) fn compact(&mut self, is_forced: bool) -> Result<bool> {
         self.compact_above(self.max_pages - self.max_pages / 8, is_forced)
     }
@@ -188,17 +191,51 @@ impl Store {
             }
             self.compaction = None;
         }
+        if let Some(merge) = &mut self.stack_merge {
+            if merge.step(&mut self.connection)? {
+                return Ok(true);
+            }
+            self.stack_merge = None;
+        }
         let used = self.number("page_count")? - self.number("freelist_count")?;
         if used < pages {
             return Ok(false);
         }
+        let old = next_merge(&self.intervals);
+        // Young intervals have their resolution as long as stacks take most of the file.
+        if old.is_none() && is_forced && self.stacks_fill_the_file()? && self.start_stack_merge()? {
+            return Ok(true);
+        }
         let forced = || is_forced.then(|| forced_merge(&self.intervals)).flatten();
-        let Some(run) = next_merge(&self.intervals).or_else(forced) else { return Ok(false) };
+        let Some(run) = old.or_else(forced) else { return Ok(is_forced && self.start_stack_merge()?) };
         self.compaction = Compaction::start(&mut self.connection, &self.intervals[run.clone()], self.max_pages)?;
         let last = run.end - 1;
         self.intervals[last].span.start = self.intervals[run.start].span.start;
         self.intervals[last].merged = self.intervals[run.clone()].iter().map(|interval| interval.merged).sum();
         self.intervals.drain(run.start..last);
+        Ok(true)
+    }
+
+    /// Returns true if each remaining interval takes little space compared with the rows that name the stacks.
+    fn stacks_fill_the_file(&self) -> Result<bool> {
+        let count = "SELECT count(*) FROM total WHERE path <> 0";
+        let stacks: i64 = self.connection.query_one(count, [], |row| row.get(0))?;
+        let bytes = stacks.cast_unsigned() * ROW_BYTES;
+        Ok(bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4)
+    }
+
+    /// Starts to merge stacks. Returns false if there are too few.
+    fn start_stack_merge(&mut self) -> Result<bool> {
+        let intervals = self.intervals.iter().map(|interval| interval.id).collect();
+        let last = self.numbers.totals.last();
+        let Some((merge, rows)) = StackMerge::start(&mut self.connection, intervals, last, self.max_pages)? else {
+            return Ok(false);
+        };
+        self.numbers.totals.reserve(rows);
+        let connection = &self.connection;
+        // Rows disappear only after no change can refer to them.
+        self.numbers.totals.replace(|total| StackMerge::target(connection, total))?;
+        self.stack_merge = Some(merge);
         Ok(true)
     }
 

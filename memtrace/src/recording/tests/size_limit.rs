@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::sample_intervals::{allocated, header, image, intervals, second};
 use super::{sum, totals_of_samples};
-use crate::model::{Bytes, ImageId};
+use crate::model::{Amount, Bytes, EventClass, ImageId, StackEnd, StackUsage, Usage};
 use crate::recording::store::Store;
 use crate::recording::*;
 use crate::scratch::Scratch;
@@ -73,6 +73,56 @@ fn more_stacks_than_fit_are_a_gap() {
     assert!(std::fs::metadata(&path).unwrap().len() <= LIMIT.0);
     let recording = Recording::open(&path).unwrap();
     assert_eq!(recording.totals(Boundary::START, recording.end()).unwrap(), sum(&[busy_second(0, 100)]));
+}
+
+#[test]
+fn stacks_are_merged_if_intervals_make_too_little_room() {
+    const STACKS: u32 = 300;
+    const LARGE: u32 = 1;
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    let writer = Writer::create(&path, &header(), Settings { size_limit: LIMIT, queue: 4 }).unwrap();
+    for at in 0..400 {
+        // Each stack allocates two blocks in one second, and frees one of them in the next.
+        let mut interval = busy_second(at, 0);
+        let stack = |at: u64, number| LARGE + 1 + at as u32 * STACKS + number;
+        interval.changes = (0..STACKS).map(|number| allocated(1, stack(at, number), 2)).collect();
+        interval.changes.push(allocated(1, LARGE, 1000));
+        if at > 0 {
+            interval.changes.extend((0..STACKS).map(|number| freed(1, stack(at - 1, number))));
+        }
+        writer.push(interval);
+        while writer.status().intervals <= at {
+            assert_eq!(writer.status().open_gap, None);
+            std::thread::yield_now();
+        }
+        assert!(std::fs::metadata(&path).unwrap().len() <= LIMIT.0);
+    }
+    let status = writer.finish();
+    assert_eq!((status.gaps, status.merged, status.compaction_error), (0, 0, None));
+    let recording = Recording::open(&path).unwrap();
+    for (at, live, alloc) in recording.amounts_over_time(EventClass::Heap).unwrap() {
+        let seconds = at.at().as_secs();
+        let stacks = u64::from(STACKS);
+        assert_eq!(live.count, 1000 * seconds + stacks * (seconds + 1), "at {seconds} s");
+        assert_eq!(alloc.count, (1000 + 2 * stacks) * seconds, "at {seconds} s");
+    }
+    assert_eq!(recording.marks().len(), 4);
+    let totals = recording.totals(Boundary::START, recording.end()).unwrap();
+    let (merged, others): (Vec<_>, Vec<_>) =
+        totals.stacks.iter().partition(|stack| stack.key.end == StackEnd::Merged);
+    assert_eq!(merged.len(), 1);
+    assert_eq!(merged[0].merged + others.len() as u64, u64::from(400 * STACKS + LARGE));
+    assert!(totals.stacks.iter().all(|stack| stack.usage.usage.live.count.cast_signed() > 0));
+    let large = others.iter().find(|stack| stack.key.path == PathNumber(LARGE)).unwrap();
+    assert_eq!(large.usage.usage.live.count, 400_000, "the smallest are merged first");
+}
+
+/// A change in which a stack of a process frees a block of 16 bytes.
+fn freed(pid: u32, path: u32) -> Change {
+    let block = Amount { bytes: Bytes(16), count: 1 };
+    let usage = Usage { live: Amount::default() - block, free: block, ..Usage::default() };
+    Change { usage: StackUsage { usage, ..StackUsage::default() }, ..allocated(pid, path, 0) }
 }
 
 #[test]

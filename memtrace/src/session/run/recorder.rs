@@ -16,6 +16,7 @@ use self::images::RecordedImages;
 use self::intervals::OpenIntervals;
 use self::marks::Marks;
 use self::stacks::RecordedStacks;
+use super::memory::MemoryPlan;
 use crate::model::{Delta, EndedImage, EventClass, FinishedStacks, ImageId, Losses, Pid, Stack, StackId, Stacks, Tick};
 use crate::pipeline::DeltaSink;
 use crate::procfs;
@@ -28,6 +29,9 @@ use crate::symbolize::LivePaths;
 
 /// Deltas of each shard that can wait. If there are more, they stay in the shard.
 const WAITING: usize = 4;
+
+/// A recording of this many bytes has one call path at most. The row of a path takes about 20 bytes.
+const BYTES_PER_PATH: u64 = 64;
 
 /// Stack that was finished in user space, by the id of its copy: its id, and its frames if they were not sent.
 type FindCopy<'a> = dyn Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + 'a;
@@ -56,16 +60,18 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the recording, and the receiver of the deltas of `shards` shards. Ticks began at `clock_start`. `paths`
-    /// converts the stacks.
+    /// Creates the recording, and the receiver of the deltas of `shards` shards. Ticks began at `clock_start`. `plan` limits
+    /// the number of call paths.
     pub(super) fn create(
         config: &Config,
         recording: &Recording,
         shards: usize,
         clock_start: Instant,
-        paths: LivePaths,
+        plan: &MemoryPlan,
     ) -> Result<(Self, DeltaSink), Error> {
         let &Recording { ref path, interval, size_limit, .. } = recording;
+        let max_paths = usize::try_from(size_limit.0 / BYTES_PER_PATH).unwrap_or(usize::MAX);
+        let paths = LivePaths::new(plan.call_paths.min(max_paths), plan.generated_names.0 as usize);
         let (sender, deltas) = mpsc::sync_channel(WAITING * shards);
         let writer = Writer::create(
             path,

@@ -35,7 +35,6 @@ use crate::session::select::{AllocatorProbes, Targets};
 use crate::session::track::{Changes, Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
 use crate::session::{clock, own_allocator};
-use crate::symbolize::LivePaths;
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
@@ -104,8 +103,7 @@ impl Trace {
         let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
         let recorder = config.recording.as_ref();
         let recorder = recorder.map(|recording| {
-            let paths = LivePaths::new(plan.call_paths, plan.generated_names.0 as usize);
-            Recorder::create(config, recording, setup::rings(config) as usize, clock_instant, paths)
+            Recorder::create(config, recording, setup::rings(config) as usize, clock_instant, &plan)
         });
         let (recorder, deltas) = recorder.transpose()?.unzip();
         let setup = Setup::load(config, &plan, clock_start, &targets, &allocators, &mut tracker)?;
