@@ -196,3 +196,45 @@ fn one_of_several_recordings_must_be_chosen() {
     }
     victims.into_iter().for_each(Victim::finish);
 }
+
+#[test]
+fn samples_equal_the_kernels_counters() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("samples.memtrace");
+    let mut victim = victim::start_with("steady", &["1000000"]);
+    let trace = Trace::victim(&victim).option("--record").option(&recording).options(&["-i", "100ms"]);
+    let tracer = trace.start();
+    let _ = victim.work();
+    // The victim waits for the next step, so that its memory stays as it is.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", victim.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    let kibibytes: i64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    let last = "SELECT value FROM sampled WHERE subject = 'process' AND pid = ? AND name = 'rss_anon_bytes'
+        ORDER BY interval DESC LIMIT 1";
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let value = open(&recording).unwrap().query_one(last, [victim.pid()], |row| row.get::<_, i64>(0));
+        if value == Ok(kibibytes * 1024) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{value:?} instead of {kibibytes} KiB");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let _ = tracer.stop();
+    victim.finish();
+    let connection = open(&recording).unwrap();
+    let count = |subject: &str, name: &str| {
+        let sql = "SELECT count(*) FROM sampled WHERE subject = ? AND name = ? AND value > 0";
+        connection.query_one(sql, [subject, name], |row| row.get::<_, u32>(0)).unwrap()
+    };
+    assert_eq!(count("machine", "meminfo.MemTotal_bytes"), 1, "it does not change");
+    for name in ["minor_faults", "cpu_ns"] {
+        assert!(count("process", name) > 0, "{name}");
+    }
+    assert!(count("memtrace", "cpu_ns") > 1 && count("memtrace", "recording_bytes") > 1);
+    let paths = "SELECT count(*) FROM counter JOIN fact ON topic = 'cgroup_path' AND item = cgroup_id
+        WHERE subject = 'cgroup' AND name = 'usage_bytes'";
+    let cgroups = "SELECT count(*) FROM counter WHERE subject = 'cgroup' AND name = 'usage_bytes'";
+    let number = |sql: &str| connection.query_one(sql, [], |row| row.get::<_, u32>(0)).unwrap();
+    assert_eq!(number(paths), number(cgroups));
+}

@@ -78,15 +78,26 @@ impl MemoryGroups {
     /// Reads the counters of a cgroup; returns `None` if it does not exist.
     #[must_use]
     pub(crate) fn read(&self, path: &Path) -> Option<GroupReading> {
-        let directory = self.mount.directory(path).filter(|directory| directory.is_dir())?;
-        let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
-        Some(GroupReading {
+        let (_, reading) = self.usage(path)?;
+        let stat = self.mount.directory(path)?.join("memory.stat");
+        let stat = fs::read_to_string(stat).unwrap_or_default();
+        Some(GroupReading { refaults: sum(&stat, self.files.refaults), ..reading })
+    }
+
+    /// Returns the id and the counters of a cgroup without those of `memory.stat`, which are expensive; `None` if it does
+    /// not exist.
+    #[must_use]
+    pub(crate) fn usage(&self, path: &Path) -> Option<(CgroupId, GroupReading)> {
+        let directory = self.mount.directory(path)?;
+        let id = id_of(&fs::metadata(&directory).ok()?)?;
+        let reading = GroupReading {
             limit: limits::limit(&directory.join(self.files.limit)),
             high: self.high(&directory),
             current: limits::bytes(&directory.join(self.files.current)),
-            refaults: sum(&stat, self.files.refaults),
+            refaults: None,
             pressure: pressure::read(&directory.join("memory.pressure")),
-        })
+        };
+        Some((id, reading))
     }
 
     fn high(&self, directory: &Path) -> Option<Bytes> {
@@ -164,6 +175,9 @@ mod tests {
         let groups = hierarchy(&scratch, &VERSION_2, &[("two", of_two)]);
         let two = read(&groups, "/docker/two").unwrap();
         assert_eq!((two.limit, two.high, two.refaults), (None, Some(Bytes(400)), Some(12)));
+        let usage = groups.usage(Path::new("/docker/two"));
+        let id = id_of(&fs::metadata(scratch.path("root/two")).unwrap()).unwrap();
+        assert_eq!(usage, Some((id, GroupReading { refaults: None, ..two })));
         assert_eq!(two.pressure.map(|pressure| pressure.some.total.as_micros()), Some(9));
         assert!(groups.is_limited(Path::new("/docker/two")) && groups.is_version_2());
     }

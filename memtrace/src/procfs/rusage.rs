@@ -10,15 +10,22 @@ use crate::model::{Bytes, PageFaults, Pid, Rusage};
 /// since its last exec; `None` if the process does not exist. A zombie has page faults and no memory.
 #[must_use]
 pub(crate) fn kernel_counts(pid: Pid) -> Option<Rusage> {
-    let stat = fs::read(proc_path(pid, "stat")).ok()?;
-    let fields = stat_fields(&stat)?;
-    // proc_pid_stat(5) counts fields from 1; the state is the third.
-    let number = |field: usize| fields.get(field - 3)?.parse().ok();
-    let faults = PageFaults { minor: number(10)?, major: number(12)? };
+    let faults = page_faults(pid)?;
     let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     let peak = field(&status, "VmHWM:").and_then(|size| size.trim().strip_suffix(" kB")?.parse().ok());
     Some(Rusage { faults, peak_rss: Bytes(peak.map_or(0, |kibibytes: u64| kibibytes * 1024)) })
+}
+
+/// Returns the page faults of all threads of a process since its start, including exited threads; `None` if the process
+/// does not exist.
+#[must_use]
+pub(crate) fn page_faults(pid: Pid) -> Option<PageFaults> {
+    let stat = fs::read(proc_path(pid, "stat")).ok()?;
+    let fields = stat_fields(&stat)?;
+    // proc_pid_stat(5) counts fields from 1; the state is the third.
+    let number = |field: usize| fields.get(field - 3)?.parse().ok();
+    Some(PageFaults { minor: number(10)?, major: number(12)? })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod changes;
 mod images;
 mod intervals;
 mod marks;
+mod readings;
 mod stacks;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use self::changes::PathChanges;
 use self::images::RecordedImages;
 use self::intervals::OpenIntervals;
 use self::marks::Marks;
+use self::readings::IntervalReadings;
 use self::stacks::RecordedStacks;
 use super::memory::MemoryPlan;
 use crate::model::{Delta, EndedImage, EventClass, FinishedStacks, ImageId, Losses, Pid, Stack, StackId, Stacks, Tick};
@@ -52,6 +54,7 @@ pub(super) struct Recorder {
     changes: PathChanges,
     images: RecordedImages,
     marks: Marks,
+    readings: IntervalReadings,
     /// Losses outside of the ledgers at the last interval.
     losses: Losses,
     /// End of the last interval.
@@ -87,6 +90,7 @@ impl Recorder {
             changes: PathChanges::default(),
             images: RecordedImages::default(),
             marks: Marks::default(),
+            readings: IntervalReadings::new(interval),
             losses: Losses::default(),
             end: Duration::ZERO,
             writer,
@@ -94,15 +98,19 @@ impl Recorder {
         Ok((recorder, DeltaSink { interval, start: clock_start, sender }))
     }
 
-    /// Records the intervals that ended before `settled`. All mmap events up to then are applied. `losses` are those
-    /// outside of the ledgers.
+    /// Records the intervals that ended before `settled`, some time before `now`. All mmap events up to then are applied.
+    /// `losses` are those outside of the ledgers.
     pub(super) fn record(
         &mut self,
+        now: Tick,
         settled: Tick,
         tracker: &mut ProcessTracker,
         find_copy: &FindCopy<'_>,
         losses: &Losses,
     ) {
+        let images = tracker.images();
+        let running = self.images.running().filter_map(|id| Some((id, images.get(&id)?.cgroup.as_deref())));
+        self.readings.update(now.since_start(), running, &self.writer.status());
         while let Ok((shard, delta)) = self.deltas.try_recv() {
             self.open.add(shard, delta);
         }
@@ -182,6 +190,7 @@ impl Recorder {
         interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
         self.stacks.add_new_paths(&mut interval);
+        self.readings.move_to(&mut interval);
         if is_marked {
             self.marks.end_interval(&mut interval);
         }

@@ -374,6 +374,7 @@ impl Trace {
         let recorded = self.recorder.take().map(|recorder| {
             let mut losses = counters.losses.clone();
             losses.merge(&late);
+            losses.merge(&self.tracker.losses());
             recorder.finish(deltas, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses)
         });
         for snapshot in snapshots.0.values_mut() {

@@ -57,6 +57,11 @@ impl RecordedImages {
         described
     }
 
+    /// Returns the images that have changes and have not ended.
+    pub(super) fn running(&self) -> impl Iterator<Item = ImageId> + '_ {
+        self.described.iter().copied().filter(|id| !self.ending.contains_key(id))
+    }
+
     /// Removes and returns the images that cannot change any more. The changes of all shards up to `recorded` are recorded.
     pub(super) fn take_old(&mut self, recorded: Tick, images: &BTreeMap<ImageId, ProcessImage>) -> Vec<ImageId> {
         let mut old = Vec::new();

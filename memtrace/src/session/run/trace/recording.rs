@@ -13,7 +13,9 @@ impl Trace {
     pub(super) fn record(&mut self, now: Tick, losses: &Losses, observer: &mut dyn Observer) {
         let Some(recorder) = &mut self.recorder else { return };
         let finished = self.tables.finished_stacks();
-        recorder.record(earlier(now, SETTLED), &mut self.tracker, &find_copy(finished), losses);
+        let mut losses = losses.clone();
+        losses.merge(&self.tracker.losses());
+        recorder.record(now, earlier(now, SETTLED), &mut self.tracker, &find_copy(finished), &losses);
         for mark in recorder.take_stored_marks() {
             observer.note(&format!("mark {} at {:.3} s", mark.text, mark.at.as_secs_f64()));
         }
