@@ -43,6 +43,7 @@ pub(crate) use mountinfo::Tmpfs;
 pub(crate) use objects::{Objects, Opened, regular};
 pub(crate) use own_process::{
     descriptor_path, effective_capabilities, monotonic_offset, own_pid_namespace, own_status, own_uid_map,
+    set_own_oom_score,
 };
 pub(crate) use pagemap::page_size;
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod outcome;
 mod outputs;
 pub(crate) mod overhead;
 mod own_allocator;
+mod protection;
 mod run;
 mod sample;
 mod select;

@@ -106,3 +106,42 @@ fn other_memtrace_processes_are_traced_only_by_pid() {
     assert!(report.processes.iter().any(|process| process.pid == pid));
     assert!(report.processes.iter().all(|process| process.comm == "exact"), "{:#?}", report.processes);
 }
+
+#[test]
+fn protected_memtrace_is_exempt_from_the_oom_killer_and_locked() {
+    let mut victim = victim::start("exact");
+    let mut tracer = Trace::victim(&victim).option("--protect").start();
+    let file = |pid: u32, name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+    let pid = tracer.process().pid();
+    // The tests can run in a cgroup with a limit.
+    assert!(["-1000", "-999"].contains(&file(pid, "oom_score_adj").trim()), "{}", file(pid, "oom_score_adj"));
+    let status = file(pid, "status");
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap().trim();
+    assert_ne!(locked, "0 kB");
+    let expected = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    assert!(!outcome.stderr.contains("OOM killer") && !outcome.stderr.contains("swapped"), "{}", outcome.stderr);
+    outcome.report().assert_equals(&expected);
+}
+
+#[test]
+fn commands_of_a_protected_memtrace_are_not_protected() {
+    let own = fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+    let script = "test \"$(cat /proc/self/oom_score_adj)\" = \"$0\"";
+    let trace = Trace::command(["sh", "-c", script, own.trim()]).options(&["--protect", "--exit-code"]);
+    trace.run().assert_code(0);
+}
+
+#[test]
+fn denied_protection_is_a_warning() {
+    let mut victim = victim::start("exact");
+    let wrapper = ["setpriv", "--bounding-set=-sys_resource"];
+    let tracer = Trace::victim(&victim).wrapped_in(&wrapper).option("--protect").start();
+    let expected = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    let warning = "warning: the OOM killer can choose memtrace: oom_score_adj needs CAP_SYS_RESOURCE";
+    assert!(outcome.stderr.contains(warning), "{}", outcome.stderr);
+    outcome.report().assert_equals(&expected);
+}

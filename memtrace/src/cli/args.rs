@@ -342,6 +342,13 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = TUNING)]
     pub(super) memory_limit: Option<Bytes>,
 
+    /// Protect memtrace from the OOM killer, and lock its memory
+    ///
+    /// For traces that run all the time. In a cgroup with a memory limit, it is killed last instead of never. Each part that
+    /// the system denies is a warning. Free memory is not returned to the system then.
+    #[arg(long, help_heading = TUNING)]
+    pub(super) protect: bool,
+
     /// Show neither progress nor summary
     ///
     /// The line that begins with 'attached', and errors, are still shown.

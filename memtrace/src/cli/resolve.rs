@@ -53,6 +53,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         debuginfod: debuginfod(args.debuginfod.as_deref()),
         memory_limit: args.memory_limit,
         max_overhead: args.max_overhead,
+        protect: args.protect,
         quiet: args.quiet,
     })
 }
@@ -247,6 +248,7 @@ mod tests {
             debuginfod: Servers::Environment,
             memory_limit: None,
             max_overhead: None,
+            protect: false,
             quiet: false,
         };
         assert_eq!(resolved("--pid 4711"), Ok(expected));
@@ -285,11 +287,12 @@ mod tests {
             debuginfod: Servers::Urls("http://a".into()),
             memory_limit: Some(Bytes(64 << 20)),
             max_overhead: None,
+            protect: true,
             quiet: true,
         };
         let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 --keep-ended 0 --all-stacks \
                     --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
-                    500k --memory-limit 64MiB --debuginfod=http://a -q --exit-code -- ls -l --pid";
+                    500k --memory-limit 64MiB --protect --debuginfod=http://a -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));
     }
 

@@ -1,6 +1,7 @@
 //! memtrace's own process: capabilities, namespaces and descriptors.
 
 use std::fs;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,15 @@ fn parse_monotonic_offset(text: &str) -> Option<i128> {
     let mut fields = text.lines().find_map(|line| line.strip_prefix("monotonic"))?.split_whitespace();
     let (seconds, nanoseconds): (i128, i128) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     Some(seconds * 1_000_000_000 + nanoseconds)
+}
+
+/// Sets the score by which the OOM killer chooses memtrace, from -1000 for never (proc_pid_oom_score_adj(5)).
+///
+/// # Errors
+///
+/// Errors of the write: a lower score needs `CAP_SYS_RESOURCE`.
+pub(crate) fn set_own_oom_score(score: i32) -> io::Result<()> {
+    fs::write("/proc/self/oom_score_adj", score.to_string())
 }
 
 /// Returns a path that opens the file of a descriptor again, as long as that is open.

@@ -56,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) memory_limit: Option<Bytes>,
     /// The most additional processor time of the target; `None` for no limit.
     pub(crate) max_overhead: Option<Percent>,
+    /// Exempt memtrace from the OOM killer, and lock its memory.
+    pub(crate) protect: bool,
     /// Neither progress nor summary on standard error, only the `attached` line and errors.
     pub(crate) quiet: bool,
 }

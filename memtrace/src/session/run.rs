@@ -26,6 +26,7 @@ use super::error::Error;
 use super::observer::Observer;
 use super::outcome::Outcome;
 use super::own_allocator;
+use super::protection;
 
 /// Traces as `config` says, and writes the reports.
 ///
@@ -47,6 +48,9 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
         let mut trace = Trace::start(config, observer)?;
         let wakeups = Wakeups::listen(trace.wakeup_sources()?)
             .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;
+        if config.protect {
+            protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
+        }
         trace.release_command()?;
         observer.attached(&trace.description());
         for note in trace.notes() {
