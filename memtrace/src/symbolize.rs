@@ -14,6 +14,7 @@ mod ended;
 mod frames_of_calls;
 mod generated_code;
 mod headers;
+mod live_calls;
 mod live_paths;
 mod locate;
 mod name_source;
@@ -38,6 +39,7 @@ use crate::model::{
 };
 
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
+pub use live_calls::LiveCall;
 pub use live_paths::{CallSite, LivePaths, NewPath, NewPaths};
 pub use name_source::NameSource;
 pub use symbolized::{Symbolized, SymbolizedClasses};
@@ -54,6 +56,7 @@ pub struct Symbolizer {
     generated_code: BTreeMap<ImageId, GeneratedCode>,
     /// Debug files from elsewhere.
     debug_files: BTreeMap<BuildId, PathBuf>,
+    uses_debug_info: bool,
 }
 
 impl Default for Symbolizer {
@@ -76,6 +79,7 @@ impl Symbolizer {
             reopen: |_| None,
             debug_directories: directories,
             debug_files: BTreeMap::new(),
+            uses_debug_info: true,
             generated_code: BTreeMap::new(),
         }
     }
@@ -84,6 +88,12 @@ impl Symbolizer {
     #[must_use]
     pub fn with_reopen(self, reopen: Reopen) -> Self {
         Self { reopen, ..self }
+    }
+
+    /// Reads symbol tables only, which is fast and takes little memory: names without source lines and inlined functions.
+    #[must_use]
+    pub fn with_symbol_tables_only(self) -> Self {
+        Self { uses_debug_info: false, ..self }
     }
 
     /// Names code that was generated at run time with these files.
@@ -186,6 +196,9 @@ impl Symbolizer {
     ) -> Vec<(FileOffset, Box<[Frame]>)> {
         let name = ObjectName { path: object.path.clone(), build_id: object.build_id.clone() };
         let mut names = ObjectNames::new(object, &self.debug_directories, &self.debug_files);
+        if !self.uses_debug_info {
+            names.forget_debug_info();
+        }
         let mut result = Vec::with_capacity(offsets.len());
         let (mut loaded, mut addresses) = (Vec::new(), Vec::new());
         for offset in offsets {

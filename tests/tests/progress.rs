@@ -39,3 +39,15 @@ fn log_has_a_line_for_each_minute() {
     let lines: Vec<_> = outcome.stderr.lines().filter(|line| line.contains(" events/s  ")).collect();
     assert_eq!(Some(lines.len() as u32), minutes, "{lines:#?}");
 }
+
+#[test]
+fn top_sites_are_shown_during_the_trace() {
+    let mut victim = victim::start_with("steady", &["5000"]);
+    let mut tracer = Trace::victim(&victim).options(&["--every", "1s"]).start();
+    let expected = victim.work().totals;
+    assert_eq!((expected.live_bytes, expected.live_count), (45_000, 9));
+    let sites = |line: &str| line.trim() == "100%  43.95 KiB in 9 blocks  work < main" || line.contains("in 9 blocks  work < main < ");
+    assert!(tracer.process().wait_for_stderr(sites));
+    let _ = tracer.stop();
+    victim.finish();
+}

@@ -2,6 +2,8 @@
 
 mod possible_values;
 mod subcommands;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -218,6 +220,13 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "PATH", help_heading = OUTPUT)]
     pub(super) socket: Option<PathBuf>,
 
+    /// Show the top sites at this interval, as in 10s; at least 1s
+    ///
+    /// On standard error, with the live bytes of all processes and the innermost functions of each site. --top sets the number
+    /// of sites. Source lines and inlined functions are in the report only.
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with = "quiet", help_heading = OUTPUT)]
+    pub(super) every: Option<Duration>,
+
     /// Set the format of outputs without a known extension
     ///
     /// Required for '-' and for files with another extension. A known extension takes precedence. Without --output, it
@@ -366,43 +375,4 @@ pub(super) struct TraceArgs {
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version, help_heading = GENERAL)]
     version: Option<bool>,
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn definition_is_valid() {
-        Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn help_states_the_ranges_of_numbers() {
-        let command = Arguments::command();
-        let help = |id: &str| {
-            let argument = command.get_arguments().find(|argument| argument.get_id() == id).expect(id);
-            argument.get_help().expect("each argument has one").to_string()
-        };
-        assert!(help("max_depth").contains(&format!("0 to {MAX_FRAMES}")));
-        assert!(help("shards").contains(&format!("1 to {MAX_RINGS}")));
-    }
-
-    #[test]
-    fn all_formats_metrics_and_keys_are_accepted() {
-        for key in GroupBy::ALL {
-            let args = Arguments::try_parse_from(["memtrace", "--by", key.name()]).expect("a key");
-            assert_eq!(args.trace.by, *key);
-        }
-        for format in Format::ALL {
-            let args = Arguments::try_parse_from(["memtrace", "--format", format.name()]).expect("a format");
-            assert_eq!(args.trace.format, Some(*format));
-        }
-        for metric in Metric::ALL {
-            let args = Arguments::try_parse_from(["memtrace", "--metric", metric.name()]).expect("a metric");
-            assert_eq!(args.trace.metric, Some(*metric));
-        }
-    }
 }

@@ -15,6 +15,7 @@ const DEFAULT_FILE: &str = "run.memtrace";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// The trace completes intervals ten times a second.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+const SHORTEST_EVERY: Duration = Duration::from_secs(1);
 
 const DEFAULT_SIZE: Bytes = Bytes(1 << 30);
 /// The stacks of a single busy process take a part of it.
@@ -53,6 +54,20 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
     }
 }
 
+/// Returns the interval at which the top sites are shown.
+pub(super) fn every(args: &TraceArgs, recording: Option<&Recording>) -> Result<Option<Duration>, ArgConflict> {
+    match (args.every, recording) {
+        (Some(every), _) if every < SHORTEST_EVERY => {
+            Err(ArgConflict::new("--every is shorter than 1s", "give a longer one, as in 10s"))
+        }
+        (Some(every), Some(recording)) if every < recording.interval => Err(ArgConflict::new(
+            "--every is shorter than --interval",
+            "shorten --interval: the sites are known at the end of an interval",
+        )),
+        (every, _) => Ok(every),
+    }
+}
+
 /// Returns an option that is given and applies to recordings only.
 fn option_of_recordings(args: &TraceArgs) -> Option<&'static str> {
     let interval = args.interval.is_some().then_some("--interval");
@@ -82,6 +97,19 @@ mod tests {
         assert_eq!((default.size_limit, default.socket), (Bytes(1 << 30), None));
         let given = resolve("--record a --size-limit 4M --socket /tmp/a.sock");
         assert_eq!((given.size_limit, given.socket), (Bytes(4 << 20), Some("/tmp/a.sock".into())));
+    }
+
+    #[test]
+    fn sites_are_shown_at_most_once_in_an_interval() {
+        let every = |line| {
+            let mut args = parse(line);
+            let recording = resolve(&mut args).expect("a valid recording");
+            every(&args, recording.as_ref()).map_err(|conflict| conflict.message)
+        };
+        assert_eq!((every(""), every("--every 10s")), (Ok(None), Ok(Some(Duration::from_secs(10)))));
+        assert_eq!(every("--every 999ms"), Err(String::from("--every is shorter than 1s")));
+        assert_eq!(every("--every 5s --record a -i 5s"), Ok(Some(Duration::from_secs(5))));
+        assert_eq!(every("--every 5s --record a -i 6s"), Err(String::from("--every is shorter than --interval")));
     }
 
     /// File of the recording and its interval in milliseconds, and the other outputs.

@@ -28,6 +28,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let recording = recording::resolve(&mut args)?;
     // A recording alone needs no report.
     let needs_report = !has_outputs || !args.outputs.is_empty();
+    let every = recording::every(&args, recording.as_ref())?;
     let events = events::resolve(&args)?;
     Ok(Config {
         metric: args.metric,
@@ -35,6 +36,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         events,
         outputs: if needs_report { outputs::resolve(args.outputs, args.format)? } else { Vec::new() },
         recording,
+        every,
         target,
         duration: args.duration,
         by: args.by,
@@ -230,6 +232,7 @@ mod tests {
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
             recording: None,
+            every: None,
             events: vec![EventClass::default()],
             page_sample: NonZeroU32::MIN,
             metric: None,
@@ -269,6 +272,7 @@ mod tests {
                 Output { destination: Destination::Stdout, format: Format::Text },
             ],
             recording: None,
+            every: None,
             events: vec![EventClass::Heap, EventClass::Fault],
             page_sample: NonZeroU32::new(64).expect("64 is not zero"),
             metric: Some(Metric::LiveCount),

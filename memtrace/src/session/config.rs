@@ -19,6 +19,8 @@ pub(crate) struct Config {
     pub(crate) outputs: Vec<Output>,
     /// `None` to record nothing.
     pub(crate) recording: Option<Recording>,
+    /// Interval at which the top sites are shown; `None` for none.
+    pub(crate) every: Option<Duration>,
     /// The traced event classes, each once, in the order of their reports.
     pub(crate) events: Vec<EventClass>,
     /// One page in this number is traced.

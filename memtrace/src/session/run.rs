@@ -7,6 +7,7 @@ mod detach;
 mod ended_images;
 mod marks;
 mod memory;
+mod periodic_sites;
 mod recorder;
 mod reports;
 mod ring_source;

@@ -87,6 +87,16 @@ impl CallPaths {
         calls
     }
 
+    /// Returns the calls of a path, the last one first.
+    pub(super) fn calls_from_last(&self, path: Node) -> impl Iterator<Item = Call> + '_ {
+        self.tree.to_root(path).map(|call| *self.calls.get(call.0))
+    }
+
+    /// Returns the object with this number.
+    pub(super) fn object_at(&self, number: u32) -> &Arc<Object> {
+        &self.objects.get(number).object
+    }
+
     /// Returns the number of distinct calls.
     pub(super) fn number_of_calls(&self) -> usize {
         self.calls.len()

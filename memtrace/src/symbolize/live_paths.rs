@@ -1,7 +1,10 @@
 //! Conversion of stacks to call paths during a run. Pure, except for the files with names of generated code.
 
+use std::sync::Arc;
+
 use super::call_paths::{CallLocation, CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
+use super::live_calls::LiveCall;
 use crate::model::{
     AbsAddr, FileOffset, Frame, GeneratedCode, Node, ObjectName, ProcessImage, StackEnd, StackId, Stacks, Unnamed,
 };
@@ -80,6 +83,17 @@ impl LivePaths {
         ids.into_iter().map(convert).collect()
     }
 
+    /// Returns the calls of a path, the innermost first.
+    pub fn calls(&self, path: Node) -> impl Iterator<Item = LiveCall> + '_ {
+        self.paths.calls_from_last(path).map(|call| match call.location {
+            CallLocation::InObject(object, offset) => LiveCall::InObject(Arc::clone(self.paths.object_at(object)), offset),
+            CallLocation::Generated(name) => LiveCall::Named(self.names.frame(name)),
+            CallLocation::OutsideObjects(address, reason) => {
+                LiveCall::Named(Frame { address, ..Frame::new(Err(reason)) })
+            }
+        })
+    }
+
     /// Returns what is new since the last call.
     pub fn take_new(&mut self) -> NewPaths {
         let [objects, names, paths] = self.taken;
@@ -116,7 +130,6 @@ impl LivePaths {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;

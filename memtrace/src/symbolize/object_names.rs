@@ -54,6 +54,11 @@ impl ObjectNames {
         Self { headers, sources, debug_directories, symbolizer }
     }
 
+    /// Uses symbol tables only.
+    pub(super) fn forget_debug_info(&mut self) {
+        self.sources.retain(|source| !source.debug_syms);
+    }
+
     /// Returns the address of the file's byte at `offset` in terms of the object's symbols.
     pub(super) fn virt_offset(&self, offset: FileOffset) -> Option<VirtOffset> {
         self.headers.as_ref()?.virt_offset(offset)

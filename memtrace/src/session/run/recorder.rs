@@ -5,6 +5,7 @@ mod images;
 mod intervals;
 mod marks;
 mod readings;
+mod sites;
 mod stacks;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,7 @@ use self::images::RecordedImages;
 use self::intervals::OpenIntervals;
 use self::marks::Marks;
 use self::readings::IntervalReadings;
+use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
 use super::memory::MemoryPlan;
 use crate::model::{Delta, EndedImage, EventClass, FinishedStacks, ImageId, Losses, Pid, Stack, StackId, Stacks, Tick};
@@ -28,6 +30,8 @@ use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::track::ProcessTracker;
 use crate::symbolize::LivePaths;
+
+pub(super) use self::sites::{ClassSites, Site, SiteTotals};
 
 /// Deltas of each shard that can wait. If there are more, they stay in the shard.
 const WAITING: usize = 4;
@@ -45,57 +49,60 @@ pub(super) fn find_copy(
     move |pid, copy| finished?.find(pid, copy).map(|(id, stack)| (id, stack.cloned()))
 }
 
-/// Records a run.
+/// Records a run, or adds up its changes for the top sites.
 pub(super) struct Recorder {
-    path: PathBuf,
+    /// `None` if the run is not recorded.
+    file: Option<RecordedFile>,
+    /// `None` if no sites are shown during the run.
+    sites: Option<LiveSites>,
     deltas: Receiver<(usize, Delta)>,
     open: OpenIntervals,
     stacks: RecordedStacks,
     changes: PathChanges,
     images: RecordedImages,
     marks: Marks,
-    readings: IntervalReadings,
     /// Losses outside of the ledgers at the last interval.
     losses: Losses,
     /// End of the last interval.
     end: Duration,
+}
+
+/// File of a recording.
+struct RecordedFile {
+    path: PathBuf,
     writer: Writer,
+    readings: IntervalReadings,
 }
 
 impl Recorder {
-    /// Creates the recording, and the receiver of the deltas of `shards` shards. Ticks began at `clock_start`. `plan` limits
-    /// the number of call paths.
+    /// Creates the recording, if there is one, and the receiver of the deltas of `shards` shards. Ticks began at
+    /// `clock_start`. `plan` limits the number of call paths. Returns `None` if no deltas are needed.
     pub(super) fn create(
         config: &Config,
-        recording: &Recording,
         shards: usize,
         clock_start: Instant,
         plan: &MemoryPlan,
-    ) -> Result<(Self, DeltaSink), Error> {
-        let &Recording { ref path, interval, size_limit, .. } = recording;
-        let max_paths = usize::try_from(size_limit.0 / BYTES_PER_PATH).unwrap_or(usize::MAX);
+    ) -> Result<Option<(Self, DeltaSink)>, Error> {
+        let recording = config.recording.as_ref();
+        let Some(interval) = recording.map(|recording| recording.interval).or(config.every) else { return Ok(None) };
+        let max_paths = recording.map(|recording| recording.size_limit.0 / BYTES_PER_PATH);
+        let max_paths = max_paths.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         let paths = LivePaths::new(plan.call_paths.min(max_paths), plan.generated_names.0 as usize);
         let (sender, deltas) = mpsc::sync_channel(WAITING * shards);
-        let writer = Writer::create(
-            path,
-            &header(config, interval, SystemTime::now() - clock_start.elapsed()),
-            Settings { size_limit, ..Settings::default() },
-        )
-        .map_err(|error| Error::Output { path: path.clone(), source: std::io::Error::other(error) })?;
+        let file = recording.map(|recording| RecordedFile::create(config, recording, clock_start)).transpose()?;
         let recorder = Self {
-            path: path.clone(),
+            file,
+            sites: config.every.map(|_| LiveSites::default()),
             deltas,
             open: OpenIntervals::new(interval, shards),
             stacks: RecordedStacks::new(paths),
             changes: PathChanges::default(),
             images: RecordedImages::default(),
             marks: Marks::default(),
-            readings: IntervalReadings::new(interval),
             losses: Losses::default(),
             end: Duration::ZERO,
-            writer,
         };
-        Ok((recorder, DeltaSink { interval, start: clock_start, sender }))
+        Ok(Some((recorder, DeltaSink { interval, start: clock_start, sender })))
     }
 
     /// Records the intervals that ended before `settled`, some time before `now`. All mmap events up to then are applied.
@@ -110,7 +117,9 @@ impl Recorder {
     ) {
         let images = tracker.images();
         let running = self.images.running().filter_map(|id| Some((id, images.get(&id)?.cgroup.as_deref())));
-        self.readings.update(now.since_start(), running, &self.writer.status());
+        if let Some(RecordedFile { writer, readings, .. }) = &mut self.file {
+            readings.update(now.since_start(), running, &writer.status());
+        }
         while let Ok((shard, delta)) = self.deltas.try_recv() {
             self.open.add(shard, delta);
         }
@@ -137,14 +146,15 @@ impl Recorder {
         self.images.end(id, (ended.end, ended.at), now, tracker.images().get(&id));
     }
 
-    /// Records the remaining changes, of which `left` were not sent, and completes the file. Returns its path and state.
+    /// Records the remaining changes, of which `left` were not sent, and completes the file. Returns its path and state;
+    /// `None` if the run is not recorded.
     pub(super) fn finish(
         mut self,
         left: Vec<(usize, Delta)>,
         tracker: &mut ProcessTracker,
         find_copy: &FindCopy<'_>,
         losses: &Losses,
-    ) -> (PathBuf, Status) {
+    ) -> Option<(PathBuf, Status)> {
         while let Ok((shard, delta)) = self.deltas.try_recv() {
             self.open.add(shard, delta);
         }
@@ -152,9 +162,21 @@ impl Recorder {
         while let Some(delta) = self.open.take_first() {
             self.write(delta, tracker, find_copy, losses);
         }
-        let status = self.writer.finish();
+        let RecordedFile { path, writer, .. } = self.file?;
+        let status = writer.finish();
         self.marks.take_stored(&status);
-        (self.path, status)
+        Some((path, status))
+    }
+
+    /// Returns true if the run is recorded.
+    pub(super) const fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Returns the `top` largest sites of each event class.
+    pub(super) fn top_sites(&self, top: usize) -> Vec<ClassSites> {
+        let sites = self.sites.as_ref();
+        sites.map(|sites| sites.largest(top, |path| self.stacks.calls(path))).unwrap_or_default()
     }
 
     /// Adds a mark, at which the shards have to end their deltas. Returns false if it is refused.
@@ -164,7 +186,10 @@ impl Recorder {
 
     /// Answers the requests of marks that have been stored since the last call, and returns these marks.
     pub(super) fn take_stored_marks(&mut self) -> Vec<StoredMark> {
-        if self.marks.has_unstored() { self.marks.take_stored(&self.writer.status()) } else { Vec::new() }
+        match &self.file {
+            Some(file) if self.marks.has_unstored() => self.marks.take_stored(&file.writer.status()),
+            _ => Vec::new(),
+        }
     }
 
     fn write(&mut self, mut delta: Delta, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>, losses: &Losses) {
@@ -190,7 +215,6 @@ impl Recorder {
         interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
         self.stacks.add_new_paths(&mut interval);
-        self.readings.move_to(&mut interval);
         if is_marked {
             self.marks.end_interval(&mut interval);
         }
@@ -199,7 +223,13 @@ impl Recorder {
             self.stacks.forget(id);
             self.changes.forget(id);
         }
-        self.writer.push(interval);
+        if let Some(sites) = &mut self.sites {
+            sites.add(&interval);
+        }
+        if let Some(RecordedFile { writer, readings, .. }) = &mut self.file {
+            readings.move_to(&mut interval);
+            writer.push(interval);
+        }
     }
 
     fn add_stacks(&mut self, id: ImageId, stacks: &Stacks, tracker: &mut ProcessTracker) {
@@ -227,6 +257,16 @@ impl Recorder {
                 None => {}
             }
         }
+    }
+}
+
+impl RecordedFile {
+    fn create(config: &Config, recording: &Recording, clock_start: Instant) -> Result<Self, Error> {
+        let &Recording { ref path, interval, size_limit, .. } = recording;
+        let header = header(config, interval, SystemTime::now() - clock_start.elapsed());
+        let writer = Writer::create(path, &header, Settings { size_limit, ..Settings::default() })
+            .map_err(|error| Error::Output { path: path.clone(), source: std::io::Error::other(error) })?;
+        Ok(Self { path: path.clone(), writer, readings: IntervalReadings::new(interval) })
     }
 }
 

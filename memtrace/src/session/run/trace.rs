@@ -1,7 +1,9 @@
 //! A run in progress: probes, shards and the tracking of processes.
 
+mod mappings;
 mod overhead;
 mod recording;
+mod sites;
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -10,6 +12,7 @@ use super::cost::processor_time;
 use super::detach::Detach;
 use super::ended_images::{self, Completion, EndedImages};
 use super::memory;
+use super::periodic_sites::PeriodicSites;
 use super::recorder::{Recorder, find_copy};
 use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
@@ -19,11 +22,10 @@ use super::setup::Setup;
 use super::snapshots::complete_snapshots;
 use super::target_time::TargetTime;
 use super::wait::{Due, Signals, WakeupSources};
-use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{EventClass, LossReason, Losses, Metric, Pid, Tick, printable};
+use crate::model::{EventClass, LossReason, Losses, Metric, Tick, printable};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
@@ -31,8 +33,8 @@ use crate::session::observer::{Observer, Progress};
 use crate::session::outcome::Outcome;
 use crate::session::overhead::{OverheadMonitor, Sample};
 use crate::session::sample::{PageReader, ReclaimReader};
-use crate::session::select::{AllocatorProbes, Targets};
-use crate::session::track::{Changes, Coverage, ProcessTracker};
+use crate::session::select::Targets;
+use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
 use crate::session::{clock, own_allocator};
 
@@ -82,8 +84,12 @@ pub(super) struct Trace {
     /// `None` if the overhead is not measured.
     overhead: Option<OverheadMonitor>,
     target_time: TargetTime,
-    /// `None` if the run is not recorded.
+    /// `None` if the run is not recorded, and no sites are shown during it.
     recorder: Option<Recorder>,
+    /// `None` if no sites are shown during the run.
+    periodic_sites: Option<PeriodicSites>,
+    /// Number of sites that are shown.
+    top: usize,
 }
 
 impl Trace {
@@ -101,11 +107,7 @@ impl Trace {
         let mut tracker = ProcessTracker::new(clock_start, parts, user_hooks, plan.mmap_ring, plan.registry);
         let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
         let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
-        let recorder = config.recording.as_ref();
-        let recorder = recorder.map(|recording| {
-            Recorder::create(config, recording, setup::rings(config) as usize, clock_instant, &plan)
-        });
-        let (recorder, deltas) = recorder.transpose()?.unzip();
+        let (recorder, deltas) = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?.unzip();
         let setup = Setup::load(config, &plan, clock_start, &targets, &allocators, &mut tracker)?;
         let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate, overhead } = setup;
         let settings = ledger::Settings {
@@ -172,6 +174,8 @@ impl Trace {
             overhead,
             target_time: TargetTime::default(),
             recorder,
+            periodic_sites: config.every.map(PeriodicSites::start).transpose()?,
+            top: config.top,
         };
         trace.measure_overhead(observer);
         Ok(trace)
@@ -236,6 +240,7 @@ impl Trace {
             reclaim.tick(now, &self.kernel);
         }
         self.measure_overhead(observer);
+        self.show_sites(now, observer);
         let progress = self.shards.progress();
         let (before, events) = self.shown;
         let passed = now.duration_since(before).as_secs_f64().max(f64::EPSILON);
@@ -279,41 +284,6 @@ impl Trace {
         };
         self.ended.complete(now, &self.shards, &mut completion);
         self.target_time.add_exits(self.ended.take_exits(), &self.targets, &self.filter);
-    }
-
-    /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
-    fn update_mappings(&mut self, observer: &mut dyn Observer) {
-        self.tables.serve(&mut self.kernel, &mut self.tracker);
-        let copies = self.tables.stack_copies();
-        let Changes { allocators, remapped } = self.tracker.poll();
-        for (pid, allocator) in allocators {
-            self.probe(pid, &allocator, observer);
-        }
-        self.tracker.add_code_generators(&remapped);
-        self.tables.update(&mut self.kernel, &self.tracker, remapped);
-        self.tables.finish_walks(&mut self.kernel, &self.tracker, copies);
-        self.evict_objects(false);
-    }
-
-    /// Probes an allocator that `pid` has newly mapped.
-    fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
-        let Some(probe_site) = self.targets.probe_site else { return };
-        let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(pid));
-        let scope = self.targets.scope(pid);
-        let id = self.tracker.allocators.id(allocator);
-        let Some(new) = AllocatorProbes::new(pid, scope, allocator, id, probe_site) else { return };
-        let path = printable(&allocator.object.path);
-        let placed = new.place(&mut self.kernel, &mut self.probes);
-        self.complete &= placed.is_ok() || !is_selected;
-        if placed.is_err() {
-            self.tracker.allocators.set_unattached(allocator);
-        }
-        self.tracker.allocators.set_probed(allocator);
-        let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
-        let note = format!("process {pid} has mapped another allocator, {path}: {result}");
-        if is_selected && self.targets.add_late_note(&note) {
-            observer.note(&note);
-        }
     }
 
     /// Stops counting events, writes the reports and starts to remove the probes.
@@ -371,7 +341,7 @@ impl Trace {
         let detach = Detach::start(self.probes);
         let generated_code = self.tracker.generated_code();
         let finished_stacks = self.tables.finish(&mut self.kernel, &self.tracker);
-        let recorded = self.recorder.take().map(|recorder| {
+        let recorded = self.recorder.take().and_then(|recorder| {
             let mut losses = counters.losses.clone();
             losses.merge(&late);
             losses.merge(&self.tracker.losses());

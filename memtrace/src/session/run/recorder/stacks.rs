@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{GeneratedCode, ImageId, ProcessImage, StackEnd, StackId, Stacks};
+use crate::model::{GeneratedCode, ImageId, Node, ProcessImage, StackEnd, StackId, Stacks};
 use crate::recording::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
-use crate::symbolize::{CallSite, LivePaths, NewPaths};
+use crate::symbolize::{CallSite, LiveCall, LivePaths, NewPaths};
 
 /// Call paths of the stacks in running images, and in images that have ended recently.
 #[derive(Debug)]
@@ -68,6 +68,11 @@ impl RecordedStacks {
             return Some((PathNumber::ROOT, Stacks::default().end_of(id)));
         }
         self.known.get(&id).map(|known| (known.path, known.end))
+    }
+
+    /// Returns the calls of a path, the innermost first.
+    pub(super) fn calls(&self, path: PathNumber) -> Vec<LiveCall> {
+        self.live.calls(Node::from_number(path.0)).collect()
     }
 
     /// Removes the stacks of an image, except for those that another image has too.

@@ -23,7 +23,7 @@ impl Trace {
 
     /// Sets a mark: the interval ends now.
     pub(super) fn mark(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
-        match &mut self.recorder {
+        match self.recorder.as_mut().filter(|recorder| recorder.has_file()) {
             None => observer.note("the run is not recorded, so no mark is set; --record FILE records it"),
             Some(recorder) => {
                 if recorder.add_mark(request) {

@@ -1,0 +1,37 @@
+//! Definition of the command line.
+
+use clap::CommandFactory;
+
+use super::*;
+
+#[test]
+fn definition_is_valid() {
+    Arguments::command().debug_assert();
+}
+
+#[test]
+fn help_states_the_ranges_of_numbers() {
+    let command = Arguments::command();
+    let help = |id: &str| {
+        let argument = command.get_arguments().find(|argument| argument.get_id() == id).expect(id);
+        argument.get_help().expect("each argument has one").to_string()
+    };
+    assert!(help("max_depth").contains(&format!("0 to {MAX_FRAMES}")));
+    assert!(help("shards").contains(&format!("1 to {MAX_RINGS}")));
+}
+
+#[test]
+fn all_formats_metrics_and_keys_are_accepted() {
+    for key in GroupBy::ALL {
+        let args = Arguments::try_parse_from(["memtrace", "--by", key.name()]).expect("a key");
+        assert_eq!(args.trace.by, *key);
+    }
+    for format in Format::ALL {
+        let args = Arguments::try_parse_from(["memtrace", "--format", format.name()]).expect("a format");
+        assert_eq!(args.trace.format, Some(*format));
+    }
+    for metric in Metric::ALL {
+        let args = Arguments::try_parse_from(["memtrace", "--metric", metric.name()]).expect("a metric");
+        assert_eq!(args.trace.metric, Some(*metric));
+    }
+}
