@@ -59,7 +59,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             print(text.as_bytes(), exit::of_findings(&findings), &console).into()
         }
         Some(Action::Explain(args)) => explain::run(args, &console).into(),
-        Some(Action::Mark(args)) => mark::run(&args, &console).into(),
+        Some(Action::Mark(args)) => match mark::run(&args, &console) {
+            Ok(line) => print(line.as_bytes(), Exit::Success, &console).into(),
+            Err(exit) => exit.into(),
+        },
         Some(Action::Completions { shell, .. }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "memtrace", &mut script);

@@ -101,13 +101,9 @@ fn help_lists_every_option_and_exit_code() {
 
 #[test]
 fn other_subcommands_have_help() {
-    for (command, says) in [
-        ("mark", "<TEXT>"),
-        ("doctor", "--json"),
-        ("explain", "--format"),
-        ("completions", "<SHELL>"),
-        ("man", "roff"),
-    ] {
+    for (command, says) in
+        [("mark", "<TEXT>"), ("doctor", "--json"), ("explain", "--format"), ("completions", "<SHELL>"), ("man", "roff")]
+    {
         let output = run(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(stdout(&output).contains(says), "{}", stdout(&output));

@@ -46,7 +46,9 @@ fn top_sites_are_shown_during_the_trace() {
     let mut tracer = Trace::victim(&victim).options(&["--every", "1s"]).start();
     let expected = victim.work().totals;
     assert_eq!((expected.live_bytes, expected.live_count), (45_000, 9));
-    let sites = |line: &str| line.trim() == "100%  43.95 KiB in 9 blocks  work < main" || line.contains("in 9 blocks  work < main < ");
+    let sites = |line: &str| {
+        line.trim() == "100%  43.95 KiB in 9 blocks  work < main" || line.contains("in 9 blocks  work < main < ")
+    };
     assert!(tracer.process().wait_for_stderr(sites));
     let _ = tracer.stop();
     victim.finish();

@@ -231,7 +231,7 @@ fn samples_equal_the_kernels_counters() {
     for name in ["minor_faults", "cpu_ns"] {
         assert!(count("process", name) > 0, "{name}");
     }
-    assert!(count("memtrace", "cpu_ns") > 1 && count("memtrace", "recording_bytes") > 1);
+    assert!(count("memtrace", "cpu_ns") > 1 && count("memtrace", "recording_bytes") > 0);
     let paths = "SELECT count(*) FROM counter JOIN fact ON topic = 'cgroup_path' AND item = cgroup_id
         WHERE subject = 'cgroup' AND name = 'usage_bytes'";
     let cgroups = "SELECT count(*) FROM counter WHERE subject = 'cgroup' AND name = 'usage_bytes'";

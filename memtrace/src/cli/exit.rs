@@ -53,7 +53,7 @@ impl Exit {
             Self::Success => "success",
             Self::Failed => "a failure during the run, such as a report that could not be written",
             Self::Usage => "invalid command line",
-            Self::NoProcess => "the target, or the recording of a mark, does not exist; or the target ended while memtrace was attaching",
+            Self::NoProcess => "no such target or recording, or the target ended while memtrace was attaching",
             Self::NotPermitted => "not permitted; the message names the missing capability",
             Self::Kernel => "the kernel lacks BPF, BTF, ring buffers or uprobes",
             Self::NoAllocator => "the target, or every selected process, lacks an allocator that memtrace knows",

@@ -1,24 +1,24 @@
 //! `memtrace mark`.
 
-use super::Exit;
 use super::args::MarkArgs;
 use super::console::Console;
+use super::exit::Exit;
 use crate::session::marks::{self, MarkError};
 
-/// Sets a mark in a running recording, and prints it.
-pub(super) fn run(args: &MarkArgs, console: &Console) -> Exit {
+/// Sets a mark in a running recording, and returns a line with it.
+pub(super) fn run(args: &MarkArgs, console: &Console) -> Result<String, Exit> {
     if let Err(reason) = marks::check(&args.text) {
-        console.error(&format!("the text cannot be a mark: {reason}"), Some("give a short one, as in: memtrace mark login"));
-        return Exit::Usage;
+        console.error(
+            &format!("the text cannot be a mark: {reason}"),
+            Some("give a short one, as in: memtrace mark login"),
+        );
+        return Err(Exit::Usage);
     }
     match marks::set(args.socket.as_deref(), &args.text) {
-        Ok(mark) => {
-            let line = format!("{} at {:.3} s\n", mark.text, mark.at.as_secs_f64());
-            super::print(line.as_bytes(), Exit::Success, console)
-        }
+        Ok(mark) => Ok(format!("{} at {:.3} s\n", mark.text, mark.at.as_secs_f64())),
         Err(error) => {
             console.error(&error.to_string(), error.remedy());
-            exit_of(&error)
+            Err(exit_of(&error))
         }
     }
 }

@@ -77,8 +77,7 @@ mod tests {
     #[test]
     fn rows_with_names_are_read() {
         let text = "MemTotal:        4096 kB\nHugePages_Total:       0\nSwapFree:       x kB\nDirty:       8 kB\n";
-        let values: Vec<_> =
-            rows(text, ':', &MEMINFO, |value| Some(kilobytes(value.as_bytes())?.0)).collect();
+        let values: Vec<_> = rows(text, ':', &MEMINFO, |value| Some(kilobytes(value.as_bytes())?.0)).collect();
         assert_eq!(values, [("meminfo.MemTotal_bytes", 4096 << 10), ("meminfo.Dirty_bytes", 8192)]);
     }
 

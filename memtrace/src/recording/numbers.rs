@@ -97,7 +97,10 @@ mod tests {
         numbers.commit();
         numbers.reserve(2);
         numbers.replace(|number| Ok::<_, ()>((number == 2).then_some(6))).unwrap();
-        assert_eq!([numbers.number(&'a'), numbers.number(&'b'), numbers.number(&'e')], [(1, false), (6, false), (7, true)]);
+        assert_eq!(
+            [numbers.number(&'a'), numbers.number(&'b'), numbers.number(&'e')],
+            [(1, false), (6, false), (7, true)]
+        );
         assert_eq!(numbers.last(), 7);
     }
 }

@@ -86,7 +86,9 @@ impl LivePaths {
     /// Returns the calls of a path, the innermost first.
     pub fn calls(&self, path: Node) -> impl Iterator<Item = LiveCall> + '_ {
         self.paths.calls_from_last(path).map(|call| match call.location {
-            CallLocation::InObject(object, offset) => LiveCall::InObject(Arc::clone(self.paths.object_at(object)), offset),
+            CallLocation::InObject(object, offset) => {
+                LiveCall::InObject(Arc::clone(self.paths.object_at(object)), offset)
+            }
             CallLocation::Generated(name) => LiveCall::Named(self.names.frame(name)),
             CallLocation::OutsideObjects(address, reason) => {
                 LiveCall::Named(Frame { address, ..Frame::new(Err(reason)) })

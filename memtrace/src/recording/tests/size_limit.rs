@@ -109,8 +109,7 @@ fn stacks_are_merged_if_intervals_make_too_little_room() {
     }
     assert_eq!(recording.marks().len(), 4);
     let totals = recording.totals(Boundary::START, recording.end()).unwrap();
-    let (merged, others): (Vec<_>, Vec<_>) =
-        totals.stacks.iter().partition(|stack| stack.key.end == StackEnd::Merged);
+    let (merged, others): (Vec<_>, Vec<_>) = totals.stacks.iter().partition(|stack| stack.key.end == StackEnd::Merged);
     assert_eq!(merged.len(), 1);
     assert_eq!(merged[0].merged + others.len() as u64, u64::from(400 * STACKS + LARGE));
     assert!(totals.stacks.iter().all(|stack| stack.usage.usage.live.count.cast_signed() > 0));

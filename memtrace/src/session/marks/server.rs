@@ -51,7 +51,7 @@ impl MarkServer {
             Some(path) => (listen(path)?, path.to_owned()),
             None => listen_in_directory()?,
         };
-        let greeting: Arc<str> = greeting(std::process::id(), &printable(file).to_string()).into();
+        let greeting: Arc<str> = greeting(std::process::id(), &printable(file)).into();
         let (sender, requests) = mpsc::channel(MAX_CONNECTIONS);
         let task = tokio::spawn(serve(UnixListener::from_std(listener)?, greeting, sender));
         Ok(Self { path, requests, task })

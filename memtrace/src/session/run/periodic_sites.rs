@@ -129,7 +129,11 @@ mod tests {
         let call = |name: &str| LiveCall::Named(Frame::new(Ok(Name(name.to_owned()))));
         let totals = |size, count| SiteTotals { size, count };
         let sites = vec![
-            Site { totals: totals(3 << 20, 1200), calls: vec![call("grow\x1b"), call("main")], end: StackEnd::Complete },
+            Site {
+                totals: totals(3 << 20, 1200),
+                calls: vec![call("grow\x1b"), call("main")],
+                end: StackEnd::Complete,
+            },
             Site { totals: totals(1 << 20, 1), calls: vec![], end: StackEnd::FramesLost },
             Site {
                 totals: totals(1024, 1),

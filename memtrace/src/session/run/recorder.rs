@@ -115,9 +115,9 @@ impl Recorder {
         find_copy: &FindCopy<'_>,
         losses: &Losses,
     ) {
-        let images = tracker.images();
-        let running = self.images.running().filter_map(|id| Some((id, images.get(&id)?.cgroup.as_deref())));
         if let Some(RecordedFile { writer, readings, .. }) = &mut self.file {
+            let images = tracker.images();
+            let running = self.images.running().filter_map(|id| Some((id, images.get(&id)?.cgroup.as_deref())));
             readings.update(now.since_start(), running, &writer.status());
         }
         while let Ok((shard, delta)) = self.deltas.try_recv() {

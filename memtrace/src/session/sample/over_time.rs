@@ -71,7 +71,7 @@ impl MemorySampler {
         }
         let (chosen, skipped_processes) = choose(&ids, &mut self.last_process, MAX_PROCESSES);
         for id in chosen {
-            self.add(Subject::Process(id), of_process(id.pid), &mut readings);
+            self.add(Subject::Process(id), &of_process(id.pid), &mut readings);
         }
         let (chosen, skipped_cgroups) = choose(&cgroups, &mut self.last_cgroup, MAX_CGROUPS);
         for path in chosen {
@@ -82,21 +82,21 @@ impl MemorySampler {
                 let item = Cow::Owned(id.number().to_string());
                 readings.facts.push(Fact { topic: Cow::Borrowed(CGROUP_PATH), item, value });
             }
-            self.add(subject, of_cgroup(&reading), &mut readings);
+            self.add(subject, &of_cgroup(&reading), &mut readings);
         }
-        self.add(Subject::Machine, procfs::machine_memory(), &mut readings);
+        self.add(Subject::Machine, &procfs::machine_memory(), &mut readings);
         let mut values = of_process(Pid(process::id()));
         values.extend_from_slice(own);
         values.push(("skipped_processes", skipped_processes as u64));
         values.push(("skipped_cgroups", skipped_cgroups as u64));
-        self.add(Subject::Memtrace, values, &mut readings);
+        self.add(Subject::Memtrace, &values, &mut readings);
         readings
     }
 
     /// Adds the values that have changed.
-    fn add(&mut self, subject: Subject, values: Vec<(&'static str, u64)>, readings: &mut Readings) {
+    fn add(&mut self, subject: Subject, values: &[(&'static str, u64)], readings: &mut Readings) {
         let last = self.last.entry(subject).or_default();
-        for &(counter, value) in &values {
+        for &(counter, value) in values {
             match last.iter_mut().find(|(name, _)| *name == counter) {
                 Some((_, known)) if *known == value => continue,
                 Some((_, known)) => *known = value,

@@ -120,6 +120,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         duration: None,
         outputs: Vec::new(),
         recording: None,
+        every: None,
         events: vec![EventClass::Heap],
         page_sample: NonZeroU32::MIN,
         metric: None,
@@ -139,6 +140,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         debuginfod: Servers::None,
         memory_limit: memory_limit.map(Bytes),
         max_overhead: None,
+        protect: false,
         quiet: false,
     }
 }

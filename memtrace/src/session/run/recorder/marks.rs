@@ -147,7 +147,7 @@ mod tests {
         assert_eq!([end(&mut marks, 1), end(&mut marks, 2)], [[(String::from("a"), 1)], [(String::from("a#2"), 2)]]);
         let mut status = Status { stored_until: Duration::from_millis(1999), ..Status::default() };
         let stored = StoredMark { text: String::from("a"), at: Duration::from_secs(1) };
-        assert_eq!(marks.take_stored(&status), [stored.clone()]);
+        assert_eq!(marks.take_stored(&status), std::slice::from_ref(&stored));
         assert_eq!(of_first.try_recv().unwrap(), Ok(stored));
         assert!(of_second.try_recv().is_err() && marks.has_unstored());
         let span = Duration::ZERO..Duration::ZERO;

@@ -45,9 +45,8 @@ impl IntervalReadings {
         ];
         let readings = self.sampler.read(processes, &own);
         let passed = now.as_nanos() / self.interval.as_nanos().max(1);
-        let boundary = |number: u128| {
-            Duration::from_nanos(u64::try_from(number * self.interval.as_nanos()).unwrap_or(u64::MAX))
-        };
+        let boundary =
+            |number: u128| Duration::from_nanos(u64::try_from(number * self.interval.as_nanos()).unwrap_or(u64::MAX));
         self.waiting.push((boundary(passed), readings));
         self.due = boundary(passed + 1);
     }

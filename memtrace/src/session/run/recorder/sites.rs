@@ -11,9 +11,9 @@ use crate::symbolize::LiveCall;
 
 /// Size and count of what is live, or duration and count of stalls. Changes wrap below zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::session::run) struct SiteTotals {
-    pub(in crate::session::run) size: u64,
-    pub(in crate::session::run) count: u64,
+pub(in crate::session) struct SiteTotals {
+    pub(in crate::session) size: u64,
+    pub(in crate::session) count: u64,
 }
 
 impl SiteTotals {
@@ -25,21 +25,21 @@ impl SiteTotals {
 
 /// The top sites of an event class.
 #[derive(Debug)]
-pub(in crate::session::run) struct ClassSites {
-    pub(in crate::session::run) class: EventClass,
-    pub(in crate::session::run) all: SiteTotals,
+pub(in crate::session) struct ClassSites {
+    pub(in crate::session) class: EventClass,
+    pub(in crate::session) all: SiteTotals,
     /// Number of all sites.
-    pub(in crate::session::run) number: usize,
-    pub(in crate::session::run) sites: Vec<Site>,
+    pub(in crate::session) number: usize,
+    pub(in crate::session) sites: Vec<Site>,
 }
 
 /// A site.
 #[derive(Debug)]
-pub(in crate::session::run) struct Site {
-    pub(in crate::session::run) totals: SiteTotals,
+pub(in crate::session) struct Site {
+    pub(in crate::session) totals: SiteTotals,
     /// The calls, the innermost first.
-    pub(in crate::session::run) calls: Vec<LiveCall>,
-    pub(in crate::session::run) end: StackEnd,
+    pub(in crate::session) calls: Vec<LiveCall>,
+    pub(in crate::session) end: StackEnd,
 }
 
 /// Totals by call path.
@@ -73,7 +73,8 @@ impl LiveSites {
     pub(super) fn largest(&self, top: usize, calls: impl Fn(PathNumber) -> Vec<LiveCall>) -> Vec<ClassSites> {
         let largest = |(&class, &all): (&EventClass, &SiteTotals)| {
             // A total is negative until the frames of a stack have arrived and its total has moved to its path.
-            let of_class = self.by_path.iter().filter(|((of, ..), totals)| *of == class && totals.size.cast_signed() > 0);
+            let of_class =
+                self.by_path.iter().filter(|((of, ..), totals)| *of == class && totals.size.cast_signed() > 0);
             let mut sites: Vec<_> = of_class.map(|(&(_, path, end), &totals)| (path, end, totals)).collect();
             sites.sort_unstable_by_key(|&(path, end, totals)| (Reverse(totals.size), path, end));
             let number = sites.len();
