@@ -6,6 +6,7 @@ mod group;
 mod group_key;
 mod groups;
 mod row;
+mod weights;
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -144,9 +145,9 @@ impl EndedProcesses {
         }
         if self.group_entries() > half {
             self.classes.values_mut().for_each(|class| class.groups.merge_parts());
-            // Well below the limit, so that this happens rarely.
-            if self.group_entries() > half - half / 4 {
-                self.limit_group_entries(half / 2);
+            // Below the limit, so that this happens rarely.
+            if self.group_entries() > half - half / 8 {
+                self.limit_group_entries(half - half / 4);
             }
         }
     }

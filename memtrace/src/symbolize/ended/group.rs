@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::group_key::GroupKey;
 use super::row::{Row, size};
+use super::weights::Weights;
 use crate::model::{
     Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, Node, PageFaults, Partition, Pid,
     ProcessProfile, StackEnd, StallStats, Tick,
@@ -154,10 +155,9 @@ impl Group {
         self.stacks.iter_mut().for_each(|stacks| stacks.rename(&rename));
     }
 
-    /// Merges the stacks with a [weight](Self::weight) of at most `most`.
-    pub(super) fn merge_stacks(&mut self, class: EventClass, most: u64) {
-        let is_merged =
-            |key: &PathKey, totals: &PathUsage| key.end != StackEnd::Merged && Self::weight(class, totals) <= most;
+    /// Merges the stacks with a weight of at most `most`.
+    pub(super) fn merge_stacks(&mut self, weights: &Weights, most: u64) {
+        let is_merged = |key: &PathKey, totals: &PathUsage| key.end != StackEnd::Merged && weights.of(totals) <= most;
         let all = self.merged();
         let merged = all.iter().filter(|(key, totals)| is_merged(key, totals)).map(|(key, totals)| {
             let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, part: key.part };
@@ -169,16 +169,9 @@ impl Group {
     }
 
     /// Returns the weight of each stack that can be merged.
-    pub(super) fn weights(&mut self, class: EventClass) -> impl Iterator<Item = u64> {
+    pub(super) fn weights(&mut self, weights: &Weights) -> impl Iterator<Item = u64> {
         let stacks = self.merged().iter().filter(|(key, _)| key.end != StackEnd::Merged);
-        stacks.map(move |(_, totals)| Self::weight(class, &totals))
-    }
-
-    /// Returns the size of a stack; those with bytes at exit come after all others.
-    const fn weight(class: EventClass, totals: &PathUsage) -> u64 {
-        let usage = &totals.usage.usage;
-        let size = size(class, usage);
-        if usage.exit.bytes.0 > 0 { size | 1 << 63 } else { size & !(1 << 63) }
+        stacks.map(move |(_, totals)| weights.of(&totals))
     }
 
     /// Returns the size of the group.

@@ -5,7 +5,8 @@ use rustc_hash::FxHashMap;
 use super::group::Group;
 use super::group_key::GroupKey;
 use super::row::Row;
-use crate::model::{EventClass, Node, Tick};
+use super::weights::Weights;
+use crate::model::{EventClass, Node, Tick, Usage};
 use crate::symbolize::call_paths::CallPaths;
 
 /// Groups by their key.
@@ -82,15 +83,18 @@ impl Groups {
         self.entries = self.all.iter_mut().map(|group| group.merged().len()).sum();
     }
 
-    /// Merges the smallest stacks until at most `rest` of them remain, which gets their number. Those with bytes at exit
-    /// are the last ones. Returns false if none was merged.
+    /// Merges the smallest stacks until at most `rest` of them remain, which gets their number. Returns false if none was
+    /// merged.
     pub(super) fn merge_stacks(&mut self, class: EventClass, rest: impl FnOnce(usize) -> usize) -> bool {
-        let mut weights: Vec<u64> = self.all.iter_mut().flat_map(|group| group.weights(class)).collect();
-        let rest = rest(weights.len());
-        let Some(last) = weights.len().checked_sub(rest + 1) else { return false };
-        let (_, &mut threshold, _) = weights.select_nth_unstable(last);
-        drop(weights);
-        self.all.iter_mut().for_each(|group| group.merge_stacks(class, threshold));
+        let mut total = Usage::default();
+        self.all.iter().for_each(|group| total += group.usage.total);
+        let weights = Weights::new(class, total);
+        let mut all: Vec<u64> = self.all.iter_mut().flat_map(|group| group.weights(&weights)).collect();
+        let rest = rest(all.len());
+        let Some(last) = all.len().checked_sub(rest + 1) else { return false };
+        let (_, &mut threshold, _) = all.select_nth_unstable(last);
+        drop(all);
+        self.all.iter_mut().for_each(|group| group.merge_stacks(&weights, threshold));
         self.merge_parts();
         true
     }
