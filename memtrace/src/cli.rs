@@ -16,6 +16,7 @@ mod mark;
 mod outputs;
 mod progress;
 mod recording;
+mod report;
 mod resolve;
 mod terminal;
 mod units;
@@ -63,6 +64,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(line) => print(line.as_bytes(), Exit::Success, &console).into(),
             Err(exit) => exit.into(),
         },
+        Some(Action::Report(args)) => report::run(*args, &console),
         Some(Action::Completions { shell, .. }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "memtrace", &mut script);

@@ -15,6 +15,8 @@ mod outputs;
 pub(crate) mod overhead;
 mod own_allocator;
 mod protection;
+mod recorded_facts;
+pub(crate) mod replay;
 mod run;
 mod sample;
 mod select;

@@ -21,6 +21,7 @@ mod name_source;
 mod numbered;
 mod object_names;
 mod process;
+mod recorded;
 mod stack_totals;
 mod symbolized;
 
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 use call_paths::{CallPaths, PathObject};
 use locate::LocatedStacks;
 use object_names::{Names, ObjectNames};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::model::{
     AbsAddr, BuildId, FileOffset, Frame, GeneratedCode, ImageId, Name, Object, ObjectName, ProcessImage, Snapshots,
@@ -42,11 +44,15 @@ pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use live_calls::LiveCall;
 pub use live_paths::{CallSite, LivePaths, NewPath, NewPaths};
 pub use name_source::NameSource;
+pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
 pub use symbolized::{Symbolized, SymbolizedClasses};
 
 /// Opens the file of an object that was closed, if it is still there. Returns the file and a path by which it can be opened
 /// as long as the file is open.
 pub type Reopen = fn(&Object) -> Option<(File, PathBuf)>;
+
+/// Frames at offsets in objects, the outermost first.
+pub type FramesByObject = FxHashMap<ObjectName, BTreeMap<FileOffset, Box<[Frame]>>>;
 
 /// Finds the functions of addresses.
 #[derive(Debug)]
@@ -57,6 +63,8 @@ pub struct Symbolizer {
     /// Debug files from elsewhere.
     debug_files: BTreeMap<BuildId, PathBuf>,
     uses_debug_info: bool,
+    /// Frames that are known: the object is not read for them.
+    frames: FramesByObject,
 }
 
 impl Default for Symbolizer {
@@ -81,6 +89,7 @@ impl Symbolizer {
             debug_files: BTreeMap::new(),
             uses_debug_info: true,
             generated_code: BTreeMap::new(),
+            frames: FxHashMap::with_hasher(FxBuildHasher),
         }
     }
 
@@ -134,6 +143,27 @@ impl Symbolizer {
         without.collect()
     }
 
+    /// Finds the frames of all calls in objects of `live`, and keeps them: stacks with the same calls are symbolized
+    /// without reading the objects again.
+    pub fn find_frames(&mut self, live: &LivePaths) {
+        for (known, calls) in live.paths().in_objects() {
+            let frames = self.frames_in(known, calls.into_keys());
+            self.frames.entry(known.name()).or_default().extend(frames);
+        }
+    }
+
+    /// Names calls with these frames, without reading their objects.
+    #[must_use]
+    pub fn with_frames(self, frames: FramesByObject) -> Self {
+        Self { frames, ..self }
+    }
+
+    /// Returns the frames that are known.
+    #[must_use]
+    pub const fn frames(&self) -> &FramesByObject {
+        &self.frames
+    }
+
     /// Symbolizes the stacks of all event classes that were traced during `window`: those of `snapshots`, whose images
     /// are in `images`, and those of the images that have ended before.
     ///
@@ -147,19 +177,27 @@ impl Symbolizer {
         ended: EndedProcesses,
         window: &Range<Tick>,
     ) -> SymbolizedClasses {
-        let located = LocatedStacks::new(snapshots, images, &self.generated_code, ended, window);
+        self.name(LocatedStacks::new(snapshots, images, &self.generated_code, ended, window))
+    }
+
+    /// Symbolizes the stacks of a recording, of the time `window`. Calls without recorded names get those of the object's
+    /// file, if it has the recorded build ID.
+    #[must_use]
+    pub fn symbolize_recorded(&self, processes: RecordedProcesses, window: &Range<Tick>) -> SymbolizedClasses {
+        self.name(LocatedStacks::of_recording(processes, window))
+    }
+
+    fn name(&self, located: LocatedStacks) -> SymbolizedClasses {
         let (paths, names) = (&located.paths, &located.names);
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
         let mut closed = 0;
         for (known, calls) in paths.in_objects() {
-            let offsets = calls.keys().copied().collect();
             // Debug information is large: that of an object is released before that of the next one is read.
-            let frames_of_object = self.with_file(known, |object| {
-                let is_closed = known.is_closed && object.handle.is_none();
-                closed += u64::from(is_closed && !calls.is_empty());
-                let reason = if is_closed { Unnamed::ObjectClosed } else { Unnamed::ObjectUnreadable };
-                self.frames_of(object, offsets, reason)
-            });
+            let frames_of_object = self.frames_in(known, calls.keys().copied());
+            let is_closed =
+                |(_, frames): &(_, Box<[Frame]>)| frames.iter().any(|frame| frame.name == Err(Unnamed::ObjectClosed));
+            // The notes of a recording have those that the run could not name.
+            closed += u64::from(!known.is_recorded && frames_of_object.iter().any(is_closed));
             for (offset, frames_of_call) in frames_of_object {
                 for &call in calls.get(&offset).into_iter().flatten() {
                     frames[call] = frames_of_call.clone();
@@ -178,9 +216,35 @@ impl Symbolizer {
         SymbolizedClasses::new(located, frames, closed)
     }
 
+    /// Returns the frames at each of `offsets` of an object. Those that are not known are read from its file.
+    fn frames_in(
+        &self,
+        known: &PathObject,
+        offsets: impl Iterator<Item = FileOffset>,
+    ) -> Vec<(FileOffset, Box<[Frame]>)> {
+        // During a run, another file without a build ID can have had the same name.
+        let is_certain = known.is_recorded || known.object.build_id.is_some();
+        let known_frames = is_certain.then(|| self.frames.get(&known.name())).flatten();
+        let (mut frames, mut others) = (Vec::new(), Vec::new());
+        for offset in offsets {
+            match known_frames.and_then(|frames| frames.get(&offset)) {
+                Some(known) => frames.push((offset, known.clone())),
+                None => others.push(offset),
+            }
+        }
+        if !others.is_empty() {
+            frames.extend(self.with_file(known, |object| {
+                let is_closed = known.is_closed && object.handle.is_none();
+                let reason = if is_closed { Unnamed::ObjectClosed } else { Unnamed::ObjectUnreadable };
+                self.frames_of(object, others, reason)
+            }));
+        }
+        frames
+    }
+
     /// Passes the object to `use_object`, with an open file if it was closed and is still there.
     fn with_file<R>(&self, known: &PathObject, use_object: impl FnOnce(&Object) -> R) -> R {
-        match known.is_closed.then(|| (self.reopen)(&known.object)).flatten() {
+        match (known.is_closed || known.is_recorded).then(|| (self.reopen)(&known.object)).flatten() {
             Some((_open, handle)) => use_object(&Object { handle: Some(handle), ..(*known.object).clone() }),
             None => use_object(&known.object),
         }

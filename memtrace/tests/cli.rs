@@ -29,7 +29,7 @@ const OPTIONS: [&str; 19] = [
 ];
 
 /// All exit codes.
-const CODES: [&str; 13] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "20"];
+const CODES: [&str; 14] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "20"];
 
 /// Returns a memtrace whose output does not depend on the terminal.
 fn memtrace(arguments: &[&str]) -> Command {
@@ -101,9 +101,15 @@ fn help_lists_every_option_and_exit_code() {
 
 #[test]
 fn other_subcommands_have_help() {
-    for (command, says) in
-        [("mark", "<TEXT>"), ("doctor", "--json"), ("explain", "--format"), ("completions", "<SHELL>"), ("man", "roff")]
-    {
+    let says = [
+        ("mark", "<TEXT>"),
+        ("doctor", "--json"),
+        ("explain", "--format"),
+        ("report", "--between"),
+        ("completions", "<SHELL>"),
+        ("man", "roff"),
+    ];
+    for (command, says) in says {
         let output = run(&[command, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(stdout(&output).contains(says), "{}", stdout(&output));
@@ -127,6 +133,20 @@ fn trace_without_a_target_is_refused() {
     refused("--exclude comm=bash -d 1m", &["--exclude is given without a target", "add --all"]);
     refused("--all --pid 1", &["--all is given together with --pid or a command"]);
     refused("reclaim -a -- ls", &["--all is given together with --pid or a command"]);
+}
+
+#[test]
+fn report_of_a_recording_is_refused_with_a_tip() {
+    refused("report --older 1m a.memtrace", &["'--older'", "memtrace record --older"]);
+    refused("report a.memtrace --pid 1", &["'--pid'", "memtrace record --pid"]);
+    refused("report a.memtrace --at 5s", &["+90s", "-5m", "2026-11-22T21:05:00Z"]);
+    refused("report a.memtrace -o b.png", &["the extension of b.png is no known format"]);
+    refused("-m net-growth --pid 1", &["net-growth needs two moments", "memtrace report --from"]);
+    let output = run(&["report", "/nonexistent/a.memtrace"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(12), "{text}");
+    assert!(text.contains("cannot read the recording /nonexistent/a.memtrace: No such file"), "{text}");
+    assert!(text.contains("tip: give a file that `memtrace record` has made"), "{text}");
 }
 
 #[test]

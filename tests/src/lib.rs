@@ -22,6 +22,7 @@ pub mod outcome;
 pub mod overlay;
 pub mod page_counts;
 pub mod pids;
+pub mod recording_report;
 pub mod redis;
 pub mod root;
 pub mod swap;

@@ -98,6 +98,19 @@ fn recorded_changes_equal_the_counts_of_the_victim() {
         stacks.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
     let victim = victim::path("steady").to_str().unwrap().to_owned();
     assert_eq!(stacks, [(String::from("complete"), victim)]);
+    // Its frames have the names of the report.
+    let path = "WITH RECURSIVE stack (depth, path) AS (
+            SELECT 0, total.path FROM change JOIN total ON total.id = total
+                GROUP BY total.id HAVING sum(alloc_bytes) <> 0
+            UNION ALL SELECT stack.depth + 1, path.callers FROM stack JOIN path ON path.id = stack.path
+                WHERE path.callers <> 0)
+        SELECT symbol.name FROM stack JOIN path ON path.id = stack.path
+            JOIN symbol ON symbol.object = path.object AND symbol.offset = path.offset
+        ORDER BY stack.depth DESC, symbol.depth";
+    let mut names = connection.prepare(path).unwrap();
+    let names: Vec<Option<String>> = names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let shown = report.stacks[0].frames.iter().map(|frame| frame.name.clone());
+    assert_eq!(names, shown.collect::<Vec<_>>());
 }
 
 #[test]

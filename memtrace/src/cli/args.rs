@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
-pub(super) use subcommands::{DoctorArgs, ExplainArgs, HelpFlag, MarkArgs};
+pub(super) use subcommands::{DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, ReportArgs};
 
 use super::{filters, help, hooks, units};
 use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, FilterRule, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
@@ -64,12 +64,15 @@ pub(super) enum Action {
     /// Trace mappings: their size, and their resident part. Short for --events map
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::MAPS_USAGE)]
     Maps(Box<TraceArgs>),
-    /// Record the changes of each interval, to be read by SQL. Short for -o run.memtrace
+    /// Record the changes of each interval, to be read by `report` or SQL. Short for -o run.memtrace
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::RECORD_USAGE)]
     Record(Box<TraceArgs>),
     /// Set a mark in a running recording: totals at the mark are exact
     #[command(disable_help_flag = true)]
     Mark(MarkArgs),
+    /// Report on a recording: on the totals at a time, or on the changes between two times
+    #[command(disable_help_flag = true)]
+    Report(Box<ReportArgs>),
     /// Explain the memory of a process without tracing it: the parts of its RSS, and memory outside of it
     #[command(disable_help_flag = true)]
     Explain(ExplainArgs),

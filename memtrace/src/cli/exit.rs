@@ -22,12 +22,13 @@ pub(super) enum Exit {
     BadObject = 9,
     Command = 10,
     OverBudget = 11,
+    Recording = 12,
     Lossy = 20,
 }
 
 impl Exit {
     /// All exits, ordered by code.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Success,
         Self::Failed,
         Self::Usage,
@@ -40,6 +41,7 @@ impl Exit {
         Self::BadObject,
         Self::Command,
         Self::OverBudget,
+        Self::Recording,
         Self::Lossy,
     ];
 
@@ -64,6 +66,9 @@ impl Exit {
             Self::BadObject => "a file that the target has mapped is damaged",
             Self::Command => "the command could not be started",
             Self::OverBudget => "tracing would cost the target more than --max-overhead allows; nothing was traced",
+            Self::Recording => {
+                "the recording is missing, empty, damaged beyond recovery, or of another program or version"
+            }
             Self::Lossy => "the report is written, but incomplete; it lists the losses",
         }
     }
@@ -88,6 +93,8 @@ impl From<&Error> for Exit {
             Error::BadObject { .. } => Self::BadObject,
             Error::Command { .. } => Self::Command,
             Error::OverBudget { .. } => Self::OverBudget,
+            Error::Recording { .. } => Self::Recording,
+            Error::NotRecorded { .. } => Self::Usage,
             Error::Memory { .. }
             | Error::OutOfMemory { .. }
             | Error::OutOfDescriptors { .. }
@@ -174,6 +181,7 @@ mod tests {
             (Error::BadObject { path: "x".into(), reason: text() }, 9),
             (Error::Command { program: "x".into(), source: source() }, 10),
             (Error::OverBudget { estimated: "12 %".into(), allowed: "10 %".into() }, 11),
+            (Error::NotRecorded { message: text(), remedy: text() }, 2),
         ];
         for (error, code) in errors {
             assert_eq!(Exit::from(&error).code(), code, "{error:?}");

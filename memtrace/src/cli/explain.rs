@@ -9,7 +9,6 @@ use super::exit::Exit;
 use super::outputs;
 use crate::report::Format;
 use crate::session::explain::{self, Config};
-use crate::session::{Destination, Output};
 
 /// Runs `memtrace explain`.
 pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
@@ -30,13 +29,7 @@ pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
 }
 
 fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
-    let outputs = if args.outputs.is_empty() {
-        vec![Output { destination: Destination::Stdout, format: args.format.unwrap_or(Format::Text) }]
-    } else {
-        // Standard output has text by default.
-        let to_stdout = args.outputs.iter().any(|path| path.as_os_str() == "-");
-        outputs::resolve(args.outputs, args.format.or(to_stdout.then_some(Format::Text)))?
-    };
+    let outputs = outputs::resolve_or_stdout(args.outputs, args.format)?;
     if let Some(output) = outputs.iter().find(|output| !matches!(output.format, Format::Text | Format::Json)) {
         return Err(ArgConflict::new(
             format!("explain does not write {}, a format of stacks", output.format.name()),
@@ -55,6 +48,7 @@ mod tests {
     use super::super::args::{Action, Arguments};
     use super::*;
     use crate::model::Pid;
+    use crate::session::{Destination, Output};
 
     fn resolve(words: &[&str]) -> Result<Config, String> {
         let words = ["memtrace", "explain", "--pid", "7"].iter().chain(words);

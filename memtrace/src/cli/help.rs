@@ -11,6 +11,7 @@ pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER>\n       \
                                 memtrace record|faults|maps|reclaim [OPTIONS] --pid <PID>...|--all|-- <CMD> [ARGS]...\n       \
                                 memtrace mark [--socket <PATH>] <TEXT>\n       \
+                                memtrace report [OPTIONS] <FILE>\n       \
                                 memtrace explain --pid <PID> [OPTIONS]\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
@@ -37,7 +38,7 @@ pub(super) const RECORD_USAGE: &str = usage_of!("record");
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
 /// Examples with their purpose.
-pub(super) const EXAMPLES: [(&str, &str); 10] = [
+pub(super) const EXAMPLES: [(&str, &str); 11] = [
     (
         "Find the code that holds a service's memory, of the allocations of half a minute:",
         "sudo memtrace --pid 4711 -d 30s",
@@ -58,6 +59,7 @@ pub(super) const EXAMPLES: [(&str, &str); 10] = [
     ("Trace a service with all its workers:", "sudo memtrace --cgroup system.slice/nginx.service -d 5m"),
     ("Find the code that keeps pages resident, with or without malloc:", "sudo memtrace faults --pid 4711 -d 1m"),
     ("Find processes that stall on memory or are killed by the OOM killer:", "sudo memtrace reclaim --all -d 1m"),
+    ("Show the growth in the last five minutes of a recording:", "memtrace report --from -5m run.memtrace"),
     ("Explain the memory of a service without tracing it:", "sudo memtrace explain --pid 4711"),
     ("Check this machine:", "memtrace doctor"),
 ];
@@ -106,6 +108,11 @@ pub(super) fn with_tip(mut refusal: clap::Error) -> clap::Error {
         {
             format!("to name a process, write: --pid {pid}")
         }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(option)), Some(ContextValue::StyledStr(usage)))
+            if option.starts_with('-') && usage.to_string().contains(" report ") =>
+        {
+            format!("selections, filters and settings are those of the trace: memtrace record {option}")
+        }
         _ => return refusal,
     };
     refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
@@ -118,7 +125,7 @@ fn tip(word: &str) -> String {
             format!("an option of a command to trace goes after --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "record" | "mark" | "faults" | "maps" | "reclaim" | "explain" | "doctor" | "completions" | "man" => {
+        "record" | "report" | "mark" | "faults" | "maps" | "reclaim" | "explain" | "doctor" | "completions" | "man" => {
             format!("give it as the first argument: memtrace {word}")
         }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),

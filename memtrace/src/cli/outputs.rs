@@ -32,6 +32,15 @@ pub(super) fn resolve(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec
     Ok(outputs)
 }
 
+/// As [`resolve`], but standard output is the default, and has text by default.
+pub(super) fn resolve_or_stdout(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
+    if paths.is_empty() {
+        return Ok(vec![Output { destination: Destination::Stdout, format: format.unwrap_or(Format::Text) }]);
+    }
+    let to_stdout = paths.iter().any(|path| is_stdout(path));
+    resolve(paths, format.or(to_stdout.then_some(Format::Text)))
+}
+
 fn destination(path: PathBuf) -> Destination {
     if is_stdout(&path) { Destination::Stdout } else { Destination::File(path) }
 }

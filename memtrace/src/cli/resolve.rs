@@ -18,6 +18,12 @@ const SMALLEST_RING: Bytes = Bytes(4096);
 pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     sizes(&args)?;
     ages(&args)?;
+    if args.metric == Some(Metric::NetGrowth) {
+        return Err(ArgConflict::new(
+            "--metric net-growth needs two moments of a recording",
+            "record the trace, and write: `memtrace report --from +10s --to -5s run.memtrace`",
+        ));
+    }
     let shards = shards(&args)?;
     ring_size(args.ring_size)?;
     if args.max_live == 0 {

@@ -4,9 +4,12 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::model::format::{SIZE_UNITS, TIME_UNITS};
 use crate::model::{Bytes, Pid};
 use crate::session::Percent;
+use crate::session::replay::Moment;
 
 /// Units of a count, from large to small.
 const COUNT: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000)];
@@ -99,6 +102,22 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
     count.ok_or_else(|| "this is too large".into())
 }
 
+/// Parses a moment of a recording: `+90s` after its start, `-5m` before its end, or `2026-11-22T21:05:00Z`.
+pub(super) fn moment(text: &str) -> Result<Moment, String> {
+    if let Some(after) = text.strip_prefix('+') {
+        return duration(after).map(Moment::AfterStart);
+    }
+    if let Some(before) = text.strip_prefix('-') {
+        return duration(before).map(Moment::BeforeEnd);
+    }
+    let time = text.parse::<Timestamp>().map(|time| Moment::Clock(time.into()));
+    time.map_err(|_| {
+        "write +90s for a time after the start, -5m for one before the end, or a time with its zone, as in \
+         2026-11-22T21:05:00Z (RFC 3339)"
+            .into()
+    })
+}
+
 /// Parses a process' pid.
 pub(super) fn pid(text: &str) -> Result<Pid, String> {
     match text.parse() {
@@ -132,6 +151,8 @@ fn not_a_number(text: &str, example: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -213,6 +234,23 @@ mod tests {
     }
 
     #[test]
+    fn moment_is_an_offset_or_a_time_with_a_zone() {
+        assert_eq!(moment("+90s"), Ok(Moment::AfterStart(Duration::from_secs(90))));
+        assert_eq!(moment("+0s"), Ok(Moment::AfterStart(Duration::ZERO)));
+        assert_eq!(moment("-1h30m"), Ok(Moment::BeforeEnd(Duration::from_secs(5400))));
+        let clock =
+            |seconds, nanoseconds| Ok(Moment::Clock(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds)));
+        assert_eq!(moment("1970-01-02T00:00:00Z"), clock(86_400, 0));
+        assert_eq!(moment("2026-11-22T21:05:00.25Z"), clock(1_795_381_500, 250_000_000));
+        assert_eq!(moment("2026-11-22T22:05:00+01:00"), clock(1_795_381_500, 0));
+        // `+` and `-` need a duration with its unit, and a time its zone.
+        for text in ["", "+", "-", "+5", "--5s", "90s", "now", "21:05:00", "2026-11-22", "2026-11-22T21:05:00"] {
+            assert!(moment(text).is_err(), "{text}");
+        }
+        assert_eq!(moment("+5"), Err("a unit is missing; write 5s for seconds, 5ms, 5m or 5h".into()));
+    }
+
+    #[test]
     fn pid_0_is_refused() {
         assert_eq!(pid("4711"), Ok(Pid(4711)));
         assert!(pid("0").is_err_and(|error| error.starts_with("no process has pid 0")));
@@ -233,7 +271,7 @@ mod tests {
 
         #[test]
         fn any_text_is_parsed_or_refused(text in "\\PC*") {
-            let _ = (duration(&text), size(&text), count(&text), pid(&text));
+            let _ = (duration(&text), size(&text), count(&text), pid(&text), moment(&text));
         }
     }
 }

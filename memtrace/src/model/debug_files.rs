@@ -65,7 +65,14 @@ pub struct DebugFileCounts {
 impl DebugFileCounts {
     /// Counts one object.
     pub fn add(&mut self, outcome: DebugFileOutcome) {
-        *self.counts.entry(outcome).or_default() += 1;
+        self.add_many(outcome, 1);
+    }
+
+    /// Counts `objects`.
+    pub fn add_many(&mut self, outcome: DebugFileOutcome, objects: u64) {
+        if objects > 0 {
+            *self.counts.entry(outcome).or_default() += objects;
+        }
     }
 
     /// Returns the number of objects with `outcome`.

@@ -214,6 +214,7 @@ impl ClassWords {
             Metric::PeakBytes => format!("{} bytes at the peak", self.live),
             Metric::StallTime => String::from("time stalled for memory"),
             Metric::StallCount => format!("{} for memory", self.many),
+            Metric::NetGrowth => format!("net growth of {} bytes", self.live),
         }
     }
 

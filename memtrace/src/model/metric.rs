@@ -24,6 +24,8 @@ pub enum Metric {
     StallTime,
     /// Number of stalls.
     StallCount,
+    /// Growth of the live bytes between two moments of a recording.
+    NetGrowth,
 }
 
 /// Dimension of a metric.
@@ -49,6 +51,7 @@ impl Metric {
         Self::PeakBytes,
         Self::StallTime,
         Self::StallCount,
+        Self::NetGrowth,
     ];
 
     /// Name on the command line and in reports.
@@ -64,6 +67,7 @@ impl Metric {
             Self::PeakBytes => "peak-bytes",
             Self::StallTime => "stall-time",
             Self::StallCount => "stall-count",
+            Self::NetGrowth => "net-growth",
         }
     }
 
@@ -71,7 +75,7 @@ impl Metric {
     #[must_use]
     pub const fn measure(self) -> Measure {
         match self {
-            Self::LiveBytes | Self::ExitBytes | Self::AllocBytes | Self::PeakBytes => Measure::Bytes,
+            Self::LiveBytes | Self::ExitBytes | Self::AllocBytes | Self::PeakBytes | Self::NetGrowth => Measure::Bytes,
             Self::LiveCount | Self::ExitCount | Self::AllocCount | Self::StallCount => Measure::Count,
             Self::StallTime => Measure::Time,
         }
@@ -83,7 +87,8 @@ impl Metric {
         matches!(self.measure(), Measure::Bytes)
     }
 
-    /// Returns the value for `usage`; `None` for [`Metric::PeakBytes`], which a usage does not contain.
+    /// Returns the value for `usage`; `None` for [`Metric::PeakBytes`], which a usage does not contain. A decrease has the
+    /// [`Metric::NetGrowth`] 0.
     #[must_use]
     pub const fn of_usage(self, usage: &Usage) -> Option<u64> {
         match self {
@@ -96,6 +101,7 @@ impl Metric {
             Self::PeakBytes => None,
             Self::StallTime => Some(usage.stalls.time.0),
             Self::StallCount => Some(usage.stalls.count),
+            Self::NetGrowth => Some(if usage.live.bytes.0.cast_signed() > 0 { usage.live.bytes.0 } else { 0 }),
         }
     }
 }

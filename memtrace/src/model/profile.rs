@@ -5,6 +5,7 @@ mod ended_group;
 mod unnamed;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,9 @@ pub struct Profile {
     pub page_sample: u32,
     /// Duration of the trace.
     pub duration: Duration,
+    /// Part of a recording, since the start of the trace, of which numbers are changes; `None` for totals. Live amounts are
+    /// then differences, and wrap below zero if they decreased.
+    pub window: Option<Range<Duration>>,
     /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,
     /// Stacks, ordered by process, then by their frames; equal stacks of one process are joined.

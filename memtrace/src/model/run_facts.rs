@@ -1,6 +1,7 @@
 //! Facts of a run that reports show and that are not in its snapshot.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ pub struct RunFacts {
     pub page_sample: u32,
     /// Duration of the trace.
     pub duration: Duration,
+    /// Part of a recording, since the start of the trace, of which numbers are changes; `None` for totals.
+    pub window: Option<Range<Duration>>,
     /// Names of allocators, if blocks are grouped by them.
     pub allocators: BTreeMap<AllocatorId, String>,
     /// Paths of the control groups of OOM kills that still exist.

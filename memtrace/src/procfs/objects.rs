@@ -96,16 +96,17 @@ impl Objects {
         if !self.files.is_due() && !needs_root && !checks_deleted {
             return Vec::new();
         }
-        let named: HashSet<_> = named.map(Arc::as_ptr).collect();
+        let mut names: HashMap<*const Object, usize> = HashMap::new();
+        named.for_each(|object| *names.entry(Arc::as_ptr(object)).or_default() += 1);
         let mut references: HashMap<*const Object, (usize, &Arc<Object>)> = HashMap::new();
         for object in self.by_mapping.values().chain(self.by_stat.values()).chain(self.by_name.values()) {
             references.entry(Arc::as_ptr(object)).or_insert((0, object)).0 += 1;
         }
         let needs = references.into_iter().map(|(object, (own, file))| {
             let others = Arc::strong_count(file) - own;
-            let need = match (others, named.contains(&object)) {
+            let need = match (others, names.get(&object).copied().unwrap_or(0)) {
                 (0, _) => Need::None,
-                (1, true) => Need::Names,
+                (others, names) if others <= names => Need::Names,
                 _ => Need::Use,
             };
             (file, need)

@@ -5,8 +5,8 @@
 //! touched it: the rest of a huge page, and up to 16 cached pages of a file (`do_fault_around`, mm/memory.c).
 
 use crate::model::{
-    Amount, Bytes, ImageUsage, MappingKind, PAGE, Partition, Residency, ResidentRange, StackKey, Touched, Usage,
-    Variance,
+    Amount, Bytes, ImageUsage, MappingKind, PAGE, Partition, Residency, ResidentRange, StackKey, StackUsage, Touched,
+    Usage, Variance,
 };
 
 /// Size and alignment of the window in which a fault maps cached pages of a file (`fault_around_pages`, mm/memory.c).
@@ -65,17 +65,23 @@ pub(crate) fn set_resident_bytes(usage: &mut ImageUsage, now: &[ResidentRange]) 
 /// that of the Horvitz-Thompson estimator ("A Generalization of Sampling Without Replacement from a Finite Universe",
 /// 1952).
 fn scale_sample(usage: &mut ImageUsage, one_in: u64) {
-    let times = |amount: Amount| Amount { bytes: Bytes(amount.bytes.0 * one_in), count: amount.count * one_in };
-    for stack in usage.by_stack.values_mut() {
-        let Usage { live, alloc, free, .. } = stack.usage;
-        stack.usage = Usage { live: times(live), alloc: times(alloc), free: times(free), ..Usage::default() };
-        stack.major_faults *= one_in;
-        stack.variance = stack.variance.scaled(one_in * (one_in - 1));
-    }
+    usage.by_stack.values_mut().for_each(|stack| scale_stack(stack, one_in));
     for kind in usage.resident.iter_mut().flat_map(|residency| residency.0.values_mut()) {
         kind.with_stack.0 *= one_in;
         kind.variance = kind.variance.saturating_mul(one_in * (one_in - 1));
     }
+}
+
+/// Scales the totals of one stack, or their changes, in a sample of one page in `one_in`.
+pub(crate) fn scale_stack(stack: &mut StackUsage, one_in: u64) {
+    let times = |amount: Amount| Amount {
+        bytes: Bytes(amount.bytes.0.wrapping_mul(one_in)),
+        count: amount.count.wrapping_mul(one_in),
+    };
+    let Usage { live, alloc, free, .. } = stack.usage;
+    stack.usage = Usage { live: times(live), alloc: times(alloc), free: times(free), ..Usage::default() };
+    stack.major_faults = stack.major_faults.wrapping_mul(one_in);
+    stack.variance = stack.variance.scaled(one_in * (one_in - 1));
 }
 
 /// Attribution of resident pages to stacks.

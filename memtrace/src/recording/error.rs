@@ -34,6 +34,9 @@ pub enum Error {
     /// The recording is damaged and nothing can be recovered.
     #[error("damaged: {0}")]
     Damaged(String),
+    /// The recording has no interval, because its writer has just started or was killed then.
+    #[error("contains no interval yet")]
+    Empty,
     /// Another error of SQLite, such as a lock.
     #[error("cannot be read: {0}")]
     Sqlite(rusqlite::Error),

@@ -9,7 +9,9 @@ const DEVIATIONS: f64 = 3.0;
 /// Returns the error of `metric` for stacks with this usage, in the metric's unit; `None` if it is counted.
 pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
     let pages = match metric {
-        Metric::LiveBytes | Metric::LiveCount => pages_error(profile, usage.live.count, variance.live),
+        Metric::LiveBytes | Metric::LiveCount | Metric::NetGrowth => {
+            pages_error(profile, usage.live.count, variance.live)
+        }
         // Blocks, which metrics of exits and peaks count, are not sampled.
         Metric::ExitBytes
         | Metric::ExitCount
@@ -40,7 +42,8 @@ pub(super) fn count_error(profile: &Profile, count: u64) -> Option<u64> {
 /// (Brown, Cai and DasGupta, "Interval Estimation in Exponential Families", 2003). It holds for few sampled pages or
 /// none, unlike z·√V.
 fn pages_error(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
-    if profile.page_sample < 2 {
+    // A change between two moments of a recording is shown without its error.
+    if profile.page_sample < 2 || profile.window.is_some() {
         return None;
     }
     let variance = variance as f64;

@@ -26,6 +26,34 @@ pub(super) fn value(class: EventClass, metric: Metric, value: u64) -> String {
     }
 }
 
+/// Returns a change of bytes with its sign: `+1.50 MiB`, `-17 B`.
+pub(super) fn change(bytes: Bytes) -> String {
+    let change = bytes.0.cast_signed();
+    format!("{}{}", if change < 0 { '-' } else { '+' }, Bytes(change.unsigned_abs()))
+}
+
+/// Returns a change of a number of blocks with its sign: `+1,600 pages`.
+pub(super) fn change_in_blocks(class: EventClass, blocks: u64) -> String {
+    let change = blocks.cast_signed();
+    format!("{}{}", if change < 0 { '-' } else { '+' }, self::blocks(class, change.unsigned_abs()))
+}
+
+/// Returns the sums of the stacks with a growth of live bytes, and of those with a decrease.
+pub(super) fn grown_and_shrunk(profile: &Profile) -> (Bytes, Bytes) {
+    let mut sums = (Bytes(0), Bytes(0));
+    for stack in &profile.stacks {
+        let change = stack.usage.live.bytes.0.cast_signed();
+        let sum = if change < 0 { &mut sums.1 } else { &mut sums.0 };
+        sum.0 = sum.0.saturating_add(change.unsigned_abs());
+    }
+    sums
+}
+
+/// Returns the head of the column for live memory.
+pub(super) const fn live_head(profile: &Profile) -> &'static str {
+    if profile.window.is_some() { "GROWTH" } else { profile.class.words().heads[0] }
+}
+
 /// Returns the blocks and bytes per second of `amount` during `time`; `None` if the time is 0.
 pub(super) fn rates(amount: Amount, time: Duration) -> Option<(f64, f64)> {
     let seconds = time.as_secs_f64();
@@ -49,9 +77,10 @@ pub(super) fn metric_title(profile: &Profile, metric: Metric) -> String {
     }
 }
 
-/// Returns true if tables show live memory: if a process runs, or if the class has no memory held at exit.
+/// Returns true if tables show live memory: in a window of a recording, if a process runs, or if the class has no memory
+/// held at exit.
 pub(super) fn shows_live(profile: &Profile) -> bool {
-    !profile.has_ended() || !profile.class.has(Metric::ExitBytes)
+    profile.window.is_some() || !profile.has_ended() || !profile.class.has(Metric::ExitBytes)
 }
 
 /// Returns true if tables show memory held at exit: if there is any, or nothing else that is held.

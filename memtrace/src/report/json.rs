@@ -7,6 +7,7 @@ mod numbers;
 mod reclaim;
 mod schema;
 mod untraced;
+mod window;
 
 use std::io;
 

@@ -192,6 +192,7 @@ fn without_stacks(profile: &Profile) -> Profile {
         class: profile.class,
         page_sample: profile.page_sample,
         duration: profile.duration,
+        window: profile.window.clone(),
         processes: Vec::new(),
         stacks: Vec::new(),
         frames: Vec::new(),

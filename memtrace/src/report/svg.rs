@@ -90,6 +90,10 @@ fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> Stri
         let sampled = number::grouped(profile.page_sample.into());
         before.push(format!("from one page in {sampled} (a frame of a tenth:{tenth})"));
     }
+    if metric == Metric::NetGrowth {
+        let (_, shrunk) = format::grown_and_shrunk(profile);
+        before.insert(1, format!("grown (not drawn: {shrunk} shrunk)"));
+    }
     let before = before.join(" ");
     let untraced = format::untraced(profile).map(|untraced| format!(" · {untraced}")).unwrap_or_default();
     let quality = format::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();

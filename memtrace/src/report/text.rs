@@ -29,7 +29,13 @@ use crate::report::{allocators, estimate, format};
 
 /// Writes the text report without colours, and with no control character but the line end.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    writeln!(out, "memtrace: {}, traced for {}\n", plain(&options.subject), number::duration(profile.duration))?;
+    let time = match &profile.window {
+        Some(window) => {
+            format!("changes from +{} to +{}", number::duration(window.start), number::duration(window.end))
+        }
+        None => format!("traced for {}", number::duration(profile.duration)),
+    };
+    writeln!(out, "memtrace: {}, {time}\n", plain(&options.subject))?;
     totals(profile, out)?;
     oom_kills::write(profile, out)?;
     residency::write(profile, out)?;
@@ -41,6 +47,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let roots = Groups::of(profile, options.by);
     groups::write(profile, options, &roots, out)?;
     sites::write(profile, options, &roots, out)?;
+    sites::write_shrunk(profile, options, &roots, out)?;
     quality::write(profile, out)
 }
 
@@ -54,7 +61,13 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let variance = estimate::total_variance(profile);
     let live_error = kernel_reported::live_error(Some(KernelReported::of_all(profile)), profile, &total, variance)
         .map(|pages| estimate::size_of_pages(pages).0);
-    let live = format::shows_live(profile).then_some((words.live, total.live));
+    if profile.window.is_some() {
+        let (grown, shrunk) = format::grown_and_shrunk(profile);
+        let (bytes, blocks) =
+            (format::change(total.live.bytes), format::change_in_blocks(profile.class, total.live.count));
+        writeln!(out, "  {:<10}{bytes:>12} in {blocks} ({grown} grown, {shrunk} shrunk)", "net growth")?;
+    }
+    let live = (format::shows_live(profile) && profile.window.is_none()).then_some((words.live, total.live));
     let exit = format::shows_exit(profile).then_some(("at exit", total.exit));
     let all = [(words.alloc, total.alloc), (words.free, total.free)];
     for (name, amount) in live.into_iter().chain(exit).chain(all) {

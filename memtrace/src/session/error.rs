@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::model::{Bytes, Pid, UntracedProcess, format, printable};
 use crate::procfs::ReadRefusal;
+use crate::recording;
 
 pub(crate) mod from_engines;
 
@@ -100,6 +101,17 @@ pub(crate) enum Error {
         /// The limit, with its unit.
         allowed: String,
     },
+    /// A recording that cannot be read.
+    #[error("cannot read the recording {}: {source}", printable(path))]
+    Recording { path: PathBuf, source: recording::Error },
+    /// The recording lacks something that an option needs.
+    #[error("{message}")]
+    NotRecorded {
+        /// The error: `the recording has no mark "a"`.
+        message: String,
+        /// Advice, as a sentence without its full stop.
+        remedy: String,
+    },
     /// Reports that could not be written at the end.
     #[error("{}", failures(.0))]
     NotWritten(Vec<NotWritten>),
@@ -151,9 +163,15 @@ impl Error {
             Self::Permission { .. } | Self::Refused { .. } => {
                 "run memtrace with sudo; `memtrace doctor` lists the capabilities that it needs".into()
             }
-            Self::Kernel { remedy, .. } | Self::Untraceable { remedy, .. } | Self::NothingSelected { remedy, .. } => {
-                remedy.clone()
+            Self::Kernel { remedy, .. }
+            | Self::Untraceable { remedy, .. }
+            | Self::NothingSelected { remedy, .. }
+            | Self::NotRecorded { remedy, .. } => remedy.clone(),
+            Self::Recording { source: recording::Error::Newer { .. }, .. } => {
+                "use the version of memtrace that made it, or a newer one".into()
             }
+            Self::Recording { source: recording::Error::Empty, .. } => "wait for the end of its first interval".into(),
+            Self::Recording { .. } => "give a file that `memtrace record` has made".into(),
             Self::NoAllocator { target: AllocatorUser::Process(pid), .. } => {
                 format!(
                     "memtrace finds every object that defines malloc and free; `memtrace doctor --pid {pid}` lists the allocators, and --hook adds others"

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use self::content::fill;
 use super::config::{Destination, Output};
 use super::error::{Error, NotWritten};
-use crate::model::Profile;
+use crate::model::{EventClass, Profile};
 use crate::procfs;
 use crate::report;
 
@@ -69,6 +69,19 @@ impl Outputs {
         outputs.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Opens every output for the report of each class, or none. If there are several classes, file names contain the class
+    /// before the extension.
+    pub(super) fn open_for(classes: &[EventClass], outputs: &[Output]) -> Result<Vec<(EventClass, Self)>, Error> {
+        let open = |&class: &EventClass| {
+            let mut outputs = outputs.to_vec();
+            if classes.len() > 1 {
+                outputs.iter_mut().for_each(|output| add_class(&mut output.destination, class));
+            }
+            Ok((class, Self::open(&outputs)?))
+        };
+        classes.iter().map(open).collect()
+    }
+
     /// Writes the profile to every output, or to a rescue file in one of `rescue_directories` if that fails. Returns
     /// the paths of the written outputs, and the failures.
     pub(super) fn write(
@@ -104,6 +117,16 @@ impl Outputs {
 /// Returns the directories for rescue files, the first choice first.
 pub(super) fn rescue_directories() -> Vec<PathBuf> {
     rescue::directories()
+}
+
+/// Adds the name of a class before the extension of a file.
+fn add_class(destination: &mut Destination, class: EventClass) {
+    if let Destination::File(path) = destination {
+        let extension = path.extension().unwrap_or_default().to_os_string();
+        path.set_extension(class.name());
+        path.as_mut_os_string().push(".");
+        path.as_mut_os_string().push(extension);
+    }
 }
 
 fn open(output: &Output) -> Result<OpenOutput, Error> {

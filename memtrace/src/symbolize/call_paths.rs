@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::generated_code::{GeneratedNames, NameId};
 use super::numbered::Numbered;
-use crate::model::{AbsAddr, FileOffset, Merged, Node, Object, Tree, Unnamed};
+use crate::model::{AbsAddr, FileOffset, Merged, Node, Object, ObjectName, Tree, Unnamed};
 
 pub(super) use walk::Walk;
 
@@ -57,6 +57,8 @@ pub(super) struct PathObject {
     pub(super) object: Arc<Object>,
     /// The object has no handle, because its file was closed before its functions had names.
     pub(super) is_closed: bool,
+    /// The object is that of a recording, and has no handle.
+    pub(super) is_recorded: bool,
 }
 
 impl PartialEq for PathObject {
@@ -76,6 +78,13 @@ impl Hash for PathObject {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.object.path.hash(state);
         self.object.build_id.hash(state);
+    }
+}
+
+impl PathObject {
+    /// Returns the name of the object in reports.
+    pub(super) fn name(&self) -> ObjectName {
+        ObjectName { path: self.object.path.clone(), build_id: self.object.build_id.clone() }
     }
 }
 
@@ -232,7 +241,7 @@ impl CallPaths {
 
     /// Returns the number of an object.
     fn object(&mut self, object: &Arc<Object>) -> u32 {
-        let object = PathObject { object: Arc::clone(object), is_closed: false };
+        let object = PathObject { object: Arc::clone(object), is_closed: false, is_recorded: false };
         let number = self.objects.number(&object, || object.clone());
         if object.object.handle.is_some() {
             // The older handle may have been closed since.
@@ -241,13 +250,21 @@ impl CallPaths {
         number
     }
 
+    /// Adds an object of a recording, and returns its number.
+    pub(super) fn add_recorded(&mut self, name: ObjectName) -> u32 {
+        let ObjectName { path, build_id } = name;
+        let object = Arc::new(Object { path, handle: None, build_id, root: None });
+        let object = PathObject { object, is_closed: false, is_recorded: true };
+        self.objects.number(&object, || object.clone())
+    }
+
     /// Returns the number of a call.
     fn number(&mut self, call: Call) -> CallId {
         CallId(self.calls.number(&call, || call))
     }
 
     /// Returns the path of a call with the path of its callers.
-    fn push(&mut self, callers: Node, call: Call) -> Node {
+    pub(super) fn push(&mut self, callers: Node, call: Call) -> Node {
         let id = self.number(call);
         // The number of paths is bounded far below 2^32.
         self.tree.push(callers, id).unwrap_or(callers)

@@ -19,6 +19,7 @@ use self::class::EndedClass;
 use self::row::{ImageFacts, Row};
 use super::call_paths::{CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
+use super::stack_totals::StackTotals;
 use crate::model::{EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Object, ProcessImage, Stacks, Tick};
 
 /// Most groups of an event class.
@@ -93,6 +94,30 @@ impl EndedProcesses {
         }
     }
 
+    /// Returns an empty collection for stacks with these paths, all of which are kept. Of the images, the largest `keep`
+    /// are listed by themselves.
+    pub(super) fn with_paths(paths: CallPaths, keep: usize, start: Tick) -> Self {
+        let all = usize::MAX;
+        let settings = EndedSettings { keep, max_stack_entries: all, max_call_paths: all, max_name_bytes: 0, start };
+        Self { paths, ..Self::new(settings) }
+    }
+
+    /// Adds an image with stacks that are paths of this collection.
+    pub(super) fn add_converted(
+        &mut self,
+        class: EventClass,
+        id: ImageId,
+        ended: (ImageEnd, Tick),
+        image: &ProcessImage,
+        usage: ImageUsage,
+        stacks: StackTotals,
+    ) {
+        let facts = self.facts_of(image);
+        let row = Row::new(id, ended, image, facts, usage, stacks).with_addresses(true);
+        self.class(class).add(row);
+        self.limit();
+    }
+
     /// Adds an image. `generated` has the files with the names of its generated code, if it has some. They are read now.
     pub fn add(&mut self, completed: CompletedImage, generated: Option<&GeneratedCode>) {
         let CompletedImage { id, end, at, image, usage, stacks } = completed;
@@ -108,11 +133,14 @@ impl EndedProcesses {
         let has_addresses = walk.has_addresses();
         self.names.note(id, &code);
         for (class, row) in rows {
-            let start = self.settings.start;
-            let class = self.classes.entry(class).or_insert_with(|| EndedClass::new(class, start));
-            class.add(row.with_addresses(has_addresses));
+            self.class(class).add(row.with_addresses(has_addresses));
         }
         self.limit();
+    }
+
+    fn class(&mut self, class: EventClass) -> &mut EndedClass {
+        let start = self.settings.start;
+        self.classes.entry(class).or_insert_with(|| EndedClass::new(class, start))
     }
 
     fn facts_of(&mut self, image: &ProcessImage) -> Arc<ImageFacts> {
@@ -219,6 +247,11 @@ impl EndedProcesses {
     /// Returns the images, the groups and their call paths.
     pub(super) fn into_parts(mut self) -> EndedParts {
         self.remove_unused_paths();
+        self.into_parts_with_all_paths()
+    }
+
+    /// Returns the images, the groups and all call paths.
+    pub(super) fn into_parts_with_all_paths(self) -> EndedParts {
         EndedParts { classes: self.classes, paths: self.paths, names: self.names }
     }
 }

@@ -22,8 +22,11 @@ impl Symbolizer {
     /// Returns the frames of each stack. The innermost call of a stack is the first, and so is its innermost frame.
     #[must_use]
     pub fn frames_of_calls(&self, stacks: &[Vec<LiveCall>]) -> Vec<Vec<Frame>> {
-        let known =
-            |object: &Arc<Object>| PathObject { object: Arc::clone(object), is_closed: object.handle.is_none() };
+        let known = |object: &Arc<Object>| PathObject {
+            object: Arc::clone(object),
+            is_closed: object.handle.is_none(),
+            is_recorded: false,
+        };
         let mut by_object: FxHashMap<PathObject, BTreeMap<FileOffset, Box<[Frame]>>> = FxHashMap::default();
         for call in stacks.iter().flatten() {
             if let LiveCall::InObject(object, offset) = call {

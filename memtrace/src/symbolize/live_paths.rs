@@ -1,12 +1,15 @@
 //! Conversion of stacks to call paths during a run. Pure, except for the files with names of generated code.
 
+use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::call_paths::{CallLocation, CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
 use super::live_calls::LiveCall;
 use crate::model::{
-    AbsAddr, FileOffset, Frame, GeneratedCode, Node, ObjectName, ProcessImage, StackEnd, StackId, Stacks, Unnamed,
+    AbsAddr, FileOffset, Frame, GeneratedCode, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, Stacks,
+    Unnamed,
 };
 
 /// Call paths of the stacks that have arrived so far, in all images. Each stack is converted once, with the mappings of its
@@ -96,6 +99,21 @@ impl LivePaths {
         })
     }
 
+    /// Returns the objects of the paths, each with one reference.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.paths.objects()
+    }
+
+    /// Forgets the handles of files that were closed.
+    pub fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        self.paths.forget_files(closed);
+    }
+
+    /// Returns the call paths.
+    pub(super) const fn paths(&self) -> &CallPaths {
+        &self.paths
+    }
+
     /// Returns what is new since the last call.
     pub fn take_new(&mut self) -> NewPaths {
         let [objects, names, paths] = self.taken;
@@ -131,11 +149,10 @@ impl LivePaths {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{Mapping, Object, Stack};
+    use crate::model::{Mapping, Stack};
 
     /// Image with one object at `base`.
     fn image(base: u64) -> ProcessImage {

@@ -8,6 +8,7 @@ use super::call_paths::{CallPaths, Walk};
 use super::ended::{EndedParts, EndedProcesses};
 use super::generated_code::{GeneratedNames, ImageCode};
 use super::process::process;
+use super::recorded::{RecordedClass, RecordedProcesses};
 use super::stack_totals::StackTotals;
 use crate::model::{
     CgroupId, EventClass, GeneratedCode, ImageId, ImageUsage, Losses, OomKill, ProcessImage, ProcessProfile,
@@ -16,6 +17,9 @@ use crate::model::{
 
 /// Stalls of all images by control group.
 pub(super) type StallsByCgroup = BTreeMap<Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>>;
+
+/// Processes that are listed by themselves.
+type ListedProcesses = BTreeMap<EventClass, BTreeMap<ImageId, (ProcessProfile, StackTotals)>>;
 
 /// All stacks of a run as call paths.
 #[derive(Debug)]
@@ -45,9 +49,20 @@ impl LocatedStacks {
         ended: EndedProcesses,
         window: &Range<Tick>,
     ) -> Self {
-        let EndedParts { classes, paths, names } = ended.into_parts();
+        Self::with_ended(ended.into_parts(), window, |located| located.add(snapshots, images, code, window))
+    }
+
+    /// Returns the stacks of a recording, of the time `window`.
+    pub(super) fn of_recording(processes: RecordedProcesses, window: &Range<Tick>) -> Self {
+        let (ended, recorded) = processes.into_parts();
+        Self::with_ended(ended.into_parts_with_all_paths(), window, |located| located.add_recorded(recorded, window))
+    }
+
+    /// Returns the stacks of images that have ended, and those of the images that `add` adds and returns.
+    fn with_ended(ended: EndedParts, window: &Range<Tick>, add: impl FnOnce(&mut Self) -> ListedProcesses) -> Self {
+        let EndedParts { classes, paths, names } = ended;
         let mut located = Self { paths, names, classes: BTreeMap::new() };
-        let mut processes = located.add(snapshots, images, code, window);
+        let mut processes = add(&mut located);
         for (class, ended) in classes {
             let (rows, groups) = ended.into_parts();
             let located = located.classes.entry(class).or_default();
@@ -79,8 +94,8 @@ impl LocatedStacks {
         images: &BTreeMap<ImageId, ProcessImage>,
         code: &BTreeMap<ImageId, GeneratedCode>,
         window: &Range<Tick>,
-    ) -> BTreeMap<EventClass, BTreeMap<ImageId, (ProcessProfile, StackTotals)>> {
-        let mut processes: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    ) -> ListedProcesses {
+        let mut processes = ListedProcesses::new();
         for (id, image, mut code) in images_of(&snapshots, images, code) {
             for (&class, snapshot) in &mut snapshots.0 {
                 let Some(mut usage) = snapshot.images.remove(&id) else { continue };
@@ -96,6 +111,21 @@ impl LocatedStacks {
         for (class, snapshot) in snapshots.0 {
             let located = self.classes.entry(class).or_default();
             (located.oom_kills, located.losses) = (snapshot.oom_kills, snapshot.losses);
+        }
+        processes
+    }
+
+    /// Adds the classes of a recording, and returns the running processes.
+    fn add_recorded(&mut self, recorded: BTreeMap<EventClass, RecordedClass>, window: &Range<Tick>) -> ListedProcesses {
+        let mut processes = ListedProcesses::new();
+        for (class, RecordedClass { running, oom_kills, losses }) in recorded {
+            let located = self.classes.entry(class).or_default();
+            (located.oom_kills, located.losses) = (oom_kills, losses);
+            let listed = processes.entry(class).or_default();
+            for (id, image, usage, stacks) in running {
+                add_stalls(&mut located.stalls, &usage);
+                listed.insert(id, (process(id, &usage, &image, None, window), stacks));
+            }
         }
         processes
     }

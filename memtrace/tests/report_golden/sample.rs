@@ -22,6 +22,7 @@ pub(crate) fn sample() -> Profile {
         class: EventClass::Heap,
         page_sample: 1,
         duration: Duration::from_millis(30_250),
+        window: None,
         processes: processes(),
         stacks: stacks(),
         frames: frames(),

@@ -38,6 +38,7 @@ pub(super) fn metrics() -> impl TypedValueParser<Value = Metric> {
             Metric::PeakBytes => "live bytes at the process's high-water mark",
             Metric::StallTime => "nanoseconds stalled on memory, for reclaim",
             Metric::StallCount => "number of stalls on memory, for reclaim",
+            Metric::NetGrowth => "growth of the live bytes between two moments of a recording, for report",
         };
         PossibleValue::new(metric.name()).help(help)
     })

@@ -6,8 +6,9 @@ use clap::{ArgAction, Args};
 
 use super::possible_values;
 use crate::cli::units;
-use crate::model::Pid;
+use crate::model::{GroupBy, Metric, Pid};
 use crate::report::Format;
+use crate::session::replay::Moment;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DoctorArgs {
@@ -54,6 +55,68 @@ pub(in crate::cli) struct MarkArgs {
     /// Choose the recording by its socket; required if several are running
     #[arg(long, value_name = "PATH")]
     pub(in crate::cli) socket: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(in crate::cli) help: HelpFlag,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ReportArgs {
+    /// The recording, which may still be written
+    #[arg(value_name = "FILE")]
+    pub(in crate::cli) file: PathBuf,
+
+    /// Show the totals at this time instead of those at the end: +90s after the start, -5m before the end, or
+    /// 2026-11-22T21:05:00Z
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = units::moment,
+        allow_hyphen_values = true,
+        conflicts_with_all = ["from", "to", "between"]
+    )]
+    pub(in crate::cli) at: Option<Moment>,
+
+    /// Show the changes from this time on [default: from the start]
+    #[arg(long, value_name = "TIME", value_parser = units::moment, allow_hyphen_values = true)]
+    pub(in crate::cli) from: Option<Moment>,
+
+    /// Show the changes up to this time [default: to the end]
+    #[arg(long, value_name = "TIME", value_parser = units::moment, allow_hyphen_values = true)]
+    pub(in crate::cli) to: Option<Moment>,
+
+    /// Show the changes between two marks
+    #[arg(long, value_names = ["MARK", "MARK"], num_args = 2, conflicts_with_all = ["from", "to"])]
+    pub(in crate::cli) between: Vec<String>,
+
+    /// Write to this file; '-' is standard output, the default. May be given more than once. The extension determines
+    /// the format: .svg, .folded, .json or .txt
+    #[arg(short, long = "output", value_name = "FILE")]
+    pub(in crate::cli) outputs: Vec<PathBuf>,
+
+    /// Set the format of outputs without a known extension [default: txt]
+    #[arg(long, value_parser = possible_values::formats())]
+    pub(in crate::cli) format: Option<Format>,
+
+    /// Draw this metric, and rank stacks by it [default: that of the trace; net-growth between two times]
+    #[arg(short, long, value_parser = possible_values::metrics())]
+    pub(in crate::cli) metric: Option<Metric>,
+
+    /// Group stacks by this key [default: that of the trace]
+    #[arg(long, value_name = "KEY", value_parser = possible_values::group_keys())]
+    pub(in crate::cli) by: Option<GroupBy>,
+
+    /// List N sites and N processes in texts
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(in crate::cli) top: usize,
+
+    /// Keep separate entries for the N largest processes that have ended
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(in crate::cli) keep_ended: usize,
+
+    /// Write every stack and process
+    #[arg(long)]
+    pub(in crate::cli) all_stacks: bool,
 
     #[command(flatten)]
     pub(in crate::cli) help: HelpFlag,

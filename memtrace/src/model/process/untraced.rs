@@ -134,6 +134,12 @@ impl Untraced {
         all
     }
 
+    /// Returns processes of which the largest are `listed`, with these sums of all.
+    #[must_use]
+    pub const fn from_parts(listed: Vec<UntracedProcess>, by_reason: BTreeMap<UntracedReason, ProcessMemory>) -> Self {
+        Self { listed, by_reason }
+    }
+
     /// Adds a process to the sums, and to the list if it is one of the largest.
     pub fn add(&mut self, process: UntracedProcess) {
         self.by_reason.entry(process.reason).or_default().add(&process);

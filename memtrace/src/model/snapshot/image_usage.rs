@@ -64,6 +64,18 @@ impl StackUsage {
         self.resident.0 = self.resident.0.wrapping_add(other.resident.0);
     }
 
+    /// Ends the image of the stack: its live amount is held at exit, or freed. Returns the amount that exec discards.
+    pub(crate) fn end(&mut self, end: ImageEnd, class: EventClass) -> Amount {
+        let live = std::mem::take(&mut self.usage.live);
+        match (class, end) {
+            (EventClass::Heap, ImageEnd::Exec) => return live,
+            (EventClass::Heap, ImageEnd::Exit | ImageEnd::OomKill) => self.usage.exit += live,
+            // Mappings and pages do not outlive their image.
+            (EventClass::Map | EventClass::Fault | EventClass::Reclaim, _) => self.usage.free += live,
+        }
+        Amount::default()
+    }
+
     /// Subtracts those of another moment, or of another stack.
     pub(crate) fn subtract(&mut self, other: Self) {
         self.usage -= other.usage;
@@ -126,21 +138,9 @@ impl ImageUsage {
         self.ended = self.ended.max(Some(end));
         self.touched.clear();
         for stack in self.by_stack.values_mut() {
-            let live = std::mem::take(&mut stack.usage.live);
-            self.total.live -= live;
-            let (of_stack, of_image) = match (class, end) {
-                (EventClass::Heap, ImageEnd::Exec) => {
-                    self.discarded += live;
-                    continue;
-                }
-                (EventClass::Heap, ImageEnd::Exit | ImageEnd::OomKill) => (&mut stack.usage.exit, &mut self.total.exit),
-                // Mappings and pages do not outlive their image.
-                (EventClass::Map | EventClass::Fault | EventClass::Reclaim, _) => {
-                    (&mut stack.usage.free, &mut self.total.free)
-                }
-            };
-            *of_stack += live;
-            *of_image += live;
+            self.total -= stack.usage;
+            self.discarded += stack.end(end, class);
+            self.total += stack.usage;
         }
     }
 

@@ -10,8 +10,8 @@ use crate::report::kernel_reported::{self, KernelReported};
 
 #[derive(Serialize)]
 pub(super) struct Numbers {
-    live_bytes: u64,
-    live_count: u64,
+    live_bytes: LiveNumber,
+    live_count: LiveNumber,
     exit_bytes: u64,
     exit_count: u64,
     alloc_bytes: u64,
@@ -36,8 +36,8 @@ impl Numbers {
     pub(super) fn without_errors(profile: &Profile, usage: Usage) -> Self {
         let stalls = profile.class.counts_stalls().then_some(usage.stalls);
         Self {
-            live_bytes: usage.live.bytes.0,
-            live_count: usage.live.count,
+            live_bytes: LiveNumber::of(profile, usage.live.bytes.0),
+            live_count: LiveNumber::of(profile, usage.live.count),
             exit_bytes: usage.exit.bytes.0,
             exit_count: usage.exit.count,
             alloc_bytes: usage.alloc.bytes.0,
@@ -48,6 +48,20 @@ impl Numbers {
             stall_ns: stalls.map(|stalls| stalls.time.0),
             stall_count: stalls.map(|stalls| stalls.count),
         }
+    }
+}
+
+/// A live number, or its change, which can be negative.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum LiveNumber {
+    Total(u64),
+    Change(i64),
+}
+
+impl LiveNumber {
+    const fn of(profile: &Profile, number: u64) -> Self {
+        if profile.window.is_some() { Self::Change(number.cast_signed()) } else { Self::Total(number) }
     }
 }
 

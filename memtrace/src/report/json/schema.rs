@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use super::group_runs::{GroupRuns, end_name};
 use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
 use super::untraced::UntracedFields;
+use super::window::WindowFields;
 use super::{memcg, reclaim};
 use crate::model::{
     Amount, Cost, DebugFileCounts, DebugFileOutcome, Frame, FrameId, Losses, Metric, Partition, ProcessProfile,
@@ -33,6 +34,8 @@ pub(super) struct Report<'a> {
     page_sample: Option<u32>,
     by: &'static str,
     duration_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<WindowFields>,
     older_s: Option<f64>,
     totals: Numbers,
     unmatched_frees: u64,
@@ -74,6 +77,7 @@ impl<'a> Report<'a> {
             page_sample: profile.class.counts_pages().then_some(profile.page_sample.max(1)),
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
+            window: profile.window.as_ref().map(WindowFields::from),
             older_s: profile.older.map(|age| age.as_secs_f64()),
             totals: Numbers::of(profile, total, variance, Some(KernelReported::of_all(profile))),
             unmatched_frees: profile.unmatched_frees(),

@@ -5,12 +5,23 @@ use crate::model::{Amount, Bytes, Measure, Metric, Profile, StallTotals, Usage};
 use crate::report::table::Column;
 use crate::report::{estimate, format};
 
-/// Returns the cell for an amount in a table of `metric`.
+/// Returns the cell for an amount in a table of `metric`. A change can be negative.
 pub(super) fn amount(metric: Metric, amount: Amount) -> String {
+    let [bytes, count] = [amount.bytes.0, amount.count].map(u64::cast_signed);
+    if bytes < 0 || count < 0 {
+        return match metric.measure() {
+            Measure::Bytes => signed(bytes, |bytes| Bytes::compact(Bytes(bytes))),
+            Measure::Count | Measure::Time => signed(count, number::compact),
+        };
+    }
     match metric.measure() {
         Measure::Bytes => Bytes::compact(amount.bytes),
         Measure::Count | Measure::Time => number::compact(amount.count),
     }
+}
+
+fn signed(change: i64, cell: impl Fn(u64) -> String) -> String {
+    format!("{}{}", if change < 0 { "-" } else { "" }, cell(change.unsigned_abs()))
 }
 
 /// Returns the cell suffix for an error in pages, ` ±1.31M`; empty if there is none.

@@ -27,7 +27,8 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
 
     let amount = |amount: Amount| cells::amount(metric, amount);
     let layout = profile.class.facts().columns;
-    let [live, alloc, free, _] = profile.class.words().heads;
+    let [_, alloc, free, _] = profile.class.words().heads;
+    let live = format::live_head(profile);
     let sums = |head, of: fn(&Usage) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
     let mut columns = match layout {
         ClassColumns::Stalls => Vec::from(cells::stalls(rows.iter().map(|row| row.usage.stalls))),

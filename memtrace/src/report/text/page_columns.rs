@@ -4,9 +4,9 @@
 use super::cells;
 use crate::model::format as number;
 use crate::model::{Amount, Bytes, Metric, PageFaults, Profile, Usage, Variance};
-use crate::report::estimate;
 use crate::report::kernel_reported::{self, KernelReported};
 use crate::report::table::Column;
+use crate::report::{estimate, format};
 
 /// A row: a process, several processes, or a group.
 #[derive(Clone, Copy, Default)]
@@ -32,7 +32,8 @@ impl Memory {
 /// Returns the columns that have values, in the unit of `metric`.
 pub(super) fn columns(rows: &[Memory], profile: &Profile, metric: Metric) -> Vec<Column> {
     let dash = || String::from("-");
-    let [live, alloc, free, _] = profile.class.words().heads;
+    let [_, alloc, free, _] = profile.class.words().heads;
+    let live = format::live_head(profile);
     let mut columns = Vec::new();
     if rows.iter().any(|row| row.known.is_some_and(|known| known.resident.is_some())) {
         let resident = |row: &Memory| row.known.and_then(|known| known.resident);

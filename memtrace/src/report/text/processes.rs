@@ -107,7 +107,8 @@ fn rest(others: &[(&ProcessProfile, Variance)], duration: Duration) -> Option<Ro
 fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
     let layout = profile.class.facts().columns;
     let amount = |amount: Amount| cells::amount(metric, amount);
-    let [live, alloc, free, rate] = profile.class.words().heads;
+    let [_, alloc, free, rate] = profile.class.words().heads;
+    let live = format::live_head(profile);
     let sums = |head, of: fn(&Usage) -> Amount| {
         Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums.memory.usage))))
     };

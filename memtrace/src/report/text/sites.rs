@@ -68,6 +68,51 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     Ok(())
 }
 
+/// Writes the sites with the largest decreases of live memory in a window of a recording.
+pub(super) fn write_shrunk(
+    profile: &Profile,
+    options: &Options,
+    roots: &Groups,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    if options.metric != Metric::NetGrowth || options.top == 0 {
+        return Ok(());
+    }
+    let shrunk = negated(profile);
+    let frames = Frames::new(&shrunk);
+    let sites = ranked(&shrunk, &frames, roots, Metric::NetGrowth);
+    if sites.is_empty() {
+        return Ok(());
+    }
+    let shown = options.top.min(sites.len());
+    writeln!(out, "\nSites that shrank: {} of {}", number::grouped(shown as u64), number::grouped(sites.len() as u64))?;
+    for (index, site) in sites.iter().take(shown).enumerate() {
+        let bytes = Bytes(site.usage.live.bytes.0.wrapping_neg());
+        let blocks = site.usage.live.count.wrapping_neg();
+        let blocks = format::change_in_blocks(profile.class, blocks);
+        let rank = index + 1;
+        let root = &roots.all()[site.root].label;
+        let root = if options.by != GroupBy::Process || !profile.is_of_one_image() {
+            format!(", {}", format::shortened(&escape::visible(root), MIN_GROUP_WIDTH))
+        } else {
+            String::new()
+        };
+        writeln!(out, "\n{rank:>3}. {} in {blocks}{root}", format::change(bytes))?;
+        stack::write(&stack::lines(&frames, &shrunk.stacks[site.stack]), &frames, out)?;
+    }
+    Ok(())
+}
+
+/// Returns the profile with the decreases of live memory in place of its growth.
+fn negated(profile: &Profile) -> Profile {
+    let mut profile = profile.clone();
+    for stack in &mut profile.stacks {
+        let live = &mut stack.usage.live;
+        (live.bytes.0, live.count) = (live.bytes.0.wrapping_neg(), live.count.wrapping_neg());
+    }
+    profile
+}
+
 /// Returns the sites with a value of `metric`, the largest first; equal ones keep the order of the profile.
 fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric) -> Vec<Site> {
     let mut sites: Vec<Site> = Vec::new();
@@ -108,6 +153,11 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric
         site.by_allocator |= profile.class.holds_mappings() && allocators::is_within(profile, stack);
         site.variance += stack.variance;
     }
+    if metric == Metric::NetGrowth {
+        // Stacks of a site that grew and those that shrank cancel each other.
+        sites.iter_mut().for_each(|site| site.value = metric.of_usage(&site.usage).unwrap_or_default());
+        sites.retain(|site| site.value > 0);
+    }
     sites.sort_by_key(|site| Reverse(site.value));
     sites
 }
@@ -127,6 +177,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
         Metric::StallTime => format!(" in {}", format::blocks(class, usage.stalls.count)),
         Metric::StallCount => format!(" of {}", usage.stalls.time),
+        Metric::NetGrowth => format!(" in {}", format::change_in_blocks(class, usage.live.count)),
         Metric::PeakBytes if usage.exit.bytes != Bytes(0) => format!(", {} held at exit", usage.exit.bytes),
         Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", none of it {live} at the end"),
         Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),

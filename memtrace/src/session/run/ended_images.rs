@@ -150,6 +150,9 @@ impl EndedImages {
         if end != ImageEnd::Exec && is_in_scope {
             self.exits.push(id.pid);
             let idle = run.tracker.cover_ended(&mut self.coverage, id, &recorded, run.classes);
+            if let Some(recorder) = &mut run.recorder {
+                recorder.list_idle(id, &idle);
+            }
             let usage = ImageUsage { ended: Some(end), ..ImageUsage::default() };
             ended.usage.extend(idle.into_iter().map(|class| (class, usage.clone())));
         }

@@ -1,6 +1,7 @@
 //! Recording of a run: the changes of each interval, with stacks as call paths.
 
 mod changes;
+mod completion;
 mod images;
 mod intervals;
 mod marks;
@@ -8,8 +9,9 @@ mod readings;
 mod sites;
 mod stacks;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,10 +23,12 @@ use self::readings::IntervalReadings;
 use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
 use super::memory::MemoryPlan;
-use crate::model::{Delta, EndedImage, EventClass, FinishedStacks, ImageId, Losses, Pid, Stack, StackId, Stacks, Tick};
+use crate::model::{
+    Delta, EndedImage, EventClass, FinishedStacks, ImageId, Losses, Object, Pid, Stack, StackId, Stacks, Tick,
+};
 use crate::pipeline::DeltaSink;
 use crate::procfs;
-use crate::recording::{Header, Interval, Settings, Status, Writer};
+use crate::recording::{Fact, Header, ImageChange, ImageValue, Interval, Settings, Writer};
 use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};
@@ -65,6 +69,10 @@ pub(super) struct Recorder {
     losses: Losses,
     /// End of the last interval.
     end: Duration,
+    /// Facts for the next interval.
+    facts: Vec<Fact>,
+    /// Images without events, as changes of zero, for the next interval.
+    idle: Vec<ImageChange>,
 }
 
 /// File of a recording.
@@ -101,6 +109,8 @@ impl Recorder {
             marks: Marks::default(),
             losses: Losses::default(),
             end: Duration::ZERO,
+            facts: Vec::new(),
+            idle: Vec::new(),
         };
         Ok(Some((recorder, DeltaSink { interval, start: clock_start, sender })))
     }
@@ -146,15 +156,24 @@ impl Recorder {
         self.images.end(id, (ended.end, ended.at), now, tracker.images().get(&id));
     }
 
-    /// Records the remaining changes, of which `left` were not sent, and completes the file. Returns its path and state;
-    /// `None` if the run is not recorded.
-    pub(super) fn finish(
-        mut self,
+    /// Lists an image without events of `classes`.
+    pub(super) fn list_idle(&mut self, id: ImageId, classes: &[EventClass]) {
+        self.idle.extend(classes.iter().map(|&class| listed(id, class)));
+    }
+
+    /// Records facts of the run with the next interval.
+    pub(super) fn add_facts(&mut self, facts: impl IntoIterator<Item = Fact>) {
+        self.facts.extend(facts);
+    }
+
+    /// Records the remaining changes, of which `left` were not sent.
+    pub(super) fn record_rest(
+        &mut self,
         left: Vec<(usize, Delta)>,
         tracker: &mut ProcessTracker,
         find_copy: &FindCopy<'_>,
         losses: &Losses,
-    ) -> Option<(PathBuf, Status)> {
+    ) {
         while let Ok((shard, delta)) = self.deltas.try_recv() {
             self.open.add(shard, delta);
         }
@@ -162,10 +181,26 @@ impl Recorder {
         while let Some(delta) = self.open.take_first() {
             self.write(delta, tracker, find_copy, losses);
         }
-        let RecordedFile { path, writer, .. } = self.file?;
-        let status = writer.finish();
-        self.marks.take_stored(&status);
-        Some((path, status))
+        let losses = losses.since(&self.losses);
+        if losses.total() > 0 {
+            let interval = Interval { losses, ..self.last_interval() };
+            self.push(interval);
+        }
+    }
+
+    /// Returns the call paths of the recorded stacks.
+    pub(super) const fn paths(&self) -> &LivePaths {
+        self.stacks.live()
+    }
+
+    /// Returns the objects of the recorded stacks, each with one reference.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.stacks.objects()
+    }
+
+    /// Forgets the handles of files that were closed.
+    pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        self.stacks.forget_files(closed);
     }
 
     /// Returns true if the run is recorded.
@@ -211,7 +246,10 @@ impl Recorder {
         interval.losses = losses.since(&self.losses);
         interval.losses.merge(&delta.losses);
         self.losses = losses.clone();
-        let changed: BTreeSet<ImageId> = delta.usage.values().flat_map(|images| images.keys().copied()).collect();
+        interval.facts = std::mem::take(&mut self.facts);
+        interval.image_changes = std::mem::take(&mut self.idle);
+        let changed = delta.usage.values().flat_map(|images| images.keys().copied());
+        let changed: BTreeSet<ImageId> = changed.chain(interval.image_changes.iter().map(|idle| idle.image)).collect();
         interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
         self.stacks.add_new_paths(&mut interval);
@@ -268,6 +306,11 @@ impl RecordedFile {
             .map_err(|error| Error::Output { path: path.clone(), source: std::io::Error::other(error) })?;
         Ok(Self { path: path.clone(), writer, readings: IntervalReadings::new(interval) })
     }
+}
+
+/// Returns a change of zero, by which reports list an image.
+const fn listed(image: ImageId, class: EventClass) -> ImageChange {
+    ImageChange { image, class, kind: ImageValue::UnmatchedFrees, index: 0, value: 0 }
 }
 
 fn header(config: &Config, interval: Duration, start: SystemTime) -> Header {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::cost::cost_so_far;
 use super::debug_files;
+use super::recorder::Recorder;
 use super::wait::Signals;
 use crate::debuginfod;
 use crate::kernel::{Counters, ProgramTime};
@@ -15,11 +16,12 @@ use crate::model::{
 };
 use crate::procfs::Objects;
 use crate::report;
-use crate::session::config::{Config, Destination, Output};
+use crate::session::config::Config;
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
 use crate::session::outputs::{self, Outputs};
 use crate::session::own_allocator;
+use crate::session::recorded_facts;
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::symbolize::{EndedProcesses, Symbolized, Symbolizer};
@@ -28,6 +30,8 @@ use crate::symbolize::{EndedProcesses, Symbolized, Symbolizer};
 pub(super) struct Reports {
     outputs: Vec<(EventClass, Outputs)>,
     debuginfod: Option<debuginfod::Settings>,
+    /// `None` if the run is not recorded.
+    recorder: Option<Recorder>,
 }
 
 /// Results of a finished run except for its snapshots.
@@ -53,12 +57,16 @@ pub(super) struct FinishedTrace<'run> {
 impl Reports {
     /// Opens the files of every report, or none.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
-        let open = |&class: &EventClass| Ok((class, Outputs::open(&outputs_of_class(config, class))?));
-        let outputs = config.events.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Self { outputs, debuginfod: debug_files::settings(&config.debuginfod)? })
+        let outputs = Outputs::open_for(&config.events, &config.outputs)?;
+        Ok(Self { outputs, debuginfod: debug_files::settings(&config.debuginfod)?, recorder: None })
     }
 
-    /// Writes every report, and returns the losses.
+    /// Completes this recording too: it has all changes, but no names.
+    pub(super) fn with_recorder(self, recorder: Option<Recorder>) -> Self {
+        Self { recorder, ..self }
+    }
+
+    /// Writes every report, and completes the recording. Returns the losses, and false if intervals could not be recorded.
     pub(super) async fn write(
         self,
         config: &Config,
@@ -67,7 +75,7 @@ impl Reports {
         finished: &FinishedTrace<'_>,
         signals: &mut Signals,
         observer: &mut dyn Observer,
-    ) -> Result<Losses, Error> {
+    ) -> Result<(Losses, bool), Error> {
         let symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
         let mut symbolizer = symbolizer.with_generated_code(finished.generated_code.clone());
         let debug_files = match &self.debuginfod {
@@ -77,6 +85,12 @@ impl Reports {
             }
             None => None,
         };
+        let mut recorder = self.recorder;
+        if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.has_file()) {
+            symbolizer.find_frames(recorder.paths());
+            recorder.add_names(symbolizer.frames().clone(), &snapshots, finished.tracker.images());
+            recorder.add_facts(recorded_facts::at_end(finished.window.end, finished.duration));
+        }
         let mut losses = Losses::default();
         let mut failures = Vec::new();
         let facts_of = |(class, outputs)| {
@@ -91,14 +105,19 @@ impl Reports {
             own_allocator::trim();
             let mut facts = finished.facts(config, class, &killed, untraced, &symbolized);
             facts.debug_files.clone_from(&debug_files);
+            let recorded = recorder.is_some().then(|| recorded_facts::of_class(&facts));
             let profile = symbolized.into_profile(facts);
+            if let (Some(recorder), Some(facts)) = (&mut recorder, recorded) {
+                recorder.add_facts(facts.into_iter().chain(recorded_facts::of_notes(&profile.notes)));
+            }
             failures.extend(write(config, finished.name, outputs, &profile, observer)?);
             // Each class contains the losses of all; only lost frames belong to one class.
             if profile.losses.total() > losses.total() {
                 losses = profile.losses;
             }
         }
-        if failures.is_empty() { Ok(losses) } else { Err(Error::NotWritten(failures)) }
+        let is_recorded = recorder.is_none_or(|recorder| complete(recorder, observer));
+        if failures.is_empty() { Ok((losses, is_recorded)) } else { Err(Error::NotWritten(failures)) }
     }
 }
 
@@ -119,6 +138,7 @@ impl FinishedTrace<'_> {
             class,
             page_sample: if class.counts_pages() { config.page_sample.get() } else { 0 },
             duration: self.duration,
+            window: None,
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             killed_cgroups: sample::paths_of(killed),
             reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
@@ -133,25 +153,19 @@ impl FinishedTrace<'_> {
     }
 }
 
+/// Completes the recording. Returns false if intervals could not be recorded.
+fn complete(recorder: Recorder, observer: &mut dyn Observer) -> bool {
+    let Some((path, status)) = recorder.finish() else { return true };
+    observer.note(&format!("recorded {}", printable(&path)));
+    if let Some(gap) = &status.open_gap {
+        log::warn!("the last {} intervals are missing in the recording", gap.intervals);
+    }
+    status.open_gap.is_none()
+}
+
 /// Returns the memcgs of OOM kills.
 fn killed_cgroups(snapshot: &Snapshot) -> BTreeSet<CgroupId> {
     snapshot.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect()
-}
-
-/// Returns the outputs of `class`. If several classes are traced, file names contain the class before the extension.
-fn outputs_of_class(config: &Config, class: EventClass) -> Vec<Output> {
-    let mut outputs = config.outputs.clone();
-    if config.events.len() > 1 {
-        for output in &mut outputs {
-            if let Destination::File(path) = &mut output.destination {
-                let extension = path.extension().unwrap_or_default().to_os_string();
-                path.set_extension(class.name());
-                path.as_mut_os_string().push(".");
-                path.as_mut_os_string().push(extension);
-            }
-        }
-    }
-    outputs
 }
 
 /// Writes `profile` to its outputs, and shows its summary. Returns the outputs that could not be written.

@@ -2,9 +2,25 @@
 
 use std::ops::Range;
 
-use crate::model::{ImageId, Losses, Snapshots, Tick};
+use crate::model::{EventClass, ImageId, ImageUsage, Losses, Snapshot, Snapshots, Tick};
 use crate::session::sample::PageReader;
 use crate::session::track::{Coverage, ProcessTracker};
+
+/// Returns the totals of pages and mappings, which [`complete_snapshots`] compares with the page tables.
+pub(super) fn page_totals(snapshots: &Snapshots) -> Snapshots {
+    let totals = |usage: &ImageUsage| ImageUsage {
+        total: usage.total,
+        merged_stacks: usage.merged_stacks,
+        by_stack: usage.by_stack.clone(),
+        ..ImageUsage::default()
+    };
+    let of_class = |(&class, snapshot): (&EventClass, &Snapshot)| {
+        let images = snapshot.images.iter().map(|(&id, usage)| (id, totals(usage))).collect();
+        (class, Snapshot { images, ..Snapshot::default() })
+    };
+    let classes = snapshots.0.iter().filter(|(class, _)| class.counts_pages() || class.holds_mappings());
+    Snapshots(classes.map(of_class).collect())
+}
 
 /// Completes the snapshots of all shards: nothing modifies them after this.
 ///

@@ -19,13 +19,13 @@ use super::ring_source::RingSource;
 use super::selection::Selection;
 use super::setup;
 use super::setup::Setup;
-use super::snapshots::complete_snapshots;
+use super::snapshots::{complete_snapshots, page_totals};
 use super::target_time::TargetTime;
 use super::wait::{Due, Signals, WakeupSources};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{EventClass, LossReason, Losses, Metric, Tick, printable};
+use crate::model::{EventClass, LossReason, Losses, Metric, Tick};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
@@ -36,7 +36,7 @@ use crate::session::sample::{PageReader, ReclaimReader};
 use crate::session::select::Targets;
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
-use crate::session::{clock, own_allocator};
+use crate::session::{clock, own_allocator, recorded_facts};
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
@@ -107,7 +107,8 @@ impl Trace {
         let mut tracker = ProcessTracker::new(clock_start, parts, user_hooks, plan.mmap_ring, plan.registry);
         let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
         let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
-        let (recorder, deltas) = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?.unzip();
+        let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
+        let (mut recorder, deltas) = recorder.unzip();
         let setup = Setup::load(config, &plan, clock_start, &targets, &allocators, &mut tracker)?;
         let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate, overhead } = setup;
         let settings = ledger::Settings {
@@ -150,6 +151,9 @@ impl Trace {
         };
         let start = Instant::now();
         let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
+        if let Some(recorder) = &mut recorder {
+            recorder.add_facts(recorded_facts::at_start(&targets.name, start_tick, config.by, config.metric));
+        }
         let mut trace = Self {
             kernel,
             probes,
@@ -260,9 +264,15 @@ impl Trace {
         // Stacks that wait for tables refer to objects by their handles.
         let closed = match self.tables.is_waiting() {
             true => HashSet::new(),
-            false => self.tracker.close_unused_files(deleted, self.ended.objects()),
+            false => {
+                let recorded = self.recorder.iter().flat_map(Recorder::objects);
+                self.tracker.close_unused_files(deleted, self.ended.objects().chain(recorded))
+            }
         };
         self.ended.forget_files(&closed);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget_files(&closed);
+        }
         self.tables.evict(&mut self.kernel, &self.tracker, &closed);
         self.probes.remove_objects(&closed);
     }
@@ -334,6 +344,8 @@ impl Trace {
         let losses = [&counters.losses, &late];
         let tracker = &mut self.tracker;
         let window = self.start_tick..now;
+        let is_recorded = self.recorder.as_ref().is_some_and(Recorder::has_file);
+        let before = is_recorded.then(|| page_totals(&snapshots)).unwrap_or_default();
         let mut snapshots =
             complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), &window, &coverage, &is_selected);
         self.probes.merge(self.own_probes);
@@ -341,12 +353,14 @@ impl Trace {
         let detach = Detach::start(self.probes);
         let generated_code = self.tracker.generated_code();
         let finished_stacks = self.tables.finish(&mut self.kernel, &self.tracker);
-        let recorded = self.recorder.take().and_then(|recorder| {
+        let mut recorder = self.recorder.take();
+        if let Some(recorder) = &mut recorder {
             let mut losses = counters.losses.clone();
             losses.merge(&late);
             losses.merge(&self.tracker.losses());
-            recorder.finish(deltas, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses)
-        });
+            recorder.record_rest(deltas, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses);
+            recorder.record_pages(&snapshots, &before, config.page_sample.get() > 1);
+        }
         for snapshot in snapshots.0.values_mut() {
             finished_stacks.apply(snapshot);
             count_missing_frames(snapshot);
@@ -365,15 +379,10 @@ impl Trace {
             window,
             duration,
         };
-        if let Some((path, status)) = recorded {
-            if let Some(gap) = &status.open_gap {
-                log::warn!("the last {} intervals are missing in the recording", gap.intervals);
-                self.complete = false;
-            }
-            observer.note(&format!("recorded {}", printable(&path)));
-        }
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);
-        let losses = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
+        let reports = reports.with_recorder(recorder);
+        let (losses, recorded) = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
+        self.complete &= recorded;
         let command = self.targets.command_end();
         Ok((Outcome { losses, command, complete: self.complete, none_traced }, detach))
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
-use crate::model::{EventClass, ImageId, ImageUsage, StackEnd, StackId, StackKey, StackUsage};
+use crate::model::{EventClass, ImageId, ImageUsage, MappingKind, StackEnd, StackId, StackKey, StackUsage};
 use crate::recording::{Change, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey};
 
 /// Converts changes by stack to changes by call path.
@@ -90,6 +90,25 @@ fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &
     let values = values.into_iter().filter(|(_, value)| *value != 0);
     interval.image_changes.extend(values.map(|(kind, value)| ImageChange { image, class, kind, index: 0, value }));
     interval.stalls.extend(usage.stalls.iter().map(|(&key, &stats)| StallChange { image, key, stats }));
+}
+
+/// Adds the resource usage and the resident memory of a running image, which are read at the end of a run.
+pub(super) fn add_page_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &mut Interval) {
+    let mut add = |kind, index, value| interval.image_changes.push(ImageChange { image, class, kind, index, value });
+    if let Some(faults) = usage.counts.faults() {
+        add(ImageValue::MinorFaults, 0, faults.minor);
+        add(ImageValue::MajorFaults, 0, faults.major);
+    }
+    if let Some(peak) = usage.counts.peak_rss() {
+        add(ImageValue::PeakRss, 0, peak.0);
+    }
+    for (kind, resident) in usage.resident.iter().flat_map(|residency| &residency.0) {
+        let index = MappingKind::ALL.iter().zip(0..).find(|(known, _)| *known == kind).map_or(0, |(_, index)| index);
+        add(ImageValue::Resident, index, resident.total.0);
+        add(ImageValue::ResidentWithStack, index, resident.with_stack.0);
+        add(ImageValue::ResidentVariance, index, resident.variance);
+        add(ImageValue::ResidentBefore, index, resident.before.0);
+    }
 }
 
 #[cfg(test)]

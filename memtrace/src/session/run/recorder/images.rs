@@ -36,7 +36,9 @@ impl RecordedImages {
         images: &BTreeMap<ImageId, ProcessImage>,
     ) -> Vec<RecordedImage> {
         let mut described = Vec::new();
-        let all: BTreeSet<_> = changed.into_iter().chain(ends.keys().copied()).collect();
+        // The owner of an image can become known after its end was recorded.
+        let completed = self.ended.keys().filter(|id| self.described.contains(id)).copied();
+        let all: BTreeSet<_> = changed.into_iter().chain(ends.keys().copied()).chain(completed).collect();
         for id in all {
             let end = ends.get(&id).copied();
             if end.is_some() {

@@ -1,12 +1,14 @@
 //! Stacks as recorded call paths.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{GeneratedCode, ImageId, Node, ProcessImage, StackEnd, StackId, Stacks};
+use crate::model::{FileOffset, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks};
 use crate::recording::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
-use crate::symbolize::{CallSite, LiveCall, LivePaths, NewPaths};
+use crate::symbolize::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
 
 /// Call paths of the stacks in running images, and in images that have ended recently.
 #[derive(Debug)]
@@ -115,6 +117,34 @@ impl RecordedStacks {
                 by_frame_pointer: path.by_frame_pointer,
             });
         }
+    }
+
+    /// Returns the call paths.
+    pub(super) const fn live(&self) -> &LivePaths {
+        &self.live
+    }
+
+    /// Returns the objects of the paths, each with one reference.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.live.objects()
+    }
+
+    /// Forgets the handles of files that were closed.
+    pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        self.live.forget_files(closed);
+    }
+
+    /// Returns the names of the calls of recorded paths.
+    pub(super) fn symbols(&self, frames: FramesByObject) -> Vec<RecordedSymbols> {
+        let mut symbols = Vec::new();
+        for (object, frames) in frames {
+            let location = Location::File { path: object.path, build_id: object.build_id };
+            let Some(&object) = self.locations.get(&location) else { continue };
+            let of_offset =
+                |(offset, frames): (FileOffset, _)| RecordedSymbols { object, offset: Some(offset.0), frames };
+            symbols.extend(frames.into_iter().map(of_offset));
+        }
+        symbols
     }
 
     /// Returns the number of an object, which the interval gets if it is new.

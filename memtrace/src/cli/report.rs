@@ -1,0 +1,116 @@
+//! `memtrace report`: its configuration and exit code.
+
+use std::process::ExitCode;
+
+use super::args::ReportArgs;
+use super::conflict::ArgConflict;
+use super::console::Console;
+use super::exit::{self, Exit};
+use super::terminal::Terminal;
+use super::{logging, outputs};
+use crate::session::replay::{self, Config, Span};
+
+/// Runs `memtrace report`.
+pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
+    let config = match config(args) {
+        Ok(config) => config,
+        Err(conflict) => {
+            console.error(&conflict.message, Some(&conflict.remedy));
+            return Exit::Usage.into();
+        }
+    };
+    logging::start(console, false, 0);
+    match replay::run(&config, &mut Terminal::new(console.clone(), false)) {
+        Ok(outcome) => exit::code_of(&outcome, false).into(),
+        Err(error) => {
+            console.error(&error.to_string(), error.remedy().as_deref());
+            Exit::from(&error).into()
+        }
+    }
+}
+
+fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
+    let span = match (args.at, args.from, args.to, <[String; 2]>::try_from(args.between)) {
+        (Some(at), ..) => Span::At(at),
+        (None, None, None, Ok([from, to])) => Span::Marks(from, to),
+        (None, None, None, Err(_)) => Span::End,
+        (None, from, to, _) => Span::Window(from, to),
+    };
+    Ok(Config {
+        path: args.file,
+        span,
+        outputs: outputs::resolve_or_stdout(args.outputs, args.format)?,
+        metric: args.metric,
+        by: args.by,
+        top: args.top,
+        keep_ended: args.keep_ended,
+        all_stacks: args.all_stacks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use clap::Parser as _;
+
+    use super::super::args::{Action, Arguments};
+    use super::*;
+    use crate::model::{GroupBy, Metric};
+    use crate::report::Format;
+    use crate::session::replay::Moment;
+    use crate::session::{Destination, Output};
+
+    fn parse(line: &str) -> Result<Config, String> {
+        let words = ["memtrace", "report"].into_iter().chain(line.split_whitespace());
+        let arguments = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
+        let Some(Action::Report(args)) = arguments.action else { panic!("not report") };
+        config(*args).map_err(|conflict| conflict.message)
+    }
+
+    #[test]
+    fn totals_at_the_end_go_to_standard_output_by_default() {
+        let expected = Config {
+            path: PathBuf::from("run.memtrace"),
+            span: Span::End,
+            outputs: vec![Output { destination: Destination::Stdout, format: Format::Text }],
+            metric: None,
+            by: None,
+            top: 10,
+            keep_ended: 1000,
+            all_stacks: false,
+        };
+        assert_eq!(parse("run.memtrace"), Ok(expected));
+    }
+
+    #[test]
+    fn every_argument_reaches_the_configuration() {
+        let expected = Config {
+            path: PathBuf::from("a"),
+            span: Span::Window(
+                Some(Moment::AfterStart(Duration::from_secs(90))),
+                Some(Moment::BeforeEnd(Duration::from_secs(300))),
+            ),
+            outputs: vec![Output { destination: Destination::File("b.svg".into()), format: Format::Svg }],
+            metric: Some(Metric::AllocBytes),
+            by: Some(GroupBy::Thread),
+            top: 3,
+            keep_ended: 0,
+            all_stacks: true,
+        };
+        let line = "a --from +90s --to -5m -o b.svg -m alloc-bytes --by thread --top 3 --keep-ended 0 --all-stacks";
+        assert_eq!(parse(line), Ok(expected));
+    }
+
+    #[test]
+    fn moments_are_of_one_kind() {
+        let span = |line: &str| parse(line).map(|config| config.span);
+        assert_eq!(span("a --at -1s"), Ok(Span::At(Moment::BeforeEnd(Duration::from_secs(1)))));
+        assert_eq!(span("a --to +1s"), Ok(Span::Window(None, Some(Moment::AfterStart(Duration::from_secs(1))))));
+        assert_eq!(span("a --between b c"), Ok(Span::Marks("b".into(), "c".into())));
+        for line in ["a --at +1s --from +2s", "a --between b c --to +1s", "a --at +1s --between b c", "a --between b"] {
+            assert!(span(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Facts of a run that are no totals, as a recording has them.
+
+mod untraced;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::{
+    AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy, Metric,
+    ProgramCost, RunFacts, Tick, Untraced,
+};
+use crate::recording::{Fact, FactValue};
+
+const RUN: &str = "run";
+const NOTE: &str = "note";
+const ALLOCATOR: &str = "allocator";
+const KILLED_CGROUP: &str = "killed_cgroup";
+const FILTERED: &str = "filtered";
+const DEBUG_FILES: &str = "debug_files";
+/// The writer has added it.
+const MERGED_IMAGES: &str = "merged_images";
+
+/// Returns the facts that are known when a run starts.
+pub(in crate::session) fn at_start(subject: &str, start: Tick, by: GroupBy, metric: Option<Metric>) -> Vec<Fact> {
+    let mut facts =
+        vec![text(RUN, "subject", subject), duration(RUN, "start_ns", start.since_start()), text(RUN, "by", by.name())];
+    facts.extend(metric.map(|metric| text(RUN, "metric", metric.name())));
+    facts
+}
+
+/// Returns the facts of the whole run that are known when it ends, at `end`.
+pub(in crate::session) fn at_end(end: Tick, run: Duration) -> [Fact; 2] {
+    [duration(RUN, "end_ns", end.since_start()), duration(RUN, "duration_ns", run)]
+}
+
+/// Returns the notes of a report.
+pub(in crate::session) fn of_notes(notes: &[String]) -> Vec<Fact> {
+    // In the order of their items.
+    notes.iter().enumerate().map(|(index, note)| text(NOTE, format!("{index:04}"), note)).collect()
+}
+
+/// Returns the facts of one event class. Its notes are not final.
+pub(in crate::session) fn of_class(run: &RunFacts) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    facts.extend(run.allocators.iter().map(|(id, name)| text(ALLOCATOR, id.0.to_string(), name)));
+    facts.extend(run.killed_cgroups.iter().map(|(id, path)| text(KILLED_CGROUP, id.number().to_string(), path)));
+    if run.filtered != Amount::default() {
+        facts.extend([number(FILTERED, "bytes", run.filtered.bytes.0), number(FILTERED, "count", run.filtered.count)]);
+    }
+    if let Some(counts) = &run.debug_files {
+        let outcomes = DebugFileOutcome::ALL.into_iter();
+        facts.extend(outcomes.map(|outcome| number(DEBUG_FILES, outcome.name(), counts.count(outcome))));
+        facts.push(number(DEBUG_FILES, "downloaded_bytes", counts.downloaded.0));
+    }
+    facts.extend(untraced::facts(run.class, &run.untraced));
+    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = run.cost;
+    let topic = cost_of(run.class);
+    facts.extend([
+        number(topic, "events", events),
+        number(topic, "nested", nested),
+        duration(topic, "cpu_ns", cpu),
+        duration(topic, "cpu_tracing_ns", cpu_tracing),
+        number(topic, "peak_rss_bytes", peak_rss.0),
+    ]);
+    if let Some(ProgramCost { hits, time }) = programs {
+        facts.extend([number(topic, "program_hits", hits), duration(topic, "program_ns", time)]);
+    }
+    facts
+}
+
+const fn cost_of(class: EventClass) -> &'static str {
+    match class {
+        EventClass::Heap => "cost_heap",
+        EventClass::Map => "cost_map",
+        EventClass::Fault => "cost_fault",
+        EventClass::Reclaim => "cost_reclaim",
+    }
+}
+
+fn text(topic: &'static str, item: impl Into<Cow<'static, str>>, value: &str) -> Fact {
+    Fact { topic: topic.into(), item: item.into(), value: FactValue::Text(value.to_owned()) }
+}
+
+fn number(topic: &'static str, item: &'static str, value: u64) -> Fact {
+    Fact { topic: topic.into(), item: item.into(), value: FactValue::Number(value) }
+}
+
+fn duration(topic: &'static str, item: &'static str, value: Duration) -> Fact {
+    number(topic, item, u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Facts that were read from a recording.
+#[derive(Debug, Default)]
+pub(in crate::session) struct RecordedFacts(BTreeMap<String, BTreeMap<String, FactValue>>);
+
+impl RecordedFacts {
+    pub(in crate::session) fn new(facts: Vec<Fact>) -> Self {
+        let mut topics: BTreeMap<String, BTreeMap<String, FactValue>> = BTreeMap::new();
+        for Fact { topic, item, value } in facts {
+            topics.entry(topic.into_owned()).or_default().insert(item.into_owned(), value);
+        }
+        Self(topics)
+    }
+
+    /// Returns the target of the run in titles.
+    pub(in crate::session) fn subject(&self) -> &str {
+        self.text(RUN, "subject").unwrap_or("recording")
+    }
+
+    /// Returns the start of tracing, and its end if the run has ended.
+    pub(in crate::session) fn span(&self) -> (Tick, Option<Tick>) {
+        let tick = |item| self.duration(RUN, item).map(Tick::at);
+        (tick("start_ns").unwrap_or_default(), tick("end_ns"))
+    }
+
+    /// Returns the duration of tracing, if the run has ended.
+    pub(in crate::session) fn run(&self) -> Option<Duration> {
+        self.duration(RUN, "duration_ns")
+    }
+
+    /// Returns the grouping key of the run.
+    pub(in crate::session) fn by(&self) -> GroupBy {
+        let name = self.text(RUN, "by");
+        GroupBy::ALL.iter().copied().find(|key| name == Some(key.name())).unwrap_or_default()
+    }
+
+    /// Returns the metric of the run, if it was chosen.
+    pub(in crate::session) fn metric(&self) -> Option<Metric> {
+        let name = self.text(RUN, "metric")?;
+        Metric::ALL.iter().copied().find(|metric| metric.name() == name)
+    }
+
+    /// Returns the notes of the run's report.
+    pub(in crate::session) fn notes(&self) -> Vec<String> {
+        let notes = self.topic(NOTE).filter_map(|(_, value)| match value {
+            FactValue::Text(note) => Some(note.clone()),
+            FactValue::Number(_) => None,
+        });
+        notes.collect()
+    }
+
+    /// Returns the number of ended processes that the writer has merged into others, because the file was full.
+    pub(in crate::session) fn merged_images(&self) -> u64 {
+        let numbers = self.topic(MERGED_IMAGES).filter_map(|(_, value)| match value {
+            FactValue::Number(number) => Some(*number),
+            FactValue::Text(_) => None,
+        });
+        numbers.sum()
+    }
+
+    /// Returns the facts of `class` that [`of_class`] has recorded.
+    pub(in crate::session) fn of_class(&self, class: EventClass) -> RunFacts {
+        let texts = |topic| {
+            self.topic(topic).filter_map(|(item, value)| match value {
+                FactValue::Text(text) => Some((item.parse::<u64>().ok()?, text.clone())),
+                FactValue::Number(_) => None,
+            })
+        };
+        let allocator = |(id, name)| Some((AllocatorId(u16::try_from(id).ok()?), name));
+        let allocators = texts(ALLOCATOR).filter_map(allocator).filter(|_| class.probes_allocators());
+        let filtered = |item| self.number(FILTERED, item).filter(|_| class.probes_allocators()).unwrap_or_default();
+        RunFacts {
+            class,
+            allocators: allocators.collect(),
+            killed_cgroups: texts(KILLED_CGROUP).filter_map(|(id, path)| Some((CgroupId::of(id)?, path))).collect(),
+            filtered: Amount { bytes: Bytes(filtered("bytes")), count: filtered("count") },
+            debug_files: self.debug_files(),
+            untraced: self.untraced(class),
+            cost: self.cost(cost_of(class)),
+            ..RunFacts::default()
+        }
+    }
+
+    fn debug_files(&self) -> Option<DebugFileCounts> {
+        let downloaded = self.number(DEBUG_FILES, "downloaded_bytes")?;
+        let mut counts = DebugFileCounts::default();
+        counts.downloaded.0 += downloaded;
+        for outcome in DebugFileOutcome::ALL {
+            counts.add_many(outcome, self.number(DEBUG_FILES, outcome.name()).unwrap_or_default());
+        }
+        Some(counts)
+    }
+
+    fn untraced(&self, class: EventClass) -> Untraced {
+        let texts = |topic| {
+            self.topic(topic).filter_map(|(item, value)| match value {
+                FactValue::Text(text) => Some((item.as_str(), text.as_str())),
+                FactValue::Number(_) => None,
+            })
+        };
+        let [sums, processes] = untraced::topics(class);
+        untraced::read(texts(sums), texts(processes).map(|(_, text)| text))
+    }
+
+    fn cost(&self, topic: &str) -> Cost {
+        let number = |item| self.number(topic, item).unwrap_or_default();
+        let duration = |item| self.duration(topic, item).unwrap_or_default();
+        let programs = |hits| ProgramCost { hits, time: duration("program_ns") };
+        Cost {
+            events: number("events"),
+            nested: number("nested"),
+            cpu: duration("cpu_ns"),
+            cpu_tracing: duration("cpu_tracing_ns"),
+            peak_rss: Bytes(number("peak_rss_bytes")),
+            programs: self.number(topic, "program_hits").map(programs),
+        }
+    }
+
+    fn topic(&self, topic: &str) -> impl Iterator<Item = (&String, &FactValue)> {
+        self.0.get(topic).into_iter().flatten()
+    }
+
+    fn text(&self, topic: &str, item: &str) -> Option<&str> {
+        match self.0.get(topic)?.get(item)? {
+            FactValue::Text(text) => Some(text),
+            FactValue::Number(_) => None,
+        }
+    }
+
+    fn number(&self, topic: &str, item: &str) -> Option<u64> {
+        match self.0.get(topic)?.get(item)? {
+            FactValue::Number(number) => Some(*number),
+            FactValue::Text(_) => None,
+        }
+    }
+
+    fn duration(&self, topic: &str, item: &str) -> Option<Duration> {
+        self.number(topic, item).map(Duration::from_nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Comm, Pid, UntracedProcess, UntracedReason};
+
+    fn untraced(pid: u32, comm: &str, exe: Option<&str>, rss: Option<u64>) -> UntracedProcess {
+        let (pid, comm, exe) = (Pid(pid), Comm::from(comm), exe.map(Into::into));
+        UntracedProcess { pid, comm, exe, reason: UntracedReason::Go, rss: rss.map(Bytes) }
+    }
+
+    #[test]
+    fn facts_are_read_as_they_were_recorded() {
+        let mut counts = DebugFileCounts::default();
+        counts.downloaded.0 += 7;
+        counts.add(DebugFileOutcome::NotFound);
+        let run = RunFacts {
+            class: EventClass::Heap,
+            allocators: BTreeMap::from([(AllocatorId(3), String::from("libpool.so"))]),
+            killed_cgroups: CgroupId::of(99).map(|id| (id, String::from("/a"))).into_iter().collect(),
+            filtered: Amount { bytes: Bytes(64), count: 2 },
+            debug_files: Some(counts),
+            untraced: Untraced::new(vec![
+                untraced(8, "a b  c", Some("/usr/bin/a b"), Some(4096)),
+                untraced(9, "", None, None),
+            ]),
+            cost: Cost {
+                events: 1,
+                nested: 2,
+                cpu: Duration::from_millis(3),
+                cpu_tracing: Duration::from_millis(4),
+                peak_rss: Bytes(5),
+                programs: Some(ProgramCost { hits: 6, time: Duration::from_micros(7) }),
+            },
+            ..RunFacts::default()
+        };
+        let (start, end) = (Tick(1000), Tick(5000));
+        let mut facts = at_start("pid 7 (a)", start, GroupBy::Thread, Some(Metric::AllocBytes));
+        facts.extend(at_end(end, Duration::from_secs(4)));
+        facts.extend(of_class(&run));
+        let notes: Vec<_> = (0..12).map(|number| format!("note {number}")).collect();
+        facts.extend(of_notes(&notes));
+        let read = RecordedFacts::new(facts);
+        assert_eq!((read.subject(), read.span(), read.by()), ("pid 7 (a)", (start, Some(end)), GroupBy::Thread));
+        assert_eq!((read.run(), read.metric()), (Some(Duration::from_secs(4)), Some(Metric::AllocBytes)));
+        assert_eq!((read.of_class(EventClass::Heap), read.notes()), (run, notes));
+        assert_eq!(read.of_class(EventClass::Fault).allocators, BTreeMap::new(), "only heap events have allocators");
+    }
+
+    #[test]
+    fn recording_of_a_killed_run_has_defaults() {
+        let read = RecordedFacts::new(Vec::new());
+        assert_eq!((read.span(), read.run(), read.by()), ((Tick(0), None), None, GroupBy::Process));
+        assert_eq!(read.of_class(EventClass::Heap), RunFacts::default());
+    }
+}

@@ -1,0 +1,228 @@
+//! Reports of recordings: the totals at a moment, or their changes between two moments.
+
+mod moments;
+mod paths;
+mod processes;
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use self::moments::Selected;
+use self::paths::RecordedCalls;
+use super::config::Output;
+use super::error::{Error, NotWritten};
+use super::observer::Observer;
+use super::outcome::Outcome;
+use super::outputs::{self, Outputs};
+use super::recorded_facts::RecordedFacts;
+use crate::model::{EventClass, GroupBy, Losses, Metric, PartitionBy, Profile, RunFacts, format, printable};
+use crate::procfs::Objects;
+use crate::recording::{self, Recording};
+use crate::report;
+use crate::symbolize::Symbolizer;
+
+pub(crate) use self::moments::{Moment, Span};
+
+/// Configuration of `memtrace report`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// File of the recording.
+    pub(crate) path: PathBuf,
+    pub(crate) span: Span,
+    pub(crate) outputs: Vec<Output>,
+    /// Metric to draw; `None` for that of the run.
+    pub(crate) metric: Option<Metric>,
+    /// Grouping key of stacks; `None` for that of the run.
+    pub(crate) by: Option<GroupBy>,
+    /// Number of sites, and of processes, in texts.
+    pub(crate) top: usize,
+    /// Number of ended processes with rows of their own.
+    pub(crate) keep_ended: usize,
+    /// Write every stack and process.
+    pub(crate) all_stacks: bool,
+}
+
+/// The most gaps that have a note of their own.
+const MAX_GAPS: usize = 10;
+
+/// Writes the reports of a recording, one for each event class.
+///
+/// # Errors
+///
+/// The recording cannot be read, does not have what the configuration needs, or an output cannot be written.
+pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let unreadable = |source| Error::Recording { path: config.path.clone(), source };
+    let recording = Recording::open(&config.path).map_err(unreadable)?;
+    if recording.intervals().is_empty() {
+        return Err(unreadable(recording::Error::Empty));
+    }
+    let facts = RecordedFacts::new(recording.facts(recording.end()).map_err(unreadable)?);
+    let selected = Selected::find(&recording, &facts, &config.span)?;
+    let by = config.by.unwrap_or_else(|| facts.by());
+    let keeps_parts = keeps_parts(by, facts.by())?;
+    let metric = metric(config.metric, &facts, &selected)?;
+    let classes = &recording.header().classes;
+    let outputs = Outputs::open_for(classes, &config.outputs)?;
+
+    let calls = RecordedCalls::new(recording.locations().map_err(unreadable)?);
+    let (processes, frames) =
+        processes::read(&recording, &selected, calls, keeps_parts, config.keep_ended).map_err(unreadable)?;
+    let symbolizer = Symbolizer::new().with_reopen(Objects::reopen).with_frames(frames);
+    let window = selected.window();
+    let mut symbolized = symbolizer.symbolize_recorded(processes, &window);
+    let mut notes = facts.notes();
+    notes.extend(notes_of(&recording, &selected));
+    let merged = facts.merged_images();
+    if merged > 0 {
+        let merged = format::counted(merged, "process", "processes");
+        notes.push(format!("the recording was full: some entries stand for {merged} of the same program"));
+    }
+    let mut losses = Losses::default();
+    let mut failures = Vec::new();
+    for (class, outputs) in outputs {
+        let run = run_facts(&recording, &facts, &selected, class, [&notes, &page_notes(&recording, &selected, class)]);
+        let mut profile = symbolized.take(class).into_profile(run);
+        // A recording has the notes on names of its run, of which this may be a part.
+        let mut known = Vec::new();
+        profile.notes.retain(|note| {
+            !known.contains(note) && {
+                known.push(note.clone());
+                true
+            }
+        });
+        let options = report::Options {
+            metric: metric_of(&profile, metric),
+            by,
+            top: config.top,
+            all_stacks: config.all_stacks,
+            subject: facts.subject().to_owned(),
+        };
+        failures.extend(write(outputs, &profile, &options, observer));
+        if profile.losses.total() > losses.total() {
+            losses = profile.losses;
+        }
+    }
+    if !failures.is_empty() {
+        return Err(Error::NotWritten(failures));
+    }
+    Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
+}
+
+fn write(
+    outputs: Outputs,
+    profile: &Profile,
+    options: &report::Options,
+    observer: &mut dyn Observer,
+) -> Vec<NotWritten> {
+    // The report can be made again, but the recording may be gone by then.
+    let (written, failures) = outputs.write(profile, options, &outputs::rescue_directories());
+    for path in written {
+        observer.note(&format!("wrote {}", printable(&path)));
+    }
+    failures
+}
+
+/// Returns true if the report has the parts of processes, and false if it has whole processes. `recorded` is the key of the
+/// run.
+fn keeps_parts(by: GroupBy, recorded: GroupBy) -> Result<bool, Error> {
+    if by.parts() == PartitionBy::Whole {
+        return Ok(false);
+    }
+    if by.parts() == recorded.parts() {
+        return Ok(true);
+    }
+    Err(Error::NotRecorded {
+        message: format!("the recording does not distinguish {}", by.plural()),
+        remedy: format!("remove --by, or record with it: `memtrace record --by {}`", by.name()),
+    })
+}
+
+/// Returns the chosen metric, or that of the run.
+fn metric(chosen: Option<Metric>, facts: &RecordedFacts, selected: &Selected) -> Result<Option<Metric>, Error> {
+    match chosen {
+        Some(Metric::PeakBytes) => Err(Error::NotRecorded {
+            message: String::from("a recording does not have the peaks of processes"),
+            remedy: String::from("use another metric, or trace with --metric peak-bytes"),
+        }),
+        Some(Metric::NetGrowth) if !selected.is_window() => Err(Error::NotRecorded {
+            message: String::from("--metric net-growth needs two moments"),
+            remedy: String::from("add --from and --to, as in --from +10s --to -5s"),
+        }),
+        Some(metric) => Ok(Some(metric)),
+        None if selected.is_window() => Ok(Some(Metric::NetGrowth)),
+        None => Ok(facts.metric().filter(|metric| *metric != Metric::PeakBytes)),
+    }
+}
+
+/// Returns the metric of a profile: the growth of live memory in place of live memory in a window.
+fn metric_of(profile: &Profile, metric: Option<Metric>) -> Metric {
+    match metric {
+        Some(Metric::NetGrowth | Metric::LiveBytes | Metric::LiveCount)
+            if profile.window.is_some() && profile.class.has(Metric::LiveBytes) =>
+        {
+            Metric::NetGrowth
+        }
+        metric => profile.metric(metric),
+    }
+}
+
+fn run_facts(
+    recording: &Recording,
+    facts: &RecordedFacts,
+    selected: &Selected,
+    class: EventClass,
+    notes: [&Vec<String>; 2],
+) -> RunFacts {
+    let header = recording.header();
+    RunFacts {
+        page_sample: if class.counts_pages() { header.page_sample } else { 0 },
+        duration: selected.duration(),
+        notes: notes.into_iter().flatten().cloned().collect(),
+        window: selected.is_window().then(|| selected.span()),
+        ..facts.of_class(class)
+    }
+}
+
+/// Returns a note if resident pages are not known: the page tables are read at the end of a run.
+fn page_notes(recording: &Recording, selected: &Selected, class: EventClass) -> Vec<String> {
+    let is_known = recording.is_complete() && selected.is_end() && recording.header().page_sample <= 1;
+    let note = "resident pages are known at the end of a run without --sample only: here, all touched pages of running \
+                processes count as resident";
+    if class.counts_pages() && !is_known { vec![String::from(note)] } else { Vec::new() }
+}
+
+/// Returns notes about parts of the recording that are missing or inexact.
+fn notes_of(recording: &Recording, selected: &Selected) -> Vec<String> {
+    let mut notes = Vec::new();
+    let after = |time: Duration| format::duration(selected.after_start(time));
+    let end = recording.end().at();
+    if recording.is_salvaged() {
+        notes.push(format!("the recording is damaged: the intervals after {} are missing", after(end)));
+    } else if !recording.is_complete() {
+        notes.push(String::from("the recording is not complete: memtrace still writes it, or was killed"));
+    }
+    if let Some(age) = recording.header().older {
+        let age = format::duration_argument(age);
+        notes.push(format!(
+            "the recording counts live memory of any age; --older {age} is that of the report of the run"
+        ));
+    }
+    let Range { start, end } = selected.times();
+    let gaps: Vec<_> = recording.gaps().iter().filter(|gap| gap.span.start < end && start < gap.span.end).collect();
+    for gap in gaps.iter().take(MAX_GAPS) {
+        let (from, to, reason) = (after(gap.span.start), after(gap.span.end), gap.reason.name());
+        notes.push(format!("no interval was stored from {from} to {to} ({reason}): its changes count at its end"));
+    }
+    if let Some(more) = gaps.len().checked_sub(MAX_GAPS).filter(|more| *more > 0) {
+        let gaps = format::counted(more as u64, "gap", "gaps");
+        notes.push(format!("{gaps} more in the table gap of the recording"));
+    }
+    notes.extend(selected.inexact_marks().map(|mark| {
+        format!("the numbers at the mark {mark} are those at the end of its interval, since the writer was too slow")
+    }));
+    notes
+}
+
+#[cfg(test)]
+mod tests;

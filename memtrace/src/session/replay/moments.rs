@@ -1,0 +1,203 @@
+//! Selection of moments in a recording.
+
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use crate::model::{Tick, format};
+use crate::recording::{Boundary, MarkRow, Recording};
+use crate::session::error::Error;
+use crate::session::recorded_facts::RecordedFacts;
+
+/// A moment of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// By the wall clock.
+    Clock(SystemTime),
+    /// Time since the start of tracing.
+    AfterStart(Duration),
+    /// Time before the end of the recording.
+    BeforeEnd(Duration),
+}
+
+/// A moment, or two moments, of which a report shows the totals or the changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// Totals at the end.
+    End,
+    /// Totals at a moment.
+    At(Moment),
+    /// Changes from one moment to another: by default, from the start and to the end.
+    Window(Option<Moment>, Option<Moment>),
+    /// Changes from one mark to another.
+    Marks(String, String),
+}
+
+/// Selected boundaries. Totals are exact at boundaries, so a moment stands for the last boundary before it.
+#[derive(Debug)]
+pub(super) struct Selected {
+    /// `None` for the totals since the start of the recording.
+    from: Option<Boundary>,
+    to: Boundary,
+    /// Start of tracing. Times of the recording begin a little earlier.
+    start: Duration,
+    /// `to` is the end of the recording.
+    is_end: bool,
+    /// Duration and end of the trace, if it has ended and `to` is the end.
+    ended: Option<(Duration, Tick)>,
+    inexact_marks: Vec<String>,
+}
+
+impl Selected {
+    /// Finds the boundaries of `span`.
+    pub(super) fn find(recording: &Recording, facts: &RecordedFacts, span: &Span) -> Result<Self, Error> {
+        let (start, end) = facts.span();
+        let moments = Moments { recording, start: start.since_start() };
+        let (from, to, marks) = match span {
+            Span::End => (None, recording.end(), Vec::new()),
+            Span::At(at) => (None, moments.boundary(*at)?, Vec::new()),
+            Span::Window(from, to) => {
+                let from = from.map_or(Ok(Boundary::START), |from| moments.boundary(from))?;
+                let to = to.map_or_else(|| Ok(recording.end()), |to| moments.boundary(to))?;
+                (Some(from), to, Vec::new())
+            }
+            Span::Marks(from, to) => {
+                let (from, to) = (moments.mark(from)?, moments.mark(to)?);
+                (Some(from.boundary), to.boundary, vec![from, to])
+            }
+        };
+        if let Some(from) = from.filter(|from| *from >= to) {
+            return Err(Error::NotRecorded {
+                message: format!(
+                    "no interval of the recording ends after {} and until {}",
+                    moments.after_start(from.at()),
+                    moments.after_start(to.at())
+                ),
+                remedy: format!(
+                    "choose a longer window; an interval is {}",
+                    format::duration(recording.header().interval)
+                ),
+            });
+        }
+        let inexact = marks.into_iter().filter(|mark| !mark.is_exact).map(|mark| mark.mark.text.clone());
+        let is_end = to == recording.end();
+        Ok(Self {
+            from,
+            to,
+            start: moments.start,
+            is_end,
+            ended: facts.run().zip(end).filter(|_| is_end),
+            inexact_marks: inexact.collect(),
+        })
+    }
+
+    /// Returns the first boundary; the start of the recording if the totals are shown.
+    pub(super) fn from(&self) -> Boundary {
+        self.from.unwrap_or(Boundary::START)
+    }
+
+    /// Returns the last boundary.
+    pub(super) const fn to(&self) -> Boundary {
+        self.to
+    }
+
+    /// Returns true if the totals at the end are shown.
+    pub(super) const fn is_end(&self) -> bool {
+        self.is_end && self.from.is_none()
+    }
+
+    /// Returns true if changes are shown, rather than totals.
+    pub(super) const fn is_window(&self) -> bool {
+        self.from.is_some()
+    }
+
+    /// Returns the times of the boundaries.
+    pub(super) fn times(&self) -> Range<Duration> {
+        self.from().at().max(self.start)..self.to.at().max(self.start)
+    }
+
+    /// Returns the times of the boundaries since the start of tracing.
+    pub(super) fn span(&self) -> Range<Duration> {
+        let Range { start, end } = self.times();
+        self.after_start(start)..self.after_start(end)
+    }
+
+    /// Returns the start of tracing.
+    pub(super) fn start(&self) -> Tick {
+        Tick::at(self.start)
+    }
+
+    /// Returns the time of the trace that is shown.
+    pub(super) fn window(&self) -> Range<Tick> {
+        let Range { start, end } = self.times();
+        Tick::at(start)..self.ended.map_or(Tick::at(end), |(_, end)| end)
+    }
+
+    /// Returns the duration of the time that is shown.
+    pub(super) fn duration(&self) -> Duration {
+        match self.ended.filter(|_| !self.is_window()) {
+            Some((duration, _)) => duration,
+            None => self.times().end.saturating_sub(self.times().start),
+        }
+    }
+
+    /// Returns the time since the start of tracing.
+    pub(super) fn after_start(&self, time: Duration) -> Duration {
+        time.saturating_sub(self.start)
+    }
+
+    /// Returns the marks at which totals are inexact.
+    pub(super) fn inexact_marks(&self) -> impl Iterator<Item = &str> {
+        self.inexact_marks.iter().map(String::as_str)
+    }
+}
+
+/// Moments of a recording.
+struct Moments<'a> {
+    recording: &'a Recording,
+    /// Start of tracing.
+    start: Duration,
+}
+
+impl<'a> Moments<'a> {
+    /// Returns the last boundary at or before a moment.
+    fn boundary(&self, moment: Moment) -> Result<Boundary, Error> {
+        let end = self.recording.end().at();
+        let time = match moment {
+            Moment::Clock(time) => time.duration_since(self.recording.header().start).ok(),
+            Moment::AfterStart(after) => self.start.checked_add(after),
+            Moment::BeforeEnd(before) => end.checked_sub(before),
+        };
+        let time = time.filter(|time| (self.start..=end).contains(time)).ok_or_else(|| self.outside())?;
+        Ok(self.recording.boundary_at(time))
+    }
+
+    fn outside(&self) -> Error {
+        let end = self.recording.end().at();
+        Error::NotRecorded {
+            message: String::from("the recording does not contain this moment"),
+            remedy: format!(
+                "it ends {} after its start: give a time from +0s to +{}",
+                self.after_start(end),
+                format::duration_argument(end.saturating_sub(self.start))
+            ),
+        }
+    }
+
+    fn mark(&self, text: &str) -> Result<&'a MarkRow, Error> {
+        let marks = self.recording.marks();
+        marks.iter().find(|mark| mark.mark.text == text).ok_or_else(|| {
+            let known: Vec<_> = marks.iter().map(|mark| format!("{:?}", mark.mark.text)).collect();
+            Error::NotRecorded {
+                message: format!("the recording has no mark {text:?}"),
+                remedy: match known.as_slice() {
+                    [] => String::from("it has no marks; use --from and --to"),
+                    known => format!("its marks are {}", known.join(", ")),
+                },
+            }
+        })
+    }
+
+    fn after_start(&self, time: Duration) -> String {
+        format::duration(time.saturating_sub(self.start))
+    }
+}

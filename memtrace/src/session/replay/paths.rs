@@ -1,0 +1,80 @@
+//! Code locations of a recording as call paths, with the recorded names.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::model::{AbsAddr, FileOffset, Mapping, Node, Object, ObjectName};
+use crate::recording::{Location, Locations, ObjectNumber, PathNumber};
+use crate::symbolize::{FramesByObject, RecordedPaths};
+
+/// Call paths of a recording, and the names of their calls.
+pub(super) struct RecordedCalls {
+    pub(super) paths: RecordedPaths,
+    /// Names, as far as they are recorded.
+    pub(super) frames: FramesByObject,
+    nodes: FxHashMap<PathNumber, Node>,
+    objects: BTreeMap<PathBuf, Arc<Object>>,
+}
+
+impl RecordedCalls {
+    pub(super) fn new(locations: Locations) -> Self {
+        let Locations { objects, paths: recorded, symbols } = locations;
+        let mut paths = RecordedPaths::default();
+        let names: BTreeMap<ObjectNumber, ObjectName> =
+            objects.iter().filter_map(|(&number, location)| Some((number, name_of(location)?))).collect();
+        let numbers: BTreeMap<ObjectNumber, u32> =
+            names.iter().map(|(&number, name)| (number, paths.add_object(name.clone()))).collect();
+        let mut recorded: Vec<_> = recorded.into_values().collect();
+        // Callers have smaller numbers.
+        recorded.sort_unstable_by_key(|path| path.number);
+        let mut nodes: FxHashMap<PathNumber, Node> = FxHashMap::default();
+        for path in recorded {
+            let callers = nodes.get(&path.callers).copied().unwrap_or(Node::ROOT);
+            let node = match (numbers.get(&path.object), objects.get(&path.object)) {
+                (Some(&object), _) => {
+                    let offset = FileOffset(path.offset.unwrap_or_default());
+                    paths.call(callers, object, offset, path.by_frame_pointer)
+                }
+                (None, Some(&Location::Outside(reason))) => {
+                    paths.outside(callers, path.offset.map(AbsAddr), reason, path.by_frame_pointer)
+                }
+                // Every path of a readable recording has an object.
+                (None, _) => callers,
+            };
+            nodes.insert(path.number, node);
+        }
+        let mut frames = FramesByObject::default();
+        for ((object, offset), of_call) in symbols {
+            if let (Some(name), Some(offset)) = (names.get(&object), offset) {
+                frames.entry(name.clone()).or_default().insert(FileOffset(offset), of_call.into());
+            }
+        }
+        let object = |ObjectName { path, build_id }: ObjectName| {
+            (path.clone(), Arc::new(Object { path, handle: None, build_id, root: None }))
+        };
+        Self { paths, frames, nodes, objects: names.into_values().map(object).collect() }
+    }
+
+    /// Returns the path with a recorded number; the root if there is none.
+    pub(super) fn node(&self, path: PathNumber) -> Node {
+        self.nodes.get(&path).copied().unwrap_or(Node::ROOT)
+    }
+
+    /// Returns a mapping of the executable `path`, by which ended processes are grouped.
+    pub(super) fn executable(&self, path: &Path) -> Option<Mapping> {
+        let object = Some(Arc::clone(self.objects.get(path)?));
+        Some(Mapping { start: AbsAddr(0), end: AbsAddr(0), offset: FileOffset(0), object })
+    }
+}
+
+/// Returns the name of a file. Generated code, of which all names are recorded, has an empty path.
+fn name_of(location: &Location) -> Option<ObjectName> {
+    match location {
+        Location::File { path, build_id } => Some(ObjectName { path: path.clone(), build_id: build_id.clone() }),
+        Location::Generated => Some(ObjectName { path: PathBuf::new(), build_id: None }),
+        Location::Outside(_) => None,
+    }
+}

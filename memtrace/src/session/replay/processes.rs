@@ -1,0 +1,136 @@
+//! Processes of a recording with their totals.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::moments::Selected;
+use super::paths::RecordedCalls;
+use crate::model::{
+    Amount, Bytes, EventClass, ImageId, ImageRusage, ImageUsage, LossReason, MappingKind, OomKill, PageFaults,
+    Partition, ProcessImage, Rusage, StackEnd,
+};
+use crate::reconcile::residency::scale_stack;
+use crate::recording::{Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
+use crate::symbolize::{FramesByObject, RecordedProcess, RecordedProcesses, RecordedStack};
+
+/// Process images by class.
+type Processes = BTreeMap<(EventClass, ImageId), RecordedProcess>;
+
+/// Reads the processes at a moment, or their changes between two moments. With `keeps_parts`, the parts of processes are
+/// distinguished; of the ended processes, the largest `keep_ended` are listed by themselves. Returns the recorded names
+/// too.
+pub(super) fn read(
+    recording: &Recording,
+    selected: &Selected,
+    calls: RecordedCalls,
+    keeps_parts: bool,
+    keep_ended: usize,
+) -> Result<(RecordedProcesses, FramesByObject), Error> {
+    let (from, to) = (selected.from(), selected.to());
+    let Totals { stacks, images: values, stalls, losses } = recording.totals(from, to)?;
+    let mut processes = Processes::new();
+    let mut lost: BTreeMap<EventClass, u64> = BTreeMap::new();
+    for StackTotal { key, usage, merged, .. } in stacks {
+        if key.end == StackEnd::FramesLost {
+            let lost = lost.entry(key.class).or_default();
+            *lost = lost.wrapping_add(usage.usage.events());
+        }
+        let part = if keeps_parts { key.part } else { Partition::Whole };
+        // In a window, fewer stacks can be merged at its end than at its start.
+        let merged = merged.cast_signed().max(0).cast_unsigned();
+        let mut stack = RecordedStack { path: calls.node(key.path), end: key.end, part, usage, merged };
+        if key.class.counts_pages() {
+            scale_stack(&mut stack.usage, u64::from(recording.header().page_sample.max(1)));
+        }
+        processes.entry((key.class, key.image)).or_default().stacks.push(stack);
+    }
+    for ((image, class), values) in values {
+        let usage = &mut processes.entry((class, image)).or_default().usage;
+        set_values(usage, &values);
+        if !selected.is_window() {
+            set_resident(usage, &values);
+        }
+    }
+    for ((image, key), stats) in stalls {
+        processes.entry((EventClass::Reclaim, image)).or_default().usage.stalls.insert(key, stats);
+    }
+
+    let images = recording.images(to)?;
+    let span = selected.times();
+    let kills = recording.oom_kills(to)?.into_iter();
+    let kills: BTreeSet<OomKill> = kills.filter(|kill| kill.at.since_start() >= span.start).collect();
+    let described: BTreeMap<ImageId, ProcessImage> =
+        images.into_iter().map(|(id, image)| (id, process_image(image, &calls))).collect();
+    let RecordedCalls { paths, frames, .. } = calls;
+    let mut recorded = RecordedProcesses::new(paths, keep_ended, selected.start());
+    for &class in &recording.header().classes {
+        let mut losses = losses.clone();
+        losses.add(LossReason::StackFramesLost, lost.get(&class).copied().unwrap_or_default());
+        recorded.add_class(class, kills.clone(), losses);
+    }
+    for ((class, id), mut process) in processes {
+        process.image = described.get(&id).cloned().unwrap_or_default();
+        // If a shard lost the end, its part of the totals is live in the recording.
+        if let Some((end, _)) = process.image.ended.filter(|_| !selected.is_window()) {
+            for stack in &mut process.stacks {
+                process.usage.discarded += stack.usage.end(end, class);
+            }
+        }
+        recorded.add(class, id, process);
+    }
+    Ok((recorded, frames))
+}
+
+fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>) {
+    let known = |kind| values.get(&(kind, 0)).copied();
+    let value = |kind| known(kind).unwrap_or_default();
+    usage.discarded =
+        Amount { bytes: Bytes(value(ImageValue::DiscardedBytes)), count: value(ImageValue::DiscardedCount) };
+    usage.unmatched_frees = value(ImageValue::UnmatchedFrees);
+    usage.repeated_frees = value(ImageValue::RepeatedFrees);
+    usage.peak = known(ImageValue::Peak).map(Bytes);
+    let (minor, major) = (known(ImageValue::MinorFaults), known(ImageValue::MajorFaults));
+    let peak_rss = known(ImageValue::PeakRss);
+    if minor.or(major).or(peak_rss).is_some() {
+        let faults = PageFaults { minor: minor.unwrap_or_default(), major: major.unwrap_or_default() };
+        let end = Rusage { faults, peak_rss: Bytes(peak_rss.unwrap_or_default()) };
+        usage.counts = ImageRusage { begin: Some(Rusage::default()), end: Some(end) };
+    }
+}
+
+/// Sets the resident memory, which is read at the end of a run.
+fn set_resident(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>) {
+    for (&(value, index), &number) in values {
+        let is_resident = matches!(
+            value,
+            ImageValue::Resident
+                | ImageValue::ResidentWithStack
+                | ImageValue::ResidentVariance
+                | ImageValue::ResidentBefore
+        );
+        let Some(&kind) = MappingKind::ALL.get(index as usize).filter(|_| is_resident) else { continue };
+        let resident = usage.resident.get_or_insert_default().0.entry(kind).or_default();
+        match value {
+            ImageValue::Resident => resident.total.0 = number,
+            ImageValue::ResidentWithStack => resident.with_stack.0 = number,
+            ImageValue::ResidentVariance => resident.variance = number,
+            _ => resident.before.0 = number,
+        }
+    }
+}
+
+fn process_image(image: RecordedImage, calls: &RecordedCalls) -> ProcessImage {
+    let RecordedImage { id: _, comm, exe, user, cgroup, threads, thread_names, start, ended } = image;
+    let executable = exe.as_ref().and_then(|exe| calls.executable(exe));
+    ProcessImage {
+        comm,
+        exe,
+        user,
+        cgroup,
+        threads,
+        thread_names,
+        start,
+        ended,
+        mappings: executable.into_iter().collect(),
+        ..ProcessImage::default()
+    }
+}

@@ -1,0 +1,262 @@
+//! Reports of small recordings.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::model::{
+    Amount, Bytes, Comm, Frame, ImageEnd, ImageId, ImageStart, Name, Partition, Pid, StackEnd, StackUsage, Tick, Usage,
+};
+use crate::recording::{
+    Change, Header, Interval, Location, Mark, ObjectNumber, PathNumber, RecordedImage, RecordedObject, RecordedPath,
+    RecordedSymbols, Settings, TotalKey, Writer,
+};
+use crate::report::Format;
+use crate::scratch::Scratch;
+use crate::session::config::Destination;
+use crate::session::recorded_facts;
+
+const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
+
+struct Silent;
+
+impl Observer for Silent {
+    fn attached(&mut self, _: &str) {}
+    fn progress(&mut self, _: &crate::session::observer::Progress) {}
+    fn downloading(&mut self, _: &Path, _: usize, _: usize, _: Bytes, _: Option<Bytes>) {}
+    fn detaching(&mut self, _: usize, _: usize) {}
+    fn note(&mut self, _: &str) {}
+    fn summary(&mut self, _: &str) {}
+}
+
+fn header() -> Header {
+    Header {
+        version: String::from("0.1.0"),
+        host: String::from("host"),
+        kernel: String::from("6.18"),
+        arguments: Vec::new(),
+        start: SystemTime::UNIX_EPOCH + Duration::from_secs(1000),
+        interval: Duration::from_secs(1),
+        classes: vec![EventClass::Heap],
+        page_sample: 0,
+        older: None,
+    }
+}
+
+/// A change of live bytes, in one block for each 100 bytes. Allocations do not decrease.
+fn change(path: u32, live: i64) -> Change {
+    let amount = |bytes: i64| Amount { bytes: Bytes(bytes.cast_unsigned()), count: (bytes / 100).cast_unsigned() };
+    let (live, alloc) = (amount(live), amount(live.max(0)));
+    let usage = Usage { live, alloc, free: alloc - live, ..Usage::default() };
+    let key = TotalKey {
+        image: IMAGE,
+        class: EventClass::Heap,
+        path: PathNumber(path),
+        end: StackEnd::Complete,
+        part: Partition::Whole,
+    };
+    Change { key, usage: StackUsage { usage, ..StackUsage::default() }, merged: 0 }
+}
+
+/// An interval of the second `number`.
+fn second(number: u64, changes: Vec<Change>) -> Interval {
+    let span = Duration::from_secs(number)..Duration::from_secs(number + 1);
+    Interval { span, changes, ..Interval::default() }
+}
+
+/// A process with two calls of `main`, of which `grow` has names, and `shrink` has none on this machine.
+fn image(ended: Option<(ImageEnd, Tick)>) -> RecordedImage {
+    RecordedImage {
+        id: IMAGE,
+        comm: Comm::from("service"),
+        exe: Some("/bin/service".into()),
+        user: None,
+        cgroup: None,
+        threads: None,
+        thread_names: Default::default(),
+        start: ImageStart::Unseen,
+        ended,
+    }
+}
+
+/// Writes a recording of four seconds: `grow` has 100 bytes more in each, `shrink` 300 bytes, of which 200 are freed later.
+fn record(path: &Path, complete: bool) {
+    let writer = Writer::create(path, &header(), Settings::default()).unwrap();
+    let object = ObjectNumber(0);
+    let call = |number, callers, offset| RecordedPath {
+        number: PathNumber(number),
+        callers: PathNumber(callers),
+        object,
+        offset: Some(offset),
+        by_frame_pointer: false,
+    };
+    let symbols = |offset, name: &str| RecordedSymbols {
+        object,
+        offset: Some(offset),
+        frames: [Frame::new(Ok(Name(name.to_owned())))].into(),
+    };
+    let first = Interval {
+        objects: vec![RecordedObject {
+            number: object,
+            location: Location::File { path: "/nowhere/service".into(), build_id: None },
+        }],
+        paths: vec![call(1, 0, 0x10), call(2, 1, 0x20), call(3, 1, 0x30)],
+        symbols: vec![symbols(0x10, "main"), symbols(0x20, "grow")],
+        images: vec![image(None)],
+        facts: recorded_facts::at_start("service", Tick(0), GroupBy::Process, None),
+        ..second(0, vec![change(2, 100), change(3, 300)])
+    };
+    writer.push(first);
+    let mark = |at, text: &str, epoch| Mark { at: Duration::from_secs(at), text: text.to_owned(), epoch };
+    writer.push(Interval { marks: vec![mark(2, "begin", 1)], ..second(1, vec![change(2, 100)]) });
+    writer.push(Interval { marks: vec![mark(3, "end", 2)], ..second(2, vec![change(2, 100), change(3, -200)]) });
+    writer.push(second(3, vec![change(2, 100)]));
+    if complete {
+        assert_eq!(writer.finish().gaps, 0);
+    } else {
+        // As if memtrace was killed.
+        while writer.status().intervals < 4 {
+            std::thread::yield_now();
+        }
+        std::mem::forget(writer);
+    }
+}
+
+fn config(path: &Path, span: Span, output: &Path, format: Format) -> Config {
+    Config {
+        path: path.to_owned(),
+        span,
+        outputs: vec![Output { destination: Destination::File(output.to_owned()), format }],
+        metric: None,
+        by: None,
+        top: 10,
+        keep_ended: 1000,
+        all_stacks: false,
+    }
+}
+
+fn written(scratch: &Scratch, recording: &str, span: Span, format: Format) -> Result<String, Error> {
+    let output = scratch.path("report");
+    run(&config(&scratch.path(recording), span, &output, format), &mut Silent)?;
+    Ok(fs::read_to_string(output).unwrap())
+}
+
+const fn after(seconds: u64) -> Moment {
+    Moment::AfterStart(Duration::from_secs(seconds))
+}
+
+#[test]
+fn report_has_the_totals_of_the_moment() {
+    let scratch = Scratch::new();
+    record(&scratch.path("run.memtrace"), true);
+    let lines = |span| written(&scratch, "run.memtrace", span, Format::Folded).unwrap();
+    let at = |grown: u64, rest: u64| format!("service (7);main;grow {grown}\nservice (7);main;service+0x30 {rest}\n");
+    assert_eq!(lines(Span::End), at(400, 100));
+    assert_eq!(lines(Span::At(after(2))), at(200, 300));
+    assert_eq!(lines(Span::At(Moment::AfterStart(Duration::from_millis(2999)))), at(200, 300));
+    assert_eq!(lines(Span::At(Moment::BeforeEnd(Duration::from_secs(1)))), at(300, 100));
+    let clock = |seconds: u64| Moment::Clock(SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + seconds));
+    assert_eq!(lines(Span::At(clock(1))), at(100, 300));
+    // Of a window, the growth is drawn.
+    assert_eq!(lines(Span::Window(Some(after(1)), None)), "service (7);main;grow 300\n");
+    assert_eq!(lines(Span::Marks("begin".into(), "end".into())), "service (7);main;grow 100\n");
+}
+
+#[test]
+fn window_shows_decreases_as_negative_numbers() {
+    let scratch = Scratch::new();
+    record(&scratch.path("run.memtrace"), true);
+    let span = || Span::Window(Some(after(1)), Some(after(4)));
+    let json = written(&scratch, "run.memtrace", span(), Format::Json).unwrap();
+    for part in [
+        "\"metric\":\"net-growth\"",
+        "\"window\":{\"from_s\":1.0,\"to_s\":4.0}",
+        "\"totals\":{\"live_bytes\":100,\"live_count\":1,",
+        "\"live_bytes\":-200,\"live_count\":-2,",
+    ] {
+        assert!(json.contains(part), "{part} is not in {json}");
+    }
+    let text = written(&scratch, "run.memtrace", span(), Format::Text).unwrap();
+    for part in ["net growth      +100 B in +1 block (300 B grown, 200 B shrunk)", "-200 B in -2 blocks"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let svg = written(&scratch, "run.memtrace", span(), Format::Svg).unwrap();
+    assert!(svg.contains("200 B shrunk"), "{svg}");
+}
+
+#[test]
+fn recording_of_a_killed_memtrace_has_a_note() {
+    let scratch = Scratch::new();
+    record(&scratch.path("run.memtrace"), false);
+    let text = written(&scratch, "run.memtrace", Span::End, Format::Text).unwrap();
+    assert!(text.contains("the recording is not complete"), "{text}");
+    assert!(text.contains("500 B in 5 blocks"), "{text}");
+}
+
+#[test]
+fn moments_outside_of_the_recording_are_refused() {
+    let scratch = Scratch::new();
+    record(&scratch.path("run.memtrace"), true);
+    let refused = |span| match written(&scratch, "run.memtrace", span, Format::Folded) {
+        Err(Error::NotRecorded { message, remedy }) => (message, remedy),
+        other => panic!("{other:?}"),
+    };
+    for moment in [after(5), Moment::BeforeEnd(Duration::from_secs(5)), Moment::Clock(SystemTime::UNIX_EPOCH)] {
+        let (message, remedy) = refused(Span::At(moment));
+        assert_eq!(message, "the recording does not contain this moment");
+        assert_eq!(remedy, "it ends 4 s after its start: give a time from +0s to +4s");
+    }
+    let (message, _) = refused(Span::Window(Some(after(3)), Some(after(2))));
+    assert_eq!(message, "no interval of the recording ends after 3 s and until 2 s");
+    let (message, remedy) = refused(Span::Marks("begin".into(), "other".into()));
+    assert_eq!(message, "the recording has no mark \"other\"");
+    assert_eq!(remedy, "its marks are \"begin\", \"end\"");
+}
+
+#[test]
+fn options_that_the_recording_cannot_answer_are_refused() {
+    let scratch = Scratch::new();
+    let path = scratch.path("run.memtrace");
+    record(&path, true);
+    let output = scratch.path("report");
+    let usual = || config(&path, Span::End, &output, Format::Folded);
+    for config in [
+        Config { by: Some(GroupBy::Thread), ..usual() },
+        Config { metric: Some(Metric::PeakBytes), ..usual() },
+        Config { metric: Some(Metric::NetGrowth), ..usual() },
+    ] {
+        assert!(matches!(run(&config, &mut Silent), Err(Error::NotRecorded { .. })), "{config:?}");
+    }
+    assert!(!output.exists());
+}
+
+#[test]
+fn unreadable_recordings_are_refused() {
+    let scratch = Scratch::new();
+    fs::write(scratch.path("empty"), []).unwrap();
+    fs::write(scratch.path("text"), [b'x'; 5000]).unwrap();
+    let writer = Writer::create(&scratch.path("new"), &header(), Settings::default()).unwrap();
+    assert_eq!(writer.finish().intervals, 0);
+    for name in ["missing", "empty", "text", "new"] {
+        let result = written(&scratch, name, Span::End, Format::Folded);
+        assert!(matches!(result, Err(Error::Recording { .. })), "{name}: {result:?}");
+    }
+}
+
+#[test]
+fn blocks_of_an_ended_process_are_held_at_exit() {
+    let scratch = Scratch::new();
+    let path = scratch.path("run.memtrace");
+    let writer = Writer::create(&path, &header(), Settings::default()).unwrap();
+    writer.push(Interval { images: vec![image(None)], ..second(0, vec![change(0, 300)]) });
+    // A shard has lost the end, and its live amounts stay in the recording.
+    let ended = Some((ImageEnd::Exit, Tick::at(Duration::from_millis(1500))));
+    writer.push(Interval { images: vec![image(ended)], ..second(1, Vec::new()) });
+    assert_eq!(writer.finish().gaps, 0);
+    let json = |span| written(&scratch, "run.memtrace", span, Format::Json).unwrap();
+    assert!(json(Span::End).contains("\"live_bytes\":0,\"live_count\":0,\"exit_bytes\":300,\"exit_count\":3,"));
+    assert!(
+        json(Span::At(after(1))).contains("\"live_bytes\":300,\"live_count\":3,\"exit_bytes\":0,\"exit_count\":0,")
+    );
+}

@@ -1,0 +1,123 @@
+//! Processes and stacks of a recording, to be symbolized. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::call_paths::{Call, CallLocation, CallPaths};
+use super::ended::EndedProcesses;
+use super::stack_totals::{PathKey, PathUsage, StackTotals};
+use crate::model::{
+    AbsAddr, EventClass, FileOffset, ImageId, ImageUsage, Losses, Node, ObjectName, OomKill, Partition, ProcessImage,
+    StackEnd, StackUsage, Tick, Unnamed, Usage,
+};
+
+/// Call paths of a recording.
+#[derive(Debug, Default)]
+pub struct RecordedPaths(CallPaths);
+
+impl RecordedPaths {
+    /// Adds an object, and returns its number.
+    pub fn add_object(&mut self, name: ObjectName) -> u32 {
+        self.0.add_recorded(name)
+    }
+
+    /// Returns the path of `callers` and a call at an offset in an object.
+    pub fn call(&mut self, callers: Node, object: u32, offset: FileOffset, by_frame_pointer: bool) -> Node {
+        self.0.push(callers, Call { location: CallLocation::InObject(object, offset), by_frame_pointer })
+    }
+
+    /// Returns the path of `callers` and a call outside of all objects, which has no name for a reason.
+    pub fn outside(
+        &mut self,
+        callers: Node,
+        address: Option<AbsAddr>,
+        reason: Unnamed,
+        by_frame_pointer: bool,
+    ) -> Node {
+        self.0.push(callers, Call { location: CallLocation::OutsideObjects(address, reason), by_frame_pointer })
+    }
+}
+
+/// Recorded totals of a process image in one event class.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedProcess {
+    /// Names, owner, start and end. Of its mappings, only that of its executable matters.
+    pub image: ProcessImage,
+    /// Totals that belong to no stack.
+    pub usage: ImageUsage,
+    /// Totals by stack.
+    pub stacks: Vec<RecordedStack>,
+}
+
+/// Recorded totals of a stack.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordedStack {
+    /// Path in the [`RecordedPaths`].
+    pub path: Node,
+    /// End of the walk.
+    pub end: StackEnd,
+    /// Part of the process.
+    pub part: Partition,
+    /// The totals.
+    pub usage: StackUsage,
+    /// Number of stacks, if they were merged.
+    pub merged: u64,
+}
+
+/// Processes of a recording in all event classes.
+///
+/// All are in memory at once, in the compact encoding of ended processes: they take less than the file, which has a size
+/// limit.
+#[derive(Debug)]
+pub struct RecordedProcesses {
+    ended: EndedProcesses,
+    classes: BTreeMap<EventClass, RecordedClass>,
+}
+
+/// Running processes, kills and losses of an event class.
+#[derive(Debug)]
+pub(super) struct RecordedClass {
+    pub(super) running: Vec<(ImageId, ProcessImage, ImageUsage, StackTotals)>,
+    pub(super) oom_kills: BTreeSet<OomKill>,
+    pub(super) losses: Losses,
+}
+
+impl RecordedProcesses {
+    /// Returns an empty collection of stacks with these paths. Of the ended processes, the largest `keep_ended` are listed
+    /// by themselves. Tracing began at `start`.
+    #[must_use]
+    pub fn new(paths: RecordedPaths, keep_ended: usize, start: Tick) -> Self {
+        Self { ended: EndedProcesses::with_paths(paths.0, keep_ended, start), classes: BTreeMap::new() }
+    }
+
+    /// Adds an event class.
+    pub fn add_class(&mut self, class: EventClass, oom_kills: BTreeSet<OomKill>, losses: Losses) {
+        self.classes.insert(class, RecordedClass { running: Vec::new(), oom_kills, losses });
+    }
+
+    /// Adds a process image to a class.
+    pub fn add(&mut self, class: EventClass, id: ImageId, process: RecordedProcess) {
+        let RecordedProcess { image, mut usage, stacks } = process;
+        usage.total = stacks.iter().fold(Usage::default(), |mut sum, stack| {
+            sum += stack.usage.usage;
+            sum
+        });
+        let entry = |stack: RecordedStack| {
+            let RecordedStack { path, end, part, usage, merged } = stack;
+            // A stack that was merged by itself has no number.
+            let merged = if end == StackEnd::Merged { merged.max(1) } else { merged };
+            (PathKey { path, end, part }, PathUsage { usage, merged })
+        };
+        let stacks = StackTotals::new(stacks.into_iter().map(entry).collect());
+        if let Some((end, at)) = image.ended {
+            usage.ended = Some(end);
+            self.ended.add_converted(class, id, (end, at), &image, usage, stacks);
+        } else if let Some(class) = self.classes.get_mut(&class) {
+            class.running.push((id, image, usage, stacks));
+        }
+    }
+
+    /// Returns the ended processes and the others.
+    pub(super) fn into_parts(self) -> (EndedProcesses, BTreeMap<EventClass, RecordedClass>) {
+        (self.ended, self.classes)
+    }
+}

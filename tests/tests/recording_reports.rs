@@ -1,0 +1,143 @@
+//! Reports of recordings equal those of the runs, and the victims' own counts at earlier moments.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memtrace_tests::{Report, Scratch, Totals, Trace, recording_report, victim};
+
+/// Returns a report without the numbers in which the two can differ: the time that a process ran, of which a recording has
+/// the end in the records of the BPF programs.
+fn comparable(mut report: Report) -> Report {
+    for process in &mut report.processes {
+        process.traced_s = 0.0;
+        process.ended_s = None;
+    }
+    report
+}
+
+/// Compares the report of a run with that of its recording.
+fn assert_equal(run: Report, recording: Report) {
+    let (run, recording) = (comparable(run), comparable(recording));
+    assert_eq!(recording.totals, run.totals);
+    assert_eq!(recording.processes, run.processes);
+    assert_eq!(recording.losses, run.losses);
+    assert_eq!(recording.stacks.len(), run.stacks.len());
+    for (recorded, stack) in recording.stacks.iter().zip(&run.stacks) {
+        assert_eq!(recorded, stack);
+    }
+    assert_eq!(recording, run);
+}
+
+/// Waits until the recording has these totals.
+fn wait_for(recording: &Path, expected: Totals) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let output = recording_report::run(recording, &["--format", "json"]);
+        let report = Report::read(&String::from_utf8_lossy(&output.stdout));
+        if report.as_ref().is_ok_and(|report| report.totals == expected) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{report:?} instead of {expected:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Returns the time in the format of RFC 3339.
+fn now() -> String {
+    let output = Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.%NZ"]).output().expect("date starts");
+    String::from_utf8(output.stdout).expect("a time").trim().to_owned()
+}
+
+#[test]
+fn report_of_a_recording_equals_that_of_the_run() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("run.memtrace");
+    let script = "for i in 1 2 3; do ls -l /usr/bin > /dev/null; done; true | sleep 0.5";
+    let trace = Trace::command(["sh", "-c", script]).option("--record").option(&recording);
+    let run = trace.options(&["-i", "100ms"]).run().report();
+    assert!(run.leaves().iter().any(Option::is_some));
+    assert_equal(run, recording_report::read(&recording, &[]));
+}
+
+#[test]
+fn report_of_a_running_process_equals_that_of_the_run() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("run.memtrace");
+    let mut victim = victim::start("threads");
+    let tracer =
+        Trace::victim(&victim).options(&["-i", "100ms", "--by", "thread", "--record"]).option(&recording).start();
+    let expected = victim.work();
+    let run = tracer.stop().report();
+    victim.finish();
+    assert_eq!(run.totals, expected.totals);
+    assert_equal(run, recording_report::read(&recording, &[]));
+}
+
+#[test]
+fn report_at_a_moment_equals_the_counts_of_the_victim() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("steady.memtrace");
+    let mut victim = victim::start_with("steady", &["100", "5000"]);
+    let tracer = Trace::victim(&victim).option("--record").option(&recording).options(&["-i", "100ms"]).start();
+    let mut steps = Vec::new();
+    for _ in 0..3 {
+        let expected = victim.work();
+        // While it is recorded, the report is that of the last interval.
+        wait_for(&recording, expected.totals);
+        steps.push((now(), expected.totals));
+    }
+    victim.finish();
+    let run = tracer.wait().report();
+    for (time, totals) in &steps {
+        let report = recording_report::read(&recording, &["--at", time]);
+        assert_eq!(report.totals, *totals, "at {time}");
+        assert_eq!(report.processes[0].ended, None);
+    }
+    let [(first, before), (second, after), _] = &steps[..] else { panic!("three steps") };
+    let window = recording_report::read(&recording, &["--from", first, "--to", second]);
+    assert_eq!((window.totals, window.metric.as_str()), (*after - *before, "net-growth"));
+    assert_equal(run, recording_report::read(&recording, &[]));
+}
+
+#[test]
+fn report_of_a_killed_memtrace_has_the_names_of_the_files() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("killed.memtrace");
+    let mut victim = victim::start_with("steady", &["100"]);
+    let mut tracer = Trace::victim(&victim).option("-i").option("100ms").option("--record").option(&recording).start();
+    let expected = victim.work();
+    wait_for(&recording, expected.totals);
+    tracer.process().signal(libc::SIGKILL);
+    assert_eq!(tracer.wait().code, None);
+    let report = recording_report::read(&recording, &[]);
+    assert_eq!(report.totals, expected.totals);
+    assert!(report.notes.iter().any(|note| note.starts_with("the recording is not complete")), "{:?}", report.notes);
+    assert_eq!(report.leaves(), [Some("work")]);
+    victim.finish();
+}
+
+#[test]
+fn unusable_recordings_and_options_are_refused() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("run.memtrace");
+    let code = |path: &Path, options: &[&str]| recording_report::run(path, options).status.code();
+    Trace::command(["true"]).option("--record").option(&recording).run().assert_code(0);
+    assert_eq!(code(&recording, &[]), Some(0));
+    for options in [&["--by", "thread"][..], &["--older", "1s"], &["-m", "peak-bytes"], &["--at", "+1h"]] {
+        assert_eq!(code(&recording, options), Some(2), "{options:?}");
+    }
+    let content = fs::read(&recording).unwrap();
+    // The last page is cut, and then all but the tables.
+    let truncated = scratch.join("truncated.memtrace");
+    fs::write(&truncated, &content[..content.len() - 4096]).unwrap();
+    assert!(matches!(code(&truncated, &[]), Some(0 | 12 | 20)));
+    fs::write(&truncated, &content[..5000]).unwrap();
+    assert_eq!(code(&truncated, &[]), Some(12));
+    let other = scratch.join("other.memtrace");
+    fs::write(&other, "no database").unwrap();
+    assert_eq!(code(&other, &[]), Some(12));
+    assert_eq!(code(&scratch.join("missing"), &[]), Some(12));
+}
