@@ -3,6 +3,7 @@
 mod args;
 mod conflict;
 mod console;
+mod diff;
 mod doctor;
 mod events;
 mod exit;
@@ -65,6 +66,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(exit) => exit.into(),
         },
         Some(Action::Report(args)) => report::run(*args, &console),
+        Some(Action::Diff(args)) => diff::run(args, &console).into(),
         Some(Action::Completions { shell, .. }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "memtrace", &mut script);

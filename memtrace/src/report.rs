@@ -1,6 +1,7 @@
-//! Report writers, one directory per format. Writers know no path, no terminal and no argument.
+//! Report writers, one directory per format, and comparisons of reports. They know no path, no terminal and no argument.
 
 mod allocators;
+mod difference;
 mod escape;
 mod estimate;
 mod explain;
@@ -20,7 +21,9 @@ mod text;
 mod tool;
 mod wrap;
 
+pub use difference::{Side, write as write_difference};
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
+pub use json::{ReadError, SavedReport, read as read_json};
 pub use options::Options;
 
 use std::borrow::Cow;

@@ -41,8 +41,7 @@ use crate::model::{
 };
 
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
-pub use live_calls::LiveCall;
-pub use live_paths::{CallSite, LivePaths, NewPath, NewPaths};
+pub use live_paths::{CallSite, LiveCall, LivePaths, NewPath, NewPaths};
 pub use name_source::NameSource;
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
 pub use symbolized::{Symbolized, SymbolizedClasses};

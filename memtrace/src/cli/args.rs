@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
-pub(super) use subcommands::{DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, ReportArgs};
+pub(super) use subcommands::{DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, ReportArgs};
 
 use super::{filters, help, hooks, units};
 use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, FilterRule, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
@@ -73,6 +73,9 @@ pub(super) enum Action {
     /// Report on a recording: on the totals at a time, or on the changes between two times
     #[command(disable_help_flag = true)]
     Report(Box<ReportArgs>),
+    /// Compare two reports: sites that grew, shrank, appeared and vanished
+    #[command(disable_help_flag = true)]
+    Diff(DiffArgs),
     /// Explain the memory of a process without tracing it: the parts of its RSS, and memory outside of it
     #[command(disable_help_flag = true)]
     Explain(ExplainArgs),

@@ -22,7 +22,7 @@ pub(super) enum Exit {
     BadObject = 9,
     Command = 10,
     OverBudget = 11,
-    Recording = 12,
+    Unreadable = 12,
     Lossy = 20,
 }
 
@@ -41,7 +41,7 @@ impl Exit {
         Self::BadObject,
         Self::Command,
         Self::OverBudget,
-        Self::Recording,
+        Self::Unreadable,
         Self::Lossy,
     ];
 
@@ -66,9 +66,7 @@ impl Exit {
             Self::BadObject => "a file that the target has mapped is damaged",
             Self::Command => "the command could not be started",
             Self::OverBudget => "tracing would cost the target more than --max-overhead allows; nothing was traced",
-            Self::Recording => {
-                "the recording is missing, empty, damaged beyond recovery, or of another program or version"
-            }
+            Self::Unreadable => "a recording or report is missing, empty, damaged, or of another program or version",
             Self::Lossy => "the report is written, but incomplete; it lists the losses",
         }
     }
@@ -93,8 +91,8 @@ impl From<&Error> for Exit {
             Error::BadObject { .. } => Self::BadObject,
             Error::Command { .. } => Self::Command,
             Error::OverBudget { .. } => Self::OverBudget,
-            Error::Recording { .. } => Self::Recording,
-            Error::NotRecorded { .. } => Self::Usage,
+            Error::Recording { .. } | Error::BadReport { .. } => Self::Unreadable,
+            Error::NotRecorded { .. } | Error::NotComparable { .. } => Self::Usage,
             Error::Memory { .. }
             | Error::OutOfMemory { .. }
             | Error::OutOfDescriptors { .. }
@@ -182,6 +180,8 @@ mod tests {
             (Error::Command { program: "x".into(), source: source() }, 10),
             (Error::OverBudget { estimated: "12 %".into(), allowed: "10 %".into() }, 11),
             (Error::NotRecorded { message: text(), remedy: text() }, 2),
+            (Error::BadReport { path: "x".into(), reason: text() }, 12),
+            (Error::NotComparable { message: text(), remedy: text() }, 2),
         ];
         for (error, code) in errors {
             assert_eq!(Exit::from(&error).code(), code, "{error:?}");

@@ -12,6 +12,7 @@ pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace record|faults|maps|reclaim [OPTIONS] --pid <PID>...|--all|-- <CMD> [ARGS]...\n       \
                                 memtrace mark [--socket <PATH>] <TEXT>\n       \
                                 memtrace report [OPTIONS] <FILE>\n       \
+                                memtrace diff <BEFORE> <AFTER> [OPTIONS]\n       \
                                 memtrace explain --pid <PID> [OPTIONS]\n       \
                                 memtrace doctor [--pid <PID>] [--json]\n       \
                                 memtrace completions <SHELL>\n       \
@@ -125,7 +126,8 @@ fn tip(word: &str) -> String {
             format!("an option of a command to trace goes after --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "record" | "report" | "mark" | "faults" | "maps" | "reclaim" | "explain" | "doctor" | "completions" | "man" => {
+        "record" | "report" | "diff" | "mark" | "faults" | "maps" | "reclaim" | "explain" | "doctor"
+        | "completions" | "man" => {
             format!("give it as the first argument: memtrace {word}")
         }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::model::format::{SIZE_UNITS, TIME_UNITS};
 use crate::model::{Bytes, Pid};
 use crate::session::Percent;
+use crate::session::difference::Source;
 use crate::session::replay::Moment;
 
 /// Units of a count, from large to small.
@@ -116,6 +117,18 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
          2026-11-22T21:05:00Z (RFC 3339)"
             .into()
     })
+}
+
+/// Parses a report to compare: a file, or a moment of a recording as in `run.memtrace@+90s`.
+pub(super) fn source(text: &str) -> Result<Source, String> {
+    let whole = || Source { name: text.to_owned(), path: text.into(), at: None };
+    let Some((path, time)) = text.rsplit_once('@').filter(|(path, _)| !path.is_empty()) else { return Ok(whole()) };
+    match moment(time) {
+        Ok(at) => Ok(Source { path: path.into(), at: Some(at), ..whole() }),
+        Err(reason) if path.ends_with(".memtrace") => Err(reason),
+        // The name of the file has the character.
+        Err(_) => Ok(whole()),
+    }
 }
 
 /// Parses a process' pid.
@@ -248,6 +261,17 @@ mod tests {
             assert!(moment(text).is_err(), "{text}");
         }
         assert_eq!(moment("+5"), Err("a unit is missing; write 5s for seconds, 5ms, 5m or 5h".into()));
+    }
+
+    #[test]
+    fn report_to_compare_can_have_a_moment() {
+        let parsed = |text| source(text).map(|source| (source.path.to_string_lossy().into_owned(), source.at));
+        assert_eq!(parsed("a.json"), Ok((String::from("a.json"), None)));
+        let at = Some(Moment::AfterStart(Duration::from_secs(90)));
+        assert_eq!(parsed("run.memtrace@+90s"), Ok((String::from("run.memtrace"), at)));
+        assert_eq!(parsed("user@host.json"), Ok((String::from("user@host.json"), None)));
+        assert!(parsed("run.memtrace@soon").is_err());
+        assert_eq!(parsed("@+90s"), Ok((String::from("@+90s"), None)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Folded stacks: one line per stack, the outermost frame first.
 
+mod pair;
 mod pruning;
 mod sums;
 
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+pub(super) use self::pair::fold_pair;
 pub(super) use self::pruning::Pruning;
 use self::sums::{Entries, Path, Sum};
 use crate::model::{Frame, Profile};

@@ -4,10 +4,13 @@
 mod group_runs;
 mod memcg;
 mod numbers;
+mod reader;
 mod reclaim;
 mod schema;
 mod untraced;
 mod window;
+
+pub use self::reader::{ReadError, SavedReport, read};
 
 use std::io;
 

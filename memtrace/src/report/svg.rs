@@ -1,11 +1,14 @@
 //! Flame graphs.
 
 mod colour;
+mod differential;
 mod entry;
 
 use std::io;
 
 use inferno::flamegraph::color::BackgroundColor;
+
+pub(super) use self::differential::write_differential;
 
 use self::entry::{INLINED, SEPARATOR};
 use crate::model::format as number;

@@ -2,9 +2,9 @@
 
 mod assessment;
 mod cells;
-mod frames;
+pub(super) mod frames;
 mod groups;
-mod library;
+pub(super) mod library;
 mod memcg;
 mod oom_kills;
 mod page_columns;
@@ -14,7 +14,7 @@ mod quality;
 mod reclaim;
 mod residency;
 mod sites;
-mod stack;
+pub(super) mod stack;
 mod stall_columns;
 mod untraced;
 

@@ -78,6 +78,17 @@ pub(crate) enum Error {
         path: PathBuf,
         reason: String,
     },
+    /// A saved report cannot be read.
+    #[error("cannot read the report {}: {reason}", printable(path))]
+    BadReport { path: PathBuf, reason: String },
+    /// Two reports cannot be compared.
+    #[error("{message}")]
+    NotComparable {
+        /// The error: `the first report has heap events, the second map events`.
+        message: String,
+        /// Advice, as a sentence without its full stop.
+        remedy: String,
+    },
     /// The command could not be started.
     #[error("cannot start {}: {source}", printable(program))]
     Command {
@@ -166,12 +177,14 @@ impl Error {
             Self::Kernel { remedy, .. }
             | Self::Untraceable { remedy, .. }
             | Self::NothingSelected { remedy, .. }
-            | Self::NotRecorded { remedy, .. } => remedy.clone(),
+            | Self::NotRecorded { remedy, .. }
+            | Self::NotComparable { remedy, .. } => remedy.clone(),
             Self::Recording { source: recording::Error::Newer { .. }, .. } => {
                 "use the version of memtrace that made it, or a newer one".into()
             }
             Self::Recording { source: recording::Error::Empty, .. } => "wait for the end of its first interval".into(),
             Self::Recording { .. } => "give a file that `memtrace record` has made".into(),
+            Self::BadReport { .. } => "give a report that memtrace wrote with `-o FILE.json`, or a recording".into(),
             Self::NoAllocator { target: AllocatorUser::Process(pid), .. } => {
                 format!(
                     "memtrace finds every object that defines malloc and free; `memtrace doctor --pid {pid}` lists the allocators, and --hook adds others"

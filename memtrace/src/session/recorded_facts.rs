@@ -18,8 +18,6 @@ const ALLOCATOR: &str = "allocator";
 const KILLED_CGROUP: &str = "killed_cgroup";
 const FILTERED: &str = "filtered";
 const DEBUG_FILES: &str = "debug_files";
-/// The writer has added it.
-const MERGED_IMAGES: &str = "merged_images";
 
 /// Returns the facts that are known when a run starts.
 pub(in crate::session) fn at_start(subject: &str, start: Tick, by: GroupBy, metric: Option<Metric>) -> Vec<Fact> {
@@ -138,15 +136,6 @@ impl RecordedFacts {
             FactValue::Number(_) => None,
         });
         notes.collect()
-    }
-
-    /// Returns the number of ended processes that the writer has merged into others, because the file was full.
-    pub(in crate::session) fn merged_images(&self) -> u64 {
-        let numbers = self.topic(MERGED_IMAGES).filter_map(|(_, value)| match value {
-            FactValue::Number(number) => Some(*number),
-            FactValue::Text(_) => None,
-        });
-        numbers.sum()
     }
 
     /// Returns the facts of `class` that [`of_class`] has recorded.

@@ -4,8 +4,9 @@ mod moments;
 mod paths;
 mod processes;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::moments::Selected;
@@ -19,7 +20,7 @@ use super::recorded_facts::RecordedFacts;
 use crate::model::{EventClass, GroupBy, Losses, Metric, PartitionBy, Profile, RunFacts, format, printable};
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
-use crate::report;
+use crate::report::{self, SavedReport};
 use crate::symbolize::Symbolizer;
 
 pub(crate) use self::moments::{Moment, Span};
@@ -43,6 +44,9 @@ pub(crate) struct Config {
     pub(crate) all_stacks: bool,
 }
 
+/// Number of ended processes in a comparison, besides the groups of the others.
+const LISTED: usize = 1000;
+
 /// The most gaps that have a note of their own.
 const MAX_GAPS: usize = 10;
 
@@ -52,61 +56,120 @@ const MAX_GAPS: usize = 10;
 ///
 /// The recording cannot be read, does not have what the configuration needs, or an output cannot be written.
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let unreadable = |source| Error::Recording { path: config.path.clone(), source };
-    let recording = Recording::open(&config.path).map_err(unreadable)?;
-    if recording.intervals().is_empty() {
-        return Err(unreadable(recording::Error::Empty));
-    }
-    let facts = RecordedFacts::new(recording.facts(recording.end()).map_err(unreadable)?);
-    let selected = Selected::find(&recording, &facts, &config.span)?;
-    let by = config.by.unwrap_or_else(|| facts.by());
-    let keeps_parts = keeps_parts(by, facts.by())?;
-    let metric = metric(config.metric, &facts, &selected)?;
-    let classes = &recording.header().classes;
-    let outputs = Outputs::open_for(classes, &config.outputs)?;
-
-    let calls = RecordedCalls::new(recording.locations().map_err(unreadable)?);
-    let (processes, frames) =
-        processes::read(&recording, &selected, calls, keeps_parts, config.keep_ended).map_err(unreadable)?;
-    let symbolizer = Symbolizer::new().with_reopen(Objects::reopen).with_frames(frames);
-    let window = selected.window();
-    let mut symbolized = symbolizer.symbolize_recorded(processes, &window);
-    let mut notes = facts.notes();
-    notes.extend(notes_of(&recording, &selected));
-    let merged = facts.merged_images();
-    if merged > 0 {
-        let merged = format::counted(merged, "process", "processes");
-        notes.push(format!("the recording was full: some entries stand for {merged} of the same program"));
-    }
+    let opened = Opened::new(config)?;
+    let outputs = Outputs::open_for(&opened.recording.header().classes, &config.outputs)?;
+    let mut outputs: BTreeMap<EventClass, Outputs> = outputs.into_iter().collect();
     let mut losses = Losses::default();
     let mut failures = Vec::new();
-    for (class, outputs) in outputs {
-        let run = run_facts(&recording, &facts, &selected, class, [&notes, &page_notes(&recording, &selected, class)]);
-        let mut profile = symbolized.take(class).into_profile(run);
-        // A recording has the notes on names of its run, of which this may be a part.
-        let mut known = Vec::new();
-        profile.notes.retain(|note| {
-            !known.contains(note) && {
-                known.push(note.clone());
-                true
-            }
-        });
-        let options = report::Options {
-            metric: metric_of(&profile, metric),
-            by,
-            top: config.top,
-            all_stacks: config.all_stacks,
-            subject: facts.subject().to_owned(),
-        };
-        failures.extend(write(outputs, &profile, &options, observer));
+    opened.for_each_class(config, |class, profile, options| {
+        if let Some(outputs) = outputs.remove(&class) {
+            failures.extend(write(outputs, &profile, &options, observer));
+        }
         if profile.losses.total() > losses.total() {
             losses = profile.losses;
         }
-    }
+    })?;
     if !failures.is_empty() {
         return Err(Error::NotWritten(failures));
     }
-    Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
+    Ok(Outcome { losses, command: None, complete: !opened.recording.is_salvaged(), none_traced: None })
+}
+
+/// Returns the report on one event class of a recording: `class`, or else the first of the trace.
+///
+/// # Errors
+///
+/// The recording cannot be read, or does not have the moment or the class.
+pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClass>) -> Result<SavedReport, Error> {
+    let config = Config {
+        path: path.to_owned(),
+        span: at.map_or(Span::End, Span::At),
+        outputs: Vec::new(),
+        metric: None,
+        by: Some(GroupBy::Comm),
+        top: 0,
+        keep_ended: LISTED,
+        all_stacks: true,
+    };
+    let opened = Opened::new(&config)?;
+    let classes = &opened.recording.header().classes;
+    let wanted = class.or_else(|| classes.first().copied()).unwrap_or_default();
+    let mut report = None;
+    opened.for_each_class(&config, |class, profile, report::Options { subject, metric, .. }| {
+        if class == wanted {
+            report = Some(SavedReport { subject, metric, profile });
+        }
+    })?;
+    report.ok_or_else(|| Error::NotRecorded {
+        message: format!("the recording has no {} events", wanted.name()),
+        remedy: format!("its events are {}", classes.iter().map(|class| class.name()).collect::<Vec<_>>().join(", ")),
+    })
+}
+
+/// A recording, and the numbers that its reports show.
+struct Opened {
+    recording: Recording,
+    facts: RecordedFacts,
+    selected: Selected,
+    by: GroupBy,
+    keeps_parts: bool,
+    metric: Option<Metric>,
+    path: PathBuf,
+}
+
+impl Opened {
+    fn new(config: &Config) -> Result<Self, Error> {
+        let path = config.path.clone();
+        let unreadable = |source| Error::Recording { path: path.clone(), source };
+        let recording = Recording::open(&path).map_err(unreadable)?;
+        if recording.intervals().is_empty() {
+            return Err(unreadable(recording::Error::Empty));
+        }
+        let facts = RecordedFacts::new(recording.facts(recording.end()).map_err(unreadable)?);
+        let selected = Selected::find(&recording, &facts, &config.span)?;
+        let by = config.by.unwrap_or_else(|| facts.by());
+        let keeps_parts = keeps_parts(by, facts.by())?;
+        let metric = metric(config.metric, &facts, &selected)?;
+        Ok(Self { recording, facts, selected, by, keeps_parts, metric, path })
+    }
+
+    /// Passes the report of each event class to `each`.
+    fn for_each_class(
+        &self,
+        config: &Config,
+        mut each: impl FnMut(EventClass, Profile, report::Options),
+    ) -> Result<(), Error> {
+        let Self { recording, facts, selected, by, keeps_parts, metric, path } = self;
+        let unreadable = |source| Error::Recording { path: path.clone(), source };
+        let calls = RecordedCalls::new(recording.locations().map_err(unreadable)?);
+        let (processes, frames) =
+            processes::read(recording, selected, calls, *keeps_parts, config.keep_ended).map_err(unreadable)?;
+        let symbolizer = Symbolizer::new().with_reopen(Objects::reopen).with_frames(frames);
+        let mut symbolized = symbolizer.symbolize_recorded(processes, &selected.window());
+        let mut notes = facts.notes();
+        notes.extend(notes_of(recording, selected));
+        for &class in &recording.header().classes {
+            let run = run_facts(recording, facts, selected, class, [&notes, &page_notes(recording, selected, class)]);
+            let mut profile = symbolized.take(class).into_profile(run);
+            // A recording has the notes on names of its run, of which this may be a part.
+            let mut known = Vec::new();
+            profile.notes.retain(|note| {
+                !known.contains(note) && {
+                    known.push(note.clone());
+                    true
+                }
+            });
+            let options = report::Options {
+                metric: metric_of(&profile, *metric),
+                by: *by,
+                top: config.top,
+                all_stacks: config.all_stacks,
+                subject: facts.subject().to_owned(),
+            };
+            each(class, profile, options);
+        }
+        Ok(())
+    }
 }
 
 fn write(

@@ -7,16 +7,8 @@ use rustc_hash::FxHashMap;
 
 use super::Symbolizer;
 use super::call_paths::PathObject;
+use super::live_paths::LiveCall;
 use crate::model::{FileOffset, Frame, Object, Unnamed};
-
-/// A call in a path.
-#[derive(Clone, Debug)]
-pub enum LiveCall {
-    /// Offset in the file of an object.
-    InObject(Arc<Object>, FileOffset),
-    /// A frame that has its name, or has none.
-    Named(Frame),
-}
 
 impl Symbolizer {
     /// Returns the frames of each stack. The innermost call of a stack is the first, and so is its innermost frame.

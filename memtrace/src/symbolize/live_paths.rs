@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::call_paths::{CallLocation, CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
-use super::live_calls::LiveCall;
 use crate::model::{
     AbsAddr, FileOffset, Frame, GeneratedCode, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, Stacks,
     Unnamed,
@@ -56,6 +55,15 @@ pub enum CallSite {
     Generated(u32),
     /// Address outside of all files, and the reason for the missing name.
     Outside(Option<AbsAddr>, Unnamed),
+}
+
+/// A call in a path.
+#[derive(Clone, Debug)]
+pub enum LiveCall {
+    /// Offset in the file of an object.
+    InObject(Arc<Object>, FileOffset),
+    /// A frame that has its name, or has none.
+    Named(Frame),
 }
 
 impl LivePaths {

@@ -82,6 +82,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         Module { name: "explain", imports: &["config", "error", "outputs"] },
         Module { name: "marks", imports: &[] },
         Module { name: "replay", imports: &["config", "error", "observer", "outcome", "outputs", "recorded_facts"] },
+        Module { name: "difference", imports: &["config", "error", "outputs", "replay"] },
         Module { name: "track", imports: &["bounded_set", "clock"] },
         Module { name: "sample", imports: &["config", "track"] },
         Module { name: "select", imports: &["config", "error", "outcome", "track"] },

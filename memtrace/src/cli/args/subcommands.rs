@@ -6,8 +6,9 @@ use clap::{ArgAction, Args};
 
 use super::possible_values;
 use crate::cli::units;
-use crate::model::{GroupBy, Metric, Pid};
+use crate::model::{EventClass, GroupBy, Metric, Pid};
 use crate::report::Format;
+use crate::session::difference::Source;
 use crate::session::replay::Moment;
 
 #[derive(Debug, Args)]
@@ -117,6 +118,41 @@ pub(in crate::cli) struct ReportArgs {
     /// Write every stack and process
     #[arg(long)]
     pub(in crate::cli) all_stacks: bool,
+
+    #[command(flatten)]
+    pub(in crate::cli) help: HelpFlag,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct DiffArgs {
+    /// The first report: a JSON report, a recording, or a moment of a recording, as in run.memtrace@+90s
+    #[arg(value_name = "BEFORE", value_parser = units::source)]
+    pub(in crate::cli) before: Source,
+
+    /// The second report
+    #[arg(value_name = "AFTER", value_parser = units::source)]
+    pub(in crate::cli) after: Source,
+
+    /// Compare this metric [default: that of the reports]
+    #[arg(short, long, value_parser = possible_values::metrics(), hide_possible_values = true)]
+    pub(in crate::cli) metric: Option<Metric>,
+
+    /// Compare this event class of recordings [default: the first of the trace]
+    #[arg(long, value_name = "CLASS", value_parser = possible_values::event_classes(), hide_possible_values = true)]
+    pub(in crate::cli) events: Option<EventClass>,
+
+    /// Write to this file, as a differential flame graph (.svg), folded stacks with two values (.folded), text (.txt)
+    /// or JSON (.json); '-' is standard output, the default. May be given more than once
+    #[arg(short, long = "output", value_name = "FILE")]
+    pub(in crate::cli) outputs: Vec<PathBuf>,
+
+    /// Set the format of outputs without a known extension [default: txt]
+    #[arg(long, value_parser = possible_values::formats(), hide_possible_values = true)]
+    pub(in crate::cli) format: Option<Format>,
+
+    /// List the N sites with the greatest change
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(in crate::cli) top: usize,
 
     #[command(flatten)]
     pub(in crate::cli) help: HelpFlag,

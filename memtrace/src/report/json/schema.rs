@@ -21,7 +21,7 @@ use crate::report::options::Options;
 use crate::report::tool::Tool;
 use crate::report::{allocators, estimate, format};
 
-const SCHEMA_VERSION: u32 = 3;
+pub(super) const SCHEMA_VERSION: u32 = 3;
 
 #[derive(Serialize)]
 pub(super) struct Report<'a> {

@@ -10,17 +10,17 @@ const NAME_CHARACTERS: usize = 100;
 
 /// Text of a frame. Frames with the same text, for example of two calls in one line, are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shown {
-    pub(super) name: String,
-    pub(super) place: String,
+pub(in crate::report) struct Shown {
+    pub(in crate::report) name: String,
+    pub(in crate::report) place: String,
 }
 
 /// An index into [`Frames::shown`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ShownId(usize);
+pub(in crate::report) struct ShownId(usize);
 
 /// The frames of a profile as text.
-pub(super) struct Frames<'profile> {
+pub(in crate::report) struct Frames<'profile> {
     frames: &'profile [Frame],
     /// By frame ID.
     known: Vec<(ShownId, Option<Library>)>,
@@ -29,7 +29,7 @@ pub(super) struct Frames<'profile> {
 }
 
 impl<'profile> Frames<'profile> {
-    pub(super) fn new(profile: &'profile Profile) -> Self {
+    pub(in crate::report) fn new(profile: &'profile Profile) -> Self {
         let mut ids = HashMap::new();
         let mut shown = Vec::new();
         let known = profile.frames.iter().map(|frame| {
@@ -44,11 +44,11 @@ impl<'profile> Frames<'profile> {
         Self { frames: &profile.frames, known, shown }
     }
 
-    pub(super) fn id(&self, frame: FrameId) -> ShownId {
+    pub(in crate::report) fn id(&self, frame: FrameId) -> ShownId {
         self.known[frame.index()].0
     }
 
-    pub(super) fn shown(&self, id: ShownId) -> &Shown {
+    pub(in crate::report) fn shown(&self, id: ShownId) -> &Shown {
         &self.shown[id.0]
     }
 

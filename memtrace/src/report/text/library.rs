@@ -11,7 +11,7 @@ use crate::model::{Frame, Location, ObjectName};
 
 /// Standard library of a language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Library {
+pub(in crate::report) enum Library {
     C,
     Cpp,
     Rust,

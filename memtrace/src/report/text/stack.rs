@@ -16,7 +16,7 @@ const NAME_COLUMNS: usize = 48;
 
 /// A line of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Line {
+pub(in crate::report) enum Line {
     Frame(ShownId),
     /// Folded frames of these libraries.
     Library(usize, BTreeSet<Library>),
@@ -32,7 +32,7 @@ pub(super) enum Line {
 
 /// Returns the lines of `stack`. A run of two or more library frames at either end is one line, so that user
 /// functions are seen first.
-pub(super) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
+pub(in crate::report) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     if stack.merged > 0 {
         return vec![Line::Other(stack.merged)];
     }
@@ -76,7 +76,7 @@ fn unfolded(frames: &Frames<'_>, run: &[FrameId]) -> impl Iterator<Item = Line> 
 }
 
 /// Writes the lines, with locations in a column.
-pub(super) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+pub(in crate::report) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let width = |line: &Line| match line {
         Line::Frame(id) => frames.shown(*id).name.chars().count(),
         _ => 0,

@@ -25,7 +25,7 @@ use super::wait::{Due, Signals, WakeupSources};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{EventClass, LossReason, Losses, Metric, Tick};
+use crate::model::{EventClass, LossReason, Losses, Metric, Snapshots, Tick};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
@@ -345,7 +345,7 @@ impl Trace {
         let tracker = &mut self.tracker;
         let window = self.start_tick..now;
         let is_recorded = self.recorder.as_ref().is_some_and(Recorder::has_file);
-        let before = is_recorded.then(|| page_totals(&snapshots)).unwrap_or_default();
+        let before = if is_recorded { page_totals(&snapshots) } else { Snapshots::default() };
         let mut snapshots =
             complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), &window, &coverage, &is_selected);
         self.probes.merge(self.own_probes);

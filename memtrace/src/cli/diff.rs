@@ -1,0 +1,32 @@
+//! `memtrace diff`: its configuration and exit code.
+
+use super::args::DiffArgs;
+use super::conflict::ArgConflict;
+use super::console::Console;
+use super::exit::Exit;
+use super::outputs;
+use crate::session::difference::{self, Config};
+
+/// Runs `memtrace diff`.
+pub(super) fn run(args: DiffArgs, console: &Console) -> Exit {
+    let config = match config(args) {
+        Ok(config) => config,
+        Err(conflict) => {
+            console.error(&conflict.message, Some(&conflict.remedy));
+            return Exit::Usage;
+        }
+    };
+    match difference::run(&config) {
+        Ok(()) => Exit::Success,
+        Err(error) => {
+            console.error(&error.to_string(), error.remedy().as_deref());
+            Exit::from(&error)
+        }
+    }
+}
+
+fn config(args: DiffArgs) -> Result<Config, ArgConflict> {
+    let DiffArgs { before, after, metric, events, top, .. } = args;
+    let outputs = outputs::resolve_or_stdout(args.outputs, args.format)?;
+    Ok(Config { before, after, events, metric, outputs, top })
+}

@@ -1,0 +1,77 @@
+//! Comparison of two reports: sites that grew, shrank, appeared and vanished between them.
+//!
+//! Processes match by their short names and frames by their functions, so that the reports can be of different runs and
+//! builds.
+
+mod json;
+mod side;
+mod sites;
+mod text;
+
+pub use self::side::Side;
+
+use std::io::{self, Write as _};
+
+use self::side::signed;
+use self::sites::Compared;
+use crate::model::{GroupBy, Metric, plain};
+use crate::report::options::Options;
+use crate::report::{Format, folded, format, svg};
+
+/// Writes the difference of `metric` between two reports of the same event class. The text has at most `top` sites that
+/// changed.
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
+pub fn write(
+    format: Format,
+    before: &Side,
+    after: &Side,
+    metric: Metric,
+    top: usize,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let mut out = io::BufWriter::new(out);
+    let sides = [before, after];
+    let options = options(metric, before, after);
+    let profiles = sides.map(|side| &side.profile);
+    match format {
+        Format::Svg => svg::write_differential(profiles, &options, subtitle(before, after, metric), &mut out)?,
+        Format::Folded => folded::write_differential(profiles, &options, &mut out)?,
+        Format::Json | Format::Text => {
+            let compared = profiles.map(Compared::new);
+            let sites = sites::changes(&compared, metric);
+            match format {
+                Format::Json => json::write(sides, &compared, &sites, metric, &mut out)?,
+                _ => text::write(sides, &compared, &sites, metric, top, &mut out)?,
+            }
+        }
+    }
+    out.flush()
+}
+
+fn options(metric: Metric, before: &Side, after: &Side) -> Options {
+    let subject = match before.subject == after.subject {
+        true => before.subject.clone(),
+        false => format!("{} and {}", before.subject, after.subject),
+    };
+    Options { metric, by: GroupBy::Comm, top: 0, all_stacks: true, subject }
+}
+
+/// Returns the totals and the names of both reports.
+fn subtitle(before: &Side, after: &Side, metric: Metric) -> String {
+    let class = after.profile.class;
+    let [first, last] = [before, after].map(|side| side.value(metric));
+    format!(
+        "{}, from {} in {} to {} in {}",
+        signed(class, metric, first, last),
+        format::value(class, metric, first),
+        plain(&before.name),
+        format::value(class, metric, last),
+        plain(&after.name)
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! A report of a comparison, and changes of its values.
+
+use std::cmp::Ordering;
+
+use crate::model::format as number;
+use crate::model::{EventClass, Metric, Profile, StackEnd, plain};
+use crate::report::format;
+
+/// A report of a comparison.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// Name of the report: its file, and its time if it is a moment of a recording.
+    pub name: String,
+    /// Target of the trace.
+    pub subject: String,
+    pub(super) profile: Profile,
+}
+
+impl Side {
+    /// Returns a report for a comparison. Parts that differ between runs are removed: addresses outside of objects, and
+    /// the numbers of merged stacks.
+    #[must_use]
+    pub fn new(name: String, subject: String, mut profile: Profile) -> Self {
+        for stack in profile.stacks.iter_mut().filter(|stack| stack.merged > 0) {
+            stack.merged = 0;
+            stack.frames = [].into();
+            stack.end = StackEnd::Merged;
+        }
+        for frame in profile.frames.iter_mut().filter(|frame| frame.object.is_none()) {
+            frame.address = None;
+            frame.offset = None;
+        }
+        Self { name, subject, profile }
+    }
+
+    pub(super) fn value(&self, metric: Metric) -> u64 {
+        self.profile.stacks.iter().map(|stack| stack.value(metric)).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the target and the duration: `pid 4711 (redis-server), 30 s`.
+    pub(super) fn described(&self) -> String {
+        format!("{}, {}", plain(&self.subject), number::duration(self.profile.duration))
+    }
+}
+
+/// Returns a change with its sign: `+1.50 MiB`, `-3 blocks`, `±0 B`.
+pub(super) fn signed(class: EventClass, metric: Metric, before: u64, after: u64) -> String {
+    let sign = match before.cmp(&after) {
+        Ordering::Less => '+',
+        Ordering::Equal => '±',
+        Ordering::Greater => '-',
+    };
+    format!("{sign}{}", format::value(class, metric, before.abs_diff(after)))
+}
