@@ -29,7 +29,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use self::args::{Action, Arguments, TraceArgs};
-use self::conflict::ArgConflict;
 use self::console::Console;
 use self::exit::Exit;
 use self::terminal::Terminal;
@@ -86,7 +85,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn trace_only(args: TraceArgs, class: EventClass, console: &Console) -> ExitCode {
     match events::only(args, class) {
         Ok(args) => trace(args, console),
-        Err(conflict) => refuse_conflict(&conflict, console),
+        Err(conflict) => exit::of_conflict(&conflict, console).into(),
     }
 }
 
@@ -94,7 +93,7 @@ fn trace(args: TraceArgs, console: &Console) -> ExitCode {
     let (quiet, verbose) = (args.quiet, args.verbose);
     let config = match resolve::config(args) {
         Ok(config) => config,
-        Err(conflict) => return refuse_conflict(&conflict, console),
+        Err(conflict) => return exit::of_conflict(&conflict, console).into(),
     };
     logging::start(console, quiet, verbose);
     let pass = matches!(config.target, Target::Command { pass_exit_code: true, .. });
@@ -103,24 +102,12 @@ fn trace(args: TraceArgs, console: &Console) -> ExitCode {
     match outcome {
         Ok(outcome) => {
             if let Some(process) = &outcome.none_traced {
-                show(&Error::NoneTraced(process.clone()), console);
+                exit::of_error(&Error::NoneTraced(process.clone()), console);
             }
             exit::code_of(&outcome, pass).into()
         }
-        Err(error) => {
-            show(&error, console);
-            Exit::from(&error).into()
-        }
+        Err(error) => exit::of_error(&error, console).into(),
     }
-}
-
-fn show(error: &Error, console: &Console) {
-    console.error(&error.to_string(), error.remedy().as_deref());
-}
-
-fn refuse_conflict(conflict: &ArgConflict, console: &Console) -> ExitCode {
-    console.error(&conflict.message, Some(&conflict.remedy));
-    Exit::Usage.into()
 }
 
 /// Prints help, the version, or an error in the arguments.

@@ -3,7 +3,7 @@
 use super::args::DiffArgs;
 use super::conflict::ArgConflict;
 use super::console::Console;
-use super::exit::Exit;
+use super::exit::{self, Exit};
 use super::outputs;
 use crate::session::difference::{self, Config};
 
@@ -11,17 +11,11 @@ use crate::session::difference::{self, Config};
 pub(super) fn run(args: DiffArgs, console: &Console) -> Exit {
     let config = match config(args) {
         Ok(config) => config,
-        Err(conflict) => {
-            console.error(&conflict.message, Some(&conflict.remedy));
-            return Exit::Usage;
-        }
+        Err(conflict) => return exit::of_conflict(&conflict, console),
     };
     match difference::run(&config) {
         Ok(()) => Exit::Success,
-        Err(error) => {
-            console.error(&error.to_string(), error.remedy().as_deref());
-            Exit::from(&error)
-        }
+        Err(error) => exit::of_error(&error, console),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use super::conflict::ArgConflict;
+use super::console::Console;
 use crate::doctor::{Area, Finding, Verdict};
 use crate::model::UntracedReason;
 use crate::session::{CommandEnd, Error, Outcome};
@@ -70,6 +72,18 @@ impl Exit {
             Self::Lossy => "the report is written, but incomplete; it lists the losses",
         }
     }
+}
+
+/// Shows an error and its remedy. Returns the exit for it.
+pub(super) fn of_error(error: &Error, console: &Console) -> Exit {
+    console.error(&error.to_string(), error.remedy().as_deref());
+    Exit::from(error)
+}
+
+/// Shows a conflict between arguments and its remedy. Returns the exit for it.
+pub(super) fn of_conflict(conflict: &ArgConflict, console: &Console) -> Exit {
+    console.error(&conflict.message, Some(&conflict.remedy));
+    Exit::Usage
 }
 
 impl From<Exit> for ExitCode {

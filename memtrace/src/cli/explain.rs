@@ -5,7 +5,7 @@ use std::io;
 use super::args::ExplainArgs;
 use super::conflict::ArgConflict;
 use super::console::{self, Console};
-use super::exit::Exit;
+use super::exit::{self, Exit};
 use super::outputs;
 use crate::report::Format;
 use crate::session::explain::{self, Config};
@@ -14,17 +14,11 @@ use crate::session::explain::{self, Config};
 pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
     let config = match config(args) {
         Ok(config) => config,
-        Err(conflict) => {
-            console.error(&conflict.message, Some(&conflict.remedy));
-            return Exit::Usage;
-        }
+        Err(conflict) => return exit::of_conflict(&conflict, console),
     };
     match explain::run(&config) {
         Ok(()) => Exit::Success,
-        Err(error) => {
-            console.error(&error.to_string(), error.remedy().as_deref());
-            Exit::from(&error)
-        }
+        Err(error) => exit::of_error(&error, console),
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::args::ReportArgs;
 use super::conflict::ArgConflict;
 use super::console::Console;
-use super::exit::{self, Exit};
+use super::exit;
 use super::terminal::Terminal;
 use super::{logging, outputs};
 use crate::session::replay::{self, Config, Span};
@@ -14,18 +14,12 @@ use crate::session::replay::{self, Config, Span};
 pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
     let config = match config(args) {
         Ok(config) => config,
-        Err(conflict) => {
-            console.error(&conflict.message, Some(&conflict.remedy));
-            return Exit::Usage.into();
-        }
+        Err(conflict) => return exit::of_conflict(&conflict, console).into(),
     };
     logging::start(console, false, 0);
     match replay::run(&config, &mut Terminal::new(console.clone(), false)) {
         Ok(outcome) => exit::code_of(&outcome, false).into(),
-        Err(error) => {
-            console.error(&error.to_string(), error.remedy().as_deref());
-            Exit::from(&error).into()
-        }
+        Err(error) => exit::of_error(&error, console).into(),
     }
 }
 
