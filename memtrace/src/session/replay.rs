@@ -61,7 +61,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     let mut outputs: BTreeMap<EventClass, Outputs> = outputs.into_iter().collect();
     let mut losses = Losses::default();
     let mut failures = Vec::new();
-    opened.for_each_class(config, |class, profile, options| {
+    opened.for_each_class(|class, profile, options| {
         if let Some(outputs) = outputs.remove(&class) {
             failures.extend(write(outputs, &profile, &options, observer));
         }
@@ -95,7 +95,7 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
     let classes = &opened.recording.header().classes;
     let wanted = class.or_else(|| classes.first().copied()).unwrap_or_default();
     let mut report = None;
-    opened.for_each_class(&config, |class, profile, report::Options { subject, metric, .. }| {
+    opened.for_each_class(|class, profile, report::Options { subject, metric, .. }| {
         if class == wanted {
             report = Some(SavedReport { subject, metric, profile });
         }
@@ -106,22 +106,25 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
     })
 }
 
+fn unreadable(config: &Config, source: recording::Error) -> Error {
+    Error::Recording { path: config.path.clone(), source }
+}
+
 /// A recording, and the numbers that its reports show.
-struct Opened {
+struct Opened<'a> {
+    config: &'a Config,
     recording: Recording,
     facts: RecordedFacts,
     selected: Selected,
     by: GroupBy,
     keeps_parts: bool,
     metric: Option<Metric>,
-    path: PathBuf,
 }
 
-impl Opened {
-    fn new(config: &Config) -> Result<Self, Error> {
-        let path = config.path.clone();
-        let unreadable = |source| Error::Recording { path: path.clone(), source };
-        let recording = Recording::open(&path).map_err(unreadable)?;
+impl<'a> Opened<'a> {
+    fn new(config: &'a Config) -> Result<Self, Error> {
+        let unreadable = |source| unreadable(config, source);
+        let recording = Recording::open(&config.path).map_err(unreadable)?;
         if recording.intervals().is_empty() {
             return Err(unreadable(recording::Error::Empty));
         }
@@ -130,17 +133,13 @@ impl Opened {
         let by = config.by.unwrap_or_else(|| facts.by());
         let keeps_parts = keeps_parts(by, facts.by())?;
         let metric = metric(config.metric, &facts, &selected)?;
-        Ok(Self { recording, facts, selected, by, keeps_parts, metric, path })
+        Ok(Self { config, recording, facts, selected, by, keeps_parts, metric })
     }
 
     /// Passes the report of each event class to `each`.
-    fn for_each_class(
-        &self,
-        config: &Config,
-        mut each: impl FnMut(EventClass, Profile, report::Options),
-    ) -> Result<(), Error> {
-        let Self { recording, facts, selected, by, keeps_parts, metric, path } = self;
-        let unreadable = |source| Error::Recording { path: path.clone(), source };
+    fn for_each_class(&self, mut each: impl FnMut(EventClass, Profile, report::Options)) -> Result<(), Error> {
+        let Self { config, recording, facts, selected, by, keeps_parts, metric } = self;
+        let unreadable = |source| unreadable(config, source);
         let calls = RecordedCalls::new(recording.locations().map_err(unreadable)?);
         let (processes, frames) =
             processes::read(recording, selected, calls, *keeps_parts, config.keep_ended).map_err(unreadable)?;

@@ -52,21 +52,30 @@ pub(super) fn write(
     metric: Metric,
     mut out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    let side = |side: &'_ Side| (side.profile.duration.as_secs_f64(), side.profile.losses.total(), side.value(metric));
-    let fields = |name, subject, (duration_s, lost, value)| SideFields { name, subject, duration_s, lost, value };
+    let [first, last] = [before, after].map(|side| side.value(metric));
     let difference = Difference {
         schema_version: SCHEMA_VERSION,
         tool: Tool::THIS,
         events: after.profile.class.name(),
         metric: metric.name(),
-        before: fields(&before.name, &before.subject, side(before)),
-        after: fields(&after.name, &after.subject, side(after)),
-        change: change(before.value(metric), after.value(metric)),
+        before: fields_of_side(before, first),
+        after: fields_of_side(after, last),
+        change: change(first, last),
         sites: sites.iter().map(|site| fields_of(site, compared)).collect(),
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
     difference.serialize(&mut serializer)?;
     out.write_all(b"\n")
+}
+
+fn fields_of_side(side: &Side, value: u64) -> SideFields<'_> {
+    SideFields {
+        name: &side.name,
+        subject: &side.subject,
+        duration_s: side.profile.duration.as_secs_f64(),
+        lost: side.profile.losses.total(),
+        value,
+    }
 }
 
 fn fields_of<'a>(site: &'a Site, compared: &[Compared<'_>; 2]) -> SiteFields<'a> {

@@ -130,9 +130,7 @@ impl Recorder {
             let running = self.images.running().filter_map(|id| Some((id, images.get(&id)?.cgroup.as_deref())));
             readings.update(now.since_start(), running, &writer.status());
         }
-        while let Ok((shard, delta)) = self.deltas.try_recv() {
-            self.open.add(shard, delta);
-        }
+        self.receive();
         while let Some(delta) = self.open.take_complete(settled) {
             self.write(delta, tracker, find_copy, losses);
         }
@@ -174,9 +172,7 @@ impl Recorder {
         find_copy: &FindCopy<'_>,
         losses: &Losses,
     ) {
-        while let Ok((shard, delta)) = self.deltas.try_recv() {
-            self.open.add(shard, delta);
-        }
+        self.receive();
         left.into_iter().for_each(|(shard, delta)| self.open.add(shard, delta));
         while let Some(delta) = self.open.take_first() {
             self.write(delta, tracker, find_copy, losses);
@@ -185,6 +181,13 @@ impl Recorder {
         if losses.total() > 0 {
             let interval = Interval { losses, ..self.last_interval() };
             self.push(interval);
+        }
+    }
+
+    /// Adds the deltas that have arrived.
+    fn receive(&mut self) {
+        while let Ok((shard, delta)) = self.deltas.try_recv() {
+            self.open.add(shard, delta);
         }
     }
 
