@@ -2,10 +2,8 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use memtrace_tests::{Scratch, Totals, Trace, Victim, breakpoints, tracer, victim};
+use memtrace_tests::{Scratch, Totals, Trace, Victim, breakpoints, killed_recording, poll, tracer, victim};
 use rusqlite::{Connection, OpenFlags, Result};
 
 fn open(recording: &Path) -> Result<Connection> {
@@ -45,15 +43,10 @@ fn sums_until(recording: &Path, interval: i64) -> Result<Totals> {
 
 /// Waits until the recording has these totals.
 fn wait_for(recording: &Path, expected: Totals) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let recorded = sums(recording);
-        if recorded == Ok(expected) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{recorded:?} instead of {expected:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
+    poll::until(|| match sums(recording) {
+        Ok(recorded) if recorded == expected => Ok(()),
+        recorded => Err(format!("{recorded:?} instead of {expected:?}")),
+    });
 }
 
 #[test]
@@ -134,14 +127,9 @@ fn recording_of_short_processes_equals_the_report() {
 fn recording_of_a_killed_memtrace_has_the_recorded_totals() {
     let scratch = Scratch::new();
     let recording = scratch.join("killed.memtrace");
-    let mut victim = victim::start_with("steady", &["100"]);
-    let mut tracer = Trace::victim(&victim).option("-i").option("100ms").option("--record").option(&recording).start();
-    let expected = victim.work();
-    wait_for(&recording, expected.totals);
-    tracer.process().signal(libc::SIGKILL);
-    assert_eq!(tracer.wait().code, None);
+    let (victim, totals) = killed_recording::record(&recording, wait_for);
     breakpoints::wait_until_removed(victim.pid());
-    assert_eq!(sums(&recording), Ok(expected.totals));
+    assert_eq!(sums(&recording), Ok(totals));
     let check: String = open(&recording).unwrap().query_one("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
     victim.finish();
@@ -224,15 +212,10 @@ fn samples_equal_the_kernels_counters() {
     let kibibytes: i64 = line.trim().trim_end_matches(" kB").parse().unwrap();
     let last = "SELECT value FROM sampled WHERE subject = 'process' AND pid = ? AND name = 'rss_anon_bytes'
         ORDER BY interval DESC LIMIT 1";
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let value = open(&recording).unwrap().query_one(last, [victim.pid()], |row| row.get::<_, i64>(0));
-        if value == Ok(kibibytes * 1024) {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{value:?} instead of {kibibytes} KiB");
-        thread::sleep(Duration::from_millis(20));
-    }
+    poll::until(|| match open(&recording).unwrap().query_one(last, [victim.pid()], |row| row.get::<_, i64>(0)) {
+        Ok(value) if value == kibibytes * 1024 => Ok(()),
+        value => Err(format!("{value:?} instead of {kibibytes} KiB")),
+    });
     let _ = tracer.stop();
     victim.finish();
     let connection = open(&recording).unwrap();

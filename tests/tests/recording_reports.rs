@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use memtrace_tests::{Report, Scratch, Totals, Trace, recording_report, victim};
+use memtrace_tests::{Report, Scratch, Totals, Trace, killed_recording, poll, recording_report, victim};
 
 /// Returns a report without the numbers in which the two can differ: the time that a process ran, of which a recording has
 /// the end in the records of the BPF programs.
@@ -33,16 +31,13 @@ fn assert_equal(run: Report, recording: Report) {
 
 /// Waits until the recording has these totals.
 fn wait_for(recording: &Path, expected: Totals) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
+    poll::until(|| {
         let output = recording_report::run(recording, &["--format", "json"]);
-        let report = Report::read(&String::from_utf8_lossy(&output.stdout));
-        if report.as_ref().is_ok_and(|report| report.totals == expected) {
-            return;
+        match Report::read(&String::from_utf8_lossy(&output.stdout)) {
+            Ok(report) if report.totals == expected => Ok(()),
+            report => Err(format!("{report:?} instead of {expected:?}")),
         }
-        assert!(Instant::now() < deadline, "{report:?} instead of {expected:?}");
-        thread::sleep(Duration::from_millis(50));
-    }
+    });
 }
 
 /// Returns the time in the format of RFC 3339.
@@ -106,14 +101,9 @@ fn report_at_a_moment_equals_the_counts_of_the_victim() {
 fn report_of_a_killed_memtrace_has_the_names_of_the_files() {
     let scratch = Scratch::new();
     let recording = scratch.join("killed.memtrace");
-    let mut victim = victim::start_with("steady", &["100"]);
-    let mut tracer = Trace::victim(&victim).option("-i").option("100ms").option("--record").option(&recording).start();
-    let expected = victim.work();
-    wait_for(&recording, expected.totals);
-    tracer.process().signal(libc::SIGKILL);
-    assert_eq!(tracer.wait().code, None);
+    let (victim, totals) = killed_recording::record(&recording, wait_for);
     let report = recording_report::read(&recording, &[]);
-    assert_eq!(report.totals, expected.totals);
+    assert_eq!(report.totals, totals);
     assert!(report.notes.iter().any(|note| note.starts_with("the recording is not complete")), "{:?}", report.notes);
     assert_eq!(report.leaves(), [Some("work")]);
     victim.finish();

@@ -1,0 +1,19 @@
+//! Waits for files that another process writes, at no barrier.
+
+use std::fmt::Debug;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Repeats `attempt` until it succeeds, for at most a minute.
+pub fn until<T, E: Debug>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(error) => assert!(Instant::now() < deadline, "{error:?}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
