@@ -50,7 +50,7 @@ pub struct CompletedImage {
 pub struct EndedSettings {
     /// Number of ended images that are listed by themselves, for each event class. The others are in groups only.
     pub keep: usize,
-    /// Number of stacks of all ended images and groups. One half is for images, the other one for groups.
+    /// Number of stacks of all ended images and groups. A quarter is for images, the rest for groups.
     pub max_stack_entries: usize,
     /// Number of distinct call paths of all ended images.
     pub max_call_paths: usize,
@@ -160,22 +160,23 @@ impl EndedProcesses {
     /// Restores all limits.
     fn limit(&mut self) {
         let EndedSettings { keep, max_stack_entries, max_call_paths, .. } = self.settings;
-        let half = max_stack_entries / 2;
+        let of_rows = max_stack_entries / 4;
+        let of_groups = max_stack_entries - of_rows;
         for class in self.classes.values_mut() {
             class.limit_images(keep, &mut self.paths);
         }
-        self.limit_row_entries(half);
+        self.limit_row_entries(of_rows);
         for class in self.classes.values_mut() {
-            class.limit_groups(MAX_GROUPS.min(half / MIN_ENTRIES));
+            class.limit_groups(MAX_GROUPS.min(of_groups / MIN_ENTRIES));
         }
         if self.paths.len() > max_call_paths {
             self.limit_paths(max_call_paths - max_call_paths / 4);
         }
-        if self.group_entries() > half {
+        if self.group_entries() > of_groups {
             self.classes.values_mut().for_each(|class| class.groups.merge_parts());
             // Below the limit, so that this happens rarely.
-            if self.group_entries() > half - half / 8 {
-                self.limit_group_entries(half - half / 4);
+            if self.group_entries() > of_groups - of_groups / 8 {
+                self.limit_group_entries(of_groups - of_groups / 4);
             }
         }
     }

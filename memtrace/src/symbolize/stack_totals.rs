@@ -40,8 +40,15 @@ impl PathUsage {
 #[derive(Clone, Debug, Default)]
 pub(super) struct StackTotals {
     len: usize,
-    encoded: Box<[u8]>,
+    /// Encoded entries. Each is in one chunk. A list that is merged into another one frees its chunks as it goes, so that
+    /// the largest list does not need twice its memory for a moment.
+    chunks: Box<[Chunk]>,
 }
+
+type Chunk = Box<[u8]>;
+
+/// Size of the chunks of a long list, in bytes.
+const CHUNK: usize = 1 << 14;
 
 impl StackTotals {
     /// Returns the totals of `entries`, which come in any order, and with any number of entries for a key.
@@ -60,17 +67,22 @@ impl StackTotals {
             }
             encoder.push(key, &sum);
         }
-        Self { len: encoder.len, encoded: encoder.bytes.into() }
+        encoder.finish()
     }
 
     /// Returns the sum of both.
-    pub(super) fn merge(&self, other: &Self) -> Self {
-        Self::from_sorted(InOrder { one: self.iter().peekable(), other: other.iter().peekable() })
+    pub(super) fn merge(self, other: Self) -> Self {
+        Self::from_sorted(InOrder { one: self.into_iter().peekable(), other: other.into_iter().peekable() })
     }
 
     /// Iterates in the order of the keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PathKey, PathUsage)> + '_ {
-        Decoder { bytes: &self.encoded, path: 0 }
+        Decoder::new(self.chunks.iter())
+    }
+
+    /// Iterates in the order of the keys, and frees the entries.
+    pub(super) fn into_iter(self) -> impl Iterator<Item = (PathKey, PathUsage)> {
+        Decoder::new(self.chunks.into_iter())
     }
 
     /// Returns the number of entries.
@@ -80,7 +92,8 @@ impl StackTotals {
 
     /// Gives each path the one that `rename` returns. They must be in the same order.
     pub(super) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
-        *self = Self::from_sorted(self.iter().map(|(key, usage)| (PathKey { path: rename(key.path), ..key }, usage)));
+        let entries = std::mem::take(self).into_iter();
+        *self = Self::from_sorted(entries.map(|(key, usage)| (PathKey { path: rename(key.path), ..key }, usage)));
     }
 }
 
@@ -151,8 +164,12 @@ fn from_fields(fields: [u64; FIELDS]) -> PathUsage {
 const END_BITS: u32 = 5;
 const _: () = assert!(StackEnd::ALL.len() < 1 << END_BITS);
 
+/// Maximum number of bytes of an entry: its path, end and partition, the bits of its fields, and the fields.
+const MAX_ENTRY: usize = 5 + 2 + 5 + 3 + FIELDS * 10;
+
 #[derive(Default)]
 struct Encoder {
+    chunks: Vec<Chunk>,
     bytes: Vec<u8>,
     len: usize,
     path: u32,
@@ -160,6 +177,10 @@ struct Encoder {
 
 impl Encoder {
     fn push(&mut self, key: PathKey, usage: &PathUsage) {
+        if self.bytes.len() + MAX_ENTRY > CHUNK {
+            self.chunks.push(self.bytes.as_slice().into());
+            self.bytes.clear();
+        }
         let path = key.path.number();
         write_number(&mut self.bytes, u64::from(path.wrapping_sub(self.path)));
         (self.path, self.len) = (path, self.len + 1);
@@ -183,36 +204,57 @@ impl Encoder {
             write_number(&mut self.bytes, field);
         }
     }
+
+    fn finish(mut self) -> StackTotals {
+        if !self.bytes.is_empty() {
+            self.chunks.push(self.bytes.into());
+        }
+        StackTotals { len: self.len, chunks: self.chunks.into() }
+    }
 }
 
-struct Decoder<'a> {
-    bytes: &'a [u8],
+/// Entries of `chunks`. An owned chunk is freed when its last entry was read.
+struct Decoder<I: Iterator> {
+    chunks: I,
+    chunk: Option<I::Item>,
+    /// Position in `chunk`.
+    at: usize,
     path: u32,
 }
 
-impl Iterator for Decoder<'_> {
+impl<I: Iterator<Item: AsRef<[u8]>>> Decoder<I> {
+    const fn new(chunks: I) -> Self {
+        Self { chunks, chunk: None, at: 0, path: 0 }
+    }
+}
+
+impl<I: Iterator<Item: AsRef<[u8]>>> Iterator for Decoder<I> {
     type Item = (PathKey, PathUsage);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.bytes.is_empty() {
-            return None;
+        if self.chunk.as_ref().is_none_or(|chunk| self.at == chunk.as_ref().len()) {
+            (self.chunk, self.at) = (None, 0);
+            self.chunk = self.chunks.next();
         }
-        self.path = self.path.wrapping_add(read_number(&mut self.bytes) as u32);
-        let head = read_number(&mut self.bytes);
+        let chunk = self.chunk.as_ref()?.as_ref();
+        let mut bytes = chunk.get(self.at..)?;
+        self.path = self.path.wrapping_add(read_number(&mut bytes) as u32);
+        let head = read_number(&mut bytes);
         let end = *StackEnd::ALL.get(head as usize & ((1 << END_BITS) - 1))?;
         let part = match head >> END_BITS {
             0 => Partition::Whole,
-            1 => Partition::Thread(Tid(read_number(&mut self.bytes) as u32)),
-            2 => Partition::Allocator(AllocatorId(read_number(&mut self.bytes) as u16)),
-            _ => Partition::Memory(*MappingKind::ALL.get(read_number(&mut self.bytes) as usize)?),
+            1 => Partition::Thread(Tid(read_number(&mut bytes) as u32)),
+            2 => Partition::Allocator(AllocatorId(read_number(&mut bytes) as u16)),
+            _ => Partition::Memory(*MappingKind::ALL.get(read_number(&mut bytes) as usize)?),
         };
-        let present = read_number(&mut self.bytes);
+        let present = read_number(&mut bytes);
         let mut fields = [0; FIELDS];
         for (bit, field) in fields.iter_mut().enumerate() {
             if present >> bit & 1 != 0 {
-                *field = read_number(&mut self.bytes);
+                *field = read_number(&mut bytes);
             }
         }
+        self.at = chunk.len() - bytes.len();
         Some((PathKey { path: Node::from_number(self.path), end, part }, from_fields(fields)))
     }
 }

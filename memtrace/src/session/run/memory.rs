@@ -68,10 +68,10 @@ mod eighths {
 }
 
 /// Memory of one entry of each kind. A stack includes its totals, a file the kernel's descriptions and its unwind table's
-/// position. Totals of an ended stack are encoded in about ten bytes, and are copied when groups are merged.
+/// position. Totals of an ended stack are encoded in about ten bytes; when paths are removed, a list has their numbers.
 const BLOCK: u64 = 80;
 const STACK: u64 = 256;
-const ENDED_STACK: u64 = 24;
+const ENDED_STACK: u64 = 16;
 const CALL_PATH: u64 = 32;
 const IMAGE: u64 = 640;
 const MAPPING: u64 = 64;

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::group_key::GroupKey;
 use super::row::{Row, size};
-use super::weights::Weights;
+use super::weights::{Weight, Weights};
 use crate::model::{
     Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, Node, PageFaults, Partition, Pid,
     ProcessProfile, StackEnd, StallStats, Tick,
@@ -128,7 +128,7 @@ impl Group {
 
     fn push(&mut self, mut stacks: StackTotals) {
         while let Some(last) = self.stacks.pop_if(|last| last.len() < 2 * stacks.len()) {
-            stacks = last.merge(&stacks);
+            stacks = last.merge(stacks);
         }
         self.stacks.push(stacks);
     }
@@ -138,11 +138,10 @@ impl Group {
         self.stacks.iter().map(StackTotals::len).sum()
     }
 
-    /// Merges the parts, and returns the totals by stack.
-    pub(super) fn merged(&mut self) -> &StackTotals {
-        let all = self.stacks.drain(..).rev().reduce(|sum, larger| larger.merge(&sum)).unwrap_or_default();
+    /// Merges the parts.
+    pub(super) fn merge_parts(&mut self) {
+        let all = self.stacks.drain(..).rev().reduce(|sum, larger| larger.merge(sum)).unwrap_or_default();
         self.stacks.push(all);
-        &self.stacks[0]
     }
 
     /// Iterates over the paths of all stacks.
@@ -156,22 +155,26 @@ impl Group {
     }
 
     /// Merges the stacks with a weight of at most `most`.
-    pub(super) fn merge_stacks(&mut self, weights: &Weights, most: u64) {
-        let is_merged = |key: &PathKey, totals: &PathUsage| key.end != StackEnd::Merged && weights.of(totals) <= most;
-        let all = self.merged();
-        let merged = all.iter().filter(|(key, totals)| is_merged(key, totals)).map(|(key, totals)| {
-            let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, part: key.part };
-            (key, PathUsage { merged: totals.merged.max(1), ..totals })
-        });
-        let merged = StackTotals::new(merged.collect());
-        let rest = StackTotals::from_sorted(all.iter().filter(|(key, totals)| !is_merged(key, totals)));
-        self.stacks = vec![rest.merge(&merged)];
+    pub(super) fn merge_stacks(&mut self, weights: &Weights, most: Weight) {
+        let mut merged: BTreeMap<PathKey, PathUsage> = BTreeMap::new();
+        let mut is_kept = |&(key, totals): &(PathKey, PathUsage)| {
+            let is_kept = key.end == StackEnd::Merged || weights.of(&totals) > most;
+            if !is_kept {
+                let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, part: key.part };
+                merged.entry(key).or_default().add(PathUsage { merged: totals.merged.max(1), ..totals });
+            }
+            is_kept
+        };
+        self.merge_parts();
+        let all = self.stacks.pop().unwrap_or_default();
+        let kept = StackTotals::from_sorted(all.into_iter().filter(&mut is_kept));
+        self.stacks.push(kept.merge(StackTotals::from_sorted(merged)));
     }
 
-    /// Returns the weight of each stack that can be merged.
-    pub(super) fn weights(&mut self, weights: &Weights) -> impl Iterator<Item = u64> {
-        let stacks = self.merged().iter().filter(|(key, _)| key.end != StackEnd::Merged);
-        stacks.map(move |(_, totals)| weights.of(&totals))
+    /// Returns the weight of each stack that can be merged. The parts must be merged.
+    pub(super) fn weights(&self, weights: &Weights) -> impl Iterator<Item = Weight> {
+        let all = self.stacks.iter().flat_map(StackTotals::iter);
+        all.filter(|(key, _)| key.end != StackEnd::Merged).map(move |(_, totals)| weights.of(&totals))
     }
 
     /// Returns the size of the group.
@@ -181,7 +184,7 @@ impl Group {
 
     /// Returns the totals by stack.
     pub(in crate::symbolize) fn into_stacks(mut self) -> StackTotals {
-        self.merged();
+        self.merge_parts();
         self.stacks.pop().unwrap_or_default()
     }
 

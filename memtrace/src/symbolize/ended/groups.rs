@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::group::Group;
 use super::group_key::GroupKey;
 use super::row::Row;
-use super::weights::Weights;
+use super::weights::{Distribution, Weights};
 use crate::model::{EventClass, Node, Tick, Usage};
 use crate::symbolize::call_paths::CallPaths;
 
@@ -80,22 +80,24 @@ impl Groups {
 
     /// Merges the parts of each group.
     pub(super) fn merge_parts(&mut self) {
-        self.entries = self.all.iter_mut().map(|group| group.merged().len()).sum();
+        self.all.iter_mut().for_each(Group::merge_parts);
+        self.entries = self.all.iter().map(Group::entries).sum();
     }
 
     /// Merges the smallest stacks until at most `rest` of them remain, which gets their number. Returns false if none was
     /// merged.
     pub(super) fn merge_stacks(&mut self, class: EventClass, rest: impl FnOnce(usize) -> usize) -> bool {
+        self.merge_parts();
         let mut total = Usage::default();
         self.all.iter().for_each(|group| total += group.usage.total);
         let weights = Weights::new(class, total);
-        let mut all: Vec<u64> = self.all.iter_mut().flat_map(|group| group.weights(&weights)).collect();
-        let rest = rest(all.len());
-        let Some(last) = all.len().checked_sub(rest + 1) else { return false };
-        let (_, &mut threshold, _) = all.select_nth_unstable(last);
-        drop(all);
-        self.all.iter_mut().for_each(|group| group.merge_stacks(&weights, threshold));
-        self.merge_parts();
+        let mut distribution = Distribution::default();
+        self.all.iter().flat_map(|group| group.weights(&weights)).for_each(|weight| distribution.count(weight));
+        let all = distribution.total();
+        let Some(merged) = all.checked_sub(rest(all)).filter(|merged| *merged > 0) else { return false };
+        let most = distribution.quantile(merged);
+        self.all.iter_mut().for_each(|group| group.merge_stacks(&weights, most));
+        self.entries = self.all.iter().map(Group::entries).sum();
         true
     }
 

@@ -47,7 +47,7 @@ proptest! {
 
     #[test]
     fn merged_totals_are_the_sums(one in entries(), other in entries()) {
-        let merged = StackTotals::new(one.clone()).merge(&StackTotals::new(other.clone()));
+        let merged = StackTotals::new(one.clone()).merge(StackTotals::new(other.clone()));
         prop_assert!(merged.iter().eq(sums(one.iter().chain(&other))));
     }
 }
@@ -62,5 +62,18 @@ fn stack_of_freed_blocks_takes_few_bytes() {
         (key, PathUsage { usage, merged: 0 })
     };
     let totals = StackTotals::new((1..=1000).map(entry).collect());
-    assert_eq!(totals.encoded.len(), 6 * 1000);
+    assert_eq!(totals.chunks.iter().map(|chunk| chunk.len()).sum::<usize>(), 6 * 1000);
+}
+
+#[test]
+fn long_lists_are_in_several_chunks() {
+    let entry = |path: u32| {
+        let key = PathKey { path: Node::from_number(path), end: StackEnd::Complete, part: Partition::Whole };
+        (key, from_fields([u64::MAX >> path % 64; FIELDS]))
+    };
+    let entries: Vec<_> = (1..=1000).map(entry).collect();
+    let totals = StackTotals::new(entries.clone());
+    assert!(totals.chunks.len() > 2);
+    assert!(totals.iter().eq(entries.iter().copied()));
+    assert!(totals.into_iter().eq(entries));
 }

@@ -15,9 +15,9 @@ proptest! {
                 prop_assert!(class.rows() <= keep);
             }
             // A group has one sum of merged stacks for each part.
-            let groups = CLASSES.len() * 2 * (max_stack_entries / 2 / MIN_ENTRIES).max(1);
-            prop_assert!(ended.row_entries() <= max_stack_entries / 2);
-            prop_assert!(ended.group_entries() <= max_stack_entries / 2 + groups);
+            let groups = CLASSES.len() * 2 * (max_stack_entries / MIN_ENTRIES).max(1);
+            prop_assert!(ended.row_entries() <= max_stack_entries / 4);
+            prop_assert!(ended.group_entries() <= max_stack_entries - max_stack_entries / 4 + groups);
             prop_assert!(ended.paths.len() <= max_call_paths);
         }
     }
@@ -45,7 +45,7 @@ fn stacks_with_the_smallest_shares_are_merged() {
         frees: 0,
         peak: false,
     };
-    let settings = EndedSettings { keep: 0, max_stack_entries: 4, ..UNLIMITED };
+    let settings = EndedSettings { keep: 0, max_stack_entries: 2, ..UNLIMITED };
     let mut ended = EndedProcesses::new(settings);
     ended.add(image.completed(0, &CLASSES[..1]), None);
     let [profile, _] = profiles(&[], ended, |_| true);
