@@ -42,7 +42,7 @@ const MANTISSA: u32 = 7;
 pub(super) struct Weight(u16);
 
 impl Weight {
-    const ALL: usize = (u64::BITS - MANTISSA + 1 << MANTISSA) as usize;
+    const ALL: usize = ((u64::BITS - MANTISSA + 1) << MANTISSA) as usize;
 
     /// Returns the sum of shares, each a part of a total.
     fn of_shares(shares: &[(u64, u64)]) -> Self {

@@ -69,7 +69,7 @@ fn stack_of_freed_blocks_takes_few_bytes() {
 fn long_lists_are_in_several_chunks() {
     let entry = |path: u32| {
         let key = PathKey { path: Node::from_number(path), end: StackEnd::Complete, part: Partition::Whole };
-        (key, from_fields([u64::MAX >> path % 64; FIELDS]))
+        (key, from_fields([u64::MAX >> (path % 64); FIELDS]))
     };
     let entries: Vec<_> = (1..=1000).map(entry).collect();
     let totals = StackTotals::new(entries.clone());
