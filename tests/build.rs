@@ -33,6 +33,7 @@ const GLIBC: &[&str] = &[
     "exec",
     "flood",
     "fork",
+    "growth",
     "heaps",
     "hostile",
     "inlined",

@@ -10,6 +10,7 @@ mod budget;
 mod changed_stacks;
 mod deltas;
 mod ends;
+mod epochs;
 mod forks;
 mod frames;
 mod image;

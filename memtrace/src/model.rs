@@ -52,7 +52,7 @@ pub use reclaim::{
     VmCounters,
 };
 pub use run_facts::RunFacts;
-pub use snapshot::{Delta, EndedImage, ImageUsage, Snapshot, Snapshots, StackUsage};
+pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, StackUsage};
 pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use totals::{AllocatorId, Amount, CallsBySize, GroupBy, Partition, PartitionBy, Usage, Variance};
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};

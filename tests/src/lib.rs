@@ -16,6 +16,7 @@ pub mod explain;
 pub mod kernel;
 pub mod kernel_trace;
 pub mod killed_recording;
+pub mod mark;
 pub mod memory_cgroup;
 pub mod mounts;
 pub mod oracle;

@@ -1,9 +1,8 @@
 //! Recordings equal the victims' own counts, also while they are written.
 
 use std::path::Path;
-use std::process::Command;
 
-use memtrace_tests::{Scratch, Totals, Trace, Victim, breakpoints, killed_recording, poll, tracer, victim};
+use memtrace_tests::{Scratch, Totals, Trace, Victim, breakpoints, killed_recording, mark, poll, victim};
 use rusqlite::{Connection, OpenFlags, Result};
 
 fn open(recording: &Path) -> Result<Connection> {
@@ -135,13 +134,6 @@ fn recording_of_a_killed_memtrace_has_the_recorded_totals() {
     victim.finish();
 }
 
-/// Runs `memtrace mark` with these arguments. Returns its exit code and what it prints.
-fn mark(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(tracer::binary()).arg("mark").args(arguments).output().expect("memtrace runs");
-    let text = |bytes| String::from_utf8(bytes).expect("it prints UTF-8");
-    (output.status.code(), text(output.stdout), text(output.stderr))
-}
-
 #[test]
 fn totals_at_marks_equal_the_counts_of_the_victim() {
     let scratch = Scratch::new();
@@ -154,8 +146,7 @@ fn totals_at_marks_equal_the_counts_of_the_victim() {
     for stored in ["first", "step", "step#2"] {
         let totals = victim.work().totals;
         let text = stored.trim_end_matches("#2");
-        let (code, stdout, stderr) = mark(&["--socket", socket.to_str().unwrap(), text]);
-        assert_eq!(code, Some(0), "{stderr}");
+        let stdout = mark::set(&socket, text);
         assert!(stdout.starts_with(&format!("{stored} at ")), "{stdout}");
         assert_eq!(sums(&recording), Ok(totals), "the interval is stored when the mark is printed");
         expected.push((String::from(stored), totals));
@@ -177,23 +168,46 @@ fn totals_at_marks_equal_the_counts_of_the_victim() {
 }
 
 #[test]
+fn each_entry_of_a_function_sets_a_mark() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("entries.memtrace");
+    let mut victim = victim::start_with("steady", &["100"]);
+    let function = format!("{}:work", victim::path("steady").display());
+    let trace = Trace::victim(&victim).option("--record").option(&recording).options(&["--mark-on", &function]);
+    let tracer = trace.start();
+    for _ in 0..4 {
+        let _ = victim.work();
+    }
+    victim.finish();
+    let report = tracer.wait().report();
+    let connection = open(&recording).unwrap();
+    let mut marks = connection.prepare("SELECT text FROM mark ORDER BY epoch").unwrap();
+    let marks: Vec<String> = marks.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    // Each call allocates ten blocks.
+    let calls = report.totals.alloc_count / 10;
+    assert!(calls >= 4, "{calls}");
+    let text = |call: u64| if call == 1 { String::from("steady:work") } else { format!("steady:work#{call}") };
+    assert_eq!(marks, (1..=calls).map(text).collect::<Vec<_>>());
+}
+
+#[test]
 fn one_of_several_recordings_must_be_chosen() {
     let scratch = Scratch::new();
     let victims = [0, 1].map(|_| victim::start_with("steady", &["100"]));
     let recordings = [0, 1].map(|number| scratch.join(format!("{number}.memtrace")));
     let start = |(victim, recording)| Trace::victim(victim).option("--record").option(recording).start();
     let tracers: Vec<_> = victims.iter().zip(&recordings).map(start).collect();
-    let (code, stdout, stderr) = mark(&["begin"]);
+    let (code, stdout, stderr) = mark::run(&["begin"]);
     assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
     for (mut tracer, recording) in tracers.into_iter().zip(&recordings) {
         let socket = format!("/run/memtrace/{}.sock", tracer.process().pid());
         assert!(stderr.contains(&socket) && stderr.contains(recording.to_str().unwrap()), "{stderr}");
-        assert_eq!(mark(&["--socket", &socket, "begin"]).0, Some(0));
+        assert_eq!(mark::run(&["--socket", &socket, "begin"]).0, Some(0));
         let _ = tracer.stop();
         let marks = "SELECT group_concat(text) FROM mark";
         let texts: String = open(recording).unwrap().query_one(marks, [], |row| row.get(0)).unwrap();
         assert_eq!(texts, "begin");
-        assert_eq!(mark(&["--socket", &socket, "end"]).0, Some(3), "it has ended");
+        assert_eq!(mark::run(&["--socket", &socket, "end"]).0, Some(3), "it has ended");
     }
     victims.into_iter().for_each(Victim::finish);
 }

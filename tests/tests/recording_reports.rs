@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use memtrace_tests::{Report, Scratch, Totals, Trace, killed_recording, poll, recording_report, victim};
+use memtrace_tests::{Report, Scratch, Totals, Trace, killed_recording, mark, poll, recording_report, victim};
 
 /// Returns a report without the numbers in which the two can differ: the time that a process ran, of which a recording has
 /// the end in the records of the BPF programs.
@@ -94,6 +94,65 @@ fn report_at_a_moment_equals_the_counts_of_the_victim() {
     let [(first, before), (second, after), _] = &steps[..] else { panic!("three steps") };
     let window = recording_report::read(&recording, &["--from", first, "--to", second]);
     assert_eq!((window.totals, window.metric.as_str()), (*after - *before, "net-growth"));
+    assert_equal(run, recording_report::read(&recording, &[]));
+}
+
+#[test]
+fn peaks_of_processes_equal_those_of_the_run() {
+    let scratch = Scratch::new();
+    for ends in [false, true] {
+        let recording = scratch.join("peak.memtrace");
+        let mut victim = victim::start("peak");
+        let options = ["-i", "100ms", "--metric", "peak-bytes", "--record"];
+        let tracer = Trace::victim(&victim).options(&options).option(&recording).start();
+        let expected = victim.work();
+        let run = if ends {
+            victim.finish();
+            tracer.wait().report()
+        } else {
+            let run = tracer.stop().report();
+            victim.finish();
+            run
+        };
+        let report = recording_report::read(&recording, &[]);
+        assert_eq!((report.metric.as_str(), report.processes[0].peak_bytes), ("peak-bytes", Some(expected.peak_bytes)));
+        assert_equal(run, report);
+        let early = recording_report::run(&recording, &["--metric", "peak-bytes", "--at", "+0s"]);
+        assert_eq!(early.status.code(), Some(2));
+    }
+}
+
+#[test]
+fn growth_between_marks_equals_the_counts_of_the_victim() {
+    let scratch = Scratch::new();
+    let (recording, socket) = (scratch.join("growth.memtrace"), scratch.join("growth.sock"));
+    let mut victim = victim::start("growth");
+    let trace = Trace::victim(&victim).option("--record").option(&recording).options(&["-i", "100ms"]);
+    let tracer = trace.option("--socket").option(&socket).start();
+    let mut steps = Vec::new();
+    for step in 0..5 {
+        let totals = victim.work();
+        mark::set(&socket, &format!("step{step}"));
+        steps.push(totals);
+    }
+    victim.finish();
+    let run = tracer.wait().report();
+    for to in 1..steps.len() {
+        for from in 0..to {
+            let marks = [from, to].map(|step| format!("step{step}"));
+            let report = recording_report::read(&recording, &["--between", &marks[0], &marks[1]]);
+            // Of the steps after the first mark, the victim's counts at the second one.
+            let is_within = |name: &str| (from + 1..=to).any(|step| name == format!("step{step}"));
+            let within = steps[to].sites.iter().filter(|site| is_within(&site.name)).map(|site| site.totals);
+            assert_eq!((report.totals, report.metric.as_str()), (within.sum(), "growth"), "between {marks:?}");
+            let net = ["--metric", "net-growth", "--between", &marks[0], &marks[1]];
+            let net = recording_report::read(&recording, &net).totals;
+            assert_eq!(net, steps[to].totals - steps[from].totals, "between {marks:?}");
+        }
+    }
+    // The last step before the exit has the most live bytes.
+    let peak = recording_report::read(&recording, &["--peak"]);
+    assert_eq!(peak.totals.live_bytes, steps.iter().map(|step| step.totals.live_bytes).max().unwrap());
     assert_equal(run, recording_report::read(&recording, &[]));
 }
 

@@ -27,6 +27,7 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     let span = match (args.at, args.from, args.to, <[String; 2]>::try_from(args.between)) {
         (Some(at), ..) => Span::At(at),
         (None, None, None, Ok([from, to])) => Span::Marks(from, to),
+        (None, None, None, Err(_)) if args.peak => Span::Peak,
         (None, None, None, Err(_)) => Span::End,
         (None, from, to, _) => Span::Window(from, to),
     };
@@ -102,8 +103,16 @@ mod tests {
         let span = |line: &str| parse(line).map(|config| config.span);
         assert_eq!(span("a --at -1s"), Ok(Span::At(Moment::BeforeEnd(Duration::from_secs(1)))));
         assert_eq!(span("a --to +1s"), Ok(Span::Window(None, Some(Moment::AfterStart(Duration::from_secs(1))))));
+        assert_eq!(span("a --peak"), Ok(Span::Peak));
         assert_eq!(span("a --between b c"), Ok(Span::Marks("b".into(), "c".into())));
-        for line in ["a --at +1s --from +2s", "a --between b c --to +1s", "a --at +1s --between b c", "a --between b"] {
+        for line in [
+            "a --at +1s --from +2s",
+            "a --between b c --to +1s",
+            "a --at +1s --between b c",
+            "a --between b",
+            "a --peak --at +1s",
+            "a --peak --to -1s",
+        ] {
             assert!(span(line).is_err(), "{line}");
         }
     }

@@ -24,6 +24,12 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
             "record the trace, and write: `memtrace report --from +10s --to -5s run.memtrace`",
         ));
     }
+    if args.metric == Some(Metric::Growth) {
+        return Err(ArgConflict::new(
+            "--metric growth needs two marks of a recording",
+            "record the trace, set marks with `memtrace mark`, and write: `memtrace report --between MARK MARK run.memtrace`",
+        ));
+    }
     let shards = shards(&args)?;
     ring_size(args.ring_size)?;
     if args.max_live == 0 {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::epochs::Epochs;
 use crate::model::{Amount, LossReason, Losses, Partition, PartitionBy, StackId, StackKey};
 
 /// Configuration of a ledger.
@@ -33,7 +34,15 @@ impl Settings {
         older: None,
         parts: PartitionBy::Whole,
     };
+
+    /// Returns the maximum number of stacks in a delta, which has stacks that the ledger merged since too.
+    pub(super) const fn stacks_of_delta(&self) -> u32 {
+        if self.stacks > MIN_STACKS { self.stacks } else { MIN_STACKS }
+    }
 }
+
+/// Maximum number of stacks in a delta, if the ledger has a lower limit.
+const MIN_STACKS: u32 = 1 << 16;
 
 /// Limits and losses shared by all images of a ledger.
 #[derive(Debug)]
@@ -52,6 +61,7 @@ pub(super) struct Budget {
     pub(super) nodes: u64,
     /// Changes are tracked for deltas.
     pub(super) tracks_changes: bool,
+    pub(super) epochs: Epochs,
 }
 
 /// Number of stacks, with a limit.
@@ -86,6 +96,7 @@ impl Budget {
             frames: StackBudget::new(settings.stacks),
             nodes: 0,
             tracks_changes: false,
+            epochs: Epochs::new(settings.stacks_of_delta()),
         }
     }
 

@@ -1,8 +1,12 @@
 //! Stacks of one image that changed since the last delta.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 
-use crate::model::{Amount, StackKey, StackUsage, Usage};
+use rustc_hash::FxHashMap;
+
+use super::epochs::Epochs;
+use crate::model::{Amount, Epoch, StackKey, StackUsage, Usage};
 
 /// Stacks that changed since the last delta, with their totals at that delta.
 ///
@@ -14,6 +18,8 @@ pub(super) struct ChangedStacks {
     positions: Vec<u32>,
     /// Number of merged stacks at the last delta.
     merged: u64,
+    /// Changes of the live amounts of blocks from earlier epochs.
+    by_epoch: FxHashMap<(StackKey, Epoch), Amount>,
 }
 
 /// Totals of a stack at the last delta.
@@ -84,6 +90,21 @@ impl ChangedStacks {
         });
         let changes = changes.into_iter().filter(|(_, usage)| !usage.is_zero());
         changes.map(|(key, usage)| (key, StackUsage { usage, ..StackUsage::default() })).collect()
+    }
+
+    /// Adds a change of the live amount of blocks from an earlier epoch. Returns false if the delta has too many of them.
+    pub(super) fn add_by_epoch(&mut self, key: StackKey, epoch: Epoch, change: Amount, epochs: &mut Epochs) -> bool {
+        match self.by_epoch.entry((key, epoch)) {
+            Entry::Occupied(mut entry) => *entry.get_mut() += change,
+            Entry::Vacant(_) if !epochs.request_change() => return false,
+            Entry::Vacant(entry) => *entry.insert(Amount::default()) += change,
+        }
+        true
+    }
+
+    /// Removes and returns the changes of the live amounts of blocks from earlier epochs.
+    pub(super) fn take_by_epoch(&mut self) -> BTreeMap<(StackKey, Epoch), Amount> {
+        self.by_epoch.drain().filter(|(_, change)| *change != Amount::default()).collect()
     }
 
     /// Returns the number of stacks that were merged since the last delta, if `merged` is the number now.

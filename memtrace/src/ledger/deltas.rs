@@ -18,6 +18,7 @@ impl Ledger {
     pub fn take_delta(&mut self, until: Tick) -> Delta {
         let Some(next) = &mut self.next_delta else { return Delta { until, ..Delta::default() } };
         (next.images[0], next.stacks[0]) = (0, 0);
+        self.budget.epochs.end_delta();
         let mut delta = Delta { until, ..std::mem::take(&mut next.delta) };
         for slot in next.changed.drain(..) {
             if let Some(is_changed) = next.is_changed.get_mut(slot) {
@@ -34,6 +35,11 @@ impl Ledger {
         // The next event has to mark its process as changed.
         self.last = usize::MAX;
         delta
+    }
+
+    /// Starts an epoch at a mark, at which a delta has ended: later blocks belong to it.
+    pub fn begin_epoch(&mut self, mark: Tick) {
+        self.budget.epochs.begin(mark);
     }
 
     /// Marks the process of a slot as changed since the last delta.
@@ -57,8 +63,9 @@ impl Ledger {
         }
         let &EndedImage { id, end, at, owner, .. } = ended;
         let mut image = image.unwrap_or_default();
+        image.end_blocks(&mut self.budget);
         // Deltas have blocks of any age.
-        let heap = self.settings.older.map(|_| image.usage(Some(end), at, None, false));
+        let heap = self.settings.older.map(|_| image.usage(Some(end), at, None, self.settings.track_peak));
         for &class in EventClass::ALL {
             let usage = ended.usage.iter().find(|(of, _)| *of == class).map(|(_, usage)| usage);
             let usage = match class {

@@ -49,8 +49,11 @@ impl Image {
                 self.totals.free(lost.stack, Amount::one(lost.size));
                 budget.live -= Amount::one(lost.size);
                 let stack = self.totals.index_or_insert(key, budget);
-                *entry.get_mut() = Block { address, size, stack, tick };
+                let block = Block { address, size, stack, tick };
+                *entry.get_mut() = block;
                 self.totals.alloc(stack, Amount::one(size));
+                change_epoch(&mut self.totals, &lost, Amount::default() - Amount::one(lost.size), budget);
+                change_epoch(&mut self.totals, &block, Amount::one(size), budget);
             }
             Slot::Vacant(entry) => {
                 if budget.live.count >= budget.max_blocks {
@@ -58,8 +61,10 @@ impl Image {
                     return;
                 }
                 let stack = self.totals.index_or_insert(key, budget);
-                entry.insert(Block { address, size, stack, tick });
+                let block = Block { address, size, stack, tick };
+                entry.insert(block);
                 self.totals.alloc(stack, Amount::one(size));
+                change_epoch(&mut self.totals, &block, Amount::one(size), budget);
             }
         }
         budget.live += Amount::one(size);
@@ -107,6 +112,7 @@ impl Image {
             Some(block) => {
                 entry.insert(block);
                 self.totals.undo_free(block.stack, Amount::one(block.size));
+                change_epoch(&mut self.totals, &block, Amount::one(block.size), budget);
                 budget.live += Amount::one(block.size);
             }
             None => self.unmatched_frees -= 1,
@@ -163,8 +169,19 @@ impl Image {
     fn remove_live(&mut self, address: AbsAddr, budget: &mut Budget) -> Option<Block> {
         let block = self.blocks.remove(address)?;
         self.totals.free(block.stack, Amount::one(block.size));
+        change_epoch(&mut self.totals, &block, Amount::default() - Amount::one(block.size), budget);
         budget.live -= Amount::one(block.size);
         Some(block)
+    }
+}
+
+/// Records a change of the live amount by one block, if the block is from an earlier epoch.
+#[inline]
+fn change_epoch(totals: &mut ImageTotals, block: &Block, change: Amount, budget: &mut Budget) {
+    if let Some(epoch) = budget.epochs.earlier(block.tick)
+        && !totals.add_by_epoch(block.stack, epoch, change, &mut budget.epochs)
+    {
+        budget.losses.add(LossReason::StacksFull, 1);
     }
 }
 

@@ -4,9 +4,6 @@ use super::budget::Settings;
 use super::image::Image;
 use crate::model::{Delta, EventClass, ImageId, ImageUsage, Losses};
 
-/// Maximum number of stacks in a delta, if the ledger has a lower limit: a delta has stacks that the ledger merged since.
-const MIN_STACKS: u32 = 1 << 16;
-
 /// Changes that the next delta contains.
 #[derive(Debug)]
 pub(super) struct NextDelta {
@@ -31,7 +28,7 @@ impl NextDelta {
             is_changed: Vec::new(),
             delta: Delta::default(),
             images: [0, settings.processes],
-            stacks: [0, settings.stacks.max(MIN_STACKS)],
+            stacks: [0, settings.stacks_of_delta()],
             losses: Losses::default(),
         }
     }

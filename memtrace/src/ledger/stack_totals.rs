@@ -4,7 +4,10 @@ use rustc_hash::FxHashMap;
 
 use super::budget::{Budget, is_limited, merged_key};
 use super::changed_stacks::ChangedStacks;
-use crate::model::{Amount, Bytes, ImageEnd, ImageUsage, LossReason, Partition, StackId, StackKey, StackUsage, Usage};
+use super::epochs::Epochs;
+use crate::model::{
+    Amount, Bytes, Epoch, ImageEnd, ImageUsage, LossReason, Partition, StackId, StackKey, StackUsage, Usage,
+};
 
 /// Totals of one stack. Freed is allocated minus live.
 #[derive(Clone, Copy, Debug)]
@@ -194,6 +197,14 @@ impl ImageTotals {
         self.update_peak();
     }
 
+    /// Adds a change of the live amount of blocks from an earlier epoch, for the next delta. Returns false if the delta has
+    /// too many of them.
+    #[cold]
+    pub(super) fn add_by_epoch(&mut self, index: u32, epoch: Epoch, change: Amount, epochs: &mut Epochs) -> bool {
+        let key = self.key(index);
+        self.changes.as_mut().is_none_or(|changes| changes.add_by_epoch(key, epoch, change, epochs))
+    }
+
     /// Totals of a forked child: the live amounts, which count as allocated. `None`, and a loss, if the budget is exceeded.
     pub(super) fn fork(&self, budget: &mut Budget) -> Option<Self> {
         let mut child = self.clone();
@@ -266,11 +277,11 @@ impl ImageTotals {
     /// Removes and returns the changes since the last delta.
     pub(super) fn take_changes(&mut self) -> ImageUsage {
         let Some(changes) = &mut self.changes else { return ImageUsage::default() };
-        let (by_stack, merged_stacks) =
-            (changes.take(|index| Some(self.stacks.get(index as usize)?.amounts())), changes.take_merged(self.merged));
+        let by_stack = changes.take(|index| Some(self.stacks.get(index as usize)?.amounts()));
+        let (by_epoch, merged_stacks) = (changes.take_by_epoch(), changes.take_merged(self.merged));
         let mut total = Usage::default();
         by_stack.values().for_each(|stack: &StackUsage| total += stack.usage);
-        ImageUsage { total, by_stack, merged_stacks, ..ImageUsage::default() }
+        ImageUsage { total, by_stack, by_epoch, merged_stacks, ..ImageUsage::default() }
     }
 
     /// Returns true if changes are tracked.

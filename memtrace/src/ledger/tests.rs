@@ -1,5 +1,6 @@
 //! One test for each rule of the ledger.
 
+mod epochs;
 mod images;
 mod limits;
 mod owners;
@@ -7,6 +8,7 @@ mod partitions;
 mod stalls;
 mod tentative_frees;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;

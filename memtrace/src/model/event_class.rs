@@ -215,6 +215,7 @@ impl ClassWords {
             Metric::StallTime => String::from("time stalled for memory"),
             Metric::StallCount => format!("{} for memory", self.many),
             Metric::NetGrowth => format!("net growth of {} bytes", self.live),
+            Metric::Growth => format!("{} bytes allocated between the marks", self.live),
         }
     }
 

@@ -26,6 +26,8 @@ pub enum Metric {
     StallCount,
     /// Growth of the live bytes between two moments of a recording.
     NetGrowth,
+    /// Live bytes that were allocated between two marks of a recording.
+    Growth,
 }
 
 /// Dimension of a metric.
@@ -52,6 +54,7 @@ impl Metric {
         Self::StallTime,
         Self::StallCount,
         Self::NetGrowth,
+        Self::Growth,
     ];
 
     /// Name on the command line and in reports.
@@ -68,6 +71,7 @@ impl Metric {
             Self::StallTime => "stall-time",
             Self::StallCount => "stall-count",
             Self::NetGrowth => "net-growth",
+            Self::Growth => "growth",
         }
     }
 
@@ -75,7 +79,9 @@ impl Metric {
     #[must_use]
     pub const fn measure(self) -> Measure {
         match self {
-            Self::LiveBytes | Self::ExitBytes | Self::AllocBytes | Self::PeakBytes | Self::NetGrowth => Measure::Bytes,
+            Self::LiveBytes | Self::ExitBytes | Self::AllocBytes | Self::PeakBytes | Self::NetGrowth | Self::Growth => {
+                Measure::Bytes
+            }
             Self::LiveCount | Self::ExitCount | Self::AllocCount | Self::StallCount => Measure::Count,
             Self::StallTime => Measure::Time,
         }
@@ -88,11 +94,11 @@ impl Metric {
     }
 
     /// Returns the value for `usage`; `None` for [`Metric::PeakBytes`], which a usage does not contain. A decrease has the
-    /// [`Metric::NetGrowth`] 0.
+    /// [`Metric::NetGrowth`] 0. For [`Metric::Growth`], `usage` counts only blocks that were allocated between the marks.
     #[must_use]
     pub const fn of_usage(self, usage: &Usage) -> Option<u64> {
         match self {
-            Self::LiveBytes => Some(usage.live.bytes.0),
+            Self::LiveBytes | Self::Growth => Some(usage.live.bytes.0),
             Self::LiveCount => Some(usage.live.count),
             Self::ExitBytes => Some(usage.exit.bytes.0),
             Self::ExitCount => Some(usage.exit.count),

@@ -2,10 +2,12 @@
 
 mod delta;
 mod ended_image;
+mod epoch;
 mod image_usage;
 
 pub use delta::Delta;
 pub use ended_image::EndedImage;
+pub use epoch::Epoch;
 pub use image_usage::{ImageUsage, StackUsage};
 
 use std::collections::btree_map::Entry;

@@ -72,14 +72,14 @@ impl DeltaSender {
         while self.is_after_mark(before)
             && let Some(mark) = self.marks.pop_front()
         {
-            self.end_delta(mark, true, ledger);
+            self.end_epoch(mark, ledger);
         }
     }
 
     /// Ends a delta at each mark. The source has no event from before them.
     pub(super) fn end_at_all_marks(&mut self, ledger: &mut Ledger) {
         while let Some(mark) = self.marks.pop_front() {
-            self.end_delta(mark, true, ledger);
+            self.end_epoch(mark, ledger);
         }
     }
 
@@ -87,6 +87,11 @@ impl DeltaSender {
     pub(super) fn finish(mut self, ledger: &mut Ledger, now: Tick) -> Vec<Delta> {
         self.end_at_all_marks(ledger);
         self.unsent.into_iter().chain([ledger.take_delta(now)]).collect()
+    }
+
+    fn end_epoch(&mut self, mark: Tick, ledger: &mut Ledger) {
+        self.end_delta(mark, true, ledger);
+        ledger.begin_epoch(mark);
     }
 
     fn end_delta(&mut self, until: Tick, is_marked: bool, ledger: &mut Ledger) {

@@ -9,7 +9,7 @@ const DEVIATIONS: f64 = 3.0;
 /// Returns the error of `metric` for stacks with this usage, in the metric's unit; `None` if it is counted.
 pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
     let pages = match metric {
-        Metric::LiveBytes | Metric::LiveCount | Metric::NetGrowth => {
+        Metric::LiveBytes | Metric::LiveCount | Metric::NetGrowth | Metric::Growth => {
             pages_error(profile, usage.live.count, variance.live)
         }
         // Blocks, which metrics of exits and peaks count, are not sampled.

@@ -36,7 +36,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         None => format!("traced for {}", number::duration(profile.duration)),
     };
     writeln!(out, "memtrace: {}, {time}\n", plain(&options.subject))?;
-    totals(profile, out)?;
+    totals(profile, options.metric, out)?;
     oom_kills::write(profile, out)?;
     residency::write(profile, out)?;
     reclaim::write(profile, options, out)?;
@@ -51,7 +51,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     quality::write(profile, out)
 }
 
-fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+fn totals(profile: &Profile, metric: Metric, out: &mut dyn io::Write) -> io::Result<()> {
     let total = profile.total();
     let words = profile.class.words();
     if profile.class.counts_stalls() {
@@ -61,7 +61,10 @@ fn totals(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let variance = estimate::total_variance(profile);
     let live_error = kernel_reported::live_error(Some(KernelReported::of_all(profile)), profile, &total, variance)
         .map(|pages| estimate::size_of_pages(pages).0);
-    if profile.window.is_some() {
+    if metric == Metric::Growth {
+        let blocks = format::blocks(profile.class, total.live.count);
+        writeln!(out, "  {:<10}{:>12} in {blocks} allocated between the marks", "growth", total.live.bytes)?;
+    } else if profile.window.is_some() {
         let (grown, shrunk) = format::grown_and_shrunk(profile);
         let (bytes, blocks) =
             (format::change(total.live.bytes), format::change_in_blocks(profile.class, total.live.count));

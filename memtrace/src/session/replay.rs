@@ -129,10 +129,13 @@ impl<'a> Opened<'a> {
             return Err(unreadable(recording::Error::Empty));
         }
         let facts = RecordedFacts::new(recording.facts(recording.end()).map_err(unreadable)?);
-        let selected = Selected::find(&recording, &facts, &config.span)?;
+        let selected = Selected::find(&recording, &facts, &config.span, |class| {
+            recording.amounts_over_time(class).map_err(unreadable)
+        })?;
         let by = config.by.unwrap_or_else(|| facts.by());
         let keeps_parts = keeps_parts(by, facts.by())?;
-        let metric = metric(config.metric, &facts, &selected)?;
+        let is_at_end = recording.is_complete() && selected.is_end();
+        let metric = metric(config.metric, &facts, &selected, is_at_end)?;
         Ok(Self { config, recording, facts, selected, by, keeps_parts, metric })
     }
 
@@ -141,8 +144,8 @@ impl<'a> Opened<'a> {
         let Self { config, recording, facts, selected, by, keeps_parts, metric } = self;
         let unreadable = |source| unreadable(config, source);
         let calls = RecordedCalls::new(recording.locations().map_err(unreadable)?);
-        let (processes, frames) =
-            processes::read(recording, selected, calls, *keeps_parts, config.keep_ended).map_err(unreadable)?;
+        let (processes, frames) = processes::read(recording, selected, calls, *keeps_parts, config.keep_ended, *metric)
+            .map_err(unreadable)?;
         let symbolizer = Symbolizer::new().with_reopen(Objects::reopen).with_frames(frames);
         let mut symbolized = symbolizer.symbolize_recorded(processes, &selected.window());
         let mut notes = facts.notes();
@@ -200,27 +203,45 @@ fn keeps_parts(by: GroupBy, recorded: GroupBy) -> Result<bool, Error> {
     })
 }
 
-/// Returns the chosen metric, or that of the run.
-fn metric(chosen: Option<Metric>, facts: &RecordedFacts, selected: &Selected) -> Result<Option<Metric>, Error> {
+/// Returns the chosen metric, or that of the run. `is_at_end` is true for the totals at the end of a complete recording.
+fn metric(
+    chosen: Option<Metric>,
+    facts: &RecordedFacts,
+    selected: &Selected,
+    is_at_end: bool,
+) -> Result<Option<Metric>, Error> {
+    let has_peaks = facts.metric() == Some(Metric::PeakBytes);
     match chosen {
-        Some(Metric::PeakBytes) => Err(Error::NotRecorded {
-            message: String::from("a recording does not have the peaks of processes"),
-            remedy: String::from("use another metric, or trace with --metric peak-bytes"),
+        Some(Metric::PeakBytes) if !has_peaks => Err(Error::NotRecorded {
+            message: String::from("the recording does not have the peaks of processes"),
+            remedy: String::from("use another metric, or record with --metric peak-bytes"),
+        }),
+        Some(Metric::PeakBytes) if !is_at_end => Err(Error::NotRecorded {
+            message: String::from("the peaks of processes are known at the end of a complete recording only"),
+            remedy: String::from("leave out --at, --from, --to, --between and --peak, or use another metric"),
         }),
         Some(Metric::NetGrowth) if !selected.is_window() => Err(Error::NotRecorded {
             message: String::from("--metric net-growth needs two moments"),
             remedy: String::from("add --from and --to, as in --from +10s --to -5s"),
         }),
+        Some(Metric::Growth) if selected.first_epoch().is_none() => Err(Error::NotRecorded {
+            message: String::from(
+                "--metric growth needs two marks: at other moments, the ages of blocks are not recorded",
+            ),
+            remedy: String::from("add --between MARK MARK, or use --metric net-growth with --from and --to"),
+        }),
         Some(metric) => Ok(Some(metric)),
+        None if selected.first_epoch().is_some() => Ok(Some(Metric::Growth)),
         None if selected.is_window() => Ok(Some(Metric::NetGrowth)),
-        None => Ok(facts.metric().filter(|metric| *metric != Metric::PeakBytes)),
+        None => Ok(facts.metric().filter(|metric| is_at_end || *metric != Metric::PeakBytes)),
     }
 }
 
 /// Returns the metric of a profile: the growth of live memory in place of live memory in a window.
 fn metric_of(profile: &Profile, metric: Option<Metric>) -> Metric {
     match metric {
-        Some(Metric::NetGrowth | Metric::LiveBytes | Metric::LiveCount)
+        Some(Metric::Growth) if processes::has_epochs(profile.class) => Metric::Growth,
+        Some(Metric::Growth | Metric::NetGrowth | Metric::LiveBytes | Metric::LiveCount)
             if profile.window.is_some() && profile.class.has(Metric::LiveBytes) =>
         {
             Metric::NetGrowth
@@ -279,6 +300,10 @@ fn notes_of(recording: &Recording, selected: &Selected) -> Vec<String> {
     if let Some(more) = gaps.len().checked_sub(MAX_GAPS).filter(|more| *more > 0) {
         let gaps = format::counted(more as u64, "gap", "gaps");
         notes.push(format!("{gaps} more in the table gap of the recording"));
+    }
+    if let Some(class) = selected.peak_of() {
+        let live = class.words().title(Metric::LiveBytes);
+        notes.push(format!("this is the end of the interval with the most {live}; within an interval, it can be more"));
     }
     notes.extend(selected.inexact_marks().map(|mark| {
         format!("the numbers at the mark {mark} are those at the end of its interval, since the writer was too slow")

@@ -39,6 +39,7 @@ pub(super) fn metrics() -> impl TypedValueParser<Value = Metric> {
             Metric::StallTime => "nanoseconds stalled on memory, for reclaim",
             Metric::StallCount => "number of stalls on memory, for reclaim",
             Metric::NetGrowth => "growth of the live bytes between two moments of a recording, for report",
+            Metric::Growth => "live bytes allocated between two marks of a recording, for report --between",
         };
         PossibleValue::new(metric.name()).help(help)
     })

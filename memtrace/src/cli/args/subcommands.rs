@@ -74,7 +74,7 @@ pub(in crate::cli) struct ReportArgs {
         value_name = "TIME",
         value_parser = units::moment,
         allow_hyphen_values = true,
-        conflicts_with_all = ["from", "to", "between"]
+        conflicts_with_all = ["from", "to", "between", "peak"]
     )]
     pub(in crate::cli) at: Option<Moment>,
 
@@ -86,9 +86,13 @@ pub(in crate::cli) struct ReportArgs {
     #[arg(long, value_name = "TIME", value_parser = units::moment, allow_hyphen_values = true)]
     pub(in crate::cli) to: Option<Moment>,
 
-    /// Show the changes between two marks
-    #[arg(long, value_names = ["MARK", "MARK"], num_args = 2, conflicts_with_all = ["from", "to"])]
+    /// Show what was allocated between two marks, and is live at the second one
+    #[arg(long, value_names = ["MARK", "MARK"], num_args = 2, conflicts_with_all = ["from", "to", "peak"])]
     pub(in crate::cli) between: Vec<String>,
+
+    /// Show the totals at the end of the interval with the most live bytes
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub(in crate::cli) peak: bool,
 
     /// Write to this file; '-' is standard output, the default. May be given more than once. The extension determines
     /// the format: .svg, .folded, .json or .txt

@@ -1,7 +1,8 @@
 //! Changes of one image since the last delta.
 
-use super::Image;
-use crate::model::{Bytes, EventClass, ImageUsage, Tick};
+use super::{Image, change_epoch};
+use crate::ledger::budget::Budget;
+use crate::model::{Amount, Bytes, EventClass, ImageUsage, Tick};
 
 impl Image {
     /// Removes and returns the changes since the last delta, without classes that have none.
@@ -11,17 +12,29 @@ impl Image {
         changes.filter(|(_, change)| *change != ImageUsage::default()).collect()
     }
 
-    /// Removes and returns the changes of one class that lead to `usage`, which replaces the totals of the class.
+    /// Removes and returns the changes of one class that lead to `usage`, which replaces the totals of the class. The
+    /// high-water mark is among these last changes only.
     pub(in crate::ledger) fn take_last_changes(&mut self, class: EventClass, usage: &ImageUsage) -> ImageUsage {
         if self.is_in_delta {
             let mut change = usage.diff(&self.totals_of(class));
             change.merge(self.take_changes_of(class));
+            change.peak = usage.peak;
+            for (key, stack) in usage.by_stack.iter().filter(|(_, stack)| stack.at_peak != Bytes(0)) {
+                change.by_stack.entry(*key).or_default().at_peak = stack.at_peak;
+            }
             change.remove_zeros();
             return change;
         }
-        let mut change = ImageUsage { peak: None, ..usage.clone() };
-        change.by_stack.values_mut().for_each(|stack| stack.at_peak = Bytes(0));
-        change
+        usage.clone()
+    }
+
+    /// Records that all blocks end with their image. Without an earlier delta, the next one has no live amounts of it.
+    pub(in crate::ledger) fn end_blocks(&mut self, budget: &mut Budget) {
+        if self.is_in_delta {
+            for block in self.blocks.iter() {
+                change_epoch(&mut self.totals, block, Amount::default() - Amount::one(block.size), budget);
+            }
+        }
     }
 
     fn take_changes_of(&mut self, class: EventClass) -> ImageUsage {

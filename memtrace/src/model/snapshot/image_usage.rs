@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Amount, Bytes, EventClass, ImageEnd, ImageRusage, Pid, Residency, StackId, StackKey, StallKey, StallStats,
+    Amount, Bytes, Epoch, EventClass, ImageEnd, ImageRusage, Pid, Residency, StackId, StackKey, StallKey, StallStats,
     StallTotals, Touched, Usage, Variance,
 };
 
@@ -27,6 +27,9 @@ pub struct ImageUsage {
     pub peak: Option<Bytes>,
     /// Totals by stack and part of the process.
     pub by_stack: BTreeMap<StackKey, StackUsage>,
+    /// Changes of the live amounts of blocks from before the latest mark, by the epoch of their allocation. Only deltas have
+    /// them.
+    pub by_epoch: BTreeMap<(StackKey, Epoch), Amount>,
     /// Live pages or mappings of a running image, in order. Empty for other event classes.
     pub touched: Vec<Touched>,
     /// Stalls, by kind and control group.
@@ -121,6 +124,9 @@ impl ImageUsage {
         for (id, theirs) in other.by_stack {
             self.by_stack.entry(id).or_default().add(theirs);
         }
+        for (key, theirs) in other.by_epoch {
+            *self.by_epoch.entry(key).or_default() += theirs;
+        }
         for (key, theirs) in &other.stalls {
             self.stalls.entry(*key).or_default().merge(theirs);
         }
@@ -173,9 +179,10 @@ impl ImageUsage {
         change
     }
 
-    /// Removes the stacks and stalls without changes.
+    /// Removes the stacks, epochs and stalls without changes.
     pub(crate) fn remove_zeros(&mut self) {
         self.by_stack.retain(|_, stack| *stack != StackUsage::default());
+        self.by_epoch.retain(|_, change| *change != Amount::default());
         self.stalls.retain(|_, stats| stats.stalls != StallTotals::default());
     }
 

@@ -28,9 +28,9 @@ fn additive(images: BTreeMap<ImageId, ImageUsage>) -> BTreeMap<ImageId, ImageUsa
     let additive = |(id, mut usage): (ImageId, ImageUsage)| {
         usage.touched.clear();
         usage.copy_of = None;
-        usage.peak = None;
-        usage.by_stack.values_mut().for_each(|stack| stack.at_peak = Bytes(0));
         if usage.ended.is_none() {
+            usage.peak = None;
+            usage.by_stack.values_mut().for_each(|stack| stack.at_peak = Bytes(0));
             usage.counts = ImageRusage::default();
         }
         (id, usage)

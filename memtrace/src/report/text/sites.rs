@@ -169,7 +169,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
     let error = estimate::format_error(error, metric);
     let live = class.words().live;
     let aside = match metric {
-        Metric::LiveBytes => format!(" in {}", format::blocks(class, usage.live.count)),
+        Metric::LiveBytes | Metric::Growth => format!(" in {}", format::blocks(class, usage.live.count)),
         Metric::ExitBytes => format!(" in {}", format::blocks(class, usage.exit.count)),
         Metric::AllocBytes => format!(" in {}", format::blocks(class, usage.alloc.count)),
         Metric::LiveCount => format!(" of {}", usage.live.bytes),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-use crate::model::{Tick, format};
+use crate::model::{Amount, Epoch, EventClass, Metric, Tick, format};
 use crate::recording::{Boundary, MarkRow, Recording};
 use crate::session::error::Error;
 use crate::session::recorded_facts::RecordedFacts;
@@ -30,6 +30,8 @@ pub(crate) enum Span {
     Window(Option<Moment>, Option<Moment>),
     /// Changes from one mark to another.
     Marks(String, String),
+    /// Totals at the boundary with the most live bytes.
+    Peak,
 }
 
 /// Selected boundaries. Totals are exact at boundaries, so a moment stands for the last boundary before it.
@@ -44,14 +46,24 @@ pub(super) struct Selected {
     is_end: bool,
     /// Duration and end of the trace, if it has ended and `to` is the end.
     ended: Option<(Duration, Tick)>,
+    /// Epoch that starts at the first mark, if the moments are marks.
+    first_epoch: Option<Epoch>,
+    /// Event class with a peak at `to`, if the peak is selected.
+    peak_of: Option<EventClass>,
     inexact_marks: Vec<String>,
 }
 
 impl Selected {
-    /// Finds the boundaries of `span`.
-    pub(super) fn find(recording: &Recording, facts: &RecordedFacts, span: &Span) -> Result<Self, Error> {
+    /// Finds the boundaries of `span`. `amounts` returns the live and allocated amounts of an event class at all boundaries.
+    pub(super) fn find(
+        recording: &Recording,
+        facts: &RecordedFacts,
+        span: &Span,
+        amounts: impl FnOnce(EventClass) -> Result<Vec<(Boundary, Amount, Amount)>, Error>,
+    ) -> Result<Self, Error> {
         let (start, end) = facts.span();
         let moments = Moments { recording, start: start.since_start() };
+        let (mut first_epoch, mut peak_of) = (None, None);
         let (from, to, marks) = match span {
             Span::End => (None, recording.end(), Vec::new()),
             Span::At(at) => (None, moments.boundary(*at)?, Vec::new()),
@@ -62,7 +74,13 @@ impl Selected {
             }
             Span::Marks(from, to) => {
                 let (from, to) = (moments.mark(from)?, moments.mark(to)?);
+                first_epoch = Some(Epoch(from.mark.epoch));
                 (Some(from.boundary), to.boundary, vec![from, to])
+            }
+            Span::Peak => {
+                let class = moments.class_with_live_memory()?;
+                peak_of = Some(class);
+                (None, peak(amounts(class)?)?, Vec::new())
             }
         };
         if let Some(from) = from.filter(|from| *from >= to) {
@@ -86,6 +104,8 @@ impl Selected {
             start: moments.start,
             is_end,
             ended: facts.run().zip(end).filter(|_| is_end),
+            first_epoch,
+            peak_of,
             inexact_marks: inexact.collect(),
         })
     }
@@ -145,6 +165,16 @@ impl Selected {
         time.saturating_sub(self.start)
     }
 
+    /// Returns the epoch that starts at the first mark, if changes between marks are shown.
+    pub(super) const fn first_epoch(&self) -> Option<Epoch> {
+        self.first_epoch
+    }
+
+    /// Returns the event class whose peak is shown.
+    pub(super) const fn peak_of(&self) -> Option<EventClass> {
+        self.peak_of
+    }
+
     /// Returns the marks at which totals are inexact.
     pub(super) fn inexact_marks(&self) -> impl Iterator<Item = &str> {
         self.inexact_marks.iter().map(String::as_str)
@@ -183,6 +213,15 @@ impl<'a> Moments<'a> {
         }
     }
 
+    /// Returns the first event class that has live memory.
+    fn class_with_live_memory(&self) -> Result<EventClass, Error> {
+        let classes = &self.recording.header().classes;
+        classes.iter().copied().find(|class| class.has(Metric::LiveBytes)).ok_or_else(|| Error::NotRecorded {
+            message: String::from("the recording has no live memory, and so no peak"),
+            remedy: String::from("use --at or --from and --to"),
+        })
+    }
+
     fn mark(&self, text: &str) -> Result<&'a MarkRow, Error> {
         let marks = self.recording.marks();
         marks.iter().find(|mark| mark.mark.text == text).ok_or_else(|| {
@@ -200,4 +239,16 @@ impl<'a> Moments<'a> {
     fn after_start(&self, time: Duration) -> String {
         format::duration(time.saturating_sub(self.start))
     }
+}
+
+/// Returns the first boundary with the most live bytes.
+fn peak(amounts: Vec<(Boundary, Amount, Amount)>) -> Result<Boundary, Error> {
+    let live = |amount: Amount| amount.bytes.0.cast_signed();
+    // Of equal elements, max_by_key returns the last.
+    let largest = amounts.into_iter().rev().max_by_key(|&(_, amount, _)| live(amount));
+    let peak = largest.filter(|&(_, amount, _)| live(amount) > 0).map(|(boundary, ..)| boundary);
+    peak.ok_or_else(|| Error::NotRecorded {
+        message: String::from("nothing was live at the end of any interval"),
+        remedy: String::from("use --metric alloc-bytes without --peak"),
+    })
 }

@@ -5,31 +5,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::moments::Selected;
 use super::paths::RecordedCalls;
 use crate::model::{
-    Amount, Bytes, EventClass, ImageId, ImageRusage, ImageUsage, LossReason, MappingKind, OomKill, PageFaults,
-    Partition, ProcessImage, Rusage, StackEnd,
+    Amount, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LossReason, MappingKind, Metric, OomKill,
+    PageFaults, Partition, ProcessImage, Rusage, StackEnd, Usage,
 };
 use crate::reconcile::residency::scale_stack;
-use crate::recording::{Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
+use crate::recording::{DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
 use crate::symbolize::{FramesByObject, RecordedProcess, RecordedProcesses, RecordedStack};
 
 /// Process images by class.
 type Processes = BTreeMap<(EventClass, ImageId), RecordedProcess>;
 
 /// Reads the processes at a moment, or their changes between two moments. With `keeps_parts`, the parts of processes are
-/// distinguished; of the ended processes, the largest `keep_ended` are listed by themselves. Returns the recorded names
-/// too.
+/// distinguished; of the ended processes, the largest `keep_ended` are listed by themselves. With [`Metric::Growth`], only
+/// blocks that were allocated in the window count. Returns the recorded names too.
 pub(super) fn read(
     recording: &Recording,
     selected: &Selected,
     calls: RecordedCalls,
     keeps_parts: bool,
     keep_ended: usize,
+    metric: Option<Metric>,
 ) -> Result<(RecordedProcesses, FramesByObject), Error> {
     let (from, to) = (selected.from(), selected.to());
     let Totals { stacks, images: values, stalls, losses } = recording.totals(from, to)?;
+    let first_epoch = selected.first_epoch().filter(|_| metric == Some(Metric::Growth));
     let mut processes = Processes::new();
     let mut lost: BTreeMap<EventClass, u64> = BTreeMap::new();
-    for StackTotal { key, usage, merged, .. } in stacks {
+    for StackTotal { key, mut usage, merged, details } in stacks {
+        if let Some(epoch) = first_epoch.filter(|_| has_epochs(key.class)) {
+            remove_earlier(&mut usage.usage, earlier(&details, epoch));
+        }
         if key.end == StackEnd::FramesLost {
             let lost = lost.entry(key.class).or_default();
             *lost = lost.wrapping_add(usage.usage.events());
@@ -78,6 +83,38 @@ pub(super) fn read(
         recorded.add(class, id, process);
     }
     Ok((recorded, frames))
+}
+
+/// Returns true if the epoch of the allocation is recorded for the live amounts of this class: that of blocks is.
+pub(super) const fn has_epochs(class: EventClass) -> bool {
+    matches!(class, EventClass::Heap)
+}
+
+/// Returns the change of the live amount of blocks that were allocated before `epoch`.
+fn earlier(details: &BTreeMap<(DetailKind, u32), u64>, epoch: Epoch) -> Amount {
+    let sum = |kind| {
+        let of_kind = details.range((kind, 0)..(kind, epoch.0));
+        of_kind.fold(0_u64, |sum, (_, value)| sum.wrapping_add(*value))
+    };
+    Amount { bytes: Bytes(sum(DetailKind::EpochLiveBytes)), count: sum(DetailKind::EpochLiveCount) }
+}
+
+/// Removes the `change` of the live amount of earlier blocks from the changes of a stack. What was held at exit is recorded
+/// without the epoch of the allocation: as much of it as possible counts as allocated in the window.
+fn remove_earlier(usage: &mut Usage, change: Amount) {
+    usage.live -= change;
+    // Live blocks are not negative, unless records were lost.
+    let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();
+    (usage.live.bytes.0, usage.live.count) = (increase(usage.live.bytes.0), increase(usage.live.count));
+    for (live, free, exit, alloc) in [
+        (usage.live.bytes.0, &mut usage.free.bytes.0, &mut usage.exit.bytes.0, usage.alloc.bytes.0),
+        (usage.live.count, &mut usage.free.count, &mut usage.exit.count, usage.alloc.count),
+    ] {
+        // Of the blocks that were allocated in the window, those that are not live.
+        let ended = increase(alloc.wrapping_sub(live));
+        *exit = (*exit).min(ended);
+        *free = ended - *exit;
+    }
 }
 
 fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>) {

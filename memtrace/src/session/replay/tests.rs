@@ -9,8 +9,8 @@ use crate::model::{
     Amount, Bytes, Comm, Frame, ImageEnd, ImageId, ImageStart, Name, Partition, Pid, StackEnd, StackUsage, Tick, Usage,
 };
 use crate::recording::{
-    Change, Header, Interval, Location, Mark, ObjectNumber, PathNumber, RecordedImage, RecordedObject, RecordedPath,
-    RecordedSymbols, Settings, TotalKey, Writer,
+    Change, Detail, DetailKind, Header, Interval, Location, Mark, ObjectNumber, PathNumber, RecordedImage,
+    RecordedObject, RecordedPath, RecordedSymbols, Settings, TotalKey, Writer,
 };
 use crate::report::Format;
 use crate::scratch::Scratch;
@@ -110,7 +110,13 @@ fn record(path: &Path, complete: bool) {
     writer.push(first);
     let mark = |at, text: &str, epoch| Mark { at: Duration::from_secs(at), text: text.to_owned(), epoch };
     writer.push(Interval { marks: vec![mark(2, "begin", 1)], ..second(1, vec![change(2, 100)]) });
-    writer.push(Interval { marks: vec![mark(3, "end", 2)], ..second(2, vec![change(2, 100), change(3, -200)]) });
+    // The freed blocks are from before the first mark.
+    let freed = |kind, value: i64| Detail { key: change(3, 0).key, kind, index: 0, value: value.cast_unsigned() };
+    writer.push(Interval {
+        marks: vec![mark(3, "end", 2)],
+        details: vec![freed(DetailKind::EpochLiveBytes, -200), freed(DetailKind::EpochLiveCount, -2)],
+        ..second(2, vec![change(2, 100), change(3, -200)])
+    });
     writer.push(second(3, vec![change(2, 100)]));
     if complete {
         assert_eq!(writer.finish().gaps, 0);
@@ -161,6 +167,8 @@ fn report_has_the_totals_of_the_moment() {
     // Of a window, the growth is drawn.
     assert_eq!(lines(Span::Window(Some(after(1)), None)), "service (7);main;grow 300\n");
     assert_eq!(lines(Span::Marks("begin".into(), "end".into())), "service (7);main;grow 100\n");
+    // The end has as many live bytes.
+    assert_eq!(lines(Span::Peak), at(200, 300));
 }
 
 #[test]
@@ -183,6 +191,30 @@ fn window_shows_decreases_as_negative_numbers() {
     }
     let svg = written(&scratch, "run.memtrace", span(), Format::Svg).unwrap();
     assert!(svg.contains("200 B shrunk"), "{svg}");
+}
+
+#[test]
+fn growth_has_the_blocks_that_were_allocated_between_the_marks() {
+    let scratch = Scratch::new();
+    record(&scratch.path("run.memtrace"), true);
+    let report = |metric, format| {
+        let output = scratch.path("report");
+        let span = Span::Marks("begin".into(), "end".into());
+        let config = Config { metric, ..config(&scratch.path("run.memtrace"), span, &output, format) };
+        run(&config, &mut Silent).unwrap();
+        fs::read_to_string(output).unwrap()
+    };
+    let json = report(None, Format::Json);
+    for part in [
+        "\"metric\":\"growth\"",
+        "\"totals\":{\"live_bytes\":100,\"live_count\":1,\"exit_bytes\":0,\"exit_count\":0,\"alloc_bytes\":100,\"alloc_count\":1,\"free_bytes\":0,",
+    ] {
+        assert!(json.contains(part), "{part} is not in {json}");
+    }
+    let text = report(Some(Metric::Growth), Format::Text);
+    assert!(text.contains("growth           100 B in 1 block allocated between the marks"), "{text}");
+    let text = report(Some(Metric::NetGrowth), Format::Text);
+    assert!(text.contains("net growth      -100 B in -1 block (100 B grown, 200 B shrunk)"), "{text}");
 }
 
 #[test]
@@ -225,6 +257,8 @@ fn options_that_the_recording_cannot_answer_are_refused() {
         Config { by: Some(GroupBy::Thread), ..usual() },
         Config { metric: Some(Metric::PeakBytes), ..usual() },
         Config { metric: Some(Metric::NetGrowth), ..usual() },
+        Config { metric: Some(Metric::Growth), ..usual() },
+        Config { metric: Some(Metric::Growth), span: Span::Window(None, None), ..usual() },
     ] {
         assert!(matches!(run(&config, &mut Silent), Err(Error::NotRecorded { .. })), "{config:?}");
     }

@@ -238,7 +238,7 @@ impl Recorder {
             let unknown = usage.by_stack.keys().filter(|key| self.stacks.find(key.stack).is_none());
             unknown.map(move |key| (id, key.stack))
         });
-        let unknown = unknown.chain(self.changes.unknown()).collect();
+        let unknown = unknown.chain(self.changes.unknown_stacks()).collect();
         self.add_copies(unknown, tracker, find_copy);
         let (until, is_marked) = (delta.until, delta.is_marked);
         // No two boundaries have the same time.

@@ -5,14 +5,34 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
-use crate::model::{EventClass, ImageId, ImageUsage, MappingKind, StackEnd, StackId, StackKey, StackUsage};
-use crate::recording::{Change, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey};
+use crate::model::{
+    Amount, Bytes, Epoch, EventClass, ImageId, ImageUsage, MappingKind, StackEnd, StackId, StackKey, StackUsage,
+};
+use crate::recording::{
+    Change, Detail, DetailKind, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey,
+};
 
 /// Converts changes by stack to changes by call path.
 #[derive(Debug, Default)]
 pub(super) struct PathChanges {
     /// Totals of stacks without frames so far, which are recorded as such. Their paths get them when the frames arrive.
-    unknown: BTreeMap<(ImageId, EventClass), FxHashMap<StackKey, StackUsage>>,
+    unknown: BTreeMap<(ImageId, EventClass), FxHashMap<StackKey, UnknownStack>>,
+}
+
+/// Totals of a stack without frames.
+#[derive(Debug, Default)]
+struct UnknownStack {
+    usage: StackUsage,
+    /// Changes of live amounts by epoch.
+    by_epoch: BTreeMap<Epoch, Amount>,
+}
+
+/// Changes by call path of an interval.
+#[derive(Debug, Default)]
+struct Sums {
+    /// Usage, and the number of merged stacks.
+    usage: FxHashMap<TotalKey, (StackUsage, u64)>,
+    by_epoch: FxHashMap<(TotalKey, Epoch), Amount>,
 }
 
 impl PathChanges {
@@ -24,33 +44,55 @@ impl PathChanges {
         stacks: &RecordedStacks,
         interval: &mut Interval,
     ) {
-        let mut sums: FxHashMap<TotalKey, (StackUsage, u64)> = FxHashMap::default();
+        let mut sums = Sums::default();
         for (class, images) in usage {
             for (image, mut usage) in images {
                 let mut merged = usage.merged_stacks;
                 for (key, change) in std::mem::take(&mut usage.by_stack) {
                     let (path, end) = stacks.find(key.stack).unwrap_or_else(|| {
-                        self.unknown.entry((image, class)).or_default().entry(key).or_default().add(change);
+                        self.unknown(image, class, key).usage.add(change);
                         (PathNumber::ROOT, StackEnd::FramesLost)
                     });
-                    let sum = sums.entry(TotalKey { image, class, path, end, part: key.part }).or_default();
+                    let sum = sums.usage.entry(TotalKey { image, class, path, end, part: key.part }).or_default();
                     sum.0.add(change);
                     if key.stack == StackId::OTHER {
                         // The number is that of the whole image: its first part has it.
                         sum.1 = sum.1.wrapping_add(std::mem::take(&mut merged));
                     }
                 }
+                for ((key, epoch), change) in std::mem::take(&mut usage.by_epoch) {
+                    let (path, end) = stacks.find(key.stack).unwrap_or_else(|| {
+                        *self.unknown(image, class, key).by_epoch.entry(epoch).or_default() += change;
+                        (PathNumber::ROOT, StackEnd::FramesLost)
+                    });
+                    let key = TotalKey { image, class, path, end, part: key.part };
+                    *sums.by_epoch.entry((key, epoch)).or_default() += change;
+                }
                 add_values(image, class, &usage, interval);
             }
         }
         self.move_known(stacks, &mut sums);
-        let changes = sums.into_iter().filter(|(_, sum)| *sum != Default::default());
+        let changes = sums.usage.into_iter().filter(|(_, sum)| *sum != Default::default());
         interval.changes.extend(changes.map(|(key, (usage, merged))| Change { key, usage, merged }));
         interval.changes.sort_unstable_by_key(|change| change.key);
+        for ((key, Epoch(index)), change) in sums.by_epoch {
+            let mut add = |kind, value| {
+                if value != 0 {
+                    interval.details.push(Detail { key, kind, index, value });
+                }
+            };
+            add(DetailKind::EpochLiveBytes, change.bytes.0);
+            add(DetailKind::EpochLiveCount, change.count);
+        }
+        interval.details.sort_unstable_by_key(|detail| (detail.key, detail.kind, detail.index));
+    }
+
+    fn unknown(&mut self, image: ImageId, class: EventClass, key: StackKey) -> &mut UnknownStack {
+        self.unknown.entry((image, class)).or_default().entry(key).or_default()
     }
 
     /// Returns the stacks of an image without frames.
-    pub(super) fn unknown(&self) -> impl Iterator<Item = (ImageId, StackId)> + '_ {
+    pub(super) fn unknown_stacks(&self) -> impl Iterator<Item = (ImageId, StackId)> + '_ {
         self.unknown.iter().flat_map(|((image, _), totals)| totals.keys().map(|key| (*image, key.stack)))
     }
 
@@ -59,14 +101,18 @@ impl PathChanges {
         self.unknown.retain(|(of, _), _| *of != image);
     }
 
-    fn move_known(&mut self, stacks: &RecordedStacks, sums: &mut FxHashMap<TotalKey, (StackUsage, u64)>) {
+    fn move_known(&mut self, stacks: &RecordedStacks, sums: &mut Sums) {
         self.unknown.retain(|&(image, class), totals| {
-            totals.retain(|key, usage| {
+            totals.retain(|key, unknown| {
                 let Some((path, end)) = stacks.find(key.stack) else { return true };
                 let key = TotalKey { image, class, path, end, part: key.part };
-                sums.entry(key).or_default().0.add(*usage);
-                let key = TotalKey { path: PathNumber::ROOT, end: StackEnd::FramesLost, ..key };
-                sums.entry(key).or_default().0.subtract(*usage);
+                let lost = TotalKey { path: PathNumber::ROOT, end: StackEnd::FramesLost, ..key };
+                sums.usage.entry(key).or_default().0.add(unknown.usage);
+                sums.usage.entry(lost).or_default().0.subtract(unknown.usage);
+                for (&epoch, &change) in &unknown.by_epoch {
+                    *sums.by_epoch.entry((key, epoch)).or_default() += change;
+                    *sums.by_epoch.entry((lost, epoch)).or_default() -= change;
+                }
                 false
             });
             !totals.is_empty()
@@ -89,6 +135,9 @@ fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &
     ];
     let values = values.into_iter().filter(|(_, value)| *value != 0);
     interval.image_changes.extend(values.map(|(kind, value)| ImageChange { image, class, kind, index: 0, value }));
+    if let Some(Bytes(value)) = usage.peak {
+        interval.image_changes.push(ImageChange { image, class, kind: ImageValue::Peak, index: 0, value });
+    }
     interval.stalls.extend(usage.stalls.iter().map(|(&key, &stats)| StallChange { image, key, stats }));
 }
 
@@ -116,7 +165,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{AbsAddr, Amount, Bytes, Pid, ProcessImage, Stack, Stacks, Usage};
+    use crate::model::{AbsAddr, Pid, ProcessImage, Stack, Stacks, Usage};
     use crate::symbolize::LivePaths;
 
     const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
@@ -157,14 +206,14 @@ mod tests {
         let interval = changes(&mut all, &stacks, usage);
         let expected = [(0, StackEnd::Failed, 300), (0, StackEnd::FramesLost, 20), (1, StackEnd::Complete, 1)];
         assert_eq!(interval, expected);
-        assert_eq!(all.unknown().collect::<Vec<_>>(), [(IMAGE, late)]);
+        assert_eq!(all.unknown_stacks().collect::<Vec<_>>(), [(IMAGE, late)]);
         // It is a copy of another stack.
         stacks.add(IMAGE, &ProcessImage::default(), &Stacks::from([(StackId(12), stack(0x20))]), None);
         stacks.add_alias(IMAGE, late, StackId(12));
         let interval = changes(&mut all, &stacks, bytes(&[(late, 5)]));
         assert_eq!(interval, [(0, StackEnd::FramesLost, -20), (2, StackEnd::Complete, 25)]);
         assert_eq!(changes(&mut all, &stacks, BTreeMap::new()), []);
-        assert_eq!(all.unknown().count(), 0);
+        assert_eq!(all.unknown_stacks().count(), 0);
         stacks.forget(IMAGE);
         assert_eq!((stacks.find(first), stacks.find(late)), (None, None));
     }

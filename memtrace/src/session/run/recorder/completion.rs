@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::changes::add_page_values;
 use super::{RecordedFile, Recorder, listed};
-use crate::model::{EventClass, ImageId, ImageUsage, ProcessImage, Snapshots};
+use crate::model::{Bytes, EventClass, ImageId, ImageUsage, ProcessImage, Snapshots, StackUsage};
 use crate::recording::{Interval, RecordedImage, Status};
 use crate::symbolize::FramesByObject;
 
@@ -35,6 +35,24 @@ impl Recorder {
         }
         self.changes.add(changes, &self.stacks, &mut interval);
         self.push(interval);
+    }
+
+    /// Records the high-water marks of running images. Those of ended images are among their last changes.
+    pub(in crate::session::run) fn record_peaks(&mut self, snapshots: &Snapshots) {
+        let peak = |(&id, usage): (&ImageId, &ImageUsage)| {
+            let peak = usage.peak.filter(|_| usage.ended.is_none())?;
+            let at_peak = usage.by_stack.iter().filter(|(_, stack)| stack.at_peak != Bytes(0));
+            let only_peak = |stack: &StackUsage| StackUsage { at_peak: stack.at_peak, ..StackUsage::default() };
+            let by_stack = at_peak.map(|(&key, stack)| (key, only_peak(stack))).collect();
+            Some((id, ImageUsage { peak: Some(peak), by_stack, ..ImageUsage::default() }))
+        };
+        let changes: BTreeMap<EventClass, BTreeMap<_, _>> =
+            snapshots.0.iter().map(|(&class, of)| (class, of.images.iter().filter_map(peak).collect())).collect();
+        if changes.values().any(|images| !images.is_empty()) {
+            let mut interval = self.last_interval();
+            self.changes.add(changes, &self.stacks, &mut interval);
+            self.push(interval);
+        }
     }
 
     /// Records the names of calls, and the images of `snapshots`, of which some had no event. Their names and threads may
