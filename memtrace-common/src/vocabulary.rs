@@ -74,6 +74,9 @@ loss_reasons! {
     /// The ring of removed cgroups was full.
     RingFullCgroup = "ring_full_cgroup",
         "removed cgroups that found their ring full, so that their processes may be shown without a cgroup";
+    /// The ring of functions that set marks was full, or too many marks waited to be stored.
+    MarkLost = "mark_lost",
+        "entries of --mark-on functions without a mark, because too many marks waited to be stored";
     /// No slot was free for a pending call.
     PendingFull = "pending_full",
         "calls that were not recorded because too many threads use the allocator";

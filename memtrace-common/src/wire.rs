@@ -7,6 +7,7 @@ use core::mem::{offset_of, size_of};
 
 mod counters;
 mod kernel_fields;
+mod mark;
 mod memory;
 mod owner;
 mod process_filter;
@@ -21,6 +22,7 @@ pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use kernel_fields::{
     CgroupLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, VmaLayout,
 };
+pub use mark::MarkRecord;
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
 pub use owner::{HIERARCHIES, NO_HIERARCHY, OwnerRecord, REMOVED_PATH, RemovedCgroupRecord};
 pub use process_filter::{

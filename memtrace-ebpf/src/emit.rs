@@ -14,9 +14,10 @@ use aya_ebpf::helpers::generated::{
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MoveRecord,
-    OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind, RemovedCgroupRecord,
-    RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of, ring_of_memory,
+    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MarkRecord,
+    MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind,
+    RemovedCgroupRecord, RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of,
+    ring_of_memory,
 };
 use memtrace_unwind::{Position, Walk};
 
@@ -45,6 +46,10 @@ const COPIES_WAKE_PART: u64 = 4;
 /// Paths of removed cgroups, which user space reads from time to time.
 #[btf_map]
 static REMOVED_CGROUPS: RingBuf<RemovedCgroupRecord, 262_144> = RingBuf::new();
+
+/// Entries of functions that set marks, which user space reads at once.
+#[btf_map]
+static MARKS: RingBuf<MarkRecord, 65536> = RingBuf::new();
 
 // include/uapi/linux/bpf.h
 const AVAILABLE_DATA: u64 = 0;
@@ -362,6 +367,18 @@ pub fn table_request(record: TableRequestRecord) -> bool {
             true
         }
         None => false,
+    }
+}
+
+/// Records the entry of a function that sets a mark, and wakes the reader.
+#[inline(always)]
+pub fn mark(context: &impl EbpfContext, record: MarkRecord) {
+    match MARKS.reserve(0) {
+        Some(mut entry) => {
+            entry.write(record);
+            entry.submit(FORCE_WAKEUP);
+        }
+        None => loss::count(context, LossReason::MarkLost, 1),
     }
 }
 

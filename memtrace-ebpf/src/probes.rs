@@ -4,6 +4,7 @@ mod alloc;
 mod fault;
 mod free;
 mod mapping;
+mod mark;
 mod process;
 mod realloc;
 mod reclaim;

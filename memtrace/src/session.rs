@@ -24,7 +24,7 @@ mod select;
 mod track;
 mod unwind_tables;
 
-pub(crate) use config::{Config, Destination, Output, Percent, ProbeSite, Recording, Target};
+pub(crate) use config::{Config, Destination, MarkFunction, Output, Percent, ProbeSite, Recording, Target};
 pub(crate) use error::from_engines;
 pub(crate) use error::{AllocatorUser, Error};
 pub(crate) use observer::{Observer, Progress};

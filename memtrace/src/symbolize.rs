@@ -12,6 +12,7 @@ mod debug_file;
 mod demangle;
 mod ended;
 mod frames_of_calls;
+mod function_offset;
 mod generated_code;
 mod headers;
 mod live_calls;
@@ -41,6 +42,7 @@ use crate::model::{
 };
 
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
+pub use function_offset::{FunctionError, function_offset};
 pub use live_paths::{CallSite, LiveCall, LivePaths, NewPath, NewPaths};
 pub use name_source::NameSource;
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};

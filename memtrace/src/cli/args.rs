@@ -17,7 +17,7 @@ pub(super) use subcommands::{DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkAr
 use super::{filters, help, hooks, units};
 use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, FilterRule, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
-use crate::session::{Hooks, NamedAllocator, Percent, ProbeSite};
+use crate::session::{Hooks, MarkFunction, NamedAllocator, Percent, ProbeSite};
 
 const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
@@ -225,6 +225,14 @@ pub(super) struct TraceArgs {
     /// others. Only root and the user of memtrace can set marks.
     #[arg(long, value_name = "PATH", help_heading = OUTPUT)]
     pub(super) socket: Option<PathBuf>,
+
+    /// Set a mark of the recording at each entry of this function
+    ///
+    /// EXE is the path of an executable or library, FUNCTION one of its symbols or its demangled name. Entries by traced
+    /// processes count. A mark is set as soon as memtrace learns of the entry, usually within a millisecond. May be given
+    /// more than once.
+    #[arg(long, value_name = "EXE:FUNCTION", value_parser = hooks::mark_function, help_heading = OUTPUT)]
+    pub(super) mark_on: Vec<MarkFunction>,
 
     /// Show the top sites at this interval, as in 10s; at least 1s
     ///

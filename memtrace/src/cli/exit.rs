@@ -106,7 +106,7 @@ impl From<&Error> for Exit {
             Error::Command { .. } => Self::Command,
             Error::OverBudget { .. } => Self::OverBudget,
             Error::Recording { .. } | Error::BadReport { .. } => Self::Unreadable,
-            Error::NotRecorded { .. } | Error::NotComparable { .. } => Self::Usage,
+            Error::MarkFunction { .. } | Error::NotRecorded { .. } | Error::NotComparable { .. } => Self::Usage,
             Error::Memory { .. }
             | Error::OutOfMemory { .. }
             | Error::OutOfDescriptors { .. }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::model::{Function, Naming, Signature};
-use crate::session::{Hooks, NamedAllocator};
+use crate::session::{Hooks, MarkFunction, NamedAllocator};
 
 /// The last argument that is passed in a register (System V ABI, AMD64 supplement, 3.2.3).
 const LAST_ARGUMENT: u8 = 5;
@@ -18,6 +18,16 @@ pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
         return Err(format!("`{prefix}` cannot begin a function's name"));
     }
     Ok(NamedAllocator { object: PathBuf::from(object), prefix: prefix.to_owned() })
+}
+
+/// Parses `EXE:FUNCTION`. A demangled name contains colons itself.
+pub(super) fn mark_function(text: &str) -> Result<MarkFunction, String> {
+    match text.split_once(':') {
+        Some((object, name)) if !object.is_empty() && !name.is_empty() => {
+            Ok(MarkFunction { object: PathBuf::from(object), name: name.to_owned() })
+        }
+        _ => Err("give a file and a function, as in /usr/bin/server:handle_request".into()),
+    }
 }
 
 /// Parses a list of functions: `alloc=FUNC(size=argN)->ret`, `alloc=FUNC(size=argN*argM)->ret`,

@@ -49,7 +49,13 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
         [_] if size_limit < SMALLEST_SIZE => {
             Err(ArgConflict::new("--size-limit is less than 4MiB", "give a larger one, as in 200MiB"))
         }
-        [path] => Ok(Some(Recording { path: path.clone(), interval, size_limit, socket: args.socket.take() })),
+        [path] => Ok(Some(Recording {
+            path: path.clone(),
+            interval,
+            size_limit,
+            socket: args.socket.take(),
+            mark_functions: std::mem::take(&mut args.mark_on),
+        })),
         [_, _, ..] => Err(ArgConflict::new("more than one recording is given", "give one --record")),
     }
 }
@@ -71,7 +77,9 @@ pub(super) fn every(args: &TraceArgs, recording: Option<&Recording>) -> Result<O
 /// Returns an option that is given and applies to recordings only.
 fn option_of_recordings(args: &TraceArgs) -> Option<&'static str> {
     let interval = args.interval.is_some().then_some("--interval");
-    interval.or(args.size_limit.is_some().then_some("--size-limit")).or(args.socket.is_some().then_some("--socket"))
+    let size_limit = args.size_limit.is_some().then_some("--size-limit");
+    let socket = args.socket.is_some().then_some("--socket");
+    interval.or(size_limit).or(socket).or((!args.mark_on.is_empty()).then_some("--mark-on"))
 }
 
 fn is_recording(path: &Path) -> bool {

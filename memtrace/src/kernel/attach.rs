@@ -11,6 +11,9 @@ use super::detach::{AttachedProbes, Detach};
 use super::error::KernelError;
 use crate::model::{AllocatorId, FileOffset, Signature};
 
+/// Program at the entry of a function that sets a mark.
+const MARK_PROGRAM: &str = "mark_entry";
+
 /// Probe of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
@@ -97,6 +100,19 @@ impl Probes {
         probe: &Probe,
     ) -> Result<(), KernelError> {
         self.attach_all(backend, scope, path, [entry(probe)])
+    }
+
+    /// Attaches a probe that records entries of the function at `offset` with its number.
+    pub(super) fn attach_mark(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        offset: FileOffset,
+        function: u32,
+    ) -> Result<(), KernelError> {
+        let point = AttachPoint { offset, cookie: Some(function.into()) };
+        self.attach_all(backend, scope, path, [(MARK_PROGRAM, point)])
     }
 
     /// Attaches those of `probes` to the object at `path` that are not attached.

@@ -18,6 +18,7 @@ use super::bpf_variant::BpfVariant;
 use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::gate::{CallRate, Gate};
+use super::mark_entries::MarkEntryReader;
 use super::process_filter;
 use super::program_time::{ProgramTime, ProgramTimer};
 use super::reclaim::{self, ReclaimCounters};
@@ -29,7 +30,7 @@ use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
 use super::{faults, file_id, tracepoints};
-use crate::model::{CgroupId, LossReason, Pid};
+use crate::model::{CgroupId, FileOffset, LossReason, Pid};
 
 /// The loaded BPF programs. Dropping this detaches them.
 pub struct Kernel {
@@ -173,6 +174,31 @@ impl Kernel {
         site: &Probe,
     ) -> Result<(), KernelError> {
         probes.attach_entry(&mut self.attach_backend(), scope, path, site)
+    }
+
+    /// Attaches a probe that records entries of the function at `offset` of the object at `path` with its number.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Kernel::attach`].
+    pub fn attach_mark(
+        &mut self,
+        probes: &mut Probes,
+        scope: Scope,
+        path: &Path,
+        offset: FileOffset,
+        function: u32,
+    ) -> Result<(), KernelError> {
+        probes.attach_mark(&mut self.attach_backend(), scope, path, offset, function)
+    }
+
+    /// Returns the reader of the entries of functions that set marks.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the reader was taken before.
+    pub fn take_mark_entries(&mut self) -> Result<MarkEntryReader, KernelError> {
+        MarkEntryReader::take(&mut self.bpf)
     }
 
     /// Returns true if probes use uprobe_multi links. Otherwise, each takes a perf event, and their removal is slow.

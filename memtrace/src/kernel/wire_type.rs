@@ -3,8 +3,8 @@
 use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, FaultRecord, FilterKey, ForkRecord, Header, KernelThread,
-    KernelThreadTotals, MoveRecord, OomRecord, OwnerRecord, RangeRecord, RemovedCgroupRecord, RusageRecord, Settings,
-    StackRecord, StallRecord, TableRequestRecord,
+    KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord, RangeRecord, RemovedCgroupRecord, RusageRecord,
+    Settings, StackRecord, StallRecord, TableRequestRecord,
 };
 
 /// Type for which any bytes are a valid value, and which has no padding.
@@ -34,6 +34,7 @@ wire_types!(
     Header,
     KernelThread,
     KernelThreadTotals,
+    MarkRecord,
     MoveRecord,
     ObjectKey,
     ObjectTable,

@@ -125,6 +125,25 @@ pub(crate) struct Recording {
     pub(crate) size_limit: Bytes,
     /// Socket for marks; `None` for one in the directory of the user.
     pub(crate) socket: Option<PathBuf>,
+    /// Functions at whose entry a mark is set.
+    pub(crate) mark_functions: Vec<MarkFunction>,
+}
+
+/// A function at whose entry a mark is set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MarkFunction {
+    /// The executable or library.
+    pub(crate) object: PathBuf,
+    /// Its symbol, or its demangled name.
+    pub(crate) name: String,
+}
+
+impl MarkFunction {
+    /// Returns the text of its marks: the name of the file and the function.
+    pub(crate) fn text(&self) -> String {
+        let file = self.object.file_name().unwrap_or(self.object.as_os_str());
+        format!("{}:{}", file.to_string_lossy(), self.name)
+    }
 }
 
 /// A file to write.

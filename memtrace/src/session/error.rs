@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use crate::model::{Bytes, Pid, UntracedProcess, format, printable};
 use crate::procfs::ReadRefusal;
 use crate::recording;
+use crate::symbolize::FunctionError;
 
 pub(crate) mod from_engines;
 
@@ -62,6 +63,13 @@ pub(crate) enum Error {
     /// The socket for marks cannot be used. Found before the first probe is attached.
     #[error("cannot listen on {}: {source}", printable(path))]
     Socket { path: PathBuf, source: io::Error },
+    /// A function that is to set marks is not found. Found before tracing starts.
+    #[error("cannot set marks on {}: {source}", printable(std::path::Path::new(function)))]
+    MarkFunction {
+        /// The file and the function: `server:handle`.
+        function: String,
+        source: FunctionError,
+    },
     /// The pid belongs to a kernel thread, or to a thread other than the main thread.
     #[error("{pid} cannot be traced: {reason}")]
     Untraceable {
@@ -184,6 +192,9 @@ impl Error {
             }
             Self::Recording { source: recording::Error::Empty, .. } => "wait for the end of its first interval".into(),
             Self::Recording { .. } => "give a file that `memtrace record` has made".into(),
+            Self::MarkFunction { .. } => {
+                "give the path of the file on this machine, and a function of its symbols: `nm -C FILE` and `nm -DC FILE` list them".into()
+            }
             Self::BadReport { .. } => "give a report that memtrace wrote with `-o FILE.json`, or a recording".into(),
             Self::NoAllocator { target: AllocatorUser::Process(pid), .. } => {
                 format!(

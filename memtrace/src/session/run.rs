@@ -5,6 +5,7 @@ mod debug_files;
 mod descriptors;
 mod detach;
 mod ended_images;
+mod mark_functions;
 mod marks;
 mod memory;
 mod periodic_sites;
@@ -51,6 +52,13 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
             .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;
         if config.protect {
             protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
+        }
+        if let Some(descriptor) = trace.mark_descriptor() {
+            let functions = wait::register(descriptor);
+            marks.add_functions(
+                functions
+                    .map_err(|error| Error::Failed(format!("cannot wait for functions that set marks: {error}")))?,
+            );
         }
         trace.release_command()?;
         observer.attached(&trace.description());

@@ -1,7 +1,9 @@
 //! Requests for marks during a run: from the socket of the recording, and from SIGUSR2.
 
 use std::future;
+use std::os::fd::RawFd;
 
+use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::model::printable;
@@ -18,6 +20,16 @@ pub(super) struct MarkRequests {
     signal: Signal,
     /// `None` if the run is not recorded, or has no socket.
     server: Option<MarkServer>,
+    /// Readable when a function is entered that sets a mark.
+    functions: Option<AsyncFd<RawFd>>,
+}
+
+/// Something that sets marks.
+#[derive(Debug)]
+pub(super) enum MarkSource {
+    Request(MarkRequest),
+    /// Functions have been entered.
+    Functions,
 }
 
 impl MarkRequests {
@@ -30,7 +42,9 @@ impl MarkRequests {
     pub(super) fn listen(recording: Option<&Recording>, observer: &mut dyn Observer) -> Result<Self, Error> {
         let signal = signal(SignalKind::user_defined2())
             .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
-        let Some(Recording { path, socket, .. }) = recording else { return Ok(Self { signal, server: None }) };
+        let Some(Recording { path, socket, .. }) = recording else {
+            return Ok(Self { signal, server: None, functions: None });
+        };
         let server = match (MarkServer::listen(socket.as_deref(), path), socket) {
             (Ok(server), _) => Some(server),
             (Err(source), Some(path)) => return Err(Error::Socket { path: path.clone(), source }),
@@ -45,12 +59,17 @@ impl MarkRequests {
         if let Some(server) = &server {
             log::debug!("the recording listens on {}", printable(server.path()));
         }
-        Ok(Self { signal, server })
+        Ok(Self { signal, server, functions: None })
     }
 
-    /// Waits for a request.
-    pub(super) async fn next(&mut self) -> MarkRequest {
-        let Self { signal, server } = self;
+    /// Waits for entries of functions too: `functions` is readable then.
+    pub(super) fn add_functions(&mut self, functions: AsyncFd<RawFd>) {
+        self.functions = Some(functions);
+    }
+
+    /// Waits for something that sets marks.
+    pub(super) async fn next(&mut self) -> MarkSource {
+        let Self { signal, server, functions } = self;
         let by_client = async {
             match server {
                 // The server keeps a sender as long as it runs.
@@ -61,9 +80,22 @@ impl MarkRequests {
                 None => future::pending().await,
             }
         };
-        tokio::select! {
-            _ = signal.recv() => MarkRequest { text: SIGNAL.to_owned(), reply: None },
-            request = by_client => request,
+        let entered = async {
+            match functions {
+                // Clear readiness before the ring is read, so that an entry during the read wakes again.
+                Some(functions) => functions.readable().await.map(|mut ready| ready.clear_ready()),
+                None => future::pending().await,
+            }
+        };
+        let entered = tokio::select! {
+            _ = signal.recv() => return MarkSource::Request(MarkRequest { text: SIGNAL.to_owned(), reply: None }),
+            request = by_client => return MarkSource::Request(request),
+            entered = entered => entered,
+        };
+        if let Err(error) = entered {
+            log::warn!("no more marks are set on functions: {error}");
+            self.functions = None;
         }
+        MarkSource::Functions
     }
 }

@@ -6,11 +6,14 @@ mod recording;
 mod sites;
 
 use std::collections::HashSet;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::cost::processor_time;
 use super::detach::Detach;
 use super::ended_images::{self, Completion, EndedImages};
+use super::mark_functions::MarkFunctions;
+use super::marks::MarkSource;
 use super::memory;
 use super::periodic_sites::PeriodicSites;
 use super::recorder::{Recorder, find_copy};
@@ -88,6 +91,8 @@ pub(super) struct Trace {
     recorder: Option<Recorder>,
     /// `None` if no sites are shown during the run.
     periodic_sites: Option<PeriodicSites>,
+    /// `None` if no function sets marks.
+    mark_functions: Option<MarkFunctions>,
     /// Number of sites that are shown.
     top: usize,
 }
@@ -132,6 +137,8 @@ impl Trace {
             let placed = allocator.place(&mut kernel, &mut probes);
             placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
         }
+        let mark_functions = config.recording.iter().flat_map(|recording| &recording.mark_functions);
+        let mark_functions = MarkFunctions::attach(&mut kernel, mark_functions)?;
         kernel.open().map_err(|error| from_engines::kernel(None, error))?;
         tracker.start_at(clock::monotonic());
         tracker.add_running_code_generators();
@@ -179,6 +186,7 @@ impl Trace {
             target_time: TargetTime::default(),
             recorder,
             periodic_sites: config.every.map(PeriodicSites::start).transpose()?,
+            mark_functions,
             top: config.top,
         };
         trace.measure_overhead(observer);
@@ -212,6 +220,11 @@ impl Trace {
         format!("to {}, {} probes{untraced}", self.targets.name, self.probes.len())
     }
 
+    /// Returns a descriptor that is readable if functions that set marks were entered.
+    pub(super) fn mark_descriptor(&self) -> Option<RawFd> {
+        self.mark_functions.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
     pub(super) fn notes(&self) -> &[String] {
         &self.targets.notes
     }
@@ -220,7 +233,8 @@ impl Trace {
         match due {
             Due::Mappings => self.update_mappings(observer),
             Due::Tick => self.tick(observer),
-            Due::Mark(request) => self.mark(request, observer),
+            Due::Mark(MarkSource::Request(request)) => self.mark(request, observer),
+            Due::Mark(MarkSource::Functions) => self.mark_entered_functions(),
         }
     }
 
@@ -308,6 +322,7 @@ impl Trace {
             log::warn!("{error}");
             self.complete = false;
         }
+        self.mark_entered_functions();
         let duration = self.start.elapsed();
         let overhead = self.overhead.take().map(|overhead| (overhead, self.overhead_sample()));
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
@@ -341,6 +356,8 @@ impl Trace {
         if self.targets.probe_site.is_some() {
             late.add(LossReason::AllocatorLate, coverage.late());
         }
+        let lost_marks = self.mark_functions.as_ref().map(MarkFunctions::losses);
+        lost_marks.iter().for_each(|lost| late.merge(lost));
         let losses = [&counters.losses, &late];
         let tracker = &mut self.tracker;
         let window = self.start_tick..now;
@@ -349,6 +366,7 @@ impl Trace {
         let mut snapshots =
             complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), &window, &coverage, &is_selected);
         self.probes.merge(self.own_probes);
+        self.mark_functions.into_iter().for_each(|functions| self.probes.merge(functions.into_probes()));
         // Detach before symbolization, so that the targets run at full speed again.
         let detach = Detach::start(self.probes);
         let generated_code = self.tracker.generated_code();
@@ -360,6 +378,7 @@ impl Trace {
             losses.merge(&self.tracker.losses());
             recorder.record_rest(deltas, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses);
             recorder.record_pages(&snapshots, &before, config.page_sample.get() > 1);
+            recorder.record_peaks(&snapshots);
         }
         for snapshot in snapshots.0.values_mut() {
             finished_stacks.apply(snapshot);

@@ -13,9 +13,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until};
 
-use super::marks::MarkRequests;
+use super::marks::{MarkRequests, MarkSource};
 use crate::kernel::Detach;
-use crate::session::marks::MarkRequest;
 
 /// Reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +31,8 @@ pub(super) enum Due {
     Mappings,
     /// All periodic work.
     Tick,
-    /// Set a mark.
-    Mark(MarkRequest),
+    /// Set marks.
+    Mark(MarkSource),
 }
 
 /// Interval of [`Due::Tick`].
@@ -176,7 +175,7 @@ pub(super) async fn wait(
             }
             () = wakeups.mappings_due() => handle(Due::Mappings),
             _ = ticks.tick() => handle(Due::Tick),
-            request = marks.next() => handle(Due::Mark(request)),
+            source = marks.next() => handle(Due::Mark(source)),
         }
     }
 }
@@ -200,7 +199,8 @@ pub(super) async fn wait_for_detach(
     true
 }
 
-fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
+/// Registers a descriptor with the runtime. It must stay open.
+pub(super) fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd;
     // for other descriptors the caller guarantees that they stay open.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)

@@ -2,6 +2,7 @@
 
 use super::Trace;
 use crate::model::{Losses, Tick};
+use crate::session::clock;
 use crate::session::marks::MarkRequest;
 use crate::session::observer::Observer;
 use crate::session::run::ended_images::{SETTLED, earlier};
@@ -21,13 +22,29 @@ impl Trace {
         }
     }
 
+    /// Sets a mark for each function that was entered. Entries that wait for others to be stored get none, and are counted.
+    pub(super) fn mark_entered_functions(&mut self) {
+        let (Some(functions), Some(recorder)) = (&mut self.mark_functions, &mut self.recorder) else { return };
+        for request in functions.take_requests() {
+            if recorder.add_mark(request) {
+                self.shards.mark(Tick::at(clock::monotonic().saturating_sub(self.clock_start)));
+            } else {
+                functions.add_lost();
+            }
+        }
+    }
+
     /// Sets a mark: the interval ends now.
     pub(super) fn mark(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
         match self.recorder.as_mut().filter(|recorder| recorder.has_file()) {
             None => observer.note("the run is not recorded, so no mark is set; --record FILE records it"),
             Some(recorder) => {
+                // Nobody else learns that a mark by the signal is refused.
+                let is_signal = request.reply.is_none();
                 if recorder.add_mark(request) {
                     self.shards.mark(self.now());
+                } else if is_signal {
+                    observer.note("no mark is set: too many others are not stored yet, or the recording has 100,000");
                 }
             }
         }
