@@ -159,6 +159,12 @@ impl Recorder {
         self.idle.extend(classes.iter().map(|&class| listed(id, class)));
     }
 
+    /// Records the start of tracing, and facts of the run.
+    pub(super) fn start(&mut self, start: Tick, facts: impl IntoIterator<Item = Fact>) {
+        self.marks.set_start(start.since_start());
+        self.add_facts(facts);
+    }
+
     /// Records facts of the run with the next interval.
     pub(super) fn add_facts(&mut self, facts: impl IntoIterator<Item = Fact>) {
         self.facts.extend(facts);

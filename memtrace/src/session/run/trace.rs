@@ -159,7 +159,7 @@ impl Trace {
         let start = Instant::now();
         let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
         if let Some(recorder) = &mut recorder {
-            recorder.add_facts(recorded_facts::at_start(&targets.name, start_tick, config.by, config.metric));
+            recorder.start(start_tick, recorded_facts::at_start(&targets.name, start_tick, config.by, config.metric));
         }
         let mut trace = Self {
             kernel,

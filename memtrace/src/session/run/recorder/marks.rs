@@ -26,6 +26,8 @@ pub(super) struct Marks {
     waiting: VecDeque<Pending>,
     /// Marks with an interval that the writer has received, with their times.
     unstored: VecDeque<(Duration, Pending)>,
+    /// Start of tracing, from which users count.
+    start: Duration,
 }
 
 #[derive(Debug)]
@@ -72,6 +74,11 @@ impl Marks {
         }
     }
 
+    /// Sets the start of tracing. Times of the recording begin a little earlier.
+    pub(super) const fn set_start(&mut self, start: Duration) {
+        self.start = start;
+    }
+
     /// Returns true if there is a mark that is not stored.
     pub(super) fn has_unstored(&self) -> bool {
         !self.unstored.is_empty()
@@ -82,7 +89,7 @@ impl Marks {
     pub(super) fn take_stored(&mut self, status: &Status) -> Vec<StoredMark> {
         let mut stored = Vec::new();
         while let Some((at, mut mark)) = self.unstored.pop_front_if(|(at, _)| *at <= status.stored_until) {
-            let done = StoredMark { text: mark.text.clone(), at };
+            let done = StoredMark { text: mark.text.clone(), at: at.saturating_sub(self.start) };
             mark.reply(Ok(done.clone()));
             stored.push(done);
         }
@@ -143,11 +150,12 @@ mod tests {
     #[test]
     fn request_is_answered_when_its_interval_is_stored() {
         let mut marks = Marks::default();
+        marks.set_start(Duration::from_millis(400));
         let ((first, mut of_first), (second, mut of_second)) = (request("a"), request("a"));
         assert!(marks.add(first) && marks.add(second));
         assert_eq!([end(&mut marks, 1), end(&mut marks, 2)], [[(String::from("a"), 1)], [(String::from("a#2"), 2)]]);
         let mut status = Status { stored_until: Duration::from_millis(1999), ..Status::default() };
-        let stored = StoredMark { text: String::from("a"), at: Duration::from_secs(1) };
+        let stored = StoredMark { text: String::from("a"), at: Duration::from_millis(600) };
         assert_eq!(marks.take_stored(&status), std::slice::from_ref(&stored));
         assert_eq!(of_first.try_recv().unwrap(), Ok(stored));
         assert!(of_second.try_recv().is_err() && marks.has_unstored());
