@@ -28,7 +28,7 @@ fn sums_until(recording: &Path, interval: i64) -> Result<Totals> {
     };
     let [live_bytes, live_count] = [change("live_bytes")?, change("live_count")?];
     let [alloc_bytes, alloc_count] = [change("alloc_bytes")?, change("alloc_count")?];
-    let [exit_bytes, exit_count] = [detail("exit_bytes")?, detail("exit_count")?];
+    let [exit_bytes, exit_count] = [change("exit_bytes")?, change("exit_count")?];
     // Blocks that were held at exit, or discarded by exec, are not freed.
     let gone_bytes = exit_bytes + detail("discarded_bytes")?;
     let gone_count = exit_count + detail("discarded_count")?;

@@ -33,9 +33,11 @@ const TABLES: [Table; 7] = [
         name: "change",
         first: Some("total"),
         key: "total",
-        values: "sum(live_bytes), sum(live_count), sum(alloc_bytes), sum(alloc_count)",
+        values: "sum(live_bytes), sum(live_count), sum(exit_bytes), sum(exit_count), sum(alloc_bytes),
+            sum(alloc_count)",
         conflict: "UPDATE SET live_bytes = live_bytes + excluded.live_bytes,
-            live_count = live_count + excluded.live_count, alloc_bytes = alloc_bytes + excluded.alloc_bytes,
+            live_count = live_count + excluded.live_count, exit_bytes = exit_bytes + excluded.exit_bytes,
+            exit_count = exit_count + excluded.exit_count, alloc_bytes = alloc_bytes + excluded.alloc_bytes,
             alloc_count = alloc_count + excluded.alloc_count",
     },
     Table {

@@ -8,9 +8,7 @@ use crate::model::{
 use super::changes::{Change, DetailKind, ImageValue};
 
 /// Names of the numbers of [`Change`] that are zero in most changes, in the order of [`rare_numbers`].
-const RARE: [&str; 12] = [
-    "exit_bytes",
-    "exit_count",
+const RARE: [&str; 10] = [
     "discarded_bytes",
     "discarded_count",
     "stall_count",
@@ -24,7 +22,7 @@ const RARE: [&str; 12] = [
 ];
 
 /// Number of the kind `merged_stacks`.
-pub(super) const MERGED_STACKS: i64 = 11;
+pub(super) const MERGED_STACKS: i64 = 9;
 
 /// Numbers of kinds below this one are those of [`RARE`].
 const FIRST_DETAIL: i64 = 100;
@@ -131,8 +129,6 @@ pub(super) fn rare_numbers(change: &Change) -> [u64; RARE.len()] {
     let Change { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged, .. } = *change;
     let discarded = usage.alloc - usage.live - usage.exit - usage.free;
     [
-        usage.exit.bytes.0,
-        usage.exit.count,
         discarded.bytes.0,
         discarded.count,
         usage.stalls.count,
@@ -146,19 +142,35 @@ pub(super) fn rare_numbers(change: &Change) -> [u64; RARE.len()] {
     ]
 }
 
-/// Returns the usage of live and allocated amounts and `rare` numbers, and the number of merged stacks.
-pub(super) fn usage_of(live: Amount, alloc: Amount, rare: &[u64; RARE.len()]) -> (StackUsage, u64) {
-    let amount = |first: usize| Amount { bytes: Bytes(rare[first]), count: rare[first + 1] };
-    let (exit, discarded) = (amount(0), amount(2));
-    let stalls = StallTotals { count: rare[4], time: Nanoseconds(rare[5]) };
+/// Amounts of a stack that most changes have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct StoredAmounts {
+    pub(super) live: Amount,
+    pub(super) exit: Amount,
+    pub(super) alloc: Amount,
+}
+
+impl StoredAmounts {
+    pub(super) fn add(&mut self, other: Self) {
+        self.live += other.live;
+        self.exit += other.exit;
+        self.alloc += other.alloc;
+    }
+}
+
+/// Returns the usage of `amounts` and `rare` numbers, and the number of merged stacks.
+pub(super) fn usage_of(amounts: StoredAmounts, rare: &[u64; RARE.len()]) -> (StackUsage, u64) {
+    let StoredAmounts { live, exit, alloc } = amounts;
+    let discarded = Amount { bytes: Bytes(rare[0]), count: rare[1] };
+    let stalls = StallTotals { count: rare[2], time: Nanoseconds(rare[3]) };
     let usage = StackUsage {
         usage: Usage { live, exit, alloc, free: alloc - live - exit - discarded, stalls },
-        at_peak: Bytes(rare[6]),
-        major_faults: rare[7],
-        variance: Variance { live: rare[8], alloc: rare[9] },
-        resident: Bytes(rare[10]),
+        at_peak: Bytes(rare[4]),
+        major_faults: rare[5],
+        variance: Variance { live: rare[6], alloc: rare[7] },
+        resident: Bytes(rare[8]),
     };
-    (usage, rare[11])
+    (usage, rare[9])
 }
 
 /// Numbers of [`rare_numbers`] that were read.

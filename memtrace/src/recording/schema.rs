@@ -52,7 +52,8 @@ CREATE TABLE total (
     \"end\" INTEGER NOT NULL, part_kind TEXT, part INTEGER);
 CREATE TABLE change (
     interval INTEGER, total INTEGER, live_bytes INTEGER NOT NULL, live_count INTEGER NOT NULL,
-    alloc_bytes INTEGER NOT NULL, alloc_count INTEGER NOT NULL, PRIMARY KEY (interval, total)) WITHOUT ROWID;
+    exit_bytes INTEGER NOT NULL, exit_count INTEGER NOT NULL, alloc_bytes INTEGER NOT NULL,
+    alloc_count INTEGER NOT NULL, PRIMARY KEY (interval, total)) WITHOUT ROWID;
 CREATE TABLE detail (
     interval INTEGER, total INTEGER, quantity INTEGER, idx INTEGER, value INTEGER NOT NULL,
     PRIMARY KEY (interval, total, quantity, idx)) WITHOUT ROWID;
@@ -77,7 +78,8 @@ CREATE TABLE fact (
 const VIEWS: &str = "
 CREATE VIEW stack_change AS
     SELECT change.interval, interval.end_ns, image.pid, image.comm, event_class.name AS class, total.id AS total,
-        total.path, stack_end.name AS stack_end, live_bytes, live_count, alloc_bytes, alloc_count
+        total.path, stack_end.name AS stack_end, live_bytes, live_count, exit_bytes, exit_count, alloc_bytes,
+        alloc_count
     FROM change
         JOIN total ON total.id = change.total
         JOIN image ON image.id = total.image

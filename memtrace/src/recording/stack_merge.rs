@@ -23,8 +23,10 @@ const TABLES: [[&str; 4]; 2] = [
     [
         "change",
         "",
-        "sum(live_bytes), sum(live_count), sum(alloc_bytes), sum(alloc_count)",
+        "sum(live_bytes), sum(live_count), sum(exit_bytes), sum(exit_count), sum(alloc_bytes),
+            sum(alloc_count)",
         "live_bytes = live_bytes + excluded.live_bytes, live_count = live_count + excluded.live_count,
+            exit_bytes = exit_bytes + excluded.exit_bytes, exit_count = exit_count + excluded.exit_count,
             alloc_bytes = alloc_bytes + excluded.alloc_bytes, alloc_count = alloc_count + excluded.alloc_count",
     ],
     ["detail", ", quantity, idx", "sum(value)", "value = value + excluded.value"],

@@ -14,7 +14,7 @@ use crate::model::{
 use crate::recording::changes::{DetailKind, ImageValue, TotalKey};
 use crate::recording::error::Error;
 use crate::recording::locations::PathNumber;
-use crate::recording::quantities::{self, RareNumbers};
+use crate::recording::quantities::{self, RareNumbers, StoredAmounts};
 use crate::recording::text::{part_of, reclaim_of};
 
 /// Totals between two boundaries.
@@ -49,8 +49,7 @@ pub struct StackTotal {
 /// Sums of the rows of one total.
 #[derive(Clone, Debug, Default)]
 struct Sums {
-    live: Amount,
-    alloc: Amount,
+    amounts: StoredAmounts,
     rare: Option<Box<RareNumbers>>,
     details: BTreeMap<(DetailKind, u32), u64>,
 }
@@ -121,7 +120,7 @@ impl Recording {
     /// Returns the sums of the rows of each total.
     fn sums(&self, from: Boundary, to: Boundary) -> Result<FxHashMap<i64, Sums>, Error> {
         let mut sums: FxHashMap<i64, Sums> = FxHashMap::default();
-        let sql = "SELECT total, live_bytes, live_count, alloc_bytes, alloc_count FROM change
+        let sql = "SELECT total, live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count FROM change
             WHERE interval > ? AND interval <= ?";
         self.connection.each_row(sql, [from.id, to.id], |row| {
             let sum = sums.entry(row.get(0)?).or_default();
@@ -129,8 +128,7 @@ impl Recording {
                 let (bytes, count): (i64, i64) = (row.get(first)?, row.get(first + 1)?);
                 Ok::<_, Error>(Amount { bytes: Bytes(bytes.cast_unsigned()), count: count.cast_unsigned() })
             };
-            sum.live += amount(1)?;
-            sum.alloc += amount(3)?;
+            sum.amounts.add(StoredAmounts { live: amount(1)?, exit: amount(3)?, alloc: amount(5)? });
             Ok(())
         })?;
         let sql = "SELECT total, quantity, idx, value FROM detail WHERE interval > ? AND interval <= ?";
@@ -248,8 +246,7 @@ impl Recording {
 
 impl Sums {
     fn merge(&mut self, other: &Self) {
-        self.live += other.live;
-        self.alloc += other.alloc;
+        self.amounts.add(other.amounts);
         if let Some(theirs) = &other.rare {
             let ours = self.rare.get_or_insert_default();
             ours.iter_mut().zip(theirs.iter()).for_each(|(ours, theirs)| *ours = ours.wrapping_add(*theirs));
@@ -262,7 +259,7 @@ impl Sums {
 
     fn into_total(mut self, key: TotalKey) -> StackTotal {
         let rare = self.rare.as_deref().copied().unwrap_or_default();
-        let (usage, merged) = quantities::usage_of(self.live, self.alloc, &rare);
+        let (usage, merged) = quantities::usage_of(self.amounts, &rare);
         self.details.retain(|_, value| *value != 0);
         StackTotal { key, usage, merged, details: self.details }
     }

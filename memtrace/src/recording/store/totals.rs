@@ -3,7 +3,7 @@
 use rusqlite::{Result, Transaction, params};
 
 use super::processes::image_number;
-use crate::model::{ImageId, LossReason};
+use crate::model::{ImageId, LossReason, Usage};
 use crate::recording::changes::TotalKey;
 use crate::recording::interval::Interval;
 use crate::recording::numbers::Numbers;
@@ -34,8 +34,9 @@ pub(super) fn write(
 }
 
 // A stack that is listed twice in an interval has the sum of both.
-const INSERT_CHANGE: &str = "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+const INSERT_CHANGE: &str = "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     live_bytes = live_bytes + excluded.live_bytes, live_count = live_count + excluded.live_count,
+    exit_bytes = exit_bytes + excluded.exit_bytes, exit_count = exit_count + excluded.exit_count,
     alloc_bytes = alloc_bytes + excluded.alloc_bytes, alloc_count = alloc_count + excluded.alloc_count";
 const INSERT_DETAIL: &str =
     "INSERT INTO detail VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value";
@@ -82,9 +83,10 @@ impl Rows<'_, '_> {
         let mut row = self.transaction.prepare_cached(INSERT_CHANGE)?;
         let mut rare = self.transaction.prepare_cached(INSERT_DETAIL)?;
         for (total, change) in changes {
-            let (live, alloc) = (change.usage.usage.live, change.usage.usage.alloc);
-            let numbers = [live.bytes.0, live.count, alloc.bytes.0, alloc.count].map(u64::cast_signed);
-            row.execute(params![self.interval, total, numbers[0], numbers[1], numbers[2], numbers[3]])?;
+            let Usage { live, exit, alloc, .. } = change.usage.usage;
+            let [live, exit, alloc] =
+                [live, exit, alloc].map(|amount| (amount.bytes.0.cast_signed(), amount.count.cast_signed()));
+            row.execute(params![self.interval, total, live.0, live.1, exit.0, exit.1, alloc.0, alloc.1])?;
             for (quantity, value) in (0_i64..).zip(rare_numbers(change)).filter(|(_, value)| *value != 0) {
                 rare.execute(params![self.interval, total, quantity, 0, value.cast_signed()])?;
             }
