@@ -21,6 +21,7 @@ mod schema;
 mod stack_merge;
 mod store;
 mod text;
+mod total_numbers;
 mod writer;
 
 pub use changes::{Change, Detail, DetailKind, ImageChange, ImageValue, StallChange, TotalKey};

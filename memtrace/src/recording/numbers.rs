@@ -52,25 +52,6 @@ impl<K: Eq + Hash + Clone> Numbers<K> {
         self.last = self.committed;
     }
 
-    /// Reserves the next `count` numbers for rows without a key. No transaction is open.
-    pub(super) fn reserve(&mut self, count: i64) {
-        self.last += count;
-        self.committed = self.last;
-    }
-
-    /// Returns the highest number.
-    pub(super) const fn last(&self) -> i64 {
-        self.last
-    }
-
-    /// Replaces the numbers for which `replacement` returns another one.
-    pub(super) fn replace<E>(&mut self, replacement: impl Fn(i64) -> Result<Option<i64>, E>) -> Result<(), E> {
-        for number in self.known.values_mut() {
-            *number = replacement(*number)?.unwrap_or(*number);
-        }
-        Ok(())
-    }
-
     /// Forgets all keys for which `is_kept` returns false. Their numbers are not used again.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&K) -> bool) {
         self.known.retain(|key, _| is_kept(key));
@@ -94,13 +75,5 @@ mod tests {
         assert_eq!([numbers.number(&'d'), numbers.number(&'b')], [(3, true), (2, false)]);
         numbers.retain(|key| *key != 'd');
         assert_eq!(numbers.number(&'d'), (4, true));
-        numbers.commit();
-        numbers.reserve(2);
-        numbers.replace(|number| Ok::<_, ()>((number == 2).then_some(6))).unwrap();
-        assert_eq!(
-            [numbers.number(&'a'), numbers.number(&'b'), numbers.number(&'e')],
-            [(1, false), (6, false), (7, true)]
-        );
-        assert_eq!(numbers.last(), 7);
     }
 }

@@ -10,7 +10,6 @@ use rusqlite::{Connection, OpenFlags, Result, Transaction, params};
 use rustc_hash::FxHashSet;
 
 use self::processes::{write_image, write_oom_kill};
-use self::totals::TotalNumbers;
 use super::compaction::Compaction;
 use super::gap::Gap;
 use super::header::Header;
@@ -21,6 +20,7 @@ use super::retention::{StoredInterval, forced_merge, next_merge};
 use super::samples::{FactValue, Subject};
 use super::stack_merge::StackMerge;
 use super::text::{build_id_text, nanoseconds, path_value};
+use super::total_numbers::TotalNumbers;
 use super::{quantities, schema};
 use crate::model::{Bytes, Cgroup, EventClass, Frame, ImageId, StackEnd};
 
@@ -146,7 +146,7 @@ impl Store {
             return;
         }
         let finished: FxHashSet<ImageId> = images.iter().copied().collect();
-        self.numbers.totals.retain(|key| !finished.contains(&key.image));
+        finished.iter().for_each(|&image| self.numbers.totals.forget(image));
         self.numbers.images.retain(|id| !finished.contains(id));
         self.numbers.counters.retain(|(subject, _)| !matches!(subject, Subject::Process(id) if finished.contains(id)));
     }

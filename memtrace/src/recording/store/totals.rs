@@ -1,6 +1,6 @@
 //! Rows of changed totals.
 
-use rusqlite::{Result, Transaction, params};
+use rusqlite::{CachedStatement, Result, Transaction, params};
 
 use super::processes::image_number;
 use crate::model::{ImageId, LossReason, Usage};
@@ -9,9 +9,7 @@ use crate::recording::interval::Interval;
 use crate::recording::numbers::Numbers;
 use crate::recording::quantities::{class_number, end_number, rare_numbers, stall_numbers};
 use crate::recording::text::part_values;
-
-/// Numbers of the totals of the images that run.
-pub(super) type TotalNumbers = Numbers<TotalKey>;
+use crate::recording::total_numbers::TotalNumbers;
 
 /// Stores the changes of all totals.
 pub(super) fn write(
@@ -21,7 +19,8 @@ pub(super) fn write(
     images: &mut Numbers<ImageId>,
     totals: &mut TotalNumbers,
 ) -> Result<()> {
-    let mut rows = Rows { transaction, interval, images, totals };
+    let new_total = transaction.prepare_cached("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    let mut rows = Rows { transaction, interval, images, totals, new_total };
     rows.write_changes(content)?;
     rows.write_details(content)?;
     rows.write_image_changes(content)?;
@@ -51,6 +50,7 @@ struct Rows<'a, 't> {
     interval: i64,
     images: &'a mut Numbers<ImageId>,
     totals: &'a mut TotalNumbers,
+    new_total: CachedStatement<'a>,
 }
 
 impl Rows<'_, '_> {
@@ -60,15 +60,8 @@ impl Rows<'_, '_> {
         if is_new {
             let image = image_number(self.transaction, self.interval, key.image, self.images)?;
             let (kind, part) = part_values(key.part);
-            self.transaction.prepare_cached("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?, ?)")?.execute(params![
-                number,
-                image,
-                class_number(key.class),
-                key.path.0,
-                end_number(key.end),
-                kind,
-                part
-            ])?;
+            let (class, end) = (class_number(key.class), end_number(key.end));
+            self.new_total.execute(params![number, image, class, key.path.0, end, kind, part])?;
         }
         Ok(number)
     }
