@@ -82,10 +82,20 @@ impl LivePaths {
         stacks: &Stacks,
         generated: Option<&GeneratedCode>,
     ) -> Vec<(StackId, Node, StackEnd)> {
+        self.convert_some(image, stacks, stacks.ids().collect(), generated)
+    }
+
+    /// As [`Self::convert`], for some of `stacks`.
+    pub fn convert_some(
+        &mut self,
+        image: &ProcessImage,
+        stacks: &Stacks,
+        mut ids: Vec<StackId>,
+        generated: Option<&GeneratedCode>,
+    ) -> Vec<(StackId, Node, StackEnd)> {
         let mut code = ImageCode::new(image, generated);
         let is_full = self.paths.len() >= self.max_paths;
         let mut walk = Walk::new(&mut self.paths, image, stacks, &mut code, &mut self.names);
-        let mut ids: Vec<_> = stacks.ids().collect();
         ids.sort_unstable();
         let convert = |id| {
             let (path, end) = if is_full { (Node::ROOT, StackEnd::Merged) } else { walk.stack(id) };

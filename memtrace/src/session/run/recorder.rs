@@ -146,11 +146,13 @@ impl Recorder {
         find_copy: &FindCopy<'_>,
     ) {
         let id = ended.id;
-        let new = ended.stacks.ids().filter(|&stack| self.stacks.find(stack).is_none());
-        let new: Stacks = new.filter_map(|stack| Some((stack, ended.stacks.get(stack)?))).collect();
-        self.add_stacks(id, &new, tracker);
+        let generated = tracker.generated_code_of(id);
+        if let Some(image) = tracker.images().get(&id) {
+            self.stacks.add_unknown(id, image, &ended.stacks, generated.as_ref());
+        }
         let used = ended.usage.iter().flat_map(|(_, usage)| usage.by_stack.keys());
-        self.add_copies(used.map(|key| (id, key.stack)).collect(), tracker, find_copy);
+        let copies = used.filter(|key| self.stacks.find(key.stack).is_none()).map(|key| (id, key.stack)).collect();
+        self.add_copies(copies, tracker, find_copy);
         self.images.end(id, (ended.end, ended.at), now, tracker.images().get(&id));
     }
 

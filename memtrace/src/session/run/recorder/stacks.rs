@@ -49,6 +49,26 @@ impl RecordedStacks {
         generated: Option<&GeneratedCode>,
     ) {
         let converted = self.live.convert(image, stacks, generated);
+        self.insert(id, converted);
+    }
+
+    /// Adds the stacks of an image that are not known.
+    pub(super) fn add_unknown(
+        &mut self,
+        id: ImageId,
+        image: &ProcessImage,
+        stacks: &Stacks,
+        generated: Option<&GeneratedCode>,
+    ) {
+        let unknown = stacks.ids().filter(|&stack| self.find(stack).is_none()).collect();
+        let converted = self.live.convert_some(image, stacks, unknown, generated);
+        self.insert(id, converted);
+    }
+
+    fn insert(&mut self, id: ImageId, converted: Vec<(StackId, Node, StackEnd)>) {
+        if converted.is_empty() {
+            return;
+        }
         let ids = self.by_image.entry(id).or_default();
         for (stack, path, end) in converted {
             ids.push(stack);
