@@ -4,6 +4,7 @@
 mod limits;
 mod memory;
 mod options;
+mod recording;
 mod report;
 mod trace;
 mod workload;
@@ -14,6 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use options::Options;
+pub(crate) use recording::compare as compare_recording;
 use trace::{Measured, Trace};
 use workload::Workload;
 
