@@ -57,6 +57,11 @@ impl Bpf {
         self.0.take_map(name).ok_or_else(|| KernelError::missing(name))
     }
 
+    /// Takes out the ring `name`. `action` describes its use, as a verb.
+    pub(super) fn take_ring(&mut self, name: &str, action: &str) -> Result<RingBuf<MapData>, KernelError> {
+        self.take_map(name)?.try_into().map_err(|error| KernelError::from_error(action, &error))
+    }
+
     pub(super) fn rings(&mut self) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>, KernelError> {
         let map = self.map_mut("RINGS")?;
         map.try_into().map_err(|error| KernelError::from_error("use the rings", &error))

@@ -24,8 +24,7 @@ pub struct MarkEntryReader(RingBuf<MapData>);
 
 impl MarkEntryReader {
     pub(super) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
-        let ring = bpf.take_map("MARKS")?.try_into();
-        ring.map(Self).map_err(|error| KernelError::from_error("read the entries of functions that set marks", &error))
+        bpf.take_ring("MARKS", "read the entries of functions that set marks").map(Self)
     }
 
     /// Passes the entries since the last call to `sink`, in order.

@@ -24,8 +24,7 @@ pub struct RemovedCgroupReader(RingBuf<MapData>);
 
 impl RemovedCgroupReader {
     pub(super) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
-        let ring = bpf.take_map("REMOVED_CGROUPS")?.try_into();
-        ring.map(Self).map_err(|error| KernelError::from_error("read the names of removed cgroups", &error))
+        bpf.take_ring("REMOVED_CGROUPS", "read the names of removed cgroups").map(Self)
     }
 
     /// Passes the cgroups that were removed since the last call to `sink`.

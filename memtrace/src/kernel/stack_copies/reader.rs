@@ -16,8 +16,7 @@ pub struct StackCopyReader {
 
 impl StackCopyReader {
     pub(in crate::kernel) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
-        let ring = bpf.take_map("STACK_COPIES")?.try_into();
-        let ring = ring.map_err(|error| KernelError::from_error("read copies of stacks", &error))?;
+        let ring = bpf.take_ring("STACK_COPIES", "read copies of stacks")?;
         Ok(Self { ring, assembly: Assembly::default() })
     }
 

@@ -27,8 +27,7 @@ pub struct TableRequestReader(RingBuf<MapData>);
 
 impl TableRequestReader {
     pub(in crate::kernel) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
-        let ring = bpf.take_map("TABLE_REQUESTS")?.try_into();
-        ring.map(Self).map_err(|error| KernelError::from_error("read requests for unwind tables", &error))
+        bpf.take_ring("TABLE_REQUESTS", "read requests for unwind tables").map(Self)
     }
 
     /// Passes the requests since the last call to `sink`.
