@@ -140,8 +140,13 @@ impl Group {
 
     /// Merges the parts.
     pub(super) fn merge_parts(&mut self) {
-        let all = self.stacks.drain(..).rev().reduce(|sum, larger| larger.merge(sum)).unwrap_or_default();
+        let all = self.take_stacks();
         self.stacks.push(all);
+    }
+
+    /// Removes and returns the totals by stack.
+    fn take_stacks(&mut self) -> StackTotals {
+        self.stacks.drain(..).rev().reduce(|sum, larger| larger.merge(sum)).unwrap_or_default()
     }
 
     /// Iterates over the paths of all stacks.
@@ -165,9 +170,7 @@ impl Group {
             }
             is_kept
         };
-        self.merge_parts();
-        let all = self.stacks.pop().unwrap_or_default();
-        let kept = StackTotals::from_sorted(all.into_iter().filter(&mut is_kept));
+        let kept = StackTotals::from_sorted(self.take_stacks().into_iter().filter(&mut is_kept));
         self.stacks.push(kept.merge(StackTotals::from_sorted(merged)));
     }
 
@@ -184,8 +187,7 @@ impl Group {
 
     /// Returns the totals by stack.
     pub(in crate::symbolize) fn into_stacks(mut self) -> StackTotals {
-        self.merge_parts();
-        self.stacks.pop().unwrap_or_default()
+        self.take_stacks()
     }
 
     /// Returns the group as a process of the profile. `largest` are the kept images, the largest first.
