@@ -2,10 +2,10 @@
 
 use super::Trace;
 use crate::model::{Losses, Tick};
-use crate::session::clock;
 use crate::session::marks::MarkRequest;
 use crate::session::observer::Observer;
 use crate::session::run::ended_images::{SETTLED, earlier};
+use crate::session::run::mark_functions::MarkFunctions;
 use crate::session::run::recorder::find_copy;
 
 impl Trace {
@@ -24,10 +24,12 @@ impl Trace {
 
     /// Sets a mark for each function that was entered. Entries that wait for others to be stored get none, and are counted.
     pub(super) fn mark_entered_functions(&mut self) {
+        let requests = self.mark_functions.as_mut().map(MarkFunctions::take_requests).unwrap_or_default();
+        let now = self.now();
         let (Some(functions), Some(recorder)) = (&mut self.mark_functions, &mut self.recorder) else { return };
-        for request in functions.take_requests() {
+        for request in requests {
             if recorder.add_mark(request) {
-                self.shards.mark(Tick::at(clock::monotonic().saturating_sub(self.clock_start)));
+                self.shards.mark(now);
             } else {
                 functions.add_lost();
             }
