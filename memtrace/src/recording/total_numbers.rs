@@ -6,7 +6,7 @@ use super::changes::TotalKey;
 use super::locations::PathNumber;
 use crate::model::{EventClass, ImageId, Partition, StackEnd};
 
-/// Most numbers that are remembered. A stack whose number is forgotten gets another row, which readers add to the first.
+/// Most numbers that are remembered. A stack gets another row if its number is forgotten; readers add both rows.
 const MAX_KNOWN: usize = 1 << 20;
 
 /// Key of the totals of one stack within its image.

@@ -125,11 +125,11 @@ pub(crate) struct Recording {
     pub(crate) size_limit: Bytes,
     /// Socket for marks; `None` for one in the directory of the user.
     pub(crate) socket: Option<PathBuf>,
-    /// Functions at whose entry a mark is set.
+    /// Functions that set a mark when they are entered.
     pub(crate) mark_functions: Vec<MarkFunction>,
 }
 
-/// A function at whose entry a mark is set.
+/// A function that sets a mark when it is entered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MarkFunction {
     /// The executable or library.

@@ -170,7 +170,7 @@ impl Selected {
         self.first_epoch
     }
 
-    /// Returns the event class whose peak is shown.
+    /// Returns the event class of the peak, if a peak is shown.
     pub(super) const fn peak_of(&self) -> Option<EventClass> {
         self.peak_of
     }

@@ -1,4 +1,4 @@
-//! Functions at whose entry a mark is set (`--mark-on`).
+//! Functions that set a mark when they are entered (`--mark-on`).
 
 use std::os::fd::{AsRawFd, RawFd};
 
