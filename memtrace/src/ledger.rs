@@ -108,17 +108,17 @@ impl Ledger {
             }
             EventKind::Free { address } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free(address, budget);
+                    image.free(address, tick, budget);
                 }
             }
             EventKind::RepeatedFree { address } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free_again(address, budget);
+                    image.free_again(address, tick, budget);
                 }
             }
             EventKind::TentativeFree { address } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free_tentatively(tid, address, budget);
+                    image.free_tentatively(tid, address, tick, budget);
                 }
             }
             EventKind::UndoFree { address } => {

@@ -54,7 +54,10 @@ pub use reclaim::{
 pub use run_facts::RunFacts;
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, StackUsage};
 pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
-pub use totals::{AllocatorId, Amount, CallsBySize, GroupBy, Partition, PartitionBy, Usage, Variance};
+pub use totals::{
+    AllocatorId, Amount, BlockHistograms, BlockQuantity, CallsBySize, GroupBy, Log2, Partition, PartitionBy, Usage,
+    Variance,
+};
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 
 /// The table of hooked functions, shared with the BPF programs.

@@ -37,6 +37,7 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
         processes: 16,
         track_peak: true,
         older: None,
+        lifetimes: false,
         parts: PartitionBy::Whole,
     };
     let before = heap::allocated() as u64;

@@ -260,6 +260,7 @@ const SETTINGS: Settings = Settings {
     processes: 1024,
     track_peak: false,
     older: None,
+    lifetimes: true,
     parts: PartitionBy::Whole,
 };
 

@@ -274,6 +274,13 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
     pub(super) top: usize,
 
+    /// Count blocks by size, lifetime and age
+    ///
+    /// In powers of two, of all blocks and of each stack. The summary states for each site how long half of its freed
+    /// blocks lived, and nine in ten; the JSON contains all counts. Takes up to 1 KiB for a stack, and usually 100 bytes.
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) lifetimes: bool,
+
     /// Keep separate entries for the N largest processes that have ended
     ///
     /// The others are added up, with their stacks, by executable, control group and user, and shown as in g++ ×412. Sums

@@ -63,6 +63,7 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
     let options = [
         ("--metric peak-bytes", args.metric == Some(Metric::PeakBytes)),
         ("--older", args.older.is_some()),
+        ("--lifetimes", args.lifetimes),
         ("--min-size", args.min_size.is_some()),
         ("--max-size", args.max_size.is_some()),
         ("--allocator", !args.allocators.is_empty()),
@@ -102,6 +103,7 @@ mod tests {
     fn option_needs_its_event_class() {
         let refused = |line: &str| resolve(&parse(line)).unwrap_err().message;
         assert!(refused("--events fault --older 1s").starts_with("--older needs heap events"));
+        assert!(refused("--events map --lifetimes").starts_with("--lifetimes needs heap events"));
         assert!(refused("--events fault -m peak-bytes").starts_with("--metric peak-bytes needs heap events"));
         assert!(refused("--sample 8").starts_with("--sample needs page faults"));
         assert!(refused("--by memory").starts_with("--by memory needs page faults"));

@@ -55,6 +55,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         min_size: args.min_size,
         max_size: args.max_size,
         older: args.older,
+        lifetimes: args.lifetimes,
         top: args.top,
         keep_ended: args.keep_ended,
         all_stacks: args.all_stacks,
@@ -252,6 +253,7 @@ mod tests {
             min_size: None,
             max_size: None,
             older: None,
+            lifetimes: false,
             top: 10,
             keep_ended: 1000,
             all_stacks: false,
@@ -292,6 +294,7 @@ mod tests {
             min_size: Some(Bytes(1024)),
             max_size: Some(Bytes(1 << 20)),
             older: Some(Duration::from_secs(60)),
+            lifetimes: true,
             top: 3,
             keep_ended: 0,
             all_stacks: true,
@@ -306,7 +309,7 @@ mod tests {
             protect: true,
             quiet: true,
         };
-        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 --keep-ended 0 --all-stacks \
+        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 --keep-ended 0 --all-stacks --lifetimes \
                     --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
                     500k --memory-limit 64MiB --protect --debuginfod=http://a -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));

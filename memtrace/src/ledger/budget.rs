@@ -20,6 +20,8 @@ pub struct Settings {
     pub track_peak: bool,
     /// Totals of live blocks, and of those held at exit, contain only blocks that are at least this old.
     pub older: Option<Duration>,
+    /// Counts the sizes, lifetimes and ages of blocks.
+    pub lifetimes: bool,
     /// Partition of each process' totals.
     pub parts: PartitionBy,
 }
@@ -32,6 +34,7 @@ impl Settings {
         processes: u32::MAX,
         track_peak: false,
         older: None,
+        lifetimes: false,
         parts: PartitionBy::Whole,
     };
 
@@ -61,6 +64,8 @@ pub(super) struct Budget {
     pub(super) nodes: u64,
     /// Changes are tracked for deltas.
     pub(super) tracks_changes: bool,
+    /// Sizes and lifetimes are counted.
+    pub(super) counts_lifetimes: bool,
     pub(super) epochs: Epochs,
 }
 
@@ -96,6 +101,7 @@ impl Budget {
             frames: StackBudget::new(settings.stacks),
             nodes: 0,
             tracks_changes: false,
+            counts_lifetimes: settings.lifetimes,
             epochs: Epochs::new(settings.stacks_of_delta()),
         }
     }

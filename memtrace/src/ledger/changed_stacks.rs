@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use rustc_hash::FxHashMap;
 
 use super::epochs::Epochs;
-use crate::model::{Amount, Epoch, StackKey, StackUsage, Usage};
+use crate::model::{Amount, BlockHistograms, Epoch, StackKey, StackUsage, Usage};
 
 /// Stacks that changed since the last delta, with their totals at that delta.
 ///
@@ -23,34 +23,45 @@ pub(super) struct ChangedStacks {
 }
 
 /// Totals of a stack at the last delta.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct ChangedStack {
     key: StackKey,
     /// `None` if the stack was removed since.
     index: Option<u32>,
     live: Amount,
     alloc: Amount,
+    histograms: BlockHistograms,
 }
+
+/// Changes of usage and of histograms by stack.
+type Changes = (BTreeMap<StackKey, StackUsage>, BTreeMap<StackKey, BlockHistograms>);
 
 impl ChangedStacks {
     /// Changes of a new image: all of its stacks are new.
     pub(super) fn of_new(stacks: impl Iterator<Item = (usize, StackKey)>) -> Self {
         let mut all = Self::default();
         // A u32 limits the number of stacks.
-        stacks.for_each(|(index, key)| all.insert(index as u32, key, [Amount::default(); 2]));
+        stacks.for_each(|(index, key)| all.insert(index as u32, key, [Amount::default(); 2], None));
         all
     }
 
-    /// Records the live and allocated amounts of a stack before its first change.
+    /// Records the live and allocated amounts and the histograms of a stack before its first change.
     #[inline]
-    pub(super) fn record(&mut self, index: u32, key: StackKey, amounts: [Amount; 2]) {
+    pub(super) fn record(
+        &mut self,
+        index: u32,
+        key: StackKey,
+        amounts: [Amount; 2],
+        histograms: Option<&BlockHistograms>,
+    ) {
         if self.positions.get(index as usize).is_none_or(|&position| position == 0) {
-            self.insert(index, key, amounts);
+            self.insert(index, key, amounts, histograms);
         }
     }
 
-    fn insert(&mut self, index: u32, key: StackKey, [live, alloc]: [Amount; 2]) {
-        self.changed.push(ChangedStack { key, index: Some(index), live, alloc });
+    fn insert(&mut self, index: u32, key: StackKey, [live, alloc]: [Amount; 2], histograms: Option<&BlockHistograms>) {
+        let histograms = histograms.cloned().unwrap_or_default();
+        self.changed.push(ChangedStack { key, index: Some(index), live, alloc, histograms });
         let slot = index as usize;
         if self.positions.len() <= slot {
             self.positions.resize(slot + 1, 0);
@@ -60,19 +71,25 @@ impl ChangedStacks {
     }
 
     /// Records that a stack is removed. Its index can belong to another stack from now on.
-    pub(super) fn remove(&mut self, index: u32, key: StackKey, amounts: [Amount; 2]) {
-        self.record(index, key, amounts);
+    pub(super) fn remove(&mut self, index: u32, key: StackKey, amounts: [Amount; 2], histograms: &BlockHistograms) {
+        self.record(index, key, amounts, Some(histograms));
         let position = self.positions.get_mut(index as usize).map_or(0, std::mem::take);
         if let Some(removed) = self.changed.get_mut((position as usize).wrapping_sub(1)) {
             removed.index = None;
         }
     }
 
-    /// Removes and returns the changes of all stacks. `amounts` returns the live and allocated amounts at an index.
-    pub(super) fn take(&mut self, amounts: impl Fn(u32) -> Option<[Amount; 2]>) -> BTreeMap<StackKey, StackUsage> {
+    /// Removes and returns the changes of all stacks. `now` returns the live and allocated amounts and the histograms at an
+    /// index.
+    pub(super) fn take(&mut self, now: impl Fn(u32) -> Option<([Amount; 2], BlockHistograms)>) -> Changes {
+        let mut all_histograms: BTreeMap<StackKey, BlockHistograms> = BTreeMap::new();
         let mut changes = Vec::with_capacity(self.changed.len());
-        for ChangedStack { key, index, live, alloc } in self.changed.drain(..) {
-            let [live_now, alloc_now] = index.and_then(&amounts).unwrap_or_default();
+        for ChangedStack { key, index, live, alloc, histograms } in self.changed.drain(..) {
+            let ([live_now, alloc_now], mut histograms_now) = index.and_then(&now).unwrap_or_default();
+            histograms_now.subtract(&histograms);
+            if !histograms_now.is_empty() {
+                all_histograms.entry(key).or_default().add(&histograms_now);
+            }
             if let Some(position) = index.and_then(|index| self.positions.get_mut(index as usize)) {
                 *position = 0;
             }
@@ -89,7 +106,9 @@ impl ChangedStacks {
             is_same
         });
         let changes = changes.into_iter().filter(|(_, usage)| !usage.is_zero());
-        changes.map(|(key, usage)| (key, StackUsage { usage, ..StackUsage::default() })).collect()
+        let usage = changes.map(|(key, usage)| (key, StackUsage { usage, ..StackUsage::default() })).collect();
+        all_histograms.retain(|_, histograms| !histograms.is_empty());
+        (usage, all_histograms)
     }
 
     /// Adds a change of the live amount of blocks from an earlier epoch. Returns false if the delta has too many of them.

@@ -1,6 +1,7 @@
 //! Deltas of a ledger: the changes of its totals since the previous delta.
 
 use super::Ledger;
+use super::budget::Settings;
 use super::image::{Image, has_usage};
 use super::next_delta::{NextDelta, request};
 use crate::model::{Delta, EndedImage, EventClass, ImageId, LossReason, OomKill, Stack, StackId, Tick};
@@ -65,7 +66,7 @@ impl Ledger {
         let mut image = image.unwrap_or_default();
         image.end_blocks(&mut self.budget);
         // Deltas have blocks of any age.
-        let heap = self.settings.older.map(|_| image.usage(Some(end), at, None, self.settings.track_peak));
+        let heap = self.settings.older.map(|_| image.usage(Some(end), at, &Settings { older: None, ..self.settings }));
         for &class in EventClass::ALL {
             let usage = ended.usage.iter().find(|(of, _)| *of == class).map(|(_, usage)| usage);
             let usage = match class {

@@ -92,7 +92,7 @@ impl Ledger {
             self.budget.mapped_ranges -= mappings.count();
             all.push((EventClass::Map, mappings.usage(Some(end))));
         }
-        let usage = image.usage(Some(end), at, self.settings.older, self.settings.track_peak);
+        let usage = image.usage(Some(end), at, &self.settings);
         if has_usage(&usage) {
             all.push((EventClass::Heap, usage));
         }

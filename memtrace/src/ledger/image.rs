@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use super::address_table::{AddressTable, Slot};
 use super::block::Block;
-use super::budget::Budget;
+use super::budget::{Budget, Settings};
 use super::mappings::Mappings;
 use super::pages::Pages;
 use super::stack_totals::ImageTotals;
 use super::stalls::ImageStalls;
 use super::tentative_free::{TentativeFree, TentativeFrees};
 use crate::model::{
-    AbsAddr, Amount, Bytes, ImageEnd, ImageRusage, ImageUsage, LossReason, Pid, StackKey, StackUsage, Tick, Tid, Usage,
+    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, ImageEnd, ImageRusage, ImageUsage, Log2, LossReason, Pid,
+    StackKey, StackUsage, Tick, Tid, Usage,
 };
 
 /// State of one process image.
@@ -47,11 +48,14 @@ impl Image {
                 let lost = *entry.get();
                 budget.losses.add(LossReason::FreeUnseen, 1);
                 self.totals.free(lost.stack, Amount::one(lost.size));
+                // It was freed before this.
+                count_lifetime(&mut self.totals, &lost, tick, 1, budget);
                 budget.live -= Amount::one(lost.size);
                 let stack = self.totals.index_or_insert(key, budget);
                 let block = Block { address, size, stack, tick };
                 *entry.get_mut() = block;
                 self.totals.alloc(stack, Amount::one(size));
+                count_size(&mut self.totals, &block, budget);
                 change_epoch(&mut self.totals, &lost, Amount::default() - Amount::one(lost.size), budget);
                 change_epoch(&mut self.totals, &block, Amount::one(size), budget);
             }
@@ -64,6 +68,7 @@ impl Image {
                 let block = Block { address, size, stack, tick };
                 entry.insert(block);
                 self.totals.alloc(stack, Amount::one(size));
+                count_size(&mut self.totals, &block, budget);
                 change_epoch(&mut self.totals, &block, Amount::one(size), budget);
             }
         }
@@ -84,25 +89,25 @@ impl Image {
     }
 
     #[inline]
-    pub(super) fn free(&mut self, address: AbsAddr, budget: &mut Budget) {
-        if self.remove_live(address, budget).is_none() {
+    pub(super) fn free(&mut self, address: AbsAddr, tick: Tick, budget: &mut Budget) {
+        if self.remove_live(address, tick, budget).is_none() {
             self.unmatched_frees += 1;
         }
     }
 
     /// If the block is still live, its first free was lost.
-    pub(super) fn free_again(&mut self, address: AbsAddr, budget: &mut Budget) {
-        if self.remove_live(address, budget).is_none() {
+    pub(super) fn free_again(&mut self, address: AbsAddr, tick: Tick, budget: &mut Budget) {
+        if self.remove_live(address, tick, budget).is_none() {
             self.repeated_frees += 1;
         }
     }
 
-    pub(super) fn free_tentatively(&mut self, tid: Tid, address: AbsAddr, budget: &mut Budget) {
-        let block = self.remove_live(address, budget);
+    pub(super) fn free_tentatively(&mut self, tid: Tid, address: AbsAddr, tick: Tick, budget: &mut Budget) {
+        let block = self.remove_live(address, tick, budget);
         if block.is_none() {
             self.unmatched_frees += 1;
         }
-        self.tentative_frees.insert(tid, TentativeFree { address, block });
+        self.tentative_frees.insert(tid, TentativeFree { address, block, tick });
     }
 
     pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, budget: &mut Budget) {
@@ -112,6 +117,7 @@ impl Image {
             Some(block) => {
                 entry.insert(block);
                 self.totals.undo_free(block.stack, Amount::one(block.size));
+                count_lifetime(&mut self.totals, &block, undone.tick, 1_u64.wrapping_neg(), budget);
                 change_epoch(&mut self.totals, &block, Amount::one(block.size), budget);
                 budget.live += Amount::one(block.size);
             }
@@ -123,14 +129,9 @@ impl Image {
         self.totals.live()
     }
 
-    /// Usage at the end of the image or, while it runs, at `now`: live blocks are at least as old as `older`.
-    pub(super) fn usage(
-        &self,
-        ended: Option<ImageEnd>,
-        now: Tick,
-        older: Option<Duration>,
-        track_peak: bool,
-    ) -> ImageUsage {
+    /// Usage at the end of the image or, while it runs, at `now`. Live blocks are at least as old as `older` of the settings.
+    pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
+        let &Settings { older, track_peak, lifetimes, .. } = settings;
         let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
         let merged_stacks = self.totals.merged();
         let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
@@ -151,7 +152,26 @@ impl Image {
         }
         // Collecting at once gives the smallest map.
         usage.by_stack = by_stack.into_iter().collect();
+        usage.histograms = self.totals.histograms().collect();
+        if lifetimes && ended != Some(ImageEnd::Exec) {
+            self.add_ages(&mut usage, now);
+        }
         usage
+    }
+
+    /// Adds the ages at `now` of all blocks.
+    fn add_ages(&self, usage: &mut ImageUsage, now: Tick) {
+        let mut ages = vec![BlockHistograms::default(); self.totals.len()];
+        for block in self.blocks.iter() {
+            if let Some(ages) = ages.get_mut(block.stack as usize) {
+                ages.count(BlockQuantity::Age, Log2::of_time(block.tick, now), 1);
+            }
+        }
+        for (index, totals) in self.totals.iter() {
+            if !ages[index].is_empty() {
+                usage.histograms.entry(totals.key).or_default().add(&ages[index]);
+            }
+        }
     }
 
     /// Live amounts allocated at `latest` or before, by stack index; zero if there is no such tick.
@@ -166,9 +186,10 @@ impl Image {
     }
 
     #[inline]
-    fn remove_live(&mut self, address: AbsAddr, budget: &mut Budget) -> Option<Block> {
+    fn remove_live(&mut self, address: AbsAddr, tick: Tick, budget: &mut Budget) -> Option<Block> {
         let block = self.blocks.remove(address)?;
         self.totals.free(block.stack, Amount::one(block.size));
+        count_lifetime(&mut self.totals, &block, tick, 1, budget);
         change_epoch(&mut self.totals, &block, Amount::default() - Amount::one(block.size), budget);
         budget.live -= Amount::one(block.size);
         Some(block)
@@ -182,6 +203,22 @@ fn change_epoch(totals: &mut ImageTotals, block: &Block, change: Amount, budget:
         && !totals.add_by_epoch(block.stack, epoch, change, &mut budget.epochs)
     {
         budget.losses.add(LossReason::StacksFull, 1);
+    }
+}
+
+/// Counts the size of a new block.
+#[inline]
+fn count_size(totals: &mut ImageTotals, block: &Block, budget: &Budget) {
+    if budget.counts_lifetimes {
+        totals.count(block.stack, BlockQuantity::Size, Log2::of_size(block.size), 1);
+    }
+}
+
+/// Adds `change` to the number of blocks with the lifetime of a block that is freed at `tick`.
+#[inline]
+fn count_lifetime(totals: &mut ImageTotals, block: &Block, tick: Tick, change: u64, budget: &Budget) {
+    if budget.counts_lifetimes {
+        totals.count(block.stack, BlockQuantity::Lifetime, Log2::of_time(block.tick, tick), change);
     }
 }
 

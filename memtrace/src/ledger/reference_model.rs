@@ -11,8 +11,8 @@ use proptest::sample::select;
 use super::budget::is_limited;
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack, StackEnd, StackId, StackUsage, Tid,
-    Usage,
+    AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack,
+    StackEnd, StackId, StackUsage, Tid, Usage,
 };
 
 use image::{ReferenceBlock, ReferenceImage};
@@ -139,27 +139,27 @@ impl ReferenceModel {
             }
             EventKind::Free { address } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
-                if image.remove(address).is_none() {
+                if image.free(address, tick).is_none() {
                     image.unmatched += 1;
                 }
             }
             EventKind::RepeatedFree { address } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
-                if image.remove(address).is_none() {
+                if image.free(address, tick).is_none() {
                     image.repeated += 1;
                 }
             }
             EventKind::TentativeFree { address } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
-                let block = image.remove(address);
+                let block = image.free(address, tick);
                 if block.is_none() {
                     image.unmatched += 1;
                 }
-                image.tentative.insert(tid, (address, block));
+                image.tentative.insert(tid, (address, block, tick));
             }
             EventKind::UndoFree { address } => {
                 if let Some(image) = self.running.get_mut(&pid)
-                    && let Some(&(freed, block)) = image.tentative.get(&tid)
+                    && let Some(&(freed, block, at)) = image.tentative.get(&tid)
                     && freed == address
                 {
                     image.tentative.remove(&tid);
@@ -169,6 +169,10 @@ impl ReferenceModel {
                         Some(block) => {
                             image.live.insert(address, block);
                             *image.free.get_mut(&block.key).unwrap() -= Amount::one(Bytes(block.size));
+                            let times = image.lifetimes.get_mut(&block.key).unwrap();
+                            let undone =
+                                times.iter().position(|time| *time == at.0.saturating_sub(block.tick)).unwrap();
+                            times.remove(undone);
                         }
                     }
                 }
@@ -199,7 +203,7 @@ impl ReferenceModel {
     }
 
     fn alloc(&mut self, pid: Pid, address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
-        if self.running.get_mut(&pid).unwrap().remove(address).is_some() {
+        if self.running.get_mut(&pid).unwrap().free(address, tick).is_some() {
             self.lose(LossReason::FreeUnseen);
         } else if self.running.values().map(|image| image.live.len() as u64).sum::<u64>() >= self.settings.blocks {
             self.lose(LossReason::LedgerFull);
@@ -214,6 +218,7 @@ impl ReferenceModel {
         }
         let image = self.running.get_mut(&pid).unwrap();
         *image.alloc.entry(key).or_default() += Amount::one(size);
+        image.sizes.entry(key).or_default().push(size.0);
         image.live.insert(address, ReferenceBlock { size: size.0, key, tick: tick.0 });
     }
 
@@ -279,10 +284,12 @@ fn any_settings() -> impl Strategy<Value = Settings> {
     let older = select(vec![None, Some(0), Some(1), Some(20 << 20), Some((20 << 20) + 1)]);
     let parts = select(vec![PartitionBy::Whole, PartitionBy::Threads, PartitionBy::Allocators]);
     let bounds = (select(vec![2, 5, u64::MAX]), select(vec![0, 2, 5, u32::MAX]), select(vec![1, 2, u32::MAX]));
-    (bounds, any::<bool>(), older, parts).prop_map(|((blocks, stacks, processes), track_peak, older, parts)| {
-        let older = older.map(Duration::from_nanos);
-        Settings { blocks, stacks, processes, track_peak, older, parts }
-    })
+    (bounds, any::<(bool, bool)>(), older, parts).prop_map(
+        |((blocks, stacks, processes), (track_peak, lifetimes), older, parts)| {
+            let older = older.map(Duration::from_nanos);
+            Settings { blocks, stacks, processes, track_peak, older, lifetimes, parts }
+        },
+    )
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -352,11 +359,17 @@ proptest! {
     fn allocated_is_the_sum_of_its_parts(
         events in prop::collection::vec(any_event(), 0..120),
     ) {
-        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, parts: PartitionBy::Whole };
+        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, parts: PartitionBy::Whole };
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(event));
         for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {
             prop_assert_eq!(image.total.alloc, image.total.free + image.total.live + image.total.exit + image.discarded);
+            for (key, stack) in &image.by_stack {
+                let histograms = image.histograms.get(key).cloned().unwrap_or_default();
+                let totals = BlockQuantity::ALL.map(|quantity| histograms.total(quantity));
+                let held = stack.usage.live.count + stack.usage.exit.count;
+                prop_assert_eq!(totals, [stack.usage.alloc.count, stack.usage.free.count, held]);
+            }
             let at_peak: u64 = image.by_stack.values().map(|stack| stack.at_peak.0).sum();
             prop_assert_eq!(image.peak, Some(Bytes(at_peak)));
         }

@@ -45,6 +45,7 @@ mod tests {
             processes: 10,
             track_peak: false,
             older: None,
+            lifetimes: false,
             parts: PartitionBy::Whole,
         });
         for kind in events {

@@ -69,7 +69,7 @@ impl Ledger {
         let usage = move |process: &Process| {
             let image = process.image.as_ref();
             match class {
-                EventClass::Heap => Some(image?.usage(None, now, self.settings.older, self.settings.track_peak)),
+                EventClass::Heap => Some(image?.usage(None, now, &self.settings)),
                 EventClass::Map => Some(image?.mappings.as_ref()?.usage(None)),
                 EventClass::Fault => process.page_usage(),
                 EventClass::Reclaim => Some(image?.stalls.as_ref()?.usage(None)),

@@ -6,7 +6,8 @@ use super::budget::{Budget, is_limited, merged_key};
 use super::changed_stacks::ChangedStacks;
 use super::epochs::Epochs;
 use crate::model::{
-    Amount, Bytes, Epoch, ImageEnd, ImageUsage, LossReason, Partition, StackId, StackKey, StackUsage, Usage,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, ImageEnd, ImageUsage, Log2, LossReason, Partition, StackId,
+    StackKey, StackUsage, Usage,
 };
 
 /// Totals of one stack. Freed is allocated minus live.
@@ -40,6 +41,8 @@ pub(super) struct ImageTotals {
     /// Separate, so that the usual lookup only compares stack ids.
     by_partition: FxHashMap<StackKey, u32>,
     stacks: Vec<StackTotals>,
+    /// Sizes and lifetimes of blocks, by index; stacks after the end have none. Empty if they are not counted.
+    histograms: Vec<BlockHistograms>,
     /// Indices without a stack.
     vacant: Vec<u32>,
     /// Number of stacks that count towards the limit.
@@ -121,8 +124,8 @@ impl ImageTotals {
         index
     }
 
-    /// Removes the stack at `index`, and returns its totals.
-    fn vacate(&mut self, index: u32) -> Option<StackTotals> {
+    /// Removes the stack at `index`, and returns its totals and histograms.
+    fn vacate(&mut self, index: u32) -> Option<(StackTotals, BlockHistograms)> {
         let nothing = StackTotals {
             key: StackKey::from(StackId::FAILED),
             live: Amount::default(),
@@ -131,8 +134,9 @@ impl ImageTotals {
             seen_peak: 0,
         };
         let removed = std::mem::replace(self.stacks.get_mut(index as usize)?, nothing);
+        let histograms = self.histograms.get_mut(index as usize).map(std::mem::take).unwrap_or_default();
         if let Some(changes) = &mut self.changes {
-            changes.remove(index, removed.key, removed.amounts());
+            changes.remove(index, removed.key, removed.amounts(), &histograms);
         }
         match removed.key.part {
             Partition::Whole => self.by_stack.remove(&removed.key.stack),
@@ -142,7 +146,7 @@ impl ImageTotals {
         };
         self.vacant.push(index);
         self.limited -= u32::from(is_limited(removed.key));
-        Some(removed)
+        Some((removed, histograms))
     }
 
     /// Iterates over the limited stacks without live amounts, with the bytes that they have allocated. `is_pinned` returns
@@ -161,11 +165,14 @@ impl ImageTotals {
         let other = merged_key(key);
         let other = self.index(other).unwrap_or_else(|| self.insert(other));
         let at_peak = self.stacks.get(index as usize).map_or(Bytes(0), |totals| self.at_peak(totals));
-        let removed = self.vacate(index)?;
+        let (removed, histograms) = self.vacate(index)?;
         self.change(other, |totals| {
             totals.alloc += removed.alloc;
             totals.at_peak.0 += at_peak.0;
         });
+        if !histograms.is_empty() {
+            self.histograms_at(other).add(&histograms);
+        }
         if let Some(inherited) = self.inherited.get_mut(index as usize).map(std::mem::take) {
             let size = self.inherited.len().max(other as usize + 1);
             self.inherited.resize(size, Amount::default());
@@ -195,6 +202,27 @@ impl ImageTotals {
         self.change(index, |totals| totals.live += amount);
         self.live += amount;
         self.update_peak();
+    }
+
+    /// Adds `change` to a number of blocks of the stack, whose amounts have changed too.
+    #[inline]
+    pub(super) fn count(&mut self, index: u32, quantity: BlockQuantity, log2: Log2, change: u64) {
+        self.histograms_at(index).count(quantity, log2, change);
+    }
+
+    #[inline]
+    fn histograms_at(&mut self, index: u32) -> &mut BlockHistograms {
+        let index = index as usize;
+        if self.histograms.len() <= index {
+            self.histograms.resize(index + 1, BlockHistograms::default());
+        }
+        &mut self.histograms[index]
+    }
+
+    /// Iterates over the histograms of the stacks that have some.
+    pub(super) fn histograms(&self) -> impl Iterator<Item = (StackKey, BlockHistograms)> {
+        let all = self.stacks.iter().zip(&self.histograms).filter(|(_, histograms)| !histograms.is_empty());
+        all.map(|(totals, histograms)| (totals.key, histograms.clone()))
     }
 
     /// Adds a change of the live amount of blocks from an earlier epoch, for the next delta. Returns false if the delta has
@@ -277,11 +305,14 @@ impl ImageTotals {
     /// Removes and returns the changes since the last delta.
     pub(super) fn take_changes(&mut self) -> ImageUsage {
         let Some(changes) = &mut self.changes else { return ImageUsage::default() };
-        let by_stack = changes.take(|index| Some(self.stacks.get(index as usize)?.amounts()));
+        let (by_stack, histograms) = changes.take(|index| {
+            let histograms = self.histograms.get(index as usize);
+            Some((self.stacks.get(index as usize)?.amounts(), histograms.cloned().unwrap_or_default()))
+        });
         let (by_epoch, merged_stacks) = (changes.take_by_epoch(), changes.take_merged(self.merged));
         let mut total = Usage::default();
         by_stack.values().for_each(|stack: &StackUsage| total += stack.usage);
-        ImageUsage { total, by_stack, by_epoch, merged_stacks, ..ImageUsage::default() }
+        ImageUsage { total, by_stack, histograms, by_epoch, merged_stacks, ..ImageUsage::default() }
     }
 
     /// Returns true if changes are tracked.
@@ -327,7 +358,7 @@ impl ImageTotals {
                 totals.seen_peak = self.peaks;
             }
             if let Some(changes) = &mut self.changes {
-                changes.record(index, totals.key, totals.amounts());
+                changes.record(index, totals.key, totals.amounts(), self.histograms.get(index as usize));
             }
             change(totals);
         }

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::block::Block;
-use crate::model::{AbsAddr, Tid};
+use crate::model::{AbsAddr, Tick, Tid};
 
 /// Free by a thread's latest realloc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub(super) struct TentativeFree {
     pub(super) address: AbsAddr,
     /// `None` if the block was unknown.
     pub(super) block: Option<Block>,
+    /// Time of the free.
+    pub(super) tick: Tick,
 }
 
 /// Latest tentative free of each thread.
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
 
     const ADDRESS: AbsAddr = AbsAddr(0x1000);
-    const FREE: TentativeFree = TentativeFree { address: ADDRESS, block: None };
+    const FREE: TentativeFree = TentativeFree { address: ADDRESS, block: None, tick: Tick(0) };
 
     #[test]
     fn an_entry_is_kept_for_one_generation() {
@@ -92,7 +94,7 @@ mod tests {
         for tid in 0..=GENERATION as u32 {
             frees.insert(Tid(tid), FREE);
         }
-        let second = TentativeFree { address: AbsAddr(0x2000), block: None };
+        let second = TentativeFree { address: AbsAddr(0x2000), block: None, tick: Tick(0) };
         frees.insert(Tid(0), second);
         assert_eq!(frees.remove(Tid(0), second.address), Some(second));
         assert!(!frees.contains(Tid(0), ADDRESS));

@@ -25,8 +25,15 @@ const B: u64 = 0x7f00_0000_2000;
 const S: StackId = StackId(77);
 const R: StackId = StackId(88);
 const NOW: Tick = Tick(1000);
-const WIDE: Settings =
-    Settings { blocks: 1000, stacks: 1000, processes: 1000, track_peak: false, older: None, parts: PartitionBy::Whole };
+const WIDE: Settings = Settings {
+    blocks: 1000,
+    stacks: 1000,
+    processes: 1000,
+    track_peak: false,
+    older: None,
+    lifetimes: false,
+    parts: PartitionBy::Whole,
+};
 
 /// Ledger with short methods for events.
 struct Story(Ledger);

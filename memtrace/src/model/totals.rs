@@ -1,11 +1,13 @@
 //! Totals and the keys that they are kept by.
 
+mod block_histograms;
 mod calls_by_size;
 mod group_by;
 mod partition;
 mod usage;
 mod variance;
 
+pub use block_histograms::{BlockHistograms, BlockQuantity, Log2};
 pub use calls_by_size::CallsBySize;
 pub use group_by::GroupBy;
 pub use partition::{AllocatorId, Partition, PartitionBy};

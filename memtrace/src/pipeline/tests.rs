@@ -266,7 +266,7 @@ proptest! {
         older in prop::option::of((0..300u32).prop_map(|ticks| Tick(ticks).since_start())),
     ) {
         let events = events_of(steps);
-        let settings = Settings { older, ..Settings::UNLIMITED };
+        let settings = Settings { older, lifetimes: true, ..Settings::UNLIMITED };
         let one = finish(&events, 1, settings).snapshots;
         for shards in [2, 4, 7] {
             prop_assert_eq!(&finish(&events, shards, settings).snapshots, &one);

@@ -33,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) max_size: Option<Bytes>,
     /// Minimum age of blocks that count as live.
     pub(crate) older: Option<Duration>,
+    /// Count the sizes, lifetimes and ages of blocks.
+    pub(crate) lifetimes: bool,
     /// Grouping key of stacks.
     pub(crate) by: GroupBy,
     /// Number of sites, and of processes, in the summary.

@@ -1,7 +1,7 @@
 //! Changes of one image since the last delta.
 
 use super::{Image, change_epoch};
-use crate::ledger::budget::Budget;
+use crate::ledger::budget::{Budget, Settings};
 use crate::model::{Amount, Bytes, EventClass, ImageUsage, Tick};
 
 impl Image {
@@ -58,7 +58,7 @@ impl Image {
     /// Current totals of one class.
     fn totals_of(&self, class: EventClass) -> ImageUsage {
         let totals = match class {
-            EventClass::Heap => Some(self.usage(None, Tick(0), None, false)),
+            EventClass::Heap => Some(self.usage(None, Tick(0), &Settings::UNLIMITED)),
             EventClass::Fault => self.pages.as_ref().map(|pages| pages.totals_at(None)),
             EventClass::Map => self.mappings.as_ref().map(|mappings| mappings.totals_at(None)),
             EventClass::Reclaim => self.stalls.as_ref().map(|stalls| stalls.usage(None)),

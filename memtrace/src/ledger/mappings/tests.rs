@@ -23,6 +23,7 @@ impl Story {
             processes: 1,
             track_peak: false,
             older: None,
+            lifetimes: false,
             parts: PartitionBy::Whole,
         };
         Self { mappings: Mappings::default(), budget: Budget::new(&settings) }

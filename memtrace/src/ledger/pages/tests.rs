@@ -14,6 +14,7 @@ fn budget(blocks: u64) -> Budget {
         processes: 1,
         track_peak: false,
         older: None,
+        lifetimes: false,
         parts: PartitionBy::Whole,
     })
 }

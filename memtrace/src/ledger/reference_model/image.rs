@@ -1,6 +1,7 @@
 //! Image of the reference model.
 
 use super::*;
+use crate::model::Log2;
 
 #[derive(Clone, Copy)]
 pub(super) struct ReferenceBlock {
@@ -12,9 +13,13 @@ pub(super) struct ReferenceBlock {
 #[derive(Default)]
 pub(super) struct ReferenceImage {
     pub(super) live: BTreeMap<AbsAddr, ReferenceBlock>,
-    pub(super) tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>)>,
+    pub(super) tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>, Tick)>,
     pub(super) alloc: BTreeMap<StackKey, Amount>,
     pub(super) free: BTreeMap<StackKey, Amount>,
+    /// Sizes of all blocks.
+    pub(super) sizes: BTreeMap<StackKey, Vec<u64>>,
+    /// Lifetimes of the freed blocks in ticks.
+    pub(super) lifetimes: BTreeMap<StackKey, Vec<u32>>,
     /// Stacks that arrived while the image ran.
     pub(super) stacks: BTreeMap<StackId, Stack>,
     pub(super) unmatched: u64,
@@ -41,9 +46,10 @@ impl ReferenceImage {
         }
     }
 
-    pub(super) fn remove(&mut self, address: AbsAddr) -> Option<ReferenceBlock> {
+    pub(super) fn free(&mut self, address: AbsAddr, tick: Tick) -> Option<ReferenceBlock> {
         let block = self.live.remove(&address)?;
         *self.free.entry(block.key).or_default() += Amount::one(Bytes(block.size));
+        self.lifetimes.entry(block.key).or_default().push(tick.0.saturating_sub(block.tick));
         Some(block)
     }
 
@@ -67,11 +73,38 @@ impl ReferenceImage {
             usage.total += numbers;
             usage.by_stack.insert(id, StackUsage { usage: numbers, at_peak, ..StackUsage::default() });
         }
+        if settings.lifetimes {
+            let ages = self.live.values().filter(|_| ended != Some(ImageEnd::Exec));
+            let ages = ages.map(|block| (block.key, now.0.saturating_sub(block.tick)));
+            usage.histograms = self.histograms(ages.collect());
+        }
         if ended == Some(ImageEnd::Exec) {
             everything.values().for_each(|live| usage.discarded += *live);
         }
         usage.peak = settings.track_peak.then_some(Bytes(self.peak));
         usage
+    }
+
+    fn histograms(&self, ages: Vec<(StackKey, u32)>) -> BTreeMap<StackKey, BlockHistograms> {
+        let mut counts: BTreeMap<StackKey, Vec<(BlockQuantity, u32)>> = BTreeMap::new();
+        // The logarithm is the number of times that the value can be halved.
+        let log2 = |value: u64| (0..64).rev().find(|log2| value >> log2 != 0).unwrap_or(0);
+        let log2_ns = |ticks: u32| if ticks == 0 { 19 } else { log2(u64::from(ticks) << 20) };
+        for (key, sizes) in &self.sizes {
+            counts.entry(*key).or_default().extend(sizes.iter().map(|size| (BlockQuantity::Size, log2(*size))));
+        }
+        for (key, times) in &self.lifetimes {
+            counts.entry(*key).or_default().extend(times.iter().map(|time| (BlockQuantity::Lifetime, log2_ns(*time))));
+        }
+        for (key, age) in ages {
+            counts.entry(key).or_default().push((BlockQuantity::Age, log2_ns(age)));
+        }
+        let histograms = |counts: Vec<_>| {
+            let count = |(quantity, log2)| (quantity, Log2::from_number(log2).unwrap(), 1);
+            counts.into_iter().map(count).collect::<BlockHistograms>()
+        };
+        let all = counts.into_iter().map(|(key, counts)| (key, histograms(counts)));
+        all.filter(|(_, histograms)| !histograms.is_empty()).collect()
     }
 
     pub(super) fn limited(&self) -> impl Iterator<Item = StackKey> {
@@ -88,7 +121,7 @@ impl ReferenceImage {
 
     /// Totals without live blocks and tentative frees.
     pub(super) fn idle_totals(&self) -> impl Iterator<Item = (u64, StackKey)> {
-        let is_pinned = |key| self.tentative.values().any(|(_, block)| block.is_some_and(|block| block.key == key));
+        let is_pinned = |key| self.tentative.values().any(|(_, block, _)| block.is_some_and(|block| block.key == key));
         let idle = self.limited().filter(move |&key| !is_pinned(key) && !self.is_live(|live| live == key));
         idle.map(|key| (self.alloc[&key].bytes.0, key))
     }
@@ -106,6 +139,10 @@ impl ReferenceImage {
             let amount = amounts.remove(&key).unwrap_or_default();
             *amounts.entry(other).or_default() += amount;
         }
+        let sizes = self.sizes.remove(&key).unwrap_or_default();
+        self.sizes.entry(other).or_default().extend(sizes);
+        let lifetimes = self.lifetimes.remove(&key).unwrap_or_default();
+        self.lifetimes.entry(other).or_default().extend(lifetimes);
         *self.at_peak.entry(other).or_default() += self.at_peak.remove(&key).unwrap_or(0);
         self.merged += 1;
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Amount, Bytes, Epoch, EventClass, ImageEnd, ImageRusage, Pid, Residency, StackId, StackKey, StallKey, StallStats,
-    StallTotals, Touched, Usage, Variance,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageEnd, ImageRusage, Pid, Residency, StackId,
+    StackKey, StallKey, StallStats, StallTotals, Touched, Usage, Variance,
 };
 
 /// Totals of one process image.
@@ -27,6 +27,8 @@ pub struct ImageUsage {
     pub peak: Option<Bytes>,
     /// Totals by stack and part of the process.
     pub by_stack: BTreeMap<StackKey, StackUsage>,
+    /// Sizes, lifetimes and ages of blocks by stack, of stacks that have some. Empty if they are not counted.
+    pub histograms: BTreeMap<StackKey, BlockHistograms>,
     /// Changes of the live amounts of blocks from before the latest mark, by the epoch of their allocation. Only deltas have
     /// them.
     pub by_epoch: BTreeMap<(StackKey, Epoch), Amount>,
@@ -96,6 +98,10 @@ impl ImageUsage {
             key.stack = rename(key.stack).unwrap_or(key.stack);
             self.by_stack.entry(key).or_default().add(usage);
         }
+        for (mut key, histograms) in std::mem::take(&mut self.histograms) {
+            key.stack = rename(key.stack).unwrap_or(key.stack);
+            self.histograms.entry(key).or_default().add(&histograms);
+        }
         for touched in &mut self.touched {
             touched.key.stack = rename(touched.key.stack).unwrap_or(touched.key.stack);
         }
@@ -124,6 +130,9 @@ impl ImageUsage {
         for (id, theirs) in other.by_stack {
             self.by_stack.entry(id).or_default().add(theirs);
         }
+        for (key, theirs) in &other.histograms {
+            self.histograms.entry(*key).or_default().add(theirs);
+        }
         for (key, theirs) in other.by_epoch {
             *self.by_epoch.entry(key).or_default() += theirs;
         }
@@ -148,6 +157,11 @@ impl ImageUsage {
             self.discarded += stack.end(end, class);
             self.total += stack.usage;
         }
+        if end == ImageEnd::Exec {
+            // Discarded blocks have no age.
+            self.histograms.values_mut().for_each(|histograms| histograms.clear(BlockQuantity::Age));
+            self.histograms.retain(|_, histograms| !histograms.is_empty());
+        }
     }
 
     /// Returns the changes of the additive numbers since `earlier`.
@@ -166,6 +180,9 @@ impl ImageUsage {
         for usage in change.by_stack.values_mut() {
             usage.at_peak = Bytes(0);
         }
+        for (key, then) in &earlier.histograms {
+            change.histograms.entry(*key).or_default().subtract(then);
+        }
         for (key, then) in &earlier.stalls {
             let now = change.stalls.entry(*key).or_default();
             *now = now.since(then);
@@ -179,9 +196,10 @@ impl ImageUsage {
         change
     }
 
-    /// Removes the stacks, epochs and stalls without changes.
+    /// Removes the stacks, histograms, epochs and stalls without changes.
     pub(crate) fn remove_zeros(&mut self) {
         self.by_stack.retain(|_, stack| *stack != StackUsage::default());
+        self.histograms.retain(|_, histograms| !histograms.is_empty());
         self.by_epoch.retain(|_, change| *change != Amount::default());
         self.stalls.retain(|_, stats| stats.stalls != StallTotals::default());
     }
@@ -192,5 +210,6 @@ impl ImageUsage {
             && self.unmatched_frees == 0
             && self.repeated_frees == 0
             && self.by_stack.is_empty()
+            && self.histograms.is_empty()
     }
 }

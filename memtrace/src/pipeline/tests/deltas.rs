@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use super::*;
-use crate::model::{Delta, ImageId, ImageRusage, ImageUsage, Owner, PageFaults, Rusage, StackEnd};
+use crate::model::{BlockQuantity, Delta, ImageId, ImageRusage, ImageUsage, Owner, PageFaults, Rusage, StackEnd};
 
 /// Source that gives a few events at a time, so that a shard without an interval takes many deltas.
 struct SlowSource {
@@ -32,6 +32,8 @@ fn additive(images: BTreeMap<ImageId, ImageUsage>) -> BTreeMap<ImageId, ImageUsa
             usage.peak = None;
             usage.by_stack.values_mut().for_each(|stack| stack.at_peak = Bytes(0));
             usage.counts = ImageRusage::default();
+            usage.histograms.values_mut().for_each(|histograms| histograms.clear(BlockQuantity::Age));
+            usage.histograms.retain(|_, histograms| !histograms.is_empty());
         }
         (id, usage)
     };
@@ -58,10 +60,11 @@ fn with_records_of_ends(events: Vec<Event>) -> Vec<Event> {
 fn any_settings() -> impl Strategy<Value = Settings> {
     let parts = prop::sample::select(vec![PartitionBy::Whole, PartitionBy::Threads]);
     let limits = (prop::sample::select(vec![5, u64::MAX]), prop::sample::select(vec![3, u32::MAX]));
-    (limits, any::<bool>(), parts).prop_map(|((blocks, stacks), track_peak, parts)| Settings {
+    (limits, any::<(bool, bool)>(), parts).prop_map(|((blocks, stacks), (track_peak, lifetimes), parts)| Settings {
         blocks,
         stacks,
         track_peak,
+        lifetimes,
         parts,
         ..Settings::UNLIMITED
     })

@@ -33,6 +33,8 @@ pub(super) struct MemoryPlan {
     pub(super) frame_data: Bytes,
     /// Maximum memory of the names of generated code.
     pub(super) generated_names: Bytes,
+    /// Stacks have histograms.
+    pub(super) has_histograms: bool,
 }
 
 /// memtrace without its state: its program, the kernel's descriptions of types, and symbols.
@@ -72,6 +74,11 @@ mod eighths {
 const BLOCK: u64 = 80;
 const STACK: u64 = 256;
 const ENDED_STACK: u64 = 16;
+/// Additional memory of a stack for its histograms: two headers, and 8 bytes for each of 26 buckets. Most stacks have fewer
+/// than ten.
+const HISTOGRAMS: u64 = 256;
+/// Additional memory of an ended stack: a bucket takes three bytes.
+const ENDED_HISTOGRAMS: u64 = 32;
 const CALL_PATH: u64 = 32;
 const IMAGE: u64 = 640;
 const MAPPING: u64 = 64;
@@ -115,6 +122,7 @@ impl MemoryPlan {
             // Six compilers have that much.
             frame_data: Bytes(16 << 20),
             generated_names: Bytes(32 << 20),
+            has_histograms: config.lifetimes,
         }
     }
 
@@ -134,6 +142,7 @@ impl MemoryPlan {
         let part = rest.checked_sub(taken)? / 16;
         let mmap_ring = power_of_two(part * sixteenths::MMAP_RINGS / processors.max(1));
         let mmap_ring = mmap_ring.filter(|&ring| ring >= SMALLEST_MMAP_RING)?;
+        let (stack, ended_stack) = stack_memory(full.has_histograms);
         let entries = |sixteenths: u64, bytes: u64| part * sixteenths / bytes;
         let state = |eighths: u64, bytes: u64| count(entries(sixteenths::REGISTRY, 8) * eighths / bytes);
         let registry = registry::Limits {
@@ -146,14 +155,15 @@ impl MemoryPlan {
             ring_size,
             mmap_ring: full.mmap_ring.min(Bytes(mmap_ring)),
             live: full.live.min(entries(sixteenths::LIVE_BLOCKS, BLOCK)),
-            stacks: full.stacks.min(u32::try_from(entries(sixteenths::STACKS, STACK) / rings).unwrap_or(u32::MAX)),
-            ended_stacks: full.ended_stacks.min(count(entries(sixteenths::ENDED_STACKS, ENDED_STACK))),
+            stacks: full.stacks.min(u32::try_from(entries(sixteenths::STACKS, stack) / rings).unwrap_or(u32::MAX)),
+            ended_stacks: full.ended_stacks.min(count(entries(sixteenths::ENDED_STACKS, ended_stack))),
             call_paths: full.call_paths.min(count(entries(sixteenths::CALL_PATHS, CALL_PATH))),
             registry,
             files: full.files.min(state(eighths::FILES, FILE)),
             copies: full.copies.min(Bytes(entries(sixteenths::COPIES, 1))),
             frame_data,
             generated_names,
+            has_histograms: full.has_histograms,
         })
     }
 
@@ -167,6 +177,11 @@ impl MemoryPlan {
             start,
         }
     }
+}
+
+/// Returns the memory of a stack and of an ended stack.
+const fn stack_memory(has_histograms: bool) -> (u64, u64) {
+    if has_histograms { (STACK + HISTOGRAMS, ENDED_STACK + ENDED_HISTOGRAMS) } else { (STACK, ENDED_STACK) }
 }
 
 /// Returns the limits for `config` with `rings` rings, and a note for the user if they are unusually low.

@@ -122,6 +122,7 @@ impl Trace {
             processes: MAX_PROCESSES,
             track_peak: config.metric == Some(Metric::PeakBytes),
             older: config.older,
+            lifetimes: config.lifetimes,
             parts: config.by.parts(),
         };
         let sources: Vec<_> = readers.into_iter().map(RingSource).collect();

@@ -13,6 +13,7 @@ const FULL: MemoryPlan = MemoryPlan {
     copies: Bytes(64 << 20),
     frame_data: Bytes(16 << 20),
     generated_names: Bytes(32 << 20),
+    has_histograms: false,
 };
 
 /// Memory of everything that a plan limits. A new field of a plan does not compile without a line here.
@@ -30,12 +31,14 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         copies,
         frame_data,
         generated_names,
+        has_histograms,
     } = plan;
+    let (stack, ended_stack) = stack_memory(has_histograms);
     let rings = u64::from(rings);
     let entries = [
         (live, BLOCK),
-        (u64::from(stacks) * rings, STACK),
-        (ended_stacks as u64, ENDED_STACK),
+        (u64::from(stacks) * rings, stack),
+        (ended_stacks as u64, ended_stack),
         (call_paths as u64, CALL_PATH),
         (images as u64, IMAGE),
         (mappings as u64, MAPPING),
@@ -54,6 +57,9 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
     for (rings, processors) in [(1, 1), (2, 2), (4, 8), (4, 64), (16, 256)] {
         let least = smallest(rings, processors);
         for limit in (least.0..1 << 30).step_by(1 << 20) {
+            let with_histograms = MemoryPlan { has_histograms: true, ..FULL };
+            let plan = MemoryPlan::within(Bytes(limit), rings, processors, with_histograms).unwrap();
+            assert!(memory(plan, rings, processors) <= limit && plan.stacks > 25, "{limit}: {plan:?}");
             let plan = MemoryPlan::within(Bytes(limit), rings, processors, FULL).unwrap();
             let used = memory(plan, rings, processors);
             assert!(used <= limit, "{used} of {limit} bytes, {rings} rings: {plan:?}");
@@ -127,6 +133,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         min_size: None,
         max_size: None,
         older: None,
+        lifetimes: false,
         by: GroupBy::Process,
         top: 10,
         keep_ended: 1000,
