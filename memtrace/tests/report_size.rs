@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, Bytes, Frame, FrameId, GroupBy, ImageEnd, Location, Metric, Name, ObjectName, Partition, Pid,
-    ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
+    Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, ImageEnd, Location, Metric, Name, ObjectName, Partition,
+    Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -85,6 +85,7 @@ fn profile() -> Profile {
             major_faults: 0,
             variance: Variance::default(),
             resident: Bytes(0),
+            histograms: BlockHistograms::default(),
         };
         profile.processes[process].total += stack.usage;
         profile.stacks.push(stack);

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts, EventClass, ImageEnd,
-    Losses, MachineReclaim, MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind, Residency,
-    StackEnd, StallStats, Tid, Untraced, Usage, User, Variance, VirtOffset,
+    AbsAddr, AllocatorId, Amount, BlockHistograms, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts, EventClass,
+    ImageEnd, Losses, MachineReclaim, MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind,
+    Residency, StackEnd, StallStats, Tid, Untraced, Usage, User, Variance, VirtOffset,
 };
 
 pub use self::cost::{Cost, ProgramCost};
@@ -171,6 +171,8 @@ pub struct StackProfile {
     pub variance: Variance,
     /// Resident bytes of live mappings.
     pub resident: Bytes,
+    /// Sizes, lifetimes and ages of blocks, if they were counted.
+    pub histograms: BlockHistograms,
 }
 
 impl StackProfile {
@@ -188,6 +190,7 @@ impl StackProfile {
             major_faults: 0,
             variance: Variance::default(),
             resident: Bytes(0),
+            histograms: BlockHistograms::default(),
         }
     }
 
@@ -347,6 +350,14 @@ impl Profile {
     #[must_use]
     pub fn repeated_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.repeated_frees).sum()
+    }
+
+    /// Returns the histograms of all blocks.
+    #[must_use]
+    pub fn histograms(&self) -> BlockHistograms {
+        let mut all = BlockHistograms::default();
+        self.stacks.iter().for_each(|stack| all.add(&stack.histograms));
+        all
     }
 
     /// Returns the distribution of stack ends over all allocations, touches or stalls.

@@ -2,6 +2,7 @@
 //! `schema_version`.
 
 mod group_runs;
+mod histograms;
 mod memcg;
 mod numbers;
 mod reader;

@@ -172,6 +172,7 @@ impl Stacks {
         sum.usage += stack.usage;
         sum.major_faults = sum.major_faults.saturating_add(stack.major_faults);
         sum.variance += stack.variance;
+        sum.histograms.add(&stack.histograms);
         sum.resident.0 = sum.resident.0.saturating_add(stack.resident.0);
         if let Some(bytes) = stack.at_peak {
             sum.at_peak = Some(Bytes(sum.at_peak.unwrap_or_default().0.wrapping_add(bytes.0)));

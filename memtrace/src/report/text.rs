@@ -4,6 +4,7 @@ mod assessment;
 mod cells;
 pub(super) mod frames;
 mod groups;
+mod histograms;
 pub(super) mod library;
 mod memcg;
 mod oom_kills;
@@ -46,6 +47,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     untraced::write(profile, options, out)?;
     let roots = Groups::of(profile, options.by);
     groups::write(profile, options, &roots, out)?;
+    histograms::write(profile, out)?;
     sites::write(profile, options, &roots, out)?;
     sites::write_shrunk(profile, options, &roots, out)?;
     quality::write(profile, out)

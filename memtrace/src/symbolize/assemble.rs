@@ -25,11 +25,11 @@ pub(super) fn name_stacks(
         let mut merged: BTreeMap<StackGroup, PathUsage> = BTreeMap::new();
         for (key, usage) in totals.iter() {
             let group = StackGroup { frames: sequences.get(key.path), end: key.end, part: key.part };
-            merged.entry(group).or_default().add(usage);
+            merged.entry(group).or_default().add(&usage);
         }
         drop(totals);
         let at_peak = |bytes: Bytes| process.peak.map(|_| bytes);
-        stacks.extend(merged.into_iter().map(|(group, PathUsage { usage: sum, merged })| StackProfile {
+        stacks.extend(merged.into_iter().map(|(group, PathUsage { usage: sum, histograms, merged })| StackProfile {
             process: number,
             part: group.part,
             frames: group.frames,
@@ -40,6 +40,7 @@ pub(super) fn name_stacks(
             major_faults: sum.major_faults,
             variance: sum.variance,
             resident: sum.resident,
+            histograms,
         }));
         profiles.push(process);
     }

@@ -6,8 +6,8 @@ use super::call_paths::{Call, CallLocation, CallPaths};
 use super::ended::EndedProcesses;
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
-    AbsAddr, EventClass, FileOffset, ImageId, ImageUsage, Losses, Node, ObjectName, OomKill, Partition, ProcessImage,
-    StackEnd, StackUsage, Tick, Unnamed, Usage,
+    AbsAddr, BlockHistograms, EventClass, FileOffset, ImageId, ImageUsage, Losses, Node, ObjectName, OomKill,
+    Partition, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,
 };
 
 /// Call paths of a recording.
@@ -49,7 +49,7 @@ pub struct RecordedProcess {
 }
 
 /// Recorded totals of a stack.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RecordedStack {
     /// Path in the [`RecordedPaths`].
     pub path: Node,
@@ -59,6 +59,8 @@ pub struct RecordedStack {
     pub part: Partition,
     /// The totals.
     pub usage: StackUsage,
+    /// Sizes, lifetimes and ages of blocks.
+    pub histograms: BlockHistograms,
     /// Number of stacks, if they were merged.
     pub merged: u64,
 }
@@ -102,10 +104,10 @@ impl RecordedProcesses {
             sum
         });
         let entry = |stack: RecordedStack| {
-            let RecordedStack { path, end, part, usage, merged } = stack;
+            let RecordedStack { path, end, part, usage, histograms, merged } = stack;
             // A stack that was merged by itself has no number.
             let merged = if end == StackEnd::Merged { merged.max(1) } else { merged };
-            (PathKey { path, end, part }, PathUsage { usage, merged })
+            (PathKey { path, end, part }, PathUsage { usage, histograms, merged })
         };
         let stacks = StackTotals::new(stacks.into_iter().map(entry).collect());
         if let Some((end, at)) = image.ended {

@@ -9,8 +9,8 @@ use std::iter::Peekable;
 
 use self::number::{read_number, write_number};
 use crate::model::{
-    AllocatorId, Amount, Bytes, MappingKind, Nanoseconds, Node, Partition, StackEnd, StackUsage, StallTotals, Tid,
-    Usage, Variance,
+    AllocatorId, Amount, BlockHistograms, BlockQuantity, Bytes, Log2, MappingKind, Nanoseconds, Node, Partition,
+    StackEnd, StackUsage, StallTotals, Tid, Usage, Variance,
 };
 
 /// Key of the totals of an image or a group.
@@ -22,16 +22,18 @@ pub(super) struct PathKey {
 }
 
 /// Totals of a call path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PathUsage {
     pub(super) usage: StackUsage,
+    pub(super) histograms: BlockHistograms,
     /// Number of stacks, if this is the sum of merged ones, and 0 if it is one stack.
     pub(super) merged: u64,
 }
 
 impl PathUsage {
-    pub(super) fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.usage.add(other.usage);
+        self.histograms.add(&other.histograms);
         self.merged += other.merged;
     }
 }
@@ -63,7 +65,7 @@ impl StackTotals {
         let mut entries = entries.into_iter().peekable();
         while let Some((key, mut sum)) = entries.next() {
             while let Some((_, more)) = entries.next_if(|&(next, _)| next == key) {
-                sum.add(more);
+                sum.add(&more);
             }
             encoder.push(key, &sum);
         }
@@ -118,9 +120,9 @@ impl<I: Iterator<Item = (PathKey, PathUsage)>> Iterator for InOrder<I> {
 /// Number of encoded fields.
 const FIELDS: usize = 16;
 
-/// Returns the fields. Blocks that were freed are the difference to those that were not, which is mostly 0.
+/// Returns the fields without histograms. Blocks that were freed are the difference to those that were not, which is mostly 0.
 fn fields(totals: &PathUsage) -> [u64; FIELDS] {
-    let PathUsage { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged } = *totals;
+    let &PathUsage { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged, .. } = totals;
     let Usage { live, exit, alloc, free, stalls } = usage;
     let rest = alloc - live - exit - free;
     let [rest, alloc, exit, live] = [rest, alloc, exit, live].map(|Amount { bytes, count }| (bytes.0, count));
@@ -156,6 +158,7 @@ fn from_fields(fields: [u64; FIELDS]) -> PathUsage {
             variance: Variance { live: fields[12], alloc: fields[13] },
             resident: Bytes(fields[14]),
         },
+        histograms: BlockHistograms::default(),
         merged: fields[15],
     }
 }
@@ -164,8 +167,15 @@ fn from_fields(fields: [u64; FIELDS]) -> PathUsage {
 const END_BITS: u32 = 5;
 const _: () = assert!(StackEnd::ALL.len() < 1 << END_BITS);
 
-/// Maximum number of bytes of an entry: its path, end and partition, the bits of its fields, and the fields.
+/// Bit of the field bits if histograms follow the fields.
+const HISTOGRAMS: u64 = 1 << FIELDS;
+
+/// Maximum number of bytes of an entry without histograms: its path, end and partition, the bits of its fields, and the
+/// fields.
 const MAX_ENTRY: usize = 5 + 2 + 5 + 3 + FIELDS * 10;
+
+/// Maximum number of bytes of a bucket: its logarithm and its count.
+const MAX_BUCKET: usize = 2 + 10;
 
 #[derive(Default)]
 struct Encoder {
@@ -177,7 +187,8 @@ struct Encoder {
 
 impl Encoder {
     fn push(&mut self, key: PathKey, usage: &PathUsage) {
-        if self.bytes.len() + MAX_ENTRY > CHUNK {
+        let histograms = &usage.histograms;
+        if self.bytes.len() + MAX_ENTRY + (histograms.len() + 1) * MAX_BUCKET > CHUNK {
             self.chunks.push(self.bytes.as_slice().into());
             self.bytes.clear();
         }
@@ -198,10 +209,14 @@ impl Encoder {
             write_number(&mut self.bytes, part);
         }
         let fields = fields(usage);
-        let present = fields.iter().enumerate().fold(0_u16, |bits, (bit, field)| bits | u16::from(*field != 0) << bit);
-        write_number(&mut self.bytes, u64::from(present));
+        let present = fields.iter().enumerate().fold(0, |bits, (bit, field)| bits | u64::from(*field != 0) << bit);
+        let present = if histograms.is_empty() { present } else { present | HISTOGRAMS };
+        write_number(&mut self.bytes, present);
         for field in fields.into_iter().filter(|field| *field != 0) {
             write_number(&mut self.bytes, field);
+        }
+        if !histograms.is_empty() {
+            write_histograms(&mut self.bytes, histograms);
         }
     }
 
@@ -211,6 +226,32 @@ impl Encoder {
         }
         StackTotals { len: self.len, chunks: self.chunks.into() }
     }
+}
+
+/// Number of bits of a logarithm; the quantity is above them.
+const LOG2_BITS: u32 = 6;
+
+fn write_histograms(bytes: &mut Vec<u8>, histograms: &BlockHistograms) {
+    write_number(bytes, histograms.len() as u64);
+    for (quantity, log2, count) in histograms.iter() {
+        let quantity = BlockQuantity::ALL.iter().position(|known| *known == quantity).unwrap_or(0) as u64;
+        write_number(bytes, u64::from(log2.number()) | quantity << LOG2_BITS);
+        write_number(bytes, count);
+    }
+}
+
+fn read_histograms(bytes: &mut &[u8]) -> BlockHistograms {
+    let buckets = read_number(bytes);
+    let mut histograms = BlockHistograms::default();
+    for _ in 0..buckets {
+        let (head, count) = (read_number(bytes), read_number(bytes));
+        let quantity = BlockQuantity::ALL.get((head >> LOG2_BITS) as usize);
+        let log2 = Log2::from_number(head as u32 & ((1 << LOG2_BITS) - 1));
+        if let (Some(quantity), Some(log2)) = (quantity, log2) {
+            histograms.count(*quantity, log2, count);
+        }
+    }
+    histograms
 }
 
 /// Entries of `chunks`. An owned chunk is freed when its last entry was read.
@@ -254,8 +295,12 @@ impl<I: Iterator<Item: AsRef<[u8]>>> Iterator for Decoder<I> {
                 *field = read_number(&mut bytes);
             }
         }
+        let mut usage = from_fields(fields);
+        if present & HISTOGRAMS != 0 {
+            usage.histograms = read_histograms(&mut bytes);
+        }
         self.at = chunk.len() - bytes.len();
-        Some((PathKey { path: Node::from_number(self.path), end, part }, from_fields(fields)))
+        Some((PathKey { path: Node::from_number(self.path), end, part }, usage))
     }
 }
 

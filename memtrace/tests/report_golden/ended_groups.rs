@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, Name, Partition, Pid, ProcessProfile,
-    Profile, StackEnd, StackProfile, Usage, User, Variance,
+    Amount, BlockHistograms, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, Name, Partition, Pid,
+    ProcessProfile, Profile, StackEnd, StackProfile, Usage, User, Variance,
 };
 
 /// Two processes and two groups of them, of 1,650 executables in all.
@@ -108,5 +108,6 @@ fn add(profile: &mut Profile, process: usize, frames: &[usize], merged: u64, usa
         major_faults: 0,
         variance: Variance::default(),
         resident: Bytes(0),
+        histograms: BlockHistograms::default(),
     });
 }

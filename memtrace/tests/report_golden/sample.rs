@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AbsAddr, Amount, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd, Location,
-    LossReason, Losses, Name, ObjectName, Partition, Pid, ProcessProfile, Profile, ProgramCost, StackEnd, StackProfile,
-    Unnamed, Untraced, Usage, User, Variance, VirtOffset,
+    AbsAddr, Amount, BlockHistograms, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd,
+    Location, LossReason, Losses, Name, ObjectName, Partition, Pid, ProcessProfile, Profile, ProgramCost, StackEnd,
+    StackProfile, Unnamed, Untraced, Usage, User, Variance, VirtOffset,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -105,6 +105,7 @@ fn stacks() -> Vec<StackProfile> {
         major_faults: 0,
         variance: Variance::default(),
         resident: Bytes(0),
+        histograms: BlockHistograms::default(),
     };
     let long: Vec<_> = (0..40).map(|index| if index % 2 == 0 { MAIN } else { HANDLE }).collect();
     vec![

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, ImageEnd, ImageId, KernelThread, MachineReclaim, MemcgMemory,
-    MemcgProfile, Name, Nanoseconds, OomKill, Order, Partition, PerSecond, Pid, PressureTime, ProcessProfile, Profile,
-    ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall, StallStats, StallTotals, Tick, Usage,
-    Variance, VmCounters,
+    BlockHistograms, Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, ImageEnd, ImageId, KernelThread,
+    MachineReclaim, MemcgMemory, MemcgProfile, Name, Nanoseconds, OomKill, Order, Partition, PerSecond, Pid,
+    PressureTime, ProcessProfile, Profile, ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall,
+    StallStats, StallTotals, Tick, Usage, Variance, VmCounters,
 };
 
 const EATER: Pid = Pid(4711);
@@ -55,6 +55,7 @@ pub(crate) fn waits() -> Profile {
         usage: of.total,
         at_peak: None,
         resident: Bytes(0),
+        histograms: BlockHistograms::default(),
         major_faults: 0,
         variance: Variance::default(),
     });

@@ -7,6 +7,7 @@ use std::ops::Not;
 use serde::{Serialize, Serializer};
 
 use super::group_runs::{GroupRuns, end_name};
+use super::histograms::HistogramFields;
 use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
 use super::untraced::UntracedFields;
 use super::window::WindowFields;
@@ -44,6 +45,8 @@ pub(super) struct Report<'a> {
     peak_bytes: Option<u64>,
     filtered: Blocks,
     discarded: Blocks,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    histograms: Option<HistogramFields>,
     processes: Processes<'a>,
     roots: Roots<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,6 +89,7 @@ impl<'a> Report<'a> {
             peak_bytes: profile.sole_peak().map(|peak| peak.0),
             filtered: profile.filtered.into(),
             discarded: discarded.into(),
+            histograms: HistogramFields::of(&profile.histograms()),
             processes: Processes(profile),
             roots: Roots { profile, groups },
             cgroups: profile.class.counts_stalls().then(|| profile.cgroups.iter().map(memcg::Group::from).collect()),
@@ -291,6 +295,8 @@ struct Stack<'a> {
     resident_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     by_allocator: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    histograms: Option<HistogramFields>,
     #[serde(serialize_with = "indices")]
     frames: &'a [FrameId],
 }
@@ -316,6 +322,7 @@ impl<'a> Stack<'a> {
             major_faults_error: estimate::count_error(profile, stack.major_faults),
             resident_bytes: profile.class.holds_mappings().then_some(stack.resident.0),
             by_allocator: profile.class.holds_mappings().then(|| allocators::is_within(profile, stack)),
+            histograms: HistogramFields::of(&stack.histograms),
             frames: &stack.frames,
         }
     }

@@ -6,6 +6,8 @@ use crate::model::{Frame, ProcessProfile, Profile, StackProfile};
 const STACK: usize = 380;
 /// Keys and numbers of a stack that has errors.
 const ESTIMATED_STACK: usize = 640;
+/// A bucket of a histogram: a logarithm and a count in brackets.
+const BUCKET: usize = 26;
 /// An index of a frame with its comma.
 const FRAME_INDEX: usize = 7;
 /// Keys of a frame, and its build ID.
@@ -42,7 +44,7 @@ impl Sizes {
     }
 
     pub(super) fn stack(&self, stack: &StackProfile) -> usize {
-        self.stack + stack.frames.len() * FRAME_INDEX
+        self.stack + stack.frames.len() * FRAME_INDEX + stack.histograms.len() * BUCKET
     }
 
     /// Returns the size of this number of stacks without frames.

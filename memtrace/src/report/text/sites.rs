@@ -8,9 +8,9 @@ use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
 use super::frames::Frames;
-use super::stack;
+use super::{histograms, stack};
 use crate::model::format as number;
-use crate::model::{Bytes, GroupBy, Metric, Profile, StackProfile, Usage, Variance};
+use crate::model::{BlockHistograms, Bytes, GroupBy, Metric, Profile, StackProfile, Usage, Variance};
 use crate::report::groups::Groups;
 use crate::report::options::Options;
 use crate::report::table;
@@ -31,6 +31,7 @@ struct Site {
     /// Variance of its numbers.
     variance: Variance,
     resident: Bytes,
+    histograms: BlockHistograms,
     /// True if one of its stacks passes through an allocator.
     by_allocator: bool,
 }
@@ -63,6 +64,9 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());
         writeln!(out, "\n{}", heading(profile, metric, index + 1, site, share, root))?;
+        if let Some(times) = histograms::times(&site.histograms) {
+            writeln!(out, "     {times}")?;
+        }
         stack::write(&stack::lines(&frames, &profile.stacks[site.stack]), &frames, out)?;
     }
     Ok(())
@@ -141,6 +145,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric
                     usage: Usage::default(),
                     variance: Variance::default(),
                     resident: Bytes(0),
+                    histograms: BlockHistograms::default(),
                     by_allocator: false,
                 });
                 sites.len() - 1
@@ -152,6 +157,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric
         site.resident.0 = site.resident.0.saturating_add(stack.resident.0);
         site.by_allocator |= profile.class.holds_mappings() && allocators::is_within(profile, stack);
         site.variance += stack.variance;
+        site.histograms.add(&stack.histograms);
     }
     if metric == Metric::NetGrowth {
         // Stacks of a site that grew and those that shrank cancel each other.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::moments::Selected;
 use super::paths::RecordedCalls;
 use crate::model::{
-    Amount, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LossReason, MappingKind, Metric, OomKill,
-    PageFaults, Partition, ProcessImage, Rusage, StackEnd, Usage,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, Log2,
+    LossReason, MappingKind, Metric, OomKill, PageFaults, Partition, ProcessImage, Rusage, StackEnd, Usage,
 };
 use crate::reconcile::residency::scale_stack;
 use crate::recording::{DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
@@ -30,6 +30,7 @@ pub(super) fn read(
     let Totals { stacks, images: values, stalls, losses } = recording.totals(from, to)?;
     let first_epoch = selected.first_epoch().filter(|_| metric == Some(Metric::Growth));
     let mut processes = Processes::new();
+    let has_ages = recording.is_complete() && selected.is_end() && !selected.is_window();
     let mut lost: BTreeMap<EventClass, u64> = BTreeMap::new();
     for StackTotal { key, mut usage, merged, details } in stacks {
         if let Some(epoch) = first_epoch.filter(|_| has_epochs(key.class)) {
@@ -42,7 +43,11 @@ pub(super) fn read(
         let part = if keeps_parts { key.part } else { Partition::Whole };
         // In a window, fewer stacks can be merged at its end than at its start.
         let merged = merged.cast_signed().max(0).cast_unsigned();
-        let mut stack = RecordedStack { path: calls.node(key.path), end: key.end, part, usage, merged };
+        let mut histograms = histograms(&details);
+        if !has_ages {
+            histograms.clear(BlockQuantity::Age);
+        }
+        let mut stack = RecordedStack { path: calls.node(key.path), end: key.end, part, usage, histograms, merged };
         if key.class.counts_pages() {
             scale_stack(&mut stack.usage, u64::from(recording.header().page_sample.max(1)));
         }
@@ -88,6 +93,25 @@ pub(super) fn read(
 /// Returns true if the epoch of the allocation is recorded for the live amounts of this class: that of blocks is.
 pub(super) const fn has_epochs(class: EventClass) -> bool {
     matches!(class, EventClass::Heap)
+}
+
+/// Returns the histograms of a stack.
+fn histograms(details: &BTreeMap<(DetailKind, u32), u64>) -> BlockHistograms {
+    let counts = details.iter().filter_map(|(&(kind, index), &count)| {
+        let quantity = match kind {
+            DetailKind::Size => BlockQuantity::Size,
+            DetailKind::Lifetime => BlockQuantity::Lifetime,
+            DetailKind::Age => BlockQuantity::Age,
+            DetailKind::EpochLiveBytes
+            | DetailKind::EpochLiveCount
+            | DetailKind::TemporaryBytes
+            | DetailKind::TemporaryCount => return None,
+        };
+        Some((quantity, Log2::from_number(index)?, count))
+    });
+    let mut histograms: BlockHistograms = counts.collect();
+    histograms.remove_negative();
+    histograms
 }
 
 /// Returns the change of the live amount of blocks that were allocated before `epoch`.

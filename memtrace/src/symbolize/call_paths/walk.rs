@@ -76,9 +76,14 @@ impl<'a, 's> Walk<'a, 's> {
                 StackEnd::Merged => 1,
                 _ => 0,
             };
-            (PathKey { path, end, part: key.part }, PathUsage { usage, merged })
+            (PathKey { path, end, part: key.part }, PathUsage { usage, merged, ..PathUsage::default() })
         });
-        StackTotals::new(entries.collect())
+        let mut entries: Vec<_> = entries.collect();
+        for (key, histograms) in std::mem::take(&mut usage.histograms) {
+            let (path, end) = self.stack(key.stack);
+            entries.push((PathKey { path, end, part: key.part }, PathUsage { histograms, ..PathUsage::default() }));
+        }
+        StackTotals::new(entries)
     }
 
     /// Returns true if a path has an address outside of all files, which is specific to the process.

@@ -162,11 +162,11 @@ impl Group {
     /// Merges the stacks with a weight of at most `most`.
     pub(super) fn merge_stacks(&mut self, weights: &Weights, most: Weight) {
         let mut merged: BTreeMap<PathKey, PathUsage> = BTreeMap::new();
-        let mut is_kept = |&(key, totals): &(PathKey, PathUsage)| {
-            let is_kept = key.end == StackEnd::Merged || weights.of(&totals) > most;
+        let mut is_kept = |(key, totals): &(PathKey, PathUsage)| {
+            let is_kept = key.end == StackEnd::Merged || weights.of(totals) > most;
             if !is_kept {
                 let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, part: key.part };
-                merged.entry(key).or_default().add(PathUsage { merged: totals.merged.max(1), ..totals });
+                merged.entry(key).or_default().add(&PathUsage { merged: totals.merged.max(1), ..totals.clone() });
             }
             is_kept
         };

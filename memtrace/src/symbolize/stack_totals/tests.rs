@@ -21,9 +21,13 @@ fn key() -> impl Strategy<Value = PathKey> {
 }
 
 fn entries() -> impl Strategy<Value = Vec<(PathKey, PathUsage)>> {
-    let usage = prop::array::uniform16(number()).prop_map(|mut fields| {
+    let quantity = prop::sample::select(&BlockQuantity::ALL[..]);
+    let bucket = (quantity, 0..64_u32, number().prop_map(|count| count >> 10))
+        .prop_map(|(quantity, log2, count)| (quantity, Log2::from_number(log2).unwrap(), count));
+    let histograms = prop::collection::vec(bucket, 0..10).prop_map(BlockHistograms::from_iter);
+    let usage = (prop::array::uniform16(number()), histograms).prop_map(|(mut fields, histograms)| {
         fields[FIELDS - 1] %= 1 << 40;
-        from_fields(fields)
+        PathUsage { histograms, ..from_fields(fields) }
     });
     prop::collection::vec((key(), usage), 0..20)
 }
@@ -31,7 +35,7 @@ fn entries() -> impl Strategy<Value = Vec<(PathKey, PathUsage)>> {
 fn sums<'a>(entries: impl IntoIterator<Item = &'a (PathKey, PathUsage)>) -> BTreeMap<PathKey, PathUsage> {
     let mut sums: BTreeMap<PathKey, PathUsage> = BTreeMap::new();
     for (key, usage) in entries {
-        sums.entry(*key).or_default().add(*usage);
+        sums.entry(*key).or_default().add(usage);
     }
     sums
 }
@@ -59,7 +63,7 @@ fn stack_of_freed_blocks_takes_few_bytes() {
         StackUsage { usage: Usage { alloc: amount, free: amount, ..Usage::default() }, ..StackUsage::default() };
     let entry = |path: u32| {
         let key = PathKey { path: Node::from_number(path * 30), end: StackEnd::Complete, part: Partition::Whole };
-        (key, PathUsage { usage, merged: 0 })
+        (key, PathUsage { usage, ..PathUsage::default() })
     };
     let totals = StackTotals::new((1..=1000).map(entry).collect());
     assert_eq!(totals.chunks.iter().map(|chunk| chunk.len()).sum::<usize>(), 6 * 1000);
@@ -74,6 +78,6 @@ fn long_lists_are_in_several_chunks() {
     let entries: Vec<_> = (1..=1000).map(entry).collect();
     let totals = StackTotals::new(entries.clone());
     assert!(totals.chunks.len() > 2);
-    assert!(totals.iter().eq(entries.iter().copied()));
+    assert!(totals.iter().eq(entries.iter().cloned()));
     assert!(totals.into_iter().eq(entries));
 }
