@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
 use crate::model::{
-    Amount, Bytes, Epoch, EventClass, ImageId, ImageUsage, MappingKind, StackEnd, StackId, StackKey, StackUsage,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageUsage, Log2, MappingKind, StackEnd,
+    StackId, StackKey, StackUsage,
 };
 use crate::recording::{
     Change, Detail, DetailKind, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey,
@@ -23,6 +24,7 @@ pub(super) struct PathChanges {
 #[derive(Debug, Default)]
 struct UnknownStack {
     usage: StackUsage,
+    histograms: BlockHistograms,
     /// Changes of live amounts by epoch.
     by_epoch: BTreeMap<Epoch, Amount>,
 }
@@ -32,6 +34,7 @@ struct UnknownStack {
 struct Sums {
     /// Usage, and the number of merged stacks.
     usage: FxHashMap<TotalKey, (StackUsage, u64)>,
+    histograms: FxHashMap<TotalKey, BlockHistograms>,
     by_epoch: FxHashMap<(TotalKey, Epoch), Amount>,
 }
 
@@ -60,6 +63,14 @@ impl PathChanges {
                         sum.1 = sum.1.wrapping_add(std::mem::take(&mut merged));
                     }
                 }
+                for (key, change) in std::mem::take(&mut usage.histograms) {
+                    let (path, end) = stacks.find(key.stack).unwrap_or_else(|| {
+                        self.unknown(image, class, key).histograms.add(&change);
+                        (PathNumber::ROOT, StackEnd::FramesLost)
+                    });
+                    let key = TotalKey { image, class, path, end, part: key.part };
+                    sums.histograms.entry(key).or_default().add(&change);
+                }
                 for ((key, epoch), change) in std::mem::take(&mut usage.by_epoch) {
                     let (path, end) = stacks.find(key.stack).unwrap_or_else(|| {
                         *self.unknown(image, class, key).by_epoch.entry(epoch).or_default() += change;
@@ -83,6 +94,15 @@ impl PathChanges {
             };
             add(DetailKind::EpochLiveBytes, change.bytes.0);
             add(DetailKind::EpochLiveCount, change.count);
+        }
+        for (key, histograms) in sums.histograms {
+            let detail = |(quantity, log2, value): (_, Log2, _)| Detail {
+                key,
+                kind: kind_of(quantity),
+                index: log2.number(),
+                value,
+            };
+            interval.details.extend(histograms.iter().map(detail));
         }
         interval.details.sort_unstable_by_key(|detail| (detail.key, detail.kind, detail.index));
     }
@@ -109,6 +129,10 @@ impl PathChanges {
                 let lost = TotalKey { path: PathNumber::ROOT, end: StackEnd::FramesLost, ..key };
                 sums.usage.entry(key).or_default().0.add(unknown.usage);
                 sums.usage.entry(lost).or_default().0.subtract(unknown.usage);
+                if !unknown.histograms.is_empty() {
+                    sums.histograms.entry(key).or_default().add(&unknown.histograms);
+                    sums.histograms.entry(lost).or_default().subtract(&unknown.histograms);
+                }
                 for (&epoch, &change) in &unknown.by_epoch {
                     *sums.by_epoch.entry((key, epoch)).or_default() += change;
                     *sums.by_epoch.entry((lost, epoch)).or_default() -= change;
@@ -117,6 +141,15 @@ impl PathChanges {
             });
             !totals.is_empty()
         });
+    }
+}
+
+/// Returns the kind of details of a quantity.
+const fn kind_of(quantity: BlockQuantity) -> DetailKind {
+    match quantity {
+        BlockQuantity::Size => DetailKind::Size,
+        BlockQuantity::Lifetime => DetailKind::Lifetime,
+        BlockQuantity::Age => DetailKind::Age,
     }
 }
 

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use super::changes::add_page_values;
 use super::{RecordedFile, Recorder, listed};
-use crate::model::{Bytes, EventClass, ImageId, ImageUsage, ProcessImage, Snapshots, StackUsage};
+use crate::model::{
+    BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, ProcessImage, Snapshots, StackKey,
+    StackUsage,
+};
 use crate::recording::{Interval, RecordedImage, Status};
 use crate::symbolize::FramesByObject;
 
@@ -37,17 +40,21 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the high-water marks of running images. Those of ended images are among their last changes.
-    pub(in crate::session::run) fn record_peaks(&mut self, snapshots: &Snapshots) {
-        let peak = |(&id, usage): (&ImageId, &ImageUsage)| {
-            let peak = usage.peak.filter(|_| usage.ended.is_none())?;
-            let at_peak = usage.by_stack.iter().filter(|(_, stack)| stack.at_peak != Bytes(0));
-            let only_peak = |stack: &StackUsage| StackUsage { at_peak: stack.at_peak, ..StackUsage::default() };
-            let by_stack = at_peak.map(|(&key, stack)| (key, only_peak(stack))).collect();
-            Some((id, ImageUsage { peak: Some(peak), by_stack, ..ImageUsage::default() }))
+    /// Records the high-water marks of running images, and the ages of their blocks. Those of ended images are among their
+    /// last changes.
+    pub(in crate::session::run) fn record_peaks_and_ages(&mut self, snapshots: &Snapshots) {
+        let values_at_end = |(&id, usage): (&ImageId, &ImageUsage)| {
+            if usage.ended.is_some() {
+                return None;
+            }
+            let change = ImageUsage { histograms: ages(usage), ..peak(usage) };
+            (change != ImageUsage::default()).then_some((id, change))
         };
-        let changes: BTreeMap<EventClass, BTreeMap<_, _>> =
-            snapshots.0.iter().map(|(&class, of)| (class, of.images.iter().filter_map(peak).collect())).collect();
+        let changes: BTreeMap<EventClass, BTreeMap<_, _>> = snapshots
+            .0
+            .iter()
+            .map(|(&class, of)| (class, of.images.iter().filter_map(values_at_end).collect()))
+            .collect();
         if changes.values().any(|images| !images.is_empty()) {
             let mut interval = self.last_interval();
             self.changes.add(changes, &self.stacks, &mut interval);
@@ -104,4 +111,22 @@ impl Recorder {
             file.writer.push(interval);
         }
     }
+}
+
+/// Returns the high-water mark of an image and the parts of its stacks.
+fn peak(usage: &ImageUsage) -> ImageUsage {
+    let Some(peak) = usage.peak else { return ImageUsage::default() };
+    let at_peak = usage.by_stack.iter().filter(|(_, stack)| stack.at_peak != Bytes(0));
+    let only_peak = |stack: &StackUsage| StackUsage { at_peak: stack.at_peak, ..StackUsage::default() };
+    let by_stack = at_peak.map(|(&key, stack)| (key, only_peak(stack))).collect();
+    ImageUsage { peak: Some(peak), by_stack, ..ImageUsage::default() }
+}
+
+/// Returns the ages of the blocks of each stack.
+fn ages(usage: &ImageUsage) -> BTreeMap<StackKey, BlockHistograms> {
+    let only_ages = |histograms: &BlockHistograms| -> BlockHistograms {
+        histograms.of(BlockQuantity::Age).map(|(log2, count)| (BlockQuantity::Age, log2, count)).collect()
+    };
+    let all = usage.histograms.iter().map(|(&key, histograms)| (key, only_ages(histograms)));
+    all.filter(|(_, ages)| !ages.is_empty()).collect()
 }
