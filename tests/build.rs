@@ -25,6 +25,7 @@ const FLAGS: &[&str] = &[
 /// Victims in C, for glibc.
 const GLIBC: &[&str] = &[
     "aligned",
+    "block_times",
     "changes",
     "churn",
     "compute",

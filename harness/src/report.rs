@@ -4,6 +4,7 @@ mod assertions;
 mod call_site;
 pub mod doctor;
 pub mod explain;
+mod histograms;
 mod process;
 mod reclaim;
 mod stack;
@@ -19,6 +20,7 @@ use serde::de::Error as _;
 use crate::totals::Totals;
 pub use call_site::CallSite;
 pub use explain::Explanation;
+pub use histograms::Histograms;
 pub use process::{Amount, EndedRun, ProcessReport, Resident};
 pub use reclaim::{CgroupMemory, CgroupStalls, MachineReclaim, OomKill, OrderCount, StallTotals};
 pub use stack::{Frame, Stack};
@@ -36,6 +38,8 @@ pub struct Report {
     pub repeated_frees: u64,
     /// Blocks that the size filter excludes.
     pub filtered: Amount,
+    /// With `--lifetimes` only.
+    pub histograms: Option<Histograms>,
     pub processes: Vec<ProcessReport>,
     /// The groups of `--by`.
     pub roots: Vec<StackGroup>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::histograms::Histograms;
 use super::process::pid;
 use crate::totals::Totals;
 
@@ -49,6 +50,8 @@ pub struct Stack {
     pub by_allocator: Option<bool>,
     /// The kind of memory.
     pub memory: Option<String>,
+    /// With `--lifetimes` only.
+    pub histograms: Option<Histograms>,
 }
 
 /// One frame.

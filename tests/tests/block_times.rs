@@ -1,0 +1,95 @@
+//! Sizes, lifetimes and ages of blocks.
+
+use memtrace_tests::{Report, Scratch, Trace, VictimTotals, recording_report, victim};
+use serde::Deserialize;
+
+/// Totals of the victim `block_times`.
+#[derive(Debug, Deserialize)]
+struct BlockTimes {
+    #[serde(flatten)]
+    totals: VictimTotals,
+    size_log2: Vec<(u32, u64)>,
+    /// Bounds of the lifetimes of the blocks of `free_late`.
+    late_min_ns: u64,
+    late_max_ns: u64,
+    /// Bound of the lifetimes of the blocks of `free_at_once`.
+    once_max_ns: u64,
+}
+
+/// Records have times in units of this many nanoseconds.
+const TICK_NS: u64 = 1 << 20;
+
+/// Returns the lifetimes of the blocks that `function` has allocated, by their binary logarithm.
+fn lifetimes(report: &Report, function: &str) -> Vec<(u32, u64)> {
+    let is_within = |name: &Option<String>| name.as_deref() == Some(function);
+    let stacks = report.stacks.iter().filter(|stack| stack.frames.iter().any(|frame| is_within(&frame.name)));
+    stacks.flat_map(|stack| stack.histograms.as_ref().expect("histograms").lifetime_log2.clone()).collect()
+}
+
+fn count(lifetimes: &[(u32, u64)]) -> u64 {
+    lifetimes.iter().map(|(_, count)| count).sum()
+}
+
+#[test]
+fn histograms_equal_the_counts_of_the_victim() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("run.memtrace");
+    let mut victim = victim::start("block_times");
+    let trace = Trace::victim(&victim).options(&["--lifetimes", "-i", "100ms", "--record"]).option(&recording);
+    let tracer = trace.start();
+    victim.process().write_line("");
+    let expected: BlockTimes = victim.read_json();
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_equals(&expected.totals);
+
+    let all = report.histograms.clone().expect("histograms");
+    assert_eq!(all.size_log2, expected.size_log2);
+    let totals = report.totals;
+    assert_eq!(all.totals(), [totals.alloc_count, totals.free_count, totals.live_count]);
+    for stack in &report.stacks {
+        let of_stack = stack.histograms.as_ref().expect("histograms").totals();
+        assert_eq!(of_stack, [stack.totals.alloc_count, stack.totals.free_count, stack.totals.live_count]);
+    }
+
+    let late = lifetimes(&report, "free_late");
+    let (least, most) = ((expected.late_min_ns - TICK_NS).ilog2(), (expected.late_max_ns + TICK_NS).ilog2());
+    assert!(late.iter().all(|(log2, _)| (least..=most).contains(log2)), "{late:?}, not {least} to {most}");
+    let once = lifetimes(&report, "free_at_once");
+    let most = (expected.once_max_ns + TICK_NS).ilog2();
+    assert!(once.iter().all(|(log2, _)| *log2 <= most), "{once:?}, not up to {most}");
+    assert_eq!([count(&late), count(&once)], [40, 40]);
+
+    let recorded = recording_report::read(&recording, &[]);
+    assert_eq!(recorded.histograms, report.histograms);
+    assert_eq!(recorded.stacks, report.stacks);
+}
+
+#[test]
+fn blocks_held_at_exit_have_an_age() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("run.memtrace");
+    let mut victim = victim::start("block_times");
+    let trace = Trace::victim(&victim).options(&["--lifetimes", "--record"]).option(&recording);
+    let tracer = trace.start();
+    victim.process().write_line("");
+    let expected: BlockTimes = victim.read_json();
+    victim.finish();
+    let report = tracer.wait().report();
+    let totals = report.totals;
+    assert!(totals.exit_count >= expected.totals.totals.live_count && totals.live_count == 0, "{totals:?}");
+    let all = report.histograms.clone().expect("histograms");
+    assert_eq!(all.totals(), [totals.alloc_count, totals.free_count, totals.exit_count]);
+    assert_eq!(recording_report::read(&recording, &[]).histograms, report.histograms);
+}
+
+#[test]
+fn histograms_are_counted_on_request_only() {
+    let mut victim = victim::start_with("steady", &["10"]);
+    let tracer = Trace::victim(&victim).start();
+    let expected = victim.work();
+    let report = tracer.stop().report();
+    report.assert_equals(&expected);
+    assert_eq!((report.histograms, &report.stacks[0].histograms), (None, &None));
+    victim.finish();
+}
