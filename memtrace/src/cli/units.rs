@@ -106,10 +106,10 @@ pub(super) fn count(text: &str) -> Result<u64, String> {
 /// Parses a moment of a recording: `+90s` after its start, `-5m` before its end, or `2026-11-22T21:05:00Z`.
 pub(super) fn moment(text: &str) -> Result<Moment, String> {
     if let Some(after) = text.strip_prefix('+') {
-        return duration(after).map(Moment::AfterStart);
+        return offset(after).map(Moment::AfterStart);
     }
     if let Some(before) = text.strip_prefix('-') {
-        return duration(before).map(Moment::BeforeEnd);
+        return offset(before).map(Moment::BeforeEnd);
     }
     let time = text.parse::<Timestamp>().map(|time| Moment::Clock(time.into()));
     time.map_err(|_| {
@@ -117,6 +117,20 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
          2026-11-22T21:05:00Z (RFC 3339)"
             .into()
     })
+}
+
+/// Parses a duration of which the seconds can have a fraction, as reports print it: `3.54s`.
+fn offset(text: &str) -> Result<Duration, String> {
+    let fraction = text.split_once('.').and_then(|(whole, rest)| Some((whole, rest.strip_suffix('s')?)));
+    let is_fraction =
+        |digits: &str| (1..=9).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match fraction.filter(|(_, digits)| is_fraction(digits)) {
+        Some((whole, digits)) => {
+            let nanoseconds = format!("{digits:0<9}").parse().map_err(|_| not_a_number(text, "3.54s"))?;
+            Ok(duration(&format!("{whole}s"))? + Duration::from_nanos(nanoseconds))
+        }
+        None => duration(text),
+    }
 }
 
 /// Parses a report to compare: a file, or a moment of a recording as in `run.memtrace@+90s`.
@@ -251,13 +265,29 @@ mod tests {
         assert_eq!(moment("+90s"), Ok(Moment::AfterStart(Duration::from_secs(90))));
         assert_eq!(moment("+0s"), Ok(Moment::AfterStart(Duration::ZERO)));
         assert_eq!(moment("-1h30m"), Ok(Moment::BeforeEnd(Duration::from_secs(5400))));
+        assert_eq!(moment("+3.54s"), Ok(Moment::AfterStart(Duration::from_millis(3540))));
+        assert_eq!(moment("-1m0.001s"), Ok(Moment::BeforeEnd(Duration::from_millis(60_001))));
         let clock =
             |seconds, nanoseconds| Ok(Moment::Clock(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds)));
         assert_eq!(moment("1970-01-02T00:00:00Z"), clock(86_400, 0));
         assert_eq!(moment("2026-11-22T21:05:00.25Z"), clock(1_795_381_500, 250_000_000));
         assert_eq!(moment("2026-11-22T22:05:00+01:00"), clock(1_795_381_500, 0));
         // `+` and `-` need a duration with its unit, and a time its zone.
-        for text in ["", "+", "-", "+5", "--5s", "90s", "now", "21:05:00", "2026-11-22", "2026-11-22T21:05:00"] {
+        for text in [
+            "",
+            "+",
+            "-",
+            "+5",
+            "+.5s",
+            "+1.s",
+            "+1.5m",
+            "--5s",
+            "90s",
+            "now",
+            "21:05:00",
+            "2026-11-22",
+            "2026-11-22T21:05:00",
+        ] {
             assert!(moment(text).is_err(), "{text}");
         }
         assert_eq!(moment("+5"), Err("a unit is missing; write 5s for seconds, 5ms, 5m or 5h".into()));
