@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::model::{
-    Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, Location, Metric, Name, ObjectName, Partition, Pid,
-    ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
+    Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, LiveChanges, Location, Metric, Name, ObjectName,
+    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -45,6 +45,7 @@ fn profile(stacks: usize, depth: usize) -> Profile {
             variance: Variance::default(),
             resident: Bytes(0),
             histograms: BlockHistograms::default(),
+            live_changes: LiveChanges::default(),
         }
     });
     let stacks: Vec<_> = stacks.collect();

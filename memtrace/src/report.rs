@@ -19,6 +19,7 @@ mod svg;
 mod table;
 mod text;
 mod tool;
+mod trend;
 mod wrap;
 
 pub use difference::{Side, write as write_difference};

@@ -18,6 +18,7 @@ mod headers;
 mod live_calls;
 mod live_paths;
 mod locate;
+mod located_process;
 mod name_source;
 mod numbered;
 mod object_names;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use memtrace::model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, CgroupId, Container, EventClass, Explanation, FileMemory,
-    Frame, FrameId, GroupBy, HeapMemory, HeapSource, ImageId, Location, MemcgProfile, MemorySizes, Metric, Name,
-    NamedMemory, ObjectName, OomKill, Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, StatusCounters,
-    ThreadStacks, Tick, Tid, Usage, User, Variance, VirtOffset,
+    Frame, FrameId, GroupBy, HeapMemory, HeapSource, ImageId, LiveChanges, Location, MemcgProfile, MemorySizes, Metric,
+    Name, NamedMemory, ObjectName, OomKill, Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile,
+    StatusCounters, ThreadStacks, Tick, Tid, Usage, User, Variance, VirtOffset,
 };
 use memtrace::report::{Format, Options, PageOptions, write, write_explanation_json, write_explanation_text};
 use serde_json::Value;
@@ -74,6 +74,7 @@ fn profile(class: EventClass, part: Partition, text: &str) -> Profile {
             variance: Variance::default(),
             resident: Bytes(4096),
             histograms: BlockHistograms::default(),
+            live_changes: LiveChanges::default(),
         }],
         frames: vec![frame(Ok(Name(own()))), frame(Err(memtrace::model::Unnamed::NoSymbol))],
         allocators: BTreeMap::from([(AllocatorId(1), own())]),

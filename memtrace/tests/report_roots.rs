@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Frame, FrameId, GroupBy, Measure, Metric, Name, Partition,
-    Pid, ProcessProfile, Profile, StackEnd, StackProfile, Tid, Usage, User, Variance,
+    AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Frame, FrameId, GroupBy, LiveChanges, Measure, Metric, Name,
+    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Tid, Usage, User, Variance,
 };
 use memtrace::report::{Format, Options, write};
 use proptest::prelude::*;
@@ -69,6 +69,7 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
                 variance: Variance::default(),
                 resident: Bytes(0),
                 histograms: BlockHistograms::default(),
+                live_changes: LiveChanges::default(),
             },
         )
     })
@@ -189,6 +190,7 @@ fn unknown_owners_are_a_group() {
         variance: Variance::default(),
         resident: Bytes(0),
         histograms: BlockHistograms::default(),
+        live_changes: LiveChanges::default(),
     };
     let profile = Profile {
         processes: vec![ProcessProfile::new(Pid(9), "sh")],

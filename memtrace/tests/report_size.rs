@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, ImageEnd, Location, Metric, Name, ObjectName, Partition,
-    Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
+    Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, ImageEnd, LiveChanges, Location, Metric, Name, ObjectName,
+    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -86,6 +86,7 @@ fn profile() -> Profile {
             variance: Variance::default(),
             resident: Bytes(0),
             histograms: BlockHistograms::default(),
+            live_changes: LiveChanges::default(),
         };
         profile.processes[process].total += stack.usage;
         profile.stacks.push(stack);

@@ -2,6 +2,7 @@
 
 mod cost;
 mod ended_group;
+mod live_changes;
 mod unnamed;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::model::{
 
 pub use self::cost::{Cost, ProgramCost};
 pub use self::ended_group::{EndedGroup, EndedRun};
+pub use self::live_changes::{LiveChanges, PartChange};
 pub use self::unnamed::Unnamed;
 
 /// Everything that a report can show.
@@ -32,6 +34,9 @@ pub struct Profile {
     /// Part of a recording, since the start of the trace, of which numbers are changes; `None` for totals. Live amounts are
     /// then differences, and wrap below zero if they decreased.
     pub window: Option<Range<Duration>>,
+    /// Consecutive parts of a recording, since the start of the trace, in which the stacks have [`LiveChanges`]; empty for a
+    /// run, and for a recording that is too short.
+    pub parts: Vec<Range<Duration>>,
     /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,
     /// Stacks, ordered by process, then by their frames; equal stacks of one process are joined.
@@ -173,6 +178,8 @@ pub struct StackProfile {
     pub resident: Bytes,
     /// Sizes, lifetimes and ages of blocks, if they were counted.
     pub histograms: BlockHistograms,
+    /// Changes of the live and the allocated bytes over time, if they are known. Those of processes that have ended are not.
+    pub live_changes: LiveChanges,
 }
 
 impl StackProfile {
@@ -191,6 +198,7 @@ impl StackProfile {
             variance: Variance::default(),
             resident: Bytes(0),
             histograms: BlockHistograms::default(),
+            live_changes: LiveChanges::default(),
         }
     }
 

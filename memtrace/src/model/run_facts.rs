@@ -18,6 +18,8 @@ pub struct RunFacts {
     pub duration: Duration,
     /// Part of a recording, since the start of the trace, of which numbers are changes; `None` for totals.
     pub window: Option<Range<Duration>>,
+    /// Parts of a recording in which the changes of live memory are known.
+    pub parts: Vec<Range<Duration>>,
     /// Names of allocators, if blocks are grouped by them.
     pub allocators: BTreeMap<AllocatorId, String>,
     /// Paths of the control groups of OOM kills that still exist.

@@ -174,6 +174,7 @@ impl Stacks {
         sum.variance += stack.variance;
         sum.histograms.add(&stack.histograms);
         sum.resident.0 = sum.resident.0.saturating_add(stack.resident.0);
+        sum.live_changes.merge(&stack.live_changes);
         if let Some(bytes) = stack.at_peak {
             sum.at_peak = Some(Bytes(sum.at_peak.unwrap_or_default().0.wrapping_add(bytes.0)));
         }
@@ -194,6 +195,7 @@ fn without_stacks(profile: &Profile) -> Profile {
         page_sample: profile.page_sample,
         duration: profile.duration,
         window: profile.window.clone(),
+        parts: profile.parts.clone(),
         processes: Vec::new(),
         stacks: Vec::new(),
         frames: Vec::new(),

@@ -1,6 +1,7 @@
 //! Reports of recordings: the totals at a moment, or their changes between two moments.
 
 mod moments;
+mod parts;
 mod paths;
 mod processes;
 
@@ -263,6 +264,7 @@ fn run_facts(
         duration: selected.duration(),
         notes: notes.into_iter().flatten().cloned().collect(),
         window: selected.is_window().then(|| selected.span()),
+        parts: if class.has(Metric::LiveBytes) { selected.parts() } else { Vec::new() },
         ..facts.of_class(class)
     }
 }

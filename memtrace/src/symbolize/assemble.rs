@@ -7,40 +7,49 @@ use rustc_hash::FxHashMap;
 
 use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
-use super::stack_totals::{PathUsage, StackTotals};
-use crate::model::{Bytes, FrameId, Node, Partition, ProcessProfile, StackEnd, StackProfile};
+use super::located_process::LocatedProcess;
+use super::stack_totals::PathUsage;
+use crate::model::{Bytes, FrameId, LiveChanges, Node, Partition, ProcessProfile, StackEnd, StackProfile};
 
 /// Converts the totals of each process by call path to stacks with frames. `frames` are those of each call of `paths`.
 pub(super) fn name_stacks(
-    processes: Vec<(ProcessProfile, StackTotals)>,
+    processes: Vec<LocatedProcess>,
     paths: &CallPaths,
     frames: &FramesOfCalls,
 ) -> (Vec<ProcessProfile>, Vec<StackProfile>) {
     let mut sequences = FrameSequences { paths, frames, by_path: FxHashMap::default() };
     // Reserved for all of them: growth would hold them twice, and untouched capacity costs nothing.
-    let mut stacks = Vec::with_capacity(processes.iter().map(|(_, totals)| totals.len()).sum());
+    let mut stacks = Vec::with_capacity(processes.iter().map(|process| process.totals.len()).sum());
     let mut profiles = Vec::with_capacity(processes.len());
-    for (number, (process, totals)) in processes.into_iter().enumerate() {
+    for (number, LocatedProcess { process, totals, live_changes }) in processes.into_iter().enumerate() {
         // Stacks of one process with the same frames are merged: they differ only in offsets within a line.
-        let mut merged: BTreeMap<StackGroup, PathUsage> = BTreeMap::new();
+        let mut merged: BTreeMap<StackGroup, (PathUsage, LiveChanges)> = BTreeMap::new();
         for (key, usage) in totals.iter() {
             let group = StackGroup { frames: sequences.get(key.path), end: key.end, part: key.part };
-            merged.entry(group).or_default().add(&usage);
+            let (sum, changes) = merged.entry(group).or_default();
+            sum.add(&usage);
+            if let Some(more) = live_changes.get(&key) {
+                changes.merge(more);
+            }
         }
         drop(totals);
         let at_peak = |bytes: Bytes| process.peak.map(|_| bytes);
-        stacks.extend(merged.into_iter().map(|(group, PathUsage { usage: sum, histograms, merged })| StackProfile {
-            process: number,
-            part: group.part,
-            frames: group.frames,
-            end: group.end,
-            merged,
-            usage: sum.usage,
-            at_peak: at_peak(sum.at_peak),
-            major_faults: sum.major_faults,
-            variance: sum.variance,
-            resident: sum.resident,
-            histograms,
+        stacks.extend(merged.into_iter().map(|(group, (sum, live_changes))| {
+            let PathUsage { usage: sum, histograms, merged } = sum;
+            StackProfile {
+                process: number,
+                part: group.part,
+                frames: group.frames,
+                end: group.end,
+                merged,
+                usage: sum.usage,
+                at_peak: at_peak(sum.at_peak),
+                major_faults: sum.major_faults,
+                variance: sum.variance,
+                resident: sum.resident,
+                histograms,
+                live_changes,
+            }
         }));
         profiles.push(process);
     }

@@ -7,19 +7,19 @@ use std::sync::LazyLock;
 use super::call_paths::{CallPaths, Walk};
 use super::ended::{EndedParts, EndedProcesses};
 use super::generated_code::{GeneratedNames, ImageCode};
+use super::located_process::LocatedProcess;
 use super::process::process;
-use super::recorded::{RecordedClass, RecordedProcesses};
-use super::stack_totals::StackTotals;
+use super::recorded::{RecordedClass, RecordedProcesses, RunningProcess};
 use crate::model::{
-    CgroupId, EventClass, GeneratedCode, ImageId, ImageUsage, Losses, OomKill, ProcessImage, ProcessProfile,
-    ReclaimKind, Snapshots, StallStats, Tick,
+    CgroupId, EventClass, GeneratedCode, ImageId, ImageUsage, Losses, OomKill, ProcessImage, ReclaimKind, Snapshots,
+    StallStats, Tick,
 };
 
 /// Stalls of all images by control group.
 pub(super) type StallsByCgroup = BTreeMap<Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>>;
 
 /// Processes that are listed by themselves.
-type ListedProcesses = BTreeMap<EventClass, BTreeMap<ImageId, (ProcessProfile, StackTotals)>>;
+type ListedProcesses = BTreeMap<EventClass, BTreeMap<ImageId, LocatedProcess>>;
 
 /// All stacks of a run as call paths.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct LocatedStacks {
 #[derive(Debug, Default)]
 pub(super) struct LocatedClass {
     /// In the order of the profile.
-    pub(super) processes: Vec<(ProcessProfile, StackTotals)>,
+    pub(super) processes: Vec<LocatedProcess>,
     pub(super) stalls: StallsByCgroup,
     pub(super) oom_kills: BTreeSet<OomKill>,
     pub(super) losses: Losses,
@@ -70,14 +70,15 @@ impl LocatedStacks {
             for row in rows {
                 add_stalls(&mut located.stalls, &row.usage);
                 let profile = process(row.id, &row.usage, &row.image(), Some(row.at), window);
-                listed.insert(row.id, (profile, row.stacks));
+                listed.insert(row.id, LocatedProcess::new(profile, row.stacks));
             }
             let mut of_groups = Vec::with_capacity(groups.len());
             for (group, largest) in groups {
                 add_stalls(&mut located.stalls, &group.usage);
-                of_groups.push((group.profile(largest), group.into_stacks()));
+                of_groups.push(LocatedProcess::new(group.profile(largest), group.into_stacks()));
             }
-            of_groups.sort_by(|(one, _), (other, _)| (&one.comm, &one.exe).cmp(&(&other.comm, &other.exe)));
+            let name = |group: &LocatedProcess| (group.process.comm.clone(), group.process.exe.clone());
+            of_groups.sort_by_cached_key(name);
             located.processes = of_groups;
         }
         for (class, listed) in processes {
@@ -103,7 +104,7 @@ impl LocatedStacks {
                 let stacks = walk.totals(&mut usage);
                 add_stalls(&mut self.classes.entry(class).or_default().stalls, &usage);
                 let end = snapshot.ends.get(&id).map(|&(_, at)| at);
-                let process = (process(id, &usage, image, end, window), stacks);
+                let process = LocatedProcess::new(process(id, &usage, image, end, window), stacks);
                 processes.entry(class).or_default().insert(id, process);
             }
             self.names.note(id, &code);
@@ -122,9 +123,10 @@ impl LocatedStacks {
             let located = self.classes.entry(class).or_default();
             (located.oom_kills, located.losses) = (oom_kills, losses);
             let listed = processes.entry(class).or_default();
-            for (id, image, usage, stacks) in running {
+            for RunningProcess { id, image, usage, totals, live_changes } in running {
                 add_stalls(&mut located.stalls, &usage);
-                listed.insert(id, (process(id, &usage, &image, None, window), stacks));
+                let process = process(id, &usage, &image, None, window);
+                listed.insert(id, LocatedProcess { process, totals, live_changes });
             }
         }
         processes

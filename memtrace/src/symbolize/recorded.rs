@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::call_paths::{Call, CallLocation, CallPaths};
 use super::ended::EndedProcesses;
+use super::located_process::ChangesByPath;
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
-    AbsAddr, BlockHistograms, EventClass, FileOffset, ImageId, ImageUsage, Losses, Node, ObjectName, OomKill,
-    Partition, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,
+    AbsAddr, BlockHistograms, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, Node, ObjectName,
+    OomKill, Partition, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,
 };
 
 /// Call paths of a recording.
@@ -63,6 +64,8 @@ pub struct RecordedStack {
     pub histograms: BlockHistograms,
     /// Number of stacks, if they were merged.
     pub merged: u64,
+    /// Changes of the live bytes over time, if they are known.
+    pub live_changes: LiveChanges,
 }
 
 /// Processes of a recording in all event classes.
@@ -78,9 +81,19 @@ pub struct RecordedProcesses {
 /// Running processes, kills and losses of an event class.
 #[derive(Debug)]
 pub(super) struct RecordedClass {
-    pub(super) running: Vec<(ImageId, ProcessImage, ImageUsage, StackTotals)>,
+    pub(super) running: Vec<RunningProcess>,
     pub(super) oom_kills: BTreeSet<OomKill>,
     pub(super) losses: Losses,
+}
+
+/// A process that runs at the moment of the report.
+#[derive(Debug)]
+pub(super) struct RunningProcess {
+    pub(super) id: ImageId,
+    pub(super) image: ProcessImage,
+    pub(super) usage: ImageUsage,
+    pub(super) totals: StackTotals,
+    pub(super) live_changes: ChangesByPath,
 }
 
 impl RecordedProcesses {
@@ -103,18 +116,23 @@ impl RecordedProcesses {
             sum += stack.usage.usage;
             sum
         });
+        let mut live_changes = ChangesByPath::default();
         let entry = |stack: RecordedStack| {
-            let RecordedStack { path, end, part, usage, histograms, merged } = stack;
+            let RecordedStack { path, end, part, usage, histograms, merged, live_changes: changes } = stack;
             // A stack that was merged by itself has no number.
             let merged = if end == StackEnd::Merged { merged.max(1) } else { merged };
-            (PathKey { path, end, part }, PathUsage { usage, histograms, merged })
+            let key = PathKey { path, end, part };
+            if image.ended.is_none() && !changes.as_slice().is_empty() {
+                live_changes.entry(key).or_default().merge(&changes);
+            }
+            (key, PathUsage { usage, histograms, merged })
         };
         let stacks = StackTotals::new(stacks.into_iter().map(entry).collect());
         if let Some((end, at)) = image.ended {
             usage.ended = Some(end);
             self.ended.add_converted(class, id, (end, at), &image, usage, stacks);
         } else if let Some(class) = self.classes.get_mut(&class) {
-            class.running.push((id, image, usage, stacks));
+            class.running.push(RunningProcess { id, image, usage, totals: stacks, live_changes });
         }
     }
 

@@ -42,7 +42,7 @@ impl SymbolizedClasses {
         } else {
             self.frames.clone()
         };
-        let totals = processes.iter().flat_map(|(_, totals)| totals.iter());
+        let totals = processes.iter().flat_map(|process| process.totals.iter());
         let is_used = self.paths.used_calls(totals.map(|(key, _)| key.path));
         frames.retain(&is_used);
         let (processes, stacks) = name_stacks(processes, &self.paths, &frames);
@@ -87,6 +87,7 @@ impl Symbolized {
             page_sample,
             duration,
             window,
+            parts,
             allocators,
             killed_cgroups,
             reclaim,
@@ -107,6 +108,7 @@ impl Symbolized {
             page_sample,
             duration,
             window,
+            parts,
             processes,
             stacks,
             frames,

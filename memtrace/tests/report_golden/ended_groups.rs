@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, BlockHistograms, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, Name, Partition, Pid,
-    ProcessProfile, Profile, StackEnd, StackProfile, Usage, User, Variance,
+    Amount, BlockHistograms, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, LiveChanges, Name,
+    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, User, Variance,
 };
 
 /// Two processes and two groups of them, of 1,650 executables in all.
@@ -109,5 +109,6 @@ fn add(profile: &mut Profile, process: usize, frames: &[usize], merged: u64, usa
         variance: Variance::default(),
         resident: Bytes(0),
         histograms: BlockHistograms::default(),
+        live_changes: LiveChanges::default(),
     });
 }

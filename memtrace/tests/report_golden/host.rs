@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Container, Frame, FrameId, ImageEnd, Name, Partition, Pid,
-    ProcessProfile, Profile, StackEnd, StackProfile, Tid, Untraced, UntracedProcess, UntracedReason, Usage, User,
-    Variance,
+    AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Container, Frame, FrameId, ImageEnd, LiveChanges, Name,
+    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Tid, Untraced, UntracedProcess, UntracedReason,
+    Usage, User, Variance,
 };
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
@@ -124,6 +124,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, held: u64) {
             variance: Variance::default(),
             resident: Bytes(0),
             histograms: BlockHistograms::default(),
+            live_changes: LiveChanges::default(),
         });
     }
     profile.processes.push(process);

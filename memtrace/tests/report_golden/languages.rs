@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, BlockHistograms, Bytes, Frame, FrameId, Location, Name, ObjectName, Partition, Pid, ProcessProfile,
-    Profile, StackEnd, StackProfile, Unnamed, Usage, Variance, VirtOffset,
+    Amount, BlockHistograms, Bytes, Frame, FrameId, LiveChanges, Location, Name, ObjectName, Partition, Pid,
+    ProcessProfile, Profile, StackEnd, StackProfile, Unnamed, Usage, Variance, VirtOffset,
 };
 
 const RAW_VEC: &str = "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/raw_vec/mod.rs";
@@ -99,6 +99,7 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
         variance: Variance::default(),
         resident: Bytes(0),
         histograms: BlockHistograms::default(),
+        live_changes: LiveChanges::default(),
     });
 }
 

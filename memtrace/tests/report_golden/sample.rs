@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use memtrace::model::{
     AbsAddr, Amount, BlockHistograms, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd,
-    Location, LossReason, Losses, Name, ObjectName, Partition, Pid, ProcessProfile, Profile, ProgramCost, StackEnd,
-    StackProfile, Unnamed, Untraced, Usage, User, Variance, VirtOffset,
+    LiveChanges, Location, LossReason, Losses, Name, ObjectName, Partition, Pid, ProcessProfile, Profile, ProgramCost,
+    StackEnd, StackProfile, Unnamed, Untraced, Usage, User, Variance, VirtOffset,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -23,6 +23,7 @@ pub(crate) fn sample() -> Profile {
         page_sample: 1,
         duration: Duration::from_millis(30_250),
         window: None,
+        parts: Vec::new(),
         processes: processes(),
         stacks: stacks(),
         frames: frames(),
@@ -106,6 +107,7 @@ fn stacks() -> Vec<StackProfile> {
         variance: Variance::default(),
         resident: Bytes(0),
         histograms: BlockHistograms::default(),
+        live_changes: LiveChanges::default(),
     };
     let long: Vec<_> = (0..40).map(|index| if index % 2 == 0 { MAIN } else { HANDLE }).collect();
     vec![

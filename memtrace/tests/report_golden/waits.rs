@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    BlockHistograms, Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, ImageEnd, ImageId, KernelThread,
+    BlockHistograms, Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, ImageEnd, ImageId, KernelThread, LiveChanges,
     MachineReclaim, MemcgMemory, MemcgProfile, Name, Nanoseconds, OomKill, Order, Partition, PerSecond, Pid,
     PressureTime, ProcessProfile, Profile, ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall,
     StallStats, StallTotals, Tick, Usage, Variance, VmCounters,
@@ -56,6 +56,7 @@ pub(crate) fn waits() -> Profile {
         at_peak: None,
         resident: Bytes(0),
         histograms: BlockHistograms::default(),
+        live_changes: LiveChanges::default(),
         major_faults: 0,
         variance: Variance::default(),
     });

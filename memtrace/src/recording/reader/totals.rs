@@ -9,13 +9,14 @@ use super::Recording;
 use super::boundaries::Boundary;
 use super::query::Query;
 use crate::model::{
-    Amount, Bytes, CgroupId, EventClass, ImageId, LossReason, Losses, Pid, StackEnd, StackUsage, StallKey, StallStats,
+    Amount, Bytes, CgroupId, EventClass, ImageId, LiveChanges, LossReason, Losses, PartChange, Pid, StackEnd,
+    StackUsage, StallKey, StallStats,
 };
 use crate::recording::changes::{DetailKind, ImageValue, TotalKey};
 use crate::recording::error::Error;
 use crate::recording::locations::PathNumber;
 use crate::recording::quantities::{self, RareNumbers, StoredAmounts};
-use crate::recording::text::{part_of, reclaim_of};
+use crate::recording::text::{nanoseconds, part_of, reclaim_of};
 
 /// Totals between two boundaries.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,11 +88,58 @@ impl Recording {
         to: Boundary,
     ) -> Result<Vec<StackTotal>, Error> {
         let sums = self.sums(from, to)?;
-        let (classes, ends) = (self.names("event_class")?, self.names("stack_end")?);
         let mut by_key: BTreeMap<TotalKey, Sums> = BTreeMap::new();
+        self.each_total(images, &sums, |key, sum| by_key.entry(key).or_default().merge(sum))?;
+        let stacks = by_key.into_iter().map(|(key, sum)| sum.into_total(key));
+        Ok(stacks
+            .filter(|stack| stack.usage != StackUsage::default() || stack.merged > 0 || !stack.details.is_empty())
+            .collect())
+    }
+
+    /// Returns the changes of live and allocated bytes in each part between two successive `bounds`, of the totals of images that run at the
+    /// last one.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn live_changes(&self, bounds: &[Boundary]) -> Result<FxHashMap<TotalKey, LiveChanges>, Error> {
+        let (Some(first), Some(last)) = (bounds.first(), bounds.last()) else { return Ok(FxHashMap::default()) };
+        let parts = bounds.len() - 1;
+        let mut of_totals: FxHashMap<i64, LiveChanges> = FxHashMap::default();
+        let sql = "SELECT total.id FROM total JOIN image ON image.id = total.image
+            WHERE image.end_ns IS NULL OR image.end_ns > ?";
+        self.connection.each_row(sql, [nanoseconds(last.at)], |row| {
+            of_totals.insert(row.get(0)?, LiveChanges::default());
+            Ok(())
+        })?;
+        let sql = "SELECT total, interval, live_bytes, alloc_bytes FROM change
+            WHERE interval > ? AND interval <= ? AND (live_bytes <> 0 OR alloc_bytes <> 0)";
+        self.connection.each_row(sql, [first.id, last.id], |row| {
+            if let Some(changes) = of_totals.get_mut(&row.get(0)?) {
+                let interval: i64 = row.get(1)?;
+                let part = bounds.partition_point(|bound| bound.id < interval).saturating_sub(1);
+                let (live, alloc) = (row.get(2)?, row.get::<_, i64>(3)?.cast_unsigned());
+                changes.add(part, parts, PartChange { live, alloc });
+            }
+            Ok(())
+        })?;
+        of_totals.retain(|_, changes| !changes.as_slice().is_empty());
+        let mut by_key: FxHashMap<TotalKey, LiveChanges> = FxHashMap::default();
+        self.each_total(&self.image_ids()?, &of_totals, |key, changes| by_key.entry(key).or_default().merge(changes))?;
+        Ok(by_key)
+    }
+
+    /// Calls `each` with the key and the value of each total that has a value, by its number, in `values`.
+    fn each_total<V>(
+        &self,
+        images: &FxHashMap<i64, ImageId>,
+        values: &FxHashMap<i64, V>,
+        mut each: impl FnMut(TotalKey, &V),
+    ) -> Result<(), Error> {
+        let (classes, ends) = (self.names("event_class")?, self.names("stack_end")?);
         let sql = "SELECT id, image, class, path, \"end\", part_kind, part FROM total ORDER BY id";
         self.connection.each_row(sql, [], |row| {
-            let Some(sum) = sums.get(&row.get::<_, i64>(0)?) else { return Ok(()) };
+            let Some(value) = values.get(&row.get::<_, i64>(0)?) else { return Ok(()) };
             let class: Option<&String> = classes.get(&row.get(2)?);
             let end: Option<&String> = ends.get(&row.get(4)?);
             let kind: Option<String> = row.get(5)?;
@@ -107,14 +155,9 @@ impl Recording {
                     part: part_of(kind.as_deref(), row.get_ref(6).ok()?)?,
                 })
             };
-            let key = key().ok_or_else(|| Error::Damaged(String::from("a stack has an impossible key")))?;
-            by_key.entry(key).or_default().merge(sum);
+            each(key().ok_or_else(|| Error::Damaged(String::from("a stack has an impossible key")))?, value);
             Ok(())
-        })?;
-        let stacks = by_key.into_iter().map(|(key, sum)| sum.into_total(key));
-        Ok(stacks
-            .filter(|stack| stack.usage != StackUsage::default() || stack.merged > 0 || !stack.details.is_empty())
-            .collect())
+        })
     }
 
     /// Returns the sums of the rows of each total.

@@ -20,6 +20,7 @@ use crate::report::groups::{Group, Groups};
 use crate::report::kernel_reported::KernelReported;
 use crate::report::options::Options;
 use crate::report::tool::Tool;
+use crate::report::trend::Trend;
 use crate::report::{allocators, estimate, format};
 
 pub(super) const SCHEMA_VERSION: u32 = 3;
@@ -37,6 +38,8 @@ pub(super) struct Report<'a> {
     duration_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<WindowFields>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<WindowFields>,
     older_s: Option<f64>,
     totals: Numbers,
     unmatched_frees: u64,
@@ -81,6 +84,7 @@ impl<'a> Report<'a> {
             by: options.by.name(),
             duration_s: profile.duration.as_secs_f64(),
             window: profile.window.as_ref().map(WindowFields::from),
+            parts: profile.parts.iter().map(WindowFields::from).collect(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
             totals: Numbers::of(profile, total, variance, Some(KernelReported::of_all(profile))),
             unmatched_frees: profile.unmatched_frees(),
@@ -297,6 +301,12 @@ struct Stack<'a> {
     by_allocator: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     histograms: Option<HistogramFields>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    live_changes: Vec<i64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    part_allocs: Vec<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trend: Option<&'static str>,
     #[serde(serialize_with = "indices")]
     frames: &'a [FrameId],
 }
@@ -323,6 +333,9 @@ impl<'a> Stack<'a> {
             resident_bytes: profile.class.holds_mappings().then_some(stack.resident.0),
             by_allocator: profile.class.holds_mappings().then(|| allocators::is_within(profile, stack)),
             histograms: HistogramFields::of(&stack.histograms),
+            live_changes: stack.live_changes.as_slice().iter().map(|part| part.live).collect(),
+            part_allocs: stack.live_changes.as_slice().iter().map(|part| part.alloc).collect(),
+            trend: Trend::of(&profile.parts, &stack.live_changes).map(|trend| trend.kind.name()),
             frames: &stack.frames,
         }
     }

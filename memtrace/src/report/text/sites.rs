@@ -10,14 +10,18 @@ use rustc_hash::FxBuildHasher;
 use super::frames::Frames;
 use super::{histograms, stack};
 use crate::model::format as number;
-use crate::model::{BlockHistograms, Bytes, GroupBy, Metric, Profile, StackProfile, Usage, Variance};
+use crate::model::{BlockHistograms, Bytes, GroupBy, LiveChanges, Metric, Profile, StackProfile, Usage, Variance};
 use crate::report::groups::Groups;
 use crate::report::options::Options;
 use crate::report::table;
+use crate::report::trend::Trend;
 use crate::report::{allocators, escape, estimate, format};
 
 /// Minimum width of a group's name.
 const MIN_GROUP_WIDTH: usize = 24;
+
+/// Indentation of trends: that of the value in the heading of a site.
+const TREND_INDENT: usize = 13;
 
 /// All stacks of a group with the same lines.
 #[derive(Debug, PartialEq)]
@@ -32,6 +36,7 @@ struct Site {
     variance: Variance,
     resident: Bytes,
     histograms: BlockHistograms,
+    live_changes: LiveChanges,
     /// True if one of its stacks passes through an allocator.
     by_allocator: bool,
 }
@@ -67,9 +72,18 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
         if let Some(times) = histograms::times(&site.histograms) {
             writeln!(out, "     {times}")?;
         }
+        if let Some(trend) = trend(profile, metric, site) {
+            writeln!(out, "{:TREND_INDENT$}{}", "", trend.text())?;
+        }
         stack::write(&stack::lines(&frames, &profile.stacks[site.stack]), &frames, out)?;
     }
     Ok(())
+}
+
+/// Returns the trend of the live memory of a site, in reports on live memory of a recording.
+fn trend(profile: &Profile, metric: Metric, site: &Site) -> Option<Trend> {
+    let is_of_live = matches!(metric, Metric::LiveBytes | Metric::LiveCount | Metric::NetGrowth);
+    is_of_live.then(|| Trend::of(&profile.parts, &site.live_changes)).flatten()
 }
 
 /// Writes the sites with the largest decreases of live memory in a window of a recording.
@@ -146,6 +160,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric
                     variance: Variance::default(),
                     resident: Bytes(0),
                     histograms: BlockHistograms::default(),
+                    live_changes: LiveChanges::default(),
                     by_allocator: false,
                 });
                 sites.len() - 1
@@ -155,6 +170,7 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric
         site.value = site.value.saturating_add(stack.value(metric));
         site.usage += stack.usage;
         site.resident.0 = site.resident.0.saturating_add(stack.resident.0);
+        site.live_changes.merge(&stack.live_changes);
         site.by_allocator |= profile.class.holds_mappings() && allocators::is_within(profile, stack);
         site.variance += stack.variance;
         site.histograms.add(&stack.histograms);

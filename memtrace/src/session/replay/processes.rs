@@ -28,6 +28,7 @@ pub(super) fn read(
 ) -> Result<(RecordedProcesses, FramesByObject), Error> {
     let (from, to) = (selected.from(), selected.to());
     let Totals { stacks, images: values, stalls, losses } = recording.totals(from, to)?;
+    let mut live_changes = recording.live_changes(selected.part_bounds())?;
     let first_epoch = selected.first_epoch().filter(|_| metric == Some(Metric::Growth));
     let mut processes = Processes::new();
     let has_ages = recording.is_complete() && selected.is_end() && !selected.is_window();
@@ -47,9 +48,13 @@ pub(super) fn read(
         if !has_ages {
             histograms.clear(BlockQuantity::Age);
         }
-        let mut stack = RecordedStack { path: calls.node(key.path), end: key.end, part, usage, histograms, merged };
+        let live_changes = live_changes.remove(&key).unwrap_or_default();
+        let path = calls.node(key.path);
+        let mut stack = RecordedStack { path, end: key.end, part, usage, histograms, merged, live_changes };
         if key.class.counts_pages() {
-            scale_stack(&mut stack.usage, u64::from(recording.header().page_sample.max(1)));
+            let factor = u64::from(recording.header().page_sample.max(1));
+            scale_stack(&mut stack.usage, factor);
+            stack.live_changes.scale(factor);
         }
         processes.entry((key.class, key.image)).or_default().stacks.push(stack);
     }

@@ -122,10 +122,15 @@ fn record(path: &Path, complete: bool) {
         assert_eq!(writer.finish().gaps, 0);
     } else {
         // As if memtrace was killed.
-        while writer.status().intervals < 4 {
-            std::thread::yield_now();
-        }
+        wait_for(&writer, 4);
         std::mem::forget(writer);
+    }
+}
+
+/// Waits until a number of intervals is stored: those that wait for a busy writer are merged.
+fn wait_for(writer: &Writer, intervals: u64) {
+    while writer.status().intervals < intervals {
+        std::thread::yield_now();
     }
 }
 
@@ -293,4 +298,52 @@ fn blocks_of_an_ended_process_are_held_at_exit() {
     assert!(
         json(Span::At(after(1))).contains("\"live_bytes\":300,\"live_count\":3,\"exit_bytes\":0,\"exit_count\":0,")
     );
+}
+
+/// Writes a recording of sixteen seconds, in which `grow` has 4 KiB more in each, and `shrink` has 40 KiB in one of them.
+fn record_trends(path: &Path) {
+    let writer = Writer::create(path, &header(), Settings::default()).unwrap();
+    let facts = recorded_facts::at_start("service", Tick(0), GroupBy::Process, None);
+    for number in 0..16 {
+        let single = if number == 5 { 40 << 10 } else { 0 };
+        let changes = vec![change(0, 4 << 10), Change { key: shrink(), ..change(0, single) }];
+        let images = if number == 0 { vec![image(None)] } else { Vec::new() };
+        let facts = if number == 0 { facts.clone() } else { Vec::new() };
+        writer.push(Interval { images, facts, ..second(number, changes) });
+        wait_for(&writer, number + 1);
+    }
+    assert_eq!(writer.finish().gaps, 0);
+}
+
+/// Key of a stack that could not be taken.
+fn shrink() -> TotalKey {
+    TotalKey { end: StackEnd::Failed, ..change(0, 0).key }
+}
+
+#[test]
+fn sites_of_a_recording_have_trends() {
+    let scratch = Scratch::new();
+    record_trends(&scratch.path("run.memtrace"));
+    let text = written(&scratch, "run.memtrace", Span::End, Format::Text).unwrap();
+    for trend in [
+        "             steady growth: +4.00 KiB/s in 16 of 16 parts from +0 s to +16 s\n",
+        "             single growth: +40.00 KiB from +5 s to +6 s\n",
+    ] {
+        assert!(text.contains(trend), "{trend} is not in {text}");
+    }
+    let json = written(&scratch, "run.memtrace", Span::End, Format::Json).unwrap();
+    for part in [
+        "\"parts\":[\n{\"from_s\":0.0,\"to_s\":1.0},\n{\"from_s\":1.0,\"to_s\":2.0},",
+        "\"live_changes\":[4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096],\"part_allocs\":[4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096,4096],\"trend\":\"steady_growth\"",
+        "\"live_changes\":[0,0,0,0,0,40960,0,0,0,0,0,0,0,0,0,0],\"part_allocs\":[0,0,0,0,0,40960,0,0,0,0,0,0,0,0,0,0],\"trend\":\"single_growth\"",
+    ] {
+        assert!(json.contains(part), "{part} is not in {json}");
+    }
+    // Seven intervals are too few.
+    let text = written(&scratch, "run.memtrace", Span::At(after(7)), Format::Text).unwrap();
+    assert!(!text.contains("growth:"), "{text}");
+    // In a window, changes are those since its start.
+    let text = written(&scratch, "run.memtrace", Span::Window(Some(after(6)), None), Format::Text).unwrap();
+    assert!(text.contains("steady growth: +4.00 KiB/s in 10 of 10 parts from +6 s to +16 s\n"), "{text}");
+    assert!(!text.contains("single growth"), "{text}");
 }

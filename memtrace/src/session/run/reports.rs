@@ -139,6 +139,7 @@ impl FinishedTrace<'_> {
             page_sample: if class.counts_pages() { config.page_sample.get() } else { 0 },
             duration: self.duration,
             window: None,
+            parts: Vec::new(),
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             killed_cgroups: sample::paths_of(killed),
             reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
