@@ -11,7 +11,9 @@ use memtrace_tests::memory_cgroup::Version;
 use memtrace_tests::process::page_faults;
 use memtrace_tests::report::{OrderCount, ProcessReport, StallTotals};
 use memtrace_tests::swap::pages_swapped_in;
-use memtrace_tests::{Cgroup, KernelTrace, MemoryCgroup, Report, Scratch, Stack, Swap, Totals, Trace, victim};
+use memtrace_tests::{
+    Cgroup, KernelTrace, MemoryCgroup, Report, Scratch, Stack, Swap, Totals, Trace, recording_report, victim,
+};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 64 * MIB;
@@ -107,7 +109,8 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
         "compaction/mm_compaction_end",
         "vmscan/mm_vmscan_lru_isolate",
     ]);
-    let tracer = Trace::victim(&victim).options(&["--events", "reclaim"]).start();
+    let recording = scratch.join("reclaim.memtrace");
+    let tracer = Trace::victim(&victim).options(&["--events", "reclaim", "--record"]).option(&recording).start();
     victim.work();
     group.move_to_root(pid);
     let report = tracer.stop().report();
@@ -130,6 +133,8 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
         assert_eq!(memcg_stalls.scanned_pages, scanned, "memory.stat");
     }
     assert_caused_by(&group, &report, memcg_stalls);
+    let recorded = recording_report::read(&recording, &[]);
+    assert_eq!((&recorded.reclaim, &recorded.cgroups), (&report.reclaim, &report.cgroups));
 
     // The machine's totals include other processes.
     let machine = report.reclaim.expect("it is a reclaim report");

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use memtrace_tests::{Report, Scratch, Totals, Trace, killed_recording, mark, poll, recording_report, victim};
 
@@ -95,6 +97,33 @@ fn report_at_a_moment_equals_the_counts_of_the_victim() {
     let window = recording_report::read(&recording, &["--from", first, "--to", second]);
     assert_eq!((window.totals, window.metric.as_str()), (*after - *before, "net-growth"));
     assert_equal(run, recording_report::read(&recording, &[]));
+}
+
+#[test]
+fn blocks_of_the_minimum_age_equal_those_of_the_run() {
+    let scratch = Scratch::new();
+    for ends in [false, true] {
+        let recording = scratch.join("older.memtrace");
+        let mut victim = victim::start_with("steady", &["100", "70"]);
+        let trace = Trace::victim(&victim).options(&["-i", "100ms", "--older", "500ms", "--record"]);
+        let tracer = trace.option(&recording).start();
+        let early = victim.work().totals;
+        // The age of the blocks is the subject of the test.
+        thread::sleep(Duration::from_millis(700));
+        let all = victim.work().totals;
+        let run = if ends {
+            victim.finish();
+            tracer.wait().report()
+        } else {
+            let run = tracer.stop().report();
+            victim.finish();
+            run
+        };
+        let held = if ends { run.totals.exit_count } else { run.totals.live_count };
+        assert_eq!(held, early.live_count);
+        assert!(run.totals.alloc_count >= all.alloc_count, "{:?}", run.totals);
+        assert_equal(run, recording_report::read(&recording, &[]));
+    }
 }
 
 #[test]

@@ -61,6 +61,14 @@ pub enum DetailKind {
     TemporaryBytes,
     /// Number of blocks that the allocating thread freed before its next allocation.
     TemporaryCount,
+    /// Live bytes of the blocks that have the minimum age of the run, at its end.
+    OldLiveBytes,
+    /// Number of these blocks.
+    OldLiveCount,
+    /// Bytes held at exit in blocks that have the minimum age of the run.
+    OldExitBytes,
+    /// Number of these blocks.
+    OldExitCount,
 }
 
 /// Change of a number of an image that belongs to no stack. Wraps below zero.

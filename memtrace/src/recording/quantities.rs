@@ -31,7 +31,7 @@ const FIRST_IMAGE_VALUE: i64 = 200;
 /// Numbers of stalls start here.
 const FIRST_STALL: i64 = 300;
 
-const DETAILS: [(DetailKind, &str); 7] = [
+const DETAILS: [(DetailKind, &str); 11] = [
     (DetailKind::EpochLiveBytes, "epoch_live_bytes"),
     (DetailKind::EpochLiveCount, "epoch_live_count"),
     (DetailKind::Lifetime, "lifetime_log2"),
@@ -39,6 +39,10 @@ const DETAILS: [(DetailKind, &str); 7] = [
     (DetailKind::Size, "size_log2"),
     (DetailKind::TemporaryBytes, "temporary_bytes"),
     (DetailKind::TemporaryCount, "temporary_count"),
+    (DetailKind::OldLiveBytes, "old_live_bytes"),
+    (DetailKind::OldLiveCount, "old_live_count"),
+    (DetailKind::OldExitBytes, "old_exit_bytes"),
+    (DetailKind::OldExitCount, "old_exit_count"),
 ];
 
 const IMAGE_VALUES: [(ImageValue, &str); 14] = [

@@ -1,11 +1,13 @@
 //! Facts of a run that are no totals, as a recording has them.
 
+mod reclaim;
+mod row;
 mod untraced;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use self::row::{duration, number, text};
 use crate::model::{
     AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy, Metric,
     ProgramCost, RunFacts, Tick, Untraced,
@@ -52,6 +54,10 @@ pub(in crate::session) fn of_class(run: &RunFacts) -> Vec<Fact> {
         facts.push(number(DEBUG_FILES, "downloaded_bytes", counts.downloaded.0));
     }
     facts.extend(untraced::facts(run.class, &run.untraced));
+    facts.extend(run.reclaim.iter().flat_map(reclaim::of_machine));
+    for (&id, (path, memory)) in &run.cgroups {
+        facts.extend(reclaim::of_cgroup(id, &path.to_string_lossy(), memory));
+    }
     let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = run.cost;
     let topic = cost_of(run.class);
     facts.extend([
@@ -74,18 +80,6 @@ const fn cost_of(class: EventClass) -> &'static str {
         EventClass::Fault => "cost_fault",
         EventClass::Reclaim => "cost_reclaim",
     }
-}
-
-fn text(topic: &'static str, item: impl Into<Cow<'static, str>>, value: &str) -> Fact {
-    Fact { topic: topic.into(), item: item.into(), value: FactValue::Text(value.to_owned()) }
-}
-
-fn number(topic: &'static str, item: &'static str, value: u64) -> Fact {
-    Fact { topic: topic.into(), item: item.into(), value: FactValue::Number(value) }
-}
-
-fn duration(topic: &'static str, item: &'static str, value: Duration) -> Fact {
-    number(topic, item, u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Facts that were read from a recording.
@@ -161,6 +155,21 @@ impl RecordedFacts {
         }
     }
 
+    /// Returns the facts of [`Self::of_class`], with the reclaim of the whole run.
+    pub(in crate::session) fn of_class_at_end(&self, class: EventClass) -> RunFacts {
+        let facts = self.of_class(class);
+        if !class.counts_stalls() {
+            return facts;
+        }
+        let topic = |name| self.0.get(name);
+        let machine = |numbers| reclaim::machine(numbers, topic(reclaim::THREAD), topic(reclaim::MISSING));
+        RunFacts {
+            reclaim: topic(reclaim::MACHINE).map(machine),
+            cgroups: topic(reclaim::CGROUP).map(reclaim::cgroups).unwrap_or_default(),
+            ..facts
+        }
+    }
+
     fn debug_files(&self) -> Option<DebugFileCounts> {
         let downloaded = self.number(DEBUG_FILES, "downloaded_bytes")?;
         let mut counts = DebugFileCounts::default();
@@ -222,7 +231,10 @@ impl RecordedFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Comm, Pid, UntracedProcess, UntracedReason};
+    use crate::model::{
+        Comm, KernelThread, MachineReclaim, MemcgMemory, Nanoseconds, PerSecond, Pid, PressureTime, ReclaimActivity,
+        ReclaimKind, UntracedProcess, UntracedReason, VmCounters,
+    };
 
     fn untraced(pid: u32, comm: &str, exe: Option<&str>, rss: Option<u64>) -> UntracedProcess {
         let (pid, comm, exe) = (Pid(pid), Comm::from(comm), exe.map(Into::into));
@@ -265,6 +277,57 @@ mod tests {
         assert_eq!((read.run(), read.metric()), (Some(Duration::from_secs(4)), Some(Metric::AllocBytes)));
         assert_eq!((read.of_class(EventClass::Heap), read.notes()), (run, notes));
         assert_eq!(read.of_class(EventClass::Fault).allocators, BTreeMap::new(), "only heap events have allocators");
+    }
+
+    #[test]
+    fn reclaim_is_read_as_it_was_recorded() {
+        let activity = |first: u64| ReclaimActivity {
+            times: first,
+            time: Nanoseconds(first + 1),
+            scanned: first + 2,
+            reclaimed: first + 3,
+            ..ReclaimActivity::default()
+        };
+        let direct = ReclaimActivity { scanned_active: 5, taken: 6, deactivated: 7, written: 8, ..activity(10) };
+        let seconds = PerSecond { all: 9, scanning: 4, paging: 2 };
+        let pressure = |full| PressureTime { some: Duration::from_millis(20), full };
+        let machine = MachineReclaim {
+            efforts: BTreeMap::from([(ReclaimKind::Direct, direct), (ReclaimKind::Kswapd, activity(0))]),
+            threads: vec![KernelThread { name: "kswapd 0".into(), work: ReclaimKind::Kswapd, effort: activity(30) }],
+            counters: VmCounters {
+                scanned: 1,
+                reclaimed: 2,
+                refaults: 3,
+                swapped_in: 4,
+                swapped_out: 5,
+                major_faults: 6,
+                oom_kills: 7,
+            },
+            seconds,
+            pressure: Some(pressure(Some(Duration::from_millis(3)))),
+            missing: vec!["mm_vmscan_throttled".into()],
+        };
+        let full = MemcgMemory {
+            version_2: true,
+            limit: Some(Bytes(64)),
+            high: Some(Bytes(32)),
+            current: Some(Bytes(16)),
+            watched: Duration::from_secs(5),
+            refaults: Some(77),
+            pressure: Some(pressure(None)),
+            seconds,
+        };
+        let id = |number| CgroupId::of(number).unwrap();
+        let cgroups = BTreeMap::from([(id(8), ("/a b.c".into(), full)), (id(9), ("/".into(), MemcgMemory::default()))]);
+        let run = RunFacts { class: EventClass::Reclaim, reclaim: Some(machine), cgroups, ..RunFacts::default() };
+        let read = RecordedFacts::new(of_class(&run));
+        assert_eq!(read.of_class_at_end(EventClass::Reclaim), run);
+        assert_eq!(
+            read.of_class(EventClass::Reclaim).reclaim,
+            None,
+            "the reclaim of an earlier moment is not recorded"
+        );
+        assert_eq!(read.of_class_at_end(EventClass::Heap).reclaim, None);
     }
 
     #[test]

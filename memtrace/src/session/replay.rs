@@ -135,7 +135,7 @@ impl<'a> Opened<'a> {
         })?;
         let by = config.by.unwrap_or_else(|| facts.by());
         let keeps_parts = keeps_parts(by, facts.by())?;
-        let is_at_end = recording.is_complete() && selected.is_end();
+        let is_at_end = selected.is_end_of(&recording);
         let metric = metric(config.metric, &facts, &selected, is_at_end)?;
         Ok(Self { config, recording, facts, selected, by, keeps_parts, metric })
     }
@@ -259,19 +259,24 @@ fn run_facts(
     notes: [&Vec<String>; 2],
 ) -> RunFacts {
     let header = recording.header();
+    let is_at_end = selected.is_end_of(recording);
+    let older = header.older.filter(|_| is_at_end && class.probes_allocators());
+    // Changes over time are of blocks of any age.
+    let has_parts = class.has(Metric::LiveBytes) && older.is_none();
     RunFacts {
         page_sample: if class.counts_pages() { header.page_sample } else { 0 },
         duration: selected.duration(),
         notes: notes.into_iter().flatten().cloned().collect(),
         window: selected.is_window().then(|| selected.span()),
-        parts: if class.has(Metric::LiveBytes) { selected.parts() } else { Vec::new() },
-        ..facts.of_class(class)
+        parts: if has_parts { selected.parts() } else { Vec::new() },
+        older,
+        ..if is_at_end { facts.of_class_at_end(class) } else { facts.of_class(class) }
     }
 }
 
 /// Returns a note if resident pages are not known: the page tables are read at the end of a run.
 fn page_notes(recording: &Recording, selected: &Selected, class: EventClass) -> Vec<String> {
-    let is_known = recording.is_complete() && selected.is_end() && recording.header().page_sample <= 1;
+    let is_known = selected.is_end_of(recording) && recording.header().page_sample <= 1;
     let note = "resident pages are known at the end of a run without --sample only: here, all touched pages of running \
                 processes count as resident";
     if class.counts_pages() && !is_known { vec![String::from(note)] } else { Vec::new() }
@@ -287,10 +292,10 @@ fn notes_of(recording: &Recording, selected: &Selected) -> Vec<String> {
     } else if !recording.is_complete() {
         notes.push(String::from("the recording is not complete: memtrace still writes it, or was killed"));
     }
-    if let Some(age) = recording.header().older {
+    if let Some(age) = recording.header().older.filter(|_| !selected.is_end_of(recording)) {
         let age = format::duration_argument(age);
         notes.push(format!(
-            "the recording counts live memory of any age; --older {age} is that of the report of the run"
+            "live memory of any age is counted here: the blocks of --older {age} are known at the end of the run only"
         ));
     }
     let Range { start, end } = selected.times();

@@ -193,7 +193,7 @@ fn machine() -> MachineReclaim {
         },
         seconds: PerSecond { all: 12, scanning: 9, paging: 2 },
         pressure: Some(PressureTime { some: Duration::from_millis(1_600), full: Some(Duration::from_millis(40)) }),
-        missing: vec!["mm_vmscan_throttled"],
+        missing: vec![String::from("mm_vmscan_throttled")],
     }
 }
 

@@ -50,5 +50,5 @@ pub struct MachineReclaim {
     /// Pressure of the machine; `None` if the kernel does not measure it.
     pub pressure: Option<PressureTime>,
     /// Tracepoints that the kernel lacks, so that their data is missing.
-    pub missing: Vec<&'static str>,
+    pub missing: Vec<String>,
 }

@@ -77,7 +77,7 @@ pub(super) struct Machine<'a> {
     paging_seconds: u64,
     assessment: &'static str,
     pressure: Option<PressureFields>,
-    missing_tracepoints: &'a [&'static str],
+    missing_tracepoints: &'a [String],
 }
 
 impl<'a> From<&'a MachineReclaim> for Machine<'a> {

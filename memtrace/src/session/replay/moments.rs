@@ -125,9 +125,9 @@ impl Selected {
         self.to
     }
 
-    /// Returns true if the totals at the end are shown.
-    pub(super) const fn is_end(&self) -> bool {
-        self.is_end && self.from.is_none()
+    /// Returns true if the totals at the end of a complete recording are shown.
+    pub(super) const fn is_end_of(&self, recording: &Recording) -> bool {
+        recording.is_complete() && self.is_end && self.from.is_none()
     }
 
     /// Returns true if changes are shown, rather than totals.

@@ -30,12 +30,16 @@ pub(super) fn read(
     let Totals { stacks, images: values, stalls, losses } = recording.totals(from, to)?;
     let mut live_changes = recording.live_changes(selected.part_bounds())?;
     let first_epoch = selected.first_epoch().filter(|_| metric == Some(Metric::Growth));
+    let is_limited = recording.header().older.is_some() && selected.is_end_of(recording);
     let mut processes = Processes::new();
-    let has_ages = recording.is_complete() && selected.is_end() && !selected.is_window();
+    let has_ages = selected.is_end_of(recording);
     let mut lost: BTreeMap<EventClass, u64> = BTreeMap::new();
     for StackTotal { key, mut usage, merged, details } in stacks {
         if let Some(epoch) = first_epoch.filter(|_| has_epochs(key.class)) {
             remove_earlier(&mut usage.usage, earlier(&details, epoch));
+        }
+        if is_limited && key.class == EventClass::Heap {
+            limit_age(&mut usage.usage, &details);
         }
         if key.end == StackEnd::FramesLost {
             let lost = lost.entry(key.class).or_default();
@@ -110,7 +114,11 @@ fn histograms(details: &BTreeMap<(DetailKind, u32), u64>) -> BlockHistograms {
             DetailKind::EpochLiveBytes
             | DetailKind::EpochLiveCount
             | DetailKind::TemporaryBytes
-            | DetailKind::TemporaryCount => return None,
+            | DetailKind::TemporaryCount
+            | DetailKind::OldLiveBytes
+            | DetailKind::OldLiveCount
+            | DetailKind::OldExitBytes
+            | DetailKind::OldExitCount => return None,
         };
         Some((quantity, Log2::from_number(index)?, count))
     });
@@ -144,6 +152,14 @@ fn remove_earlier(usage: &mut Usage, change: Amount) {
         *exit = (*exit).min(ended);
         *free = ended - *exit;
     }
+}
+
+/// Replaces what a stack holds by the blocks of it that have the minimum age of the run.
+fn limit_age(usage: &mut Usage, details: &BTreeMap<(DetailKind, u32), u64>) {
+    let value = |kind| details.get(&(kind, 0)).copied().unwrap_or_default();
+    let amount = |bytes, count| Amount { bytes: Bytes(value(bytes)), count: value(count) };
+    usage.live = amount(DetailKind::OldLiveBytes, DetailKind::OldLiveCount);
+    usage.exit = amount(DetailKind::OldExitBytes, DetailKind::OldExitCount);
 }
 
 fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>) {

@@ -301,29 +301,34 @@ fn blocks_of_an_ended_process_are_held_at_exit() {
 }
 
 /// Writes a recording of sixteen seconds, in which `grow` has 4 KiB more in each, and `shrink` has 40 KiB in one of them.
-fn record_trends(path: &Path) {
-    let writer = Writer::create(path, &header(), Settings::default()).unwrap();
+fn record_trends(path: &Path, age: Option<Duration>) {
+    let header = Header { older: age, ..header() };
+    let writer = Writer::create(path, &header, Settings::default()).unwrap();
     let facts = recorded_facts::at_start("service", Tick(0), GroupBy::Process, None);
     for number in 0..16 {
         let single = if number == 5 { 40 << 10 } else { 0 };
-        let changes = vec![change(0, 4 << 10), Change { key: shrink(), ..change(0, single) }];
+        let changes = vec![change(0, 4 << 10), Change { key: failed_stack(), ..change(0, single) }];
         let images = if number == 0 { vec![image(None)] } else { Vec::new() };
         let facts = if number == 0 { facts.clone() } else { Vec::new() };
         writer.push(Interval { images, facts, ..second(number, changes) });
         wait_for(&writer, number + 1);
     }
+    let old = |kind, value| Detail { key: change(0, 0).key, kind, index: 0, value };
+    let details = vec![old(DetailKind::OldLiveBytes, 8 << 10), old(DetailKind::OldLiveCount, 2)];
+    let span = Duration::from_secs(16)..Duration::from_nanos(16_000_000_001);
+    writer.push(Interval { span, details, ..Interval::default() });
     assert_eq!(writer.finish().gaps, 0);
 }
 
 /// Key of a stack that could not be taken.
-fn shrink() -> TotalKey {
+fn failed_stack() -> TotalKey {
     TotalKey { end: StackEnd::Failed, ..change(0, 0).key }
 }
 
 #[test]
 fn sites_of_a_recording_have_trends() {
     let scratch = Scratch::new();
-    record_trends(&scratch.path("run.memtrace"));
+    record_trends(&scratch.path("run.memtrace"), None);
     let text = written(&scratch, "run.memtrace", Span::End, Format::Text).unwrap();
     for trend in [
         "             steady growth: +4.00 KiB/s in 16 of 16 parts from +0 s to +16 s\n",
@@ -346,4 +351,17 @@ fn sites_of_a_recording_have_trends() {
     let text = written(&scratch, "run.memtrace", Span::Window(Some(after(6)), None), Format::Text).unwrap();
     assert!(text.contains("steady growth: +4.00 KiB/s in 10 of 10 parts from +6 s to +16 s\n"), "{text}");
     assert!(!text.contains("single growth"), "{text}");
+}
+
+#[test]
+fn report_at_the_end_has_the_blocks_of_the_minimum_age() {
+    let scratch = Scratch::new();
+    record_trends(&scratch.path("run.memtrace"), Some(Duration::from_secs(9)));
+    let text = written(&scratch, "run.memtrace", Span::End, Format::Text).unwrap();
+    assert!(text.contains("8.00 KiB in 2 blocks, only blocks at least 9 s old"), "{text}");
+    assert!(!text.contains("growth:"), "{text}");
+    // At other moments, the age is not known.
+    let text = written(&scratch, "run.memtrace", Span::At(after(15)), Format::Text).unwrap();
+    assert!(text.contains("live memory of any age is counted here"), "{text}");
+    assert!(text.contains("100.00 KiB in "), "{text}");
 }

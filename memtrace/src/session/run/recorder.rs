@@ -5,6 +5,7 @@ mod completion;
 mod images;
 mod intervals;
 mod marks;
+mod old_blocks;
 mod readings;
 mod sites;
 mod stacks;
@@ -19,6 +20,7 @@ use self::changes::PathChanges;
 use self::images::RecordedImages;
 use self::intervals::OpenIntervals;
 use self::marks::Marks;
+use self::old_blocks::OldBlocks;
 use self::readings::IntervalReadings;
 use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
@@ -64,6 +66,7 @@ pub(super) struct Recorder {
     stacks: RecordedStacks,
     changes: PathChanges,
     images: RecordedImages,
+    old_blocks: OldBlocks,
     marks: Marks,
     /// Losses outside of the ledgers at the last interval.
     losses: Losses,
@@ -106,6 +109,7 @@ impl Recorder {
             stacks: RecordedStacks::new(paths),
             changes: PathChanges::default(),
             images: RecordedImages::default(),
+            old_blocks: OldBlocks::new(config.older.is_some()),
             marks: Marks::default(),
             losses: Losses::default(),
             end: Duration::ZERO,
@@ -154,6 +158,7 @@ impl Recorder {
         let copies = used.filter(|key| self.stacks.find(key.stack).is_none()).map(|key| (id, key.stack)).collect();
         self.add_copies(copies, tracker, find_copy);
         self.images.end(id, (ended.end, ended.at), now, tracker.images().get(&id));
+        self.old_blocks.add_ended(ended);
     }
 
     /// Lists an image without events of `classes`.
@@ -269,6 +274,7 @@ impl Recorder {
         }
         interval.finished = self.images.take_old(self.open.taken_until(), tracker.images());
         for &id in &interval.finished {
+            interval.details.extend(self.old_blocks.take(id, &self.stacks));
             self.stacks.forget(id);
             self.changes.forget(id);
         }

@@ -380,6 +380,7 @@ impl Trace {
             recorder.record_rest(deltas, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses);
             recorder.record_pages(&snapshots, &before, config.page_sample.get() > 1);
             recorder.record_peaks_and_ages(&snapshots);
+            recorder.record_old_blocks(&snapshots);
         }
         for snapshot in snapshots.0.values_mut() {
             finished_stacks.apply(snapshot);

@@ -76,7 +76,7 @@ impl ReclaimReader {
                 .pressure
                 .zip(procfs::machine_pressure())
                 .map(|(first, now)| PressureTime::between(&first, &now)),
-            missing: kernel.missing_tracepoints().to_vec(),
+            missing: kernel.missing_tracepoints().iter().map(ToString::to_string).collect(),
         };
         MeasuredReclaim { machine, memcgs: self.memcgs.finish(&scanned, now) }
     }

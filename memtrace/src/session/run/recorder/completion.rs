@@ -62,6 +62,16 @@ impl Recorder {
         }
     }
 
+    /// Records the numbers of the blocks that have the minimum age, if the run has one.
+    pub(in crate::session::run) fn record_old_blocks(&mut self, snapshots: &Snapshots) {
+        let heap = snapshots.0.get(&EventClass::Heap);
+        let details = heap.map(|heap| self.old_blocks.finish(&heap.images, &self.stacks)).unwrap_or_default();
+        if !details.is_empty() {
+            let interval = Interval { details, ..self.last_interval() };
+            self.push(interval);
+        }
+    }
+
     /// Records the names of calls, and the images of `snapshots`, of which some had no event. Their names and threads may
     /// have changed.
     pub(in crate::session::run) fn add_names(

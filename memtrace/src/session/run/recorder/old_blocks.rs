@@ -1,0 +1,79 @@
+//! Blocks that are at least as old as `--older` requires, at the end of their process or of the run.
+//!
+//! Deltas have blocks of any age: the age of a block changes without an event. The report of the run has the old ones only.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::stacks::RecordedStacks;
+use crate::model::{Amount, EndedImage, EventClass, ImageId, ImageUsage, StackEnd, StackKey, Usage};
+use crate::recording::{Detail, DetailKind, PathNumber, TotalKey};
+
+/// Old blocks of ended images of which changes can still arrive.
+#[derive(Debug, Default)]
+pub(super) struct OldBlocks {
+    /// The run has a minimum age.
+    is_limited: bool,
+    held_at_exit: BTreeMap<ImageId, Vec<(StackKey, Usage)>>,
+}
+
+impl OldBlocks {
+    /// `is_limited` is true for a run with a minimum age.
+    pub(super) fn new(is_limited: bool) -> Self {
+        Self { is_limited, held_at_exit: BTreeMap::new() }
+    }
+
+    /// Keeps what an image held at exit until [`Self::take`].
+    pub(super) fn add_ended(&mut self, ended: &EndedImage) {
+        let heap = ended.usage.iter().filter(|(class, _)| self.is_limited && *class == EventClass::Heap);
+        for (_, usage) in heap {
+            let held = held(usage).collect::<Vec<_>>();
+            if !held.is_empty() {
+                self.held_at_exit.insert(ended.id, held);
+            }
+        }
+    }
+
+    /// Returns and removes the numbers of an ended image, of which all changes are recorded.
+    pub(super) fn take(&mut self, image: ImageId, stacks: &RecordedStacks) -> Vec<Detail> {
+        details(image, self.held_at_exit.remove(&image).unwrap_or_default(), stacks)
+    }
+
+    /// Returns the numbers of all other images at the end of the run, of which the last totals are in `images`.
+    pub(super) fn finish(&mut self, images: &BTreeMap<ImageId, ImageUsage>, stacks: &RecordedStacks) -> Vec<Detail> {
+        if !self.is_limited {
+            return Vec::new();
+        }
+        let ended = std::mem::take(&mut self.held_at_exit).into_iter();
+        let running = images.iter().map(|(&id, usage)| (id, held(usage).collect()));
+        ended.chain(running).flat_map(|(id, held)| details(id, held, stacks)).collect()
+    }
+}
+
+/// Returns the stacks with live blocks, or with blocks held at exit.
+fn held(usage: &ImageUsage) -> impl Iterator<Item = (StackKey, Usage)> + '_ {
+    let is_held = |usage: &Usage| usage.live != Amount::default() || usage.exit != Amount::default();
+    usage.by_stack.iter().map(|(&key, stack)| (key, stack.usage)).filter(move |(_, usage)| is_held(usage))
+}
+
+fn details(image: ImageId, held: Vec<(StackKey, Usage)>, stacks: &RecordedStacks) -> Vec<Detail> {
+    let mut sums: FxHashMap<TotalKey, Usage> = FxHashMap::default();
+    for (key, usage) in held {
+        let (path, end) = stacks.find(key.stack).unwrap_or((PathNumber::ROOT, StackEnd::FramesLost));
+        *sums.entry(TotalKey { image, class: EventClass::Heap, path, end, part: key.part }).or_default() += usage;
+    }
+    let mut details = Vec::new();
+    for (key, Usage { live, exit, .. }) in sums {
+        let numbers = [
+            (DetailKind::OldLiveBytes, live.bytes.0),
+            (DetailKind::OldLiveCount, live.count),
+            (DetailKind::OldExitBytes, exit.bytes.0),
+            (DetailKind::OldExitCount, exit.count),
+        ];
+        let numbers = numbers.into_iter().filter(|(_, value)| *value != 0);
+        details.extend(numbers.map(|(kind, value)| Detail { key, kind, index: 0, value }));
+    }
+    details.sort_unstable_by_key(|detail| (detail.key, detail.kind));
+    details
+}
