@@ -20,8 +20,8 @@ use crate::report::{allocators, escape, estimate, format};
 /// Minimum width of a group's name.
 const MIN_GROUP_WIDTH: usize = 24;
 
-/// Indentation of trends: that of the value in the heading of a site.
-const TREND_INDENT: usize = 13;
+/// Indentation of what follows the heading of a site: that of its share.
+const INDENT: usize = 5;
 
 /// All stacks of a group with the same lines.
 #[derive(Debug, PartialEq)]
@@ -70,10 +70,10 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());
         writeln!(out, "\n{}", heading(profile, metric, index + 1, site, share, root))?;
         if let Some(times) = histograms::times(&site.histograms) {
-            writeln!(out, "     {times}")?;
+            writeln!(out, "{:INDENT$}{times}", "")?;
         }
         if let Some(trend) = trend(profile, metric, site) {
-            writeln!(out, "{:TREND_INDENT$}{}", "", trend.text())?;
+            writeln!(out, "{:INDENT$}{}", "", trend.text())?;
         }
         stack::write(&stack::lines(&frames, &profile.stacks[site.stack]), &frames, out)?;
     }

@@ -331,8 +331,8 @@ fn sites_of_a_recording_have_trends() {
     record_trends(&scratch.path("run.memtrace"), None);
     let text = written(&scratch, "run.memtrace", Span::End, Format::Text).unwrap();
     for trend in [
-        "             steady growth: +4.00 KiB/s in 16 of 16 parts from +0 s to +16 s\n",
-        "             single growth: +40.00 KiB from +5 s to +6 s\n",
+        "     steady growth: +4.00 KiB/s in 16 of 16 parts from +0 s to +16 s\n",
+        "     single growth: +40.00 KiB from +5 s to +6 s\n",
     ] {
         assert!(text.contains(trend), "{trend} is not in {text}");
     }
