@@ -107,7 +107,14 @@ impl RecordKind {
         self as u32 | (allocator as u32) << ALLOCATOR_SHIFT
     }
 
-    /// Decodes [`Header::kind`] into the kind and the number of the allocator.
+    /// Encodes [`Header::kind`] of a free with [`LAST_BLOCK`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn of_block(self, is_last: bool) -> u32 {
+        self as u32 | (is_last as u32) << ALLOCATOR_SHIFT
+    }
+
+    /// Decodes [`Header::kind`] into the kind and the upper half: the number of the allocator, or [`LAST_BLOCK`].
     #[must_use]
     pub const fn split(raw: u32) -> (Option<Self>, u16) {
         (Self::from_raw(raw & ((1 << ALLOCATOR_SHIFT) - 1)), (raw >> ALLOCATOR_SHIFT) as u16)
@@ -118,8 +125,8 @@ impl RecordKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// The [`RecordKind`] in the lower half. In an [`AllocRecord`], the number that user space gave the allocator in
-    /// the upper half, from [`ALLOCATOR_SHIFT`] on; 0 if it is not known.
+    /// The [`RecordKind`] in the lower half. In the upper half, from [`ALLOCATOR_SHIFT`] on: in an [`AllocRecord`], the
+    /// number that user space gave the allocator, 0 if it is not known; in a free, [`LAST_BLOCK`]; 0 in other records.
     pub kind: u32,
     /// Thread, in the root pid namespace.
     pub tid: u32,
@@ -131,6 +138,10 @@ pub struct Header {
 
 /// Lowest bit of the allocator's number in [`Header::kind`].
 pub const ALLOCATOR_SHIFT: u32 = 16;
+
+/// Upper half of [`Header::kind`] in a [`RecordKind::Free`] or [`RecordKind::TentativeFree`] if the latest allocation of the
+/// thread has returned this address. The block can be that of another thread that got the address since.
+pub const LAST_BLOCK: u16 = 1;
 
 /// Length of a tick in nanoseconds, as a power of two: about 1.05 ms. 32 bits hold 52 days.
 pub const TICK_SHIFT: u32 = 20;
@@ -263,6 +274,8 @@ mod tests {
             assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
             assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));
             assert_eq!(RecordKind::split(kind.by_allocator(u16::MAX)), (Some(kind), u16::MAX));
+            assert_eq!(RecordKind::split(kind.of_block(true)), (Some(kind), LAST_BLOCK));
+            assert_eq!(RecordKind::split(kind.of_block(false)), (Some(kind), 0));
         }
         assert_eq!(RecordKind::from_raw(0), None);
     }

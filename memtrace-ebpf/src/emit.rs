@@ -14,7 +14,7 @@ use aya_ebpf::helpers::generated::{
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MarkRecord,
+    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, Header, MAX_FRAMES, MAX_RINGS, MarkRecord,
     MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind,
     RemovedCgroupRecord, RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of,
     ring_of_memory,
@@ -113,33 +113,35 @@ pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, allocator: u
     }
 }
 
-/// Records the free of a block.
+/// Records the free of a block. `is_last` is true if the thread's latest allocation has returned this
+/// address.
 #[inline(always)]
-pub fn free(context: &impl EbpfContext, thread: Thread, address: u64) {
-    block(context, thread, RecordKind::Free, address, LossReason::RingFullFree);
+pub fn free(context: &impl EbpfContext, thread: Thread, address: u64, is_last: bool) {
+    block(context, thread, RecordKind::Free.of_block(is_last), address, LossReason::RingFullFree);
 }
 
 /// Records that a block is freed that was freed before.
 #[inline(always)]
 pub fn repeated_free(context: &impl EbpfContext, thread: Thread, address: u64) {
-    block(context, thread, RecordKind::RepeatedFree, address, LossReason::RingFullFree);
+    block(context, thread, RecordKind::RepeatedFree as u32, address, LossReason::RingFullFree);
 }
 
-/// Records that a realloc has started: its old block is free unless the call fails.
+/// Records that a realloc has started: its old block is free unless the call fails. `is_last` as in [`free`].
 #[inline(always)]
-pub fn tentative_free(context: &impl EbpfContext, thread: Thread, address: u64) {
-    block(context, thread, RecordKind::TentativeFree, address, LossReason::RingFullRealloc);
+pub fn tentative_free(context: &impl EbpfContext, thread: Thread, address: u64, is_last: bool) {
+    block(context, thread, RecordKind::TentativeFree.of_block(is_last), address, LossReason::RingFullRealloc);
 }
 
 /// Records that a realloc has failed and keeps its old block.
 #[inline(always)]
 pub fn undo_free(context: &impl EbpfContext, thread: Thread, address: u64) {
-    block(context, thread, RecordKind::UndoFree, address, LossReason::RingFullRealloc);
+    block(context, thread, RecordKind::UndoFree as u32, address, LossReason::RingFullRealloc);
 }
 
 #[inline(always)]
-fn block(context: &impl EbpfContext, thread: Thread, kind: RecordKind, address: u64, reason: LossReason) {
-    if !send(ring_for(thread, address), BlockRecord { header: thread.header(kind), address }) {
+fn block(context: &impl EbpfContext, thread: Thread, kind: u32, address: u64, reason: LossReason) {
+    let header = Header { kind, ..thread.header(RecordKind::Free) };
+    if !send(ring_for(thread, address), BlockRecord { header, address }) {
         loss::count(context, reason, 1);
     }
 }

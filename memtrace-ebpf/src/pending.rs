@@ -23,7 +23,7 @@ const MAX_NESTED: u32 = 64;
 
 /// Kind of a call, which determines how its return is handled.
 #[derive(Clone, Copy, PartialEq)]
-#[repr(u64)]
+#[repr(u32)]
 pub enum Call {
     /// Returns the block.
     Alloc = 0,
@@ -57,6 +57,34 @@ pub struct Pending {
     pub aux: u64,
     /// Bytes that a resize may add to `size`.
     pub extra: u64,
+}
+
+/// A call that was entered.
+#[derive(Clone, Copy)]
+pub struct Begun {
+    pub entry: Entry,
+    /// The call frees the block that the thread's latest allocation has returned.
+    pub frees_last_block: bool,
+}
+
+impl Begun {
+    /// A call of a thread without a slot.
+    const WITHOUT_SLOT: Self = Self { entry: Entry::Outermost, frees_last_block: false };
+}
+
+/// A call that has returned.
+pub struct Finished {
+    pub pending: Pending,
+    pub allocator: u16,
+    slot: &'static mut Slot,
+}
+
+impl Finished {
+    /// Records that the call has returned `block`.
+    #[inline(always)]
+    pub fn set_last_block(&mut self, block: u64) {
+        self.slot.last_block = block;
+    }
 }
 
 /// Relation of a new call to the pending one.
@@ -93,24 +121,36 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
 /// Returns the relation to the pending call of a call that frees `block`, entered at `stack_pointer`. Its return is not
 /// probed.
 #[inline(always)]
-pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> Entry {
-    let Some(slot) = find(thread.tid) else { return Entry::Outermost };
+pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> Begun {
+    let Some(slot) = find(thread.tid) else { return Begun::WITHOUT_SLOT };
     interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
-    if stack_pointer <= slot.stack_pointer && slot.call == Call::RepeatFrees as u64 {
-        return Entry::Repeated;
+    if stack_pointer <= slot.stack_pointer && slot.call == Call::RepeatFrees as u32 {
+        return Begun { entry: Entry::Repeated, frees_last_block: false };
     }
-    match classify(context, slot, stack_pointer) {
+    let entry = match classify(context, slot, stack_pointer) {
         // The pending call frees its own block by the jump.
-        Entry::TailCall if slot.call == Call::Free as u64 && slot.aux == block => Entry::Nested,
+        Entry::TailCall if slot.call == Call::Free as u32 && slot.aux == block => Entry::Nested,
         entry => entry,
+    };
+    Begun { entry, frees_last_block: entry != Entry::Nested && take_last_block(slot, block) }
+}
+
+/// Returns true if `block` is the thread's last block, which is freed.
+#[inline(always)]
+fn take_last_block(slot: &mut Slot, block: u64) -> bool {
+    let is_last = slot.last_block == block;
+    if is_last {
+        // Another thread can get its address.
+        slot.last_block = 0;
     }
+    is_last
 }
 
 /// Remembers a call until it returns, unless it is nested.
 ///
 /// Returns `None` if there was no free slot. The loss has been counted.
 #[inline(always)]
-pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pending: Pending) -> Option<Entry> {
+pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pending: Pending) -> Option<Begun> {
     let slot = match find(thread.tid) {
         Some(slot) => slot,
         None => match claim(thread.tid) {
@@ -124,26 +164,38 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
     let entry = classify(context, slot, stack_pointer);
     if entry == Entry::Nested {
-        return Some(entry);
+        return Some(Begun { entry, frees_last_block: false });
     }
     // A block is freed once, however many functions jump to one another to free it.
-    let same = slot.call == pending.call as u64 && slot.aux == pending.aux && pending.call.is_free();
+    let same = slot.call == pending.call as u32 && slot.aux == pending.aux && pending.call.is_free();
     let already_freed = entry == Entry::TailCall && same;
     slot.stack_pointer = stack_pointer;
-    slot.call = pending.call as u64;
+    slot.call = pending.call as u32;
     slot.size = pending.size;
     slot.aux = pending.aux;
     slot.extra = pending.extra;
-    slot.allocator =
-        if settings::records_allocators() { arguments::cookie(context).0 >> Cookie::ALLOCATOR_SHIFT } else { 0 };
+    slot.allocator = if settings::records_allocators() {
+        (arguments::cookie(context).0 >> Cookie::ALLOCATOR_SHIFT) as u32
+    } else {
+        0
+    };
     slot.nested = 0;
-    Some(if already_freed { Entry::TailCall } else { Entry::Outermost })
+    if already_freed {
+        return Some(Begun { entry: Entry::TailCall, frees_last_block: false });
+    }
+    let frees_last_block = match pending.call {
+        Call::Free => take_last_block(slot, pending.aux),
+        // If the call fails, the block remains the last one.
+        Call::Realloc | Call::Resize => slot.last_block == pending.aux,
+        Call::Alloc | Call::AllocOut | Call::RepeatFrees => false,
+    };
+    Some(Begun { entry: Entry::Outermost, frees_last_block })
 }
 
-/// Returns the pending call and the number of its allocator if the return with `stack_pointer` is that of the outermost
+/// Returns the pending call if the return with `stack_pointer` is that of the outermost
 /// call.
 #[inline(always)]
-pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<(Pending, u16)> {
+pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<Finished> {
     let slot = find(thread.tid)?;
     interrupted::resume_at_return(slot, thread.tid, stack_pointer);
     if slot.stack_pointer == 0 {
@@ -166,7 +218,8 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
         4 => Call::Free,
         _ => Call::RepeatFrees,
     };
-    Some((Pending { call, size: slot.size, aux: slot.aux, extra: slot.extra }, slot.allocator as u16))
+    let pending = Pending { call, size: slot.size, aux: slot.aux, extra: slot.extra };
+    Some(Finished { pending, allocator: slot.allocator as u16, slot })
 }
 
 /// Releases the slot of a thread that has exited or called exec.

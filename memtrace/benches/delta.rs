@@ -34,7 +34,7 @@ fn delta(criterion: &mut Criterion) {
                 // Every interval changes other stacks, spread over the whole table.
                 first = (first + 1) % (STACKS / CHANGED);
                 for nth in (first..STACKS).step_by((STACKS / CHANGED) as usize) {
-                    ledger.apply(event(nth, |address, _| EventKind::Free { address }));
+                    ledger.apply(event(nth, |address, _| EventKind::Free { address, is_last: false }));
                     ledger.apply(event(nth, alloc));
                 }
                 let start = Instant::now();

@@ -43,7 +43,12 @@ fn alloc(address: u64) -> Event {
 }
 
 fn free(address: u64) -> Event {
-    Event { pid: Pid(4711), tid: Tid(4711), tick: Tick(0), kind: EventKind::Free { address: AbsAddr(address) } }
+    Event {
+        pid: Pid(4711),
+        tid: Tid(4711),
+        tick: Tick(0),
+        kind: EventKind::Free { address: AbsAddr(address), is_last: false },
+    }
 }
 
 fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {

@@ -103,12 +103,12 @@ impl Ledger {
             EventKind::Alloc { address, size, stack, allocator } => {
                 let part = self.part(tid, allocator);
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.alloc(address, size, StackKey { stack, part }, tick, budget);
+                    image.alloc(address, size, StackKey { stack, part }, tid, tick, budget);
                 }
             }
-            EventKind::Free { address } => {
+            EventKind::Free { address, is_last } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free(address, tick, budget);
+                    image.free(address, is_last.then_some(tid), tick, budget);
                 }
             }
             EventKind::RepeatedFree { address } => {
@@ -116,9 +116,9 @@ impl Ledger {
                     image.free_again(address, tick, budget);
                 }
             }
-            EventKind::TentativeFree { address } => {
+            EventKind::TentativeFree { address, is_last } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free_tentatively(tid, address, tick, budget);
+                    image.free_tentatively(tid, address, is_last, tick, budget);
                 }
             }
             EventKind::UndoFree { address } => {
@@ -227,7 +227,7 @@ impl Ledger {
                 EventKind::Alloc { address, stack, allocator, .. } => {
                     image.load_alloc(address, StackKey { stack, part: self.part(tid, allocator) })
                 }
-                EventKind::Free { address } | EventKind::TentativeFree { address } => image.load_free(address),
+                EventKind::Free { address, .. } | EventKind::TentativeFree { address, .. } => image.load_free(address),
                 _ => 0,
             };
         }

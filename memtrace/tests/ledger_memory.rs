@@ -49,7 +49,7 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
         assert!(nth < 1 << 17 || peak <= LIMIT * (nth + 1), "{peak} bytes at {nth} blocks");
     }
     for nth in 0..BLOCKS {
-        ledger.apply(event(EventKind::Free { address: address(nth) }));
+        ledger.apply(event(EventKind::Free { address: address(nth), is_last: false }));
         ledger.apply(alloc(BLOCKS + nth));
     }
     assert_eq!(ledger.live().count, BLOCKS);

@@ -78,7 +78,7 @@ impl Schedule {
                 EventKind::Alloc { address: address(step), size: DAEMON_BLOCK, stack, allocator: AllocatorId::UNKNOWN };
             emit(Some(step % SHARDS), pid, alloc);
             if let Some(old) = step.checked_sub(KEPT) {
-                emit(Some(old % SHARDS), pid, EventKind::Free { address: address(old) });
+                emit(Some(old % SHARDS), pid, EventKind::Free { address: address(old), is_last: false });
             }
         }
         for phase in 0..=LIFE {
@@ -153,7 +153,7 @@ impl Process {
             let size = Bytes(self.size(block));
             emit(Some(block % SHARDS), EventKind::Alloc { address, size, stack, allocator: AllocatorId::UNKNOWN });
             if block % 3 == 0 {
-                emit(Some(block % SHARDS), EventKind::Free { address });
+                emit(Some(block % SHARDS), EventKind::Free { address, is_last: false });
             }
         }
     }

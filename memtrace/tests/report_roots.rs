@@ -124,7 +124,11 @@ proptest! {
                 // The folded stacks have the groups with a value of the metric.
                 // The growth of a trace is that of its live bytes.
                 let is_growth = matches!(metric, Metric::NetGrowth | Metric::Growth);
-                let key = if is_growth { Metric::LiveBytes } else { metric }.name().replace('-', "_");
+                let key = match metric {
+                    _ if is_growth => String::from("live_bytes"),
+                    Metric::Temporary => String::from("temporary_count"),
+                    _ => metric.name().replace('-', "_"),
+                };
                 let expected: BTreeMap<&str, u64> = roots
                     .iter()
                     .map(|root| (root["name"].as_str().unwrap(), root[&key].as_u64().unwrap_or(0)))

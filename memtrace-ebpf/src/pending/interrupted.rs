@@ -29,16 +29,16 @@ const SIGNAL_FRAME: u64 = 1024;
 /// The stack pointers of a call and its return are equal, except for the bytes that the return pops.
 const AT_RETURN: u64 = 1;
 
-/// An interrupted call: the fields of a [`Slot`].
+/// An interrupted call: the fields of a [`Slot`] that belong to a call.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Interrupted {
     stack_pointer: u64,
-    call: u64,
+    call: u32,
+    allocator: u32,
     size: u64,
     aux: u64,
     extra: u64,
-    allocator: u64,
     nested: u64,
     /// Word at the stack pointer: the return address, or the address of the uretprobe's trampoline.
     return_address: u64,

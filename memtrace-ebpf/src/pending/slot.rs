@@ -17,7 +17,9 @@ pub struct Slot {
     owner: u64,
     /// Stack pointer at the entry of the outermost call; 0: no call.
     pub stack_pointer: u64,
-    pub call: u64,
+    pub call: u32,
+    /// Number that user space gave the allocator; 0 if records do not name allocators.
+    pub allocator: u32,
     pub size: u64,
     pub aux: u64,
     /// Number of nested calls.
@@ -25,8 +27,8 @@ pub struct Slot {
     /// Number of calls that signals have interrupted.
     pub interrupted: u32,
     pub extra: u64,
-    /// Number that user space gave the allocator; 0 if records do not name allocators.
-    pub allocator: u64,
+    /// The block that the thread's latest allocation has returned; 0 if the thread has freed it.
+    pub last_block: u64,
 }
 
 #[btf_map]
@@ -65,6 +67,7 @@ pub fn claim(tid: u32) -> Option<&'static mut Slot> {
         if unsafe { atomic::lock(&raw mut slot.owner, LockId::pending(index(tid, attempt)), tid as u64) } {
             slot.stack_pointer = 0;
             slot.interrupted = 0;
+            slot.last_block = 0;
             return Some(slot);
         }
     }

@@ -6,7 +6,7 @@
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
 
-use crate::pending::{self, Call, Entry, Pending};
+use crate::pending::{self, Begun, Call, Entry, Pending};
 use crate::thread::Thread;
 use crate::{arguments, emit, gate, private_stack, registers};
 
@@ -22,8 +22,11 @@ fn begin(context: &ProbeContext, pending: Pending) {
     }
     let thread = Thread::current();
     let stack_pointer = registers::stack_pointer(registers::of(context));
-    if pending::begin(context, thread, stack_pointer, pending) == Some(Entry::Outermost) && pending.aux != 0 {
-        emit::tentative_free(context, thread, pending.aux);
+    if let Some(Begun { entry: Entry::Outermost, frees_last_block }) =
+        pending::begin(context, thread, stack_pointer, pending)
+        && pending.aux != 0
+    {
+        emit::tentative_free(context, thread, pending.aux, frees_last_block);
     }
 }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, MAX_FRAMES, MoveRecord, OomRecord, OwnerRecord,
-    PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, UNKNOWN_COUNT, fault, reclaim_kind,
+    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, LAST_BLOCK, MAX_FRAMES, MoveRecord, OomRecord,
+    OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, UNKNOWN_COUNT, fault,
+    reclaim_kind,
 };
 
 use super::wire_type::{self, WireType};
@@ -24,11 +25,14 @@ pub struct BadRecord;
 /// [`BadRecord`] if the record is truncated, of an unknown kind or contradictory.
 pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
     let header: Header = read(record)?;
-    let (kind, allocator) = RecordKind::split(header.kind);
+    let (kind, upper) = RecordKind::split(header.kind);
     let kind = kind.ok_or(BadRecord)?;
-    if allocator != 0 && kind != RecordKind::Alloc {
-        return Err(BadRecord);
-    }
+    let is_last = match kind {
+        RecordKind::Alloc => false,
+        RecordKind::Free | RecordKind::TentativeFree if upper == LAST_BLOCK => true,
+        _ if upper == 0 => false,
+        _ => return Err(BadRecord),
+    };
     let address = |record| read::<BlockRecord>(record).map(|block| AbsAddr(block.address));
     let kind = match kind {
         RecordKind::Alloc => {
@@ -37,12 +41,12 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
                 address: AbsAddr(address),
                 size: Bytes(size),
                 stack: StackId(stack),
-                allocator: AllocatorId(allocator),
+                allocator: AllocatorId(upper),
             }
         }
-        RecordKind::Free => EventKind::Free { address: address(record)? },
+        RecordKind::Free => EventKind::Free { address: address(record)?, is_last },
         RecordKind::RepeatedFree => EventKind::RepeatedFree { address: address(record)? },
-        RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)? },
+        RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)?, is_last },
         RecordKind::UndoFree => EventKind::UndoFree { address: address(record)? },
         RecordKind::Stack => stack(record)?,
         RecordKind::Fault => {

@@ -1,12 +1,13 @@
 //! A live block.
 
 use super::address_table::Addressed;
-use crate::model::{AbsAddr, Bytes, Tick};
+use crate::model::{AbsAddr, Bytes, Tick, Tid};
 
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    pub(super) address: AbsAddr,
+    /// Address; the upper bits contain those of the allocating thread.
+    address_and_thread: u64,
     pub(super) size: Bytes,
     /// Index of the stack in the image's totals.
     pub(super) stack: u32,
@@ -15,8 +16,32 @@ pub(super) struct Block {
 
 const _: () = assert!(size_of::<Block>() == 24);
 
+/// User addresses have at most this many bits (Documentation/arch/x86/x86_64/mm.rst).
+const ADDRESS_BITS: u32 = 56;
+
+impl Block {
+    #[inline]
+    pub(super) const fn new(address: AbsAddr, tid: Tid, size: Bytes, stack: u32, tick: Tick) -> Self {
+        let address_and_thread = Self::key(address).0 | (tid.0 as u64) << ADDRESS_BITS;
+        Self { address_and_thread, size, stack, tick }
+    }
+
+    /// Returns the address under which a block is found.
+    #[inline]
+    pub(super) const fn key(address: AbsAddr) -> AbsAddr {
+        AbsAddr(address.0 & ((1 << ADDRESS_BITS) - 1))
+    }
+
+    /// Returns true if the lowest 8 bits of the thread are those of the allocating one. The threads of a process often have
+    /// consecutive IDs.
+    #[inline]
+    pub(super) const fn may_be_of(&self, tid: Tid) -> bool {
+        self.address_and_thread >> ADDRESS_BITS == (tid.0 & 0xff) as u64
+    }
+}
+
 impl Addressed for Block {
     fn address(&self) -> AbsAddr {
-        self.address
+        Self::key(AbsAddr(self.address_and_thread))
     }
 }

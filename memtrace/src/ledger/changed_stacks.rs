@@ -30,6 +30,7 @@ struct ChangedStack {
     index: Option<u32>,
     live: Amount,
     alloc: Amount,
+    temporary: Amount,
     histograms: BlockHistograms,
 }
 
@@ -41,17 +42,17 @@ impl ChangedStacks {
     pub(super) fn of_new(stacks: impl Iterator<Item = (usize, StackKey)>) -> Self {
         let mut all = Self::default();
         // A u32 limits the number of stacks.
-        stacks.for_each(|(index, key)| all.insert(index as u32, key, [Amount::default(); 2], None));
+        stacks.for_each(|(index, key)| all.insert(index as u32, key, [Amount::default(); 3], None));
         all
     }
 
-    /// Records the live and allocated amounts and the histograms of a stack before its first change.
+    /// Records the live, allocated and temporary amounts and the histograms of a stack before its first change.
     #[inline]
     pub(super) fn record(
         &mut self,
         index: u32,
         key: StackKey,
-        amounts: [Amount; 2],
+        amounts: [Amount; 3],
         histograms: Option<&BlockHistograms>,
     ) {
         if self.positions.get(index as usize).is_none_or(|&position| position == 0) {
@@ -59,9 +60,15 @@ impl ChangedStacks {
         }
     }
 
-    fn insert(&mut self, index: u32, key: StackKey, [live, alloc]: [Amount; 2], histograms: Option<&BlockHistograms>) {
+    fn insert(
+        &mut self,
+        index: u32,
+        key: StackKey,
+        [live, alloc, temporary]: [Amount; 3],
+        histograms: Option<&BlockHistograms>,
+    ) {
         let histograms = histograms.cloned().unwrap_or_default();
-        self.changed.push(ChangedStack { key, index: Some(index), live, alloc, histograms });
+        self.changed.push(ChangedStack { key, index: Some(index), live, alloc, temporary, histograms });
         let slot = index as usize;
         if self.positions.len() <= slot {
             self.positions.resize(slot + 1, 0);
@@ -71,7 +78,7 @@ impl ChangedStacks {
     }
 
     /// Records that a stack is removed. Its index can belong to another stack from now on.
-    pub(super) fn remove(&mut self, index: u32, key: StackKey, amounts: [Amount; 2], histograms: &BlockHistograms) {
+    pub(super) fn remove(&mut self, index: u32, key: StackKey, amounts: [Amount; 3], histograms: &BlockHistograms) {
         self.record(index, key, amounts, Some(histograms));
         let position = self.positions.get_mut(index as usize).map_or(0, std::mem::take);
         if let Some(removed) = self.changed.get_mut((position as usize).wrapping_sub(1)) {
@@ -79,13 +86,13 @@ impl ChangedStacks {
         }
     }
 
-    /// Removes and returns the changes of all stacks. `now` returns the live and allocated amounts and the histograms at an
+    /// Removes and returns the changes of all stacks. `now` returns the live, allocated and temporary amounts and the histograms at an
     /// index.
-    pub(super) fn take(&mut self, now: impl Fn(u32) -> Option<([Amount; 2], BlockHistograms)>) -> Changes {
+    pub(super) fn take(&mut self, now: impl Fn(u32) -> Option<([Amount; 3], BlockHistograms)>) -> Changes {
         let mut all_histograms: BTreeMap<StackKey, BlockHistograms> = BTreeMap::new();
         let mut changes = Vec::with_capacity(self.changed.len());
-        for ChangedStack { key, index, live, alloc, histograms } in self.changed.drain(..) {
-            let ([live_now, alloc_now], mut histograms_now) = index.and_then(&now).unwrap_or_default();
+        for ChangedStack { key, index, live, alloc, temporary, histograms } in self.changed.drain(..) {
+            let ([live_now, alloc_now, temporary_now], mut histograms_now) = index.and_then(&now).unwrap_or_default();
             histograms_now.subtract(&histograms);
             if !histograms_now.is_empty() {
                 all_histograms.entry(key).or_default().add(&histograms_now);
@@ -93,8 +100,8 @@ impl ChangedStacks {
             if let Some(position) = index.and_then(|index| self.positions.get_mut(index as usize)) {
                 *position = 0;
             }
-            let (live, alloc) = (live_now - live, alloc_now - alloc);
-            changes.push((key, Usage { live, alloc, free: alloc - live, ..Usage::default() }));
+            let (live, alloc, temporary) = (live_now - live, alloc_now - alloc, temporary_now - temporary);
+            changes.push((key, Usage { live, alloc, free: alloc - live, temporary, ..Usage::default() }));
         }
         changes.sort_unstable_by_key(|(key, _)| *key);
         // A removed stack may have come back at another index.

@@ -41,8 +41,16 @@ pub(super) struct Image {
 
 impl Image {
     #[inline]
-    pub(super) fn alloc(&mut self, address: AbsAddr, size: Bytes, key: StackKey, tick: Tick, budget: &mut Budget) {
-        match self.blocks.slot(address) {
+    pub(super) fn alloc(
+        &mut self,
+        address: AbsAddr,
+        size: Bytes,
+        key: StackKey,
+        tid: Tid,
+        tick: Tick,
+        budget: &mut Budget,
+    ) {
+        match self.blocks.slot(Block::key(address)) {
             Slot::Occupied(mut entry) => {
                 // The free of the old block was lost.
                 let lost = *entry.get();
@@ -52,7 +60,7 @@ impl Image {
                 count_lifetime(&mut self.totals, &lost, tick, 1, budget);
                 budget.live -= Amount::one(lost.size);
                 let stack = self.totals.index_or_insert(key, budget);
-                let block = Block { address, size, stack, tick };
+                let block = Block::new(address, tid, size, stack, tick);
                 *entry.get_mut() = block;
                 self.totals.alloc(stack, Amount::one(size));
                 count_size(&mut self.totals, &block, budget);
@@ -65,7 +73,7 @@ impl Image {
                     return;
                 }
                 let stack = self.totals.index_or_insert(key, budget);
-                let block = Block { address, size, stack, tick };
+                let block = Block::new(address, tid, size, stack, tick);
                 entry.insert(block);
                 self.totals.alloc(stack, Amount::one(size));
                 count_size(&mut self.totals, &block, budget);
@@ -78,45 +86,57 @@ impl Image {
     /// Reads the entries that [`Self::alloc`] changes, and returns a value that depends on them.
     #[inline]
     pub(super) fn load_alloc(&self, address: AbsAddr, key: StackKey) -> u64 {
-        let block = self.blocks.get(address).map_or(0, |block| block.size.0);
+        let block = self.blocks.get(Block::key(address)).map_or(0, |block| block.size.0);
         block ^ self.totals.load(key)
     }
 
     /// Reads the entries that [`Self::free`] changes, and returns a value that depends on them.
     #[inline]
     pub(super) fn load_free(&self, address: AbsAddr) -> u64 {
-        self.blocks.get(address).map_or(0, |block| self.totals.load_index(block.stack))
+        self.blocks.get(Block::key(address)).map_or(0, |block| self.totals.load_index(block.stack))
     }
 
+    /// If the address is that of the latest allocation of a thread, `last_of` is the thread, which frees the block.
     #[inline]
-    pub(super) fn free(&mut self, address: AbsAddr, tick: Tick, budget: &mut Budget) {
-        if self.remove_live(address, tick, budget).is_none() {
+    pub(super) fn free(&mut self, address: AbsAddr, last_of: Option<Tid>, tick: Tick, budget: &mut Budget) {
+        if self.remove_live(address, last_of, tick, budget).is_none() {
             self.unmatched_frees += 1;
         }
     }
 
     /// If the block is still live, its first free was lost.
     pub(super) fn free_again(&mut self, address: AbsAddr, tick: Tick, budget: &mut Budget) {
-        if self.remove_live(address, tick, budget).is_none() {
+        if self.remove_live(address, None, tick, budget).is_none() {
             self.repeated_frees += 1;
         }
     }
 
-    pub(super) fn free_tentatively(&mut self, tid: Tid, address: AbsAddr, tick: Tick, budget: &mut Budget) {
-        let block = self.remove_live(address, tick, budget);
+    pub(super) fn free_tentatively(
+        &mut self,
+        tid: Tid,
+        address: AbsAddr,
+        is_last: bool,
+        tick: Tick,
+        budget: &mut Budget,
+    ) {
+        let (block, is_temporary) = self.remove_live(address, is_last.then_some(tid), tick, budget).unzip();
+        let is_temporary = is_temporary.unwrap_or(false);
         if block.is_none() {
             self.unmatched_frees += 1;
         }
-        self.tentative_frees.insert(tid, TentativeFree { address, block, tick });
+        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary });
     }
 
     pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, budget: &mut Budget) {
         let Some(undone) = self.tentative_frees.remove(tid, address) else { return };
-        let Slot::Vacant(entry) = self.blocks.slot(address) else { return };
+        let Slot::Vacant(entry) = self.blocks.slot(Block::key(address)) else { return };
         match undone.block {
             Some(block) => {
                 entry.insert(block);
                 self.totals.undo_free(block.stack, Amount::one(block.size));
+                if undone.is_temporary {
+                    self.totals.add_temporary(block.stack, Amount::default() - Amount::one(block.size));
+                }
                 count_lifetime(&mut self.totals, &block, undone.tick, 1_u64.wrapping_neg(), budget);
                 change_epoch(&mut self.totals, &block, Amount::one(block.size), budget);
                 budget.live += Amount::one(block.size);
@@ -139,7 +159,8 @@ impl Image {
         let live_of_age = older.map(|older| self.live_allocated_until(latest_tick(now, older)));
         let mut by_stack = Vec::with_capacity(self.totals.len());
         for (index, totals) in self.totals.iter() {
-            let mut stack_usage = Usage { alloc: totals.alloc, free: totals.alloc - totals.live, ..Usage::default() };
+            let (alloc, temporary) = (totals.alloc, totals.temporary);
+            let mut stack_usage = Usage { alloc, free: alloc - totals.live, temporary, ..Usage::default() };
             let live = live_of_age.as_ref().map_or(totals.live, |live_of_age| live_of_age[index]);
             match ended {
                 None => stack_usage.live = live,
@@ -185,14 +206,26 @@ impl Image {
         live
     }
 
+    /// Removes a block, and returns it and true if it is temporary. `last_of` as in [`Self::free`].
     #[inline]
-    fn remove_live(&mut self, address: AbsAddr, tick: Tick, budget: &mut Budget) -> Option<Block> {
-        let block = self.blocks.remove(address)?;
+    fn remove_live(
+        &mut self,
+        address: AbsAddr,
+        last_of: Option<Tid>,
+        tick: Tick,
+        budget: &mut Budget,
+    ) -> Option<(Block, bool)> {
+        let block = self.blocks.remove(Block::key(address))?;
         self.totals.free(block.stack, Amount::one(block.size));
+        // Another thread can have got the address since, for a block that it has passed on.
+        let is_temporary = last_of.is_some_and(|tid| block.may_be_of(tid));
+        if is_temporary {
+            self.totals.add_temporary(block.stack, Amount::one(block.size));
+        }
         count_lifetime(&mut self.totals, &block, tick, 1, budget);
         change_epoch(&mut self.totals, &block, Amount::default() - Amount::one(block.size), budget);
         budget.live -= Amount::one(block.size);
-        Some(block)
+        Some((block, is_temporary))
     }
 }
 

@@ -135,10 +135,11 @@ impl ReferenceModel {
                     PartitionBy::Threads => Partition::Thread(tid),
                     PartitionBy::Allocators => Partition::Allocator(allocator),
                 };
-                self.alloc(pid, address, size, StackKey { stack, part }, tick);
+                self.alloc([pid.0, tid.0], address, size, StackKey { stack, part }, tick);
             }
-            EventKind::Free { address } if self.open(pid) => {
+            EventKind::Free { address, is_last } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
+                image.add_temporary(address, tid, is_last);
                 if image.free(address, tick).is_none() {
                     image.unmatched += 1;
                 }
@@ -149,17 +150,18 @@ impl ReferenceModel {
                     image.repeated += 1;
                 }
             }
-            EventKind::TentativeFree { address } if self.open(pid) => {
+            EventKind::TentativeFree { address, is_last } if self.open(pid) => {
                 let image = self.running.get_mut(&pid).unwrap();
+                let is_temporary = image.add_temporary(address, tid, is_last);
                 let block = image.free(address, tick);
                 if block.is_none() {
                     image.unmatched += 1;
                 }
-                image.tentative.insert(tid, (address, block, tick));
+                image.tentative.insert(tid, (address, block, tick, is_temporary));
             }
             EventKind::UndoFree { address } => {
                 if let Some(image) = self.running.get_mut(&pid)
-                    && let Some(&(freed, block, at)) = image.tentative.get(&tid)
+                    && let Some(&(freed, block, at, is_temporary)) = image.tentative.get(&tid)
                     && freed == address
                 {
                     image.tentative.remove(&tid);
@@ -169,6 +171,9 @@ impl ReferenceModel {
                         Some(block) => {
                             image.live.insert(address, block);
                             *image.free.get_mut(&block.key).unwrap() -= Amount::one(Bytes(block.size));
+                            if is_temporary {
+                                *image.temporary.get_mut(&block.key).unwrap() -= Amount::one(Bytes(block.size));
+                            }
                             let times = image.lifetimes.get_mut(&block.key).unwrap();
                             let undone =
                                 times.iter().position(|time| *time == at.0.saturating_sub(block.tick)).unwrap();
@@ -202,7 +207,8 @@ impl ReferenceModel {
         self.running.values_mut().for_each(ReferenceImage::recount_peak);
     }
 
-    fn alloc(&mut self, pid: Pid, address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
+    fn alloc(&mut self, [pid, tid]: [u32; 2], address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
+        let pid = Pid(pid);
         if self.running.get_mut(&pid).unwrap().free(address, tick).is_some() {
             self.lose(LossReason::FreeUnseen);
         } else if self.running.values().map(|image| image.live.len() as u64).sum::<u64>() >= self.settings.blocks {
@@ -219,7 +225,7 @@ impl ReferenceModel {
         let image = self.running.get_mut(&pid).unwrap();
         *image.alloc.entry(key).or_default() += Amount::one(size);
         image.sizes.entry(key).or_default().push(size.0);
-        image.live.insert(address, ReferenceBlock { size: size.0, key, tick: tick.0 });
+        image.live.insert(address, ReferenceBlock { size: size.0, key, tick: tick.0, tid: Tid(tid) });
     }
 
     fn end(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
@@ -299,9 +305,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         10 => (address.clone(), 0..100u64, stack.clone(), 0..3u16).prop_map(|(address, size, stack, allocator)| {
             EventKind::Alloc { address, size: Bytes(size), stack, allocator: AllocatorId(allocator) }
         }),
-        6 => address.clone().prop_map(|address| EventKind::Free { address }),
+        6 => (address.clone(), any::<bool>()).prop_map(|(address, is_last)| EventKind::Free { address, is_last }),
         2 => address.clone().prop_map(|address| EventKind::RepeatedFree { address }),
-        5 => address.clone().prop_map(|address| EventKind::TentativeFree { address }),
+        5 => (address.clone(), any::<bool>()).prop_map(|(address, is_last)| EventKind::TentativeFree { address, is_last }),
         5 => address.prop_map(|address| EventKind::UndoFree { address }),
         3 => (stack, 0..3u64).prop_map(|(id, taken)| EventKind::Stack {
             id,

@@ -16,6 +16,8 @@ pub(super) struct StackTotals {
     pub(super) key: StackKey,
     pub(super) live: Amount,
     pub(super) alloc: Amount,
+    /// Freed by the allocating thread before its next allocation.
+    pub(super) temporary: Amount,
     /// Live bytes at the image's high-water mark number `seen_peak`.
     at_peak: Bytes,
     /// Number of high-water marks of the image when `at_peak` was recorded.
@@ -28,9 +30,9 @@ impl StackTotals {
         self.alloc == Amount::default()
     }
 
-    /// Live and allocated amounts.
-    const fn amounts(&self) -> [Amount; 2] {
-        [self.live, self.alloc]
+    /// Live, allocated and temporary amounts.
+    const fn amounts(&self) -> [Amount; 3] {
+        [self.live, self.alloc, self.temporary]
     }
 }
 
@@ -102,7 +104,14 @@ impl ImageTotals {
     /// Adds `key`, which must be new.
     fn insert(&mut self, key: StackKey) -> u32 {
         let nothing = Amount::default();
-        let new = StackTotals { key, live: nothing, alloc: nothing, at_peak: Bytes(0), seen_peak: self.peaks };
+        let new = StackTotals {
+            key,
+            live: nothing,
+            alloc: nothing,
+            temporary: nothing,
+            at_peak: Bytes(0),
+            seen_peak: self.peaks,
+        };
         let index = match self.vacant.pop() {
             Some(index) => {
                 self.stacks[index as usize] = new;
@@ -130,6 +139,7 @@ impl ImageTotals {
             key: StackKey::from(StackId::FAILED),
             live: Amount::default(),
             alloc: Amount::default(),
+            temporary: Amount::default(),
             at_peak: Bytes(0),
             seen_peak: 0,
         };
@@ -168,6 +178,7 @@ impl ImageTotals {
         let (removed, histograms) = self.vacate(index)?;
         self.change(other, |totals| {
             totals.alloc += removed.alloc;
+            totals.temporary += removed.temporary;
             totals.at_peak.0 += at_peak.0;
         });
         if !histograms.is_empty() {
@@ -223,6 +234,12 @@ impl ImageTotals {
     pub(super) fn histograms(&self) -> impl Iterator<Item = (StackKey, BlockHistograms)> {
         let all = self.stacks.iter().zip(&self.histograms).filter(|(_, histograms)| !histograms.is_empty());
         all.map(|(totals, histograms)| (totals.key, histograms.clone()))
+    }
+
+    /// Adds to the temporary amount.
+    #[inline]
+    pub(super) fn add_temporary(&mut self, index: u32, amount: Amount) {
+        self.change(index, |totals| totals.temporary += amount);
     }
 
     /// Adds a change of the live amount of blocks from an earlier epoch, for the next delta. Returns false if the delta has

@@ -13,6 +13,8 @@ pub(super) struct TentativeFree {
     pub(super) block: Option<Block>,
     /// Time of the free.
     pub(super) tick: Tick,
+    /// The block is temporary.
+    pub(super) is_temporary: bool,
 }
 
 /// Latest tentative free of each thread.
@@ -65,7 +67,7 @@ mod tests {
     use super::*;
 
     const ADDRESS: AbsAddr = AbsAddr(0x1000);
-    const FREE: TentativeFree = TentativeFree { address: ADDRESS, block: None, tick: Tick(0) };
+    const FREE: TentativeFree = TentativeFree { address: ADDRESS, block: None, tick: Tick(0), is_temporary: false };
 
     #[test]
     fn an_entry_is_kept_for_one_generation() {
@@ -94,7 +96,7 @@ mod tests {
         for tid in 0..=GENERATION as u32 {
             frees.insert(Tid(tid), FREE);
         }
-        let second = TentativeFree { address: AbsAddr(0x2000), block: None, tick: Tick(0) };
+        let second = TentativeFree { address: AbsAddr(0x2000), block: None, tick: Tick(0), is_temporary: false };
         frees.insert(Tid(0), second);
         assert_eq!(frees.remove(Tid(0), second.address), Some(second));
         assert!(!frees.contains(Tid(0), ADDRESS));

@@ -76,11 +76,11 @@ impl Story {
     }
 
     fn free(self, address: u64) -> Self {
-        self.event(PID, T1, 0, EventKind::Free { address: AbsAddr(address) })
+        self.event(PID, T1, 0, EventKind::Free { address: AbsAddr(address), is_last: false })
     }
 
     fn free_tentatively(self, tid: Tid, address: u64) -> Self {
-        self.event(PID, tid, 0, EventKind::TentativeFree { address: AbsAddr(address) })
+        self.event(PID, tid, 0, EventKind::TentativeFree { address: AbsAddr(address), is_last: false })
     }
 
     fn undo_free(self, tid: Tid, address: u64) -> Self {

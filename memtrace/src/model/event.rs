@@ -33,6 +33,8 @@ pub enum EventKind {
     Free {
         /// Address of the block.
         address: AbsAddr,
+        /// The latest allocation of the thread has returned this address.
+        is_last: bool,
     },
     /// The allocator frees a block again that was freed before, such as one in the cache of an exiting thread.
     RepeatedFree {
@@ -43,6 +45,8 @@ pub enum EventKind {
     TentativeFree {
         /// Where the old block lies.
         address: AbsAddr,
+        /// The latest allocation of the thread has returned this address.
+        is_last: bool,
     },
     /// A realloc has failed: the block that the same thread freed tentatively is live again.
     UndoFree {

@@ -18,6 +18,8 @@ pub enum Metric {
     AllocBytes,
     /// Blocks allocated, freed or not.
     AllocCount,
+    /// Blocks freed by the allocating thread before its next allocation.
+    Temporary,
     /// Bytes live when the live bytes of the process were highest.
     PeakBytes,
     /// Total time of stalls.
@@ -50,6 +52,7 @@ impl Metric {
         Self::ExitCount,
         Self::AllocBytes,
         Self::AllocCount,
+        Self::Temporary,
         Self::PeakBytes,
         Self::StallTime,
         Self::StallCount,
@@ -67,6 +70,7 @@ impl Metric {
             Self::ExitCount => "exit-count",
             Self::AllocBytes => "alloc-bytes",
             Self::AllocCount => "alloc-count",
+            Self::Temporary => "temporary",
             Self::PeakBytes => "peak-bytes",
             Self::StallTime => "stall-time",
             Self::StallCount => "stall-count",
@@ -82,7 +86,7 @@ impl Metric {
             Self::LiveBytes | Self::ExitBytes | Self::AllocBytes | Self::PeakBytes | Self::NetGrowth | Self::Growth => {
                 Measure::Bytes
             }
-            Self::LiveCount | Self::ExitCount | Self::AllocCount | Self::StallCount => Measure::Count,
+            Self::LiveCount | Self::ExitCount | Self::AllocCount | Self::Temporary | Self::StallCount => Measure::Count,
             Self::StallTime => Measure::Time,
         }
     }
@@ -104,6 +108,7 @@ impl Metric {
             Self::ExitCount => Some(usage.exit.count),
             Self::AllocBytes => Some(usage.alloc.bytes.0),
             Self::AllocCount => Some(usage.alloc.count),
+            Self::Temporary => Some(usage.temporary.count),
             Self::PeakBytes => None,
             Self::StallTime => Some(usage.stalls.time.0),
             Self::StallCount => Some(usage.stalls.count),

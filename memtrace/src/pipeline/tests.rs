@@ -94,9 +94,9 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
     for event in events {
         match event.kind {
             EventKind::Alloc { address, .. }
-            | EventKind::Free { address }
+            | EventKind::Free { address, .. }
             | EventKind::RepeatedFree { address }
-            | EventKind::TentativeFree { address }
+            | EventKind::TentativeFree { address, .. }
             | EventKind::UndoFree { address } => {
                 rings[ring_of(event.pid.0, address.0, shards) as usize].push_back(event.clone());
             }
@@ -199,10 +199,10 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
             Action::Alloc { size, stack } => {
                 EventKind::Alloc { address, size: Bytes(size), stack: StackId(stack), allocator: AllocatorId::UNKNOWN }
             }
-            Action::Free => EventKind::Free { address },
+            Action::Free => EventKind::Free { address, is_last: tick % 2 == 0 },
             Action::TentativeFree => {
                 pending.insert(tid, address);
-                EventKind::TentativeFree { address }
+                EventKind::TentativeFree { address, is_last: tick % 2 == 0 }
             }
             Action::UndoFree => match pending.get(&tid) {
                 Some(&address) => EventKind::UndoFree { address },

@@ -57,10 +57,6 @@ pub enum DetailKind {
     Age,
     /// Number of allocations. `index` is the binary logarithm of their size.
     Size,
-    /// Bytes of blocks that the allocating thread freed before its next allocation.
-    TemporaryBytes,
-    /// Number of blocks that the allocating thread freed before its next allocation.
-    TemporaryCount,
     /// Live bytes of the blocks that have the minimum age of the run, at its end.
     OldLiveBytes,
     /// Number of these blocks.

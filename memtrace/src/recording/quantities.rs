@@ -8,7 +8,7 @@ use crate::model::{
 use super::changes::{Change, DetailKind, ImageValue};
 
 /// Names of the numbers of [`Change`] that are zero in most changes, in the order of [`rare_numbers`].
-const RARE: [&str; 10] = [
+const RARE: [&str; 12] = [
     "discarded_bytes",
     "discarded_count",
     "stall_count",
@@ -19,6 +19,8 @@ const RARE: [&str; 10] = [
     "alloc_variance",
     "resident_bytes",
     "merged_stacks",
+    "temporary_bytes",
+    "temporary_count",
 ];
 
 /// Number of the kind `merged_stacks`.
@@ -31,14 +33,12 @@ const FIRST_IMAGE_VALUE: i64 = 200;
 /// Numbers of stalls start here.
 const FIRST_STALL: i64 = 300;
 
-const DETAILS: [(DetailKind, &str); 11] = [
+const DETAILS: [(DetailKind, &str); 9] = [
     (DetailKind::EpochLiveBytes, "epoch_live_bytes"),
     (DetailKind::EpochLiveCount, "epoch_live_count"),
     (DetailKind::Lifetime, "lifetime_log2"),
     (DetailKind::Age, "age_log2"),
     (DetailKind::Size, "size_log2"),
-    (DetailKind::TemporaryBytes, "temporary_bytes"),
-    (DetailKind::TemporaryCount, "temporary_count"),
     (DetailKind::OldLiveBytes, "old_live_bytes"),
     (DetailKind::OldLiveCount, "old_live_count"),
     (DetailKind::OldExitBytes, "old_exit_bytes"),
@@ -143,6 +143,8 @@ pub(super) fn rare_numbers(change: &Change) -> [u64; RARE.len()] {
         variance.alloc,
         resident.0,
         merged,
+        usage.temporary.bytes.0,
+        usage.temporary.count,
     ]
 }
 
@@ -167,8 +169,9 @@ pub(super) fn usage_of(amounts: StoredAmounts, rare: &[u64; RARE.len()]) -> (Sta
     let StoredAmounts { live, exit, alloc } = amounts;
     let discarded = Amount { bytes: Bytes(rare[0]), count: rare[1] };
     let stalls = StallTotals { count: rare[2], time: Nanoseconds(rare[3]) };
+    let temporary = Amount { bytes: Bytes(rare[10]), count: rare[11] };
     let usage = StackUsage {
-        usage: Usage { live, exit, alloc, free: alloc - live - exit - discarded, stalls },
+        usage: Usage { live, exit, alloc, free: alloc - live - exit - discarded, temporary, stalls },
         at_peak: Bytes(rare[4]),
         major_faults: rare[5],
         variance: Variance { live: rare[6], alloc: rare[7] },

@@ -94,6 +94,12 @@ fn totals(profile: &Profile, metric: Metric, out: &mut dyn io::Write) -> io::Res
             format::blocks(profile.class, amount.count)
         )?;
     }
+    if total.temporary.count > 0 {
+        let blocks = format::blocks(profile.class, total.temporary.count);
+        let share = number::percent(total.temporary.count as f64 / total.alloc.count.max(1) as f64);
+        let bytes = total.temporary.bytes;
+        writeln!(out, "  {:<10}{bytes:>12} in {blocks}, {share} of the allocated ones", "temporary")?;
+    }
     if profile.class.counts_pages() {
         page_faults::write(profile, out)?;
     }

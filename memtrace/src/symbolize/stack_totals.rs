@@ -118,12 +118,12 @@ impl<I: Iterator<Item = (PathKey, PathUsage)>> Iterator for InOrder<I> {
 }
 
 /// Number of encoded fields.
-const FIELDS: usize = 16;
+const FIELDS: usize = 18;
 
 /// Returns the fields without histograms. Blocks that were freed are the difference to those that were not, which is mostly 0.
 fn fields(totals: &PathUsage) -> [u64; FIELDS] {
     let &PathUsage { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged, .. } = totals;
-    let Usage { live, exit, alloc, free, stalls } = usage;
+    let Usage { live, exit, alloc, free, temporary, stalls } = usage;
     let rest = alloc - live - exit - free;
     let [rest, alloc, exit, live] = [rest, alloc, exit, live].map(|Amount { bytes, count }| (bytes.0, count));
     [
@@ -135,6 +135,8 @@ fn fields(totals: &PathUsage) -> [u64; FIELDS] {
         live.1,
         rest.0,
         rest.1,
+        temporary.bytes.0,
+        temporary.count,
         at_peak.0,
         stalls.count,
         stalls.time.0,
@@ -148,18 +150,18 @@ fn fields(totals: &PathUsage) -> [u64; FIELDS] {
 
 fn from_fields(fields: [u64; FIELDS]) -> PathUsage {
     let amount = |first: usize| Amount { bytes: Bytes(fields[first]), count: fields[first + 1] };
-    let [alloc, exit, live, rest] = [0, 2, 4, 6].map(amount);
-    let stalls = StallTotals { count: fields[9], time: Nanoseconds(fields[10]) };
+    let [alloc, exit, live, rest, temporary] = [0, 2, 4, 6, 8].map(amount);
+    let stalls = StallTotals { count: fields[11], time: Nanoseconds(fields[12]) };
     PathUsage {
         usage: StackUsage {
-            usage: Usage { live, exit, alloc, free: alloc - live - exit - rest, stalls },
-            at_peak: Bytes(fields[8]),
-            major_faults: fields[11],
-            variance: Variance { live: fields[12], alloc: fields[13] },
-            resident: Bytes(fields[14]),
+            usage: Usage { live, exit, alloc, free: alloc - live - exit - rest, temporary, stalls },
+            at_peak: Bytes(fields[10]),
+            major_faults: fields[13],
+            variance: Variance { live: fields[14], alloc: fields[15] },
+            resident: Bytes(fields[16]),
         },
         histograms: BlockHistograms::default(),
-        merged: fields[15],
+        merged: fields[17],
     }
 }
 

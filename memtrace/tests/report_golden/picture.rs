@@ -15,6 +15,7 @@ fn every_flame_graph_is_well_formed_and_complete() {
         let profile = match metric {
             Metric::StallTime | Metric::StallCount => waits(),
             Metric::ExitBytes | Metric::ExitCount => all_ended(),
+            Metric::Temporary => with_temporary_blocks(),
             _ => sample(),
         };
         let svg = report(Format::Svg, &profile, &options(metric));
@@ -23,6 +24,13 @@ fn every_flame_graph_is_well_formed_and_complete() {
         assert!(svg.contains(&format!("total_samples=\"{sum}\"")), "{}", metric.name());
     }
     assert_well_formed(&report(Format::Svg, &Profile::default(), &options(Metric::PeakBytes)));
+}
+
+/// The sample, all of whose freed blocks are temporary.
+fn with_temporary_blocks() -> Profile {
+    let mut profile = sample();
+    profile.stacks.iter_mut().for_each(|stack| stack.usage.temporary = stack.usage.free);
+    profile
 }
 
 #[test]

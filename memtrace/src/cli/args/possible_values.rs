@@ -35,6 +35,7 @@ pub(super) fn metrics() -> impl TypedValueParser<Value = Metric> {
             Metric::ExitCount => "blocks that processes had not freed when they ended",
             Metric::AllocBytes => "bytes allocated, freed or not; for page faults, all bytes touched",
             Metric::AllocCount => "blocks allocated, freed or not; for page faults, all pages touched",
+            Metric::Temporary => "blocks freed by the allocating thread before its next allocation",
             Metric::PeakBytes => "live bytes at the process's high-water mark",
             Metric::StallTime => "nanoseconds stalled on memory, for reclaim",
             Metric::StallCount => "number of stalls on memory, for reclaim",

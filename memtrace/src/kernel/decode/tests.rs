@@ -31,15 +31,20 @@ fn alloc_contains_address_size_stack_and_allocator() {
 
 #[test]
 fn free_contains_the_address() {
-    assert_eq!(decoded(&record(2, &[ADDRESS.0])), EventKind::Free { address: ADDRESS });
+    assert_eq!(decoded(&record(2, &[ADDRESS.0])), EventKind::Free { address: ADDRESS, is_last: false });
+    let last = EventKind::Free { address: ADDRESS, is_last: true };
+    assert_eq!(decoded(&record(2 | 1 << 16, &[ADDRESS.0])), last);
     assert_eq!(decode(&header(2)), Err(BadRecord), "no address");
-    assert_eq!(decode(&record(2 | 1 << 16, &[1])), Err(BadRecord), "an allocator");
+    assert_eq!(decode(&record(2 | 2 << 16, &[1])), Err(BadRecord), "an allocator");
+    assert_eq!(decode(&record(4 | 1 << 16, &[1])), Err(BadRecord), "not a free");
 }
 
 #[test]
 fn tentative_free_and_its_undo_contain_the_address() {
     assert_eq!(decoded(&record(18, &[ADDRESS.0])), EventKind::RepeatedFree { address: ADDRESS });
-    assert_eq!(decoded(&record(3, &[ADDRESS.0])), EventKind::TentativeFree { address: ADDRESS });
+    assert_eq!(decoded(&record(3, &[ADDRESS.0])), EventKind::TentativeFree { address: ADDRESS, is_last: false });
+    let last = EventKind::TentativeFree { address: ADDRESS, is_last: true };
+    assert_eq!(decoded(&record(3 | 1 << 16, &[ADDRESS.0])), last);
     assert_eq!(decoded(&record(4, &[ADDRESS.0])), EventKind::UndoFree { address: ADDRESS });
 }
 

@@ -8,14 +8,16 @@ pub(super) struct ReferenceBlock {
     pub(super) size: u64,
     pub(super) key: StackKey,
     pub(super) tick: u32,
+    pub(super) tid: Tid,
 }
 
 #[derive(Default)]
 pub(super) struct ReferenceImage {
     pub(super) live: BTreeMap<AbsAddr, ReferenceBlock>,
-    pub(super) tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>, Tick)>,
+    pub(super) tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>, Tick, bool)>,
     pub(super) alloc: BTreeMap<StackKey, Amount>,
     pub(super) free: BTreeMap<StackKey, Amount>,
+    pub(super) temporary: BTreeMap<StackKey, Amount>,
     /// Sizes of all blocks.
     pub(super) sizes: BTreeMap<StackKey, Vec<u64>>,
     /// Lifetimes of the freed blocks in ticks.
@@ -53,6 +55,13 @@ impl ReferenceImage {
         Some(block)
     }
 
+    /// Counts a block that is about to be freed, and returns true if it is temporary.
+    pub(super) fn add_temporary(&mut self, address: AbsAddr, tid: Tid, is_last: bool) -> bool {
+        let Some(block) = self.live.get(&address).filter(|block| is_last && block.tid == tid) else { return false };
+        *self.temporary.entry(block.key).or_default() += Amount::one(Bytes(block.size));
+        true
+    }
+
     pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
         let age_of = |block: &ReferenceBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
         let counts = |block: &ReferenceBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
@@ -67,6 +76,7 @@ impl ReferenceImage {
                 exit: exit.get(&id).copied().unwrap_or_default(),
                 alloc,
                 free: self.free.get(&id).copied().unwrap_or_default(),
+                temporary: self.temporary.get(&id).copied().unwrap_or_default(),
                 ..Usage::default()
             };
             let at_peak = Bytes(if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 });
@@ -121,7 +131,7 @@ impl ReferenceImage {
 
     /// Totals without live blocks and tentative frees.
     pub(super) fn idle_totals(&self) -> impl Iterator<Item = (u64, StackKey)> {
-        let is_pinned = |key| self.tentative.values().any(|(_, block, _)| block.is_some_and(|block| block.key == key));
+        let is_pinned = |key| self.tentative.values().any(|(_, block, ..)| block.is_some_and(|block| block.key == key));
         let idle = self.limited().filter(move |&key| !is_pinned(key) && !self.is_live(|live| live == key));
         idle.map(|key| (self.alloc[&key].bytes.0, key))
     }
@@ -135,7 +145,7 @@ impl ReferenceImage {
     pub(super) fn merge(&mut self, key: StackKey) {
         let part = if matches!(key.part, Partition::Allocator(_)) { key.part } else { Partition::Whole };
         let other = StackKey { stack: StackId::OTHER, part };
-        for amounts in [&mut self.alloc, &mut self.free] {
+        for amounts in [&mut self.alloc, &mut self.free, &mut self.temporary] {
             let amount = amounts.remove(&key).unwrap_or_default();
             *amounts.entry(other).or_default() += amount;
         }

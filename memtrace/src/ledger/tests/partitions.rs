@@ -13,7 +13,7 @@ fn blocks_count_for_the_allocating_thread() {
     let image_by = |parts| {
         let story = Story::with(Settings { parts, ..WIDE });
         let story = story.event(PID, T1, 0, alloc(A)).event(PID, T2, 0, alloc(B));
-        story.event(PID, T2, 0, EventKind::Free { address: AbsAddr(A) }).image(0)
+        story.event(PID, T2, 0, EventKind::Free { address: AbsAddr(A), is_last: false }).image(0)
     };
     let image = image_by(PartitionBy::Threads);
     let usage_of = |tid| image.by_stack[&StackKey { stack: S, part: Partition::Thread(tid) }].usage;

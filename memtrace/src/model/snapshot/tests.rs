@@ -15,11 +15,13 @@ fn any_amount() -> impl Strategy<Value = Amount> {
 }
 
 fn any_usage() -> impl Strategy<Value = Usage> {
-    (any_amount(), any_amount(), any_amount(), any_amount()).prop_map(|(live, exit, alloc, free)| Usage {
+    let amounts = (any_amount(), any_amount(), any_amount(), any_amount(), any_amount());
+    amounts.prop_map(|(live, exit, alloc, free, temporary)| Usage {
         live,
         exit,
         alloc,
         free,
+        temporary,
         ..Usage::default()
     })
 }

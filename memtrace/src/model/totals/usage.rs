@@ -53,7 +53,7 @@ impl Sub for Amount {
     }
 }
 
-/// Totals of a site, a process or a trace: eight of memory, or two of stalls. Additive.
+/// Totals of a site, a process or a trace: ten of memory, or two of stalls. Additive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Usage {
     /// Allocated and not freed, by processes that run.
@@ -64,6 +64,8 @@ pub struct Usage {
     pub alloc: Amount,
     /// Freed, among the blocks allocated since tracing began.
     pub free: Amount,
+    /// Freed by the allocating thread before its next allocation. They are a part of the freed ones.
+    pub temporary: Amount,
     /// Stalls.
     pub stalls: StallTotals,
 }
@@ -74,6 +76,7 @@ impl AddAssign for Usage {
         self.exit += other.exit;
         self.alloc += other.alloc;
         self.free += other.free;
+        self.temporary += other.temporary;
         self.stalls += other.stalls;
     }
 }
@@ -84,6 +87,7 @@ impl SubAssign for Usage {
         self.exit -= other.exit;
         self.alloc -= other.alloc;
         self.free -= other.free;
+        self.temporary -= other.temporary;
         self.stalls -= other.stalls;
     }
 }

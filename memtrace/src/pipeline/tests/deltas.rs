@@ -136,7 +136,7 @@ fn interval_without_events_has_no_changes() {
     while receiver.recv().map(|(_, delta)| live(&delta)).unwrap() != Some(10) {}
     let (_, next) = receiver.recv().unwrap();
     assert_eq!(next, Delta { until: next.until, ..Delta::default() });
-    feed.send(Some(Event { kind: EventKind::Free { address: AbsAddr(16) }, ..alloc(16, 10) })).unwrap();
+    feed.send(Some(Event { kind: EventKind::Free { address: AbsAddr(16), is_last: false }, ..alloc(16, 10) })).unwrap();
     let change = receiver.iter().find_map(|(_, delta)| live(&delta)).unwrap();
     assert_eq!(change, 10_u64.wrapping_neg());
     drop(shards);

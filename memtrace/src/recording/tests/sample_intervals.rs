@@ -58,8 +58,16 @@ fn key() -> impl Strategy<Value = TotalKey> {
 
 fn usage() -> impl Strategy<Value = StackUsage> {
     let rest = (number(), number(), number(), number(), number(), number(), number());
-    (amount(), amount(), amount(), amount(), rest).prop_map(|(live, exit, alloc, free, rest)| StackUsage {
-        usage: Usage { live, exit, alloc, free, stalls: StallTotals { count: rest.0, time: Nanoseconds(rest.1) } },
+    let amounts = (amount(), amount(), amount(), amount(), amount());
+    (amounts, rest).prop_map(|((live, exit, alloc, free, temporary), rest)| StackUsage {
+        usage: Usage {
+            live,
+            exit,
+            alloc,
+            free,
+            temporary,
+            stalls: StallTotals { count: rest.0, time: Nanoseconds(rest.1) },
+        },
         at_peak: Bytes(rest.2),
         major_faults: rest.3,
         variance: Variance { live: rest.4, alloc: rest.5 },
@@ -87,8 +95,7 @@ fn stalls() -> impl Strategy<Value = StallChange> {
 }
 
 fn changes() -> impl Strategy<Value = Interval> {
-    let details =
-        prop::sample::select(vec![DetailKind::EpochLiveBytes, DetailKind::Lifetime, DetailKind::TemporaryCount]);
+    let details = prop::sample::select(vec![DetailKind::EpochLiveBytes, DetailKind::Lifetime, DetailKind::Size]);
     let details = (key(), details, 0_u32..5, number());
     let values = prop::sample::select(vec![ImageValue::Peak, ImageValue::UnmatchedFrees, ImageValue::ResidentBefore]);
     let values = (1_u32..4, prop::sample::select(EventClass::ALL), values, 0_u32..3, number());

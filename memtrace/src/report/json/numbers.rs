@@ -18,6 +18,10 @@ pub(super) struct Numbers {
     alloc_count: u64,
     free_bytes: u64,
     free_count: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temporary_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temporary_count: Option<u64>,
     #[serde(flatten)]
     errors: Option<Errors>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,6 +38,7 @@ impl Numbers {
     }
 
     pub(super) fn without_errors(profile: &Profile, usage: Usage) -> Self {
+        let temporary = profile.class.has(Metric::Temporary).then_some(usage.temporary);
         let stalls = profile.class.counts_stalls().then_some(usage.stalls);
         Self {
             live_bytes: LiveNumber::of(profile, usage.live.bytes.0),
@@ -44,6 +49,8 @@ impl Numbers {
             alloc_count: usage.alloc.count,
             free_bytes: usage.free.bytes.0,
             free_count: usage.free.count,
+            temporary_bytes: temporary.map(|amount| amount.bytes.0),
+            temporary_count: temporary.map(|amount| amount.count),
             errors: None,
             stall_ns: stalls.map(|stalls| stalls.time.0),
             stall_count: stalls.map(|stalls| stalls.count),

@@ -177,6 +177,10 @@ struct StackFields {
     free_bytes: u64,
     free_count: u64,
     #[serde(default)]
+    temporary_bytes: u64,
+    #[serde(default)]
+    temporary_count: u64,
+    #[serde(default)]
     stall_ns: u64,
     #[serde(default)]
     stall_count: u64,
@@ -201,6 +205,7 @@ impl StackFields {
             exit: amount(self.exit_bytes, self.exit_count),
             alloc: amount(self.alloc_bytes, self.alloc_count),
             free: amount(self.free_bytes, self.free_count),
+            temporary: amount(self.temporary_bytes, self.temporary_count),
             stalls: StallTotals { time: Nanoseconds(self.stall_ns), count: self.stall_count },
         };
         let frames = self.frames.into_iter().map(FrameId::new).collect();

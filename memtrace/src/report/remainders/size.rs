@@ -2,8 +2,8 @@
 
 use crate::model::{Frame, ProcessProfile, Profile, StackProfile};
 
-/// Keys and numbers of a stack: eight numbers of memory; with errors for estimates, and stalls.
-const STACK: usize = 380;
+/// Keys and numbers of a stack: ten numbers of memory; with errors for estimates, and stalls.
+const STACK: usize = 460;
 /// Keys and numbers of a stack that has errors.
 const ESTIMATED_STACK: usize = 640;
 /// A bucket of a histogram: a logarithm and a count in brackets.

@@ -131,6 +131,11 @@ fn negated(profile: &Profile) -> Profile {
     profile
 }
 
+/// Returns the share of temporary blocks among the allocated ones.
+fn part(usage: &Usage) -> f64 {
+    usage.temporary.count as f64 / usage.alloc.count.max(1) as f64
+}
+
 /// Returns the sites with a value of `metric`, the largest first; equal ones keep the order of the profile.
 fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric) -> Vec<Site> {
     let mut sites: Vec<Site> = Vec::new();
@@ -197,6 +202,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         Metric::LiveCount => format!(" of {}", usage.live.bytes),
         Metric::ExitCount => format!(" of {}", usage.exit.bytes),
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
+        Metric::Temporary => format!(" of {}, {} of its blocks", usage.temporary.bytes, number::percent(part(usage))),
         Metric::StallTime => format!(" in {}", format::blocks(class, usage.stalls.count)),
         Metric::StallCount => format!(" of {}", usage.stalls.time),
         Metric::NetGrowth => format!(" in {}", format::change_in_blocks(class, usage.live.count)),

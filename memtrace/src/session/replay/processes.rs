@@ -113,8 +113,6 @@ fn histograms(details: &BTreeMap<(DetailKind, u32), u64>) -> BlockHistograms {
             DetailKind::Age => BlockQuantity::Age,
             DetailKind::EpochLiveBytes
             | DetailKind::EpochLiveCount
-            | DetailKind::TemporaryBytes
-            | DetailKind::TemporaryCount
             | DetailKind::OldLiveBytes
             | DetailKind::OldLiveCount
             | DetailKind::OldExitBytes
