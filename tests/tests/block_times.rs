@@ -1,6 +1,6 @@
-//! Sizes, lifetimes and ages of blocks.
+//! Sizes, lifetimes and ages of blocks, and temporary blocks.
 
-use memtrace_tests::{Report, Scratch, Trace, VictimTotals, recording_report, victim};
+use memtrace_tests::{Report, Scratch, Stack, Trace, VictimTotals, recording_report, victim};
 use serde::Deserialize;
 
 /// Totals of the victim `block_times`.
@@ -9,6 +9,10 @@ struct BlockTimes {
     #[serde(flatten)]
     totals: VictimTotals,
     size_log2: Vec<(u32, u64)>,
+    temporary_bytes: u64,
+    temporary_count: u64,
+    /// Number of blocks at an address that another thread got from a block of the freeing one.
+    reused: u64,
     /// Bounds of the lifetimes of the blocks of `free_late`.
     late_min_ns: u64,
     late_max_ns: u64,
@@ -19,11 +23,17 @@ struct BlockTimes {
 /// Records have times in units of this many nanoseconds.
 const TICK_NS: u64 = 1 << 20;
 
+/// Returns the stacks in which `function` allocates.
+fn stacks<'a>(report: &'a Report, function: &'a str) -> impl Iterator<Item = &'a Stack> {
+    let is_within = move |stack: &&Stack| stack.frames.iter().any(|frame| frame.name.as_deref() == Some(function));
+    report.stacks.iter().filter(is_within)
+}
+
 /// Returns the lifetimes of the blocks that `function` has allocated, by their binary logarithm.
 fn lifetimes(report: &Report, function: &str) -> Vec<(u32, u64)> {
-    let is_within = |name: &Option<String>| name.as_deref() == Some(function);
-    let stacks = report.stacks.iter().filter(|stack| stack.frames.iter().any(|frame| is_within(&frame.name)));
-    stacks.flat_map(|stack| stack.histograms.as_ref().expect("histograms").lifetime_log2.clone()).collect()
+    stacks(report, function)
+        .flat_map(|stack| stack.histograms.as_ref().expect("histograms").lifetime_log2.clone())
+        .collect()
 }
 
 fn count(lifetimes: &[(u32, u64)]) -> u64 {
@@ -63,6 +73,41 @@ fn histograms_equal_the_counts_of_the_victim() {
     let recorded = recording_report::read(&recording, &[]);
     assert_eq!(recorded.histograms, report.histograms);
     assert_eq!(recorded.stacks, report.stacks);
+}
+
+#[test]
+fn temporary_blocks_equal_the_counts_of_the_victim() {
+    let scratch = Scratch::new();
+    for (shards, site) in [("1", "best"), ("3", "best"), ("2", "entry")] {
+        let recording = scratch.join(format!("{shards}{site}.memtrace"));
+        let mut victim = victim::start("block_times");
+        let trace =
+            Trace::victim(&victim).options(&["--metric", "temporary", "--shards", shards, "--probe-site", site]);
+        let tracer = trace.option("--record").option(&recording).start();
+        victim.process().write_line("");
+        let expected: BlockTimes = victim.read_json();
+        let report = tracer.stop().report();
+        victim.finish();
+        report.assert_equals(&expected.totals);
+        assert!(expected.reused > 0, "{expected:?}");
+
+        let sum = |of: fn(&Stack) -> u64| report.stacks.iter().map(of).sum::<u64>();
+        let temporary = [sum(|stack| stack.temporary_count), sum(|stack| stack.temporary_bytes)];
+        assert_eq!(temporary, [expected.temporary_count, expected.temporary_bytes]);
+        let of = |function| stacks(&report, function).map(|stack| stack.temporary_count).sum::<u64>();
+        let functions = [
+            "free_at_once",
+            "free_after_another",
+            "free_in_another_thread",
+            "free_reused_address",
+            "reallocate",
+            "free_late",
+        ];
+        assert_eq!(functions.map(of), [40, 40, 0, 0, 40, 1]);
+
+        let recorded = recording_report::read(&recording, &[]);
+        assert_eq!((recorded.metric.as_str(), &recorded.stacks), ("temporary", &report.stacks));
+    }
 }
 
 #[test]

@@ -34,6 +34,12 @@ pub struct Stack {
     pub frame_indices: Vec<usize>,
     #[serde(flatten)]
     pub totals: Totals,
+    /// Heap only.
+    #[serde(default)]
+    pub temporary_bytes: u64,
+    /// Heap only.
+    #[serde(default)]
+    pub temporary_count: u64,
     /// Live bytes at the high-water mark of the process.
     pub peak_bytes: Option<u64>,
     /// Reclaim only.
