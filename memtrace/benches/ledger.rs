@@ -107,6 +107,7 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
 
 fn ledger(criterion: &mut Criterion) {
     churn(criterion, "free_and_alloc_on_1M_live", Settings::UNLIMITED);
+    churn(criterion, "free_and_alloc_on_1M_live_with_lifetimes", Settings { lifetimes: true, ..Settings::UNLIMITED });
     churn(criterion, "free_and_alloc_on_1M_live_with_peak", Settings { track_peak: true, ..Settings::UNLIMITED });
 }
 
