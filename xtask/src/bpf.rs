@@ -85,6 +85,8 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant
             // These override the target's flags.
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            // Incremental builds have more codegen units, of which the linker makes code that the verifier refuses.
+            .env_remove("CARGO_INCREMENTAL")
             .current_dir(workspace.join("memtrace-ebpf")),
     )?;
     let built = target.join("bpfel-unknown-none/release");
