@@ -18,17 +18,8 @@ const SMALLEST_RING: Bytes = Bytes(4096);
 pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     sizes(&args)?;
     ages(&args)?;
-    if args.metric == Some(Metric::NetGrowth) {
-        return Err(ArgConflict::new(
-            "--metric net-growth needs two moments of a recording",
-            "record the trace, and write: `memtrace report --from +10s --to -5s run.memtrace`",
-        ));
-    }
-    if args.metric == Some(Metric::Growth) {
-        return Err(ArgConflict::new(
-            "--metric growth needs two marks of a recording",
-            "record the trace, set marks with `memtrace mark`, and write: `memtrace report --between MARK MARK run.memtrace`",
-        ));
+    if let Some(conflict) = args.metric.and_then(metric_of_recordings) {
+        return Err(conflict);
     }
     let shards = shards(&args)?;
     ring_size(args.ring_size)?;
@@ -71,6 +62,20 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         protect: args.protect,
         quiet: args.quiet,
     })
+}
+
+/// Returns the refusal of a metric that only reports of recordings have.
+fn metric_of_recordings(metric: Metric) -> Option<ArgConflict> {
+    let (needs, steps) = match metric {
+        Metric::NetGrowth => ("two moments", "and write: `memtrace report --from +10s --to -5s run.memtrace`"),
+        Metric::Growth => (
+            "two marks",
+            "set marks with `memtrace mark`, and write: `memtrace report --between MARK MARK run.memtrace`",
+        ),
+        _ => return None,
+    };
+    let message = format!("--metric {} needs {needs} of a recording", metric.name());
+    Some(ArgConflict::new(message, format!("record the trace, {steps}")))
 }
 
 fn debuginfod(urls: Option<&str>) -> Servers {
