@@ -184,12 +184,11 @@ impl Kernel {
     pub fn attach_mark(
         &mut self,
         probes: &mut Probes,
-        scope: Scope,
         path: &Path,
         offset: FileOffset,
         function: u32,
     ) -> Result<(), KernelError> {
-        probes.attach_mark(&mut self.attach_backend(), scope, path, offset, function)
+        probes.attach_mark(&mut self.attach_backend(), path, offset, function)
     }
 
     /// Returns the reader of the entries of functions that set marks.

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 
-use crate::kernel::{Kernel, MarkEntryReader, Probes, Scope};
+use crate::kernel::{Kernel, MarkEntryReader, Probes};
 use crate::model::{LossReason, Losses};
 use crate::session::config::MarkFunction;
 use crate::session::error::{Error, from_engines};
@@ -36,7 +36,7 @@ impl MarkFunctions {
             let offset = function_offset(object, name)
                 .map_err(|source| Error::MarkFunction { function: function.text(), source })?;
             kernel
-                .attach_mark(&mut probes, Scope::AllProcesses, object, offset, number)
+                .attach_mark(&mut probes, object, offset, number)
                 .map_err(|error| from_engines::kernel(None, error))?;
             texts.push(function.text());
         }
