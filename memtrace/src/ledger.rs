@@ -8,6 +8,7 @@ mod address_table;
 mod block;
 mod budget;
 mod changed_stacks;
+mod deferred_stacks;
 mod deltas;
 mod ends;
 mod epochs;
@@ -279,7 +280,13 @@ impl Ledger {
     #[cold]
     fn open_image(&mut self, pid: Pid) -> Option<()> {
         let slot = self.find_or_add(pid)?;
-        self.processes.slot_mut(slot)?.image.get_or_insert_default();
+        let process = self.processes.slot_mut(slot)?;
+        if process.image.is_none() {
+            let image = process.image.insert(Box::default());
+            if let Some(next) = &mut self.next_delta {
+                next.add_image(slot, process.id, image);
+            }
+        }
         self.set_changed(slot);
         self.last = slot;
         Some(())

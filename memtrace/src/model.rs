@@ -52,7 +52,7 @@ pub use reclaim::{
     VmCounters,
 };
 pub use run_facts::RunFacts;
-pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, StackUsage};
+pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, StackUsage, UnsentStacks};
 pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use totals::{
     AllocatorId, Amount, BlockHistograms, BlockQuantity, CallsBySize, GroupBy, Log2, Partition, PartitionBy, Usage,

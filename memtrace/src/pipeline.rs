@@ -13,6 +13,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::ledger::Settings;
 use crate::model::{
@@ -121,6 +122,15 @@ impl Shards {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
             let _ = shard.commands.send(Command::Mark(at));
+        }
+    }
+
+    /// Leaves the stacks of images that start from now on out of deltas until they have existed for `age`, as
+    /// [`Ledger::defer_stacks`](crate::ledger::Ledger::defer_stacks) does. The shards start it at slightly different times.
+    pub fn defer_stacks(&self, age: Duration) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::DeferStacks(age));
         }
     }
 

@@ -14,6 +14,7 @@ mod ended;
 mod frames_of_calls;
 mod function_offset;
 mod generated_code;
+mod grouped_stacks;
 mod headers;
 mod live_calls;
 mod live_paths;
@@ -44,6 +45,7 @@ use crate::model::{
 
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use function_offset::{FunctionError, function_offset};
+pub use grouped_stacks::{GroupedStack, GroupedStacks, ImageStacks};
 pub use live_paths::{CallSite, LiveCall, LivePaths, NewPath, NewPaths};
 pub use name_source::NameSource;
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};

@@ -5,8 +5,9 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
+use super::deferred_stacks::DeferredStacks;
 use super::epochs::Epochs;
-use crate::model::{Amount, BlockHistograms, Epoch, StackKey, StackUsage, Usage};
+use crate::model::{Amount, BlockHistograms, Epoch, StackId, StackKey, StackUsage, Usage};
 
 /// Stacks that changed since the last delta, with their totals at that delta.
 ///
@@ -44,6 +45,15 @@ impl ChangedStacks {
         // A u32 limits the number of stacks.
         stacks.for_each(|(index, key)| all.insert(index as u32, key, [Amount::default(); 3], None));
         all
+    }
+
+    /// Changes that replace the sum of all `stacks` in earlier deltas by the stacks, which have no histograms.
+    pub(super) fn of_deferred(stacks: impl Iterator<Item = (usize, StackKey)>, sum: DeferredStacks) -> Self {
+        let mut all = Self::of_new(stacks);
+        let DeferredStacks { live, alloc, temporary, merged } = sum;
+        let (key, histograms) = (StackKey::from(StackId::OTHER), BlockHistograms::default());
+        all.changed.push(ChangedStack { key, index: None, live, alloc, temporary, histograms });
+        Self { merged, ..all }
     }
 
     /// Records the live, allocated and temporary amounts and the histograms of a stack before its first change.

@@ -1,7 +1,10 @@
 //! Deltas of a ledger: the changes of its totals since the previous delta.
 
+use std::time::Duration;
+
 use super::Ledger;
 use super::budget::Settings;
+use super::deferred_stacks::Deferral;
 use super::image::{Image, has_usage};
 use super::next_delta::{NextDelta, request};
 use crate::model::{Delta, EndedImage, EventClass, ImageId, LossReason, OomKill, Stack, StackId, Tick};
@@ -15,9 +18,39 @@ impl Ledger {
         self
     }
 
+    /// Leaves the stacks of images that start from now on out of deltas, which have the sum of each. Once an image has
+    /// existed for `age`, a delta replaces the sum by the stacks. If it ends before, [`EndedImage::unsent`] has them. Only
+    /// for ledgers of blocks of any age, without peaks and parts.
+    pub fn defer_stacks(&mut self, age: Duration) {
+        if let Some(next) = &mut self.next_delta {
+            next.deferral.get_or_insert_with(|| Deferral::new(age));
+        }
+    }
+
+    /// Adds all deferred stacks of running images to the next delta.
+    pub fn send_stacks(&mut self) {
+        let all = self.next_delta.as_mut().and_then(|next| next.deferral.as_mut()).map(Deferral::take_all);
+        self.send_stacks_of(all.unwrap_or_default());
+    }
+
+    fn send_stacks_of(&mut self, images: Vec<(usize, ImageId)>) {
+        for (slot, id) in images {
+            if let Some(process) = self.processes.slot_mut(slot)
+                && process.id == id
+                && let Some(image) = &mut process.image
+            {
+                image.send_stacks();
+                self.set_changed(slot);
+            }
+        }
+    }
+
     /// Returns the changes since the previous delta, at the time `until`. Takes time in proportion to their number.
     pub fn take_delta(&mut self, until: Tick) -> Delta {
+        let old = self.next_delta.as_mut().and_then(|next| next.deferral.as_mut()).map(|all| all.take_old(until));
+        self.send_stacks_of(old.unwrap_or_default());
         let Some(next) = &mut self.next_delta else { return Delta { until, ..Delta::default() } };
+        next.last = until;
         (next.images[0], next.stacks[0]) = (0, 0);
         self.budget.epochs.end_delta();
         let mut delta = Delta { until, ..std::mem::take(&mut next.delta) };
@@ -26,7 +59,11 @@ impl Ledger {
                 *is_changed = false;
             }
             let Some(process) = self.processes.slot_mut(slot) else { continue };
-            let changes = process.image.as_mut().map(|image| image.take_changes()).unwrap_or_default();
+            let Some(image) = &mut process.image else { continue };
+            if image.takes_frames() {
+                delta.stacks.entry(process.id).or_default().merge(process.stacks.clone());
+            }
+            let changes = image.take_changes();
             for (class, change) in changes {
                 delta.add_usage(class, process.id, change);
             }
@@ -65,6 +102,9 @@ impl Ledger {
         let &EndedImage { id, end, at, owner, .. } = ended;
         let mut image = image.unwrap_or_default();
         image.end_blocks(&mut self.budget);
+        if image.takes_frames() {
+            next.delta.stacks.entry(id).or_default().merge(ended.stacks.clone());
+        }
         // Deltas have blocks of any age.
         let heap = self.settings.older.map(|_| image.usage(Some(end), at, &Settings { older: None, ..self.settings }));
         for &class in EventClass::ALL {

@@ -6,6 +6,7 @@ use super::image::{Image, has_usage};
 use super::process::Process;
 use crate::model::{
     EndedImage, EventClass, ImageEnd, ImageId, ImageRusage, ImageUsage, LossReason, Ordinals, Pid, Stacks, Tick,
+    UnsentStacks,
 };
 
 impl Ledger {
@@ -32,7 +33,15 @@ impl Ledger {
             return;
         }
         let (id, process) = self.processes.end_image(pid);
-        let mut ended = EndedImage { id, end, at, owner: None, usage: Vec::new(), stacks: Stacks::default() };
+        let mut ended = EndedImage {
+            id,
+            end,
+            at,
+            owner: None,
+            usage: Vec::new(),
+            stacks: Stacks::default(),
+            unsent: UnsentStacks::None,
+        };
         let mut untaken = self.untaken;
         let mut last_image = None;
         if let Some(Process { is_killed, mut rusage, owner, image, stacks, .. }) = process {
@@ -49,6 +58,9 @@ impl Ledger {
                     self.leave_stacks(&stacks);
                 }
                 ended.usage = self.usage_at_end(image, ended.end, at, counts);
+                if image.defers_stacks() && ended.heap().is_some() {
+                    ended.unsent = UnsentStacks::All;
+                }
             }
             ended.stacks = stacks;
             last_image = image;

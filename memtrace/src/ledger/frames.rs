@@ -37,11 +37,14 @@ impl Ledger {
 
     /// Inserts a stack that was counted, if it has frames.
     fn insert_stack(&mut self, pid: Pid, id: StackId, stack: &Stack) {
+        let defers = self.next_delta.as_ref().is_some_and(|next| next.deferral.is_some());
         if let Some(process) = self.processes.get_mut(pid) {
+            // An image that starts with this stack is new.
+            let is_deferred = process.image.as_ref().map_or(defers, |image| image.defers_stacks());
             let (nodes, before) = (process.stacks.calls().len(), process.stacks.find(id));
             process.stacks.insert(id, stack);
             self.budget.nodes += (process.stacks.calls().len() - nodes) as u64;
-            if process.stacks.find(id) != before && stack.end != StackEnd::Merged {
+            if !is_deferred && process.stacks.find(id) != before && stack.end != StackEnd::Merged {
                 let image = process.id;
                 self.add_new_stack(image, id, stack);
             }

@@ -37,6 +37,8 @@ pub(super) struct Image {
     is_in_delta: bool,
     /// Unmatched and repeated frees at the last delta.
     frees_before: [u64; 2],
+    /// Earlier deltas have no frames of the stacks.
+    has_unsent_frames: bool,
 }
 
 impl Image {

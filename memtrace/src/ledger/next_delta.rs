@@ -1,8 +1,9 @@
 //! Changes that the next delta of a ledger contains.
 
 use super::budget::Settings;
+use super::deferred_stacks::Deferral;
 use super::image::Image;
-use crate::model::{Delta, EventClass, ImageId, ImageUsage, Losses};
+use crate::model::{Delta, EventClass, ImageId, ImageUsage, Losses, Tick};
 
 /// Changes that the next delta contains.
 #[derive(Debug)]
@@ -19,6 +20,10 @@ pub(super) struct NextDelta {
     pub(super) stacks: [u32; 2],
     /// Losses at the last delta.
     pub(super) losses: Losses,
+    /// End of the last delta.
+    pub(super) last: Tick,
+    /// Images whose stacks are deferred; `None` if none are.
+    pub(super) deferral: Option<Deferral>,
 }
 
 impl NextDelta {
@@ -30,6 +35,16 @@ impl NextDelta {
             images: [0, settings.processes],
             stacks: [0, settings.stacks_of_delta()],
             losses: Losses::default(),
+            last: Tick::default(),
+            deferral: None,
+        }
+    }
+
+    /// Adds a new image of the process of a slot.
+    pub(super) fn add_image(&mut self, slot: usize, id: ImageId, image: &mut Image) {
+        if let Some(deferral) = &mut self.deferral {
+            image.defer_stacks();
+            deferral.add(slot, id, self.last);
         }
     }
 

@@ -12,7 +12,7 @@ use super::budget::is_limited;
 use super::*;
 use crate::model::{
     AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack,
-    StackEnd, StackId, StackUsage, Tid, Usage,
+    StackEnd, StackId, StackUsage, Tid, UnsentStacks, Usage,
 };
 
 use image::{ReferenceBlock, ReferenceImage};
@@ -238,7 +238,7 @@ impl ReferenceModel {
             self.frames.untaken += image.with_frames().count();
             let stacks = image.stacks.into_iter().collect();
             let usage = usage.into_iter().collect();
-            self.ended.push(EndedImage { id, end, at, owner: None, usage, stacks });
+            self.ended.push(EndedImage { id, end, at, owner: None, usage, stacks, unsent: UnsentStacks::None });
         } else {
             self.lose(LossReason::ProcessesFull);
         }

@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::budget::{Budget, is_limited, merged_key};
 use super::changed_stacks::ChangedStacks;
+use super::deferred_stacks::DeferredStacks;
 use super::epochs::Epochs;
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, ImageEnd, ImageUsage, Log2, LossReason, Partition, StackId,
@@ -59,6 +60,8 @@ pub(super) struct ImageTotals {
     peaks: u64,
     /// Changes since the last delta; `None` without deltas, or without stacks.
     changes: Option<Box<ChangedStacks>>,
+    /// `None` if deltas have the stacks.
+    deferred: Option<Box<DeferredStacks>>,
 }
 
 impl ImageTotals {
@@ -71,7 +74,7 @@ impl ImageTotals {
 
     #[cold]
     fn insert_within(&mut self, key: StackKey, budget: &mut Budget) -> u32 {
-        if budget.tracks_changes {
+        if budget.tracks_changes && self.deferred.is_none() {
             self.changes.get_or_insert_default();
         }
         let admitted = budget.admit(key);
@@ -247,6 +250,8 @@ impl ImageTotals {
     #[cold]
     pub(super) fn add_by_epoch(&mut self, index: u32, epoch: Epoch, change: Amount, epochs: &mut Epochs) -> bool {
         let key = self.key(index);
+        // A sum has no epochs.
+        self.send_stacks();
         self.changes.as_mut().is_none_or(|changes| changes.add_by_epoch(key, epoch, change, epochs))
     }
 
@@ -319,8 +324,35 @@ impl ImageTotals {
         usage
     }
 
+    /// Leaves the stacks out of deltas, which have their sum. There must be none.
+    pub(super) fn defer_stacks(&mut self) {
+        self.deferred = Some(Box::default());
+    }
+
+    /// Returns true if the stacks are left out of deltas.
+    pub(super) const fn defers_stacks(&self) -> bool {
+        self.deferred.is_some()
+    }
+
+    /// Replaces the sum in earlier deltas by the stacks, if they were left out. Later deltas have the stacks.
+    pub(super) fn send_stacks(&mut self) {
+        if let Some(sum) = self.deferred.take() {
+            let stacks = self.iter().map(|(index, totals)| (index, totals.key));
+            self.changes = Some(Box::new(ChangedStacks::of_deferred(stacks, *sum)));
+        }
+    }
+
     /// Removes and returns the changes since the last delta.
     pub(super) fn take_changes(&mut self) -> ImageUsage {
+        if let Some(sum) = &mut self.deferred {
+            let mut now = DeferredStacks { live: self.live, merged: self.merged, ..DeferredStacks::default() };
+            for totals in &self.stacks {
+                now.alloc += totals.alloc;
+                now.temporary += totals.temporary;
+            }
+            let (total, merged_stacks) = sum.replace(now);
+            return ImageUsage { merged_stacks, ..ImageUsage::of_sum(total) };
+        }
         let Some(changes) = &mut self.changes else { return ImageUsage::default() };
         let (by_stack, histograms) = changes.take(|index| {
             let histograms = self.histograms.get(index as usize);

@@ -6,7 +6,7 @@ mod epoch;
 mod image_usage;
 
 pub use delta::Delta;
-pub use ended_image::EndedImage;
+pub use ended_image::{EndedImage, UnsentStacks};
 pub use epoch::Epoch;
 pub use image_usage::{ImageUsage, StackUsage};
 

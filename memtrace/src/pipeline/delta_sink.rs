@@ -86,6 +86,7 @@ impl DeltaSender {
     /// Returns the deltas that were not sent, in order. The last one ends at `now`.
     pub(super) fn finish(mut self, ledger: &mut Ledger, now: Tick) -> Vec<Delta> {
         self.end_at_all_marks(ledger);
+        ledger.send_stacks();
         self.unsent.into_iter().chain([ledger.take_delta(now)]).collect()
     }
 
@@ -97,6 +98,9 @@ impl DeltaSender {
     fn end_delta(&mut self, until: Tick, is_marked: bool, ledger: &mut Ledger) {
         // The shard can have ended an interval between the mark and its arrival.
         self.until = self.until.max(until);
+        if is_marked {
+            ledger.send_stacks();
+        }
         self.unsent.push_back(Delta { is_marked, ..ledger.take_delta(self.until) });
         self.try_send();
     }

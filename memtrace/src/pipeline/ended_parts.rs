@@ -75,7 +75,7 @@ impl EndedParts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Bytes, EventClass, ImageUsage, Pid, Stacks, Usage};
+    use crate::model::{Amount, Bytes, EventClass, ImageUsage, Pid, Stacks, UnsentStacks, Usage};
 
     fn part(pid: u32, at: u32, end: ImageEnd, bytes: u64) -> EndedImage {
         let amount = Amount::one(Bytes(bytes));
@@ -88,6 +88,7 @@ mod tests {
             owner: None,
             usage: vec![(EventClass::Heap, usage)],
             stacks: Stacks::default(),
+            unsent: UnsentStacks::None,
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) enum Command {
     Mark(Tick),
     /// Ends these images when the source is empty.
     End(Arc<[(ImageId, ImageEnd, Tick)]>),
+    /// Leaves the stacks of new images out of deltas until they have this age.
+    DeferStacks(Duration),
 }
 
 /// Result of a shard.
@@ -101,6 +103,7 @@ impl<S: Source> Shard<S> {
                         deltas.add_mark(at);
                     }
                 }
+                Ok(Command::DeferStacks(age)) => self.ledger.defer_stacks(age),
                 Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => {}

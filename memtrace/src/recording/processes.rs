@@ -28,6 +28,9 @@ pub struct RecordedImage {
     pub start: ImageStart,
     /// End and its time, if the image has ended.
     pub ended: Option<(ImageEnd, Tick)>,
+    /// Image that stands for a group and has the stacks of this one. The totals of this image are in one stack with the end
+    /// `merged`.
+    pub member_of: Option<ImageId>,
 }
 
 impl RecordedImage {
@@ -44,6 +47,7 @@ impl RecordedImage {
             thread_names: image.thread_names.clone(),
             start: image.start,
             ended: image.ended,
+            member_of: None,
         }
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
     capacity: usize,
+    /// Number of rows above which intervals are merged.
+    max_rows: usize,
 }
 
 #[derive(Debug, Default)]
@@ -24,16 +26,16 @@ struct State {
 }
 
 impl Queue {
-    /// Returns an empty queue for `capacity` intervals.
-    pub(super) fn new(capacity: usize) -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), capacity: capacity.max(1) }
+    /// Returns an empty queue for `capacity` intervals and about `max_rows` rows. One interval can have more.
+    pub(super) fn new(capacity: usize, max_rows: usize) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), capacity: capacity.max(1), max_rows }
     }
 
     /// Appends an interval.
     pub(super) fn push(&self, interval: Interval) {
         let mut state = self.lock();
         state.waiting.push_back(interval);
-        if state.waiting.len() > self.capacity
+        if (state.waiting.len() > self.capacity || state.waiting.len() > 1 && state.rows() > self.max_rows)
             && let Some(index) = state.cheapest_merge(self.capacity)
             && let Some(next) = state.waiting.remove(index + 1)
         {
@@ -74,6 +76,11 @@ impl Queue {
 }
 
 impl State {
+    /// Returns the number of rows of all intervals.
+    fn rows(&self) -> usize {
+        self.waiting.iter().map(Interval::rows).sum()
+    }
+
     /// Returns the index of the interval that is merged with the next one at the least cost. A boundary at a mark is
     /// kept, unless too many of them wait.
     fn cheapest_merge(&self, capacity: usize) -> Option<usize> {
@@ -90,7 +97,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::recording::Mark;
+    use crate::model::{EventClass, ImageId, Pid};
+    use crate::recording::{ImageChange, ImageValue, Mark};
 
     fn interval(second: u64) -> Interval {
         let at = Duration::from_secs;
@@ -111,7 +119,7 @@ mod tests {
 
     #[test]
     fn full_queue_merges_neighbours() {
-        let queue = Queue::new(3);
+        let queue = Queue::new(3, usize::MAX);
         (0..10).for_each(|second| queue.push(interval(second)));
         assert_eq!(queue.merged(), 7);
         let spans = spans(&queue);
@@ -120,8 +128,25 @@ mod tests {
     }
 
     #[test]
+    fn queue_with_too_many_rows_merges_neighbours() {
+        let queue = Queue::new(10, 2);
+        let with_row = |second| Interval {
+            image_changes: vec![ImageChange {
+                image: ImageId { pid: Pid(1), ordinal: 0 },
+                class: EventClass::Heap,
+                kind: ImageValue::UnmatchedFrees,
+                index: 0,
+                value: 1,
+            }],
+            ..interval(second)
+        };
+        (0..4).for_each(|second| queue.push(with_row(second)));
+        assert_eq!(spans(&queue), [(0, 3), (3, 4)]);
+    }
+
+    #[test]
     fn boundaries_at_marks_are_kept() {
-        let queue = Queue::new(2);
+        let queue = Queue::new(2, usize::MAX);
         queue.push(interval(0));
         queue.push(marked(1));
         (2..5).for_each(|second| queue.push(interval(second)));
@@ -133,7 +158,7 @@ mod tests {
 
     #[test]
     fn number_of_waiting_marks_is_bounded() {
-        let queue = Queue::new(2);
+        let queue = Queue::new(2, usize::MAX);
         (0..2 * MAX_MARKED as u64).for_each(|second| queue.push(marked(second)));
         assert_eq!(spans(&queue).len(), 2 + MAX_MARKED);
     }

@@ -39,7 +39,7 @@ CREATE TABLE cgroup (
 CREATE TABLE image (
     id INTEGER PRIMARY KEY, interval INTEGER NOT NULL, pid INTEGER NOT NULL, ordinal INTEGER NOT NULL, comm TEXT, exe TEXT,
     uid INTEGER, user TEXT, cgroup INTEGER, threads INTEGER, start_kind TEXT, start_ns INTEGER, end_kind TEXT,
-    end_ns INTEGER, UNIQUE (pid, ordinal));
+    end_ns INTEGER, member_of INTEGER, UNIQUE (pid, ordinal));
 CREATE TABLE thread (
     image INTEGER, tid INTEGER, name TEXT NOT NULL, PRIMARY KEY (image, tid)) WITHOUT ROWID;
 CREATE TABLE oom_kill (

@@ -39,7 +39,7 @@ pub(super) struct Store {
 }
 
 /// Numbers of rows that intervals refer to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct RowNumbers {
     images: Numbers<ImageId>,
     totals: TotalNumbers,
@@ -48,6 +48,15 @@ struct RowNumbers {
 }
 
 impl RowNumbers {
+    fn new(known_totals: usize) -> Self {
+        Self {
+            images: Numbers::default(),
+            totals: TotalNumbers::new(known_totals),
+            cgroups: Numbers::default(),
+            counters: Numbers::default(),
+        }
+    }
+
     fn commit(&mut self) {
         self.images.commit();
         self.totals.commit();
@@ -64,8 +73,8 @@ impl RowNumbers {
 }
 
 impl Store {
-    /// Creates the tables in the empty file `path`.
-    pub(super) fn create(path: &Path, header: &Header, size_limit: Bytes) -> Result<Self> {
+    /// Creates the tables in the empty file `path`. About `known_totals` rows of stacks are remembered.
+    pub(super) fn create(path: &Path, header: &Header, size_limit: Bytes, known_totals: usize) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.pragma_update(None, "page_size", schema::PAGE_SIZE)?;
@@ -80,7 +89,7 @@ impl Store {
         let max_pages = (size_limit.0 / u64::from(schema::PAGE_SIZE)).max(MIN_PAGES);
         Ok(Self {
             connection,
-            numbers: RowNumbers::default(),
+            numbers: RowNumbers::new(known_totals),
             last_interval: 0,
             intervals: Vec::new(),
             compaction: None,

@@ -17,7 +17,12 @@ use super::*;
 use crate::model::{Losses, StackUsage, StallStats};
 use crate::scratch::Scratch;
 
-const SETTINGS: Settings = Settings { size_limit: crate::model::Bytes(1 << 30), queue: 1 << 20 };
+const SETTINGS: Settings = Settings {
+    size_limit: crate::model::Bytes(1 << 30),
+    queue: 1 << 20,
+    queued_rows: usize::MAX,
+    known_totals: 1 << 20,
+};
 
 fn write(path: &Path, intervals: &[Interval]) {
     let writer = Writer::create(path, &header(), SETTINGS).unwrap();

@@ -6,18 +6,17 @@ use super::changes::TotalKey;
 use super::locations::PathNumber;
 use crate::model::{EventClass, ImageId, Partition, StackEnd};
 
-/// Most numbers that are remembered. A stack gets another row if its number is forgotten; readers add both rows.
-const MAX_KNOWN: usize = 1 << 20;
-
 /// Key of the totals of one stack within its image.
 type StackOfImage = (EventClass, PathNumber, StackEnd, Partition);
 
 /// Numbers of the totals of the images that run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TotalNumbers {
     by_image: FxHashMap<ImageId, FxHashMap<StackOfImage, i64>>,
     /// Number of remembered numbers.
     known: usize,
+    /// Most numbers that are remembered. A stack gets another row if its number is forgotten; readers add both rows.
+    max_known: usize,
     last: i64,
     /// Keys that the open transaction has added.
     added: Vec<TotalKey>,
@@ -26,6 +25,11 @@ pub(super) struct TotalNumbers {
 }
 
 impl TotalNumbers {
+    /// Returns an empty collection, which remembers about `max_known` numbers.
+    pub(super) fn new(max_known: usize) -> Self {
+        Self { by_image: FxHashMap::default(), known: 0, max_known, last: 0, added: Vec::new(), committed: 0 }
+    }
+
     /// Returns the number of a total, and true if it is new.
     pub(super) fn number(&mut self, key: &TotalKey) -> (i64, bool) {
         let of_image = self.by_image.entry(key.image).or_default();
@@ -44,7 +48,7 @@ impl TotalNumbers {
     pub(super) fn commit(&mut self) {
         self.added.clear();
         self.committed = self.last;
-        if self.known > MAX_KNOWN {
+        if self.known > self.max_known {
             self.by_image.clear();
             self.known = 0;
         }
@@ -105,7 +109,7 @@ mod tests {
 
     #[test]
     fn numbers_of_a_failed_transaction_are_used_again() {
-        let mut numbers = TotalNumbers::default();
+        let mut numbers = TotalNumbers::new(10);
         let all = [key(1, 1), key(2, 1), key(1, 1)].map(|key| numbers.number(&key));
         assert_eq!(all, [(1, true), (2, true), (1, false)]);
         numbers.commit();
@@ -125,11 +129,11 @@ mod tests {
 
     #[test]
     fn number_of_remembered_rows_is_bounded() {
-        let mut numbers = TotalNumbers::default();
-        for path in 0..=MAX_KNOWN as u32 {
+        let mut numbers = TotalNumbers::new(3);
+        for path in 0..=3 {
             numbers.number(&key(1, path));
         }
         numbers.commit();
-        assert_eq!((numbers.known, numbers.number(&key(1, 0))), (0, ((MAX_KNOWN + 2).try_into().unwrap(), true)));
+        assert_eq!((numbers.known, numbers.number(&key(1, 0))), (0, (5, true)));
     }
 }

@@ -22,11 +22,15 @@ pub struct Settings {
     pub size_limit: Bytes,
     /// Most intervals that wait for the writer.
     pub queue: usize,
+    /// Number of rows of waiting intervals above which intervals are merged.
+    pub queued_rows: usize,
+    /// Number of stacks whose rows are remembered, about.
+    pub known_totals: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { size_limit: Bytes(1 << 30), queue: 16 }
+        Self { size_limit: Bytes(1 << 30), queue: 16, queued_rows: 1 << 20, known_totals: 1 << 20 }
     }
 }
 
@@ -65,8 +69,9 @@ impl Writer {
     /// The file cannot be created, belongs to another program, or is recorded to by another process.
     pub fn create(path: &Path, header: &Header, settings: Settings) -> Result<Self, Error> {
         let lock = replace_file(path)?;
-        let store = Store::create(path, header, settings.size_limit).map_err(Error::Sqlite)?;
-        let (queue, status) = (Arc::new(Queue::new(settings.queue)), Arc::<Mutex<Status>>::default());
+        let store = Store::create(path, header, settings.size_limit, settings.known_totals).map_err(Error::Sqlite)?;
+        let (queue, status) =
+            (Arc::new(Queue::new(settings.queue, settings.queued_rows)), Arc::<Mutex<Status>>::default());
         let (intervals, shared) = (Arc::clone(&queue), Arc::clone(&status));
         let run = move || {
             write_all(store, &intervals, &shared);

@@ -16,11 +16,14 @@ use std::sync::Arc;
 use rustc_hash::FxBuildHasher;
 
 use self::class::EndedClass;
-use self::row::{ImageFacts, Row};
+use self::row::Row;
 use super::call_paths::{CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
 use super::stack_totals::StackTotals;
 use crate::model::{EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Object, ProcessImage, Stacks, Tick};
+
+pub(super) use self::group_key::GroupKey;
+pub(super) use self::row::ImageFacts;
 
 /// Most groups of an event class.
 const MAX_GROUPS: usize = 4096;
@@ -116,6 +119,28 @@ impl EndedProcesses {
         let row = Row::new(id, ended, image, facts, usage, stacks).with_addresses(true);
         self.class(class).add(row);
         self.limit();
+    }
+
+    /// Adds an image to its group, which has its stacks.
+    pub(super) fn add_member(
+        &mut self,
+        class: EventClass,
+        id: ImageId,
+        ended: (ImageEnd, Tick),
+        image: &ProcessImage,
+        usage: ImageUsage,
+    ) {
+        let facts = self.facts_of(image);
+        let row = Row::new(id, ended, image, facts, usage, StackTotals::default());
+        let start = self.settings.start;
+        self.classes.entry(class).or_insert_with(|| EndedClass::new(class, start)).add_member(row, &mut self.paths);
+        self.limit();
+    }
+
+    /// Adds the stacks of members to the group of `image`.
+    pub(super) fn add_group(&mut self, class: EventClass, image: &ProcessImage, stacks: StackTotals) {
+        let key = GroupKey::of(&ImageFacts::of(image));
+        self.class(class).groups.add_stacks(key, stacks);
     }
 
     /// Adds an image. `generated` has the files with the names of its generated code, if it has some. They are read now.

@@ -1,14 +1,18 @@
 //! Conversion of stacks to call paths during a run. Pure, except for the files with names of generated code.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::call_paths::{CallLocation, CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
+use super::grouped_stacks::ImageStacks;
+use super::stack_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
-    AbsAddr, FileOffset, Frame, GeneratedCode, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, Stacks,
-    Unnamed,
+    AbsAddr, FileOffset, Frame, GeneratedCode, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, StackKey,
+    StackUsage, Stacks, Unnamed,
 };
 
 /// Call paths of the stacks that have arrived so far, in all images. Each stack is converted once, with the mappings of its
@@ -102,6 +106,34 @@ impl LivePaths {
             (id, path, end)
         };
         ids.into_iter().map(convert).collect()
+    }
+
+    /// Returns the totals of an ended image by call path. Addresses outside of all files, which belong to one process, are
+    /// left out.
+    pub fn totals(
+        &mut self,
+        image: &ProcessImage,
+        stacks: &Stacks,
+        by_stack: &BTreeMap<StackKey, StackUsage>,
+        generated: Option<&GeneratedCode>,
+    ) -> ImageStacks {
+        let mut code = ImageCode::new(image, generated);
+        let is_full = self.paths.len() >= self.max_paths;
+        let mut walk = Walk::new(&mut self.paths, image, stacks, &mut code, &mut self.names);
+        let convert = |(key, &usage): (&StackKey, &StackUsage)| {
+            let (path, end) = if is_full { (Node::ROOT, StackEnd::Merged) } else { walk.stack(key.stack) };
+            // The number of stacks in a sum is that of the image.
+            let merged = u64::from(end == StackEnd::Merged && key.stack != StackId::OTHER);
+            (PathKey { path, end, part: key.part }, PathUsage { usage, merged, ..PathUsage::default() })
+        };
+        let mut totals: Vec<_> = by_stack.iter().map(convert).collect();
+        if walk.has_addresses() {
+            let mut known = FxHashMap::default();
+            for (key, _) in &mut totals {
+                key.path = self.paths.without_addresses(key.path, &mut known);
+            }
+        }
+        ImageStacks(StackTotals::new(totals))
     }
 
     /// Returns the calls of a path, the innermost first.

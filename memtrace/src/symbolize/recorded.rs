@@ -136,6 +136,25 @@ impl RecordedProcesses {
         }
     }
 
+    /// Adds an ended process image whose stacks are those of a group: the image has the executable and the owner of the
+    /// group.
+    pub fn add_member(&mut self, class: EventClass, id: ImageId, image: &ProcessImage, usage: ImageUsage) {
+        if let Some((end, at)) = image.ended {
+            let usage = ImageUsage { ended: Some(end), ..usage };
+            self.ended.add_member(class, id, (end, at), image, usage);
+        }
+    }
+
+    /// Adds the stacks of the members of a group. `image` has the executable and the owner of the group.
+    pub fn add_group(&mut self, class: EventClass, image: &ProcessImage, stacks: Vec<RecordedStack>) {
+        let entry = |stack: RecordedStack| {
+            // Running processes only have trends.
+            let RecordedStack { path, end, part, usage, histograms, merged, live_changes: _ } = stack;
+            (PathKey { path, end, part }, PathUsage { usage, histograms, merged })
+        };
+        self.ended.add_group(class, image, StackTotals::new(stacks.into_iter().map(entry).collect()));
+    }
+
     /// Returns the ended processes and the others.
     pub(super) fn into_parts(self) -> (EndedProcesses, BTreeMap<EventClass, RecordedClass>) {
         (self.ended, self.classes)

@@ -4,10 +4,12 @@
 //! length (LEB128) they take a tenth of the memory of [`StackUsage`].
 
 mod number;
+mod parts;
 
 use std::iter::Peekable;
 
 use self::number::{read_number, write_number};
+pub(super) use self::parts::TotalParts;
 use crate::model::{
     AllocatorId, Amount, BlockHistograms, BlockQuantity, Bytes, Log2, MappingKind, Nanoseconds, Node, Partition,
     StackEnd, StackUsage, StallTotals, Tid, Usage, Variance,

@@ -71,8 +71,14 @@ fn growth(changes: &[Changes], epoch: usize) -> ByStack {
 
 proptest! {
     #[test]
-    fn growth_between_marks_is_exact(steps in prop::collection::vec(any_step(), 0..150)) {
+    fn growth_between_marks_is_exact(
+        steps in prop::collection::vec(any_step(), 0..150),
+        deferral in prop::option::of(0..40_u32),
+    ) {
         let mut story = Story(Ledger::new(WIDE).with_deltas());
+        if let Some(age) = deferral {
+            story.0.defer_stacks(Tick(age).since_start());
+        }
         let mut live: BTreeMap<u64, (StackId, Tick)> = BTreeMap::new();
         let mut changes = vec![Changes::default()];
         let mut marks = Vec::new();
@@ -101,6 +107,7 @@ proptest! {
                 Step::Delta => changes.last_mut().unwrap().add(&story.0.take_delta(Tick(tick))),
                 Step::Mark => {
                     let mark = Tick(tick);
+                    story.0.send_stacks();
                     changes.last_mut().unwrap().add(&story.0.take_delta(mark));
                     for (epoch, start) in (1..).zip(&marks) {
                         let mut expected = ByStack::new();

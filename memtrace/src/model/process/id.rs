@@ -29,6 +29,20 @@ pub struct ImageId {
     pub ordinal: u32,
 }
 
+impl ImageId {
+    /// Returns the ID that stands for a group of ended images in a recording. No process has its pid.
+    #[must_use]
+    pub const fn of_group(number: u32) -> Self {
+        Self { pid: Pid(0), ordinal: number }
+    }
+
+    /// Returns true for an ID of [`Self::of_group`].
+    #[must_use]
+    pub const fn stands_for_group(self) -> bool {
+        self.pid.0 == 0
+    }
+}
+
 /// ID of a control group in its hierarchy: the inode number of its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CgroupId(u64);

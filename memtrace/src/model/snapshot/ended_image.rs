@@ -1,6 +1,10 @@
 //! Totals of an image that has ended, in one shard.
 
-use crate::model::{EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Snapshots, Stacks, Tick};
+use std::collections::BTreeMap;
+
+use crate::model::{
+    EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Snapshots, StackId, StackKey, StackUsage, Stacks, Tick,
+};
 
 /// Totals and stacks of an image that has ended, in one shard. Every shard has one for each end of an image, even if it
 /// received no other event of the image.
@@ -18,6 +22,20 @@ pub struct EndedImage {
     pub usage: Vec<(EventClass, ImageUsage)>,
     /// Frames of the stacks that this shard received. Other shards may have totals of these stacks.
     pub stacks: Stacks,
+    /// Stacks of the heap that no delta has: their sum stands for them.
+    pub unsent: UnsentStacks,
+}
+
+/// Stacks of the heap of an image that deltas have left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UnsentStacks {
+    /// Deltas have all stacks.
+    #[default]
+    None,
+    /// Deltas have no stack.
+    All,
+    /// Deltas of some shards have their stacks. These are the totals of the others.
+    Some(BTreeMap<StackKey, StackUsage>),
 }
 
 impl EndedImage {
@@ -27,6 +45,7 @@ impl EndedImage {
         self.at = self.at.min(other.at);
         // Every shard has the same.
         self.owner = self.owner.or(other.owner);
+        self.unsent = self.merge_unsent(&other);
         for (class, theirs) in other.usage {
             match self.usage.iter_mut().find(|(of, _)| *of == class) {
                 Some((_, ours)) => ours.merge(theirs),
@@ -34,6 +53,48 @@ impl EndedImage {
             }
         }
         self.stacks.merge(other.stacks);
+    }
+
+    /// Returns the unsent stacks of both parts, which have their own totals.
+    fn merge_unsent(&mut self, other: &Self) -> UnsentStacks {
+        let ours = std::mem::take(&mut self.unsent);
+        let (Some(our_totals), Some(their_totals)) = (self.heap(), other.heap()) else {
+            return if self.heap().is_some() { ours } else { other.unsent.clone() };
+        };
+        let stacks = |unsent: UnsentStacks, totals: &ImageUsage| match unsent {
+            UnsentStacks::None => BTreeMap::new(),
+            UnsentStacks::All => totals.by_stack.clone(),
+            UnsentStacks::Some(stacks) => stacks,
+        };
+        match (ours, &other.unsent) {
+            (UnsentStacks::None, UnsentStacks::None) => UnsentStacks::None,
+            (UnsentStacks::All, UnsentStacks::All) => UnsentStacks::All,
+            (ours, theirs) => {
+                let mut sum = stacks(ours, our_totals);
+                for (key, usage) in stacks(theirs.clone(), their_totals) {
+                    sum.entry(key).or_default().add(usage);
+                }
+                UnsentStacks::Some(sum)
+            }
+        }
+    }
+
+    /// Returns the totals of blocks.
+    pub(crate) fn heap(&self) -> Option<&ImageUsage> {
+        self.usage.iter().find(|(class, _)| *class == EventClass::Heap).map(|(_, usage)| usage)
+    }
+
+    /// Returns the change by which the unsent stacks replace their sum; `None` if deltas have all stacks.
+    pub(crate) fn unsent_change(&self) -> Option<ImageUsage> {
+        let mut by_stack = match &self.unsent {
+            UnsentStacks::None => return None,
+            UnsentStacks::All => self.heap()?.by_stack.clone(),
+            UnsentStacks::Some(by_stack) => by_stack.clone(),
+        };
+        let mut sum = StackUsage::default();
+        by_stack.values().for_each(|stack| sum.add(*stack));
+        by_stack.entry(StackId::OTHER.into()).or_default().subtract(sum);
+        Some(ImageUsage { by_stack, ..ImageUsage::default() })
     }
 
     /// Returns true if the image is reported. An image without usage that is replaced, as in a child that calls exec at
@@ -48,7 +109,7 @@ impl EndedImage {
         if !self.is_reported() {
             return;
         }
-        let Self { id, end, at, owner, usage, stacks } = self;
+        let Self { id, end, at, owner, usage, stacks, unsent: _ } = self;
         for (class, snapshot) in &mut snapshots.0 {
             let usage = usage.iter().find(|(of, _)| of == class);
             snapshot.merge(Snapshot {

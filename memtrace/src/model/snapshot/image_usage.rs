@@ -117,6 +117,13 @@ impl ImageUsage {
         });
     }
 
+    /// Returns the change of the sum of all stacks, which stands for them.
+    pub(crate) fn of_sum(total: Usage) -> Self {
+        let stack = StackUsage { usage: total, ..StackUsage::default() };
+        let by_stack = if total.is_zero() { BTreeMap::new() } else { [(StackId::OTHER.into(), stack)].into() };
+        Self { total, by_stack, ..Self::default() }
+    }
+
     /// Adds the totals of another shard, or of another image.
     pub(crate) fn merge(&mut self, other: Self) {
         self.ended = self.ended.max(other.ended);

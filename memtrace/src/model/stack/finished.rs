@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::model::{
         AbsAddr, Amount, Bytes, EventClass, ImageId, ImageUsage, PAGE, StackEnd, StackKey, StackUsage, Stacks, Touched,
-        Usage,
+        UnsentStacks, Usage,
     };
 
     const PID: Pid = Pid(1);
@@ -162,6 +162,7 @@ mod tests {
             owner: None,
             usage: vec![(EventClass::Heap, image(&[(10, 1), (101, 4)]))],
             stacks: Stacks::default(),
+            unsent: UnsentStacks::None,
         };
         let mut finished = FinishedStacks::default();
         finished.add(PID, StackId(101), StackId(10), whole.clone());
@@ -190,6 +191,7 @@ mod tests {
             owner: None,
             usage: vec![(EventClass::Heap, image(&[(copy, 4)]))],
             stacks: Stacks::default(),
+            unsent: UnsentStacks::None,
         };
         let mut finished = FinishedStacks::default();
         finished.add(PID, StackId(101), StackId(10), stack(StackEnd::Complete, &[1, 2]));

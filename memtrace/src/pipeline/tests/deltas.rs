@@ -3,7 +3,9 @@
 use std::sync::mpsc;
 
 use super::*;
-use crate::model::{BlockQuantity, Delta, ImageId, ImageRusage, ImageUsage, Owner, PageFaults, Rusage, StackEnd};
+use crate::model::{
+    BlockQuantity, Delta, ImageId, ImageRusage, ImageUsage, Owner, PageFaults, Rusage, Snapshots, StackEnd,
+};
 
 /// Source that gives a few events at a time, so that a shard without an interval takes many deltas.
 struct SlowSource {
@@ -120,6 +122,46 @@ proptest! {
             }
         }
         prop_assert!(sum.usage.is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn unsent_stacks_complete_the_deltas(
+        steps in prop::collection::vec(any_step(), 0..300),
+        blocks_and_stacks in (prop::sample::select(vec![5, u64::MAX]), prop::sample::select(vec![3, u32::MAX])),
+        (shards, step) in (1..4_u32, 1..40_usize),
+        interval in prop::sample::select(vec![Duration::ZERO, Duration::from_micros(50), Duration::from_secs(1000)]),
+        age in prop::sample::select(vec![Duration::ZERO, Duration::from_micros(300), Duration::from_secs(1000)]),
+        start in 0..3_usize,
+    ) {
+        let events = events_of(steps);
+        let (sender, receiver) = mpsc::sync_channel(100);
+        let (ended, ends) = mpsc::sync_channel(1000);
+        let deltas = DeltaSink { interval, start: Instant::now(), sender };
+        let sinks = Sinks { deltas: Some(deltas), ended: Some(ended) };
+        let sources = sources(&events, shards).into_iter().map(|source| SlowSource { events: source.0, step }).collect();
+        let (blocks, stacks) = blocks_and_stacks;
+        let settings = Settings { blocks, stacks, ..Settings::UNLIMITED };
+        let running = Shards::start(sources, settings, &[EventClass::Heap], &sinks).unwrap();
+        drop(sinks);
+        let mut sum = Delta::default();
+        // Some images run when the deferral starts, and some shards start it earlier than others.
+        (0..start).filter_map(|_| receiver.recv_timeout(Duration::from_micros(200)).ok()).for_each(|(_, delta)| sum.merge(delta));
+        running.defer_stacks(age);
+        let RunTotals { mut snapshots, ended, deltas, .. } = running.finish(NOW);
+        receiver.iter().chain(deltas).for_each(|(_, delta)| sum.merge(delta));
+        let mut parts = EndedParts::new(shards as usize);
+        ends.iter().chain(ended).for_each(|(_, images)| parts.add(images));
+        for image in parts.finish() {
+            image.unsent_change().into_iter().for_each(|change| sum.add_usage(EventClass::Heap, image.id, change));
+            image.add_to(&mut snapshots);
+        }
+        let Snapshots(mut snapshots) = snapshots;
+        let images = sum.usage.remove(&EventClass::Heap).unwrap_or_default();
+        prop_assert_eq!(images, additive(snapshots.remove(&EventClass::Heap).unwrap().images));
     }
 }
 

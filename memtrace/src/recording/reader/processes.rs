@@ -29,11 +29,12 @@ impl Recording {
         let mut threads = self.threads()?;
         let mut images = BTreeMap::new();
         let sql =
-            "SELECT id, pid, ordinal, comm, exe, uid, user, cgroup, threads, start_kind, start_ns, end_kind, end_ns
-            FROM image WHERE interval <= ?";
+            "SELECT id, pid, ordinal, comm, exe, uid, user, cgroup, threads, start_kind, start_ns, end_kind, end_ns,
+            member_of FROM image WHERE interval <= ?";
+        let ids = self.image_ids()?;
         self.connection.each_row(sql, [at.id], |row| {
             let thread_names = threads.remove(&row.get::<_, i64>(0)?).unwrap_or_default();
-            let image = image(row, &cgroups, thread_names, at)?;
+            let image = image(row, &cgroups, thread_names, &ids, at)?;
             images.insert(image.id, image);
             Ok(())
         })?;
@@ -91,6 +92,7 @@ fn image(
     row: &Row<'_>,
     cgroups: &FxHashMap<i64, Arc<Cgroup>>,
     thread_names: BTreeMap<Tid, String>,
+    ids: &FxHashMap<i64, ImageId>,
     at: Boundary,
 ) -> Result<RecordedImage, Error> {
     let name: Option<String> = row.get(6)?;
@@ -111,6 +113,7 @@ fn image(
         thread_names,
         start: start_of(start_kind.as_deref(), row.get(10)?),
         ended: ended.map(|(end, at)| (end, tick_of(at))),
+        member_of: row.get::<_, Option<i64>>(13)?.and_then(|group| ids.get(&group)).copied(),
     })
 }
 

@@ -41,6 +41,7 @@ pub(super) fn write_image(
 ) -> Result<()> {
     let number = image_number(transaction, interval, image.id, images)?;
     let cgroup = image.cgroup.as_deref().map(|cgroup| write_cgroup(transaction, cgroup, cgroups)).transpose()?;
+    let group = image.member_of.map(|group| image_number(transaction, interval, group, images)).transpose()?;
     let (start_kind, start) = start_values(image.start);
     let end_kind = image.ended.map(|(end, _)| end_name(end));
     let end = image.ended.map(|(_, at)| nanoseconds(at.since_start()));
@@ -48,7 +49,7 @@ pub(super) fn write_image(
     transaction
         .prepare_cached(
             "UPDATE image SET comm = ?, exe = ?, uid = ?, user = ?, cgroup = ?, threads = ?, start_kind = ?, start_ns = ?,
-                end_kind = ?, end_ns = ? WHERE id = ?",
+                end_kind = ?, end_ns = ?, member_of = coalesce(?, member_of) WHERE id = ?",
         )?
         .execute(params![
             image.comm.raw(),
@@ -61,6 +62,7 @@ pub(super) fn write_image(
             start,
             end_kind,
             end,
+            group,
             number
         ])?;
     let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO thread VALUES (?, ?, ?)")?;

@@ -30,7 +30,7 @@ fn child_process_that_writes() {
     let Some(path) = std::env::var_os(FILE) else { return };
     let stacks = std::env::var(STACKS).unwrap().parse().unwrap();
     // Small enough that old intervals are merged.
-    let settings = Settings { size_limit: Bytes(1 << 20), queue: 4 };
+    let settings = Settings { size_limit: Bytes(1 << 20), queue: 4, ..Settings::default() };
     let writer = Writer::create(path.as_ref(), &header(), settings).unwrap();
     for at in 0.. {
         writer.push(interval(at, stacks));

@@ -160,6 +160,7 @@ pub(super) fn process(pid: u32, ended: Option<(ImageEnd, Tick)>) -> RecordedImag
         thread_names: [(Tid(pid + 1), String::from("worker"))].into(),
         start: ImageStart::Exec(Tick(7)),
         ended,
+        member_of: None,
     }
 }
 

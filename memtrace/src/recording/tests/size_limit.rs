@@ -31,7 +31,8 @@ fn busy_second(at: u64, stacks: u32) -> Interval {
 fn file_stays_below_its_limit() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    let writer = Writer::create(&path, &header(), Settings { size_limit: LIMIT, queue: 4 }).unwrap();
+    let writer =
+        Writer::create(&path, &header(), Settings { size_limit: LIMIT, queue: 4, ..Settings::default() }).unwrap();
     let all: Vec<_> = (0..600).map(|at| busy_second(at, 300)).collect();
     for (index, interval) in (1..).zip(&all) {
         writer.push(interval.clone());
@@ -62,7 +63,9 @@ fn file_stays_below_its_limit() {
 fn more_stacks_than_fit_are_a_gap() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    let writer = Writer::create(&path, &header(), Settings { size_limit: LIMIT, queue: 1 << 10 }).unwrap();
+    let writer =
+        Writer::create(&path, &header(), Settings { size_limit: LIMIT, queue: 1 << 10, ..Settings::default() })
+            .unwrap();
     writer.push(busy_second(0, 100));
     for at in 1..4 {
         writer.push(busy_second(at, 100_000));
@@ -81,7 +84,8 @@ fn stacks_are_merged_if_intervals_make_too_little_room() {
     const LARGE: u32 = 1;
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    let writer = Writer::create(&path, &header(), Settings { size_limit: LIMIT, queue: 4 }).unwrap();
+    let writer =
+        Writer::create(&path, &header(), Settings { size_limit: LIMIT, queue: 4, ..Settings::default() }).unwrap();
     for at in 0..400 {
         // Each stack allocates two blocks in one second, and frees one of them in the next.
         let mut interval = busy_second(at, 0);
@@ -129,7 +133,7 @@ fn steps_of_a_merge_are_short() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
     drop(std::fs::File::create(&path).unwrap());
-    let mut store = Store::create(&path, &header(), Bytes(8 << 20)).unwrap();
+    let mut store = Store::create(&path, &header(), Bytes(8 << 20), 1 << 20).unwrap();
     let mut longest = Duration::ZERO;
     let mut steps = 0;
     for at in 0..60 {
@@ -155,7 +159,7 @@ proptest! {
         let directory = Scratch::in_memory();
         let path = directory.path("run.memtrace");
         drop(std::fs::File::create(&path).unwrap());
-        let mut store = Store::create(&path, &header(), Bytes(1 << 30)).unwrap();
+        let mut store = Store::create(&path, &header(), Bytes(1 << 30), 1 << 20).unwrap();
         let mut all = intervals;
         for (index, interval) in all.iter_mut().enumerate() {
             let sampled = second(index as u64 % 7);

@@ -6,7 +6,7 @@ use super::moments::Selected;
 use super::paths::RecordedCalls;
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, Log2,
-    LossReason, MappingKind, Metric, OomKill, PageFaults, Partition, ProcessImage, Rusage, StackEnd, Usage,
+    LossReason, MappingKind, Metric, OomKill, PageFaults, Partition, ProcessImage, Rusage, StackEnd, StackUsage, Usage,
 };
 use crate::reconcile::residency::scale_stack;
 use crate::recording::{DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
@@ -77,6 +77,8 @@ pub(super) fn read(
     let span = selected.times();
     let kills = recording.oom_kills(to)?.into_iter();
     let kills: BTreeSet<OomKill> = kills.filter(|kill| kill.at.since_start() >= span.start).collect();
+    let groups: Groups =
+        images.iter().filter_map(|(&id, image)| Some((id, image.ended.and(image.member_of)?))).collect();
     let described: BTreeMap<ImageId, ProcessImage> =
         images.into_iter().map(|(id, image)| (id, process_image(image, &calls))).collect();
     let RecordedCalls { paths, frames, .. } = calls;
@@ -86,6 +88,8 @@ pub(super) fn read(
         losses.add(LossReason::StackFramesLost, lost.get(&class).copied().unwrap_or_default());
         recorded.add_class(class, kills.clone(), losses);
     }
+    let members = take_members(&mut processes, &groups);
+    add_groups(&mut recorded, &members, &mut processes, &described);
     for ((class, id), mut process) in processes {
         process.image = described.get(&id).cloned().unwrap_or_default();
         // If a shard lost the end, its part of the totals is live in the recording.
@@ -97,6 +101,77 @@ pub(super) fn read(
         recorded.add(class, id, process);
     }
     Ok((recorded, frames))
+}
+
+/// Group of each member that has ended.
+type Groups = BTreeMap<ImageId, ImageId>;
+
+/// A member of a group: its class, its ID, and that of the group.
+type Member = (EventClass, ImageId, ImageId);
+
+/// Removes and returns the members of groups with their totals. Their stacks move to the group, which has the difference
+/// between them and the stacks that have been recorded since.
+fn take_members(processes: &mut Processes, groups: &Groups) -> Vec<(Member, ImageUsage)> {
+    let is_member = |(_, id): &(EventClass, ImageId), _: &mut RecordedProcess| groups.contains_key(id);
+    let members: Vec<_> = processes.extract_if(.., is_member).collect();
+    // In a window, a group can have changes of members that ended before it. One of them stands for all.
+    let without_changes = processes.keys().filter(|(_, id)| id.stands_for_group()).filter_map(|&(class, group)| {
+        let has_changes = members.iter().any(|((of, id), _)| *of == class && groups.get(id) == Some(&group));
+        let member = groups.iter().find(|(_, of)| **of == group && !has_changes).map(|(&id, _)| id)?;
+        Some(((class, member), RecordedProcess::default()))
+    });
+    let members: Vec<_> = without_changes.collect::<Vec<_>>().into_iter().chain(members).collect();
+    let member = |((class, id), process): ((EventClass, ImageId), RecordedProcess)| {
+        let group = *groups.get(&id)?;
+        let RecordedProcess { stacks, mut usage, .. } = process;
+        stacks.iter().for_each(|stack| usage.total += stack.usage.usage);
+        processes.entry((class, group)).or_default().stacks.extend(stacks);
+        Some(((class, id, group), usage))
+    };
+    members.into_iter().filter_map(member).collect()
+}
+
+/// Adds the groups and their members.
+fn add_groups(
+    recorded: &mut RecordedProcesses,
+    members: &[(Member, ImageUsage)],
+    processes: &mut Processes,
+    described: &BTreeMap<ImageId, ProcessImage>,
+) {
+    let is_group = |(_, id): &(EventClass, ImageId), _: &mut RecordedProcess| id.stands_for_group();
+    for ((class, group), RecordedProcess { stacks, .. }) in processes.extract_if(.., is_group) {
+        let image = described.get(&group).cloned().unwrap_or_default();
+        recorded.add_group(class, &image, with_one_sum(stacks));
+    }
+    for ((class, id, group), usage) in members {
+        let group = described.get(group).cloned().unwrap_or_default();
+        let member = described.get(id).cloned().unwrap_or_default();
+        // A group without an executable is known by its name.
+        let comm = if group.exe.is_some() { member.comm } else { group.comm };
+        let ProcessImage { exe, user, cgroup, mappings, .. } = group;
+        let image = ProcessImage { comm, exe, user, cgroup, mappings, ..member };
+        recorded.add_member(*class, *id, &image, usage.clone());
+    }
+}
+
+/// Adds up the stacks with the end `merged`, and removes their sum if nothing is left of it.
+fn with_one_sum(mut stacks: Vec<RecordedStack>) -> Vec<RecordedStack> {
+    let mut sum: Option<RecordedStack> = None;
+    stacks.retain(|stack| {
+        let is_merged = stack.end == StackEnd::Merged;
+        if is_merged {
+            match &mut sum {
+                None => sum = Some(stack.clone()),
+                Some(sum) => {
+                    sum.usage.add(stack.usage);
+                    sum.merged += stack.merged;
+                }
+            }
+        }
+        !is_merged
+    });
+    stacks.extend(sum.filter(|sum| sum.merged > 0 || sum.usage != StackUsage::default()));
+    stacks
 }
 
 /// Returns true if the epoch of the allocation is recorded for the live amounts of this class: that of blocks is.
@@ -199,7 +274,7 @@ fn set_resident(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64
 }
 
 fn process_image(image: RecordedImage, calls: &RecordedCalls) -> ProcessImage {
-    let RecordedImage { id: _, comm, exe, user, cgroup, threads, thread_names, start, ended } = image;
+    let RecordedImage { id: _, comm, exe, user, cgroup, threads, thread_names, start, ended, member_of: _ } = image;
     let executable = exe.as_ref().and_then(|exe| calls.executable(exe));
     ProcessImage {
         comm,

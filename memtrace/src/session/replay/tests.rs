@@ -77,6 +77,7 @@ fn image(ended: Option<(ImageEnd, Tick)>) -> RecordedImage {
         thread_names: Default::default(),
         start: ImageStart::Unseen,
         ended,
+        member_of: None,
     }
 }
 

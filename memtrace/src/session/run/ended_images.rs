@@ -11,7 +11,7 @@ use super::recorder::{Recorder, find_copy};
 use super::selection::Selection;
 use crate::kernel::ProcessFilter;
 use crate::model::{
-    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Tick,
+    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Stacks, Tick,
 };
 use crate::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
 use crate::session::sample::PageReader;
@@ -136,6 +136,9 @@ impl EndedImages {
             recorder.end_image(&ended, now, run.tracker, &find_copy(run.tables.finished_stacks()));
         }
         run.tables.apply_to_ended(&mut ended);
+        if let Some(recorder) = &mut run.recorder {
+            recorder.group_image(&ended, now, run.tracker);
+        }
         if let Some(pages) = run.pages {
             let began = run.tracker.images().get(&id).map_or(ImageStart::Unseen, |image| image.start);
             let complete = |usage: &mut _| pages.complete_ended(usage, id, began, run.start);
@@ -200,21 +203,23 @@ impl EndedImages {
     }
 
     /// Returns the ended processes and their coverage, and adds the images that were not completed to `snapshots`, together
-    /// with `left`, the parts that the shards have kept.
+    /// with `left`, the parts that the shards have kept. Returns the stacks of these images that no delta has, too.
     pub(super) fn finish(
         mut self,
         left: Vec<(usize, Vec<EndedImage>)>,
         snapshots: &mut Snapshots,
-    ) -> (EndedProcesses, Coverage) {
+    ) -> (EndedProcesses, Coverage, Vec<(Stacks, ImageId, ImageUsage)>) {
         self.receive();
         left.into_iter().for_each(|(_, parts)| self.assembly.add(parts));
         for (class, snapshot) in &mut snapshots.0 {
             snapshot.losses.add(LossReason::StackFramesLost, self.frames_lost.get(class).copied().unwrap_or(0));
         }
+        let mut unsent = Vec::new();
         for ended in self.assembly.finish() {
+            unsent.extend(ended.unsent_change().map(|change| (ended.stacks.clone(), ended.id, change)));
             ended.add_to(snapshots);
         }
-        (self.processes, self.coverage)
+        (self.processes, self.coverage, unsent)
     }
 }
 

@@ -35,6 +35,21 @@ pub(super) struct MemoryPlan {
     pub(super) generated_names: Bytes,
     /// Stacks have histograms.
     pub(super) has_histograms: bool,
+    /// `None` if no deltas are needed.
+    pub(super) recorder: Option<RecorderLimits>,
+}
+
+/// Limits of the state of a recorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecorderLimits {
+    /// Maximum number of distinct call paths.
+    pub(super) call_paths: usize,
+    /// Maximum number of stacks of groups that wait to be recorded.
+    pub(super) grouped_stacks: usize,
+    /// Maximum number of stacks whose rows the writer knows.
+    pub(super) known_totals: usize,
+    /// Number of rows of waiting intervals above which intervals are merged.
+    pub(super) queued_rows: usize,
 }
 
 /// memtrace without its state: its program, the kernel's descriptions of types, and symbols.
@@ -43,12 +58,16 @@ const PROGRAM: u64 = 20 << 20;
 /// Default limit of the memory if processes are selected by their properties: such a trace may run for weeks.
 const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
 
+/// Default limit of such a trace with a recording, which leaves as much for the rest.
+const RECORDED_LIMIT: Bytes = Bytes(352 << 20);
+
 /// Shares of the memory without the program, one in these numbers.
 const MAPS: u64 = 4;
 const RINGS: u64 = 4;
 const UNWIND_ROWS: u64 = 8;
 const FRAME_DATA: u64 = 32;
 const GENERATED_NAMES: u64 = 64;
+const RECORDER: u64 = 8;
 
 /// Shares, in sixteenths, of the memory that these leave.
 mod sixteenths {
@@ -69,16 +88,28 @@ mod eighths {
     pub(super) const FILES: u64 = 2;
 }
 
+/// Shares, in eighths, of the memory of the recorder.
+mod recorder_eighths {
+    pub(super) const CALL_PATHS: u64 = 3;
+    pub(super) const GROUPED_STACKS: u64 = 1;
+    pub(super) const KNOWN_TOTALS: u64 = 3;
+    pub(super) const QUEUED_ROWS: u64 = 1;
+}
+
 /// Memory of one entry of each kind. A stack includes its totals, a file the kernel's descriptions and its unwind table's
 /// position. Totals of an ended stack are encoded in about ten bytes; when paths are removed, a list has their numbers.
 const BLOCK: u64 = 80;
 const STACK: u64 = 256;
+/// Path of a stack of a running image that is recorded.
+const RECORDED_STACK: u64 = 48;
 const ENDED_STACK: u64 = 16;
 /// Additional memory of a stack for its histograms: two headers, and 8 bytes for each of 26 buckets. Most stacks have fewer
 /// than ten.
 const HISTOGRAMS: u64 = 256;
 /// Additional memory of an ended stack: a bucket takes three bytes.
 const ENDED_HISTOGRAMS: u64 = 32;
+const KNOWN_TOTAL: u64 = 48;
+const QUEUED_ROW: u64 = 192;
 const CALL_PATH: u64 = 32;
 const IMAGE: u64 = 640;
 const MAPPING: u64 = 64;
@@ -108,6 +139,7 @@ enum Origin {
 impl MemoryPlan {
     /// Limits of a run without a limit of its memory.
     fn full(config: &Config) -> Self {
+        let is_recorded = config.recording.is_some() || config.every.is_some();
         Self {
             maps: MapSizes::FULL,
             ring_size: config.ring_size,
@@ -123,6 +155,7 @@ impl MemoryPlan {
             frame_data: Bytes(16 << 20),
             generated_names: Bytes(32 << 20),
             has_histograms: config.lifetimes,
+            recorder: is_recorded.then_some(RecorderLimits::FULL),
         }
     }
 
@@ -138,11 +171,16 @@ impl MemoryPlan {
         let frame_data = full.frame_data.min(Bytes(rest / FRAME_DATA));
         let generated_names = full.generated_names.min(Bytes(rest / GENERATED_NAMES));
         let tables = u64::from(maps.rows) * ROWS + frame_data.0;
-        let taken = maps.memory().0 + tables + ring_size.0 * rings + generated_names.0;
+        let recorder = full.recorder.map(|full| full.within(Bytes(rest / RECORDER)));
+        let (of_recorder, recorded_stack) = if recorder.is_some() { (rest / RECORDER, RECORDED_STACK) } else { (0, 0) };
+        let taken = maps.memory().0 + tables + ring_size.0 * rings + of_recorder;
+        // A recorder has names of its own.
+        let taken = taken + generated_names.0 * if recorder.is_some() { 2 } else { 1 };
         let part = rest.checked_sub(taken)? / 16;
         let mmap_ring = power_of_two(part * sixteenths::MMAP_RINGS / processors.max(1));
         let mmap_ring = mmap_ring.filter(|&ring| ring >= SMALLEST_MMAP_RING)?;
         let (stack, ended_stack) = stack_memory(full.has_histograms);
+        let stack = stack + recorded_stack;
         let entries = |sixteenths: u64, bytes: u64| part * sixteenths / bytes;
         let state = |eighths: u64, bytes: u64| count(entries(sixteenths::REGISTRY, 8) * eighths / bytes);
         let registry = registry::Limits {
@@ -164,6 +202,7 @@ impl MemoryPlan {
             frame_data,
             generated_names,
             has_histograms: full.has_histograms,
+            recorder,
         })
     }
 
@@ -182,6 +221,22 @@ impl MemoryPlan {
 /// Returns the memory of a stack and of an ended stack.
 const fn stack_memory(has_histograms: bool) -> (u64, u64) {
     if has_histograms { (STACK + HISTOGRAMS, ENDED_STACK + ENDED_HISTOGRAMS) } else { (STACK, ENDED_STACK) }
+}
+
+impl RecorderLimits {
+    const FULL: Self =
+        Self { call_paths: 1 << 23, grouped_stacks: 1 << 20, known_totals: 1 << 20, queued_rows: 1 << 20 };
+
+    /// Returns the largest limits within `memory`, none larger than these.
+    fn within(self, memory: Bytes) -> Self {
+        let entries = |eighths: u64, bytes: u64| count(memory.0 / 8 * eighths / bytes);
+        Self {
+            call_paths: self.call_paths.min(entries(recorder_eighths::CALL_PATHS, CALL_PATH)),
+            grouped_stacks: self.grouped_stacks.min(entries(recorder_eighths::GROUPED_STACKS, ENDED_STACK)),
+            known_totals: self.known_totals.min(entries(recorder_eighths::KNOWN_TOTALS, KNOWN_TOTAL)),
+            queued_rows: self.queued_rows.min(entries(recorder_eighths::QUEUED_ROWS, QUEUED_ROW)),
+        }
+    }
 }
 
 /// Returns the limits for `config` with `rings` rings, and a note for the user if they are unusually low.
@@ -221,11 +276,12 @@ fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes,
     let free = own.map(|own| own.free);
     match config.target {
         Target::Selected(_) => {
+            let default = if config.recording.is_some() { RECORDED_LIMIT } else { DEFAULT_LIMIT };
             // A quarter of a low limit can be too little.
             let quarter = own.map(|own| Bytes(own.limit.0 / 4).max(least).min(own.free));
-            match quarter.filter(|quarter| *quarter < DEFAULT_LIMIT) {
+            match quarter.filter(|quarter| *quarter < default) {
                 Some(quarter) => Some((quarter, Origin::Cgroup)),
-                None => Some((DEFAULT_LIMIT.max(least), Origin::Default)),
+                None => Some((default.max(least), Origin::Default)),
             }
         }
         Target::Pids { .. } | Target::Command { .. } => {
@@ -254,8 +310,8 @@ fn own_limit() -> Option<OwnLimit> {
 fn smallest(rings: u32, processors: u64) -> Bytes {
     let maps = MAPS * MapSizes::SMALLEST.memory().0;
     let rings = RINGS * SMALLEST_RING * u64::from(rings.max(1));
-    // A quarter of the memory is left for the tables.
-    let mmap_rings = 4 * 16 * SMALLEST_MMAP_RING * processors;
+    // A fifth of the memory is left for the tables of a recorded run.
+    let mmap_rings = 5 * 16 * SMALLEST_MMAP_RING * processors;
     Bytes((PROGRAM + maps.max(rings).max(mmap_rings).max(UNWIND_ROWS * ROWS)).next_multiple_of(1 << 20))
 }
 

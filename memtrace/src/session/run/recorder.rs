@@ -2,6 +2,8 @@
 
 mod changes;
 mod completion;
+mod deferral;
+mod groups;
 mod images;
 mod intervals;
 mod marks;
@@ -17,6 +19,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant, SystemTime};
 
 use self::changes::PathChanges;
+use self::deferral::Deferral;
+use self::groups::GroupedImages;
 use self::images::RecordedImages;
 use self::intervals::OpenIntervals;
 use self::marks::Marks;
@@ -24,9 +28,10 @@ use self::old_blocks::OldBlocks;
 use self::readings::IntervalReadings;
 use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
-use super::memory::MemoryPlan;
+use super::memory::{MemoryPlan, RecorderLimits};
 use crate::model::{
-    Delta, EndedImage, EventClass, FinishedStacks, ImageId, Losses, Object, Pid, Stack, StackId, Stacks, Tick,
+    Delta, EndedImage, EventClass, FinishedStacks, ImageId, ImageUsage, Losses, Object, Pid, Stack, StackId, Stacks,
+    Tick, UnsentStacks,
 };
 use crate::pipeline::DeltaSink;
 use crate::procfs;
@@ -67,6 +72,10 @@ pub(super) struct Recorder {
     changes: PathChanges,
     images: RecordedImages,
     old_blocks: OldBlocks,
+    deferral: Deferral,
+    groups: GroupedImages,
+    /// Changes that belong to no delta, for the next interval: stacks that replace their sum.
+    late: Vec<(ImageId, ImageUsage)>,
     marks: Marks,
     /// Losses outside of the ledgers at the last interval.
     losses: Losses,
@@ -98,9 +107,11 @@ impl Recorder {
         let Some(interval) = recording.map(|recording| recording.interval).or(config.every) else { return Ok(None) };
         let max_paths = recording.map(|recording| recording.size_limit.0 / BYTES_PER_PATH);
         let max_paths = max_paths.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
-        let paths = LivePaths::new(plan.call_paths.min(max_paths), plan.generated_names.0 as usize);
+        let Some(limits) = plan.recorder else { return Ok(None) };
+        let paths = LivePaths::new(limits.call_paths.min(max_paths), plan.generated_names.0 as usize);
         let (sender, deltas) = mpsc::sync_channel(WAITING * shards);
-        let file = recording.map(|recording| RecordedFile::create(config, recording, clock_start)).transpose()?;
+        let file =
+            recording.map(|recording| RecordedFile::create(config, recording, &limits, clock_start)).transpose()?;
         let recorder = Self {
             file,
             sites: config.every.map(|_| LiveSites::default()),
@@ -110,6 +121,9 @@ impl Recorder {
             changes: PathChanges::default(),
             images: RecordedImages::default(),
             old_blocks: OldBlocks::new(config.older.is_some()),
+            deferral: Deferral::new(config),
+            groups: GroupedImages::new(limits.grouped_stacks),
+            late: Vec::new(),
             marks: Marks::default(),
             losses: Losses::default(),
             end: Duration::ZERO,
@@ -149,7 +163,12 @@ impl Recorder {
         tracker: &mut ProcessTracker,
         find_copy: &FindCopy<'_>,
     ) {
+        if ended.unsent == UnsentStacks::All {
+            return;
+        }
         let id = ended.id;
+        self.deferral.add_ended();
+        self.late.extend(ended.unsent_change().map(|change| (id, change)));
         let generated = tracker.generated_code_of(id);
         if let Some(image) = tracker.images().get(&id) {
             self.stacks.add_unknown(id, image, &ended.stacks, generated.as_ref());
@@ -157,8 +176,24 @@ impl Recorder {
         let used = ended.usage.iter().flat_map(|(_, usage)| usage.by_stack.keys());
         let copies = used.filter(|key| self.stacks.find(key.stack).is_none()).map(|key| (id, key.stack)).collect();
         self.add_copies(copies, tracker, find_copy);
-        self.images.end(id, (ended.end, ended.at), now, tracker.images().get(&id));
+        self.images.end(id, (ended.end, ended.at), now, tracker.images().get(&id), None);
         self.old_blocks.add_ended(ended);
+    }
+
+    /// Adds the stacks of an image to its group, if no delta has them. All of them have their frames.
+    pub(super) fn group_image(&mut self, ended: &EndedImage, now: Tick, tracker: &mut ProcessTracker) {
+        let (UnsentStacks::All, Some(heap)) = (&ended.unsent, ended.heap()) else { return };
+        let id = ended.id;
+        let generated = tracker.generated_code_of(id);
+        let Some(image) = tracker.images().get(&id) else { return };
+        let totals = self.stacks.totals(image, &ended.stacks, &heap.by_stack, generated.as_ref());
+        let group = self.groups.add(image, totals);
+        self.images.end(id, (ended.end, ended.at), now, Some(image), Some(group));
+    }
+
+    /// Returns the age at which images have their own stacks, once: from now on, those of new images can be deferred.
+    pub(super) fn take_deferral(&mut self) -> Option<Duration> {
+        self.deferral.take()
     }
 
     /// Lists an image without events of `classes`.
@@ -181,15 +216,24 @@ impl Recorder {
     pub(super) fn record_rest(
         &mut self,
         left: Vec<(usize, Delta)>,
+        unsent: Vec<(Stacks, ImageId, ImageUsage)>,
         tracker: &mut ProcessTracker,
         find_copy: &FindCopy<'_>,
         losses: &Losses,
     ) {
         self.receive();
         left.into_iter().for_each(|(shard, delta)| self.open.add(shard, delta));
+        for (stacks, id, change) in unsent {
+            self.add_stacks(id, &stacks, tracker);
+            self.late.push((id, change));
+        }
         while let Some(delta) = self.open.take_first() {
             self.write(delta, tracker, find_copy, losses);
         }
+        let mut interval = self.last_interval();
+        self.groups.move_to(&mut interval, true);
+        self.stacks.add_new_paths(&mut interval);
+        self.push(interval);
         let losses = losses.since(&self.losses);
         if losses.total() > 0 {
             let interval = Interval { losses, ..self.last_interval() };
@@ -244,6 +288,9 @@ impl Recorder {
     }
 
     fn write(&mut self, mut delta: Delta, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>, losses: &Losses) {
+        for (id, change) in self.late.drain(..) {
+            delta.add_usage(EventClass::Heap, id, change);
+        }
         for (id, stacks) in std::mem::take(&mut delta.stacks) {
             self.add_stacks(id, &stacks, tracker);
         }
@@ -268,6 +315,7 @@ impl Recorder {
         let changed: BTreeSet<ImageId> = changed.chain(interval.image_changes.iter().map(|idle| idle.image)).collect();
         interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
+        self.groups.move_to(&mut interval, is_marked);
         self.stacks.add_new_paths(&mut interval);
         if is_marked {
             self.marks.end_interval(&mut interval);
@@ -291,6 +339,7 @@ impl Recorder {
         if stacks.is_empty() {
             return;
         }
+        self.deferral.add_stacks(stacks.ids().count());
         let generated = tracker.generated_code_of(id);
         // The stacks of an image that has left the tracker are known.
         if let Some(image) = tracker.images().get(&id) {
@@ -316,10 +365,17 @@ impl Recorder {
 }
 
 impl RecordedFile {
-    fn create(config: &Config, recording: &Recording, clock_start: Instant) -> Result<Self, Error> {
+    fn create(
+        config: &Config,
+        recording: &Recording,
+        limits: &RecorderLimits,
+        clock_start: Instant,
+    ) -> Result<Self, Error> {
         let &Recording { ref path, interval, size_limit, .. } = recording;
         let header = header(config, interval, SystemTime::now() - clock_start.elapsed());
-        let writer = Writer::create(path, &header, Settings { size_limit, ..Settings::default() })
+        let &RecorderLimits { queued_rows, known_totals, .. } = limits;
+        let settings = Settings { size_limit, queued_rows, known_totals, ..Settings::default() };
+        let writer = Writer::create(path, &header, settings)
             .map_err(|error| Error::Output { path: path.clone(), source: std::io::Error::other(error) })?;
         Ok(Self { path: path.clone(), writer, readings: IntervalReadings::new(interval) })
     }

@@ -308,6 +308,9 @@ impl Trace {
             recorder: self.recorder.as_mut(),
         };
         self.ended.complete(now, &self.shards, &mut completion);
+        if let Some(age) = self.recorder.as_mut().and_then(Recorder::take_deferral) {
+            self.shards.defer_stacks(age);
+        }
         self.target_time.add_exits(self.ended.take_exits(), &self.targets, &self.filter);
     }
 
@@ -337,7 +340,7 @@ impl Trace {
         let programs = self.kernel.program_time();
         let RunTotals { mut snapshots, ended, deltas, events, calls, failures } = self.shards.finish(now);
         self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
-        let (ended, coverage_of_ended) = self.ended.finish(ended, &mut snapshots);
+        let (ended, coverage_of_ended, unsent) = self.ended.finish(ended, &mut snapshots);
         for failure in failures {
             log::warn!("{failure}; its events are missing from the report");
             self.complete = false;
@@ -377,7 +380,7 @@ impl Trace {
             let mut losses = counters.losses.clone();
             losses.merge(&late);
             losses.merge(&self.tracker.losses());
-            recorder.record_rest(deltas, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses);
+            recorder.record_rest(deltas, unsent, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses);
             recorder.record_pages(&snapshots, &before, config.page_sample.get() > 1);
             recorder.record_peaks_and_ages(&snapshots);
             recorder.record_old_blocks(&snapshots);

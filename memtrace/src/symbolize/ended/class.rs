@@ -33,6 +33,13 @@ impl EndedClass {
         self.rows.insert(Rank::new(self.class, row.id, &row.usage.total), Box::new(row));
     }
 
+    /// Adds an image to its group.
+    pub(super) fn add_member(&mut self, row: Row, paths: &mut CallPaths) {
+        let (rank, run) = (Rank::new(self.class, row.id, &row.usage.total), row.run(self.start));
+        let group = self.groups.add(row, self.start, paths);
+        self.runs.insert(rank, (group, run));
+    }
+
     /// Moves the smallest images to their groups until at most `keep` are listed.
     pub(super) fn limit_images(&mut self, keep: usize, paths: &mut CallPaths) {
         while self.rows.len() + self.runs.len() > keep {

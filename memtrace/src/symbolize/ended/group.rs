@@ -15,7 +15,7 @@ use crate::model::{
 };
 use crate::symbolize::call_paths::CallPaths;
 use crate::symbolize::process;
-use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals};
+use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals, TotalParts};
 
 /// Most distinct names that are counted. Further names have no chance to be that of the group.
 const MAX_NAMES: usize = 8;
@@ -36,9 +36,7 @@ pub(in crate::symbolize) struct Group {
     inherited_frees: u64,
     faults: Option<PageFaults>,
     peak_rss: Option<Bytes>,
-    /// Parts of the totals by stack, the largest first. Each is at least twice as large as the next, so that an entry is
-    /// merged a few times only.
-    stacks: Vec<StackTotals>,
+    stacks: TotalParts,
 }
 
 impl Group {
@@ -56,7 +54,7 @@ impl Group {
             inherited_frees: 0,
             faults: None,
             peak_rss: None,
-            stacks: Vec::new(),
+            stacks: TotalParts::default(),
         }
     }
 
@@ -83,7 +81,7 @@ impl Group {
             totals.usage.at_peak = Bytes(0);
             (PathKey { path, part, ..key }, totals)
         };
-        self.push(StackTotals::new(row.stacks.iter().map(&mut common).collect()));
+        self.stacks.push(StackTotals::new(row.stacks.iter().map(&mut common).collect()));
         self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(row.usage) });
     }
 
@@ -101,7 +99,7 @@ impl Group {
         self.faults = sum(self.faults, other.faults);
         self.peak_rss = self.peak_rss.max(other.peak_rss);
         self.usage.merge(other.usage);
-        other.stacks.into_iter().for_each(|stacks| self.push(stacks));
+        self.stacks.append(other.stacks);
     }
 
     /// Forgets the control groups of stalls.
@@ -126,37 +124,30 @@ impl Group {
         };
     }
 
-    fn push(&mut self, mut stacks: StackTotals) {
-        while let Some(last) = self.stacks.pop_if(|last| last.len() < 2 * stacks.len()) {
-            stacks = last.merge(stacks);
-        }
+    /// Adds stacks of images that are in the group without them.
+    pub(super) fn add_stacks(&mut self, stacks: StackTotals) {
         self.stacks.push(stacks);
     }
 
     /// Returns the number of entries by stack.
     pub(super) fn entries(&self) -> usize {
-        self.stacks.iter().map(StackTotals::len).sum()
+        self.stacks.len()
     }
 
     /// Merges the parts.
     pub(super) fn merge_parts(&mut self) {
-        let all = self.take_stacks();
+        let all = self.stacks.take();
         self.stacks.push(all);
-    }
-
-    /// Removes and returns the totals by stack.
-    fn take_stacks(&mut self) -> StackTotals {
-        self.stacks.drain(..).rev().reduce(|sum, larger| larger.merge(sum)).unwrap_or_default()
     }
 
     /// Iterates over the paths of all stacks.
     pub(super) fn paths(&self) -> impl Iterator<Item = Node> + '_ {
-        self.stacks.iter().flat_map(StackTotals::iter).map(|(key, _)| key.path)
+        self.stacks.iter().map(|(key, _)| key.path)
     }
 
     /// Gives each path the one that `rename` returns. They must be in the same order.
     pub(super) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
-        self.stacks.iter_mut().for_each(|stacks| stacks.rename(&rename));
+        self.stacks.rename(rename);
     }
 
     /// Merges the stacks with a weight of at most `most`.
@@ -170,14 +161,13 @@ impl Group {
             }
             is_kept
         };
-        let kept = StackTotals::from_sorted(self.take_stacks().into_iter().filter(&mut is_kept));
+        let kept = StackTotals::from_sorted(self.stacks.take().into_iter().filter(&mut is_kept));
         self.stacks.push(kept.merge(StackTotals::from_sorted(merged)));
     }
 
     /// Returns the weight of each stack that can be merged. The parts must be merged.
     pub(super) fn weights(&self, weights: &Weights) -> impl Iterator<Item = Weight> {
-        let all = self.stacks.iter().flat_map(StackTotals::iter);
-        all.filter(|(key, _)| key.end != StackEnd::Merged).map(move |(_, totals)| weights.of(&totals))
+        self.stacks.iter().filter(|(key, _)| key.end != StackEnd::Merged).map(move |(_, totals)| weights.of(&totals))
     }
 
     /// Returns the size of the group.
@@ -187,7 +177,7 @@ impl Group {
 
     /// Returns the totals by stack.
     pub(in crate::symbolize) fn into_stacks(mut self) -> StackTotals {
-        self.take_stacks()
+        self.stacks.take()
     }
 
     /// Returns the group as a process of the profile. `largest` are the kept images, the largest first.

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::row::ImageFacts;
-use crate::model::{BuildId, Cgroup, Comm, User};
+use crate::model::{BuildId, Cgroup, Comm, ProcessImage, User};
 
 /// Executable and owner of the images in a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct GroupKey {
+pub(in crate::symbolize) struct GroupKey {
     executable: Executable,
     pub(super) user: Option<User>,
     pub(super) cgroup: Option<Arc<Cgroup>>,
@@ -25,7 +25,7 @@ enum Executable {
 }
 
 impl GroupKey {
-    pub(super) fn of(facts: &ImageFacts) -> Self {
+    pub(in crate::symbolize) fn of(facts: &ImageFacts) -> Self {
         let executable = match (&facts.build_id, &facts.exe) {
             (Some(build_id), _) => Executable::BuildId(build_id.clone()),
             (None, Some(path)) => Executable::Path(path.clone()),
@@ -35,7 +35,7 @@ impl GroupKey {
     }
 
     /// Returns the key with one distinction less: without the cgroup, then without user and executable.
-    pub(super) fn coarser(&self) -> Self {
+    pub(in crate::symbolize) fn coarser(&self) -> Self {
         match self.cgroup {
             Some(_) => Self { cgroup: None, ..self.clone() },
             None => Self { executable: Executable::Other, user: None, cgroup: None },
@@ -43,7 +43,17 @@ impl GroupKey {
     }
 
     /// Returns true if the group has one executable.
-    pub(super) fn has_executable(&self) -> bool {
+    pub(in crate::symbolize) fn has_executable(&self) -> bool {
         self.executable != Executable::Other
+    }
+
+    /// Returns an image with the executable and the owner of the group. `member` belongs to it.
+    pub(in crate::symbolize) fn image(&self, member: &ProcessImage) -> ProcessImage {
+        let exe = member.exe.clone().filter(|_| self.has_executable());
+        let comm = match &self.executable {
+            Executable::Other => Comm::from("other programs"),
+            Executable::BuildId(_) | Executable::Path(_) | Executable::Name(_) => member.comm.clone(),
+        };
+        ProcessImage { comm, exe, user: self.user.clone(), cgroup: self.cgroup.clone(), ..ProcessImage::default() }
     }
 }

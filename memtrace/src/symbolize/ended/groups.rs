@@ -8,6 +8,7 @@ use super::row::Row;
 use super::weights::{Distribution, Weights};
 use crate::model::{EventClass, Node, Tick, Usage};
 use crate::symbolize::call_paths::CallPaths;
+use crate::symbolize::stack_totals::StackTotals;
 
 /// Groups by their key.
 #[derive(Debug, Default)]
@@ -26,6 +27,15 @@ impl Groups {
         group.add(row, start, paths);
         self.entries += group.entries();
         number
+    }
+
+    /// Adds the stacks of images that are in a group without them.
+    pub(super) fn add_stacks(&mut self, key: GroupKey, stacks: StackTotals) {
+        let number = self.number(key);
+        let group = &mut self.all[number];
+        self.entries -= group.entries();
+        group.add_stacks(stacks);
+        self.entries += group.entries();
     }
 
     fn number(&mut self, key: GroupKey) -> usize {

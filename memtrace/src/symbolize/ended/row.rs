@@ -33,7 +33,7 @@ pub(in crate::symbolize) struct Row {
 
 /// Executable, names and owner of images. Most images share them with others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ImageFacts {
+pub(in crate::symbolize) struct ImageFacts {
     pub(super) comm: Comm,
     pub(super) exe: Option<PathBuf>,
     pub(super) build_id: Option<BuildId>,
@@ -60,7 +60,7 @@ pub(super) const fn size(class: EventClass, total: &Usage) -> u64 {
 }
 
 impl ImageFacts {
-    pub(super) fn of(image: &ProcessImage) -> Self {
+    pub(in crate::symbolize) fn of(image: &ProcessImage) -> Self {
         let objects = image.objects().map(Arc::as_ref);
         let executable = image.exe.as_ref().and_then(|exe| objects.clone().find(|object| object.path == *exe));
         Self {

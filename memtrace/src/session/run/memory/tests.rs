@@ -14,6 +14,7 @@ const FULL: MemoryPlan = MemoryPlan {
     frame_data: Bytes(16 << 20),
     generated_names: Bytes(32 << 20),
     has_histograms: false,
+    recorder: Some(RecorderLimits::FULL),
 };
 
 /// Memory of everything that a plan limits. A new field of a plan does not compile without a line here.
@@ -32,14 +33,23 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         frame_data,
         generated_names,
         has_histograms,
+        recorder,
     } = plan;
     let (stack, ended_stack) = stack_memory(has_histograms);
+    let (RecorderLimits { call_paths: recorded_paths, grouped_stacks, known_totals, queued_rows }, stack) =
+        match recorder {
+            Some(recorder) => (recorder, stack + RECORDED_STACK),
+            None => (RecorderLimits { call_paths: 0, grouped_stacks: 0, known_totals: 0, queued_rows: 0 }, stack),
+        };
     let rings = u64::from(rings);
     let entries = [
         (live, BLOCK),
         (u64::from(stacks) * rings, stack),
         (ended_stacks as u64, ended_stack),
-        (call_paths as u64, CALL_PATH),
+        ((call_paths + recorded_paths) as u64, CALL_PATH),
+        (grouped_stacks as u64, ENDED_STACK),
+        (known_totals as u64, KNOWN_TOTAL),
+        (queued_rows as u64, QUEUED_ROW),
         (images as u64, IMAGE),
         (mappings as u64, MAPPING),
         (thread_names as u64, THREAD_NAME),
@@ -48,7 +58,7 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         (rings, ring_size.0),
         (processors, mmap_ring.0),
     ];
-    let bytes = maps.memory().0 + copies.0 + frame_data.0 + generated_names.0;
+    let bytes = maps.memory().0 + copies.0 + frame_data.0 + generated_names.0 * if recorder.is_some() { 2 } else { 1 };
     PROGRAM + bytes + entries.iter().map(|(count, bytes)| count * bytes).sum::<u64>()
 }
 
@@ -107,10 +117,12 @@ fn shares_add_up_to_the_whole() {
 /// A machine with 5,000 processes of ten executable mappings each, and a program with half a million blocks.
 #[test]
 fn the_default_suffices_for_a_busy_machine() {
-    let plan = MemoryPlan::within(DEFAULT_LIMIT, 4, 16, FULL).unwrap();
-    assert!(plan.registry.images >= 5000 && plan.registry.mappings >= 50_000, "{plan:?}");
-    assert!(plan.live >= 350_000 && plan.files >= 4000, "{plan:?}");
-    assert_eq!(plan.maps.memory(), MapSizes::FULL.memory());
+    for (limit, full) in [(DEFAULT_LIMIT, MemoryPlan { recorder: None, ..FULL }), (RECORDED_LIMIT, FULL)] {
+        let plan = MemoryPlan::within(limit, 4, 16, full).unwrap();
+        assert!(plan.registry.images >= 5000 && plan.registry.mappings >= 50_000, "{plan:?}");
+        assert!(plan.live >= 350_000 && plan.files >= 4000, "{plan:?}");
+        assert_eq!(plan.maps.memory(), MapSizes::FULL.memory());
+    }
 }
 
 fn config(target: Target, memory_limit: Option<u64>) -> Config {

@@ -19,12 +19,19 @@ pub(super) struct RecordedImages {
 }
 
 impl RecordedImages {
-    /// Records the end of an image that leaves the tracker at `now`.
-    pub(super) fn end(&mut self, id: ImageId, ended: (ImageEnd, Tick), now: Tick, image: Option<&ProcessImage>) {
+    /// Records the end of an image that leaves the tracker at `now`, and the group that has its stacks.
+    pub(super) fn end(
+        &mut self,
+        id: ImageId,
+        ended: (ImageEnd, Tick),
+        now: Tick,
+        image: Option<&ProcessImage>,
+        member_of: Option<ImageId>,
+    ) {
         self.ending.insert(id, now);
         let image = image
             .map_or_else(|| RecordedImage::new(id, &ProcessImage::default()), |image| RecordedImage::new(id, image));
-        self.ended.insert(id, RecordedImage { ended: Some(ended), ..image });
+        self.ended.insert(id, RecordedImage { ended: Some(ended), member_of, ..image });
     }
 
     /// Returns the images of an interval up to `until` that are new or have ended. `images` are those in the tracker.
@@ -109,7 +116,7 @@ mod tests {
         assert_eq!(described(&mut images, &[end], true), [Some(end)]);
         // It has left the tracker before its end is recorded.
         let mut images = RecordedImages::default();
-        images.end(ID, end, Tick(200), Some(&ProcessImage::default()));
+        images.end(ID, end, Tick(200), Some(&ProcessImage::default()), None);
         assert_eq!(described(&mut images, &[end], false), [Some(end)]);
         assert_eq!(described(&mut images, &[end], false), []);
     }
@@ -121,7 +128,7 @@ mod tests {
         let (tracked, none) = (BTreeMap::from([(ID, ProcessImage::default())]), BTreeMap::new());
         images.describe([ID].into(), &BTreeMap::from([(ID, end)]), Tick(110), &tracked);
         assert_eq!(images.take_old(Tick(150), &tracked), [], "another shard has not received its end");
-        images.end(ID, end, Tick(300), tracked.get(&ID));
+        images.end(ID, end, Tick(300), tracked.get(&ID), None);
         assert_eq!(images.take_old(Tick(300), &none), []);
         assert_eq!(images.take_old(Tick(301), &none), [ID]);
         assert_eq!(images.take_old(Tick(400), &none), []);

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{FileOffset, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks};
+use crate::model::{
+    FileOffset, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, StackKey, StackUsage, Stacks,
+};
 use crate::recording::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
-use crate::symbolize::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
+use crate::symbolize::{CallSite, FramesByObject, ImageStacks, LiveCall, LivePaths, NewPaths};
 
 /// Call paths of the stacks in running images, and in images that have ended recently.
 #[derive(Debug)]
@@ -74,6 +76,17 @@ impl RecordedStacks {
             ids.push(stack);
             self.known.insert(stack, KnownStack { image: id, path: PathNumber(path.number()), end });
         }
+    }
+
+    /// Returns the totals of an ended image by call path.
+    pub(super) fn totals(
+        &mut self,
+        image: &ProcessImage,
+        stacks: &Stacks,
+        by_stack: &BTreeMap<StackKey, StackUsage>,
+        generated: Option<&GeneratedCode>,
+    ) -> ImageStacks {
+        self.live.totals(image, stacks, by_stack, generated)
     }
 
     /// Gives the stack `copy` of an image the path of the stack `id`, if that is known.

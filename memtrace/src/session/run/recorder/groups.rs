@@ -1,0 +1,174 @@
+//! Ended images whose stacks are recorded as those of their group.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::{EventClass, ImageId, Partition, ProcessImage, StackEnd, StackUsage};
+use crate::recording::{Change, Interval, PathNumber, RecordedImage, TotalKey};
+use crate::symbolize::{GroupedStack, GroupedStacks, ImageStacks};
+
+/// Stacks that are recorded in a second on average. So many rows take about a thousandth of a core, and 40 MiB in an hour.
+const STACKS_PER_SECOND: u64 = 500;
+
+/// Bounds of the time between two recordings of all groups.
+const SHORTEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Most changes in an interval, unless it ends at a mark. They are in memory at once.
+const MAX_CHANGES: usize = 8192;
+
+/// Groups of ended images. Until the stacks of a group are recorded, the recording has the sum of each of its images. Then
+/// the sum of the stacks is subtracted from the group.
+pub(super) struct GroupedImages {
+    stacks: GroupedStacks,
+    /// Stacks that are being recorded, a part in each interval.
+    recorded: Option<Box<dyn Iterator<Item = GroupedStack>>>,
+    /// End of the interval in which the last recording started.
+    last: Duration,
+    /// Most entries that wait.
+    max: usize,
+    /// Groups that are not described yet.
+    new: Vec<RecordedImage>,
+}
+
+impl GroupedImages {
+    /// Returns an empty collection, which keeps about `max` entries.
+    pub(super) fn new(max: usize) -> Self {
+        Self { stacks: GroupedStacks::default(), recorded: None, last: Duration::ZERO, max, new: Vec::new() }
+    }
+
+    /// Adds the stacks of an image, and returns its group.
+    pub(super) fn add(&mut self, image: &ProcessImage, stacks: ImageStacks) -> ImageId {
+        let (number, new) = self.stacks.add(image, stacks);
+        let group = ImageId::of_group(number);
+        self.new.extend(new.map(|image| RecordedImage::new(group, &image)));
+        group
+    }
+
+    /// Moves stacks to an interval, if it is time. `all` moves all of them.
+    pub(super) fn move_to(&mut self, interval: &mut Interval, all: bool) {
+        interval.images.append(&mut self.new);
+        let mut sums = BTreeMap::new();
+        if all {
+            let rest = self.recorded.take().into_iter().flatten();
+            rest.for_each(|stack| add(stack, &mut sums, interval));
+            self.stacks.take().for_each(|stack| add(stack, &mut sums, interval));
+            self.last = interval.span.end;
+        } else {
+            if self.recorded.is_none() && self.is_due(interval.span.end) {
+                self.recorded = Some(Box::new(self.stacks.take()));
+                self.last = interval.span.end;
+            }
+            if let Some(recorded) = &mut self.recorded {
+                let mut moved = 0;
+                recorded.take(MAX_CHANGES).for_each(|stack| {
+                    moved += 1;
+                    add(stack, &mut sums, interval);
+                });
+                if moved < MAX_CHANGES {
+                    self.recorded = None;
+                }
+            }
+        }
+        for (group, (usage, merged)) in sums {
+            let key = key(group, PathNumber::ROOT, StackEnd::Merged, Partition::Whole);
+            interval.changes.push(Change { key, usage, merged });
+        }
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        let entries = self.stacks.entries();
+        let passed = now.saturating_sub(self.last);
+        let affordable = entries as u64 <= passed.as_secs() * STACKS_PER_SECOND;
+        entries > 0 && (passed >= LONGEST || passed >= SHORTEST && affordable || entries >= self.max)
+    }
+}
+
+/// Adds a stack to an interval, and the change of the sum of its group to `sums`.
+fn add(stack: GroupedStack, sums: &mut BTreeMap<u32, (StackUsage, u64)>, interval: &mut Interval) {
+    let GroupedStack { group, path, end, part, usage, merged } = stack;
+    let sum = sums.entry(group).or_default();
+    if end == StackEnd::Merged {
+        sum.1 += merged;
+    } else {
+        sum.0.subtract(usage);
+        let key = key(group, PathNumber(path.number()), end, part);
+        interval.changes.push(Change { key, usage, merged });
+    }
+}
+
+const fn key(group: u32, path: PathNumber, end: StackEnd, part: Partition) -> TotalKey {
+    TotalKey { image: ImageId::of_group(group), class: EventClass::Heap, path, end, part }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::{
+        AbsAddr, Amount, Bytes, Comm, FileOffset, Mapping, Object, Stack, StackId, StackKey, Stacks, Usage,
+    };
+    use crate::symbolize::LivePaths;
+
+    /// Image with an object of which each address is a call.
+    fn image(name: &str) -> ProcessImage {
+        let object = Object { path: "/lib".into(), handle: None, build_id: None, root: None };
+        let (start, end, offset) = (AbsAddr(0), AbsAddr(1 << 20), FileOffset(0));
+        let mapping = Mapping { start, end, offset, object: Some(Arc::new(object)) };
+        ProcessImage { comm: Comm::from(name), mappings: vec![mapping], ..ProcessImage::default() }
+    }
+
+    /// Adds an image with a block of one byte for each of the first `stacks` stacks.
+    fn add_image(groups: &mut GroupedImages, paths: &mut LivePaths, name: &str, stacks: u64) -> ImageId {
+        let stack = |number| Stack { frames: [AbsAddr(number)].into(), end: StackEnd::Complete, taken: Duration::ZERO };
+        let amount = Amount::one(Bytes(1));
+        let usage = Usage { exit: amount, alloc: amount, ..Usage::default() };
+        let usage = StackUsage { usage, ..StackUsage::default() };
+        let by_stack = (0..stacks).map(|number| (StackKey::from(StackId(100 + number)), usage)).collect();
+        let stacks: Stacks = (0..stacks).map(|number| (StackId(100 + number), stack(number + 1))).collect();
+        groups.add(&image(name), paths.totals(&image(name), &stacks, &by_stack, None))
+    }
+
+    /// Allocated bytes by group and path in an interval that ends after these seconds.
+    fn changes(groups: &mut GroupedImages, seconds: u64, all: bool) -> BTreeMap<(u32, u32), i64> {
+        let mut interval = Interval { span: Duration::ZERO..Duration::from_secs(seconds), ..Interval::default() };
+        groups.move_to(&mut interval, all);
+        let alloc = |change: &Change| change.usage.usage.alloc.bytes.0.cast_signed();
+        let key = |change: &Change| (change.key.image.ordinal, change.key.path.0);
+        let changes: BTreeMap<_, _> = interval.changes.iter().map(|change| (key(change), alloc(change))).collect();
+        assert_eq!(changes.len(), interval.changes.len());
+        assert_eq!(changes.values().sum::<i64>(), 0, "the sums that stood for the stacks are subtracted");
+        changes
+    }
+
+    #[test]
+    fn stacks_of_a_group_replace_the_sums_of_its_images() {
+        let (mut groups, mut paths) = (GroupedImages::new(100), LivePaths::new(1000, 0));
+        let ids =
+            [("ls", 2), ("cc", 1), ("ls", 3)].map(|(name, stacks)| add_image(&mut groups, &mut paths, name, stacks));
+        assert_eq!(ids, [0, 1, 0].map(ImageId::of_group));
+        assert_eq!(changes(&mut groups, 9, false), BTreeMap::new());
+        let expected = [((0, 0), -5), ((0, 1), 2), ((0, 2), 2), ((0, 3), 1), ((1, 0), -1), ((1, 1), 1)];
+        assert_eq!(changes(&mut groups, 10, false), expected.into());
+        assert_eq!(changes(&mut groups, 30, true), BTreeMap::new());
+        add_image(&mut groups, &mut paths, "cc", 1);
+        assert_eq!(changes(&mut groups, 31, true), [((1, 0), -1), ((1, 1), 1)].into(), "at a mark");
+    }
+
+    #[test]
+    fn many_stacks_are_recorded_rarely_and_in_parts() {
+        let (mut groups, mut paths) = (GroupedImages::new(1 << 20), LivePaths::new(1 << 20, 0));
+        add_image(&mut groups, &mut paths, "cc", 10_000);
+        assert_eq!(changes(&mut groups, 19, false), BTreeMap::new());
+        assert_eq!(changes(&mut groups, 20, false)[&(0, 0)], -8192);
+        add_image(&mut groups, &mut paths, "cc", 1);
+        assert_eq!(changes(&mut groups, 21, false)[&(0, 0)], -1808);
+        assert_eq!(changes(&mut groups, 22, false), BTreeMap::new());
+        assert_eq!(changes(&mut groups, 30, false)[&(0, 0)], -1);
+        // A full collection does not wait.
+        let mut full = GroupedImages::new(10);
+        add_image(&mut full, &mut paths, "cc", 10);
+        assert_eq!(changes(&mut full, 1, false)[&(0, 0)], -10);
+    }
+}
