@@ -139,8 +139,8 @@ pub struct Header {
 /// Lowest bit of the allocator's number in [`Header::kind`].
 pub const ALLOCATOR_SHIFT: u32 = 16;
 
-/// Upper half of [`Header::kind`] in a [`RecordKind::Free`] or [`RecordKind::TentativeFree`] if the latest allocation of the
-/// thread has returned this address. The block can be that of another thread that got the address since.
+/// Upper half of [`Header::kind`] in a [`RecordKind::Free`] or [`RecordKind::TentativeFree`] if the latest allocation
+/// of the thread returned this address. Another thread may have reused the address since.
 pub const LAST_BLOCK: u16 = 1;
 
 /// Length of a tick in nanoseconds, as a power of two: about 1.05 ms. 32 bits hold 52 days.

@@ -113,8 +113,7 @@ pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, allocator: u
     }
 }
 
-/// Records the free of a block. `is_last` is true if the thread's latest allocation has returned this
-/// address.
+/// Records the free of a block. `is_last` is true if the thread's latest allocation returned this address.
 #[inline(always)]
 pub fn free(context: &impl EbpfContext, thread: Thread, address: u64, is_last: bool) {
     block(context, thread, RecordKind::Free.of_block(is_last), address, LossReason::RingFullFree);

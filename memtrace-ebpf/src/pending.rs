@@ -59,11 +59,11 @@ pub struct Pending {
     pub extra: u64,
 }
 
-/// A call that was entered.
+/// A call that a thread has entered.
 #[derive(Clone, Copy)]
 pub struct Begun {
     pub entry: Entry,
-    /// The call frees the block that the thread's latest allocation has returned.
+    /// The call frees the block that the thread's latest allocation returned.
     pub frees_last_block: bool,
 }
 
@@ -135,12 +135,12 @@ pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64
     Begun { entry, frees_last_block: entry != Entry::Nested && take_last_block(slot, block) }
 }
 
-/// Returns true if `block` is the thread's last block, which is freed.
+/// Returns true if `block` is the thread's last block, and forgets it because it is freed.
 #[inline(always)]
 fn take_last_block(slot: &mut Slot, block: u64) -> bool {
     let is_last = slot.last_block == block;
     if is_last {
-        // Another thread can get its address.
+        // Another thread can reuse its address.
         slot.last_block = 0;
     }
     is_last
@@ -192,8 +192,7 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     Some(Begun { entry: Entry::Outermost, frees_last_block })
 }
 
-/// Returns the pending call if the return with `stack_pointer` is that of the outermost
-/// call.
+/// Returns the pending call if the return with `stack_pointer` is that of the outermost call.
 #[inline(always)]
 pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<Finished> {
     let slot = find(thread.tid)?;

@@ -11,12 +11,12 @@ struct BlockTimes {
     size_log2: Vec<(u32, u64)>,
     temporary_bytes: u64,
     temporary_count: u64,
-    /// Number of blocks at an address that another thread got from a block of the freeing one.
+    /// Number of blocks that the second thread allocated at the address of the first thread's latest allocation.
     reused: u64,
     /// Bounds of the lifetimes of the blocks of `free_late`.
     late_min_ns: u64,
     late_max_ns: u64,
-    /// Bound of the lifetimes of the blocks of `free_at_once`.
+    /// Upper bound of the lifetimes of the blocks of `free_at_once`.
     once_max_ns: u64,
 }
 

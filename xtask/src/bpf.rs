@@ -85,7 +85,7 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant
             // These override the target's flags.
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
-            // Incremental builds have more codegen units, of which the linker makes code that the verifier refuses.
+            // An incremental build has more codegen units. The verifier refuses the code that the linker makes of them.
             .env_remove("CARGO_INCREMENTAL")
             .current_dir(workspace.join("memtrace-ebpf")),
     )?;

@@ -27,7 +27,7 @@ pub struct Slot {
     /// Number of calls that signals have interrupted.
     pub interrupted: u32,
     pub extra: u64,
-    /// The block that the thread's latest allocation has returned; 0 if the thread has freed it.
+    /// The block that the thread's latest allocation returned; 0 if the thread has freed it.
     pub last_block: u64,
 }
 

@@ -276,8 +276,9 @@ pub(super) struct TraceArgs {
 
     /// Count blocks by size, lifetime and age
     ///
-    /// In powers of two, of all blocks and of each stack. The summary states for each site how long half of its freed
-    /// blocks lived, and nine in ten; the JSON contains all counts. Takes up to 1 KiB for a stack, and usually 100 bytes.
+    /// Histograms have buckets of powers of two, for all blocks and for each stack. The summary states the times below
+    /// which 50% and 90% of the freed blocks of a site lived; the JSON contains all counts. Each stack usually takes
+    /// 100 bytes more, and at most 1 KiB.
     #[arg(long, help_heading = OUTPUT)]
     pub(super) lifetimes: bool,
 

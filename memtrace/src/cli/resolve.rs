@@ -64,7 +64,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     })
 }
 
-/// Returns the refusal of a metric that only reports of recordings have.
+/// Returns the error for a metric that only reports of recordings have.
 fn metric_of_recordings(metric: Metric) -> Option<ArgConflict> {
     let (needs, steps) = match metric {
         Metric::NetGrowth => ("two moments", "and write: `memtrace report --from +10s --to -5s run.memtrace`"),

@@ -119,7 +119,7 @@ pub(super) fn moment(text: &str) -> Result<Moment, String> {
     })
 }
 
-/// Parses a duration of which the seconds can have a fraction, as reports print it: `3.54s`.
+/// Parses a duration with an optional fraction of a second, as reports print it: `3.54s`.
 fn offset(text: &str) -> Result<Duration, String> {
     let fraction = text.split_once('.').and_then(|(whole, rest)| Some((whole, rest.strip_suffix('s')?)));
     let is_fraction =

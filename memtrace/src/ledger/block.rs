@@ -6,7 +6,7 @@ use crate::model::{AbsAddr, Bytes, Tick, Tid};
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Address; the upper bits contain those of the allocating thread.
+    /// Address; the upper 8 bits are the lowest ones of the allocating thread's ID.
     address_and_thread: u64,
     pub(super) size: Bytes,
     /// Index of the stack in the image's totals.
@@ -26,14 +26,14 @@ impl Block {
         Self { address_and_thread, size, stack, tick }
     }
 
-    /// Returns the address under which a block is found.
+    /// Returns the key of the block at an address.
     #[inline]
     pub(super) const fn key(address: AbsAddr) -> AbsAddr {
         AbsAddr(address.0 & ((1 << ADDRESS_BITS) - 1))
     }
 
-    /// Returns true if the lowest 8 bits of the thread are those of the allocating one. The threads of a process often have
-    /// consecutive IDs.
+    /// Returns true if the lowest 8 bits of `tid` are those of the allocating thread. They distinguish most threads of
+    /// a process, which usually have consecutive IDs.
     #[inline]
     pub(super) const fn may_be_of(&self, tid: Tid) -> bool {
         self.address_and_thread >> ADDRESS_BITS == (tid.0 & 0xff) as u64

@@ -96,8 +96,8 @@ impl ChangedStacks {
         }
     }
 
-    /// Removes and returns the changes of all stacks. `now` returns the live, allocated and temporary amounts and the histograms at an
-    /// index.
+    /// Removes and returns the changes of all stacks. `now` returns the live, allocated and temporary amounts and the
+    /// histograms at an index.
     pub(super) fn take(&mut self, now: impl Fn(u32) -> Option<([Amount; 3], BlockHistograms)>) -> Changes {
         let mut all_histograms: BTreeMap<StackKey, BlockHistograms> = BTreeMap::new();
         let mut changes = Vec::with_capacity(self.changed.len());

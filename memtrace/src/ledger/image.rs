@@ -58,7 +58,7 @@ impl Image {
                 let lost = *entry.get();
                 budget.losses.add(LossReason::FreeUnseen, 1);
                 self.totals.free(lost.stack, Amount::one(lost.size));
-                // It was freed before this.
+                // The time of the lost free is not known; it is this tick at the latest.
                 count_lifetime(&mut self.totals, &lost, tick, 1, budget);
                 budget.live -= Amount::one(lost.size);
                 let stack = self.totals.index_or_insert(key, budget);
@@ -98,7 +98,7 @@ impl Image {
         self.blocks.get(Block::key(address)).map_or(0, |block| self.totals.load_index(block.stack))
     }
 
-    /// If the address is that of the latest allocation of a thread, `last_of` is the thread, which frees the block.
+    /// Frees a block. `last_of` is the freeing thread if its latest allocation returned this address.
     #[inline]
     pub(super) fn free(&mut self, address: AbsAddr, last_of: Option<Tid>, tick: Tick, budget: &mut Budget) {
         if self.remove_live(address, last_of, tick, budget).is_none() {
@@ -151,7 +151,8 @@ impl Image {
         self.totals.live()
     }
 
-    /// Usage at the end of the image or, while it runs, at `now`. Live blocks are at least as old as `older` of the settings.
+    /// Usage at the end of the image or, while it runs, at `now`. Only blocks that are at least as old as
+    /// `settings.older` count as live or held at exit.
     pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
         let &Settings { older, track_peak, lifetimes, .. } = settings;
         let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
@@ -208,7 +209,7 @@ impl Image {
         live
     }
 
-    /// Removes a block, and returns it and true if it is temporary. `last_of` as in [`Self::free`].
+    /// Removes a block. Returns it, and true if it is temporary. `last_of` as in [`Self::free`].
     #[inline]
     fn remove_live(
         &mut self,
@@ -219,7 +220,7 @@ impl Image {
     ) -> Option<(Block, bool)> {
         let block = self.blocks.remove(Block::key(address))?;
         self.totals.free(block.stack, Amount::one(block.size));
-        // Another thread can have got the address since, for a block that it has passed on.
+        // The block can be one that another thread allocated at the same address since, and passed to this thread.
         let is_temporary = last_of.is_some_and(|tid| block.may_be_of(tid));
         if is_temporary {
             self.totals.add_temporary(block.stack, Amount::one(block.size));

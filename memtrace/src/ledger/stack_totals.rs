@@ -218,7 +218,8 @@ impl ImageTotals {
         self.update_peak();
     }
 
-    /// Adds `change` to a number of blocks of the stack, whose amounts have changed too.
+    /// Adds `change` to a number of blocks of the stack. The amounts must change first: [`Self::change`] records the
+    /// histograms before their first change since the last delta.
     #[inline]
     pub(super) fn count(&mut self, index: u32, quantity: BlockQuantity, log2: Log2, change: u64) {
         self.histograms_at(index).count(quantity, log2, change);

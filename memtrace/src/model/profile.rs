@@ -34,8 +34,8 @@ pub struct Profile {
     /// Part of a recording, since the start of the trace, of which numbers are changes; `None` for totals. Live amounts are
     /// then differences, and wrap below zero if they decreased.
     pub window: Option<Range<Duration>>,
-    /// Consecutive parts of a recording, since the start of the trace, in which the stacks have [`LiveChanges`]; empty for a
-    /// run, and for a recording that is too short.
+    /// Consecutive parts of a recording to which the [`LiveChanges`] of stacks refer, since the start of the trace;
+    /// empty for a run, and for a recording that is too short.
     pub parts: Vec<Range<Duration>>,
     /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,
@@ -178,7 +178,8 @@ pub struct StackProfile {
     pub resident: Bytes,
     /// Sizes, lifetimes and ages of blocks, if they were counted.
     pub histograms: BlockHistograms,
-    /// Changes of the live and the allocated bytes over time, if they are known. Those of processes that have ended are not.
+    /// Changes of the live and allocated bytes over time; empty for processes that have ended, and without
+    /// [`Profile::parts`].
     pub live_changes: LiveChanges,
 }
 

@@ -57,7 +57,7 @@ pub enum DetailKind {
     Age,
     /// Number of allocations. `index` is the binary logarithm of their size.
     Size,
-    /// Live bytes of the blocks that have the minimum age of the run, at its end.
+    /// Live bytes, at the end of the run, of blocks that have its minimum age.
     OldLiveBytes,
     /// Number of these blocks.
     OldLiveCount,

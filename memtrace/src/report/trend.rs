@@ -1,7 +1,7 @@
 //! Trends of live memory over the parts of a recording.
 //!
-//! A trend says how the live bytes of a site came to be: the same growth in thirty seconds is harmless if it happened once
-//! and is not if it goes on. Trends are rules on the changes of each part, with thresholds that are shown in the guide.
+//! Growth that happened once is harmless; the same growth that continues is not. A trend distinguishes them by rules on
+//! the changes in each part. The guide (`docs/guide/recordings.md`) lists the rules with their thresholds.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,22 +10,24 @@ use crate::model::format as number;
 use crate::model::{Bytes, LiveChanges, PartChange};
 use crate::report::format;
 
-/// The fewest parts since the first change that make a trend other than [`Kind::Recent`].
+/// Minimum number of parts since the first change. With fewer, growth is [`Kind::Recent`].
 const FEWEST: usize = 4;
 
 /// Kind of a trend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Grew in at least three quarters of the parts, and at most half of the growth was in one of them.
+    /// Grew in at least three quarters of the time. At most half of the growth was in one part, and the decreases are
+    /// at most half of the growth.
     SteadyGrowth,
-    /// At least four fifths of the growth were in one part, or in two successive ones, and little was freed in others.
+    /// At least four fifths of the growth were in one part, or in two successive ones, and the decreases are at most a
+    /// fifth of the growth.
     SingleGrowth,
-    /// In the second half of the time, at least twice as much was allocated as live memory grew in all, and live memory
-    /// changed by a tenth of that growth at most.
+    /// In the second half of the parts, at least twice the growth was allocated, and live memory changed by at most a
+    /// tenth of the growth.
     Churn,
-    /// First allocated in one of the last parts.
+    /// The first change was in one of the last three parts.
     Recent,
-    /// Decreased.
+    /// The decreases exceed the growth.
     Decrease,
     /// None of these.
     Irregular,
@@ -130,7 +132,7 @@ impl Trend {
         }
     }
 
-    /// Returns the sum of the changes with a sign, without it.
+    /// Returns the sum of the absolute values of the changes that satisfy `is`.
     fn sum(&self, is: impl Fn(i64) -> bool) -> u64 {
         self.changes
             .iter()
@@ -138,8 +140,8 @@ impl Trend {
             .fold(0, |sum: u64, change| sum.saturating_add(change.unsigned_abs()))
     }
 
-    /// Returns the part with the most growth, if it has four fifths of all growth, or else the two successive parts with the
-    /// most. The number is their growth in bytes.
+    /// Returns the part with the most growth if it has four fifths of all growth, or else the two successive parts with
+    /// the most, with their growth in bytes.
     fn largest_growth(&self) -> (Range<usize>, u64) {
         let growth: Vec<u64> = self.changes.iter().map(|change| (*change).max(0).unsigned_abs()).collect();
         let sum =

@@ -155,7 +155,7 @@ impl RecordedFacts {
         }
     }
 
-    /// Returns the facts of [`Self::of_class`], with the reclaim of the whole run.
+    /// Returns the facts of [`Self::of_class`], with the reclaim activity of the whole run.
     pub(in crate::session) fn of_class_at_end(&self, class: EventClass) -> RunFacts {
         let facts = self.of_class(class);
         if !class.counts_stalls() {

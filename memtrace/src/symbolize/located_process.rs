@@ -13,12 +13,12 @@ pub(super) type ChangesByPath = FxHashMap<PathKey, LiveChanges>;
 pub(super) struct LocatedProcess {
     pub(super) process: ProcessProfile,
     pub(super) totals: StackTotals,
-    /// Known for the running processes of a recording.
+    /// Empty unless the process runs at the moment of a report of a recording.
     pub(super) live_changes: ChangesByPath,
 }
 
 impl LocatedProcess {
-    /// Returns a process of which changes over time are not known.
+    /// Returns a process without changes over time.
     pub(super) fn new(process: ProcessProfile, totals: StackTotals) -> Self {
         Self { process, totals, live_changes: ChangesByPath::default() }
     }

@@ -122,7 +122,8 @@ impl<I: Iterator<Item = (PathKey, PathUsage)>> Iterator for InOrder<I> {
 /// Number of encoded fields.
 const FIELDS: usize = 18;
 
-/// Returns the fields without histograms. Blocks that were freed are the difference to those that were not, which is mostly 0.
+/// Returns the fields without histograms. Instead of the freed blocks, they have the difference between all and the
+/// known ones, which is mostly 0.
 fn fields(totals: &PathUsage) -> [u64; FIELDS] {
     let &PathUsage { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged, .. } = totals;
     let Usage { live, exit, alloc, free, temporary, stalls } = usage;
@@ -171,7 +172,7 @@ fn from_fields(fields: [u64; FIELDS]) -> PathUsage {
 const END_BITS: u32 = 5;
 const _: () = assert!(StackEnd::ALL.len() < 1 << END_BITS);
 
-/// Bit of the field bits if histograms follow the fields.
+/// Bit after those of the fields: set if histograms follow the fields.
 const HISTOGRAMS: u64 = 1 << FIELDS;
 
 /// Maximum number of bytes of an entry without histograms: its path, end and partition, the bits of its fields, and the

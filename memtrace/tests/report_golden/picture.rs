@@ -26,7 +26,7 @@ fn every_flame_graph_is_well_formed_and_complete() {
     assert_well_formed(&report(Format::Svg, &Profile::default(), &options(Metric::PeakBytes)));
 }
 
-/// The sample, all of whose freed blocks are temporary.
+/// The sample with all freed blocks temporary.
 fn with_temporary_blocks() -> Profile {
     let mut profile = sample();
     profile.stacks.iter_mut().for_each(|stack| stack.usage.temporary = stack.usage.free);

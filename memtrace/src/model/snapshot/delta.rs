@@ -8,9 +8,9 @@ use crate::model::{EventClass, ImageEnd, ImageId, ImageUsage, Losses, OomKill, O
 
 /// Changes of a shard's totals since its previous delta, or the sum of several deltas.
 ///
-/// The deltas of all shards together have the additive numbers of the last snapshots. They have no peaks, ages, lists of
-/// pages, residency and parents of running images, and the resource usage of images that have ended only. They count live memory of
-/// any age, and have the frames of stacks that the ledger has merged since.
+/// The deltas of all shards together have the additive numbers of the last snapshots. They have no peaks, ages, lists
+/// of pages, residency and parents of running images, and the resource usage of images that have ended only. They count
+/// live memory of any age, and have the frames of stacks that the ledger has merged since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// No change is later than this.

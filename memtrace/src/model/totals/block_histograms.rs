@@ -22,7 +22,7 @@ impl BlockQuantity {
 
 /// Binary logarithm of a size in bytes or of a time in nanoseconds, rounded down. Zero has the logarithm 0.
 ///
-/// Records have times in ticks. Times of less than a tick have the largest logarithm of such times, 19.
+/// Records have times in ticks. All times of less than a tick have the logarithm 19, the largest of such times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Log2(u8);
 
@@ -49,7 +49,7 @@ impl Log2 {
     #[must_use]
     pub const fn of_time(begin: Tick, end: Tick) -> Self {
         let ticks = end.0.saturating_sub(begin.0) as u64;
-        // The highest bit of a time of less than a tick is not known.
+        // A time of less than a tick is not known more exactly: the bit below the tick makes its logarithm 19.
         Self::of(ticks << TICK_SHIFT | 1 << (TICK_SHIFT - 1))
     }
 
@@ -72,8 +72,8 @@ impl Log2 {
 
 /// Numbers of the blocks of a stack by the binary logarithms of their sizes, lifetimes and ages.
 ///
-/// A histogram has at most 64 buckets of sizes, and 33 each of lifetimes and ages. Most stacks have a few, so only those
-/// that are not 0 are stored, in 8 bytes each. Additive; counts wrap below zero while a difference is negative.
+/// There are at most 64 buckets of sizes, and 33 each of lifetimes and ages. Most stacks use a few, so only non-zero
+/// buckets are stored, in 8 bytes each. Additive; counts wrap below zero while a difference is negative.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BlockHistograms(Vec<Bucket>);
 
@@ -145,7 +145,7 @@ impl BlockHistograms {
         self.0.retain(|bucket| bucket.parts().0 != quantity);
     }
 
-    /// Removes the counts below zero. Changes have them if blocks of a stack were moved to another one.
+    /// Removes the counts below zero. Changes contain such counts if blocks of a stack were moved to another one.
     pub fn remove_negative(&mut self) {
         self.0.retain(|bucket| bucket.count().cast_signed() > 0);
     }
@@ -166,7 +166,7 @@ impl BlockHistograms {
         self.of(quantity).fold(0, |sum, (_, count)| sum.wrapping_add(count))
     }
 
-    /// Returns the lowest logarithm such that `share` of the blocks, from 0 to 1, have it or a lower one; `None` without
+    /// Returns the lowest logarithm that at least `share` (from 0 to 1) of the blocks do not exceed; `None` without
     /// blocks.
     #[must_use]
     pub fn quantile(&self, quantity: BlockQuantity, share: f64) -> Option<Log2> {

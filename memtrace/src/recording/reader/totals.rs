@@ -96,8 +96,8 @@ impl Recording {
             .collect())
     }
 
-    /// Returns the changes of live and allocated bytes in each part between two successive `bounds`, of the totals of images that run at the
-    /// last one.
+    /// Returns the changes of live and allocated bytes in each part between two successive `bounds`, for the totals of
+    /// images that run at the last bound.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Recording {
         Ok(by_key)
     }
 
-    /// Calls `each` with the key and the value of each total that has a value, by its number, in `values`.
+    /// Calls `each` with the key and the value of each total whose number is in `values`.
     fn each_total<V>(
         &self,
         images: &FxHashMap<i64, ImageId>,

@@ -32,8 +32,8 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     Ok(())
 }
 
-/// Returns the lifetimes and ages of the blocks of a site: `lifetime: 50% below 1.05 ms, 90% below 2.10 ms`; `None` without
-/// blocks.
+/// Returns the quantiles of the lifetimes and ages of a site: `lifetime: 50% below 1.05 ms, 90% below 2.10 ms`; `None`
+/// without blocks.
 pub(super) fn times(histograms: &BlockHistograms) -> Option<String> {
     let times = |(quantity, name): (BlockQuantity, &str)| {
         let below = |share| histograms.quantile(quantity, share).map(|log2| end(quantity, log2));
@@ -52,7 +52,7 @@ const fn title(quantity: BlockQuantity) -> &'static str {
     }
 }
 
-/// Returns the limit of the values with this logarithm.
+/// Returns the upper limit of the values with this logarithm.
 fn end(quantity: BlockQuantity, log2: Log2) -> String {
     match quantity {
         BlockQuantity::Size => Bytes(log2.end()).to_string(),

@@ -20,7 +20,7 @@ use crate::report::{allocators, escape, estimate, format};
 /// Minimum width of a group's name.
 const MIN_GROUP_WIDTH: usize = 24;
 
-/// Indentation of what follows the heading of a site: that of its share.
+/// Indentation of the lines below the heading of a site: the column of its share.
 const INDENT: usize = 5;
 
 /// All stacks of a group with the same lines.
@@ -80,7 +80,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     Ok(())
 }
 
-/// Returns the trend of the live memory of a site, in reports on live memory of a recording.
+/// Returns the trend of the live memory of a site, if `metric` is one of live memory.
 fn trend(profile: &Profile, metric: Metric, site: &Site) -> Option<Trend> {
     let is_of_live = matches!(metric, Metric::LiveBytes | Metric::LiveCount | Metric::NetGrowth);
     is_of_live.then(|| Trend::of(&profile.parts, &site.live_changes)).flatten()

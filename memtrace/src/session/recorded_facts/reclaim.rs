@@ -11,13 +11,13 @@ use crate::model::{
 };
 use crate::recording::{Fact, FactValue};
 
-/// Items are numbers of the machine, or of a kind of reclaim and a number: `direct.scanned`.
+/// Items are names of numbers of the machine (`scanned`) or of a kind of reclaim (`direct.scanned`).
 pub(super) const MACHINE: &str = "reclaim";
-/// Items are numbered; the texts are a kind of reclaim, five numbers and the name of the thread.
+/// Items are numbered. A text has a kind of reclaim, four numbers and the name of the thread.
 pub(super) const THREAD: &str = "reclaim_thread";
 /// Items are names of tracepoints.
 pub(super) const MISSING: &str = "missing_tracepoint";
-/// Items are the ID of a control group and a number: `4711.limit_bytes`.
+/// Items are the ID of a control group and the name of a value: `4711.limit_bytes`.
 pub(super) const CGROUP: &str = "reclaim_cgroup";
 
 /// Facts of one topic.

@@ -52,7 +52,7 @@ pub(super) struct Selected {
     /// Event class with a peak at `to`, if the peak is selected.
     peak_of: Option<EventClass>,
     inexact_marks: Vec<String>,
-    /// The boundaries of the parts in which changes of live memory are shown; empty if the time is too short.
+    /// Boundaries of the parts in which changes of live memory are shown; empty if there are too few intervals.
     part_bounds: Vec<Boundary>,
 }
 

@@ -3,17 +3,18 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// The most parts: as many as the eye compares, and 128 bytes for a stack.
+/// Maximum number of parts. The changes in them take 256 bytes for a stack.
 const MOST: u32 = 16;
 
-/// The fewest parts that make a trend.
+/// Minimum number of parts for trends.
 const FEWEST: usize = 8;
 
-/// Returns the ends of at most [`MOST`] consecutive parts of `span`, as nearly equal as the boundaries permit, as indices of
-/// `boundaries`: times in order, of which the last is the end of `span`. Returns none if there are too few boundaries.
+/// Divides `span` into at most [`MOST`] consecutive parts, as equal as the boundaries permit, and returns their ends as
+/// indices of `boundaries`. These are in order, and the last one is the end of `span`. Returns no parts if there would
+/// be fewer than [`FEWEST`].
 pub(super) fn ends(boundaries: &[Duration], span: &Range<Duration>) -> Vec<usize> {
     let whole = span.end.saturating_sub(span.start);
-    // Boundaries come a little late, or early if the last one is late: a quarter of a part is near enough.
+    // Boundaries are not exactly periodic, so a part may end up to a quarter of a part early.
     let is_at_end = |part: u32, boundary: Duration| boundary >= span.start + whole * (4 * part - 1) / (4 * MOST);
     let mut ends = Vec::new();
     let mut part = 1;
@@ -23,7 +24,7 @@ pub(super) fn ends(boundaries: &[Duration], span: &Range<Duration>) -> Vec<usize
             && let Some(end) = ends.last_mut()
             && boundary.saturating_sub(boundaries[*end]) < whole / (4 * MOST)
         {
-            // A run ends with intervals that take no time.
+            // A run ends with intervals of almost no duration.
             *end = index;
         } else if is_last || part < MOST && is_at_end(part, boundary) {
             ends.push(index);

@@ -227,7 +227,7 @@ fn remove_earlier(usage: &mut Usage, change: Amount) {
     }
 }
 
-/// Replaces what a stack holds by the blocks of it that have the minimum age of the run.
+/// Replaces the amounts of live and held blocks of a stack by those of its blocks that have the minimum age of the run.
 fn limit_age(usage: &mut Usage, details: &BTreeMap<(DetailKind, u32), u64>) {
     let value = |kind| details.get(&(kind, 0)).copied().unwrap_or_default();
     let amount = |bytes, count| Amount { bytes: Bytes(value(bytes)), count: value(count) };

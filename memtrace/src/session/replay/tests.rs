@@ -128,7 +128,7 @@ fn record(path: &Path, complete: bool) {
     }
 }
 
-/// Waits until a number of intervals is stored: those that wait for a busy writer are merged.
+/// Waits until the writer has stored this number of intervals, because it merges intervals that queue up.
 fn wait_for(writer: &Writer, intervals: u64) {
     while writer.status().intervals < intervals {
         std::thread::yield_now();
@@ -301,7 +301,7 @@ fn blocks_of_an_ended_process_are_held_at_exit() {
     );
 }
 
-/// Writes a recording of sixteen seconds, in which `grow` has 4 KiB more in each, and `shrink` has 40 KiB in one of them.
+/// Writes a recording of sixteen seconds. One stack grows by 4 KiB in each, and one by 40 KiB in the sixth.
 fn record_trends(path: &Path, age: Option<Duration>) {
     let header = Header { older: age, ..header() };
     let writer = Writer::create(path, &header, Settings::default()).unwrap();

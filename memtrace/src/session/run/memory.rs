@@ -103,10 +103,10 @@ const STACK: u64 = 256;
 /// Path of a stack of a running image that is recorded.
 const RECORDED_STACK: u64 = 48;
 const ENDED_STACK: u64 = 16;
-/// Additional memory of a stack for its histograms: two headers, and 8 bytes for each of 26 buckets. Most stacks have fewer
-/// than ten.
+/// Additional memory of a stack for its histograms: two headers, and 8 bytes for each of 26 buckets. Most stacks have
+/// fewer than ten.
 const HISTOGRAMS: u64 = 256;
-/// Additional memory of an ended stack: a bucket takes three bytes.
+/// Additional memory of the histograms of an ended stack: a bucket takes about three bytes.
 const ENDED_HISTOGRAMS: u64 = 32;
 const KNOWN_TOTAL: u64 = 48;
 const QUEUED_ROW: u64 = 192;

@@ -40,8 +40,8 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the high-water marks of running images, and the ages of their blocks. Those of ended images are among their
-    /// last changes.
+    /// Records the high-water marks of running images, and the ages of their blocks. The last changes of ended images
+    /// contain theirs.
     pub(in crate::session::run) fn record_peaks_and_ages(&mut self, snapshots: &Snapshots) {
         let values_at_end = |(&id, usage): (&ImageId, &ImageUsage)| {
             if usage.ended.is_some() {
@@ -62,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// Records the numbers of the blocks that have the minimum age, if the run has one.
+    /// Records the amounts of the blocks that have the minimum age, if the run has one.
     pub(in crate::session::run) fn record_old_blocks(&mut self, snapshots: &Snapshots) {
         let heap = snapshots.0.get(&EventClass::Heap);
         let details = heap.map(|heap| self.old_blocks.finish(&heap.images, &self.stacks)).unwrap_or_default();
@@ -123,7 +123,7 @@ impl Recorder {
     }
 }
 
-/// Returns the high-water mark of an image and the parts of its stacks.
+/// Returns the high-water mark of an image, and the live bytes of its stacks at that time.
 fn peak(usage: &ImageUsage) -> ImageUsage {
     let Some(peak) = usage.peak else { return ImageUsage::default() };
     let at_peak = usage.by_stack.iter().filter(|(_, stack)| stack.at_peak != Bytes(0));

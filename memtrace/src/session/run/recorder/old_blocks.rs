@@ -1,6 +1,7 @@
 //! Blocks that are at least as old as `--older` requires, at the end of their process or of the run.
 //!
-//! Deltas have blocks of any age: the age of a block changes without an event. The report of the run has the old ones only.
+//! Deltas count blocks of any age, because the age of a block changes without an event. The report of the run counts
+//! only the old ones.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::stacks::RecordedStacks;
 use crate::model::{Amount, EndedImage, EventClass, ImageId, ImageUsage, StackEnd, StackKey, Usage};
 use crate::recording::{Detail, DetailKind, PathNumber, TotalKey};
 
-/// Old blocks of ended images of which changes can still arrive.
+/// Old blocks of ended images whose last changes are not recorded yet.
 #[derive(Debug, Default)]
 pub(super) struct OldBlocks {
     /// The run has a minimum age.
@@ -35,12 +36,12 @@ impl OldBlocks {
         }
     }
 
-    /// Returns and removes the numbers of an ended image, of which all changes are recorded.
+    /// Removes and returns the amounts of an ended image whose changes are all recorded.
     pub(super) fn take(&mut self, image: ImageId, stacks: &RecordedStacks) -> Vec<Detail> {
         details(image, self.held_at_exit.remove(&image).unwrap_or_default(), stacks)
     }
 
-    /// Returns the numbers of all other images at the end of the run, of which the last totals are in `images`.
+    /// Returns the amounts of all other images at the end of the run. `images` has the last totals of the running ones.
     pub(super) fn finish(&mut self, images: &BTreeMap<ImageId, ImageUsage>, stacks: &RecordedStacks) -> Vec<Detail> {
         if !self.is_limited {
             return Vec::new();
