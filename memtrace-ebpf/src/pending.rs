@@ -85,6 +85,12 @@ impl Finished {
     pub fn set_last_block(&mut self, block: u64) {
         self.slot.last_block = block;
     }
+
+    /// Forgets that `block` was the last one of the thread, since it is freed.
+    #[inline(always)]
+    pub fn forget_block(&mut self, block: u64) {
+        take_last_block(self.slot, block);
+    }
 }
 
 /// Relation of a new call to the pending one.

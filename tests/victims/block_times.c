@@ -151,6 +151,18 @@ __attribute__((noinline)) static void reallocate(void) {
     drop(block);
 }
 
+/* A realloc to size 0 frees its block, and one that fails allocates none: neither changes which block is the last one. */
+__attribute__((noinline)) static void reallocate_to_null(void) {
+    for (size_t i = 1; i <= BLOCKS; i++) {
+        struct block first = take(60 + i), second = take(800);
+        ledger_free(first.address);
+        count_if_temporary(first);
+        if (realloc(first.address, 0) || realloc(NULL, SIZE_MAX / 4))
+            abort();
+        drop(second);
+    }
+}
+
 __attribute__((noinline)) static void free_late(void) {
     static struct block blocks[BLOCKS];
     uint64_t begin = now();
@@ -203,6 +215,7 @@ int main(void) {
     free_in_another_thread();
     free_reused_address();
     reallocate();
+    reallocate_to_null();
     free_late();
     keep();
     print();

@@ -69,7 +69,7 @@ fn returned_block(
             if result == 0 && pending.size != 0 && pending.aux != 0 {
                 emit::undo_free(context, thread, pending.aux);
             } else if result == 0 {
-                finished.set_last_block(0);
+                finished.forget_block(pending.aux);
             }
             result
         }
