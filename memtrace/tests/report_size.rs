@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, ImageEnd, LiveChanges, Location, Metric, Name, ObjectName,
-    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Frame, FrameId, GroupBy, ImageEnd, LiveChanges, Location, Log2,
+    Metric, Name, ObjectName, PartChange, Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage,
+    Variance, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -120,6 +121,25 @@ fn reports_of_many_stacks_are_small() {
         // A report that is much smaller leaves out more than it has to.
         assert!(format != Format::Json || written.all * 2 >= most, "{} bytes", written.all);
     }
+}
+
+#[test]
+fn histograms_count_towards_the_size() {
+    let mut profile = profile();
+    profile.stacks.truncate(STACKS / 5);
+    let second = Duration::from_secs(225);
+    profile.parts = (0..16).map(|part| second * part..second * (part + 1)).collect();
+    for (index, stack) in profile.stacks.iter_mut().enumerate() {
+        let buckets = BlockQuantity::ALL.into_iter().flat_map(|quantity| {
+            let logarithms = (0..64).filter_map(Log2::from_number);
+            logarithms.map(move |log2| (quantity, log2, 1 + (index as u64 % 7) * 1_000_003))
+        });
+        stack.histograms = buckets.collect();
+        let live = i64::MIN / 600_000;
+        (0..16).for_each(|part| stack.live_changes.add(part, 16, PartChange { live, alloc: u64::MAX / 600_000 }));
+    }
+    let written = written(Format::Json, &profile);
+    assert!(written.all <= 40 << 20, "{} bytes", written.all);
 }
 
 #[test]

@@ -8,6 +8,12 @@ const STACK: usize = 460;
 const ESTIMATED_STACK: usize = 640;
 /// A bucket of a histogram: a logarithm and a count in brackets.
 const BUCKET: usize = 26;
+/// Largest number of buckets of a stack: sizes, lifetimes and ages.
+const MAX_BUCKETS: usize = 130;
+/// Changes of a stack in a part of a recording: two numbers.
+const PART: usize = 42;
+/// Keys of the changes of a stack, and its trend.
+const PARTS: usize = 80;
 /// An index of a frame with its comma.
 const FRAME_INDEX: usize = 7;
 /// Keys of a frame, and its build ID.
@@ -24,13 +30,17 @@ const ENTRY: usize = 2 << 10;
 /// Sizes of the parts of one profile.
 pub(super) struct Sizes {
     stack: usize,
+    /// A stack without frames that is the sum of others.
+    merged_stack: usize,
     total: usize,
 }
 
 impl Sizes {
     pub(super) fn new(profile: &Profile) -> Self {
         let stack = if profile.class.counts_pages() { ESTIMATED_STACK } else { STACK };
-        let mut sizes = Self { stack, total: 0 };
+        let has_histograms = profile.stacks.iter().any(|stack| !stack.histograms.is_empty());
+        let histograms = if has_histograms { MAX_BUCKETS * BUCKET } else { 0 };
+        let mut sizes = Self { stack, merged_stack: stack + histograms + changes(profile.parts.len()), total: 0 };
         let stacks: usize = profile.stacks.iter().map(|stack| sizes.stack(stack)).sum();
         let frames: usize = profile.frames.iter().map(|frame| sizes.frame(frame)).sum();
         let processes: usize = profile.processes.iter().map(|process| sizes.process(process)).sum();
@@ -44,12 +54,13 @@ impl Sizes {
     }
 
     pub(super) fn stack(&self, stack: &StackProfile) -> usize {
-        self.stack + stack.frames.len() * FRAME_INDEX + stack.histograms.len() * BUCKET
+        let changes = changes(stack.live_changes.as_slice().len());
+        self.stack + stack.frames.len() * FRAME_INDEX + stack.histograms.len() * BUCKET + changes
     }
 
-    /// Returns the size of this number of stacks without frames.
+    /// Returns the size of this number of stacks without frames, which are sums of others.
     pub(super) const fn stacks(&self, number: usize) -> usize {
-        self.stack.saturating_mul(number)
+        self.merged_stack.saturating_mul(number)
     }
 
     pub(super) fn frame(&self, frame: &Frame) -> usize {
@@ -73,6 +84,11 @@ impl Sizes {
         let entries = profile.untraced.listed().len() + profile.cgroups.len() + profile.oom_kills.len();
         HEAD + notes + ENTRY * entries
     }
+}
+
+/// Returns the size of the changes of a stack in this number of parts.
+const fn changes(parts: usize) -> usize {
+    if parts == 0 { 0 } else { PARTS + parts * PART }
 }
 
 /// Returns the size of a text: characters that are escaped take up to six bytes.
