@@ -13,16 +13,16 @@ use crate::report::format;
 /// Minimum number of parts since the first change. With fewer, growth is [`Kind::Recent`].
 const FEWEST: usize = 4;
 
-/// Kind of a trend.
+/// Kind of a trend. Parts count by their time: old parts of a recording can be longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Grew in at least three quarters of the time. At most half of the growth was in one part, and the decreases are
-    /// at most half of the growth.
+    /// Grew in at least three quarters of the time, and the decreases are at most half of the growth. The share of the
+    /// growth of each part exceeds its share of the time by at most a quarter of the whole.
     SteadyGrowth,
-    /// At least four fifths of the growth were in one part, or in two successive ones, and the decreases are at most a
-    /// fifth of the growth.
+    /// At least four fifths of the growth were in one part, or in two successive ones, of at most half of the time, and
+    /// the decreases are at most a fifth of the growth.
     SingleGrowth,
-    /// In the second half of the parts, at least twice the growth was allocated, and live memory changed by at most a
+    /// In the second half of the time, at least twice the growth was allocated, and live memory changed by at most a
     /// tenth of the growth.
     Churn,
     /// The first change was in one of the last three parts.
@@ -55,7 +55,9 @@ pub(super) struct Trend {
     parts: Vec<Range<Duration>>,
     /// Change of live bytes in each of them.
     changes: Vec<i64>,
-    /// Bytes allocated in their second half.
+    /// Index of the first part of the second half of the time.
+    second_half: usize,
+    /// Bytes allocated in the second half.
     late_alloc: u64,
 }
 
@@ -65,30 +67,27 @@ impl Trend {
         let changes = changes.as_slice();
         let first = changes.iter().position(|change| change.live != 0).filter(|_| parts.len() == changes.len())?;
         let (parts, changes) = (parts[first..].to_vec(), &changes[first..]);
-        let late = &changes[changes.len() / 2..];
+        let second_half = second_half(&parts);
+        let late = &changes[second_half..];
         let late_alloc = late.iter().fold(0_u64, |sum, PartChange { alloc, .. }| sum.saturating_add(*alloc));
         let changes = changes.iter().map(|change| change.live).collect();
-        let mut trend = Self { kind: Kind::Irregular, parts, changes, late_alloc };
+        let mut trend = Self { kind: Kind::Irregular, parts, changes, second_half, late_alloc };
         trend.kind = trend.kind();
         Some(trend)
     }
 
     fn kind(&self) -> Kind {
         let (grown, shrunk) = (self.sum(|change| change > 0), self.sum(|change| change < 0));
-        let (_, second_half) = self.changes.split_at(self.changes.len() / 2);
-        let second_half = second_half.iter().sum::<i64>().unsigned_abs();
+        let late_change = sum(&self.changes[self.second_half..]).unsigned_abs();
         if shrunk > grown {
             Kind::Decrease
         } else if self.changes.len() < FEWEST {
             Kind::Recent
-        } else if self.late_alloc / 2 >= grown && second_half <= grown / 10 {
+        } else if self.late_alloc / 2 >= grown && late_change <= grown / 10 {
             Kind::Churn
-        } else if self.largest_growth().1 >= share(grown, 4, 5) && shrunk <= grown / 5 {
+        } else if self.is_single_growth(grown) && shrunk <= grown / 5 {
             Kind::SingleGrowth
-        } else if self.time_of_growth() >= self.time() * 3 / 4
-            && self.largest_part() <= grown / 2
-            && shrunk <= grown / 2
-        {
+        } else if self.time_of_growth() >= self.time() * 3 / 4 && self.is_even(grown) && shrunk <= grown / 2 {
             Kind::SteadyGrowth
         } else {
             Kind::Irregular
@@ -104,7 +103,7 @@ impl Trend {
                 .map(|time| number::duration(time.unwrap_or_default()));
             format!("from +{start} to +{end}")
         };
-        let net = self.changes.iter().sum::<i64>();
+        let net = sum(&self.changes);
         let whole = span(&self.parts);
         match self.kind {
             Kind::SteadyGrowth => {
@@ -116,11 +115,11 @@ impl Trend {
                 format!("single growth: {} {when}", format::change(Bytes(bytes)))
             }
             Kind::Churn => {
-                let half = self.changes.len() / 2;
-                let change = format::change(Bytes(self.changes[half..].iter().sum::<i64>().cast_unsigned()));
+                let half = self.second_half;
+                let change = format::change(Bytes(sum(&self.changes[half..]).cast_unsigned()));
                 format!("churn: {} allocated, {change} live {}", Bytes(self.late_alloc), span(&self.parts[half..]))
             }
-            Kind::Recent => format!("recent: first live {}", span(&self.parts[..1])),
+            Kind::Recent => format!("recent: first changed {}", span(&self.parts[..1])),
             Kind::Decrease => format!("decrease: {} in {shrank} of {all} parts {whole}", rate(net, self.time())),
             Kind::Irregular => {
                 let sum = |bytes| format::change(Bytes(bytes));
@@ -155,8 +154,20 @@ impl Trend {
         (parts, bytes)
     }
 
-    fn largest_part(&self) -> u64 {
-        self.changes.iter().map(|change| (*change).max(0).unsigned_abs()).max().unwrap_or_default()
+    /// Returns true if four fifths of the growth were in one part or two, of at most half of the time.
+    fn is_single_growth(&self, grown: u64) -> bool {
+        let (parts, growth) = self.largest_growth();
+        let time: Duration = self.parts[parts].iter().map(length).sum();
+        growth >= share(grown, 4, 5) && time <= self.time() / 2
+    }
+
+    /// Returns true if no part has much more of the growth than of the time.
+    fn is_even(&self, grown: u64) -> bool {
+        let time = self.time().as_secs_f64();
+        let is_even = |(part, change): (&Range<Duration>, &i64)| {
+            *change as f64 <= grown as f64 * (length(part).as_secs_f64() / time + 0.25)
+        };
+        self.parts.iter().zip(&self.changes).all(is_even)
     }
 
     fn time(&self) -> Duration {
@@ -167,6 +178,18 @@ impl Trend {
     fn time_of_growth(&self) -> Duration {
         self.parts.iter().zip(&self.changes).filter(|(_, change)| **change > 0).map(|(part, _)| length(part)).sum()
     }
+}
+
+/// Returns the index of the first part that starts in the second half of the time, or of the last part.
+fn second_half(parts: &[Range<Duration>]) -> usize {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return 0 };
+    let middle = first.start + last.end.saturating_sub(first.start) / 2;
+    parts.iter().position(|part| part.start >= middle).unwrap_or(parts.len() - 1)
+}
+
+/// Returns the sum of changes. That of a damaged recording can exceed its type.
+fn sum(changes: &[i64]) -> i64 {
+    changes.iter().fold(0, |sum, change| sum.saturating_add(*change))
 }
 
 fn length(part: &Range<Duration>) -> Duration {
@@ -223,6 +246,26 @@ mod tests {
     }
 
     #[test]
+    fn long_parts_have_more_growth() {
+        let part = |start: u64, end: u64| Duration::from_secs(start)..Duration::from_secs(end);
+        // The old part is as long as all others.
+        let parts: Vec<_> =
+            [part(0, 80)].into_iter().chain((0..8).map(|at| part(80 + 10 * at, 90 + 10 * at))).collect();
+        let trend = |changes: [i64; 9]| {
+            let mut live = LiveChanges::default();
+            for (at, change) in changes.into_iter().enumerate() {
+                live.add(at, 9, PartChange { live: change << 10, alloc: 0 });
+            }
+            Trend::of(&parts, &live).unwrap()
+        };
+        assert_eq!(trend([80, 10, 10, 10, 10, 10, 10, 10, 10]).kind, Kind::SteadyGrowth);
+        assert_eq!(trend([80, 10, 10, 10, 10, 10, 10, 10, 10]).second_half, 1);
+        assert_eq!(trend([80, 0, 0, 0, 0, 0, 0, 0, 1]).kind, Kind::SingleGrowth);
+        assert_eq!(trend([0, 0, 80, 0, 0, 0, 0, 0, 1]).kind, Kind::SingleGrowth);
+        assert_eq!(trend([i64::MAX >> 10, i64::MAX >> 10, 0, 0, 0, 0, 0, 0, 0]).kind, Kind::Irregular);
+    }
+
+    #[test]
     fn single_growth_has_its_time() {
         let text = "single growth: +90.00 KiB from +4 s to +6 s";
         check(&[0, 1, 90, 0, 0, 1, 0, 0], 2, Kind::SingleGrowth, text);
@@ -243,7 +286,7 @@ mod tests {
 
     #[test]
     fn other_courses_have_a_name() {
-        check(&[0, 0, 0, 0, 0, 0, 10, 9], 9, Kind::Recent, "recent: first live from +12 s to +14 s");
+        check(&[0, 0, 0, 0, 0, 0, 10, 9], 9, Kind::Recent, "recent: first changed from +12 s to +14 s");
         let text = "decrease: -512 B/s in 1 of 4 parts from +4 s to +12 s";
         // Less than a KiB a second is a rate by the minute.
         let text = text.replace("-512 B/s", "-30.00 KiB/min");
