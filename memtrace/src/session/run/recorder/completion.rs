@@ -40,11 +40,11 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the high-water marks of running images, and the ages of their blocks. The last changes of ended images
-    /// contain theirs.
+    /// Records the high-water marks of images, and the ages of their blocks. The last changes of images with a recorded
+    /// end contain theirs.
     pub(in crate::session::run) fn record_peaks_and_ages(&mut self, snapshots: &Snapshots) {
         let values_at_end = |(&id, usage): (&ImageId, &ImageUsage)| {
-            if usage.ended.is_some() {
+            if self.images.has_end(id) {
                 return None;
             }
             let change = ImageUsage { histograms: ages(usage), ..peak(usage) };

@@ -66,6 +66,11 @@ impl RecordedImages {
         described
     }
 
+    /// Returns true if the end of an image is recorded.
+    pub(super) fn has_end(&self, id: ImageId) -> bool {
+        self.ending.contains_key(&id)
+    }
+
     /// Returns the images that have changes and have not ended.
     pub(super) fn running(&self) -> impl Iterator<Item = ImageId> + '_ {
         self.described.iter().copied().filter(|id| !self.ending.contains_key(id))
