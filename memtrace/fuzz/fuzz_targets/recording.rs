@@ -9,6 +9,8 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(recording) = Recording::from_bytes(bytes) else { return };
     let end = recording.end();
     let _ = recording.totals(Boundary::START, end);
+    let bounds: Vec<_> = recording.intervals().iter().map(|interval| interval.end()).collect();
+    let _ = recording.live_changes(&bounds);
     let _ = recording.images(end);
     let _ = recording.oom_kills(end);
     let _ = recording.samples(end);

@@ -21,7 +21,7 @@ use super::recorded_facts::RecordedFacts;
 use crate::model::{EventClass, GroupBy, Losses, Metric, PartitionBy, Profile, RunFacts, format, printable};
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
-use crate::report::{self, SavedReport};
+use crate::report::{self, Format, SavedReport};
 use crate::symbolize::Symbolizer;
 
 pub(crate) use self::moments::{Moment, Span};
@@ -130,9 +130,12 @@ impl<'a> Opened<'a> {
             return Err(unreadable(recording::Error::Empty));
         }
         let facts = RecordedFacts::new(recording.facts(recording.end()).map_err(unreadable)?);
-        let selected = Selected::find(&recording, &facts, &config.span, |class| {
+        let mut selected = Selected::find(&recording, &facts, &config.span, |class| {
             recording.amounts_over_time(class).map_err(unreadable)
         })?;
+        if !config.outputs.iter().any(|output| matches!(output.format, Format::Text | Format::Json)) {
+            selected.forget_parts();
+        }
         let by = config.by.unwrap_or_else(|| facts.by());
         let keeps_parts = keeps_parts(by, facts.by())?;
         let is_at_end = selected.is_end_of(&recording);
@@ -152,7 +155,14 @@ impl<'a> Opened<'a> {
         let mut notes = facts.notes();
         notes.extend(notes_of(recording, selected));
         for &class in &recording.header().classes {
-            let run = run_facts(recording, facts, selected, class, [&notes, &page_notes(recording, selected, class)]);
+            let run = run_facts(
+                recording,
+                facts,
+                selected,
+                class,
+                *metric,
+                [&notes, &page_notes(recording, selected, class)],
+            );
             let mut profile = symbolized.take(class).into_profile(run);
             // A recording has the notes on names of its run, of which this may be a part.
             let mut known = Vec::new();
@@ -256,13 +266,13 @@ fn run_facts(
     facts: &RecordedFacts,
     selected: &Selected,
     class: EventClass,
+    metric: Option<Metric>,
     notes: [&Vec<String>; 2],
 ) -> RunFacts {
     let header = recording.header();
     let is_at_end = selected.is_end_of(recording);
     let older = header.older.filter(|_| is_at_end && class.probes_allocators());
-    // Changes over time are of blocks of any age.
-    let has_parts = class.has(Metric::LiveBytes) && older.is_none();
+    let has_parts = processes::has_parts(class, recording, selected, metric);
     RunFacts {
         page_sample: if class.counts_pages() { header.page_sample } else { 0 },
         duration: selected.duration(),

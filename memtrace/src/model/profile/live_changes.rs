@@ -28,14 +28,6 @@ impl LiveChanges {
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| ours.add(*theirs));
     }
 
-    /// Multiplies all changes by `factor`, for stacks of which one page in `factor` was counted.
-    pub fn scale(&mut self, factor: u64) {
-        for PartChange { live, alloc } in &mut self.0 {
-            *live = live.wrapping_mul(factor.cast_signed());
-            *alloc = alloc.wrapping_mul(factor);
-        }
-    }
-
     /// The changes by part.
     #[must_use]
     pub fn as_slice(&self) -> &[PartChange] {

@@ -175,6 +175,11 @@ impl Selected {
         &self.part_bounds
     }
 
+    /// Shows no changes over time.
+    pub(super) fn forget_parts(&mut self) {
+        self.part_bounds.clear();
+    }
+
     /// Returns these parts, since the start of tracing.
     pub(super) fn parts(&self) -> Vec<Range<Duration>> {
         let part = |bounds: &[Boundary]| self.after_start(bounds[0].at())..self.after_start(bounds[1].at());

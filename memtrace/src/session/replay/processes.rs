@@ -28,7 +28,10 @@ pub(super) fn read(
 ) -> Result<(RecordedProcesses, FramesByObject), Error> {
     let (from, to) = (selected.from(), selected.to());
     let Totals { stacks, images: values, stalls, losses } = recording.totals(from, to)?;
-    let mut live_changes = recording.live_changes(selected.part_bounds())?;
+    let is_shown = |class| has_parts(class, recording, selected, metric);
+    let bounds =
+        if recording.header().classes.iter().any(|&class| is_shown(class)) { selected.part_bounds() } else { &[] };
+    let mut live_changes = recording.live_changes(bounds)?;
     let first_epoch = selected.first_epoch().filter(|_| metric == Some(Metric::Growth));
     let is_limited = recording.header().older.is_some() && selected.is_end_of(recording);
     let mut processes = Processes::new();
@@ -52,13 +55,16 @@ pub(super) fn read(
         if !has_ages {
             histograms.clear(BlockQuantity::Age);
         }
-        let live_changes = live_changes.remove(&key).unwrap_or_default();
+        let live_changes = live_changes.remove(&key).filter(|_| is_shown(key.class)).unwrap_or_default();
+        if usage == StackUsage::default() && merged == 0 && histograms.is_empty() && live_changes.as_slice().is_empty()
+        {
+            // Its ages or old blocks are known at the end of the run only.
+            continue;
+        }
         let path = calls.node(key.path);
         let mut stack = RecordedStack { path, end: key.end, part, usage, histograms, merged, live_changes };
         if key.class.counts_pages() {
-            let factor = u64::from(recording.header().page_sample.max(1));
-            scale_stack(&mut stack.usage, factor);
-            stack.live_changes.scale(factor);
+            scale_stack(&mut stack.usage, u64::from(recording.header().page_sample.max(1)));
         }
         processes.entry((key.class, key.image)).or_default().stacks.push(stack);
     }
@@ -177,6 +183,14 @@ fn with_one_sum(mut stacks: Vec<RecordedStack>) -> Vec<RecordedStack> {
 /// Returns true if the epoch of the allocation is recorded for the live amounts of this class: that of blocks is.
 pub(super) const fn has_epochs(class: EventClass) -> bool {
     matches!(class, EventClass::Heap)
+}
+
+/// Returns true if changes of live memory over time are shown for this class: those of blocks of any age, and of mappings.
+/// No event reports that a page is gone.
+pub(super) fn has_parts(class: EventClass, recording: &Recording, selected: &Selected, metric: Option<Metric>) -> bool {
+    let is_limited = recording.header().older.is_some() && selected.is_end_of(recording) && class.probes_allocators();
+    let is_of_epochs = metric == Some(Metric::Growth) && has_epochs(class);
+    class.has(Metric::LiveBytes) && !class.counts_pages() && !is_limited && !is_of_epochs
 }
 
 /// Returns the histograms of a stack.

@@ -361,8 +361,35 @@ fn report_at_the_end_has_the_blocks_of_the_minimum_age() {
     let text = written(&scratch, "run.memtrace", Span::End, Format::Text).unwrap();
     assert!(text.contains("8.00 KiB in 2 blocks, only blocks at least 9 s old"), "{text}");
     assert!(!text.contains("growth:"), "{text}");
+    let json = written(&scratch, "run.memtrace", Span::End, Format::Json).unwrap();
+    assert!(!json.contains("live_changes") && !json.contains("\"parts\""), "{json}");
     // At other moments, the age is not known.
     let text = written(&scratch, "run.memtrace", Span::At(after(15)), Format::Text).unwrap();
     assert!(text.contains("live memory of any age is counted here"), "{text}");
     assert!(text.contains("100.00 KiB in "), "{text}");
+}
+
+#[test]
+fn touched_pages_have_no_trend() {
+    let scratch = Scratch::new();
+    let path = scratch.path("run.memtrace");
+    let header = Header { classes: vec![EventClass::Fault], page_sample: 1, ..header() };
+    let writer = Writer::create(&path, &header, Settings::default()).unwrap();
+    let pages = |live| {
+        let change = change(0, live);
+        Change { key: TotalKey { class: EventClass::Fault, ..change.key }, ..change }
+    };
+    for number in 0..16 {
+        let images = if number == 0 { vec![image(None)] } else { Vec::new() };
+        writer.push(Interval { images, ..second(number, vec![pages(4096)]) });
+        wait_for(&writer, number + 1);
+    }
+    // The page tables show at the end that most pages are gone.
+    let span = Duration::from_secs(16)..Duration::from_nanos(16_000_000_001);
+    writer.push(Interval { span, changes: vec![pages(-14 * 4096)], ..Interval::default() });
+    assert_eq!(writer.finish().gaps, 0);
+    for span in [Span::End, Span::At(after(16))] {
+        let json = written(&scratch, "run.memtrace", span, Format::Json).unwrap();
+        assert!(json.contains("\"live_bytes\":") && !json.contains("live_changes"), "{json}");
+    }
 }
