@@ -74,17 +74,11 @@ pub(super) const FILES: &[TestFile] = &[
         ],
     },
     TestFile {
-        name: "reclaim",
-        omitted: &[
-            OmittedTest {
-                test: "memcg_reclaim_stalls_match_kernel_tracepoints",
-                reason: "it compares times, which are meaningless under emulation",
-            },
-            OmittedTest {
-                test: "swap_reads_match_vmstat_and_are_assessed_as_paging",
-                reason: "guests have no disk to swap to",
-            },
-        ],
+        name: "selection_changes",
+        omitted: &[OmittedTest {
+            test: "private_allocator_is_traced_after_a_move_into_the_cgroup",
+            reason: NOT_THE_KERNEL,
+        }],
     },
     TestFile { name: "launch", omitted: &[] },
     TestFile {
@@ -119,11 +113,17 @@ pub(super) const FILES: &[TestFile] = &[
         }],
     },
     TestFile {
-        name: "selection_changes",
-        omitted: &[OmittedTest {
-            test: "private_allocator_is_traced_after_a_move_into_the_cgroup",
-            reason: NOT_THE_KERNEL,
-        }],
+        name: "reclaim",
+        omitted: &[
+            OmittedTest {
+                test: "memcg_reclaim_stalls_match_kernel_tracepoints",
+                reason: "it compares times, which are meaningless under emulation",
+            },
+            OmittedTest {
+                test: "swap_reads_match_vmstat_and_are_assessed_as_paging",
+                reason: "guests have no disk to swap to",
+            },
+        ],
     },
 ];
 
