@@ -1,4 +1,4 @@
-//! Recordings of many short processes, whose stacks are recorded as those of their group.
+//! Recordings of many short processes: their stacks are recorded as those of their group.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -95,7 +95,7 @@ fn groups_of_short_processes_equal_the_victims_and_the_run() {
     let rest = format!("{OF_VICTIM} AND path = 0 AND (member_of IS NOT NULL OR pid = 0)");
     assert_eq!(sums(&recording, &rest), Ok(Totals::default()));
     let report = recording_report::read(&recording, &["--keep-ended", "0"]);
-    // The shell ends with the run, whose report lists it by itself.
+    // The shell ends with the run. The report of the run lists it by itself.
     assert_eq!(of_victims(&report), of_victims(&outcome.report()));
 }
 

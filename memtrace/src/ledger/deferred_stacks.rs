@@ -26,7 +26,7 @@ impl DeferredStacks {
     }
 }
 
-/// Running images whose stacks are deferred.
+/// Running images with deferred stacks.
 #[derive(Debug)]
 pub(super) struct Deferral {
     /// Age at which the stacks of an image are sent.

@@ -22,7 +22,7 @@ pub(super) struct NextDelta {
     pub(super) losses: Losses,
     /// End of the last delta.
     pub(super) last: Tick,
-    /// Images whose stacks are deferred; `None` if none are.
+    /// Images with deferred stacks; `None` if none are deferred.
     pub(super) deferral: Option<Deferral>,
 }
 

@@ -24,7 +24,7 @@ pub struct Settings {
     pub queue: usize,
     /// Number of rows of waiting intervals above which intervals are merged.
     pub queued_rows: usize,
-    /// Number of stacks whose rows are remembered, about.
+    /// Approximate number of stacks with remembered rows.
     pub known_totals: usize,
 }
 

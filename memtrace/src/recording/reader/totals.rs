@@ -129,7 +129,7 @@ impl Recording {
         Ok(by_key)
     }
 
-    /// Calls `each` with the key and the value of each total whose number is in `values`.
+    /// Calls `each` with the key and the value of each total that has its number in `values`.
     fn each_total<V>(
         &self,
         images: &FxHashMap<i64, ImageId>,

@@ -46,7 +46,7 @@ pub(super) struct RecorderLimits {
     pub(super) call_paths: usize,
     /// Maximum number of stacks of groups that wait to be recorded.
     pub(super) grouped_stacks: usize,
-    /// Maximum number of stacks whose rows the writer knows.
+    /// Maximum number of stacks with rows that the writer knows.
     pub(super) known_totals: usize,
     /// Number of rows of waiting intervals above which intervals are merged.
     pub(super) queued_rows: usize,

@@ -1,4 +1,4 @@
-//! Ended images whose stacks are recorded as those of their group.
+//! Ended images: their stacks are recorded as those of their group.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

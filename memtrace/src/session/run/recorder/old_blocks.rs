@@ -11,7 +11,7 @@ use super::stacks::RecordedStacks;
 use crate::model::{Amount, EndedImage, EventClass, ImageId, ImageUsage, StackEnd, StackKey, Usage};
 use crate::recording::{Detail, DetailKind, PathNumber, TotalKey};
 
-/// Old blocks of ended images whose last changes are not recorded yet.
+/// Old blocks of ended images, until the last changes of the image are recorded.
 #[derive(Debug, Default)]
 pub(super) struct OldBlocks {
     /// The run has a minimum age.
@@ -36,7 +36,7 @@ impl OldBlocks {
         }
     }
 
-    /// Removes and returns the amounts of an ended image whose changes are all recorded.
+    /// Removes and returns the amounts of an ended image, after all its changes are recorded.
     pub(super) fn take(&mut self, image: ImageId, stacks: &RecordedStacks) -> Vec<Detail> {
         details(image, self.held_at_exit.remove(&image).unwrap_or_default(), stacks)
     }
