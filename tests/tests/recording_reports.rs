@@ -6,7 +6,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use memtrace_tests::{Report, Scratch, Totals, Trace, killed_recording, mark, poll, recording_report, victim};
+use memtrace_tests::{
+    Report, Scratch, Totals, Trace, Tracer, Victim, killed_recording, mark, poll, recording_report, victim,
+};
 
 /// Returns a report without the numbers in which the two can differ: the time that a process ran, of which a recording has
 /// the end in the records of the BPF programs.
@@ -40,6 +42,18 @@ fn wait_for(recording: &Path, expected: Totals) {
             report => Err(format!("{report:?} instead of {expected:?}")),
         }
     });
+}
+
+/// Returns the report of a run that ends with the victim, or while it still runs.
+fn report_after_work(victim: Victim, tracer: Tracer, ends_with_victim: bool) -> Report {
+    if ends_with_victim {
+        victim.finish();
+        tracer.wait().report()
+    } else {
+        let run = tracer.stop().report();
+        victim.finish();
+        run
+    }
 }
 
 /// Returns the time in the format of RFC 3339.
@@ -111,14 +125,7 @@ fn blocks_of_the_minimum_age_equal_those_of_the_run() {
         // The age of the blocks is the subject of the test.
         thread::sleep(Duration::from_millis(700));
         let all = victim.work().totals;
-        let run = if ends {
-            victim.finish();
-            tracer.wait().report()
-        } else {
-            let run = tracer.stop().report();
-            victim.finish();
-            run
-        };
+        let run = report_after_work(victim, tracer, ends);
         let held = if ends { run.totals.exit_count } else { run.totals.live_count };
         assert_eq!(held, early.live_count);
         assert!(run.totals.alloc_count >= all.alloc_count, "{:?}", run.totals);
@@ -135,14 +142,7 @@ fn peaks_of_processes_equal_those_of_the_run() {
         let options = ["-i", "100ms", "--metric", "peak-bytes", "--record"];
         let tracer = Trace::victim(&victim).options(&options).option(&recording).start();
         let expected = victim.work();
-        let run = if ends {
-            victim.finish();
-            tracer.wait().report()
-        } else {
-            let run = tracer.stop().report();
-            victim.finish();
-            run
-        };
+        let run = report_after_work(victim, tracer, ends);
         let report = recording_report::read(&recording, &[]);
         assert_eq!((report.metric.as_str(), report.processes[0].peak_bytes), ("peak-bytes", Some(expected.peak_bytes)));
         assert_equal(run, report);
