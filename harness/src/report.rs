@@ -41,6 +41,9 @@ pub struct Report {
     /// With `--lifetimes` only.
     pub histograms: Option<Histograms>,
     pub processes: Vec<ProcessReport>,
+    /// Parts of the trace with known changes of live memory; recorded runs only.
+    #[serde(default)]
+    pub parts: Vec<Part>,
     /// The groups of `--by`.
     pub roots: Vec<StackGroup>,
     /// Memory cgroups with stalls; reclaim only.
@@ -70,6 +73,13 @@ pub struct Cost {
     pub cpu_s: f64,
     pub tracing_cpu_s: f64,
     pub peak_rss_bytes: u64,
+}
+
+/// Part of the trace, since its start.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct Part {
+    pub from_s: f64,
+    pub to_s: f64,
 }
 
 /// One group of `--by`.

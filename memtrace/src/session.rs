@@ -22,6 +22,7 @@ mod run;
 mod sample;
 mod select;
 mod track;
+mod trend_parts;
 mod unwind_tables;
 
 pub(crate) use config::{Config, Destination, MarkFunction, Output, Percent, ProbeSite, Recording, Target};

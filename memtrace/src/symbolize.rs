@@ -47,6 +47,7 @@ pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use function_offset::{FunctionError, function_offset};
 pub use grouped_stacks::{GroupedStack, GroupedStacks, ImageStacks};
 pub use live_paths::{CallSite, LiveCall, LivePaths, NewPath, NewPaths};
+pub use located_process::LiveChangesByStack;
 pub use name_source::NameSource;
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
 pub use symbolized::{Symbolized, SymbolizedClasses};
@@ -169,7 +170,8 @@ impl Symbolizer {
     }
 
     /// Symbolizes the stacks of all event classes that were traced during `window`: those of `snapshots`, whose images
-    /// are in `images`, and those of the images that have ended before.
+    /// are in `images`, and those of the images that have ended before. `changes` are those of their live memory over time,
+    /// as far as they are known.
     ///
     /// Frames without a name keep their address and the reason. Damaged files of a target are no error. The snapshots
     /// are consumed: their stacks are not in memory together with the profile.
@@ -180,8 +182,9 @@ impl Symbolizer {
         images: &BTreeMap<ImageId, ProcessImage>,
         ended: EndedProcesses,
         window: &Range<Tick>,
+        changes: LiveChangesByStack,
     ) -> SymbolizedClasses {
-        self.name(LocatedStacks::new(snapshots, images, &self.generated_code, ended, window))
+        self.name(LocatedStacks::new(snapshots, images, &self.generated_code, ended, window, changes))
     }
 
     /// Symbolizes the stacks of a recording, of the time `window`. Calls without recorded names get those of the object's

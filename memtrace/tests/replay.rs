@@ -19,7 +19,7 @@ use memtrace::model::{
     Usage,
 };
 use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
-use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, Symbolizer};
+use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, LiveChangesByStack, Symbolizer};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -344,7 +344,8 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     };
     let images = ids.map(|id| (id, daemon(id))).collect();
     let window = Tick(0)..Tick::at(DAY);
-    let mut symbolized = Symbolizer::new().symbolize(totals.snapshots, &images, ended, &window);
+    let mut symbolized =
+        Symbolizer::new().symbolize(totals.snapshots, &images, ended, &window, LiveChangesByStack::default());
     let profile = symbolized.take(EventClass::Heap).into_profile(Default::default());
     assert_eq!(profile.losses, Losses::default());
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use memtrace_tests::{
     Report, Scratch, Totals, Trace, Tracer, Victim, killed_recording, mark, poll, recording_report, victim,
 };
+use rusqlite::{Connection, OpenFlags};
 
 /// Returns a report without the numbers in which the two can differ: the time that a process ran, of which a recording has
 /// the end in the records of the BPF programs.
@@ -31,6 +32,19 @@ fn assert_equal(run: Report, recording: Report) {
         assert_eq!(recorded, stack);
     }
     assert_eq!(recording, run);
+}
+
+/// Waits until the recording has this number of intervals after those that it has now.
+fn wait_for_intervals(recording: &Path, number: u64) {
+    let count = || -> rusqlite::Result<u64> {
+        let connection = Connection::open_with_flags(recording, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.query_one("SELECT count(*) FROM interval", [], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
+    };
+    let before = poll::until(count);
+    poll::until(|| match count() {
+        Ok(count) if count >= before + number => Ok(()),
+        count => Err(count),
+    });
 }
 
 /// Waits until the recording has these totals.
@@ -84,6 +98,34 @@ fn report_of_a_running_process_equals_that_of_the_run() {
     let run = tracer.stop().report();
     victim.finish();
     assert_eq!(run.totals, expected.totals);
+    assert_equal(run, recording_report::read(&recording, &[]));
+}
+
+/// Compares the trend in the report of a run with the counts of the victim, which allocated at one moment.
+fn assert_single_growth(run: &Report, expected: Totals) {
+    assert!((8..=16).contains(&run.parts.len()), "{:?}", run.parts);
+    assert!(run.parts.windows(2).all(|pair| pair[0].to_s == pair[1].from_s), "{:?}", run.parts);
+    let stacks: Vec<_> = run.stacks_with_leaf("work").collect();
+    let [stack] = stacks.as_slice() else { panic!("{stacks:?}") };
+    assert_eq!([stack.live_changes.len(), stack.part_allocs.len()], [run.parts.len(); 2]);
+    // The moment can be the end of a part.
+    assert_eq!(stack.live_changes.iter().sum::<i64>().cast_unsigned(), expected.live_bytes);
+    assert_eq!(stack.part_allocs.iter().sum::<u64>(), expected.alloc_bytes);
+    assert!(stack.part_allocs.iter().filter(|bytes| **bytes > 0).count() <= 2, "{stack:?}");
+    assert_eq!(stack.trend.as_deref(), Some("single_growth"));
+}
+
+#[test]
+fn trends_of_a_recorded_run_equal_those_of_its_recording() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("trends.memtrace");
+    let mut victim = victim::start_with("steady", &["5000"]);
+    let tracer = Trace::victim(&victim).option("--record").option(&recording).options(&["-i", "100ms"]).start();
+    let expected = victim.work().totals;
+    wait_for_intervals(&recording, 20);
+    let run = tracer.stop().report();
+    victim.finish();
+    assert_single_growth(&run, expected);
     assert_equal(run, recording_report::read(&recording, &[]));
 }
 

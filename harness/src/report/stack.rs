@@ -58,6 +58,13 @@ pub struct Stack {
     pub memory: Option<String>,
     /// With `--lifetimes` only.
     pub histograms: Option<Histograms>,
+    /// The change of the live bytes in each of the report's parts.
+    #[serde(default)]
+    pub live_changes: Vec<i64>,
+    /// The allocated bytes in each of the report's parts.
+    #[serde(default)]
+    pub part_allocs: Vec<u64>,
+    pub trend: Option<String>,
 }
 
 /// One frame.

@@ -34,8 +34,8 @@ pub struct Profile {
     /// Part of a recording, since the start of the trace, of which numbers are changes; `None` for totals. Live amounts are
     /// then differences, and wrap below zero if they decreased.
     pub window: Option<Range<Duration>>,
-    /// Consecutive parts of a recording to which the [`LiveChanges`] of stacks refer, since the start of the trace;
-    /// empty for a run, and for a recording that is too short.
+    /// Consecutive parts of a recorded run to which the [`LiveChanges`] of stacks refer, since the start of the trace;
+    /// empty if it is not recorded, or too short.
     pub parts: Vec<Range<Duration>>,
     /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,

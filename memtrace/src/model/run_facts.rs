@@ -18,7 +18,7 @@ pub struct RunFacts {
     pub duration: Duration,
     /// Part of a recording, since the start of the trace, of which numbers are changes; `None` for totals.
     pub window: Option<Range<Duration>>,
-    /// Parts of a recording in which the changes of live memory are known.
+    /// Parts of a recorded run in which the changes of live memory are known.
     pub parts: Vec<Range<Duration>>,
     /// Names of allocators, if blocks are grouped by them.
     pub allocators: BTreeMap<AllocatorId, String>,

@@ -21,6 +21,9 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Interval>,
+    /// The interval that was taken last is being stored.
+    is_storing: bool,
+    is_settled: bool,
     is_closed: bool,
     merged: u64,
 }
@@ -43,20 +46,39 @@ impl Queue {
             state.merged += 1;
         }
         drop(state);
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
-    /// Takes the oldest interval, and waits for one. Returns `None` if the queue is closed and empty.
+    /// Takes the oldest interval, and waits for one. The one before is stored. Returns `None` if the queue is closed and
+    /// empty.
     pub(super) fn pop(&self) -> Option<Interval> {
         let is_waiting = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
-        let mut state = self.changed.wait_while(self.lock(), is_waiting).unwrap_or_else(PoisonError::into_inner);
-        state.waiting.pop_front()
+        let mut state = self.lock();
+        state.is_storing = false;
+        self.changed.notify_all();
+        let mut state = self.changed.wait_while(state, is_waiting).unwrap_or_else(PoisonError::into_inner);
+        let interval = state.waiting.pop_front();
+        state.is_storing = interval.is_some();
+        interval
+    }
+
+    /// Waits until all intervals are stored, as far as possible. Old ones are not merged from now on.
+    pub(super) fn settle(&self) {
+        let is_storing = |state: &mut State| state.is_storing || !state.waiting.is_empty();
+        let mut state = self.lock();
+        state.is_settled = true;
+        drop(self.changed.wait_while(state, is_storing).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Returns true after [`Self::settle`].
+    pub(super) fn is_settled(&self) -> bool {
+        self.lock().is_settled
     }
 
     /// Closes the queue: no interval follows.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
     /// Returns true if no interval waits.

@@ -56,6 +56,16 @@ impl Recording {
         }
     }
 
+    /// Opens a recording that this process writes. A damaged one is not salvaged: SQLite's locks of a file end when the
+    /// process closes any handle of it (fcntl(2)).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_while_written(path: &Path) -> Result<Self, Error> {
+        open::connect(path).and_then(Self::read)
+    }
+
     /// Reads a recording from the contents of its file.
     ///
     /// # Errors

@@ -131,6 +131,26 @@ fn everything_is_read_as_it_was_stored() {
     assert_eq!(live, [1, 5, 14, 30, 55, 91, 140], "sums of squares");
 }
 
+#[test]
+fn writer_stores_all_intervals_before_they_are_read() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    let intervals: Vec<_> = (0..7).map(second).collect();
+    let writer = Writer::create(&path, &header(), SETTINGS).unwrap();
+    for count in [3, 6] {
+        intervals[count - 3..count].iter().for_each(|interval| writer.push(interval.clone()));
+        assert_eq!(writer.settle().intervals, count as u64);
+        let recording = Recording::open_while_written(&path).unwrap();
+        assert_eq!(recording.totals(Boundary::START, recording.end()).unwrap(), sum(&intervals[..count]));
+        assert!(!recording.is_complete());
+    }
+    writer.push(intervals[6].clone());
+    assert_eq!(writer.finish().intervals, 7);
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.totals(Boundary::START, recording.end()).unwrap(), sum(&intervals));
+    assert!(recording.is_complete());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

@@ -93,6 +93,13 @@ impl Writer {
         Status { merged: self.queue.merged(), ..lock(&self.status).clone() }
     }
 
+    /// Waits until all intervals are stored, so that this process can read them. If the returned state has an open gap, its
+    /// intervals could not be stored. From now on, intervals stay as they are, unless the file reaches its size limit.
+    pub fn settle(&self) -> Status {
+        self.queue.settle();
+        self.status()
+    }
+
     /// Waits until all intervals are stored, and completes the file. If the returned state has an open gap, its intervals
     /// could not be stored.
     #[must_use]
@@ -198,6 +205,9 @@ fn write(store: &mut Store, pending: &Unwritten) -> rusqlite::Result<()> {
 /// Merges old intervals, if the file is large, until the next interval waits.
 fn compact(store: &mut Store, queue: &Queue, status: &Mutex<Status>) {
     let error = loop {
+        if queue.is_settled() {
+            break None;
+        }
         match store.compact(false) {
             Ok(true) if queue.is_empty() => {}
             Ok(_) => break None,

@@ -1,7 +1,6 @@
 //! Reports of recordings: the totals at a moment, or their changes between two moments.
 
 mod moments;
-mod parts;
 mod paths;
 mod processes;
 
@@ -278,7 +277,7 @@ fn run_facts(
         duration: selected.duration(),
         notes: notes.into_iter().flatten().cloned().collect(),
         window: selected.is_window().then(|| selected.span()),
-        parts: if has_parts { selected.parts() } else { Vec::new() },
+        parts: if has_parts { selected.parts().times().to_vec() } else { Vec::new() },
         older,
         ..if is_at_end { facts.of_class_at_end(class) } else { facts.of_class(class) }
     }

@@ -152,7 +152,7 @@ impl EndedProcesses {
         let mut rows = Vec::with_capacity(usage.len());
         for (class, mut usage) in usage {
             usage.end(end, class);
-            let stacks = walk.totals(&mut usage);
+            let stacks = walk.totals(&mut usage, |_, _| {});
             rows.push((class, Row::new(id, (end, at), &image, Arc::clone(&facts), usage, stacks)));
         }
         let has_addresses = walk.has_addresses();

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use super::call_paths::{CallPaths, Walk};
 use super::ended::{EndedParts, EndedProcesses};
 use super::generated_code::{GeneratedNames, ImageCode};
-use super::located_process::LocatedProcess;
+use super::located_process::{ChangesByPath, LiveChangesByStack, LocatedProcess};
 use super::process::process;
 use super::recorded::{RecordedClass, RecordedProcesses, RunningProcess};
 use crate::model::{
@@ -41,15 +41,16 @@ pub(super) struct LocatedClass {
 
 impl LocatedStacks {
     /// Converts the stacks of `snapshots`, whose images are in `images` and have the generated code `code`, and adds
-    /// those of the images that have ended before. The trace was during `window`.
+    /// those of the images that have ended before. The trace was during `window`. `changes` are those of live memory.
     pub(super) fn new(
         snapshots: Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
         code: &BTreeMap<ImageId, GeneratedCode>,
         ended: EndedProcesses,
         window: &Range<Tick>,
+        changes: LiveChangesByStack,
     ) -> Self {
-        Self::with_ended(ended.into_parts(), window, |located| located.add(snapshots, images, code, window))
+        Self::with_ended(ended.into_parts(), window, |located| located.add(snapshots, images, code, window, changes))
     }
 
     /// Returns the stacks of a recording, of the time `window`.
@@ -95,17 +96,24 @@ impl LocatedStacks {
         images: &BTreeMap<ImageId, ProcessImage>,
         code: &BTreeMap<ImageId, GeneratedCode>,
         window: &Range<Tick>,
+        mut changes: LiveChangesByStack,
     ) -> ListedProcesses {
         let mut processes = ListedProcesses::new();
         for (id, image, mut code) in images_of(&snapshots, images, code) {
             for (&class, snapshot) in &mut snapshots.0 {
                 let Some(mut usage) = snapshot.images.remove(&id) else { continue };
                 let mut walk = Walk::new(&mut self.paths, image, &snapshot.stacks, &mut code, &mut self.names);
-                let stacks = walk.totals(&mut usage);
+                let mut by_stack = changes.remove(&(class, id)).unwrap_or_default();
+                let mut live_changes = ChangesByPath::default();
+                let totals = walk.totals(&mut usage, |key, path| {
+                    if let Some(changes) = by_stack.remove(&key) {
+                        live_changes.entry(path).or_default().merge(&changes);
+                    }
+                });
                 add_stalls(&mut self.classes.entry(class).or_default().stalls, &usage);
                 let end = snapshot.ends.get(&id).map(|&(_, at)| at);
-                let process = LocatedProcess::new(process(id, &usage, image, end, window), stacks);
-                processes.entry(class).or_default().insert(id, process);
+                let process = process(id, &usage, image, end, window);
+                processes.entry(class).or_default().insert(id, LocatedProcess { process, totals, live_changes });
             }
             self.names.note(id, &code);
         }

@@ -1,9 +1,14 @@
 //! A process with the totals of its call paths.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
 
 use super::stack_totals::{PathKey, StackTotals};
-use crate::model::{LiveChanges, ProcessProfile};
+use crate::model::{EventClass, ImageId, LiveChanges, ProcessProfile, StackKey};
+
+/// Changes of live memory of running images over the parts of a run.
+pub type LiveChangesByStack = BTreeMap<(EventClass, ImageId), FxHashMap<StackKey, LiveChanges>>;
 
 /// Changes of live memory by call path.
 pub(super) type ChangesByPath = FxHashMap<PathKey, LiveChanges>;
@@ -13,7 +18,7 @@ pub(super) type ChangesByPath = FxHashMap<PathKey, LiveChanges>;
 pub(super) struct LocatedProcess {
     pub(super) process: ProcessProfile,
     pub(super) totals: StackTotals,
-    /// Empty unless the process runs at the moment of a report of a recording.
+    /// Empty unless the process runs at the moment of a report, and its changes are recorded.
     pub(super) live_changes: ChangesByPath,
 }
 

@@ -50,7 +50,7 @@ fn profile_of(
     window: &Range<Tick>,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
-    let mut classes = symbolizer.symbolize(snapshots, images, no_ended(), window);
+    let mut classes = symbolizer.symbolize(snapshots, images, no_ended(), window, LiveChangesByStack::default());
     classes.take(EventClass::Heap).into_profile(RunFacts::default())
 }
 
@@ -206,7 +206,13 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
         let mut processes = no_ended();
         processes.add(ended.clone(), None);
         processes.forget_files(&HashSet::from([program.scratch.file(closed)]));
-        let mut classes = symbolizer.symbolize(Snapshots::default(), &BTreeMap::new(), processes, &(Tick(0)..Tick(9)));
+        let mut classes = symbolizer.symbolize(
+            Snapshots::default(),
+            &BTreeMap::new(),
+            processes,
+            &(Tick(0)..Tick(9)),
+            LiveChangesByStack::default(),
+        );
         let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
         (profile.frames, profile.notes)
     };

@@ -1,6 +1,6 @@
 //! Changes of live memory over time.
 
-/// Changes of a stack in each of the [parts](super::Profile::parts) of a recording; empty if they are not known.
+/// Changes of a stack in each of the [parts](super::Profile::parts) of a recorded run; empty if they are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveChanges(Vec<PartChange>);
 
@@ -26,6 +26,15 @@ impl LiveChanges {
     pub fn merge(&mut self, other: &Self) {
         self.0.resize(other.0.len().max(self.0.len()), PartChange::default());
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| ours.add(*theirs));
+    }
+
+    /// Returns the sum of all parts.
+    #[must_use]
+    pub fn total(&self) -> PartChange {
+        self.0.iter().fold(PartChange::default(), |mut sum, change| {
+            sum.add(*change);
+            sum
+        })
     }
 
     /// The changes by part.

@@ -60,6 +60,33 @@ fn file_stays_below_its_limit() {
 }
 
 #[test]
+fn old_intervals_are_not_merged_after_the_writer_has_settled() {
+    let directory = Scratch::in_memory();
+    let remaining = |settles: bool| {
+        let path = directory.path("run.memtrace");
+        let writer = Writer::create(&path, &header(), Settings { size_limit: LIMIT, ..Settings::default() }).unwrap();
+        if settles {
+            writer.settle();
+        }
+        let mut at = 0;
+        // Old intervals are merged from seven eighths of the limit on, and young ones near the limit.
+        while writer.status().size.0 < LIMIT.0 / 32 * 29 && at < 200 {
+            writer.push(busy_second(at, 300));
+            at += 1;
+            while writer.status().intervals < at {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(writer.finish().gaps, 0);
+        (at, Recording::open(&path).unwrap().intervals().len() as u64)
+    };
+    let (stored, remain) = remaining(true);
+    assert_eq!(stored, remain);
+    let (stored, remain) = remaining(false);
+    assert!(remain < stored, "{remain} of {stored}");
+}
+
+#[test]
 fn more_stacks_than_fit_are_a_gap() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");

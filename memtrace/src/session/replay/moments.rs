@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-use super::parts;
 use crate::model::{Amount, Epoch, EventClass, Metric, Tick, format};
-use crate::recording::{Boundary, IntervalRow, MarkRow, Recording};
+use crate::recording::{Boundary, MarkRow, Recording};
 use crate::session::error::Error;
 use crate::session::recorded_facts::RecordedFacts;
+use crate::session::trend_parts::TrendParts;
 
 /// A moment of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub(super) struct Selected {
     /// Event class with a peak at `to`, if the peak is selected.
     peak_of: Option<EventClass>,
     inexact_marks: Vec<String>,
-    /// Boundaries of the parts in which changes of live memory are shown; empty if there are too few intervals.
-    part_bounds: Vec<Boundary>,
+    /// Parts for which changes of live memory are shown.
+    parts: TrendParts,
 }
 
 impl Selected {
@@ -102,13 +102,15 @@ impl Selected {
         let inexact = marks.into_iter().filter(|mark| !mark.is_exact).map(|mark| mark.mark.text.clone());
         let is_end = to == recording.end();
         let start = moments.start;
+        let ended = facts.run().zip(end).filter(|_| is_end);
+        let end = ended.map(|(_, end)| end.since_start());
         Ok(Self {
-            part_bounds: part_bounds(recording, from.unwrap_or(Boundary::START), to, start),
+            parts: TrendParts::between(recording, from.unwrap_or(Boundary::START), to, start, end),
             from,
             to,
             start,
             is_end,
-            ended: facts.run().zip(end).filter(|_| is_end),
+            ended,
             first_epoch,
             peak_of,
             inexact_marks: inexact.collect(),
@@ -170,20 +172,14 @@ impl Selected {
         time.saturating_sub(self.start)
     }
 
-    /// Returns the boundaries of the parts in which changes of live memory are shown.
-    pub(super) fn part_bounds(&self) -> &[Boundary] {
-        &self.part_bounds
+    /// Returns the parts for which changes of live memory are shown.
+    pub(super) const fn parts(&self) -> &TrendParts {
+        &self.parts
     }
 
     /// Shows no changes over time.
     pub(super) fn forget_parts(&mut self) {
-        self.part_bounds.clear();
-    }
-
-    /// Returns these parts, since the start of tracing.
-    pub(super) fn parts(&self) -> Vec<Range<Duration>> {
-        let part = |bounds: &[Boundary]| self.after_start(bounds[0].at())..self.after_start(bounds[1].at());
-        self.part_bounds.windows(2).map(part).collect()
+        self.parts = TrendParts::default();
     }
 
     /// Returns the epoch that starts at the first mark, if changes between marks are shown.
@@ -200,16 +196,6 @@ impl Selected {
     pub(super) fn inexact_marks(&self) -> impl Iterator<Item = &str> {
         self.inexact_marks.iter().map(String::as_str)
     }
-}
-
-/// Returns the boundaries of the parts between two boundaries.
-fn part_bounds(recording: &Recording, from: Boundary, to: Boundary, start: Duration) -> Vec<Boundary> {
-    let intervals = recording.intervals().iter().map(IntervalRow::end);
-    let ends: Vec<_> = intervals.filter(|end| (from..=to).contains(end) && *end != from).collect();
-    let times: Vec<_> = ends.iter().map(|end| end.at()).collect();
-    let parts = parts::ends(&times, &(from.at().max(start)..to.at().max(start)));
-    let first = (!parts.is_empty()).then_some(from);
-    first.into_iter().chain(parts.into_iter().map(|index| ends[index])).collect()
 }
 
 /// Moments of a recording.

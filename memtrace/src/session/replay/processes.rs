@@ -10,6 +10,7 @@ use crate::model::{
 };
 use crate::reconcile::residency::scale_stack;
 use crate::recording::{DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
+use crate::session::trend_parts::has_trends;
 use crate::symbolize::{FramesByObject, RecordedProcess, RecordedProcesses, RecordedStack};
 
 /// Process images by class.
@@ -30,7 +31,7 @@ pub(super) fn read(
     let Totals { stacks, images: values, stalls, losses } = recording.totals(from, to)?;
     let is_shown = |class| has_parts(class, recording, selected, metric);
     let bounds =
-        if recording.header().classes.iter().any(|&class| is_shown(class)) { selected.part_bounds() } else { &[] };
+        if recording.header().classes.iter().any(|&class| is_shown(class)) { selected.parts().bounds() } else { &[] };
     let mut live_changes = recording.live_changes(bounds)?;
     let first_epoch = selected.first_epoch().filter(|_| metric == Some(Metric::Growth));
     let is_limited = recording.header().older.is_some() && selected.is_end_of(recording);
@@ -185,12 +186,12 @@ pub(super) const fn has_epochs(class: EventClass) -> bool {
     matches!(class, EventClass::Heap)
 }
 
-/// Returns true if changes of live memory over time are shown for this class: those of blocks of any age, and of mappings.
-/// No event reports that a page is gone.
+/// Returns true if changes of live memory over time are shown for this class. Those of blocks are of any age, and of any
+/// epoch.
 pub(super) fn has_parts(class: EventClass, recording: &Recording, selected: &Selected, metric: Option<Metric>) -> bool {
     let is_limited = recording.header().older.is_some() && selected.is_end_of(recording) && class.probes_allocators();
     let is_of_epochs = metric == Some(Metric::Growth) && has_epochs(class);
-    class.has(Metric::LiveBytes) && !class.counts_pages() && !is_limited && !is_of_epochs
+    has_trends(class) && !is_limited && !is_of_epochs
 }
 
 /// Returns the histograms of a stack.

@@ -6,6 +6,7 @@ mod deferral;
 mod groups;
 mod images;
 mod intervals;
+mod live_changes;
 mod marks;
 mod old_blocks;
 mod readings;
@@ -42,6 +43,7 @@ use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::track::ProcessTracker;
 use crate::symbolize::LivePaths;
 
+pub(super) use self::live_changes::ChangesInParts;
 pub(super) use self::sites::{ClassSites, Site, SiteTotals};
 
 /// Deltas of each shard that can wait. If there are more, they stay in the shard.
@@ -356,7 +358,13 @@ impl Recorder {
     ) {
         for (id, copy) in unknown {
             match find_copy(id.pid, copy) {
-                Some((_, Some(stack))) => self.add_stacks(id, &Stacks::from([(copy, stack)]), tracker),
+                Some((finished, Some(stack))) => {
+                    self.add_stacks(id, &Stacks::from([(copy, stack)]), tracker);
+                    // Snapshots have this ID.
+                    if self.stacks.find(finished).is_none() {
+                        self.stacks.add_alias(id, finished, copy);
+                    }
+                }
                 Some((stack, None)) => self.stacks.add_alias(id, copy, stack),
                 None => {}
             }

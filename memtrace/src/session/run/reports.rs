@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cost::cost_so_far;
 use super::debug_files;
-use super::recorder::Recorder;
+use super::recorder::{ChangesInParts, Recorder};
 use super::wait::Signals;
 use crate::debuginfod;
 use crate::kernel::{Counters, ProgramTime};
@@ -24,6 +24,7 @@ use crate::session::own_allocator;
 use crate::session::recorded_facts;
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
+use crate::session::trend_parts::has_trends;
 use crate::symbolize::{EndedProcesses, Symbolized, Symbolizer};
 
 /// Open outputs of each event class, and the servers of debug files.
@@ -91,6 +92,10 @@ impl Reports {
             recorder.add_names(symbolizer.frames().clone(), &snapshots, finished.tracker.images());
             recorder.add_facts(recorded_facts::at_end(finished.window.end, finished.duration));
         }
+        let with_trends: Vec<_> = config.events.iter().copied().filter(|&class| shows_trends(config, class)).collect();
+        let changes =
+            recorder.as_ref().map(|recorder| recorder.live_changes(&with_trends, &snapshots, &finished.window));
+        let ChangesInParts { parts, by_stack } = changes.unwrap_or_default();
         let mut losses = Losses::default();
         let mut failures = Vec::new();
         let facts_of = |(class, outputs)| {
@@ -99,12 +104,15 @@ impl Reports {
             (class, outputs, untraced, killed)
         };
         let outputs: Vec<_> = self.outputs.into_iter().map(facts_of).collect();
-        let mut classes = symbolizer.symbolize(snapshots, finished.tracker.images(), ended, &finished.window);
+        let mut classes = symbolizer.symbolize(snapshots, finished.tracker.images(), ended, &finished.window, by_stack);
         for (class, outputs, untraced, killed) in outputs {
             let symbolized = classes.take(class);
             own_allocator::trim();
             let mut facts = finished.facts(config, class, &killed, untraced, &symbolized);
             facts.debug_files.clone_from(&debug_files);
+            if with_trends.contains(&class) {
+                facts.parts.clone_from(&parts);
+            }
             let recorded = recorder.is_some().then(|| recorded_facts::of_class(&facts));
             let profile = symbolized.into_profile(facts);
             if let (Some(recorder), Some(facts)) = (&mut recorder, recorded) {
@@ -152,6 +160,11 @@ impl FinishedTrace<'_> {
             cost: cost_so_far(self.events, self.counters.nested, self.cpu, self.programs, hits),
         }
     }
+}
+
+/// Returns true if the report of this class has trends. Those of blocks are of any age.
+fn shows_trends(config: &Config, class: EventClass) -> bool {
+    has_trends(class) && !(config.older.is_some() && class.probes_allocators())
 }
 
 /// Completes the recording. Returns false if intervals could not be recorded.

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::super::locate::LocatedStacks;
-use super::super::{EndedProcesses, EndedSettings, SymbolizedClasses, Symbolizer};
+use super::super::{EndedProcesses, EndedSettings, LiveChangesByStack, SymbolizedClasses, Symbolizer};
 use super::*;
 use crate::model::{
     AbsAddr, Amount, EventClass, FileOffset, Frame, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Mapping,
-    Name, Object, Pid, ProcessImage, Profile, RunFacts, Snapshot, Snapshots, Stack, StackId, StackKey, StackUsage,
-    Stacks, Tick, Tid, Usage, User,
+    Name, Object, PartChange, Pid, ProcessImage, Profile, RunFacts, Snapshot, Snapshots, Stack, StackId, StackKey,
+    StackUsage, Stacks, Tick, Tid, Usage, User,
 };
 
 fn frame(name: &str) -> Frame {
@@ -60,7 +60,8 @@ fn profile_by(
     window: &Range<Tick>,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
-    let located = LocatedStacks::new(snapshots, images, &BTreeMap::new(), no_ended(), window);
+    let located =
+        LocatedStacks::new(snapshots, images, &BTreeMap::new(), no_ended(), window, LiveChangesByStack::default());
     let paths = &located.paths;
     let mut frames = vec![Box::default(); paths.number_of_calls()];
     for (address, _, call) in paths.outside_objects() {
@@ -353,7 +354,8 @@ fn processes_are_sorted_by_image_with_their_data() {
     ]);
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
     let window = Tick(0)..Tick(1);
-    let mut classes = Symbolizer::new().symbolize(snapshots, &images, no_ended(), &window);
+    let mut classes =
+        Symbolizer::new().symbolize(snapshots, &images, no_ended(), &window, LiveChangesByStack::default());
     let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
     let expected = ProcessProfile {
         exe: Some("/bin/sh".into()),
@@ -369,4 +371,29 @@ fn processes_are_sorted_by_image_with_their_data() {
     let rest: Vec<_> = profile.processes[1..].iter().map(|process| (process.pid.0, process.comm.raw())).collect();
     assert_eq!(rest, [(4, "?"), (9, "?")]);
     assert_eq!(profile.losses, snapshot.losses);
+}
+
+#[test]
+fn changes_of_stacks_with_the_same_path_are_added() {
+    // The first two have the same frames, as after a change of the mappings. Nothing is known of the last one.
+    let stacks = [(10, stack(&[2, 1], StackEnd::Complete)), (11, stack(&[2, 1], StackEnd::Complete))];
+    let others = [(12, stack(&[3, 1], StackEnd::Complete)), (13, stack(&[4, 1], StackEnd::Complete))];
+    let snapshot = Snapshot {
+        images: [(id(1, 0), image(None, &[(10, 8, 0), (11, 8, 0), (12, 8, 0), (13, 8, 0)]))].into(),
+        stacks: stacks.into_iter().chain(others).map(|(id, stack)| (StackId(id), stack)).collect(),
+        ..Snapshot::default()
+    };
+    let changes = |parts: &[i64]| {
+        let mut changes = LiveChanges::default();
+        parts.iter().enumerate().for_each(|(at, &live)| changes.add(at, 2, PartChange { live, alloc: 1 }));
+        changes
+    };
+    let by_stack = [(10, [1, 7]), (11, [3, 5]), (12, [8, 0])];
+    let by_stack = by_stack.map(|(id, parts)| (StackKey::from(StackId(id)), changes(&parts))).into_iter().collect();
+    let known = LiveChangesByStack::from([((EventClass::Heap, id(1, 0)), by_stack)]);
+    let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
+    let mut classes = Symbolizer::new().symbolize(snapshots, &BTreeMap::new(), no_ended(), &(Tick(0)..Tick(1)), known);
+    let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
+    let live = |stack: &StackProfile| stack.live_changes.as_slice().iter().map(|part| part.live).collect::<Vec<_>>();
+    assert_eq!(profile.stacks.iter().map(live).collect::<Vec<_>>(), [vec![4, 12], vec![8, 0], vec![]]);
 }

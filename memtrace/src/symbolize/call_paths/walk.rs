@@ -6,7 +6,9 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::{Call, CallLocation, CallPaths};
-use crate::model::{AbsAddr, FileOffset, ImageUsage, Node, Object, ProcessImage, StackEnd, StackId, Stacks, Unnamed};
+use crate::model::{
+    AbsAddr, FileOffset, ImageUsage, Node, Object, ProcessImage, StackEnd, StackId, StackKey, Stacks, Unnamed,
+};
 use crate::symbolize::call_address::CallAddress;
 use crate::symbolize::generated_code::{GeneratedFrame, GeneratedNames, ImageCode};
 use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals};
@@ -65,8 +67,12 @@ impl<'a, 's> Walk<'a, 's> {
         (self.path(leaf, taken), end)
     }
 
-    /// Takes the totals by stack of the image, and returns them by call path.
-    pub(in crate::symbolize) fn totals(&mut self, usage: &mut ImageUsage) -> StackTotals {
+    /// Takes the totals by stack of the image, and returns them by call path. Calls `each` with every stack and its path.
+    pub(in crate::symbolize) fn totals(
+        &mut self,
+        usage: &mut ImageUsage,
+        mut each: impl FnMut(StackKey, PathKey),
+    ) -> StackTotals {
         let mut stacks_in_other = usage.merged_stacks;
         let entries = std::mem::take(&mut usage.by_stack).into_iter().map(|(key, usage)| {
             let (path, end) = self.stack(key.stack);
@@ -76,7 +82,9 @@ impl<'a, 's> Walk<'a, 's> {
                 StackEnd::Merged => 1,
                 _ => 0,
             };
-            (PathKey { path, end, part: key.part }, PathUsage { usage, merged, ..PathUsage::default() })
+            let path = PathKey { path, end, part: key.part };
+            each(key, path);
+            (path, PathUsage { usage, merged, ..PathUsage::default() })
         });
         let mut entries: Vec<_> = entries.collect();
         for (key, histograms) in std::mem::take(&mut usage.histograms) {

@@ -12,7 +12,7 @@ use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, FileOffset, ImageStart, Mapping, MappingKind, Object, Partition, Pid,
     Profile, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, StackUsage, Usage, User,
 };
-use crate::symbolize::Symbolizer;
+use crate::symbolize::{LiveChangesByStack, Symbolizer};
 
 const START: Tick = Tick(100);
 const WINDOW: std::ops::Range<Tick> = START..Tick(9000);
@@ -185,7 +185,13 @@ fn profiles(images: &[TestImage], ended: EndedProcesses, is_ended: impl Fn(usize
             snapshots.0.entry(class).or_default().merge(part);
         }
     }
-    let mut classes = Symbolizer::with_debug_directories(Vec::new()).symbolize(snapshots, &known, ended, &WINDOW);
+    let mut classes = Symbolizer::with_debug_directories(Vec::new()).symbolize(
+        snapshots,
+        &known,
+        ended,
+        &WINDOW,
+        LiveChangesByStack::default(),
+    );
     CLASSES.map(|class| classes.take(class).into_profile(RunFacts { class, ..RunFacts::default() }))
 }
 

@@ -1,0 +1,134 @@
+//! Parts of a recording, for which the changes of live memory are shown: in reports of recordings, and of recorded runs.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::model::{EventClass, Metric};
+use crate::recording::{Boundary, IntervalRow, Recording};
+
+/// Maximum number of parts. The changes in them take 256 bytes for a stack.
+const MOST: u32 = 16;
+
+/// Minimum number of parts for trends.
+const FEWEST: usize = 8;
+
+/// Consecutive parts between two boundaries of a recording.
+#[derive(Debug, Default)]
+pub(super) struct TrendParts {
+    bounds: Vec<Boundary>,
+    times: Vec<Range<Duration>>,
+}
+
+impl TrendParts {
+    /// Divides the time from one boundary to another. Tracing began at `start`, and ended at `end` if `to` is after it.
+    /// There are no parts if there are too few intervals.
+    pub(super) fn between(
+        recording: &Recording,
+        from: Boundary,
+        to: Boundary,
+        start: Duration,
+        end: Option<Duration>,
+    ) -> Self {
+        // A run ends with intervals of almost no duration.
+        let time = |boundary: Boundary| end.map_or(boundary.at(), |end| boundary.at().min(end)).max(start);
+        let intervals = recording.intervals().iter().map(IntervalRow::end);
+        let ends: Vec<_> = intervals.filter(|end| *end > from && *end <= to).collect();
+        let times: Vec<_> = ends.iter().copied().map(time).collect();
+        let parts = ends_of_parts(&times, &(time(from)..time(to)));
+        let first = (!parts.is_empty()).then_some(from);
+        let bounds: Vec<_> = first.into_iter().chain(parts.into_iter().map(|index| ends[index])).collect();
+        let after_start = |boundary| time(boundary).saturating_sub(start);
+        let times = bounds.windows(2).map(|part| after_start(part[0])..after_start(part[1])).collect();
+        Self { bounds, times }
+    }
+
+    /// Returns the boundaries: the start of the first part and the end of each; empty without parts.
+    pub(super) fn bounds(&self) -> &[Boundary] {
+        &self.bounds
+    }
+
+    /// Returns the parts, since the start of tracing.
+    pub(super) fn times(&self) -> &[Range<Duration>] {
+        &self.times
+    }
+}
+
+/// Returns true if changes of live memory over time are shown for this class: those of blocks and of mappings. No event
+/// reports that a page is gone.
+pub(super) fn has_trends(class: EventClass) -> bool {
+    class.has(Metric::LiveBytes) && !class.counts_pages()
+}
+
+/// Divides `span` into at most [`MOST`] consecutive parts, as equal as the boundaries permit, and returns their ends as
+/// indices of `boundaries`. These are in order, and the last one is the end of `span`. Returns no parts if there would
+/// be fewer than [`FEWEST`].
+fn ends_of_parts(boundaries: &[Duration], span: &Range<Duration>) -> Vec<usize> {
+    let whole = span.end.saturating_sub(span.start);
+    // Boundaries are not exactly periodic, so a part may end up to a quarter of a part early.
+    let is_at_end = |part: u32, boundary: Duration| boundary >= span.start + whole * (4 * part - 1) / (4 * MOST);
+    let mut ends = Vec::new();
+    let mut part = 1;
+    for (index, &boundary) in boundaries.iter().enumerate() {
+        let is_last = index + 1 == boundaries.len();
+        if is_last
+            && let Some(end) = ends.last_mut()
+            && boundary.saturating_sub(boundaries[*end]) < whole / (4 * MOST)
+        {
+            // A run ends with intervals of almost no duration.
+            *end = index;
+        } else if is_last || part < MOST && is_at_end(part, boundary) {
+            ends.push(index);
+            while part < MOST && is_at_end(part, boundary) {
+                part += 1;
+            }
+        }
+    }
+    if ends.len() < FEWEST { Vec::new() } else { ends }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn seconds(seconds: impl IntoIterator<Item = u32>) -> Vec<Duration> {
+        seconds.into_iter().map(|second| SECOND * second).collect()
+    }
+
+    #[test]
+    fn parts_are_nearly_equal() {
+        let ends = ends_of_parts(&seconds(1..=32), &(Duration::ZERO..SECOND * 32));
+        assert_eq!(ends, (1..32).step_by(2).collect::<Vec<_>>());
+        // The run ends a moment after the last second.
+        let mut late = seconds(1..=32);
+        late.push(SECOND * 32 + Duration::from_nanos(1));
+        let ends = ends_of_parts(&late, &(Duration::ZERO..late[32]));
+        assert_eq!(ends, (1..30).step_by(2).chain([32]).collect::<Vec<_>>());
+        let ends = ends_of_parts(&late[22..], &(SECOND * 22..late[32]));
+        assert_eq!(ends, (0..9).chain([10]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn few_boundaries_are_a_part_each() {
+        let span = Duration::ZERO..SECOND * 10;
+        assert_eq!(ends_of_parts(&seconds(1..=10), &span), (0..10).collect::<Vec<_>>());
+        assert_eq!(ends_of_parts(&seconds(4..=10), &span), [0_usize; 0]);
+    }
+
+    #[test]
+    fn merged_intervals_are_one_part() {
+        // Ten minutes in one interval, then seconds.
+        let boundaries = seconds([600].into_iter().chain(601..=640));
+        assert_eq!(ends_of_parts(&boundaries, &(Duration::ZERO..SECOND * 640)), [0_usize; 0]);
+        let ends = ends_of_parts(&boundaries, &(SECOND * 590..SECOND * 640));
+        assert_eq!(ends.len(), 14);
+        assert_eq!(ends[0], 0);
+    }
+
+    #[test]
+    fn a_window_that_begins_at_its_end_has_no_parts() {
+        assert_eq!(ends_of_parts(&[], &(SECOND..SECOND)), [0_usize; 0]);
+        assert_eq!(ends_of_parts(&seconds([1]), &(SECOND..SECOND)), [0_usize; 0]);
+    }
+}
