@@ -122,10 +122,13 @@ fn take_members(processes: &mut Processes, groups: &Groups) -> Vec<(Member, Imag
     let is_member = |(_, id): &(EventClass, ImageId), _: &mut RecordedProcess| groups.contains_key(id);
     let members: Vec<_> = processes.extract_if(.., is_member).collect();
     // In a window, a group can have changes of members that ended before it. One of them stands for all.
-    let without_changes = processes.keys().filter(|(_, id)| id.stands_for_group()).filter_map(|&(class, group)| {
-        let has_changes = members.iter().any(|((of, id), _)| *of == class && groups.get(id) == Some(&group));
-        let member = groups.iter().find(|(_, of)| **of == group && !has_changes).map(|(&id, _)| id)?;
-        Some(((class, member), RecordedProcess::default()))
+    let with_changes: BTreeSet<_> =
+        members.iter().filter_map(|((class, id), _)| Some((*class, *groups.get(id)?))).collect();
+    // Of equal keys, the last one remains.
+    let first_members: BTreeMap<ImageId, ImageId> = groups.iter().rev().map(|(&id, &group)| (group, id)).collect();
+    let without_changes = processes.keys().filter(|key| !with_changes.contains(key)).filter_map(|(class, group)| {
+        let member = group.stands_for_group().then(|| first_members.get(group)).flatten()?;
+        Some(((*class, *member), RecordedProcess::default()))
     });
     let members: Vec<_> = without_changes.collect::<Vec<_>>().into_iter().chain(members).collect();
     let member = |((class, id), process): ((EventClass, ImageId), RecordedProcess)| {
