@@ -130,6 +130,19 @@ fn trends_of_a_recorded_run_equal_those_of_its_recording() {
 }
 
 #[test]
+fn runs_with_periodic_sites_have_trends() {
+    let mut victim = victim::start_with("steady", &["5000"]);
+    let mut tracer = Trace::victim(&victim).options(&["--every", "1s"]).start();
+    let expected = victim.work().totals;
+    for _ in 0..12 {
+        assert!(tracer.process().wait_for_stderr(|line| line.contains("  live ")));
+    }
+    let run = tracer.stop().report();
+    victim.finish();
+    assert_single_growth(&run, expected);
+}
+
+#[test]
 fn report_at_a_moment_equals_the_counts_of_the_victim() {
     let scratch = Scratch::new();
     let recording = scratch.join("steady.memtrace");

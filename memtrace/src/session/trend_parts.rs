@@ -1,4 +1,4 @@
-//! Parts of a recording, for which the changes of live memory are shown: in reports of recordings, and of recorded runs.
+//! Parts of a trace, for which the changes of live memory are shown: in reports of recordings, and of runs with intervals.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -19,6 +19,33 @@ pub(super) struct TrendParts {
     times: Vec<Range<Duration>>,
 }
 
+/// A trace divided into consecutive parts.
+#[derive(Debug, Default)]
+pub(super) struct Division {
+    /// Ends of the parts, as indices of the boundaries.
+    pub(super) ends: Vec<usize>,
+    /// The parts, since the start of tracing.
+    pub(super) times: Vec<Range<Duration>>,
+}
+
+impl Division {
+    /// Divides a trace at some of `boundaries`, which are in order. There are no parts if there are too few boundaries.
+    pub(super) fn of(boundaries: &[Duration], trace: &Range<Duration>) -> Self {
+        Self::of_span(boundaries, trace, trace.start)
+    }
+
+    /// Divides `span`. Tracing began at `start`.
+    fn of_span(boundaries: &[Duration], span: &Range<Duration>, start: Duration) -> Self {
+        // A run ends with intervals of almost no duration.
+        let times: Vec<_> = boundaries.iter().map(|&time| time.min(span.end).max(span.start)).collect();
+        let ends = ends_of_parts(&times, span);
+        let bounds: Vec<_> = [span.start].into_iter().chain(ends.iter().map(|&index| times[index])).collect();
+        let times =
+            bounds.windows(2).map(|part| part[0].saturating_sub(start)..part[1].saturating_sub(start)).collect();
+        Self { ends, times }
+    }
+}
+
 impl TrendParts {
     /// Divides the time from one boundary to another. Tracing began at `start`, and ended at `end` if `to` is after it.
     /// There are no parts if there are too few intervals.
@@ -29,17 +56,13 @@ impl TrendParts {
         start: Duration,
         end: Option<Duration>,
     ) -> Self {
-        // A run ends with intervals of almost no duration.
-        let time = |boundary: Boundary| end.map_or(boundary.at(), |end| boundary.at().min(end)).max(start);
         let intervals = recording.intervals().iter().map(IntervalRow::end);
-        let ends: Vec<_> = intervals.filter(|end| *end > from && *end <= to).collect();
-        let times: Vec<_> = ends.iter().copied().map(time).collect();
-        let parts = ends_of_parts(&times, &(time(from)..time(to)));
-        let first = (!parts.is_empty()).then_some(from);
-        let bounds: Vec<_> = first.into_iter().chain(parts.into_iter().map(|index| ends[index])).collect();
-        let after_start = |boundary| time(boundary).saturating_sub(start);
-        let times = bounds.windows(2).map(|part| after_start(part[0])..after_start(part[1])).collect();
-        Self { bounds, times }
+        let boundaries: Vec<_> = intervals.filter(|end| *end > from && *end <= to).collect();
+        let times: Vec<_> = boundaries.iter().map(|boundary| boundary.at()).collect();
+        let span = from.at().max(start)..end.map_or(to.at(), |end| to.at().min(end)).max(start);
+        let Division { ends, times } = Division::of_span(&times, &span, start);
+        let first = (!ends.is_empty()).then_some(from);
+        Self { bounds: first.into_iter().chain(ends.into_iter().map(|index| boundaries[index])).collect(), times }
     }
 
     /// Returns the boundaries: the start of the first part and the end of each; empty without parts.

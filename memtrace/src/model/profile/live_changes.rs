@@ -1,6 +1,6 @@
 //! Changes of live memory over time.
 
-/// Changes of a stack in each of the [parts](super::Profile::parts) of a recorded run; empty if they are not known.
+/// Changes of a stack in each of the [parts](super::Profile::parts) of a run with intervals; empty if they are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveChanges(Vec<PartChange>);
 
@@ -26,6 +26,16 @@ impl LiveChanges {
     pub fn merge(&mut self, other: &Self) {
         self.0.resize(other.0.len().max(self.0.len()), PartChange::default());
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| ours.add(*theirs));
+    }
+
+    /// Replaces each two successive parts by their sum.
+    pub fn merge_pairs(&mut self) {
+        let sum = |pair: &[PartChange]| {
+            let mut sum = pair[0];
+            pair.get(1).into_iter().for_each(|second| sum.add(*second));
+            sum
+        };
+        self.0 = self.0.chunks(2).map(sum).collect();
     }
 
     /// Returns the sum of all parts.

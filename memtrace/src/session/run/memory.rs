@@ -50,6 +50,8 @@ pub(super) struct RecorderLimits {
     pub(super) known_totals: usize,
     /// Number of rows of waiting intervals above which intervals are merged.
     pub(super) queued_rows: usize,
+    /// Maximum number of stacks with changes of live memory in each interval.
+    pub(super) live_series: usize,
 }
 
 /// memtrace without its state: its program, the kernel's descriptions of types, and symbols.
@@ -110,6 +112,8 @@ const HISTOGRAMS: u64 = 256;
 const ENDED_HISTOGRAMS: u64 = 32;
 const KNOWN_TOTAL: u64 = 48;
 const QUEUED_ROW: u64 = 192;
+/// Changes in up to 32 intervals.
+const LIVE_SERIES: u64 = 640;
 const CALL_PATH: u64 = 32;
 const IMAGE: u64 = 640;
 const MAPPING: u64 = 64;
@@ -139,7 +143,11 @@ enum Origin {
 impl MemoryPlan {
     /// Limits of a run without a limit of its memory.
     fn full(config: &Config) -> Self {
-        let is_recorded = config.recording.is_some() || config.every.is_some();
+        let recorder = match (&config.recording, config.every) {
+            (Some(_), _) => Some(RecorderLimits::FULL),
+            (None, Some(_)) => Some(RecorderLimits::WITHOUT_FILE),
+            (None, None) => None,
+        };
         Self {
             maps: MapSizes::FULL,
             ring_size: config.ring_size,
@@ -155,7 +163,7 @@ impl MemoryPlan {
             frame_data: Bytes(16 << 20),
             generated_names: Bytes(32 << 20),
             has_histograms: config.lifetimes,
-            recorder: is_recorded.then_some(RecorderLimits::FULL),
+            recorder,
         }
     }
 
@@ -224,8 +232,16 @@ const fn stack_memory(has_histograms: bool) -> (u64, u64) {
 }
 
 impl RecorderLimits {
-    const FULL: Self =
-        Self { call_paths: 1 << 23, grouped_stacks: 1 << 20, known_totals: 1 << 20, queued_rows: 1 << 20 };
+    const FULL: Self = Self {
+        call_paths: 1 << 23,
+        grouped_stacks: 1 << 20,
+        known_totals: 1 << 20,
+        queued_rows: 1 << 20,
+        live_series: 0,
+    };
+
+    /// Limits of a run with top sites, which has changes in memory in place of a file.
+    const WITHOUT_FILE: Self = Self { known_totals: 0, queued_rows: 0, live_series: 1 << 16, ..Self::FULL };
 
     /// Returns the largest limits within `memory`, none larger than these.
     fn within(self, memory: Bytes) -> Self {
@@ -235,6 +251,8 @@ impl RecorderLimits {
             grouped_stacks: self.grouped_stacks.min(entries(recorder_eighths::GROUPED_STACKS, ENDED_STACK)),
             known_totals: self.known_totals.min(entries(recorder_eighths::KNOWN_TOTALS, KNOWN_TOTAL)),
             queued_rows: self.queued_rows.min(entries(recorder_eighths::QUEUED_ROWS, QUEUED_ROW)),
+            // A run with a file has no such series, and one without has no known totals.
+            live_series: self.live_series.min(entries(recorder_eighths::KNOWN_TOTALS, LIVE_SERIES)),
         }
     }
 }

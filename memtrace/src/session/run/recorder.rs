@@ -7,6 +7,7 @@ mod groups;
 mod images;
 mod intervals;
 mod live_changes;
+mod live_series;
 mod marks;
 mod old_blocks;
 mod readings;
@@ -24,6 +25,7 @@ use self::deferral::Deferral;
 use self::groups::GroupedImages;
 use self::images::RecordedImages;
 use self::intervals::OpenIntervals;
+use self::live_series::LiveSeries;
 use self::marks::Marks;
 use self::old_blocks::OldBlocks;
 use self::readings::IntervalReadings;
@@ -68,6 +70,8 @@ pub(super) struct Recorder {
     file: Option<RecordedFile>,
     /// `None` if no sites are shown during the run.
     sites: Option<LiveSites>,
+    /// `None` if the run is recorded: the recording has the changes.
+    live_series: Option<LiveSeries>,
     deltas: Receiver<(usize, Delta)>,
     open: OpenIntervals,
     stacks: RecordedStacks,
@@ -115,6 +119,7 @@ impl Recorder {
         let file =
             recording.map(|recording| RecordedFile::create(config, recording, &limits, clock_start)).transpose()?;
         let recorder = Self {
+            live_series: file.is_none().then(|| LiveSeries::new(limits.live_series)),
             file,
             sites: config.every.map(|_| LiveSites::default()),
             deltas,
@@ -330,6 +335,9 @@ impl Recorder {
         }
         if let Some(sites) = &mut self.sites {
             sites.add(&interval);
+        }
+        if let Some(series) = &mut self.live_series {
+            series.add(&interval);
         }
         if let Some(RecordedFile { writer, readings, .. }) = &mut self.file {
             readings.move_to(&mut interval);

@@ -36,11 +36,10 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         recorder,
     } = plan;
     let (stack, ended_stack) = stack_memory(has_histograms);
-    let (RecorderLimits { call_paths: recorded_paths, grouped_stacks, known_totals, queued_rows }, stack) =
-        match recorder {
-            Some(recorder) => (recorder, stack + RECORDED_STACK),
-            None => (RecorderLimits { call_paths: 0, grouped_stacks: 0, known_totals: 0, queued_rows: 0 }, stack),
-        };
+    let none = RecorderLimits { call_paths: 0, grouped_stacks: 0, live_series: 0, ..RecorderLimits::WITHOUT_FILE };
+    let stack = if recorder.is_some() { stack + RECORDED_STACK } else { stack };
+    let RecorderLimits { call_paths: recorded_paths, grouped_stacks, known_totals, queued_rows, live_series } =
+        recorder.unwrap_or(none);
     let rings = u64::from(rings);
     let entries = [
         (live, BLOCK),
@@ -50,6 +49,7 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         (grouped_stacks as u64, ENDED_STACK),
         (known_totals as u64, KNOWN_TOTAL),
         (queued_rows as u64, QUEUED_ROW),
+        (live_series as u64, LIVE_SERIES),
         (images as u64, IMAGE),
         (mappings as u64, MAPPING),
         (thread_names as u64, THREAD_NAME),
@@ -70,6 +70,10 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
             let with_histograms = MemoryPlan { has_histograms: true, ..FULL };
             let plan = MemoryPlan::within(Bytes(limit), rings, processors, with_histograms).unwrap();
             assert!(memory(plan, rings, processors) <= limit && plan.stacks > 25, "{limit}: {plan:?}");
+            let without_file = MemoryPlan { recorder: Some(RecorderLimits::WITHOUT_FILE), ..FULL };
+            let plan = MemoryPlan::within(Bytes(limit), rings, processors, without_file).unwrap();
+            assert!(memory(plan, rings, processors) <= limit, "{limit}: {plan:?}");
+            assert!(plan.recorder.unwrap().live_series > 1000, "{limit}: {plan:?}");
             let plan = MemoryPlan::within(Bytes(limit), rings, processors, FULL).unwrap();
             let used = memory(plan, rings, processors);
             assert!(used <= limit, "{used} of {limit} bytes, {rings} rings: {plan:?}");

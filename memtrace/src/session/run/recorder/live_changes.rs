@@ -1,4 +1,4 @@
-//! Changes of the live memory of running images over the parts of a recorded run.
+//! Changes of the live memory of running images over the parts of a run.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,29 +13,36 @@ use crate::symbolize::LiveChangesByStack;
 
 /// Changes of live memory over parts of a run.
 #[derive(Debug, Default)]
-pub(in crate::session::run) struct ChangesInParts {
+pub(in crate::session) struct ChangesInParts {
     /// The parts, since the start of tracing; empty if there are too few intervals.
-    pub(in crate::session::run) parts: Vec<Range<Duration>>,
-    pub(in crate::session::run) by_stack: LiveChangesByStack,
+    pub(in crate::session) parts: Vec<Range<Duration>>,
+    pub(in crate::session) by_stack: LiveChangesByStack,
 }
 
+/// Parts of a run, and the changes in them.
+type InParts = (Vec<Range<Duration>>, FxHashMap<TotalKey, LiveChanges>);
+
 impl Recorder {
-    /// Waits until all changes are stored, and returns those of the live memory of running images. `snapshots` are the
-    /// totals at the end of the trace, which was during `window`. Only `classes` are read.
-    pub(in crate::session::run) fn live_changes(
+    /// Returns the changes of the live memory of running images, after all of them are recorded. `snapshots` are the totals
+    /// at the end of the trace, which was during `window`. Only the changes of `classes` are returned.
+    pub(in crate::session) fn live_changes(
         &self,
         classes: &[EventClass],
         snapshots: &Snapshots,
         window: &Range<Tick>,
     ) -> ChangesInParts {
-        let Some(file) = self.file.as_ref().filter(|_| !classes.is_empty()) else { return ChangesInParts::default() };
-        if file.writer.settle().open_gap.is_some() {
+        if classes.is_empty() {
             return ChangesInParts::default();
         }
-        let (parts, mut changes) = read(file, window).unwrap_or_else(|error| {
-            log::warn!("the report has no trends, because the recording cannot be read: {error}");
-            Default::default()
-        });
+        let trace = window.start.since_start()..window.end.since_start();
+        let (parts, mut changes) = match (&self.file, &self.live_series) {
+            (Some(file), _) => recorded_changes(file, trace).unwrap_or_else(|error| {
+                log::warn!("the report has no trends, because the recording cannot be read: {error}");
+                Default::default()
+            }),
+            (None, Some(series)) => series.in_parts(&trace),
+            (None, None) => Default::default(),
+        };
         let mut by_stack = LiveChangesByStack::default();
         let images = classes.iter().filter_map(|&class| Some((class, &snapshots.0.get(&class)?.images)));
         for (class, id, usage) in images.flat_map(|(class, images)| images.iter().map(move |(&id, of)| (class, id, of)))
@@ -64,20 +71,19 @@ impl Recorder {
             *sum = sum.wrapping_add(stack.usage.live.bytes.0);
         }
         live_bytes.into_iter().filter_map(move |(total, (key, live_bytes))| {
-            // A part of the changes is under another key if stacks were merged to limit the size of the recording.
+            // The changes are incomplete if stacks were merged or left out to limit the size of the recording or the memory.
             let changes = changes.remove(&total).filter(|changes| changes.total().live.cast_unsigned() == live_bytes);
             Some((key, changes?))
         })
     }
 }
 
-/// Reads the changes of all parts.
-fn read(
-    file: &RecordedFile,
-    window: &Range<Tick>,
-) -> Result<(Vec<Range<Duration>>, FxHashMap<TotalKey, LiveChanges>), Error> {
+/// Waits until all changes are stored, and reads them. They are not complete in a recording that ends with a gap.
+fn recorded_changes(file: &RecordedFile, trace: Range<Duration>) -> Result<InParts, Error> {
+    if file.writer.settle().open_gap.is_some() {
+        return Ok(InParts::default());
+    }
     let recording = Recording::open_while_written(&file.path)?;
-    let (start, end) = (window.start.since_start(), window.end.since_start());
-    let parts = TrendParts::between(&recording, Boundary::START, recording.end(), start, Some(end));
+    let parts = TrendParts::between(&recording, Boundary::START, recording.end(), trace.start, Some(trace.end));
     Ok((parts.times().to_vec(), recording.live_changes(parts.bounds())?))
 }
