@@ -6,7 +6,7 @@ use crate::model::{EventClass, Metric, PartitionBy};
 use crate::session::config::Config;
 
 /// Age at which an image gets stacks of its own in the recording.
-const AGE: Duration = Duration::from_secs(10);
+const AGE: Duration = Duration::from_secs(60);
 
 /// Stacks that are recorded as they arrive.
 const MAX_STACKS: usize = 1 << 16;
