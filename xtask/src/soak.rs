@@ -38,7 +38,7 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<()> {
     measure(workspace, root, &options)
 }
 
-/// Traces the machine for five minutes, without limits of times. The BPF objects must be current.
+/// Traces the machine for four minutes, without limits of times. The BPF objects must be current.
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 const SETTLE: Duration = Duration::from_secs(5 * 60);
 
 /// Duration in `cargo xtask test`.
-const IN_TESTS: Duration = Duration::from_secs(5 * 60);
+const IN_TESTS: Duration = Duration::from_secs(4 * 60);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {

@@ -132,7 +132,7 @@ impl Results {
             }
         }
         if self.groups == Group::ALL {
-            lines.push(String::from("  and formatting, clippy lints, tidy rules, five minutes of soak"));
+            lines.push(String::from("  and formatting, clippy lints, tidy rules, four minutes of soak"));
         }
         if !self.problems.is_empty() {
             lines.push(String::from("Problems:"));
