@@ -10,6 +10,8 @@ mod gap;
 mod header;
 mod interval;
 mod locations;
+mod merge;
+mod merge_step;
 mod numbers;
 mod processes;
 mod quantities;
@@ -21,6 +23,7 @@ mod schema;
 mod stack_merge;
 mod store;
 mod text;
+mod total_merge;
 mod total_numbers;
 mod writer;
 

@@ -4,16 +4,11 @@
 //! from then on. Then the rows are merged, a few thousand in each transaction. If the writer is killed in between, some
 //! rows stay unmerged, which costs space only.
 
-use rusqlite::{Connection, ErrorCode, Result, Transaction, params};
+use rusqlite::{Connection, Result, Transaction, params};
 
+use super::merge_step::{MIN_ROWS, is_full, rows_of_step};
 use super::retention::StoredInterval;
 use super::text::nanoseconds;
-
-/// Most rows that a step reads, about.
-const MAX_STEP: usize = 20_000;
-
-/// Fewest rows to which a step is reduced if the file has no room for its results.
-const MIN_STEP: usize = 64;
 
 /// A table with rows that are merged.
 struct Table {
@@ -103,8 +98,6 @@ pub(super) struct Compaction {
 
 impl Compaction {
     /// Removes the boundaries between `intervals`, which the last one absorbs.
-    ///
-    /// Steps are small compared with `max_pages`, the size of the file: they need some space before they free more.
     pub(super) fn start(
         connection: &mut Connection,
         intervals: &[StoredInterval],
@@ -127,8 +120,7 @@ impl Compaction {
         }
         drop(row);
         transaction.commit()?;
-        let rows = usize::try_from(max_pages * 2).unwrap_or(MAX_STEP).min(MAX_STEP);
-        Ok(Some(Self { into: last.id, others, table: 0, next: 0, rows }))
+        Ok(Some(Self { into: last.id, others, table: 0, next: 0, rows: rows_of_step(max_pages) }))
     }
 
     /// Merges some rows in one transaction. Returns false if no rows are left.
@@ -137,9 +129,7 @@ impl Compaction {
         match self.try_step(connection, table) {
             Ok(Some(end)) => self.next = end,
             Ok(None) => (self.table, self.next) = (self.table + 1, 0),
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) && self.rows > MIN_STEP => {
-                self.rows /= 2;
-            }
+            Err(error) if is_full(&error) && self.rows > MIN_ROWS => self.rows /= 2,
             Err(error) => return Err(error),
         }
         Ok(true)

@@ -1,5 +1,6 @@
 //! The tables of one recording, and the transaction that stores an interval.
 
+mod merges;
 mod processes;
 mod totals;
 
@@ -10,15 +11,14 @@ use rusqlite::{Connection, OpenFlags, Result, Transaction, params};
 use rustc_hash::FxHashSet;
 
 use self::processes::{write_image, write_oom_kill};
-use super::compaction::Compaction;
 use super::gap::Gap;
 use super::header::Header;
 use super::interval::{Interval, Mark};
 use super::locations::{Location, RecordedSymbols};
+use super::merge::Merge;
 use super::numbers::Numbers;
-use super::retention::{StoredInterval, forced_merge, next_merge};
+use super::retention::StoredInterval;
 use super::samples::{FactValue, Subject};
-use super::stack_merge::StackMerge;
 use super::text::{build_id_text, nanoseconds, path_value};
 use super::total_numbers::TotalNumbers;
 use super::{quantities, schema};
@@ -32,8 +32,8 @@ pub(super) struct Store {
     last_interval: i64,
     /// The intervals in the file, in order of time.
     intervals: Vec<StoredInterval>,
-    compaction: Option<Compaction>,
-    stack_merge: Option<StackMerge>,
+    /// The merge of old rows in progress.
+    merge: Option<Merge>,
     /// Largest number of pages.
     max_pages: u64,
 }
@@ -92,8 +92,7 @@ impl Store {
             numbers: RowNumbers::new(known_totals),
             last_interval: 0,
             intervals: Vec::new(),
-            compaction: None,
-            stack_merge: None,
+            merge: None,
             max_pages,
         })
     }
@@ -183,75 +182,6 @@ impl Store {
         let need = (interval.rows() + interval.paths.len()) as u64 * ROW_BYTES;
         self.number("page_count")
             .is_ok_and(|pages| free(pages) < need.max(self.max_pages / 16 * u64::from(schema::PAGE_SIZE)))
-    }
-
-    /// Merges some rows of old intervals, if the file is large. Returns false if there is nothing to do. With `is_forced`,
-    /// young intervals and stacks are merged if no old intervals are left.
-    pub(super) fn compact(&mut self, is_forced: bool) -> Result<bool> {
-        self.compact_above(self.max_pages - self.max_pages / 8, is_forced)
-    }
-
-    /// As [`Self::compact`], if at least `pages` are in use.
-    fn compact_above(&mut self, pages: u64, is_forced: bool) -> Result<bool> {
-        self.set_max_pages(self.max_pages)?;
-        if let Some(compaction) = &mut self.compaction {
-            if compaction.step(&mut self.connection)? {
-                return Ok(true);
-            }
-            self.compaction = None;
-        }
-        if let Some(merge) = &mut self.stack_merge {
-            if merge.step(&mut self.connection)? {
-                return Ok(true);
-            }
-            self.stack_merge = None;
-        }
-        let used = self.number("page_count")? - self.number("freelist_count")?;
-        if used < pages {
-            return Ok(false);
-        }
-        let old = next_merge(&self.intervals);
-        // Young intervals have their resolution as long as stacks take most of the file.
-        if old.is_none() && is_forced && self.stacks_fill_the_file()? && self.start_stack_merge()? {
-            return Ok(true);
-        }
-        let forced = || is_forced.then(|| forced_merge(&self.intervals)).flatten();
-        let Some(run) = old.or_else(forced) else { return Ok(is_forced && self.start_stack_merge()?) };
-        self.compaction = Compaction::start(&mut self.connection, &self.intervals[run.clone()], self.max_pages)?;
-        let last = run.end - 1;
-        self.intervals[last].span.start = self.intervals[run.start].span.start;
-        self.intervals[last].merged = self.intervals[run.clone()].iter().map(|interval| interval.merged).sum();
-        self.intervals.drain(run.start..last);
-        Ok(true)
-    }
-
-    /// Returns true if each remaining interval takes little space compared with the rows that name the stacks.
-    fn stacks_fill_the_file(&self) -> Result<bool> {
-        let count = "SELECT count(*) FROM total WHERE path <> 0";
-        let stacks: i64 = self.connection.query_one(count, [], |row| row.get(0))?;
-        let bytes = stacks.cast_unsigned() * ROW_BYTES;
-        Ok(bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4)
-    }
-
-    /// Starts to merge stacks. Returns false if there are too few.
-    fn start_stack_merge(&mut self) -> Result<bool> {
-        let intervals = self.intervals.iter().map(|interval| interval.id).collect();
-        let last = self.numbers.totals.last();
-        let Some((merge, rows)) = StackMerge::start(&mut self.connection, intervals, last, self.max_pages)? else {
-            return Ok(false);
-        };
-        self.numbers.totals.reserve(rows);
-        let connection = &self.connection;
-        // Rows disappear only after no change can refer to them.
-        self.numbers.totals.replace(|total| StackMerge::target(connection, total))?;
-        self.stack_merge = Some(merge);
-        Ok(true)
-    }
-
-    /// Merges all intervals that are old enough, however small the file is.
-    #[cfg(test)]
-    pub(super) fn compact_always(&mut self) {
-        while self.compact_above(0, false).unwrap() {}
     }
 
     fn set_max_pages(&self, pages: u64) -> Result<()> {

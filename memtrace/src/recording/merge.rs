@@ -1,0 +1,13 @@
+//! Merges of old rows, which bound the size of a recording.
+
+use super::compaction::Compaction;
+use super::total_merge::TotalMerge;
+
+/// A merge in progress.
+#[derive(Debug)]
+pub(super) enum Merge {
+    /// Of old intervals.
+    Intervals(Compaction),
+    /// Of the totals of stacks.
+    Totals(TotalMerge),
+}

@@ -1,0 +1,100 @@
+//! Order of the merges that bound the size of a recording.
+
+use rusqlite::{Connection, Result};
+
+use super::{ROW_BYTES, Store};
+use crate::recording::compaction::Compaction;
+use crate::recording::merge::Merge;
+use crate::recording::merge_step::is_full;
+use crate::recording::retention::{forced_merge, next_merge};
+use crate::recording::schema;
+use crate::recording::stack_merge;
+use crate::recording::total_merge::TotalMerge;
+
+impl Store {
+    /// Merges some old rows, if the file is large. Returns false if there is nothing to do. With `is_forced`,
+    /// young intervals and stacks are merged if no old intervals are left.
+    pub(in crate::recording) fn compact(&mut self, is_forced: bool) -> Result<bool> {
+        self.compact_above(self.max_pages - self.max_pages / 8, is_forced)
+    }
+
+    /// As [`Self::compact`], if at least `pages` are in use.
+    fn compact_above(&mut self, pages: u64, is_forced: bool) -> Result<bool> {
+        self.set_max_pages(self.max_pages)?;
+        if self.continue_merge()? {
+            return Ok(true);
+        }
+        let used = self.number("page_count")? - self.number("freelist_count")?;
+        if used < pages {
+            return Ok(false);
+        }
+        let old = next_merge(&self.intervals);
+        // Young intervals have their resolution as long as stacks take most of the file.
+        let count = "SELECT count(*) FROM total WHERE path <> 0";
+        if old.is_none() && is_forced && self.fills_a_quarter(count, ROW_BYTES)? && self.start_stack_merge()? {
+            return Ok(true);
+        }
+        let forced = || is_forced.then(|| forced_merge(&self.intervals)).flatten();
+        let Some(run) = old.or_else(forced) else {
+            return Ok(is_forced && self.start_stack_merge()?);
+        };
+        let compaction = Compaction::start(&mut self.connection, &self.intervals[run.clone()], self.max_pages)?;
+        self.merge = compaction.map(Merge::Intervals);
+        let last = run.end - 1;
+        self.intervals[last].span.start = self.intervals[run.start].span.start;
+        self.intervals[last].merged = self.intervals[run.clone()].iter().map(|interval| interval.merged).sum();
+        self.intervals.drain(run.start..last);
+        Ok(true)
+    }
+
+    /// Continues the merge in progress. Returns false if there is none.
+    fn continue_merge(&mut self) -> Result<bool> {
+        let connection = &mut self.connection;
+        let goes_on = match &mut self.merge {
+            None => return Ok(false),
+            Some(Merge::Intervals(merge)) => merge.step(connection)?,
+            Some(Merge::Totals(merge)) => merge.step(connection)?,
+        };
+        if !goes_on {
+            self.merge = None;
+        }
+        Ok(goes_on)
+    }
+
+    /// Returns true if the rows that `count` counts, of `bytes` each, fill a quarter of the file.
+    fn fills_a_quarter(&self, count: &str, bytes: u64) -> Result<bool> {
+        let rows: i64 = self.connection.query_one(count, [], |row| row.get(0))?;
+        Ok(rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4)
+    }
+
+    /// Starts to merge stacks. Returns false if there are too few, or no room for the merged ones.
+    fn start_stack_merge(&mut self) -> Result<bool> {
+        let (intervals, last) = (self.interval_ids(), self.numbers.totals.last());
+        let start = stack_merge::start(&mut self.connection, intervals, last, self.max_pages);
+        let Some((merge, rows)) = if_room(start)?.flatten() else { return Ok(false) };
+        self.numbers.totals.reserve(rows);
+        let connection: &Connection = &self.connection;
+        // Rows disappear only after no change can refer to them.
+        self.numbers.totals.replace(|total| TotalMerge::target(connection, total))?;
+        self.merge = Some(Merge::Totals(merge));
+        Ok(true)
+    }
+
+    fn interval_ids(&self) -> Vec<i64> {
+        self.intervals.iter().map(|interval| interval.id).collect()
+    }
+
+    /// Merges all intervals that are old enough, however small the file is.
+    #[cfg(test)]
+    pub(in crate::recording) fn compact_always(&mut self) {
+        while self.compact_above(0, false).unwrap() {}
+    }
+}
+
+/// Returns what was started; `None` if the file has no room for it.
+fn if_room<T>(started: Result<T>) -> Result<Option<T>> {
+    match started {
+        Err(error) if is_full(&error) => Ok(None),
+        started => started.map(Some),
+    }
+}
