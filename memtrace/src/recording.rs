@@ -8,6 +8,7 @@ mod compaction;
 mod error;
 mod gap;
 mod header;
+mod image_merge;
 mod interval;
 mod locations;
 mod merge;

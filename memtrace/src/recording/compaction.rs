@@ -23,7 +23,7 @@ struct Table {
     conflict: &'static str,
 }
 
-const TABLES: [Table; 7] = [
+const TABLES: [Table; 8] = [
     Table {
         name: "change",
         first: Some("total"),
@@ -46,8 +46,9 @@ const TABLES: [Table; 7] = [
         name: "image_change",
         first: Some("image"),
         key: "image, class, quantity, idx",
-        values: "sum(value)",
-        conflict: "UPDATE SET value = value + excluded.value",
+        // 208 is `peak_rss_bytes`.
+        values: "iif(quantity = 208, max(value), sum(value))",
+        conflict: "UPDATE SET value = iif(quantity = 208, max(value, excluded.value), value + excluded.value)",
     },
     Table {
         name: "stall_change",
@@ -56,6 +57,16 @@ const TABLES: [Table; 7] = [
         // 302 is `longest_ns`.
         values: "iif(quantity = 302, max(value), sum(value))",
         conflict: "UPDATE SET value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)",
+    },
+    Table {
+        name: "merged_image",
+        first: Some("image"),
+        key: "image, class, end_kind",
+        values: "sum(images), sum(traced_ns), sum(inherited_frees), min(first_start_ns), max(last_end_ns)",
+        conflict: "UPDATE SET images = images + excluded.images, traced_ns = traced_ns + excluded.traced_ns,
+            inherited_frees = inherited_frees + excluded.inherited_frees,
+            first_start_ns = min(first_start_ns, excluded.first_start_ns),
+            last_end_ns = max(last_end_ns, excluded.last_end_ns)",
     },
     Table {
         name: "loss",

@@ -52,6 +52,27 @@ impl<K: Eq + Hash + Clone> Numbers<K> {
         self.last = self.committed;
     }
 
+    /// Reserves the next `count` numbers for rows without a known key. No transaction is open.
+    pub(super) const fn reserve(&mut self, count: i64) {
+        self.last += count;
+        self.committed = self.last;
+    }
+
+    /// Returns the highest number.
+    pub(super) const fn last(&self) -> i64 {
+        self.last
+    }
+
+    /// Returns the number of a key, if it is known.
+    pub(super) fn get(&self, key: &K) -> Option<i64> {
+        self.known.get(key).copied()
+    }
+
+    /// Returns the known numbers.
+    pub(super) fn known(&self) -> impl Iterator<Item = i64> + '_ {
+        self.known.values().copied()
+    }
+
     /// Forgets all keys for which `is_kept` returns false. Their numbers are not used again.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&K) -> bool) {
         self.known.retain(|key, _| is_kept(key));
@@ -75,5 +96,11 @@ mod tests {
         assert_eq!([numbers.number(&'d'), numbers.number(&'b')], [(3, true), (2, false)]);
         numbers.retain(|key| *key != 'd');
         assert_eq!(numbers.number(&'d'), (4, true));
+        numbers.commit();
+        numbers.reserve(2);
+        numbers.retain(|key| *key != 'a');
+        assert_eq!((numbers.last(), numbers.get(&'a'), numbers.get(&'b')), (6, None, Some(2)));
+        assert_eq!(numbers.number(&'a'), (7, true));
+        assert_eq!(numbers.known().collect::<std::collections::BTreeSet<_>>(), [2, 4, 7].into());
     }
 }

@@ -3,6 +3,7 @@
 mod boundaries;
 mod contents;
 mod locations;
+mod merged_images;
 mod open;
 mod processes;
 mod query;

@@ -1,12 +1,15 @@
 //! Tables of a recording. `docs/recording.md` describes them.
 
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, Result, Transaction};
 
 /// `PRAGMA application_id` of recordings: "mtrc".
 pub(super) const APPLICATION_ID: i32 = 0x6d74_7263;
 
 /// `PRAGMA user_version`: raised with each change that older readers cannot read.
-pub(super) const VERSION: i32 = 1;
+pub(super) const VERSION: i32 = 2;
+
+/// Version of a recording until images are merged. Older readers do not show merged images.
+const VERSION_WITHOUT_MERGED_IMAGES: i32 = 1;
 
 /// Size of a database page.
 pub(super) const PAGE_SIZE: u32 = 4096;
@@ -40,6 +43,10 @@ CREATE TABLE image (
     id INTEGER PRIMARY KEY, interval INTEGER NOT NULL, pid INTEGER NOT NULL, ordinal INTEGER NOT NULL, comm TEXT, exe TEXT,
     uid INTEGER, user TEXT, cgroup INTEGER, threads INTEGER, start_kind TEXT, start_ns INTEGER, end_kind TEXT,
     end_ns INTEGER, member_of INTEGER, UNIQUE (pid, ordinal));
+CREATE TABLE merged_image (
+    interval INTEGER, image INTEGER, class INTEGER, end_kind TEXT, images INTEGER NOT NULL, traced_ns INTEGER NOT NULL,
+    inherited_frees INTEGER NOT NULL, first_start_ns INTEGER NOT NULL, last_end_ns INTEGER NOT NULL,
+    PRIMARY KEY (interval, image, class, end_kind)) WITHOUT ROWID;
 CREATE TABLE thread (
     image INTEGER, tid INTEGER, name TEXT NOT NULL, PRIMARY KEY (image, tid)) WITHOUT ROWID;
 CREATE TABLE oom_kill (
@@ -108,5 +115,15 @@ pub(super) fn create(connection: &Connection) -> Result<()> {
     connection.execute_batch(TABLES)?;
     connection.execute_batch(VIEWS)?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-    connection.pragma_update(None, "user_version", VERSION)
+    connection.pragma_update(None, "user_version", VERSION_WITHOUT_MERGED_IMAGES)
+}
+
+/// Raises the version of a recording in which images are merged.
+pub(super) fn set_version_with_merged_images(transaction: &Transaction<'_>) -> Result<()> {
+    transaction.pragma_update(None, "user_version", VERSION)
+}
+
+/// Returns true if the recording has a table of merged images. Earlier versions of memtrace did not create it.
+pub(super) fn has_merged_images(connection: &Connection) -> Result<bool> {
+    connection.table_exists(None, "merged_image")
 }

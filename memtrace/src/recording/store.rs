@@ -301,23 +301,24 @@ fn write_samples(
     transaction: &Transaction<'_>,
     interval: i64,
     content: &Interval,
-    images: &mut Numbers<ImageId>,
+    images: &Numbers<ImageId>,
     counters: &mut Numbers<(Subject, Box<str>)>,
 ) -> Result<()> {
     let mut new = transaction.prepare_cached("INSERT INTO counter VALUES (?, ?, ?, ?, ?)")?;
     let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO sample VALUES (?, ?, ?)")?;
     for sample in &content.samples {
+        let (subject, image, cgroup) = match sample.subject {
+            Subject::Machine => ("machine", None, None),
+            Subject::Memtrace => ("memtrace", None, None),
+            Subject::Process(id) => match processes::known_number(transaction, id, images)? {
+                Some(image) => ("process", Some(image), None),
+                // It has ended and was merged, which removed its other samples too.
+                None => continue,
+            },
+            Subject::Cgroup(id) => ("cgroup", None, Some(id.number().cast_signed())),
+        };
         let (counter, is_new) = counters.number(&(sample.subject, sample.counter.as_ref().into()));
         if is_new {
-            let (subject, image, cgroup) = match sample.subject {
-                Subject::Machine => ("machine", None, None),
-                Subject::Memtrace => ("memtrace", None, None),
-                Subject::Process(id) => {
-                    let image = processes::image_number(transaction, interval, id, images)?;
-                    ("process", Some(image), None)
-                }
-                Subject::Cgroup(id) => ("cgroup", None, Some(id.number().cast_signed())),
-            };
             new.execute(params![counter, subject, image, cgroup, sample.counter])?;
         }
         row.execute(params![interval, counter, sample.value.cast_signed()])?;

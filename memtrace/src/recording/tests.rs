@@ -2,6 +2,7 @@
 
 mod damage;
 mod full_disk;
+mod image_merges;
 mod kill;
 mod sample_intervals;
 mod size_limit;

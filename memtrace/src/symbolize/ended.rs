@@ -13,14 +13,16 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use self::class::EndedClass;
 use self::row::Row;
 use super::call_paths::{CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
-use super::stack_totals::StackTotals;
-use crate::model::{EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Object, ProcessImage, Stacks, Tick};
+use super::stack_totals::{PathKey, PathUsage, StackTotals};
+use crate::model::{
+    EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, MergedImages, Object, ProcessImage, Stacks, Tick,
+};
 
 pub(super) use self::group_key::GroupKey;
 pub(super) use self::row::ImageFacts;
@@ -137,10 +139,25 @@ impl EndedProcesses {
         self.limit();
     }
 
-    /// Adds the stacks of members to the group of `image`.
-    pub(super) fn add_group(&mut self, class: EventClass, image: &ProcessImage, stacks: StackTotals) {
+    /// Adds the stacks of members to the group of `image`, and members that are known by their sums only with their totals
+    /// without stacks.
+    pub(super) fn add_group(
+        &mut self,
+        class: EventClass,
+        image: &ProcessImage,
+        mut stacks: Vec<(PathKey, PathUsage)>,
+        merged: MergedImages,
+        usage: ImageUsage,
+    ) {
+        let mut known = FxHashMap::default();
+        for (key, _) in &mut stacks {
+            key.path = self.paths.without_addresses(key.path, &mut known);
+        }
         let key = GroupKey::of(&ImageFacts::of(image));
-        self.class(class).groups.add_stacks(key, stacks);
+        let start = self.settings.start;
+        let groups = &mut self.class(class).groups;
+        groups.add_stacks(key, StackTotals::new(stacks));
+        groups.add_merged(image, merged, usage, start);
     }
 
     /// Adds an image. `generated` has the files with the names of its generated code, if it has some. They are read now.

@@ -7,8 +7,8 @@ use super::ended::EndedProcesses;
 use super::located_process::ChangesByPath;
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
-    AbsAddr, BlockHistograms, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, Node, ObjectName,
-    OomKill, Partition, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,
+    AbsAddr, BlockHistograms, Bytes, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, MergedImages,
+    Node, ObjectName, OomKill, Partition, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,
 };
 
 /// Call paths of a recording.
@@ -145,14 +145,17 @@ impl RecordedProcesses {
         }
     }
 
-    /// Adds the stacks of the members of a group. `image` has the executable and the owner of the group.
-    pub fn add_group(&mut self, class: EventClass, image: &ProcessImage, stacks: Vec<RecordedStack>) {
+    /// Adds a group: its stacks, which include those of its members, and the members that are known by their sums only. The
+    /// image of `group` has the executable and the owner, and its totals are those of the merged members.
+    pub fn add_group(&mut self, class: EventClass, group: RecordedProcess, merged: MergedImages) {
+        let RecordedProcess { image, usage, stacks } = group;
         let entry = |stack: RecordedStack| {
-            // Running processes only have trends.
-            let RecordedStack { path, end, part, usage, histograms, merged, live_changes: _ } = stack;
+            // Running processes only have trends, and each process has its peak at another time.
+            let RecordedStack { path, end, part, mut usage, histograms, merged, live_changes: _ } = stack;
+            usage.at_peak = Bytes(0);
             (PathKey { path, end, part }, PathUsage { usage, histograms, merged })
         };
-        self.ended.add_group(class, image, StackTotals::new(stacks.into_iter().map(entry).collect()));
+        self.ended.add_group(class, &image, stacks.into_iter().map(entry).collect(), merged, usage);
     }
 
     /// Returns the ended processes and the others.

@@ -208,7 +208,8 @@ impl Recording {
                 return Err(Error::Damaged(String::from("a number of a process has an impossible key")));
             };
             let value = values.entry((image, class)).or_default().entry((kind, row.get(3)?)).or_default();
-            *value = value.wrapping_add(row.get::<_, i64>(4)?.cast_unsigned());
+            let change = row.get::<_, i64>(4)?.cast_unsigned();
+            *value = if kind == ImageValue::PeakRss { change.max(*value) } else { value.wrapping_add(change) };
             Ok(())
         })?;
         Ok(values)

@@ -4,6 +4,7 @@ use rusqlite::{Connection, Result};
 
 use super::{ROW_BYTES, Store};
 use crate::recording::compaction::Compaction;
+use crate::recording::image_merge::{self, ImageMerge};
 use crate::recording::merge::Merge;
 use crate::recording::merge_step::is_full;
 use crate::recording::retention::{forced_merge, next_merge};
@@ -11,9 +12,12 @@ use crate::recording::schema;
 use crate::recording::stack_merge;
 use crate::recording::total_merge::TotalMerge;
 
+/// Size of an image with its numbers and one stack, about.
+const IMAGE_BYTES: u64 = 200;
+
 impl Store {
-    /// Merges some old rows, if the file is large. Returns false if there is nothing to do. With `is_forced`,
-    /// young intervals and stacks are merged if no old intervals are left.
+    /// Merges some old rows, if the file is large. Returns false if there is nothing to do. With `is_forced`, young intervals,
+    /// stacks and the last images are merged if nothing else is left.
     pub(in crate::recording) fn compact(&mut self, is_forced: bool) -> Result<bool> {
         self.compact_above(self.max_pages - self.max_pages / 8, is_forced)
     }
@@ -28,6 +32,11 @@ impl Store {
         if used < pages {
             return Ok(false);
         }
+        // Each ended image takes the same space in an interval of any length. If there are many, longer intervals make
+        // little room, and cost the resolution of everything else.
+        if self.fills_a_quarter("SELECT count(*) FROM image", IMAGE_BYTES)? && self.start_image_merge()? {
+            return Ok(true);
+        }
         let old = next_merge(&self.intervals);
         // Young intervals have their resolution as long as stacks take most of the file.
         let count = "SELECT count(*) FROM total WHERE path <> 0";
@@ -36,7 +45,7 @@ impl Store {
         }
         let forced = || is_forced.then(|| forced_merge(&self.intervals)).flatten();
         let Some(run) = old.or_else(forced) else {
-            return Ok(is_forced && self.start_stack_merge()?);
+            return Ok(is_forced && (self.start_stack_merge()? || self.start_image_merge()?));
         };
         let compaction = Compaction::start(&mut self.connection, &self.intervals[run.clone()], self.max_pages)?;
         self.merge = compaction.map(Merge::Intervals);
@@ -54,6 +63,15 @@ impl Store {
             None => return Ok(false),
             Some(Merge::Intervals(merge)) => merge.step(connection)?,
             Some(Merge::Totals(merge)) => merge.step(connection)?,
+            Some(Merge::Images(merge)) => {
+                if merge.step(connection, self.numbers.images.known())? {
+                    return Ok(true);
+                }
+                // Equal stacks of the merged images have a row each.
+                let intervals = self.interval_ids();
+                let totals = image_merge::start_total_merge(&mut self.connection, intervals, self.max_pages)?;
+                return self.start_total_merge(totals);
+            }
         };
         if !goes_on {
             self.merge = None;
@@ -67,17 +85,35 @@ impl Store {
         Ok(rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4)
     }
 
+    /// Starts to merge ended images. Returns false if there are too few, or no room for their groups.
+    fn start_image_merge(&mut self) -> Result<bool> {
+        let (intervals, last) = (self.interval_ids(), self.numbers.images.last());
+        let known = self.numbers.images.known();
+        let start = ImageMerge::start(&mut self.connection, intervals, known, last, self.max_pages);
+        let Some((merge, groups)) = if_room(start)?.flatten() else { return Ok(false) };
+        self.numbers.images.reserve(groups);
+        self.merge = Some(Merge::Images(merge));
+        Ok(true)
+    }
+
     /// Starts to merge stacks. Returns false if there are too few, or no room for the merged ones.
     fn start_stack_merge(&mut self) -> Result<bool> {
         let (intervals, last) = (self.interval_ids(), self.numbers.totals.last());
         let start = stack_merge::start(&mut self.connection, intervals, last, self.max_pages);
         let Some((merge, rows)) = if_room(start)?.flatten() else { return Ok(false) };
         self.numbers.totals.reserve(rows);
-        let connection: &Connection = &self.connection;
-        // Rows disappear only after no change can refer to them.
-        self.numbers.totals.replace(|total| TotalMerge::target(connection, total))?;
-        self.merge = Some(Merge::Totals(merge));
-        Ok(true)
+        self.start_total_merge(Some(merge))
+    }
+
+    fn start_total_merge(&mut self, merge: Option<TotalMerge>) -> Result<bool> {
+        self.merge = None;
+        if let Some(merge) = merge {
+            let connection: &Connection = &self.connection;
+            // Rows disappear only after no change can refer to them.
+            self.numbers.totals.replace(|total| TotalMerge::target(connection, total))?;
+            self.merge = Some(Merge::Totals(merge));
+        }
+        Ok(self.merge.is_some())
     }
 
     fn interval_ids(&self) -> Vec<i64> {

@@ -18,10 +18,8 @@ pub(super) fn image_number(
     if !is_new {
         return Ok(number);
     }
-    // The numbers of finished images are forgotten, but samples can follow.
-    let mut known = transaction.prepare_cached("SELECT id FROM image WHERE pid = ? AND ordinal = ?")?;
-    let known: Option<i64> = known.query_row(params![id.pid.0, id.ordinal], |row| row.get(0)).optional()?;
-    if let Some(known) = known {
+    // The numbers of finished images are forgotten.
+    if let Some(known) = stored_number(transaction, id)? {
         images.set(&id, known);
         return Ok(known);
     }
@@ -29,6 +27,23 @@ pub(super) fn image_number(
         .prepare_cached("INSERT INTO image (id, interval, pid, ordinal) VALUES (?, ?, ?, ?)")?
         .execute(params![number, interval, id.pid.0, id.ordinal])?;
     Ok(number)
+}
+
+/// Returns the number of an image, if it has a row.
+pub(super) fn known_number(
+    transaction: &Transaction<'_>,
+    id: ImageId,
+    images: &Numbers<ImageId>,
+) -> Result<Option<i64>> {
+    match images.get(&id) {
+        Some(number) => Ok(Some(number)),
+        None => stored_number(transaction, id),
+    }
+}
+
+fn stored_number(transaction: &Transaction<'_>, id: ImageId) -> Result<Option<i64>> {
+    let mut row = transaction.prepare_cached("SELECT id FROM image WHERE pid = ? AND ordinal = ?")?;
+    row.query_row(params![id.pid.0, id.ordinal], |row| row.get(0)).optional()
 }
 
 /// Stores the facts of an image.

@@ -39,8 +39,9 @@ const INSERT_CHANGE: &str = "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?) 
     alloc_bytes = alloc_bytes + excluded.alloc_bytes, alloc_count = alloc_count + excluded.alloc_count";
 const INSERT_DETAIL: &str =
     "INSERT INTO detail VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value";
-const INSERT_IMAGE_CHANGE: &str =
-    "INSERT INTO image_change VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value";
+// 208 is `peak_rss_bytes`.
+const INSERT_IMAGE_CHANGE: &str = "INSERT INTO image_change VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    value = iif(quantity = 208, max(value, excluded.value), value + excluded.value)";
 // 302 is `longest_ns`.
 const INSERT_STALL_CHANGE: &str = "INSERT INTO stall_change VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)";

@@ -127,7 +127,7 @@ fn other_files_are_refused_with_a_reason() {
     let newer = directory.path("newer");
     recorded(&newer, 2);
     Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
-    assert!(matches!(open("newer"), Error::Newer { found: 99, known: 1 }));
+    assert!(matches!(open("newer"), Error::Newer { found: 99, known: 2 }));
 }
 
 #[test]

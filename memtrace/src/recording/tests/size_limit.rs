@@ -190,7 +190,7 @@ proptest! {
         let mut all = intervals;
         for (index, interval) in all.iter_mut().enumerate() {
             let sampled = second(index as u64 % 7);
-            (interval.samples, interval.facts) = (sampled.samples, sampled.facts);
+            (interval.images, interval.samples, interval.facts) = (sampled.images, sampled.samples, sampled.facts);
             if marked.contains(&index) {
                 let mark = Mark { at: interval.span.end, text: index.to_string(), epoch: index as u32 + 1 };
                 interval.marks = vec![mark];

@@ -6,10 +6,11 @@ use super::moments::Selected;
 use super::paths::RecordedCalls;
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, Log2,
-    LossReason, MappingKind, Metric, OomKill, PageFaults, Partition, ProcessImage, Rusage, StackEnd, StackUsage, Usage,
+    LossReason, MappingKind, MergedImages, Metric, OomKill, PageFaults, Partition, ProcessImage, Rusage, StackEnd,
+    StackUsage, Usage,
 };
 use crate::reconcile::residency::scale_stack;
-use crate::recording::{DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
+use crate::recording::{Boundary, DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
 use crate::session::trend_parts::has_trends;
 use crate::symbolize::{FramesByObject, RecordedProcess, RecordedProcesses, RecordedStack};
 
@@ -95,8 +96,19 @@ pub(super) fn read(
         losses.add(LossReason::StackFramesLost, lost.get(&class).copied().unwrap_or_default());
         recorded.add_class(class, kills.clone(), losses);
     }
-    let members = take_members(&mut processes, &groups);
-    add_groups(&mut recorded, &members, &mut processes, &described);
+    let mut merged = recording.merged_images(from, to)?;
+    for &(group, class) in merged.keys() {
+        processes.entry((class, group)).or_default();
+    }
+    for (_, group) in processes.iter_mut().filter(|((_, id), _)| id.stands_for_group()) {
+        group.stacks.iter().for_each(|stack| group.usage.total += stack.usage.usage);
+    }
+    let members = take_members(&mut processes, &groups, &merged);
+    if selected.is_window() {
+        let earlier = recording.merged_images(Boundary::START, from)?;
+        add_earlier(&mut merged, &earlier, &members, &processes);
+    }
+    add_groups(&mut recorded, &members, merged, &mut processes, &described);
     for ((class, id), mut process) in processes {
         process.image = described.get(&id).cloned().unwrap_or_default();
         // If a shard lost the end, its part of the totals is live in the recording.
@@ -116,14 +128,18 @@ type Groups = BTreeMap<ImageId, ImageId>;
 /// A member of a group: its class, its ID, and that of the group.
 type Member = (EventClass, ImageId, ImageId);
 
+/// Merged members by group and class.
+type MergedMembers = BTreeMap<(ImageId, EventClass), MergedImages>;
+
 /// Removes and returns the members of groups with their totals. Their stacks move to the group, which has the difference
 /// between them and the stacks that have been recorded since.
-fn take_members(processes: &mut Processes, groups: &Groups) -> Vec<(Member, ImageUsage)> {
+fn take_members(processes: &mut Processes, groups: &Groups, merged: &MergedMembers) -> Vec<(Member, ImageUsage)> {
     let is_member = |(_, id): &(EventClass, ImageId), _: &mut RecordedProcess| groups.contains_key(id);
     let members: Vec<_> = processes.extract_if(.., is_member).collect();
     // In a window, a group can have changes of members that ended before it. One of them stands for all.
+    let with_merged = merged.keys().map(|&(group, class)| (class, group));
     let with_changes: BTreeSet<_> =
-        members.iter().filter_map(|((class, id), _)| Some((*class, *groups.get(id)?))).collect();
+        members.iter().filter_map(|((class, id), _)| Some((*class, *groups.get(id)?))).chain(with_merged).collect();
     // Of equal keys, the last one remains.
     let first_members: BTreeMap<ImageId, ImageId> = groups.iter().rev().map(|(&id, &group)| (group, id)).collect();
     let without_changes = processes.keys().filter(|key| !with_changes.contains(key)).filter_map(|(class, group)| {
@@ -141,17 +157,39 @@ fn take_members(processes: &mut Processes, groups: &Groups) -> Vec<(Member, Imag
     members.into_iter().filter_map(member).collect()
 }
 
+/// Adds a merged member to each group without members: all of those that it has changes of ended before the window, and one
+/// stands for them.
+fn add_earlier(
+    merged: &mut MergedMembers,
+    earlier: &MergedMembers,
+    members: &[(Member, ImageUsage)],
+    processes: &Processes,
+) {
+    let with_members: BTreeSet<_> = members.iter().map(|((class, _, group), _)| (*class, *group)).collect();
+    for &(class, group) in processes.keys().filter(|key| !with_members.contains(key)) {
+        if let Some(all) = earlier.get(&(group, class))
+            && let Some((&end, _)) = all.ends.first_key_value()
+        {
+            let MergedImages { first_start, last_end, .. } = *all;
+            let one = MergedImages { ends: [(end, 1)].into(), first_start, last_end, ..MergedImages::default() };
+            merged.entry((group, class)).or_insert(one);
+        }
+    }
+}
+
 /// Adds the groups and their members.
 fn add_groups(
     recorded: &mut RecordedProcesses,
     members: &[(Member, ImageUsage)],
+    mut merged: MergedMembers,
     processes: &mut Processes,
     described: &BTreeMap<ImageId, ProcessImage>,
 ) {
     let is_group = |(_, id): &(EventClass, ImageId), _: &mut RecordedProcess| id.stands_for_group();
-    for ((class, group), RecordedProcess { stacks, .. }) in processes.extract_if(.., is_group) {
+    for ((class, group), RecordedProcess { stacks, usage, .. }) in processes.extract_if(.., is_group) {
         let image = described.get(&group).cloned().unwrap_or_default();
-        recorded.add_group(class, &image, with_one_sum(stacks));
+        let merged = merged.remove(&(group, class)).unwrap_or_default();
+        recorded.add_group(class, RecordedProcess { image, usage, stacks: with_one_sum(stacks) }, merged);
     }
     for ((class, id, group), usage) in members {
         let group = described.get(group).cloned().unwrap_or_default();

@@ -7,11 +7,11 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::group_key::GroupKey;
-use super::row::{Row, size};
+use super::row::{Row, since, size};
 use super::weights::{Weight, Weights};
 use crate::model::{
-    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, Node, PageFaults, Partition, Pid,
-    ProcessProfile, StackEnd, StallStats, Tick,
+    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Partition,
+    Pid, ProcessImage, ProcessProfile, StackEnd, StallStats, Tick,
 };
 use crate::symbolize::call_paths::CallPaths;
 use crate::symbolize::process;
@@ -83,6 +83,27 @@ impl Group {
         };
         self.stacks.push(StackTotals::new(row.stacks.iter().map(&mut common).collect()));
         self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(row.usage) });
+    }
+
+    /// Adds images of a recording that are known by their sums only. `usage` are the totals without stacks.
+    pub(super) fn add_merged(&mut self, image: &ProcessImage, merged: MergedImages, usage: ImageUsage, start: Tick) {
+        let MergedImages { ends, traced, inherited_frees, first_start, last_end } = merged;
+        if image.comm != Comm::default() {
+            self.count_name(image.comm.clone(), ends.values().sum());
+        }
+        self.set_exe(image.exe.clone());
+        for (end, images) in ends {
+            *self.ends.entry(end).or_default() += images;
+            self.first_start = self.first_start.min(since(start, first_start));
+            self.last_end = self.last_end.max(since(start, last_end));
+        }
+        self.traced += traced;
+        let inherited_frees = inherited_frees.min(usage.unmatched_frees);
+        self.inherited_frees += inherited_frees;
+        self.faults = sum(self.faults, usage.counts.faults());
+        self.peak_rss = self.peak_rss.max(usage.counts.peak_rss());
+        let unmatched_frees = usage.unmatched_frees - inherited_frees;
+        self.usage.merge(ImageUsage { unmatched_frees, ..without_own_values(usage) });
     }
 
     /// Adds the images of another group.

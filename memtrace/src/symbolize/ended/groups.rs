@@ -4,9 +4,9 @@ use rustc_hash::FxHashMap;
 
 use super::group::Group;
 use super::group_key::GroupKey;
-use super::row::Row;
+use super::row::{ImageFacts, Row};
 use super::weights::{Distribution, Weights};
-use crate::model::{EventClass, Node, Tick, Usage};
+use crate::model::{EventClass, ImageUsage, MergedImages, Node, ProcessImage, Tick, Usage};
 use crate::symbolize::call_paths::CallPaths;
 use crate::symbolize::stack_totals::StackTotals;
 
@@ -36,6 +36,12 @@ impl Groups {
         self.entries -= group.entries();
         group.add_stacks(stacks);
         self.entries += group.entries();
+    }
+
+    /// Adds images that are known by their sums only to the group of `image`.
+    pub(super) fn add_merged(&mut self, image: &ProcessImage, merged: MergedImages, usage: ImageUsage, start: Tick) {
+        let number = self.number(GroupKey::of(&ImageFacts::of(image)));
+        self.all[number].add_merged(image, merged, usage, start);
     }
 
     fn number(&mut self, key: GroupKey) -> usize {

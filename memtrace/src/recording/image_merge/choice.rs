@@ -1,0 +1,172 @@
+//! Choice of the images that are merged, and of their groups.
+
+use rusqlite::{Result, Transaction, params};
+
+/// Fewest images that are merged.
+const MIN_IMAGES: i64 = 16;
+
+/// Of so many images, the largest by each measure remains.
+const LARGEST: i64 = 32;
+
+/// Most groups. If there were more, the images of further ones would share groups.
+const MAX_GROUPS: u64 = 4096;
+
+/// A group takes about 150 bytes, and the file has some more pages than the rows of intervals may use.
+const PAGES_PER_GROUP: u64 = 4;
+
+/// First ordinal of groups that the merge creates. Those of the recorder have lower ones.
+const FIRST_ORDINAL: i64 = 1 << 31;
+
+const TABLES: &str = "
+    DROP TABLE IF EXISTS temp.unfinished_image;
+    DROP TABLE IF EXISTS temp.old_image;
+    DROP TABLE IF EXISTS temp.old_total;
+    DROP TABLE IF EXISTS temp.old_counter;
+    DROP TABLE IF EXISTS temp.merge_interval;
+    DROP TABLE IF EXISTS temp.image_group;
+    DROP TABLE IF EXISTS temp.new_group;
+    CREATE TEMP TABLE unfinished_image (image INTEGER PRIMARY KEY);
+    CREATE TEMP TABLE old_image (image INTEGER PRIMARY KEY, target INTEGER, key TEXT);
+    CREATE TEMP TABLE old_total (image INTEGER, total INTEGER, PRIMARY KEY (image, total)) WITHOUT ROWID;
+    CREATE TEMP TABLE old_counter (image INTEGER, counter INTEGER, PRIMARY KEY (image, counter)) WITHOUT ROWID;
+    CREATE INDEX temp.old_counter_number ON old_counter (counter);
+    CREATE TEMP TABLE merge_interval (id INTEGER PRIMARY KEY, end_ns INTEGER);
+    CREATE TEMP TABLE image_group (key TEXT PRIMARY KEY, image INTEGER) WITHOUT ROWID;
+    CREATE TEMP TABLE new_group (
+        id INTEGER PRIMARY KEY, key TEXT, member INTEGER, first_comm TEXT, last_comm TEXT);";
+
+/// Images that have ended and have no later changes, the first to end first.
+const ENDED: &str =
+    "FROM image WHERE pid <> 0 AND end_ns IS NOT NULL AND id NOT IN (SELECT image FROM temp.unfinished_image)";
+
+/// Fills `temp.old_image` with the older half of the ended images, without the largest of them by bytes held at exit and by
+/// allocated bytes. Those that the OOM killer ended count as the largest. Returns false if there are too few images.
+pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iterator<Item = i64>) -> Result<bool> {
+    transaction.execute_batch(TABLES)?;
+    let mut row = transaction.prepare("INSERT OR IGNORE INTO temp.unfinished_image VALUES (?)")?;
+    for image in unfinished {
+        row.execute([image])?;
+    }
+    drop(row);
+    let ended: i64 = transaction.query_one(&format!("SELECT count(*) {ENDED}"), [], |row| row.get(0))?;
+    let older = ended / 2;
+    if older < MIN_IMAGES {
+        return Ok(false);
+    }
+    transaction.execute(
+        &format!(
+            "INSERT INTO temp.old_image SELECT image, NULL, NULL FROM
+                (SELECT image, row_number() OVER (ORDER BY is_killed, exit_bytes, image) AS by_exit,
+                        row_number() OVER (ORDER BY is_killed, alloc_bytes, image) AS by_alloc
+                    FROM (SELECT id AS image, end_kind = 'oom_kill' AS is_killed {ENDED} ORDER BY end_ns, id LIMIT ?1)
+                    LEFT JOIN (SELECT total.image AS owner, sum(exit_bytes) AS exit_bytes, sum(alloc_bytes) AS alloc_bytes
+                        FROM change JOIN total ON total.id = change.total GROUP BY total.image) ON owner = image)
+                WHERE by_exit <= ?2 AND by_alloc <= ?2"
+        ),
+        params![older, older - older / LARGEST],
+    )?;
+    transaction.execute_batch(
+        "INSERT INTO temp.old_total SELECT image, id FROM total WHERE image IN (SELECT image FROM temp.old_image);
+        INSERT INTO temp.old_counter SELECT image, id FROM counter
+            WHERE image IN (SELECT image FROM temp.old_image);
+        INSERT INTO temp.merge_interval SELECT id, end_ns FROM interval;",
+    )?;
+    Ok(true)
+}
+
+/// Distinctions of a group, the finest first. Each is an expression of the key, and of the columns `comm`, `exe`, `uid`, `user`
+/// and `cgroup` of a new group. As in reports, the cgroup is the first to be left out.
+const KEYS: [(&str, &str); 3] = [
+    (
+        "quote(exe) || ' ' || quote(iif(exe IS NULL, comm, NULL)) || ' ' || quote(uid) || ' ' || quote(cgroup)",
+        // Without a common name, the group has that of its executable.
+        "iif(exe IS NULL OR first_comm = last_comm, comm, NULL), exe, uid, user, cgroup",
+    ),
+    (
+        "quote(exe) || ' ' || quote(iif(exe IS NULL, comm, NULL)) || ' ' || quote(uid) || ' NULL'",
+        "iif(exe IS NULL OR first_comm = last_comm, comm, NULL), exe, uid, user, NULL",
+    ),
+    ("'NULL ''other programs'' NULL NULL'", "'other programs', NULL, NULL, NULL, NULL"),
+];
+
+/// Sets the groups of the images in `temp.old_image`: those that the recorder chose, or those of the same executable, user
+/// and cgroup, which are created if necessary with numbers after `last`. Returns the number of new groups.
+pub(super) fn choose_groups(transaction: &Transaction<'_>, last: i64, max_pages: u64) -> Result<i64> {
+    transaction.execute(
+        "UPDATE temp.old_image SET target = (SELECT member_of FROM image WHERE image.id = old_image.image)",
+        [],
+    )?;
+    let (finest, _) = KEYS[0];
+    transaction.execute(
+        &format!("INSERT INTO temp.image_group SELECT {finest} AS key, min(id) FROM image WHERE pid = 0 GROUP BY key"),
+        [],
+    )?;
+    let groups: i64 = transaction.query_one("SELECT count(*) FROM temp.image_group", [], |row| row.get(0))?;
+    let most = MAX_GROUPS.min(max_pages / PAGES_PER_GROUP).cast_signed();
+    let mut created = 0;
+    for (index, (key, columns)) in KEYS.iter().enumerate() {
+        transaction.execute(
+            &format!(
+                "UPDATE temp.old_image SET key = (SELECT {key} FROM image WHERE image.id = old_image.image)
+                    WHERE target IS NULL"
+            ),
+            [],
+        )?;
+        set_targets(transaction)?;
+        let sql = "SELECT count(DISTINCT key) FROM temp.old_image WHERE target IS NULL";
+        let new: i64 = transaction.query_one(sql, [], |row| row.get(0))?;
+        if new > 0 && (groups + new <= most || index + 1 == KEYS.len()) {
+            create_groups(transaction, last, columns)?;
+            set_targets(transaction)?;
+            created = new;
+            break;
+        }
+    }
+    // Members with different names have none in common: reports show the name of the executable.
+    transaction.execute(
+        "UPDATE image SET comm = NULL WHERE exe IS NOT NULL AND id IN
+            (SELECT common.id FROM temp.old_image AS merged JOIN image AS member ON member.id = merged.image
+                JOIN image AS common ON common.id = merged.target WHERE member.comm IS NOT common.comm)",
+        [],
+    )?;
+    // Reports know an image from this interval on.
+    transaction.execute(
+        "UPDATE image SET interval = min(interval, first) FROM
+            (SELECT merged.target, min(member.interval) AS first FROM temp.old_image AS merged
+                JOIN image AS member ON member.id = merged.image GROUP BY merged.target)
+            WHERE image.id = target",
+        [],
+    )?;
+    Ok(created)
+}
+
+/// Sets the group of each image with a group of its key.
+fn set_targets(transaction: &Transaction<'_>) -> Result<()> {
+    transaction.execute(
+        "UPDATE temp.old_image SET target =
+            (SELECT image_group.image FROM temp.image_group WHERE image_group.key = old_image.key)
+            WHERE target IS NULL",
+        [],
+    )?;
+    Ok(())
+}
+
+fn create_groups(transaction: &Transaction<'_>, last: i64, columns: &str) -> Result<()> {
+    transaction.execute(
+        "INSERT INTO temp.new_group
+            SELECT ? + row_number() OVER (), key, min(merged.image), min(comm), max(comm) FROM temp.old_image AS merged
+                JOIN image ON image.id = merged.image WHERE target IS NULL GROUP BY key",
+        [last],
+    )?;
+    transaction.execute(
+        &format!(
+            "INSERT INTO image (id, interval, pid, ordinal, comm, exe, uid, user, cgroup)
+                SELECT new.id, interval, 0, ? + new.id, {columns} FROM
+                    (SELECT id, member, first_comm, last_comm FROM temp.new_group) AS new
+                    JOIN image AS example ON example.id = new.member"
+        ),
+        [FIRST_ORDINAL],
+    )?;
+    transaction.execute("INSERT INTO temp.image_group SELECT key, id FROM temp.new_group", [])?;
+    Ok(())
+}
