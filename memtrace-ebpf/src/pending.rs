@@ -61,25 +61,25 @@ pub struct Pending {
 
 /// A call that a thread has entered.
 #[derive(Clone, Copy)]
-pub struct Begun {
+pub struct EnteredCall {
     pub entry: Entry,
     /// The call frees the block that the thread's latest allocation returned.
     pub frees_last_block: bool,
 }
 
-impl Begun {
+impl EnteredCall {
     /// A call of a thread without a slot.
     const WITHOUT_SLOT: Self = Self { entry: Entry::Outermost, frees_last_block: false };
 }
 
 /// A call that has returned.
-pub struct Finished {
+pub struct ReturnedCall {
     pub pending: Pending,
     pub allocator: u16,
     slot: &'static mut Slot,
 }
 
-impl Finished {
+impl ReturnedCall {
     /// Records that the call has returned `block`.
     #[inline(always)]
     pub fn set_last_block(&mut self, block: u64) {
@@ -127,18 +127,18 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
 /// Returns the relation to the pending call of a call that frees `block`, entered at `stack_pointer`. Its return is not
 /// probed.
 #[inline(always)]
-pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> Begun {
-    let Some(slot) = find(thread.tid) else { return Begun::WITHOUT_SLOT };
+pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> EnteredCall {
+    let Some(slot) = find(thread.tid) else { return EnteredCall::WITHOUT_SLOT };
     interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
     if stack_pointer <= slot.stack_pointer && slot.call == Call::RepeatFrees as u32 {
-        return Begun { entry: Entry::Repeated, frees_last_block: false };
+        return EnteredCall { entry: Entry::Repeated, frees_last_block: false };
     }
     let entry = match classify(context, slot, stack_pointer) {
         // The pending call frees its own block by the jump.
         Entry::TailCall if slot.call == Call::Free as u32 && slot.aux == block => Entry::Nested,
         entry => entry,
     };
-    Begun { entry, frees_last_block: entry != Entry::Nested && take_last_block(slot, block) }
+    EnteredCall { entry, frees_last_block: entry != Entry::Nested && take_last_block(slot, block) }
 }
 
 /// Returns true if `block` is the thread's last block, and forgets it because it is freed.
@@ -156,7 +156,7 @@ fn take_last_block(slot: &mut Slot, block: u64) -> bool {
 ///
 /// Returns `None` if there was no free slot. The loss has been counted.
 #[inline(always)]
-pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pending: Pending) -> Option<Begun> {
+pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pending: Pending) -> Option<EnteredCall> {
     let slot = match find(thread.tid) {
         Some(slot) => slot,
         None => match claim(thread.tid) {
@@ -170,7 +170,7 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
     let entry = classify(context, slot, stack_pointer);
     if entry == Entry::Nested {
-        return Some(Begun { entry, frees_last_block: false });
+        return Some(EnteredCall { entry, frees_last_block: false });
     }
     // A block is freed once, however many functions jump to one another to free it.
     let same = slot.call == pending.call as u32 && slot.aux == pending.aux && pending.call.is_free();
@@ -187,7 +187,7 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     };
     slot.nested = 0;
     if already_freed {
-        return Some(Begun { entry: Entry::TailCall, frees_last_block: false });
+        return Some(EnteredCall { entry: Entry::TailCall, frees_last_block: false });
     }
     let frees_last_block = match pending.call {
         Call::Free => take_last_block(slot, pending.aux),
@@ -195,12 +195,12 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
         Call::Realloc | Call::Resize => slot.last_block == pending.aux,
         Call::Alloc | Call::AllocOut | Call::RepeatFrees => false,
     };
-    Some(Begun { entry: Entry::Outermost, frees_last_block })
+    Some(EnteredCall { entry: Entry::Outermost, frees_last_block })
 }
 
 /// Returns the pending call if the return with `stack_pointer` is that of the outermost call.
 #[inline(always)]
-pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<Finished> {
+pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<ReturnedCall> {
     let slot = find(thread.tid)?;
     interrupted::resume_at_return(slot, thread.tid, stack_pointer);
     if slot.stack_pointer == 0 {
@@ -224,7 +224,7 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
         _ => Call::RepeatFrees,
     };
     let pending = Pending { call, size: slot.size, aux: slot.aux, extra: slot.extra };
-    Some(Finished { pending, allocator: slot.allocator as u16, slot })
+    Some(ReturnedCall { pending, allocator: slot.allocator as u16, slot })
 }
 
 /// Releases the slot of a thread that has exited or called exec.

@@ -3,7 +3,7 @@
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
 
-use crate::pending::{self, Begun, Call, Entry, Pending};
+use crate::pending::{self, Call, EnteredCall, Entry, Pending};
 use crate::thread::Thread;
 use crate::{arguments, emit, gate, private_stack, registers};
 
@@ -14,7 +14,7 @@ fn enter(context: &ProbeContext, address: u64) {
     }
     let thread = Thread::current();
     let stack_pointer = registers::stack_pointer(registers::of(context));
-    let Begun { entry, frees_last_block } = pending::enter_free(context, thread, stack_pointer, address);
+    let EnteredCall { entry, frees_last_block } = pending::enter_free(context, thread, stack_pointer, address);
     match entry {
         Entry::Outermost | Entry::TailCall => emit::free(context, thread, address, frees_last_block),
         Entry::Repeated => emit::repeated_free(context, thread, address),
@@ -32,7 +32,7 @@ fn enter_around(context: &ProbeContext, address: u64) {
     let stack_pointer = registers::stack_pointer(registers::of(context));
     let pending = Pending { call: Call::Free, size: 0, aux: address, extra: 0 };
     match pending::begin(context, thread, stack_pointer, pending) {
-        Some(Begun { entry: Entry::Outermost, frees_last_block }) => {
+        Some(EnteredCall { entry: Entry::Outermost, frees_last_block }) => {
             emit::free(context, thread, address, frees_last_block);
         }
         Some(_) => {}

@@ -6,7 +6,7 @@
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
 
-use crate::pending::{self, Begun, Call, Entry, Pending};
+use crate::pending::{self, Call, EnteredCall, Entry, Pending};
 use crate::thread::Thread;
 use crate::{arguments, emit, gate, private_stack, registers};
 
@@ -22,7 +22,7 @@ fn begin(context: &ProbeContext, pending: Pending) {
     }
     let thread = Thread::current();
     let stack_pointer = registers::stack_pointer(registers::of(context));
-    if let Some(Begun { entry: Entry::Outermost, frees_last_block }) =
+    if let Some(EnteredCall { entry: Entry::Outermost, frees_last_block }) =
         pending::begin(context, thread, stack_pointer, pending)
         && pending.aux != 0
     {

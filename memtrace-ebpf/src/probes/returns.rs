@@ -8,7 +8,7 @@ use memtrace_common::vocabulary::LossReason;
 
 use crate::emit::Block;
 use crate::origin::{Caller, Returning};
-use crate::pending::{self, Call, Finished};
+use crate::pending::{self, Call, ReturnedCall};
 use crate::registers::{POPPED_BY_RETURN, Registers};
 use crate::thread::Thread;
 use crate::{emit, gate, loss, private_stack, registers, settings, stack};
@@ -40,13 +40,13 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
         return;
     }
     let thread = Thread::current();
-    if let Some(mut finished) = pending::finish(context, thread, caller.stack_pointer)
-        && let Some((address, size)) = returned_block(context, registers, thread, &mut finished)
+    if let Some(mut returned) = pending::finish(context, thread, caller.stack_pointer)
+        && let Some((address, size)) = returned_block(context, registers, thread, &mut returned)
         && recorded.allocations()
     {
         let ring = emit::ring_for(thread, address);
         let stack = stack::take(context, &Returning { registers, caller }, thread, ring);
-        emit::alloc(context, ring, thread, finished.allocator, Block { address, size, stack });
+        emit::alloc(context, ring, thread, returned.allocator, Block { address, size, stack });
     }
 }
 
@@ -56,9 +56,9 @@ fn returned_block(
     context: &impl EbpfContext,
     registers: &Registers,
     thread: Thread,
-    finished: &mut Finished,
+    returned: &mut ReturnedCall,
 ) -> Option<(u64, u64)> {
-    let pending = finished.pending;
+    let pending = returned.pending;
     let result = registers::result(registers);
     let mut size = pending.size;
     let address = match pending.call {
@@ -69,7 +69,7 @@ fn returned_block(
             if result == 0 && pending.size != 0 && pending.aux != 0 {
                 emit::undo_free(context, thread, pending.aux);
             } else if result == 0 {
-                finished.forget_block(pending.aux);
+                returned.forget_block(pending.aux);
             }
             result
         }
@@ -98,7 +98,7 @@ fn returned_block(
     if address == 0 {
         return None;
     }
-    finished.set_last_block(address);
+    returned.set_last_block(address);
     if !settings::is_size_recorded(size) {
         loss::filtered(size);
         return None;
