@@ -36,7 +36,7 @@ pub use interval::{Interval, Mark};
 pub use locations::{Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
 pub use processes::RecordedImage;
 pub use reader::{
-    Boundary, FramesByOffset, ImageValues, IntervalRow, Locations, MarkRow, Recording, StackTotal, Totals,
+    Boundary, FramesByOffset, ImageValues, IntervalRow, Locations, MarkRow, PathRows, Recording, StackTotal, Totals,
 };
 pub use samples::{Fact, FactValue, Sample, Subject};
 pub use writer::{Settings, Status, Writer};

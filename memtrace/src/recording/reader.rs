@@ -21,7 +21,7 @@ use super::gap::Gap;
 use super::header::Header;
 
 pub use self::boundaries::{Boundary, IntervalRow, MarkRow};
-pub use self::locations::{FramesByOffset, Locations};
+pub use self::locations::{FramesByOffset, Locations, PathRows};
 pub use self::totals::{ImageValues, StackTotal, Totals};
 
 /// A recording that is read. It shows the state of the moment at which it was opened.

@@ -95,13 +95,13 @@ fn everything_is_read_as_it_was_stored() {
             assert_eq!(locations.objects[&object.number], object.location);
         }
         for path in &interval.paths {
-            assert_eq!(locations.paths[&path.number], *path);
+            assert_eq!(locations.paths.all()[locations.paths.position(path.number).unwrap()], *path);
         }
         for symbols in &interval.symbols {
             assert_eq!(locations.symbols[&(symbols.object, symbols.offset)], *symbols.frames);
         }
     }
-    let calls: Vec<_> = locations.calls(PathNumber(7)).map(|call| call.number.0).collect();
+    let calls: Vec<_> = locations.paths.calls(PathNumber(7)).map(|call| call.number.0).collect();
     assert_eq!(calls, [7, 6, 4, 2]);
 
     let images = recording.images(at(4)).unwrap();

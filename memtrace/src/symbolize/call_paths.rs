@@ -263,6 +263,11 @@ impl CallPaths {
         CallId(self.calls.number(&call, || call))
     }
 
+    /// Reserves memory for this number of further paths.
+    pub(super) fn reserve(&mut self, paths: usize) {
+        self.tree.reserve(paths);
+    }
+
     /// Returns the path of a call with the path of its callers.
     pub(super) fn push(&mut self, callers: Node, call: Call) -> Node {
         let id = self.number(call);

@@ -21,6 +21,11 @@ impl RecordedPaths {
         self.0.add_recorded(name)
     }
 
+    /// Prepares for this number of further paths.
+    pub fn reserve(&mut self, paths: usize) {
+        self.0.reserve(paths);
+    }
+
     /// Returns the path of `callers` and a call at an offset in an object.
     pub fn call(&mut self, callers: Node, object: u32, offset: FileOffset, by_frame_pointer: bool) -> Node {
         self.0.push(callers, Call { location: CallLocation::InObject(object, offset), by_frame_pointer })

@@ -80,6 +80,13 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         }
     }
 
+    /// Reserves memory for this number of further nodes.
+    pub fn reserve(&mut self, nodes: usize) {
+        self.nodes.reserve(nodes);
+        let hash_of = |node: &Node| node.index().map_or(0, |index| FxBuildHasher.hash_one(self.nodes[index]));
+        self.known.reserve(nodes, hash_of);
+    }
+
     /// Adds all nodes of `other`, and returns their nodes here.
     pub fn merge(&mut self, other: &Self) -> Merged {
         let mut merged = Merged(Vec::with_capacity(other.len()));

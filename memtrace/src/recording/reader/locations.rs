@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use rusqlite::Row;
-use rustc_hash::FxHashMap;
 
 use super::Recording;
 use super::query::Query;
@@ -20,16 +19,36 @@ pub type FramesByOffset = BTreeMap<(ObjectNumber, Option<u64>), Vec<Frame>>;
 pub struct Locations {
     /// Objects by number.
     pub objects: BTreeMap<ObjectNumber, Location>,
-    /// Call paths by number. The callers of each have a smaller number.
-    pub paths: FxHashMap<PathNumber, RecordedPath>,
+    /// Call paths.
+    pub paths: PathRows,
     /// Frames at an offset of an object, the outermost first, as far as names are recorded.
     pub symbols: FramesByOffset,
 }
 
-impl Locations {
+/// Call paths in the order of their numbers. The callers of each have a smaller number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PathRows(Vec<RecordedPath>);
+
+impl PathRows {
+    /// Returns the paths in order.
+    #[must_use]
+    pub fn all(&self) -> &[RecordedPath] {
+        &self.0
+    }
+
+    /// Returns the index of a path, if it exists.
+    #[must_use]
+    pub fn position(&self, path: PathNumber) -> Option<usize> {
+        // A complete file has all numbers from 1 on.
+        let usual = (path.0 as usize).wrapping_sub(1);
+        let is_usual = self.0.get(usual).is_some_and(|row| row.number == path);
+        if is_usual { Some(usual) } else { self.0.binary_search_by_key(&path, |row| row.number).ok() }
+    }
+
     /// Returns the calls of a path, the innermost first.
     pub fn calls(&self, path: PathNumber) -> impl Iterator<Item = &RecordedPath> + '_ {
-        std::iter::successors(self.paths.get(&path), |call| self.paths.get(&call.callers))
+        let row = |path| self.position(path).map(|index| &self.0[index]);
+        std::iter::successors(row(path), move |call| row(call.callers))
     }
 }
 
@@ -55,9 +74,10 @@ impl Recording {
         Ok(objects)
     }
 
-    fn paths(&self) -> Result<FxHashMap<PathNumber, RecordedPath>, Error> {
-        let mut paths = FxHashMap::default();
-        self.connection.each_row("SELECT id, callers, object, offset, by_frame_pointer FROM path", [], |row| {
+    fn paths(&self) -> Result<PathRows, Error> {
+        let mut paths = self.connection.list_of_rows("path")?;
+        let sql = "SELECT id, callers, object, offset, by_frame_pointer FROM path ORDER BY id";
+        self.connection.each_row(sql, [], |row| {
             let (number, callers) = (PathNumber(row.get(0)?), PathNumber(row.get(1)?));
             if callers >= number {
                 return Err(Error::Damaged(format!("call path {} has no callers before it", number.0)));
@@ -69,10 +89,10 @@ impl Recording {
                 offset: row.get::<_, Option<i64>>(3)?.map(i64::cast_unsigned),
                 by_frame_pointer: row.get(4)?,
             };
-            paths.insert(number, path);
+            paths.push(path);
             Ok(())
         })?;
-        Ok(paths)
+        Ok(PathRows(paths))
     }
 
     fn symbols(&self, objects: &BTreeMap<ObjectNumber, Location>) -> Result<FramesByOffset, Error> {

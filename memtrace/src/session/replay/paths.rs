@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::model::{AbsAddr, FileOffset, Mapping, Node, Object, ObjectName};
-use crate::recording::{Location, Locations, ObjectNumber, PathNumber};
+use crate::recording::{Location, Locations, ObjectNumber, PathNumber, PathRows};
 use crate::symbolize::{FramesByObject, RecordedPaths};
 
 /// Call paths of a recording, and the names of their calls.
@@ -15,7 +15,9 @@ pub(super) struct RecordedCalls {
     pub(super) paths: RecordedPaths,
     /// Names, as far as they are recorded.
     pub(super) frames: FramesByObject,
-    nodes: FxHashMap<PathNumber, Node>,
+    recorded: PathRows,
+    /// Nodes of the recorded paths, in their order.
+    nodes: Vec<Node>,
     objects: BTreeMap<PathBuf, Arc<Object>>,
 }
 
@@ -25,14 +27,13 @@ impl RecordedCalls {
         let mut paths = RecordedPaths::default();
         let names: BTreeMap<ObjectNumber, ObjectName> =
             objects.iter().filter_map(|(&number, location)| Some((number, name_of(location)?))).collect();
-        let numbers: BTreeMap<ObjectNumber, u32> =
+        let numbers: FxHashMap<ObjectNumber, u32> =
             names.iter().map(|(&number, name)| (number, paths.add_object(name.clone()))).collect();
-        let mut recorded: Vec<_> = recorded.into_values().collect();
-        // Callers have smaller numbers.
-        recorded.sort_unstable_by_key(|path| path.number);
-        let mut nodes: FxHashMap<PathNumber, Node> = FxHashMap::default();
-        for path in recorded {
-            let callers = nodes.get(&path.callers).copied().unwrap_or(Node::ROOT);
+        paths.reserve(recorded.all().len());
+        let mut nodes: Vec<Node> = Vec::with_capacity(recorded.all().len());
+        for path in recorded.all() {
+            let callers = recorded.position(path.callers).and_then(|index| nodes.get(index)).copied();
+            let callers = callers.unwrap_or(Node::ROOT);
             let node = match (numbers.get(&path.object), objects.get(&path.object)) {
                 (Some(&object), _) => {
                     let offset = FileOffset(path.offset.unwrap_or_default());
@@ -44,7 +45,7 @@ impl RecordedCalls {
                 // Every path of a readable recording has an object.
                 (None, _) => callers,
             };
-            nodes.insert(path.number, node);
+            nodes.push(node);
         }
         let mut frames = FramesByObject::default();
         for ((object, offset), of_call) in symbols {
@@ -55,12 +56,12 @@ impl RecordedCalls {
         let object = |ObjectName { path, build_id }: ObjectName| {
             (path.clone(), Arc::new(Object { path, handle: None, build_id, root: None }))
         };
-        Self { paths, frames, nodes, objects: names.into_values().map(object).collect() }
+        Self { paths, frames, recorded, nodes, objects: names.into_values().map(object).collect() }
     }
 
     /// Returns the path with a recorded number; the root if there is none.
     pub(super) fn node(&self, path: PathNumber) -> Node {
-        self.nodes.get(&path).copied().unwrap_or(Node::ROOT)
+        self.recorded.position(path).map_or(Node::ROOT, |index| self.nodes[index])
     }
 
     /// Returns a mapping of the executable `path`, by which ended processes are grouped.
