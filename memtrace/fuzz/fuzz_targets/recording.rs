@@ -11,6 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = recording.totals(Boundary::START, end);
     let bounds: Vec<_> = recording.intervals().iter().map(|interval| interval.end()).collect();
     let _ = recording.live_changes(&bounds);
+    let _ = recording.totals_in_parts(&bounds);
     let _ = recording.images(end);
     let _ = recording.oom_kills(end);
     let _ = recording.samples(end);

@@ -9,6 +9,7 @@ mod processes;
 mod query;
 mod salvage;
 mod samples;
+mod total_rows;
 mod totals;
 
 use std::path::Path;

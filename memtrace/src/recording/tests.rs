@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use self::sample_intervals::{header, image, intervals, process, second};
 use super::*;
-use crate::model::{Losses, StackUsage, StallStats};
+use crate::model::{LiveChanges, Losses, PartChange, StackUsage, StallStats};
 use crate::scratch::Scratch;
 
 const SETTINGS: Settings = Settings {
@@ -37,7 +37,13 @@ fn sum(intervals: &[Interval]) -> Totals {
     let mut stacks: BTreeMap<TotalKey, StackTotal> = BTreeMap::new();
     let mut totals = Totals::default();
     let mut losses = Losses::default();
-    let empty = |key| StackTotal { key, usage: StackUsage::default(), merged: 0, details: BTreeMap::new() };
+    let empty = |key| StackTotal {
+        key,
+        usage: StackUsage::default(),
+        merged: 0,
+        details: BTreeMap::new(),
+        live_changes: LiveChanges::default(),
+    };
     for interval in intervals {
         for change in &interval.changes {
             let stack = stacks.entry(change.key).or_insert_with(|| empty(change.key));
@@ -172,6 +178,39 @@ proptest! {
             let from = boundaries[index / 2];
             prop_assert_eq!(recording.totals(from, to).unwrap(), sum(&intervals[index / 2 + 1..=index]));
         }
+    }
+
+    #[test]
+    fn changes_in_parts_are_those_of_their_intervals(intervals in intervals(3..9), width in 1_usize..4) {
+        let directory = Scratch::in_memory();
+        let path = directory.path("run.memtrace");
+        write(&path, &intervals);
+        let recording = Recording::open(&path).unwrap();
+        let ends: Vec<_> = recording.intervals().iter().map(IntervalRow::end).collect();
+        // The last part can be shorter.
+        let mut bounds: Vec<_> = [Boundary::START].into_iter().chain(ends.iter().copied().step_by(width)).collect();
+        bounds.extend(bounds.last().filter(|last| **last != recording.end()).map(|_| recording.end()));
+        let parts = bounds.len() - 1;
+        let images = recording.images(recording.end()).unwrap();
+        let mut expected: BTreeMap<TotalKey, LiveChanges> = BTreeMap::new();
+        for (interval, end) in intervals.iter().zip(&ends) {
+            let part = bounds[1..].iter().position(|bound| bound.at() >= end.at()).unwrap();
+            for Change { key, usage, .. } in &interval.changes {
+                let (live, alloc) = (usage.usage.live.bytes.0.cast_signed(), usage.usage.alloc.bytes.0);
+                let is_running = images.get(&key.image).is_none_or(|image| image.ended.is_none());
+                if is_running && (live, alloc) != (0, 0) {
+                    expected.entry(*key).or_default().add(part, parts, PartChange { live, alloc });
+                }
+            }
+        }
+        prop_assert_eq!(recording.live_changes(&bounds).unwrap().into_iter().collect::<BTreeMap<_, _>>(), expected.clone());
+        let mut totals = recording.totals_in_parts(&bounds).unwrap();
+        for stack in &mut totals.stacks {
+            let changes = std::mem::take(&mut stack.live_changes);
+            let known = if parts > 1 { expected.get(&stack.key).cloned() } else { None };
+            prop_assert_eq!(changes, known.unwrap_or_default());
+        }
+        prop_assert_eq!(totals, sum(&intervals));
     }
 
     #[test]

@@ -8,15 +8,15 @@ use rustc_hash::FxHashMap;
 use super::Recording;
 use super::boundaries::Boundary;
 use super::query::Query;
+use super::total_rows::{ImageIds, TotalRows};
 use crate::model::{
-    Amount, Bytes, CgroupId, EventClass, ImageId, LiveChanges, LossReason, Losses, PartChange, Pid, StackEnd,
-    StackUsage, StallKey, StallStats,
+    Amount, Bytes, CgroupId, EventClass, ImageId, LiveChanges, LossReason, Losses, PartChange, Pid, StackUsage,
+    StallKey, StallStats,
 };
 use crate::recording::changes::{DetailKind, ImageValue, TotalKey};
 use crate::recording::error::Error;
-use crate::recording::locations::PathNumber;
 use crate::recording::quantities::{self, RareNumbers, StoredAmounts};
-use crate::recording::text::{nanoseconds, part_of, reclaim_of};
+use crate::recording::text::reclaim_of;
 
 /// Totals between two boundaries.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,14 +45,17 @@ pub struct StackTotal {
     pub merged: u64,
     /// Numbers that few stacks have, by kind and index.
     pub details: BTreeMap<(DetailKind, u32), u64>,
+    /// Changes in each part, if the image runs at the end of the last one. Empty for totals without parts.
+    pub live_changes: LiveChanges,
 }
 
 /// Sums of the rows of one total.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Sums {
     amounts: StoredAmounts,
     rare: Option<Box<RareNumbers>>,
     details: BTreeMap<(DetailKind, u32), u64>,
+    live_changes: LiveChanges,
 }
 
 impl Recording {
@@ -62,9 +65,20 @@ impl Recording {
     ///
     /// The file is damaged.
     pub fn totals(&self, from: Boundary, to: Boundary) -> Result<Totals, Error> {
+        self.totals_in_parts(&[from, to])
+    }
+
+    /// Returns the changes from the first of `bounds` to the last one. If there are more than two, stacks have their changes
+    /// in each part between two successive ones.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn totals_in_parts(&self, bounds: &[Boundary]) -> Result<Totals, Error> {
+        let (Some(&from), Some(&to)) = (bounds.first(), bounds.last()) else { return Ok(Totals::default()) };
         let images = self.image_ids()?;
         Ok(Totals {
-            stacks: self.stack_totals(&images, from, to)?,
+            stacks: self.stack_totals(bounds, from, to)?,
             images: self.image_values(&images, from, to)?,
             stalls: self.stalls(&images, from, to)?,
             losses: self.losses(from, to)?,
@@ -72,8 +86,8 @@ impl Recording {
     }
 
     /// Returns the ids of images by the numbers of their rows.
-    pub(super) fn image_ids(&self) -> Result<FxHashMap<i64, ImageId>, Error> {
-        let mut images = FxHashMap::default();
+    pub(super) fn image_ids(&self) -> Result<ImageIds, Error> {
+        let mut images = ImageIds::default();
         self.connection.each_row("SELECT id, pid, ordinal FROM image", [], |row| {
             images.insert(row.get(0)?, ImageId { pid: Pid(row.get(1)?), ordinal: row.get(2)? });
             Ok(())
@@ -81,102 +95,70 @@ impl Recording {
         Ok(images)
     }
 
-    fn stack_totals(
+    fn stack_totals(&self, bounds: &[Boundary], from: Boundary, to: Boundary) -> Result<Vec<StackTotal>, Error> {
+        let rows = TotalRows::read(&self.connection, to)?;
+        let mut sums = vec![Sums::default(); rows.all().len()];
+        self.add_changes(&rows, bounds, from, to, &mut sums)?;
+        self.add_details(&rows, from, to, &mut sums)?;
+        let mut in_order = Vec::with_capacity(sums.len());
+        for (index, (row, sums)) in rows.all().iter().zip(&sums).enumerate() {
+            if *sums != Sums::default() {
+                in_order.push((row.key()?, index));
+            }
+        }
+        in_order.sort_unstable();
+        let mut stacks = Vec::with_capacity(in_order.len());
+        // A stack can have several rows.
+        for of_stack in in_order.chunk_by(|(key, _), (next, _)| key == next) {
+            let (key, first) = of_stack[0];
+            let mut sum = std::mem::take(&mut sums[first]);
+            of_stack[1..].iter().for_each(|&(_, more)| sum.merge(&sums[more]));
+            let stack = sum.into_total(key);
+            if stack.usage != StackUsage::default() || stack.merged > 0 || !stack.details.is_empty() {
+                stacks.push(stack);
+            }
+        }
+        Ok(stacks)
+    }
+
+    /// Adds the changes of all rows of totals to their `sums`.
+    fn add_changes(
         &self,
-        images: &FxHashMap<i64, ImageId>,
+        rows: &TotalRows,
+        bounds: &[Boundary],
         from: Boundary,
         to: Boundary,
-    ) -> Result<Vec<StackTotal>, Error> {
-        let sums = self.sums(from, to)?;
-        let mut by_key: BTreeMap<TotalKey, Sums> = BTreeMap::new();
-        self.each_total(images, &sums, |key, sum| by_key.entry(key).or_default().merge(sum))?;
-        let stacks = by_key.into_iter().map(|(key, sum)| sum.into_total(key));
-        Ok(stacks
-            .filter(|stack| stack.usage != StackUsage::default() || stack.merged > 0 || !stack.details.is_empty())
-            .collect())
-    }
-
-    /// Returns the changes of live and allocated bytes in each part between two successive `bounds`, for the totals of
-    /// images that run at the last bound.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged.
-    pub fn live_changes(&self, bounds: &[Boundary]) -> Result<FxHashMap<TotalKey, LiveChanges>, Error> {
-        let (Some(first), Some(last)) = (bounds.first(), bounds.last()) else { return Ok(FxHashMap::default()) };
-        let parts = bounds.len() - 1;
-        let mut of_totals: FxHashMap<i64, LiveChanges> = FxHashMap::default();
-        let sql = "SELECT total.id FROM total JOIN image ON image.id = total.image
-            WHERE image.end_ns IS NULL OR image.end_ns > ?";
-        self.connection.each_row(sql, [nanoseconds(last.at)], |row| {
-            of_totals.insert(row.get(0)?, LiveChanges::default());
-            Ok(())
-        })?;
-        let sql = "SELECT total, interval, live_bytes, alloc_bytes FROM change
-            WHERE interval > ? AND interval <= ? AND (live_bytes <> 0 OR alloc_bytes <> 0)";
-        self.connection.each_row(sql, [first.id, last.id], |row| {
-            if let Some(changes) = of_totals.get_mut(&row.get(0)?) {
-                let interval: i64 = row.get(1)?;
-                let part = bounds.partition_point(|bound| bound.id < interval).saturating_sub(1);
-                let (live, alloc) = (row.get(2)?, row.get::<_, i64>(3)?.cast_unsigned());
-                changes.add(part, parts, PartChange { live, alloc });
-            }
-            Ok(())
-        })?;
-        of_totals.retain(|_, changes| !changes.as_slice().is_empty());
-        let mut by_key: FxHashMap<TotalKey, LiveChanges> = FxHashMap::default();
-        self.each_total(&self.image_ids()?, &of_totals, |key, changes| by_key.entry(key).or_default().merge(changes))?;
-        Ok(by_key)
-    }
-
-    /// Calls `each` with the key and the value of each total that has its number in `values`.
-    fn each_total<V>(
-        &self,
-        images: &FxHashMap<i64, ImageId>,
-        values: &FxHashMap<i64, V>,
-        mut each: impl FnMut(TotalKey, &V),
+        sums: &mut [Sums],
     ) -> Result<(), Error> {
-        let (classes, ends) = (self.names("event_class")?, self.names("stack_end")?);
-        let sql = "SELECT id, image, class, path, \"end\", part_kind, part FROM total ORDER BY id";
-        self.connection.each_row(sql, [], |row| {
-            let Some(value) = values.get(&row.get::<_, i64>(0)?) else { return Ok(()) };
-            let class: Option<&String> = classes.get(&row.get(2)?);
-            let end: Option<&String> = ends.get(&row.get(4)?);
-            let kind: Option<String> = row.get(5)?;
-            let key = || {
-                Some(TotalKey {
-                    image: *images.get(&row.get(1).ok()?)?,
-                    class: EventClass::ALL
-                        .iter()
-                        .copied()
-                        .find(|known| class.is_some_and(|name| known.name() == name))?,
-                    path: PathNumber(row.get(3).ok()?),
-                    end: StackEnd::ALL.iter().copied().find(|known| end.is_some_and(|name| known.name() == name))?,
-                    part: part_of(kind.as_deref(), row.get_ref(6).ok()?)?,
-                })
-            };
-            each(key().ok_or_else(|| Error::Damaged(String::from("a stack has an impossible key")))?, value);
-            Ok(())
-        })
-    }
-
-    /// Returns the sums of the rows of each total.
-    fn sums(&self, from: Boundary, to: Boundary) -> Result<FxHashMap<i64, Sums>, Error> {
-        let mut sums: FxHashMap<i64, Sums> = FxHashMap::default();
-        let sql = "SELECT total, live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count FROM change
-            WHERE interval > ? AND interval <= ?";
+        let mut parts = Parts::new(bounds);
+        let sql = "SELECT total, interval, live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count
+            FROM change WHERE interval > ? AND interval <= ?";
+        let mut next = 0;
         self.connection.each_row(sql, [from.id, to.id], |row| {
-            let sum = sums.entry(row.get(0)?).or_default();
+            let Some(position) = rows.position(row.get(0)?, next) else { return Ok(()) };
+            next = position + 1;
             let amount = |first: usize| {
                 let (bytes, count): (i64, i64) = (row.get(first)?, row.get(first + 1)?);
                 Ok::<_, Error>(Amount { bytes: Bytes(bytes.cast_unsigned()), count: count.cast_unsigned() })
             };
-            sum.amounts.add(StoredAmounts { live: amount(1)?, exit: amount(3)?, alloc: amount(5)? });
+            let change = StoredAmounts { live: amount(2)?, exit: amount(4)?, alloc: amount(6)? };
+            let sum = &mut sums[position];
+            sum.amounts.add(change);
+            if bounds.len() > 2 && rows.all()[position].is_running {
+                parts.add(row.get(1)?, change.live.bytes, change.alloc.bytes, &mut sum.live_changes);
+            }
             Ok(())
-        })?;
+        })
+    }
+
+    /// Adds the rows of `detail` to the `sums` of their totals.
+    fn add_details(&self, rows: &TotalRows, from: Boundary, to: Boundary, sums: &mut [Sums]) -> Result<(), Error> {
         let sql = "SELECT total, quantity, idx, value FROM detail WHERE interval > ? AND interval <= ?";
+        let mut last = 0;
         self.connection.each_row(sql, [from.id, to.id], |row| {
-            let sum = sums.entry(row.get(0)?).or_default();
+            let Some(position) = rows.position(row.get(0)?, last) else { return Ok(()) };
+            last = position;
+            let sum = &mut sums[position];
             let (quantity, value) = (row.get(1)?, row.get::<_, i64>(3)?.cast_unsigned());
             if let Some(kind) = DetailKind::from_number(quantity) {
                 let detail = sum.details.entry((kind, row.get(2)?)).or_default();
@@ -188,16 +170,38 @@ impl Recording {
                 *number = number.wrapping_add(value);
             }
             Ok(())
-        })?;
-        Ok(sums)
+        })
     }
 
-    fn image_values(
-        &self,
-        images: &FxHashMap<i64, ImageId>,
-        from: Boundary,
-        to: Boundary,
-    ) -> Result<ImageValues, Error> {
+    /// Returns the changes of live and allocated bytes in each part between two successive `bounds`, for the totals of
+    /// images that run at the last bound.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn live_changes(&self, bounds: &[Boundary]) -> Result<FxHashMap<TotalKey, LiveChanges>, Error> {
+        let mut by_key: FxHashMap<TotalKey, LiveChanges> = FxHashMap::default();
+        let (Some(first), Some(last)) = (bounds.first(), bounds.last()) else { return Ok(by_key) };
+        let rows = TotalRows::read(&self.connection, *last)?;
+        let mut of_rows = vec![LiveChanges::default(); rows.all().len()];
+        let (mut parts, mut next) = (Parts::new(bounds), 0);
+        let sql = "SELECT total, interval, live_bytes, alloc_bytes FROM change WHERE interval > ? AND interval <= ?";
+        self.connection.each_row(sql, [first.id, last.id], |row| {
+            let Some(position) = rows.position(row.get(0)?, next) else { return Ok(()) };
+            next = position + 1;
+            if rows.all()[position].is_running {
+                let bytes = |column| row.get::<_, i64>(column).map(|bytes| Bytes(bytes.cast_unsigned()));
+                parts.add(row.get(1)?, bytes(2)?, bytes(3)?, &mut of_rows[position]);
+            }
+            Ok(())
+        })?;
+        for (row, changes) in rows.all().iter().zip(of_rows).filter(|(_, changes)| !changes.as_slice().is_empty()) {
+            by_key.entry(row.key()?).or_default().merge(&changes);
+        }
+        Ok(by_key)
+    }
+
+    fn image_values(&self, images: &ImageIds, from: Boundary, to: Boundary) -> Result<ImageValues, Error> {
         let mut values: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
         let sql = "SELECT image, class, quantity, idx, value FROM image_change WHERE interval > ? AND interval <= ?";
         self.connection.each_row(sql, [from.id, to.id], |row| {
@@ -217,7 +221,7 @@ impl Recording {
 
     fn stalls(
         &self,
-        images: &FxHashMap<i64, ImageId>,
+        images: &ImageIds,
         from: Boundary,
         to: Boundary,
     ) -> Result<BTreeMap<(ImageId, StallKey), StallStats>, Error> {
@@ -277,14 +281,30 @@ impl Recording {
         });
         Ok(at_end.collect())
     }
+}
 
-    fn names(&self, table: &str) -> Result<FxHashMap<i64, String>, Error> {
-        let mut names = FxHashMap::default();
-        self.connection.each_row(&format!("SELECT id, name FROM {table}"), [], |row| {
-            names.insert(row.get(0)?, row.get(1)?);
-            Ok(())
-        })?;
-        Ok(names)
+/// Parts between successive boundaries, to which changes in the order of their intervals belong.
+struct Parts<'a> {
+    bounds: &'a [Boundary],
+    /// Interval of the last change, and its part.
+    last: (i64, usize),
+}
+
+impl<'a> Parts<'a> {
+    const fn new(bounds: &'a [Boundary]) -> Self {
+        Self { bounds, last: (0, 0) }
+    }
+
+    /// Adds a change in an interval to the part with the interval.
+    fn add(&mut self, interval: i64, live: Bytes, alloc: Bytes, changes: &mut LiveChanges) {
+        if live == Bytes(0) && alloc == Bytes(0) {
+            return;
+        }
+        if self.last.0 != interval {
+            self.last = (interval, self.bounds.partition_point(|bound| bound.id < interval).saturating_sub(1));
+        }
+        let change = PartChange { live: live.0.cast_signed(), alloc: alloc.0 };
+        changes.add(self.last.1, self.bounds.len() - 1, change);
     }
 }
 
@@ -299,12 +319,13 @@ impl Sums {
             let ours = self.details.entry(*key).or_default();
             *ours = ours.wrapping_add(*value);
         }
+        self.live_changes.merge(&other.live_changes);
     }
 
     fn into_total(mut self, key: TotalKey) -> StackTotal {
         let rare = self.rare.as_deref().copied().unwrap_or_default();
         let (usage, merged) = quantities::usage_of(self.amounts, &rare);
         self.details.retain(|_, value| *value != 0);
-        StackTotal { key, usage, merged, details: self.details }
+        StackTotal { key, usage, merged, details: self.details, live_changes: self.live_changes }
     }
 }

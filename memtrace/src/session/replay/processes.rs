@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::moments::Selected;
 use super::paths::RecordedCalls;
 use crate::model::{
-    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, Log2,
-    LossReason, MappingKind, MergedImages, Metric, OomKill, PageFaults, Partition, ProcessImage, Rusage, StackEnd,
-    StackUsage, Usage,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LiveChanges,
+    Log2, LossReason, MappingKind, MergedImages, Metric, OomKill, PageFaults, Partition, ProcessImage, Rusage,
+    StackEnd, StackUsage, Usage,
 };
 use crate::reconcile::residency::scale_stack;
 use crate::recording::{Boundary, DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
@@ -29,17 +29,17 @@ pub(super) fn read(
     metric: Option<Metric>,
 ) -> Result<(RecordedProcesses, FramesByObject), Error> {
     let (from, to) = (selected.from(), selected.to());
-    let Totals { stacks, images: values, stalls, losses } = recording.totals(from, to)?;
     let is_shown = |class| has_parts(class, recording, selected, metric);
-    let bounds =
-        if recording.header().classes.iter().any(|&class| is_shown(class)) { selected.parts().bounds() } else { &[] };
-    let mut live_changes = recording.live_changes(bounds)?;
+    let bounds = selected.parts().bounds();
+    let is_any_shown = !bounds.is_empty() && recording.header().classes.iter().any(|&class| is_shown(class));
+    let totals = if is_any_shown { recording.totals_in_parts(bounds) } else { recording.totals(from, to) };
+    let Totals { stacks, images: values, stalls, losses } = totals?;
     let first_epoch = selected.first_epoch().filter(|_| metric == Some(Metric::Growth));
     let is_limited = recording.header().older.is_some() && selected.is_end_of(recording);
     let mut processes = Processes::new();
     let has_ages = selected.is_end_of(recording);
     let mut lost: BTreeMap<EventClass, u64> = BTreeMap::new();
-    for StackTotal { key, mut usage, merged, details } in stacks {
+    for StackTotal { key, mut usage, merged, details, live_changes } in stacks {
         if let Some(epoch) = first_epoch.filter(|_| has_epochs(key.class)) {
             remove_earlier(&mut usage.usage, earlier(&details, epoch));
         }
@@ -57,7 +57,7 @@ pub(super) fn read(
         if !has_ages {
             histograms.clear(BlockQuantity::Age);
         }
-        let live_changes = live_changes.remove(&key).filter(|_| is_shown(key.class)).unwrap_or_default();
+        let live_changes = if is_shown(key.class) { live_changes } else { LiveChanges::default() };
         if usage == StackUsage::default() && merged == 0 && histograms.is_empty() && live_changes.as_slice().is_empty()
         {
             // Its ages or old blocks are known at the end of the run only.
