@@ -106,7 +106,8 @@ fn assert_single_growth(run: &Report, expected: Totals) {
     assert!((8..=16).contains(&run.parts.len()), "{:?}", run.parts);
     assert!(run.parts.windows(2).all(|pair| pair[0].to_s == pair[1].from_s), "{:?}", run.parts);
     let stacks: Vec<_> = run.stacks_with_leaf("work").collect();
-    let [stack] = stacks.as_slice() else { panic!("{stacks:?}") };
+    assert_eq!(stacks.len(), 1, "{stacks:?}");
+    let stack = stacks[0];
     assert_eq!([stack.live_changes.len(), stack.part_allocs.len()], [run.parts.len(); 2]);
     // The moment can be the end of a part.
     assert_eq!(stack.live_changes.iter().sum::<i64>().cast_unsigned(), expected.live_bytes);
