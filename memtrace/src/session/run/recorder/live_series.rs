@@ -10,15 +10,19 @@ use crate::model::{LiveChanges, PartChange};
 use crate::recording::{Interval, TotalKey};
 use crate::session::trend_parts::{Division, has_trends};
 
-/// Intervals until neighbours are merged.
-const INTERVALS: usize = 32;
+/// Entries until neighbours are merged.
+const ENTRIES: usize = 32;
 
-/// Changes of live memory by interval. Old intervals are merged, and stacks with little live memory are left out, so that
-/// memory is bounded.
+/// Changes of live memory over time. Each entry has the same number of intervals, which doubles when there are too many
+/// entries. Stacks with little live memory are left out, so that memory is bounded.
 #[derive(Debug)]
 pub(super) struct LiveSeries {
-    /// Ends of the intervals.
+    /// Ends of the entries.
     ends: Vec<Duration>,
+    /// Number of intervals in an entry.
+    length: u32,
+    /// Number of intervals in the last entry.
+    last_length: u32,
     by_stack: FxHashMap<TotalKey, LiveChanges>,
     max_stacks: usize,
 }
@@ -26,20 +30,12 @@ pub(super) struct LiveSeries {
 impl LiveSeries {
     /// Returns an empty collection for `max_stacks` stacks.
     pub(super) fn new(max_stacks: usize) -> Self {
-        Self { ends: Vec::new(), by_stack: FxHashMap::default(), max_stacks }
+        Self { ends: Vec::new(), length: 1, last_length: 1, by_stack: FxHashMap::default(), max_stacks }
     }
 
     /// Adds the changes of an interval.
     pub(super) fn add(&mut self, interval: &Interval) {
-        if self.ends.len() == INTERVALS {
-            let mut number = 0;
-            self.ends.retain(|_| {
-                number += 1;
-                number % 2 == 0
-            });
-            self.by_stack.values_mut().for_each(LiveChanges::merge_pairs);
-        }
-        self.ends.push(interval.span.end);
+        self.extend_to(interval.span.end);
         let number = self.ends.len();
         for change in interval.changes.iter().filter(|change| has_trends(change.key.class)) {
             if self.by_stack.len() >= self.max_stacks && !self.by_stack.contains_key(&change.key) {
@@ -53,6 +49,28 @@ impl LiveSeries {
             let finished: HashSet<_> = interval.finished.iter().copied().collect();
             self.by_stack.retain(|key, _| !finished.contains(&key.image));
         }
+    }
+
+    /// Adds an interval to the last entry, or to a new one.
+    fn extend_to(&mut self, end: Duration) {
+        if self.last_length < self.length
+            && let Some(last) = self.ends.last_mut()
+        {
+            *last = end;
+            self.last_length += 1;
+            return;
+        }
+        if self.ends.len() == ENTRIES {
+            let mut number = 0;
+            self.ends.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+            self.by_stack.values_mut().for_each(LiveChanges::merge_pairs);
+            self.length = self.length.saturating_mul(2);
+        }
+        self.ends.push(end);
+        self.last_length = 1;
     }
 
     /// Removes half of the stacks: those with the least live memory.
@@ -70,11 +88,11 @@ impl LiveSeries {
     /// only the changes since then.
     pub(super) fn in_parts(&self, trace: &Range<Duration>) -> (Vec<Range<Duration>>, FxHashMap<TotalKey, LiveChanges>) {
         let Division { ends, times } = Division::of(&self.ends, trace);
-        let part_of = |interval: usize| ends.partition_point(|end| *end < interval);
+        let part_of = |entry: usize| ends.partition_point(|end| *end < entry);
         let in_parts = |changes: &LiveChanges| {
             let mut sums = LiveChanges::default();
-            for (interval, change) in changes.as_slice().iter().enumerate() {
-                sums.add(part_of(interval), ends.len(), *change);
+            for (entry, change) in changes.as_slice().iter().enumerate() {
+                sums.add(part_of(entry), ends.len(), *change);
             }
             sums
         };
@@ -117,21 +135,25 @@ mod tests {
     }
 
     #[test]
-    fn old_intervals_are_merged() {
+    fn neighbours_are_merged() {
         let mut series = LiveSeries::new(10);
-        for number in 0..100 {
+        for number in 0..5000 {
             let single = if number == 70 { 1000 } else { 0 };
             series.add(&second(number, &[(1, 10), (2, single)]));
-            assert!(series.ends.len() <= INTERVALS);
+            assert!(series.ends.len() <= ENTRIES);
+            let passed = number + 1;
+            if passed < 71 {
+                continue;
+            }
+            let (parts, changes) = series.in_parts(&(Duration::ZERO..SECOND * passed));
+            assert!((8..=16).contains(&parts.len()), "{parts:?}");
+            assert_eq!((parts[0].start, parts.last().unwrap().end), (Duration::ZERO, SECOND * passed));
+            assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start), "{parts:?}");
+            let of_time = |part: &Range<Duration>| (part.end - part.start).as_secs().cast_signed() * 10;
+            assert_eq!(live(&changes[&key(1)]), parts.iter().map(of_time).collect::<Vec<_>>());
+            let has_single = |part: &Range<Duration>| i64::from(part.contains(&(SECOND * 70))) * 1000;
+            assert_eq!(live(&changes[&key(2)]), parts.iter().map(has_single).collect::<Vec<_>>());
         }
-        let (parts, changes) = series.in_parts(&(Duration::ZERO..SECOND * 100));
-        assert!((8..=16).contains(&parts.len()), "{parts:?}");
-        assert_eq!((parts[0].start, parts.last().unwrap().end), (Duration::ZERO, SECOND * 100));
-        assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start), "{parts:?}");
-        let of_time = |part: &Range<Duration>| (part.end - part.start).as_secs().cast_signed() * 10;
-        assert_eq!(live(&changes[&key(1)]), parts.iter().map(of_time).collect::<Vec<_>>());
-        let has_single = |part: &Range<Duration>| i64::from(part.contains(&(SECOND * 70))) * 1000;
-        assert_eq!(live(&changes[&key(2)]), parts.iter().map(has_single).collect::<Vec<_>>());
     }
 
     #[test]
