@@ -266,8 +266,20 @@ fn earlier(details: &BTreeMap<(DetailKind, u32), u64>, epoch: Epoch) -> Amount {
 }
 
 /// Removes the `change` of the live amount of earlier blocks from the changes of a stack. What was held at exit is recorded
-/// without the epoch of the allocation: as much of it as possible counts as allocated in the window.
+/// without the epoch of the allocation: as much of it as possible counts as allocated in the window. A negative usage, minus
+/// the sum of stacks that replace it, changes like a positive one.
 fn remove_earlier(usage: &mut Usage, change: Amount) {
+    if usage.alloc.count.cast_signed() < 0 {
+        let negative = |usage| {
+            let mut zero = Usage::default();
+            zero -= usage;
+            zero
+        };
+        let mut positive = negative(*usage);
+        remove_earlier(&mut positive, Amount::default() - change);
+        *usage = negative(positive);
+        return;
+    }
     usage.live -= change;
     // Live blocks are not negative, unless records were lost.
     let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();

@@ -483,3 +483,50 @@ fn report_of_merged_processes_equals_that_of_all() {
         assert_eq!(all, merged);
     }
 }
+
+#[test]
+fn growth_counts_the_stacks_of_a_group_once() {
+    let scratch = Scratch::in_memory();
+    let (group, member) = (ImageId::of_group(0), ImageId { pid: Pid(100), ordinal: 0 });
+    let amount = |blocks: u64| Amount { bytes: Bytes(100 * blocks), count: blocks };
+    let usage = Usage { exit: amount(1), alloc: amount(3), free: amount(2), ..Usage::default() };
+    let mut negative = Usage::default();
+    negative -= usage;
+    let change = |image, path, end, usage| Change {
+        key: TotalKey { image, path: PathNumber(path), end, ..change(0, 0).key },
+        usage: StackUsage { usage, ..StackUsage::default() },
+        merged: 0,
+    };
+    let mark = |at, text: &str, epoch| Mark { at: SECOND * at, text: text.to_owned(), epoch };
+    let mut first = Interval { marks: vec![mark(1, "begin", 1)], ..second_of_processes(0) };
+    first.images.retain(|image| image.ended.is_none());
+    first.changes.truncate(1);
+    (first.image_changes, first.finished) = Default::default();
+    let ended = image(Some((ImageEnd::Exit, Tick::at(SECOND * 2))));
+    let last = Interval {
+        images: vec![RecordedImage { id: member, member_of: Some(group), ..ended }],
+        marks: vec![mark(2, "end", 2)],
+        ..second(
+            1,
+            vec![
+                change(member, 0, StackEnd::Merged, usage),
+                change(group, 2, StackEnd::Complete, usage),
+                change(group, 0, StackEnd::Merged, negative),
+            ],
+        )
+    };
+    let writer = Writer::create(&scratch.path("run"), &header(), Settings::default()).unwrap();
+    writer.push(first);
+    wait_for(&writer, 1);
+    writer.push(last);
+    assert_eq!(writer.finish().gaps, 0);
+    for keep_ended in [0, 1000] {
+        let output = scratch.path("report");
+        let span = Span::Marks("begin".into(), "end".into());
+        run(&Config { keep_ended, ..config(&scratch.path("run"), span, &output, Format::Json) }, &mut Silent).unwrap();
+        let json = fs::read_to_string(output).unwrap();
+        let totals = "\"totals\":{\"live_bytes\":0,\"live_count\":0,\"exit_bytes\":100,\"exit_count\":1,\
+            \"alloc_bytes\":300,\"alloc_count\":3,\"free_bytes\":200,\"free_count\":2,";
+        assert!(json.contains(totals), "{json}");
+    }
+}
