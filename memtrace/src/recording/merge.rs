@@ -4,13 +4,13 @@ use super::compaction::Compaction;
 use super::image_merge::ImageMerge;
 use super::total_merge::TotalMerge;
 
-/// A merge in progress.
+/// The merge in progress.
 #[derive(Debug)]
 pub(super) enum Merge {
-    /// Of old intervals.
+    /// A merge of old intervals.
     Intervals(Compaction),
-    /// Of ended images.
+    /// A merge of ended images.
     Images(ImageMerge),
-    /// Of the totals of stacks.
+    /// A merge of the totals of stacks.
     Totals(TotalMerge),
 }

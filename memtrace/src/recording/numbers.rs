@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Numbers of the rows of a table by their key.
 #[derive(Debug)]
@@ -73,6 +73,11 @@ impl<K: Eq + Hash + Clone> Numbers<K> {
         self.known.values().copied()
     }
 
+    /// Forgets the keys of rows that were removed. Their numbers are not used again.
+    pub(super) fn forget(&mut self, removed: &FxHashSet<i64>) {
+        self.known.retain(|_, number| !removed.contains(number));
+    }
+
     /// Forgets all keys for which `is_kept` returns false. Their numbers are not used again.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&K) -> bool) {
         self.known.retain(|key, _| is_kept(key));
@@ -102,5 +107,7 @@ mod tests {
         assert_eq!((numbers.last(), numbers.get(&'a'), numbers.get(&'b')), (6, None, Some(2)));
         assert_eq!(numbers.number(&'a'), (7, true));
         assert_eq!(numbers.known().collect::<std::collections::BTreeSet<_>>(), [2, 4, 7].into());
+        numbers.forget(&[4, 7].into_iter().collect());
+        assert_eq!(numbers.number(&'d'), (8, true));
     }
 }

@@ -1,6 +1,7 @@
 //! Order of the merges that bound the size of a recording.
 
 use rusqlite::{Connection, Result};
+use rustc_hash::FxHashSet;
 
 use super::{ROW_BYTES, Store};
 use crate::recording::compaction::Compaction;
@@ -67,6 +68,7 @@ impl Store {
                 if merge.step(connection, self.numbers.images.known())? {
                     return Ok(true);
                 }
+                self.remove_unused_cgroups()?;
                 // Equal stacks of the merged images have a row each.
                 let intervals = self.interval_ids();
                 let totals = image_merge::start_total_merge(&mut self.connection, intervals, self.max_pages)?;
@@ -94,6 +96,18 @@ impl Store {
         self.numbers.images.reserve(groups);
         self.merge = Some(Merge::Images(merge));
         Ok(true)
+    }
+
+    /// Removes the control groups of merged images. Later images in one of them get a new row for it.
+    fn remove_unused_cgroups(&mut self) -> Result<()> {
+        let unused =
+            "DELETE FROM cgroup WHERE id NOT IN (SELECT cgroup FROM image WHERE cgroup IS NOT NULL) RETURNING id";
+        let mut statement = self.connection.prepare_cached(unused)?;
+        let removed: Result<FxHashSet<i64>> = statement.query_map([], |row| row.get(0))?.collect();
+        if let Some(removed) = if_room(removed)? {
+            self.numbers.cgroups.forget(&removed);
+        }
+        Ok(())
     }
 
     /// Starts to merge stacks. Returns false if there are too few, or no room for the merged ones.

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::sample_intervals::{header, process};
 use crate::model::{
-    Amount, Bytes, Comm, EventClass, ImageEnd, ImageId, ImageStart, Nanoseconds, Partition, Pid, ReclaimKind, StackEnd,
-    StackUsage, Stall, StallKey, StallStats, Tick, Usage,
+    Amount, Bytes, Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Nanoseconds, Partition, Pid, ReclaimKind,
+    StackEnd, StackUsage, Stall, StallKey, StallStats, Tick, Usage,
 };
 use crate::recording::store::Store;
 use crate::recording::*;
@@ -63,7 +64,7 @@ fn change(image: ImageId, path: u32, end: StackEnd, usage: Usage) -> Change {
     Change { key, usage: StackUsage { usage, ..StackUsage::default() }, merged: u64::from(end == StackEnd::Merged) }
 }
 
-/// An interval of one second, in which `processes` processes start and end. Some allocated their blocks in the second before.
+/// An interval of one second, in which `processes` processes start and end.
 pub(super) fn second(at: u64, processes: u64) -> Interval {
     let end = Duration::from_secs(at + 1);
     let mut interval = Interval { span: Duration::from_secs(at)..end, ..Interval::default() };
@@ -315,9 +316,11 @@ fn groups_are_bounded() {
     for at in 0..100 {
         let mut interval = second(at, 50);
         for image in &mut interval.images {
-            // Each has an executable of its own.
+            // Each has an executable and a control group of its own.
             if let Some(exe) = image.exe.as_mut().filter(|_| image.ended.is_some()) {
-                exe.push(format!("{}-{}", image.id.pid, image.id.ordinal));
+                let name = format!("{}-{}", image.id.pid, image.id.ordinal);
+                image.cgroup = Some(Arc::new(Cgroup { path: format!("/{name}"), ..Cgroup::default() }));
+                exe.push(name);
                 image.member_of = None;
             }
         }
@@ -335,4 +338,11 @@ fn groups_are_bounded() {
     let groups: Vec<_> = images.values().filter(|image| image.id.stands_for_group()).collect();
     assert!(groups.len() <= 64, "{}", groups.len());
     assert!(groups.iter().any(|group| group.exe.is_none() && group.comm == "other programs"));
+    let cgroups: u64 = rusqlite::Connection::open(&path)
+        .unwrap()
+        .query_one("SELECT count(*) FROM cgroup", [], |row| row.get::<_, i64>(0))
+        .unwrap()
+        .cast_unsigned();
+    let used: std::collections::BTreeSet<_> = images.values().filter_map(|image| image.cgroup.clone()).collect();
+    assert_eq!(cgroups, used.len() as u64, "control groups of merged processes are removed");
 }
