@@ -13,6 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = recording.live_changes(&bounds);
     let _ = recording.totals_in_parts(&bounds);
     let _ = recording.images(end);
+    let _ = recording.merged_images(Boundary::START, end);
     let _ = recording.oom_kills(end);
     let _ = recording.samples(end);
     let _ = recording.facts(end);

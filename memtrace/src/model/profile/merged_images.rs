@@ -37,10 +37,11 @@ impl MergedImages {
     /// Adds the images of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (&end, &images) in &other.ends {
-            *self.ends.entry(end).or_default() += images;
+            let sum = self.ends.entry(end).or_default();
+            *sum = sum.saturating_add(images);
         }
-        self.traced += other.traced;
-        self.inherited_frees += other.inherited_frees;
+        self.traced = self.traced.saturating_add(other.traced);
+        self.inherited_frees = self.inherited_frees.saturating_add(other.inherited_frees);
         self.first_start = self.first_start.min(other.first_start);
         self.last_end = self.last_end.max(other.last_end);
     }

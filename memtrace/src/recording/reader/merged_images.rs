@@ -36,10 +36,16 @@ impl Recording {
             let (Some(group), Some(class), Some(end)) = parts else {
                 return Err(Error::Damaged(String::from("merged images have an impossible key")));
             };
+            let (images, traced, frees): (i64, i64, i64) = (row.get(3)?, row.get(4)?, row.get(5)?);
+            let (Ok(images), Ok(_), Ok(inherited_frees)) =
+                (u32::try_from(images), u64::try_from(traced), u64::try_from(frees))
+            else {
+                return Err(Error::Damaged(String::from("merged images have an impossible number")));
+            };
             merged.entry((group, class)).or_default().merge(&MergedImages {
-                ends: [(end, row.get::<_, i64>(3)?.cast_unsigned())].into(),
-                traced: duration(row.get(4)?),
-                inherited_frees: row.get::<_, i64>(5)?.cast_unsigned(),
+                ends: [(end, u64::from(images))].into(),
+                traced: duration(traced),
+                inherited_frees,
                 first_start: tick_of(row.get(6)?),
                 last_end: tick_of(row.get(7)?),
             });

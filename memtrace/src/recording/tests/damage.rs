@@ -104,6 +104,7 @@ fn read_all(recording: &Recording) {
     let end = recording.end();
     let _ = recording.totals(Boundary::START, end);
     let _ = recording.images(end);
+    let _ = recording.merged_images(Boundary::START, end);
     let _ = recording.oom_kills(end);
     let _ = recording.samples(end);
     let _ = recording.facts(end);
