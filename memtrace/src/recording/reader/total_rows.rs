@@ -21,7 +21,7 @@ pub(super) struct TotalRows(Vec<TotalRow>);
 #[derive(Debug)]
 pub(super) struct TotalRow {
     number: i64,
-    /// `None` if the row is damaged, which matters only if it has values.
+    /// `None` if its image, class, end or part is unknown. This matters only if the row has values.
     key: Option<TotalKey>,
     /// The image runs at the boundary for which the rows were read.
     pub(super) is_running: bool,
@@ -45,7 +45,9 @@ impl TotalRows {
         connection.each_row("SELECT id, pid, ordinal, end_ns FROM image", [], |row| {
             let id = ImageId { pid: Pid(row.get(1)?), ordinal: row.get(2)? };
             let end: Option<i64> = row.get(3)?;
-            images.insert(row.get(0)?, (id, end.is_none_or(|end| end > nanoseconds(at.at))));
+            // Groups have ended members only.
+            let is_running = !id.stands_for_group() && end.is_none_or(|end| end > nanoseconds(at.at));
+            images.insert(row.get(0)?, (id, is_running));
             Ok(())
         })?;
         let classes = named(connection, "event_class", EventClass::ALL, EventClass::name)?;
@@ -53,7 +55,7 @@ impl TotalRows {
         let mut rows = connection.list_of_rows("total")?;
         let sql = "SELECT id, image, class, path, \"end\", part_kind, part FROM total ORDER BY id";
         connection.each_row(sql, [], |row| {
-            let image = images.get(&row.get(1)?).copied();
+            let image = row.get(1).ok().and_then(|image: i64| images.get(&image).copied());
             let key = || key_of(row, image?.0, *classes.get(&row.get(2).ok()?)?, *ends.get(&row.get(4).ok()?)?);
             let is_running = image.is_some_and(|(_, is_running)| is_running);
             rows.push(TotalRow { number: row.get(0)?, key: key(), is_running });
