@@ -209,7 +209,8 @@ impl Group {
             group: Some(EndedGroup {
                 runs: self.ends.values().sum(),
                 ends: self.ends.clone(),
-                first_start: self.first_start,
+                // In a recording, a group has memory of members from before their end.
+                first_start: if self.ends.is_empty() { Duration::ZERO } else { self.first_start },
                 last_end: self.last_end,
                 largest,
             }),
