@@ -115,6 +115,13 @@ pub enum ImageValue {
     Size,
 }
 
+impl ImageValue {
+    /// Returns the change in two consecutive intervals: the sum, and of high-water marks of the RSS the larger one.
+    pub(super) fn add(self, first: u64, second: u64) -> u64 {
+        if self == Self::PeakRss { first.max(second) } else { first.wrapping_add(second) }
+    }
+}
+
 /// Change of the stalls of an image. The longest one is that since the start of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallChange {

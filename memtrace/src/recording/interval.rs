@@ -93,7 +93,7 @@ impl Interval {
         );
         let key_of = |change: &ImageChange| (change.image, change.class, change.kind, change.index);
         add(&mut self.image_changes, next.image_changes, key_of, |ours, theirs| {
-            ours.value = ours.value.wrapping_add(theirs.value);
+            ours.value = ours.kind.add(ours.value, theirs.value);
         });
         add(
             &mut self.stalls,

@@ -213,7 +213,7 @@ impl Recording {
             };
             let value = values.entry((image, class)).or_default().entry((kind, row.get(3)?)).or_default();
             let change = row.get::<_, i64>(4)?.cast_unsigned();
-            *value = if kind == ImageValue::PeakRss { change.max(*value) } else { value.wrapping_add(change) };
+            *value = kind.add(*value, change);
             Ok(())
         })?;
         Ok(values)
