@@ -15,10 +15,10 @@ use crate::test::{Binary, BinaryResult, PRIVILEGED_PACKAGE};
 use crate::workspace::Workspace;
 
 /// Time limit of a guest that runs tests.
-const DEADLINE: Duration = Duration::from_secs(600);
+const DEADLINE: Duration = Duration::from_secs(900);
 
 /// Time limit of a program in a guest, in seconds.
-pub(super) const PART_SECONDS: u64 = 300;
+pub(super) const PART_SECONDS: u64 = 420;
 
 const DOCTOR: &str = "memtrace doctor";
 

@@ -88,6 +88,7 @@ pub(super) const FILES: &[TestFile] = &[
             OmittedTest { test: "duration_option_ends_the_trace", reason: SLOW },
             OmittedTest { test: "sigterm_ends_the_trace_like_sigint", reason: SLOW },
             OmittedTest { test: "concurrent_traces_of_one_process_are_both_exact", reason: SLOW },
+            OmittedTest { test: "every_process_of_a_storm_is_recorded_with_its_end", reason: MANY_PROCESSES },
         ],
     },
     TestFile {

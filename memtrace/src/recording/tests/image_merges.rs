@@ -197,11 +197,12 @@ pub(super) fn check_boundary(recording: &Recording, at: Boundary, processes: u64
 fn ended_processes_are_merged_if_they_fill_the_file() {
     const LIMIT: Bytes = Bytes(4 << 20);
     const PROCESSES: u64 = 100;
+    const SECONDS: u64 = 250;
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
     let settings = Settings { size_limit: LIMIT, queue: 4, ..Settings::default() };
     let writer = Writer::create(&path, &header(), settings).unwrap();
-    for at in 0..400 {
+    for at in 0..SECONDS {
         writer.push(second(at, PROCESSES));
         while writer.status().intervals <= at {
             assert_eq!(writer.status().open_gap, None);
@@ -219,7 +220,7 @@ fn ended_processes_are_merged_if_they_fill_the_file() {
     }
     let rows = check_boundary(&recording, recording.end(), PROCESSES);
     println!("{rows} processes and {} intervals", intervals.len());
-    assert!(rows < 20_000, "{rows}");
+    assert!((rows as u64) < SECONDS * PROCESSES * 2 / 3, "{rows}");
     let images = recording.images(recording.end()).unwrap();
     assert!(images.contains_key(&RUNNING));
     assert!(images.contains_key(&id(100 * PROCESSES)), "the largest process is kept");
