@@ -1,0 +1,138 @@
+//! Reports of recordings with groups of processes.
+
+use super::*;
+
+/// A second in which fifty short processes of three programs end, of which some belong to a recorded group.
+fn second_of_processes(number: u64) -> Interval {
+    let mut interval = second(number, vec![change(2, 100)]);
+    let group = ImageId::of_group(0);
+    if number == 0 {
+        let call = |number, callers, offset| RecordedPath {
+            number: PathNumber(number),
+            callers: PathNumber(callers),
+            object: ObjectNumber(0),
+            offset: Some(offset),
+            by_frame_pointer: false,
+        };
+        interval.objects = vec![RecordedObject {
+            number: ObjectNumber(0),
+            location: Location::File { path: "/bin/cc".into(), build_id: None },
+        }];
+        interval.paths = vec![call(1, 0, 0x10), call(2, 1, 0x20), call(3, 1, 0x30)];
+        let cc = RecordedImage { id: group, comm: Comm::from("cc"), exe: Some("/bin/cc".into()), ..image(None) };
+        interval.images = vec![image(None), cc];
+        interval.facts = recorded_facts::at_start("service", Tick::at(SECOND / 2), GroupBy::Process, None);
+    }
+    if number == 99 {
+        interval.marks = vec![Mark { at: interval.span.end, text: String::from("middle"), epoch: 1 }];
+    }
+    let id = |number: u64| ImageId { pid: Pid(100 + number as u32), ordinal: 0 };
+    for process in 50 * number..50 * (number + 1) {
+        let program = (process % 3) as usize;
+        let held = Amount { bytes: Bytes(process % 11 * 16), count: 1 };
+        let usage = Usage { exit: held, alloc: held, ..Usage::default() };
+        let (path, end) = [(2, StackEnd::Complete), (0, StackEnd::Merged), (3, StackEnd::Complete)][program];
+        let key = TotalKey { image: id(process), path: PathNumber(path), end, ..change(0, 0).key };
+        let usage = StackUsage { usage, ..StackUsage::default() };
+        interval.changes.push(Change { key, usage, merged: u64::from(end == StackEnd::Merged) });
+        let value = |kind, value| ImageChange { image: id(process), class: EventClass::Heap, kind, index: 0, value };
+        interval.image_changes.extend([
+            value(ImageValue::UnmatchedFrees, process % 5),
+            value(ImageValue::RepeatedFrees, process % 2),
+            value(ImageValue::MinorFaults, process % 13),
+            value(ImageValue::PeakRss, process * 4096),
+        ]);
+        let start = Tick::at(SECOND * number as u32 + SECOND / 4);
+        let end = if process % 100 == 0 { ImageEnd::OomKill } else { ImageEnd::Exit };
+        interval.images.push(RecordedImage {
+            id: id(process),
+            comm: Comm::from(["cc", "ld", "sh"][program]),
+            exe: Some(["/bin/cc", "/bin/ld", "/bin/sh"][program].into()),
+            start: if process % 4 == 0 { ImageStart::Exec(start) } else { ImageStart::Fork(start) },
+            member_of: (program == 0).then_some(group),
+            ..image(Some((end, Tick::at(interval.span.end))))
+        });
+        interval.finished.extend(process.checked_sub(50).map(id));
+    }
+    interval
+}
+
+#[test]
+fn report_of_merged_processes_equals_that_of_all() {
+    let scratch = Scratch::in_memory();
+    let record = |name: &str, size_limit| {
+        let settings = Settings { size_limit, ..Settings::default() };
+        let writer = Writer::create(&scratch.path(name), &header(), settings).unwrap();
+        for number in 0..200 {
+            writer.push(second_of_processes(number));
+            wait_for(&writer, number + 1);
+        }
+        assert_eq!(writer.finish().gaps, 0);
+    };
+    record("all", Bytes(1 << 30));
+    record("merged", Bytes(1 << 20));
+    let recording = Recording::open(&scratch.path("merged")).unwrap();
+    let merged = recording.merged_images(Boundary::START, recording.end()).unwrap();
+    let merged: u64 = merged.values().flat_map(|images| images.ends.values()).sum();
+    assert!(merged > 5000, "{merged}");
+    let middle = Moment::AfterStart(Duration::from_millis(99_500));
+    for span in [Span::End, Span::At(middle), Span::Window(Some(middle), None)] {
+        let report = |name| {
+            let output = scratch.path("report");
+            // Those that remain are in groups too.
+            let config = Config { keep_ended: 0, ..config(&scratch.path(name), span.clone(), &output, Format::Json) };
+            run(&config, &mut Silent).unwrap();
+            fs::read_to_string(output).unwrap()
+        };
+        let (all, merged) = (report("all"), report("merged"));
+        assert!(all.contains("\"comm\":\"ld\""), "{all}");
+        assert_eq!(all, merged);
+    }
+}
+
+#[test]
+fn growth_counts_the_stacks_of_a_group_once() {
+    let scratch = Scratch::in_memory();
+    let (group, member) = (ImageId::of_group(0), ImageId { pid: Pid(100), ordinal: 0 });
+    let amount = |blocks: u64| Amount { bytes: Bytes(100 * blocks), count: blocks };
+    let usage = Usage { exit: amount(1), alloc: amount(3), free: amount(2), ..Usage::default() };
+    let mut negative = Usage::default();
+    negative -= usage;
+    let change = |image, path, end, usage| Change {
+        key: TotalKey { image, path: PathNumber(path), end, ..change(0, 0).key },
+        usage: StackUsage { usage, ..StackUsage::default() },
+        merged: 0,
+    };
+    let mark = |at, text: &str, epoch| Mark { at: SECOND * at, text: text.to_owned(), epoch };
+    let mut first = Interval { marks: vec![mark(1, "begin", 1)], ..second_of_processes(0) };
+    first.images.retain(|image| image.ended.is_none());
+    first.changes.truncate(1);
+    (first.image_changes, first.finished) = Default::default();
+    let ended = image(Some((ImageEnd::Exit, Tick::at(SECOND * 2))));
+    let last = Interval {
+        images: vec![RecordedImage { id: member, member_of: Some(group), ..ended }],
+        marks: vec![mark(2, "end", 2)],
+        ..second(
+            1,
+            vec![
+                change(member, 0, StackEnd::Merged, usage),
+                change(group, 2, StackEnd::Complete, usage),
+                change(group, 0, StackEnd::Merged, negative),
+            ],
+        )
+    };
+    let writer = Writer::create(&scratch.path("run"), &header(), Settings::default()).unwrap();
+    writer.push(first);
+    wait_for(&writer, 1);
+    writer.push(last);
+    assert_eq!(writer.finish().gaps, 0);
+    for keep_ended in [0, 1000] {
+        let output = scratch.path("report");
+        let span = Span::Marks("begin".into(), "end".into());
+        run(&Config { keep_ended, ..config(&scratch.path("run"), span, &output, Format::Json) }, &mut Silent).unwrap();
+        let json = fs::read_to_string(output).unwrap();
+        let totals = "\"totals\":{\"live_bytes\":0,\"live_count\":0,\"exit_bytes\":100,\"exit_count\":1,\
+            \"alloc_bytes\":300,\"alloc_count\":3,\"free_bytes\":200,\"free_count\":2,";
+        assert!(json.contains(totals), "{json}");
+    }
+}
