@@ -15,8 +15,9 @@ use crate::privilege::Root;
 use crate::workspace::{self, Workspace};
 use crate::{bpf, command, setup, ui};
 
-/// Time from the attachment to the measurement, in which unwind tables are built.
-const WARM_UP: Duration = Duration::from_secs(5);
+/// Default time from the attachment to the measurement. Unwind tables are built in it, and at its end the stacks of short
+/// processes are recorded for their groups.
+const WARM_UP: Duration = Duration::from_secs(60);
 
 /// Highest median of the ratios.
 const MAX_RATIO: f64 = 1.1;
@@ -29,13 +30,15 @@ const MIB: f64 = 1024.0 * 1024.0;
 #[derive(Debug, PartialEq)]
 struct Options {
     rounds: u32,
+    /// Time from the attachment to the measurement.
+    warm_up: Duration,
     /// Time of a measurement.
     time: Duration,
 }
 
 impl Options {
     fn parse(words: &[String]) -> Result<Self> {
-        let mut options = Self { rounds: 5, time: Duration::from_secs(60) };
+        let mut options = Self { rounds: 5, warm_up: WARM_UP, time: Duration::from_secs(60) };
         for pair in words.chunks(2) {
             let number = || -> Result<u32> {
                 let value = pair.get(1).with_context(|| format!("{} needs a value", pair[0]))?;
@@ -43,8 +46,9 @@ impl Options {
             };
             match pair[0].as_str() {
                 "--rounds" => options.rounds = number()?,
+                "--warm-up" => options.warm_up = Duration::from_secs(number()?.into()),
                 "--seconds" => options.time = Duration::from_secs(number()?.into()),
-                word => bail!("unknown option {word}; there are --rounds N and --seconds N"),
+                word => bail!("unknown option {word}; there are --rounds N, --warm-up N and --seconds N"),
             }
         }
         Ok(options)
@@ -73,19 +77,19 @@ pub(crate) fn compare(workspace: &Workspace, words: &[String]) -> Result<()> {
     let memtrace = super::build(workspace)?;
     let folder = workspace.join("target/bench/recording");
     workspace::create_empty(&folder)?;
-    ui::step(&format!("Tracing the machine {} times for {} s", 2 * options.rounds, options.time.as_secs()));
+    ui::step(&format!("Tracing the machine {} times for {} s", 2 * options.rounds, (options.warm_up + options.time).as_secs()));
     let workload = Workload::start(&folder)?;
     let mut rounds = Vec::new();
     for number in 0..options.rounds {
         // Each of them comes first in every other round.
         let (with, without) = if number % 2 == 0 {
-            let without = processor_time(root, &memtrace, &folder, false, options.time)?;
-            (processor_time(root, &memtrace, &folder, true, options.time)?, without)
+            let without = processor_time(root, &memtrace, &folder, false, &options)?;
+            (processor_time(root, &memtrace, &folder, true, &options)?, without)
         } else {
-            let with = processor_time(root, &memtrace, &folder, true, options.time)?;
-            (with, processor_time(root, &memtrace, &folder, false, options.time)?)
+            let with = processor_time(root, &memtrace, &folder, true, &options)?;
+            (with, processor_time(root, &memtrace, &folder, false, &options)?)
         };
-        rounds.push(round(root, with / without, &memtrace, &folder, options.time)?);
+        rounds.push(round(root, with / without, &memtrace, &folder, options.warm_up + options.time)?);
     }
     workload.stop()?;
     ui::result(&format!("\n{}", table(&rounds)));
@@ -93,18 +97,19 @@ pub(crate) fn compare(workspace: &Workspace, words: &[String]) -> Result<()> {
 }
 
 /// Traces the machine, and returns the share of a core that memtrace uses.
-fn processor_time(root: Root, memtrace: &Path, folder: &Path, is_recorded: bool, time: Duration) -> Result<f64> {
+fn processor_time(root: Root, memtrace: &Path, folder: &Path, is_recorded: bool, options: &Options) -> Result<f64> {
     let recording = folder.join("run.memtrace").display().to_string();
     let arguments = if is_recorded { vec![String::from("--record"), recording] } else { Vec::new() };
     let trace = Trace::start(root, memtrace, folder, &arguments)?;
-    thread::sleep(WARM_UP);
+    thread::sleep(options.warm_up);
     let (before, start) = (trace.processor_time()?, Instant::now());
-    thread::sleep(time);
+    thread::sleep(options.time);
     let share = (trace.processor_time()? - before).as_secs_f64() / start.elapsed().as_secs_f64();
     trace.stop()?;
     Ok(share)
 }
 
+/// Returns the results of a round, whose recording of `time` has ended.
 fn round(root: Root, ratio: f64, memtrace: &Path, folder: &Path, time: Duration) -> Result<Round> {
     let recording = folder.join("run.memtrace");
     let bytes = fs::metadata(&recording).with_context(|| format!("no {}", recording.display()))?.len();
@@ -117,7 +122,7 @@ fn round(root: Root, ratio: f64, memtrace: &Path, folder: &Path, time: Duration)
     if !matches!(status.code(), Some(0 | 20)) {
         bail!("failed with {status}: {}", command::shown(&report));
     }
-    let mib_per_hour = bytes as f64 / MIB / (time + WARM_UP).as_secs_f64() * 3600.0;
+    let mib_per_hour = bytes as f64 / MIB / time.as_secs_f64() * 3600.0;
     Ok(Round { ratio, mib_per_hour, report: start.elapsed() })
 }
 
@@ -146,9 +151,9 @@ mod tests {
     #[test]
     fn options_have_defaults() {
         let parse = |words: &[&str]| Options::parse(&words.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert_eq!(parse(&[]).unwrap(), Options { rounds: 5, time: Duration::from_secs(60) });
-        let short = parse(&["--seconds", "7", "--rounds", "1"]).unwrap();
-        assert_eq!(short, Options { rounds: 1, time: Duration::from_secs(7) });
+        assert_eq!(parse(&[]).unwrap(), Options { rounds: 5, warm_up: WARM_UP, time: Duration::from_secs(60) });
+        let short = parse(&["--seconds", "7", "--rounds", "1", "--warm-up", "3"]).unwrap();
+        assert_eq!(short, Options { rounds: 1, warm_up: Duration::from_secs(3), time: Duration::from_secs(7) });
         for words in [&["--rounds"][..], &["--rounds", "0"], &["--x", "1"]] {
             assert!(parse(words).is_err(), "{words:?}");
         }
