@@ -8,6 +8,7 @@ mod sink;
 mod source;
 #[cfg(test)]
 mod tests;
+mod waiting_stacks;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub use ended_parts::EndedParts;
 pub use progress::Progress;
 pub use sink::{EndedSink, Sinks};
 pub use source::{Drained, Source};
+pub use waiting_stacks::WaitingStacks;
 
 /// Running shards, each on its own thread. Dropping them ends the threads without a snapshot.
 #[derive(Debug)]

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
+use super::waiting_stacks::WaitingStacks;
 use crate::ledger::Ledger;
 use crate::model::{Delta, Tick};
 
 /// Receives a [`Delta`] of each shard after each interval, with the number of the shard.
 ///
-/// A shard never waits for the receiver. While the channel is full, changes stay in the ledger, and the next delta covers
-/// more than one interval. The last deltas are in [`RunTotals`](super::RunTotals).
+/// A shard never waits for the receiver. While the channel is full, or too many stacks of the shard wait, changes stay in the
+/// ledger, and the next delta covers more than one interval. The last deltas are in [`RunTotals`](super::RunTotals).
 #[derive(Clone, Debug)]
 pub struct DeltaSink {
     /// Length of an interval.
@@ -19,6 +20,8 @@ pub struct DeltaSink {
     pub start: Instant,
     /// Channel to the receiver.
     pub sender: SyncSender<(usize, Delta)>,
+    /// Stacks of the deltas that the receiver has not released.
+    pub waiting: WaitingStacks,
 }
 
 /// Sends the deltas of one shard.
@@ -107,8 +110,14 @@ impl DeltaSender {
 
     fn try_send(&mut self) {
         while let Some(delta) = self.unsent.pop_front() {
+            let stacks = delta.stack_count();
+            if !self.sink.waiting.request(self.shard, stacks) {
+                self.unsent.push_front(delta);
+                return;
+            }
             let result = self.sink.sender.try_send((self.shard, delta));
             if let Err(TrySendError::Full((_, delta)) | TrySendError::Disconnected((_, delta))) = result {
+                self.sink.waiting.release(self.shard, stacks);
                 self.unsent.push_front(delta);
                 return;
             }
@@ -133,7 +142,8 @@ mod tests {
         let seconds = Duration::from_secs;
         let boundary = |interval, passed| {
             let (sender, _) = std::sync::mpsc::sync_channel(0);
-            next_boundary(&DeltaSink { interval, start, sender }, start + passed) - start
+            let sink = DeltaSink { interval, start, sender, waiting: WaitingStacks::new(1, 0) };
+            next_boundary(&sink, start + passed) - start
         };
         assert_eq!(
             [0, 1, 9, 10, 25].map(|passed| boundary(seconds(10), seconds(passed))),

@@ -77,7 +77,11 @@ pub(crate) fn compare(workspace: &Workspace, words: &[String]) -> Result<()> {
     let memtrace = super::build(workspace)?;
     let folder = workspace.join("target/bench/recording");
     workspace::create_empty(&folder)?;
-    ui::step(&format!("Tracing the machine {} times for {} s", 2 * options.rounds, (options.warm_up + options.time).as_secs()));
+    ui::step(&format!(
+        "Tracing the machine {} times for {} s",
+        2 * options.rounds,
+        (options.warm_up + options.time).as_secs()
+    ));
     let workload = Workload::start(&folder)?;
     let mut rounds = Vec::new();
     for number in 0..options.rounds {

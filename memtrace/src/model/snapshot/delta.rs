@@ -51,6 +51,13 @@ impl Delta {
         self.losses.merge(&other.losses);
     }
 
+    /// Returns the number of changed stacks and of new stacks, which determines the memory of the delta.
+    pub(crate) fn stack_count(&self) -> usize {
+        let changed: usize = self.usage.values().flat_map(BTreeMap::values).map(|usage| usage.by_stack.len()).sum();
+        let new: usize = self.stacks.values().map(Stacks::len).sum();
+        changed + new
+    }
+
     /// Adds changes of one image, which have no stacks without a change. Changes that cancel each other are removed.
     pub(crate) fn add_usage(&mut self, class: EventClass, id: ImageId, change: ImageUsage) {
         let images = self.usage.entry(class).or_default();

@@ -80,12 +80,14 @@ proptest! {
         steps in prop::collection::vec(any_step(), 0..300),
         settings in any_settings(),
         (shards, step) in (1..4_u32, 1..40_usize),
-        capacity in 0..3_usize,
+        (capacity, room) in (0..3_usize, prop::sample::select(vec![0, 3, usize::MAX])),
         interval in prop::sample::select(vec![Duration::ZERO, Duration::from_micros(50), Duration::from_secs(1000)]),
     ) {
         let events = with_records_of_ends(events_of(steps));
         let (sender, receiver) = mpsc::sync_channel(capacity);
-        let deltas = DeltaSink { interval, start: Instant::now(), sender };
+        // With room for no stack, a shard has one delta with stacks waiting at a time.
+        let waiting = WaitingStacks::new(shards as usize, room);
+        let deltas = DeltaSink { interval, start: Instant::now(), sender, waiting: waiting.clone() };
         let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };
         let sources = sources(&events, shards).into_iter().map(|source| SlowSource { events: source.0, step }).collect();
         let running = Shards::start(sources, settings, EventClass::ALL, &sinks).unwrap();
@@ -96,6 +98,7 @@ proptest! {
         for _ in 0..step {
             if let Ok((shard, delta)) = receiver.recv_timeout(Duration::from_micros(200)) {
                 prop_assert!(until.insert(shard, delta.until) <= Some(delta.until));
+                waiting.release(shard, delta.stack_count());
                 sum.merge(delta);
             }
         }
@@ -140,7 +143,7 @@ proptest! {
         let events = events_of(steps);
         let (sender, receiver) = mpsc::sync_channel(100);
         let (ended, ends) = mpsc::sync_channel(1000);
-        let deltas = DeltaSink { interval, start: Instant::now(), sender };
+        let deltas = DeltaSink { interval, start: Instant::now(), sender, waiting: WaitingStacks::new(0, 0) };
         let sinks = Sinks { deltas: Some(deltas), ended: Some(ended) };
         let sources = sources(&events, shards).into_iter().map(|source| SlowSource { events: source.0, step }).collect();
         let (blocks, stacks) = blocks_and_stacks;
@@ -168,7 +171,8 @@ proptest! {
 #[test]
 fn interval_without_events_has_no_changes() {
     let (sender, receiver) = mpsc::sync_channel(0);
-    let deltas = DeltaSink { interval: Duration::ZERO, start: Instant::now(), sender };
+    let deltas =
+        DeltaSink { interval: Duration::ZERO, start: Instant::now(), sender, waiting: WaitingStacks::new(0, 0) };
     let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };
     let ((feed, records), (name, _names)) = (channel(), channel());
     let shards =
@@ -207,7 +211,12 @@ impl Source for GatedSource {
 #[test]
 fn delta_ends_at_the_mark() {
     let (sender, receiver) = mpsc::sync_channel(1);
-    let deltas = DeltaSink { interval: Duration::from_secs(1000), start: Instant::now(), sender };
+    let deltas = DeltaSink {
+        interval: Duration::from_secs(1000),
+        start: Instant::now(),
+        sender,
+        waiting: WaitingStacks::new(0, 0),
+    };
     let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };
     let ((started, drains), (feed, events)) = (channel(), channel());
     let source = GatedSource { started, events };

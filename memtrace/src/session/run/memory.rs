@@ -52,6 +52,8 @@ pub(super) struct RecorderLimits {
     pub(super) queued_rows: usize,
     /// Maximum number of stacks with changes of live memory in each interval.
     pub(super) live_series: usize,
+    /// Maximum number of stacks in deltas that wait for the recorder. One delta of each shard can exceed it.
+    pub(super) waiting_stacks: usize,
 }
 
 /// memtrace without its state: its program, the kernel's descriptions of types, and symbols.
@@ -90,12 +92,13 @@ mod eighths {
     pub(super) const FILES: u64 = 2;
 }
 
-/// Shares, in eighths, of the memory of the recorder.
-mod recorder_eighths {
+/// Shares, in ninths, of the memory of the recorder.
+mod recorder_ninths {
     pub(super) const CALL_PATHS: u64 = 3;
     pub(super) const GROUPED_STACKS: u64 = 1;
     pub(super) const KNOWN_TOTALS: u64 = 3;
     pub(super) const QUEUED_ROWS: u64 = 1;
+    pub(super) const WAITING_STACKS: u64 = 1;
 }
 
 /// Memory of one entry of each kind. A stack includes its totals, a file the kernel's descriptions and its unwind table's
@@ -112,6 +115,8 @@ const HISTOGRAMS: u64 = 256;
 const ENDED_HISTOGRAMS: u64 = 32;
 const KNOWN_TOTAL: u64 = 48;
 const QUEUED_ROW: u64 = 192;
+/// Totals of a changed stack, or the frames of a new one.
+const WAITING_STACK: u64 = 256;
 /// Changes in up to 32 intervals.
 const LIVE_SERIES: u64 = 640;
 const CALL_PATH: u64 = 32;
@@ -238,6 +243,7 @@ impl RecorderLimits {
         known_totals: 1 << 20,
         queued_rows: 1 << 20,
         live_series: 0,
+        waiting_stacks: 1 << 20,
     };
 
     /// Limits of a run with top sites, which has changes in memory in place of a file.
@@ -245,14 +251,15 @@ impl RecorderLimits {
 
     /// Returns the largest limits within `memory`, none larger than these.
     fn within(self, memory: Bytes) -> Self {
-        let entries = |eighths: u64, bytes: u64| count(memory.0 / 8 * eighths / bytes);
+        let entries = |ninths: u64, bytes: u64| count(memory.0 / 9 * ninths / bytes);
         Self {
-            call_paths: self.call_paths.min(entries(recorder_eighths::CALL_PATHS, CALL_PATH)),
-            grouped_stacks: self.grouped_stacks.min(entries(recorder_eighths::GROUPED_STACKS, ENDED_STACK)),
-            known_totals: self.known_totals.min(entries(recorder_eighths::KNOWN_TOTALS, KNOWN_TOTAL)),
-            queued_rows: self.queued_rows.min(entries(recorder_eighths::QUEUED_ROWS, QUEUED_ROW)),
+            call_paths: self.call_paths.min(entries(recorder_ninths::CALL_PATHS, CALL_PATH)),
+            grouped_stacks: self.grouped_stacks.min(entries(recorder_ninths::GROUPED_STACKS, ENDED_STACK)),
+            known_totals: self.known_totals.min(entries(recorder_ninths::KNOWN_TOTALS, KNOWN_TOTAL)),
+            queued_rows: self.queued_rows.min(entries(recorder_ninths::QUEUED_ROWS, QUEUED_ROW)),
             // A run with a file has no such series, and one without has no known totals.
-            live_series: self.live_series.min(entries(recorder_eighths::KNOWN_TOTALS, LIVE_SERIES)),
+            live_series: self.live_series.min(entries(recorder_ninths::KNOWN_TOTALS, LIVE_SERIES)),
+            waiting_stacks: self.waiting_stacks.min(entries(recorder_ninths::WAITING_STACKS, WAITING_STACK)),
         }
     }
 }

@@ -36,7 +36,7 @@ use crate::model::{
     Delta, EndedImage, EventClass, FinishedStacks, ImageId, ImageUsage, Losses, Object, Pid, Stack, StackId, Stacks,
     Tick, UnsentStacks,
 };
-use crate::pipeline::DeltaSink;
+use crate::pipeline::{DeltaSink, WaitingStacks};
 use crate::procfs;
 use crate::recording::{Fact, Header, ImageChange, ImageValue, Interval, Settings, Writer};
 use crate::session::config::{Config, Recording};
@@ -116,6 +116,7 @@ impl Recorder {
         let Some(limits) = plan.recorder else { return Ok(None) };
         let paths = LivePaths::new(limits.call_paths.min(max_paths), plan.generated_names.0 as usize);
         let (sender, deltas) = mpsc::sync_channel(WAITING * shards);
+        let waiting = WaitingStacks::new(shards, limits.waiting_stacks / shards.max(1));
         let file =
             recording.map(|recording| RecordedFile::create(config, recording, &limits, clock_start)).transpose()?;
         let recorder = Self {
@@ -123,7 +124,7 @@ impl Recorder {
             file,
             sites: config.every.map(|_| LiveSites::default()),
             deltas,
-            open: OpenIntervals::new(interval, shards),
+            open: OpenIntervals::new(interval, waiting.clone(), shards),
             stacks: RecordedStacks::new(paths),
             changes: PathChanges::default(),
             images: RecordedImages::default(),
@@ -137,7 +138,7 @@ impl Recorder {
             facts: Vec::new(),
             idle: Vec::new(),
         };
-        Ok(Some((recorder, DeltaSink { interval, start: clock_start, sender })))
+        Ok(Some((recorder, DeltaSink { interval, start: clock_start, sender, waiting })))
     }
 
     /// Records the intervals that ended before `settled`, some time before `now`. All mmap events up to then are applied.

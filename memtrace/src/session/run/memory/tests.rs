@@ -36,10 +36,22 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         recorder,
     } = plan;
     let (stack, ended_stack) = stack_memory(has_histograms);
-    let none = RecorderLimits { call_paths: 0, grouped_stacks: 0, live_series: 0, ..RecorderLimits::WITHOUT_FILE };
+    let none = RecorderLimits {
+        call_paths: 0,
+        grouped_stacks: 0,
+        live_series: 0,
+        waiting_stacks: 0,
+        ..RecorderLimits::WITHOUT_FILE
+    };
     let stack = if recorder.is_some() { stack + RECORDED_STACK } else { stack };
-    let RecorderLimits { call_paths: recorded_paths, grouped_stacks, known_totals, queued_rows, live_series } =
-        recorder.unwrap_or(none);
+    let RecorderLimits {
+        call_paths: recorded_paths,
+        grouped_stacks,
+        known_totals,
+        queued_rows,
+        live_series,
+        waiting_stacks,
+    } = recorder.unwrap_or(none);
     let rings = u64::from(rings);
     let entries = [
         (live, BLOCK),
@@ -50,6 +62,7 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         (known_totals as u64, KNOWN_TOTAL),
         (queued_rows as u64, QUEUED_ROW),
         (live_series as u64, LIVE_SERIES),
+        (waiting_stacks as u64, WAITING_STACK),
         (images as u64, IMAGE),
         (mappings as u64, MAPPING),
         (thread_names as u64, THREAD_NAME),
@@ -116,6 +129,12 @@ fn shares_add_up_to_the_whole() {
         + sixteenths::MMAP_RINGS;
     assert_eq!(all, 16);
     assert_eq!(eighths::IMAGES + eighths::MAPPINGS + eighths::THREAD_NAMES + eighths::FILES, 8);
+    let recorder = recorder_ninths::CALL_PATHS
+        + recorder_ninths::GROUPED_STACKS
+        + recorder_ninths::KNOWN_TOTALS
+        + recorder_ninths::QUEUED_ROWS
+        + recorder_ninths::WAITING_STACKS;
+    assert_eq!(recorder, 9);
 }
 
 /// A machine with 5,000 processes of ten executable mappings each, and a program with half a million blocks.

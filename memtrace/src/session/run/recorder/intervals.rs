@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::{Delta, Tick};
+use crate::pipeline::WaitingStacks;
 
 /// Deltas of intervals that some shards have not completed.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(super) struct OpenIntervals {
     marks: Vec<u64>,
     /// End of the last delta that was taken, of each shard.
     taken: Vec<Tick>,
+    /// Stacks of the deltas that were not taken.
+    waiting: WaitingStacks,
 }
 
 /// Position of an interval: the number of marks before it, and its number. An interval that ends at a mark is the last one
@@ -26,19 +29,20 @@ type Slot = (u64, u128);
 #[derive(Debug, Default)]
 struct OpenInterval {
     sum: Delta,
-    /// Ends of the deltas, with the numbers of their shards.
-    ends: Vec<(usize, Tick)>,
+    /// Shards, ends and numbers of stacks of the deltas.
+    deltas: Vec<(usize, Tick, usize)>,
 }
 
 impl OpenIntervals {
-    /// Returns an empty collection for `shards` shards.
-    pub(super) fn new(interval: Duration, shards: usize) -> Self {
+    /// Returns an empty collection for `shards` shards, which releases the stacks of deltas that are taken.
+    pub(super) fn new(interval: Duration, waiting: WaitingStacks, shards: usize) -> Self {
         Self {
             interval,
             open: BTreeMap::new(),
             latest: vec![None; shards],
             marks: vec![0; shards],
             taken: vec![Tick::default(); shards],
+            waiting,
         }
     }
 
@@ -50,7 +54,7 @@ impl OpenIntervals {
         *marks += u64::from(delta.is_marked);
         *latest = (*latest).max(Some(slot));
         let open = self.open.entry(slot).or_default();
-        open.ends.push((shard, delta.until));
+        open.deltas.push((shard, delta.until, delta.stack_count()));
         open.sum.merge(delta);
     }
 
@@ -75,7 +79,8 @@ impl OpenIntervals {
     }
 
     fn close(&mut self, interval: OpenInterval) -> Delta {
-        for (shard, end) in interval.ends {
+        for (shard, end, stacks) in interval.deltas {
+            self.waiting.release(shard, stacks);
             if let Some(taken) = self.taken.get_mut(shard) {
                 *taken = end;
             }
@@ -102,7 +107,7 @@ mod tests {
 
     #[test]
     fn interval_is_complete_with_the_deltas_of_all_shards() {
-        let mut open = OpenIntervals::new(Tick(100).since_start(), 2);
+        let mut open = OpenIntervals::new(Tick(100).since_start(), WaitingStacks::new(2, 0), 2);
         open.add(0, delta(101, 1));
         open.add(0, delta(202, 2));
         assert_eq!(take(&mut open, 1000), None);
@@ -123,7 +128,7 @@ mod tests {
 
     #[test]
     fn intervals_end_at_marks() {
-        let mut open = OpenIntervals::new(Tick(100).since_start(), 2);
+        let mut open = OpenIntervals::new(Tick(100).since_start(), WaitingStacks::new(2, 0), 2);
         let marked = |until, lost| Delta { is_marked: true, ..delta(until, lost) };
         // The first shard has ended its interval before the mark, and the second one after it.
         open.add(0, delta(101, 1));
