@@ -27,6 +27,7 @@ mod process;
 mod recorded;
 mod stack_totals;
 mod symbolized;
+mod translated_paths;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -45,8 +46,8 @@ use crate::model::{
 
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use function_offset::{FunctionError, function_offset};
-pub use grouped_stacks::{GroupedStack, GroupedStacks, ImageStacks};
-pub use live_paths::{CallSite, LiveCall, LivePaths, NewPath, NewPaths};
+pub use grouped_stacks::{GroupedStack, GroupedStacks};
+pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
 pub use located_process::LiveChangesByStack;
 pub use name_source::NameSource;
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};

@@ -48,6 +48,7 @@ pub(super) struct CallPaths {
     calls: Numbered<Call>,
     /// Root first. Processes of the same program share paths, independently of load addresses.
     tree: Tree<CallId>,
+    removals: u64,
 }
 
 /// An object, identified by its build ID and its path, if it has a build ID: a file that was opened repeatedly has
@@ -116,6 +117,16 @@ impl CallPaths {
         self.tree.len()
     }
 
+    /// Returns the number of times that paths were removed, after which the remaining ones have other nodes.
+    pub(super) const fn removals(&self) -> u64 {
+        self.removals
+    }
+
+    /// Returns the callers and the last call of a path; `None` for the root.
+    pub(super) fn get(&self, path: Node) -> Option<(Node, Call)> {
+        self.tree.get(path).map(|(callers, call)| (callers, *self.calls.get(call.0)))
+    }
+
     /// Returns the calls in objects, by object, each with its indices.
     pub(super) fn in_objects(&self) -> Vec<(&PathObject, CallsByOffset)> {
         let mut by_object: Vec<CallsByOffset> = vec![CallsByOffset::new(); self.objects.len()];
@@ -146,7 +157,7 @@ impl CallPaths {
     pub(super) fn paths_after(&self, count: usize) -> impl Iterator<Item = (Node, Node, Call)> + '_ {
         // A u32 limits the number of paths.
         let paths = (count as u32 + 1..).map(Node::from_number);
-        paths.map_while(|path| self.tree.get(path).map(|(callers, call)| (path, callers, *self.calls.get(call.0))))
+        paths.map_while(|path| self.get(path).map(|(callers, call)| (path, callers, call)))
     }
 
     /// Returns the objects after the first `count`, with their numbers.
@@ -236,11 +247,12 @@ impl CallPaths {
             CallId(kept.number(&call, || call))
         });
         (self.calls, self.objects) = (kept, objects);
+        self.removals += 1;
         merged
     }
 
     /// Returns the number of an object.
-    fn object(&mut self, object: &Arc<Object>) -> u32 {
+    pub(super) fn object(&mut self, object: &Arc<Object>) -> u32 {
         let object = PathObject { object: Arc::clone(object), is_closed: false, is_recorded: false };
         let number = self.objects.number(&object, || object.clone());
         if object.object.handle.is_some() {

@@ -19,9 +19,11 @@ use self::class::EndedClass;
 use self::row::Row;
 use super::call_paths::{CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
+use super::live_paths::{ImageStacks, LivePaths};
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
+use super::translated_paths::PathSource;
 use crate::model::{
-    EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, MergedImages, Object, ProcessImage, Stacks, Tick,
+    EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, MergedImages, Object, ProcessImage, StackId, Stacks, Tick,
 };
 
 pub(super) use self::group_key::GroupKey;
@@ -48,6 +50,14 @@ pub struct CompletedImage {
     pub usage: Vec<(EventClass, ImageUsage)>,
     /// Frames of its stacks in all classes.
     pub stacks: Stacks,
+}
+
+/// An image with stacks as call paths.
+struct ConvertedImage {
+    image: ProcessImage,
+    rows: Vec<(EventClass, Row)>,
+    /// Numbers of the objects of its stacks.
+    objects: Vec<u32>,
 }
 
 /// Limits of [`EndedProcesses`].
@@ -162,6 +172,30 @@ impl EndedProcesses {
 
     /// Adds an image. `generated` has the files with the names of its generated code, if it has some. They are read now.
     pub fn add(&mut self, completed: CompletedImage, generated: Option<&GeneratedCode>) {
+        let ConvertedImage { rows, .. } = self.convert(completed, generated);
+        self.add_rows(rows);
+    }
+
+    /// Adds an image as [`Self::add`]. Returns the image, and its totals of blocks by the call paths of `live`, without the
+    /// number of stacks that the ledger merged.
+    pub fn add_recorded(
+        &mut self,
+        completed: CompletedImage,
+        generated: Option<&GeneratedCode>,
+        live: &mut LivePaths,
+    ) -> (ProcessImage, ImageStacks) {
+        let blocks = completed.usage.iter().find(|(class, _)| *class == EventClass::Heap).map(|(_, usage)| usage);
+        let has_merged = |usage: &&ImageUsage| usage.by_stack.keys().any(|key| key.stack == StackId::OTHER);
+        let merged = blocks.filter(has_merged).map_or(0, |usage| usage.merged_stacks);
+        let ConvertedImage { image, rows, objects } = self.convert(completed, generated);
+        let from = PathSource { paths: &self.paths, names: &self.names };
+        let blocks = rows.iter().find(|(class, _)| *class == EventClass::Heap);
+        let stacks = blocks.map(|(_, row)| live.translate(&row.stacks, from, &objects, merged)).unwrap_or_default();
+        self.add_rows(rows);
+        (image, stacks)
+    }
+
+    fn convert(&mut self, completed: CompletedImage, generated: Option<&GeneratedCode>) -> ConvertedImage {
         let CompletedImage { id, end, at, image, usage, stacks } = completed;
         let facts = self.facts_of(&image);
         let mut code = ImageCode::new(&image, generated);
@@ -172,10 +206,15 @@ impl EndedProcesses {
             let stacks = walk.totals(&mut usage, |_, _| {});
             rows.push((class, Row::new(id, (end, at), &image, Arc::clone(&facts), usage, stacks)));
         }
-        let has_addresses = walk.has_addresses();
+        let (has_addresses, objects) = (walk.has_addresses(), walk.objects());
         self.names.note(id, &code);
+        let rows = rows.into_iter().map(|(class, row)| (class, row.with_addresses(has_addresses))).collect();
+        ConvertedImage { image, rows, objects }
+    }
+
+    fn add_rows(&mut self, rows: Vec<(EventClass, Row)>) {
         for (class, row) in rows {
-            self.class(class).add(row.with_addresses(has_addresses));
+            self.class(class).add(row);
         }
         self.limit();
     }

@@ -67,6 +67,11 @@ impl GeneratedNames {
         GeneratedFrame { name: found.and_then(|name| self.number(&name)), finds_caller }
     }
 
+    /// Adds a name of another collection.
+    pub(super) fn copy(&mut self, other: &Self, name: NameId) -> Result<NameId, Unnamed> {
+        self.number(other.names.get(name.0))
+    }
+
     fn number(&mut self, name: &str) -> Result<NameId, Unnamed> {
         if let Some(known) = self.names.find(name) {
             return Ok(NameId(known));

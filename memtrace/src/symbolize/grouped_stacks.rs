@@ -3,15 +3,12 @@
 use rustc_hash::FxHashMap;
 
 use super::ended::{GroupKey, ImageFacts};
+use super::live_paths::ImageStacks;
 use super::stack_totals::{StackTotals, TotalParts};
 use crate::model::{Node, Partition, ProcessImage, StackEnd, StackUsage};
 
 /// Most groups with an executable of their own. Images of further ones share groups.
 const MAX_GROUPS: usize = 4096;
-
-/// Totals by call path of an image that has ended.
-#[derive(Debug)]
-pub struct ImageStacks(pub(super) StackTotals);
 
 /// Totals of a call path in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

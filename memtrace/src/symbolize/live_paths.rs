@@ -1,18 +1,16 @@
 //! Conversion of stacks to call paths during a run. Pure, except for the files with names of generated code.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use super::call_paths::{CallLocation, CallPaths, Walk};
 use super::generated_code::{GeneratedNames, ImageCode};
-use super::grouped_stacks::ImageStacks;
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
+use super::translated_paths::{PathSource, TranslatedPaths};
 use crate::model::{
-    AbsAddr, FileOffset, Frame, GeneratedCode, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, StackKey,
-    StackUsage, Stacks, Unnamed,
+    AbsAddr, FileOffset, Frame, GeneratedCode, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, Stacks,
+    Unnamed,
 };
 
 /// Call paths of the stacks that have arrived so far, in all images. Each stack is converted once, with the mappings of its
@@ -24,7 +22,13 @@ pub struct LivePaths {
     /// Numbers of objects, names and paths that were taken.
     taken: [usize; 3],
     max_paths: usize,
+    /// Paths of ended processes.
+    translated: TranslatedPaths,
 }
+
+/// Totals by call path of an image that has ended.
+#[derive(Debug, Default)]
+pub struct ImageStacks(pub(super) StackTotals);
 
 /// Objects, names and call paths that were new in some stacks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,7 +79,7 @@ impl LivePaths {
     #[must_use]
     pub fn new(max_paths: usize, max_name_bytes: usize) -> Self {
         let (paths, names) = (CallPaths::default(), GeneratedNames::new(max_name_bytes));
-        Self { paths, names, taken: [0; 3], max_paths }
+        Self { paths, names, taken: [0; 3], max_paths, translated: TranslatedPaths::default() }
     }
 
     /// Returns the call paths of `stacks`, which belong to `image`, and the ends of their walks. `generated` has the files
@@ -108,32 +112,33 @@ impl LivePaths {
         ids.into_iter().map(convert).collect()
     }
 
-    /// Returns the totals of an ended image by call path. Addresses outside of all files, which belong to one process, are
-    /// left out.
-    pub fn totals(
+    /// Returns the totals of an ended image by live path. The paths of `totals` are those of `from`; `objects` are their
+    /// objects. The number of merged stacks is reduced by `counted`.
+    pub(super) fn translate(
         &mut self,
-        image: &ProcessImage,
-        stacks: &Stacks,
-        by_stack: &BTreeMap<StackKey, StackUsage>,
-        generated: Option<&GeneratedCode>,
+        totals: &StackTotals,
+        from: PathSource<'_>,
+        objects: &[u32],
+        mut counted: u64,
     ) -> ImageStacks {
-        let mut code = ImageCode::new(image, generated);
-        let is_full = self.paths.len() >= self.max_paths;
-        let mut walk = Walk::new(&mut self.paths, image, stacks, &mut code, &mut self.names);
-        let convert = |(key, &usage): (&StackKey, &StackUsage)| {
-            let (path, end) = if is_full { (Node::ROOT, StackEnd::Merged) } else { walk.stack(key.stack) };
-            // The number of stacks in a sum is that of the image.
-            let merged = u64::from(end == StackEnd::Merged && key.stack != StackId::OTHER);
-            (PathKey { path, end, part: key.part }, PathUsage { usage, merged, ..PathUsage::default() })
-        };
-        let mut totals: Vec<_> = by_stack.iter().map(convert).collect();
-        if walk.has_addresses() {
-            let mut known = FxHashMap::default();
-            for (key, _) in &mut totals {
-                key.path = self.paths.without_addresses(key.path, &mut known);
-            }
+        let Self { paths, names, translated, max_paths, .. } = self;
+        let is_full = paths.len() >= *max_paths;
+        if !is_full {
+            // Their files may have been opened again.
+            objects.iter().for_each(|&object| _ = paths.object(from.paths.object_at(object)));
+            translated.begin(from);
         }
-        ImageStacks(StackTotals::new(totals))
+        let translate = |(key, mut totals): (PathKey, PathUsage)| {
+            if key.end == StackEnd::Merged {
+                totals.merged = totals.merged.saturating_sub(std::mem::take(&mut counted));
+            }
+            if is_full && key.path != Node::ROOT {
+                let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, ..key };
+                return (key, PathUsage { merged: 1, ..totals });
+            }
+            (PathKey { path: translated.find(key.path, from, paths, names), ..key }, totals)
+        };
+        ImageStacks(StackTotals::new(totals.iter().map(translate).collect()))
     }
 
     /// Returns the calls of a path, the innermost first.
@@ -199,10 +204,17 @@ impl LivePaths {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::model::{Mapping, Stack};
+    use crate::model::{
+        Amount, Bytes, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Pid, Stack, StackKey, StackUsage, Tick,
+        Usage,
+    };
+    use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
 
     /// Image with one object at `base`.
     fn image(base: u64) -> ProcessImage {
@@ -264,5 +276,65 @@ mod tests {
         let new = live.take_new();
         assert_eq!(new.paths[0].site, CallSite::Outside(Some(AbsAddr(0x20)), Unnamed::NoMapping));
         assert!(new.objects.is_empty());
+    }
+
+    /// Offsets of the calls of a path, the innermost first; `None` for addresses outside of all files.
+    fn offsets(live: &LivePaths, path: Node) -> Vec<Option<u64>> {
+        let offset = |call| match call {
+            LiveCall::InObject(_, offset) => Some(offset.0 - 0x100),
+            LiveCall::Named(frame) => {
+                assert_eq!(frame.address, None);
+                None
+            }
+        };
+        live.calls(path).map(offset).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn totals_of_ended_images_have_live_paths(
+            images in prop::collection::vec((1..4_u64, prop::collection::vec(prop::collection::vec(0..6_u64, 0..5), 0..6), 0..3_u64), 1..12),
+            max_call_paths in prop::sample::select(vec![4, 20, 1000]),
+        ) {
+            let settings = EndedSettings { keep: 2, max_stack_entries: 40, max_call_paths, max_name_bytes: 0, start: Tick(0) };
+            let (mut ended, mut live) = (EndedProcesses::new(settings), LivePaths::new(usize::MAX, 0));
+            for (ordinal, (base, calls, merged)) in (0..).zip(images) {
+                let base = base << 20;
+                // The last call is outside of all files.
+                let offset = |call: &u64| if *call == 5 { 0x2000 } else { call * 16 };
+                let calls: Vec<Vec<u64>> = calls.iter().map(|calls| calls.iter().map(offset).collect()).collect();
+                let numbered: Vec<_> = (100..).zip(calls.iter().map(Vec::as_slice)).collect();
+                let amount = |bytes| {
+                    let alloc = Amount::one(Bytes(bytes));
+                    StackUsage { usage: Usage { alloc, exit: alloc, ..Usage::default() }, ..StackUsage::default() }
+                };
+                let mut by_stack: BTreeMap<StackKey, StackUsage> =
+                    numbered.iter().map(|&(id, _)| (StackId(id).into(), amount(id))).collect();
+                by_stack.insert(StackId::OTHER.into(), amount(7));
+                // No shard has the frames of this one.
+                by_stack.insert(StackId(1000).into(), amount(9));
+                let mut expected: BTreeMap<Vec<Option<u64>>, u64> = BTreeMap::from([(Vec::new(), 7 + 9)]);
+                for (id, calls) in &numbered {
+                    let calls = calls.iter().map(|&offset| (offset != 0x2000).then_some(offset)).collect();
+                    *expected.entry(calls).or_default() += id;
+                }
+                let usage = ImageUsage { by_stack, merged_stacks: merged, ..ImageUsage::default() };
+                let completed = CompletedImage {
+                    id: ImageId { pid: Pid(1), ordinal },
+                    end: ImageEnd::Exit,
+                    at: Tick(1),
+                    image: image(base),
+                    usage: vec![(EventClass::Heap, usage)],
+                    stacks: stacks(base, &numbered),
+                };
+                let (_, totals) = ended.add_recorded(completed, None, &mut live);
+                let mut found: BTreeMap<Vec<Option<u64>>, u64> = BTreeMap::new();
+                for (key, totals) in totals.0.iter() {
+                    *found.entry(offsets(&live, key.path)).or_default() += totals.usage.usage.alloc.bytes.0;
+                    prop_assert!(totals.merged == 0, "the recording has the number of merged stacks of each image");
+                }
+                prop_assert_eq!(found, expected);
+            }
+        }
     }
 }

@@ -11,7 +11,8 @@ use super::recorder::{Recorder, find_copy};
 use super::selection::Selection;
 use crate::kernel::ProcessFilter;
 use crate::model::{
-    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Stacks, Tick,
+    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Stacks,
+    Tick, UnsentStacks,
 };
 use crate::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
 use crate::session::sample::PageReader;
@@ -136,9 +137,6 @@ impl EndedImages {
             recorder.end_image(&ended, now, run.tracker, &find_copy(run.tables.finished_stacks()));
         }
         run.tables.apply_to_ended(&mut ended);
-        if let Some(recorder) = &mut run.recorder {
-            recorder.group_image(&ended, now, run.tracker);
-        }
         if let Some(pages) = run.pages {
             let began = run.tracker.images().get(&id).map_or(ImageStart::Unseen, |image| image.start);
             let complete = |usage: &mut _| pages.complete_ended(usage, id, began, run.start);
@@ -166,9 +164,17 @@ impl EndedImages {
             *self.frames_lost.entry(*class).or_default() += missing_frames(usage, &ended.stacks);
         }
         if !ended.usage.is_empty() {
+            let has_group = ended.unsent == UnsentStacks::All && ended.heap().is_some();
             let EndedImage { usage, stacks, .. } = ended;
             let generated = generated.as_ref().map(|code| &code.files);
-            self.processes.add(CompletedImage { id, end, at, image, usage, stacks }, generated);
+            let completed = CompletedImage { id, end, at, image, usage, stacks };
+            match &mut run.recorder {
+                Some(recorder) if has_group => {
+                    let (image, stacks) = self.processes.add_recorded(completed, generated, recorder.live_paths());
+                    recorder.group_image(id, (end, at), now, &image, stacks);
+                }
+                Some(_) | None => self.processes.add(completed, generated),
+            }
         }
     }
 

@@ -119,7 +119,7 @@ const QUEUED_ROW: u64 = 192;
 const WAITING_STACK: u64 = 256;
 /// Changes in up to 32 intervals.
 const LIVE_SERIES: u64 = 640;
-const CALL_PATH: u64 = 32;
+const CALL_PATH: u64 = 36;
 const IMAGE: u64 = 640;
 const MAPPING: u64 = 64;
 const THREAD_NAME: u64 = 64;

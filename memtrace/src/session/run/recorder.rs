@@ -33,8 +33,8 @@ use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
 use super::memory::{MemoryPlan, RecorderLimits};
 use crate::model::{
-    Delta, EndedImage, EventClass, FinishedStacks, ImageId, ImageUsage, Losses, Object, Pid, Stack, StackId, Stacks,
-    Tick, UnsentStacks,
+    Delta, EndedImage, EventClass, FinishedStacks, ImageEnd, ImageId, ImageUsage, Losses, Object, Pid, ProcessImage,
+    Stack, StackId, Stacks, Tick, UnsentStacks,
 };
 use crate::pipeline::{DeltaSink, WaitingStacks};
 use crate::procfs;
@@ -43,7 +43,7 @@ use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::track::ProcessTracker;
-use crate::symbolize::LivePaths;
+use crate::symbolize::{ImageStacks, LivePaths};
 
 pub(super) use self::live_changes::ChangesInParts;
 pub(super) use self::sites::{ClassSites, Site, SiteTotals};
@@ -188,15 +188,22 @@ impl Recorder {
         self.old_blocks.add_ended(ended);
     }
 
-    /// Adds the stacks of an image to its group, if no delta has them. All of them have their frames.
-    pub(super) fn group_image(&mut self, ended: &EndedImage, now: Tick, tracker: &mut ProcessTracker) {
-        let (UnsentStacks::All, Some(heap)) = (&ended.unsent, ended.heap()) else { return };
-        let id = ended.id;
-        let generated = tracker.generated_code_of(id);
-        let Some(image) = tracker.images().get(&id) else { return };
-        let totals = self.stacks.totals(image, &ended.stacks, &heap.by_stack, generated.as_ref());
-        let group = self.groups.add(image, totals);
-        self.images.end(id, (ended.end, ended.at), now, Some(image), Some(group));
+    /// Adds the stacks of an image, of which no delta has one, to its group. They are live paths.
+    pub(super) fn group_image(
+        &mut self,
+        id: ImageId,
+        ended: (ImageEnd, Tick),
+        now: Tick,
+        image: &ProcessImage,
+        stacks: ImageStacks,
+    ) {
+        let group = self.groups.add(image, stacks);
+        self.images.end(id, ended, now, Some(image), Some(group));
+    }
+
+    /// Returns the call paths, to add those of ended images.
+    pub(super) const fn live_paths(&mut self) -> &mut LivePaths {
+        self.stacks.live_mut()
     }
 
     /// Returns the age at which images have their own stacks, once: from now on, those of new images can be deferred.

@@ -94,6 +94,11 @@ impl<'a, 's> Walk<'a, 's> {
         StackTotals::new(entries)
     }
 
+    /// Returns the numbers of the objects of the visited calls.
+    pub(in crate::symbolize) fn objects(&self) -> Vec<u32> {
+        self.objects.values().copied().collect()
+    }
+
     /// Returns true if a path has an address outside of all files, which is specific to the process.
     pub(in crate::symbolize) const fn has_addresses(&self) -> bool {
         self.has_addresses

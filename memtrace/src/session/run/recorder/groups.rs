@@ -107,9 +107,36 @@ mod tests {
 
     use super::*;
     use crate::model::{
-        AbsAddr, Amount, Bytes, Comm, FileOffset, Mapping, Object, Stack, StackId, StackKey, Stacks, Usage,
+        AbsAddr, Amount, Bytes, Comm, FileOffset, ImageEnd, ImageUsage, Mapping, Object, Pid, Stack, StackId, StackKey,
+        Stacks, Tick, Usage,
     };
-    use crate::symbolize::LivePaths;
+    use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings, LivePaths};
+
+    /// Groups, call paths of the recording, and processes that have ended.
+    struct Recorded {
+        groups: GroupedImages,
+        paths: LivePaths,
+        ended: EndedProcesses,
+        images: u32,
+    }
+
+    /// Returns groups with about `entries` entries, of `max_paths` call paths.
+    fn recorded(entries: usize, max_paths: usize) -> Recorded {
+        let all = 1 << 20;
+        let settings = EndedSettings {
+            keep: all,
+            max_stack_entries: all,
+            max_call_paths: all,
+            max_name_bytes: 0,
+            start: Tick::default(),
+        };
+        Recorded {
+            groups: GroupedImages::new(entries),
+            paths: LivePaths::new(max_paths, 0),
+            ended: EndedProcesses::new(settings),
+            images: 0,
+        }
+    }
 
     /// Image with an object of which each address is a call.
     fn image(name: &str) -> ProcessImage {
@@ -120,14 +147,20 @@ mod tests {
     }
 
     /// Adds an image with a block of one byte for each of the first `stacks` stacks.
-    fn add_image(groups: &mut GroupedImages, paths: &mut LivePaths, name: &str, stacks: u64) -> ImageId {
+    fn add_image(Recorded { groups, paths, ended, images }: &mut Recorded, name: &str, stacks: u64) -> ImageId {
         let stack = |number| Stack { frames: [AbsAddr(number)].into(), end: StackEnd::Complete, taken: Duration::ZERO };
         let amount = Amount::one(Bytes(1));
         let usage = Usage { exit: amount, alloc: amount, ..Usage::default() };
         let usage = StackUsage { usage, ..StackUsage::default() };
         let by_stack = (0..stacks).map(|number| (StackKey::from(StackId(100 + number)), usage)).collect();
         let stacks: Stacks = (0..stacks).map(|number| (StackId(100 + number), stack(number + 1))).collect();
-        groups.add(&image(name), paths.totals(&image(name), &stacks, &by_stack, None))
+        let usage = vec![(EventClass::Heap, ImageUsage { by_stack, ..ImageUsage::default() })];
+        let id = ImageId { pid: Pid(1), ordinal: *images };
+        *images += 1;
+        let completed =
+            CompletedImage { id, end: ImageEnd::Exit, at: Tick::default(), image: image(name), usage, stacks };
+        let (image, stacks) = ended.add_recorded(completed, None, paths);
+        groups.add(&image, stacks)
     }
 
     /// Allocated bytes by group and path in an interval that ends after these seconds.
@@ -144,31 +177,30 @@ mod tests {
 
     #[test]
     fn stacks_of_a_group_replace_the_sums_of_its_images() {
-        let (mut groups, mut paths) = (GroupedImages::new(100), LivePaths::new(1000, 0));
-        let ids =
-            [("ls", 2), ("cc", 1), ("ls", 3)].map(|(name, stacks)| add_image(&mut groups, &mut paths, name, stacks));
+        let mut all = recorded(100, 1000);
+        let ids = [("ls", 2), ("cc", 1), ("ls", 3)].map(|(name, stacks)| add_image(&mut all, name, stacks));
         assert_eq!(ids, [0, 1, 0].map(ImageId::of_group));
-        assert_eq!(changes(&mut groups, 9, false), BTreeMap::new());
+        assert_eq!(changes(&mut all.groups, 9, false), BTreeMap::new());
         let expected = [((0, 0), -5), ((0, 1), 2), ((0, 2), 2), ((0, 3), 1), ((1, 0), -1), ((1, 1), 1)];
-        assert_eq!(changes(&mut groups, 10, false), expected.into());
-        assert_eq!(changes(&mut groups, 30, true), BTreeMap::new());
-        add_image(&mut groups, &mut paths, "cc", 1);
-        assert_eq!(changes(&mut groups, 31, true), [((1, 0), -1), ((1, 1), 1)].into(), "at a mark");
+        assert_eq!(changes(&mut all.groups, 10, false), expected.into());
+        assert_eq!(changes(&mut all.groups, 30, true), BTreeMap::new());
+        add_image(&mut all, "cc", 1);
+        assert_eq!(changes(&mut all.groups, 31, true), [((1, 0), -1), ((1, 1), 1)].into(), "at a mark");
     }
 
     #[test]
     fn many_stacks_are_recorded_rarely_and_in_parts() {
-        let (mut groups, mut paths) = (GroupedImages::new(1 << 20), LivePaths::new(1 << 20, 0));
-        add_image(&mut groups, &mut paths, "cc", 10_000);
-        assert_eq!(changes(&mut groups, 19, false), BTreeMap::new());
-        assert_eq!(changes(&mut groups, 20, false)[&(0, 0)], -8192);
-        add_image(&mut groups, &mut paths, "cc", 1);
-        assert_eq!(changes(&mut groups, 21, false)[&(0, 0)], -1808);
-        assert_eq!(changes(&mut groups, 22, false), BTreeMap::new());
-        assert_eq!(changes(&mut groups, 30, false)[&(0, 0)], -1);
+        let mut all = recorded(1 << 20, 1 << 20);
+        add_image(&mut all, "cc", 10_000);
+        assert_eq!(changes(&mut all.groups, 19, false), BTreeMap::new());
+        assert_eq!(changes(&mut all.groups, 20, false)[&(0, 0)], -8192);
+        add_image(&mut all, "cc", 1);
+        assert_eq!(changes(&mut all.groups, 21, false)[&(0, 0)], -1808);
+        assert_eq!(changes(&mut all.groups, 22, false), BTreeMap::new());
+        assert_eq!(changes(&mut all.groups, 30, false)[&(0, 0)], -1);
         // A full collection does not wait.
-        let mut full = GroupedImages::new(10);
-        add_image(&mut full, &mut paths, "cc", 10);
-        assert_eq!(changes(&mut full, 1, false)[&(0, 0)], -10);
+        let mut full = recorded(10, 1 << 20);
+        add_image(&mut full, "cc", 10);
+        assert_eq!(changes(&mut full.groups, 1, false)[&(0, 0)], -10);
     }
 }

@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{
-    FileOffset, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, StackKey, StackUsage, Stacks,
-};
+use crate::model::{FileOffset, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks};
 use crate::recording::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
-use crate::symbolize::{CallSite, FramesByObject, ImageStacks, LiveCall, LivePaths, NewPaths};
+use crate::symbolize::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
 
 /// Call paths of the stacks in running images, and in images that have ended recently.
 #[derive(Debug)]
@@ -78,17 +76,6 @@ impl RecordedStacks {
         }
     }
 
-    /// Returns the totals of an ended image by call path.
-    pub(super) fn totals(
-        &mut self,
-        image: &ProcessImage,
-        stacks: &Stacks,
-        by_stack: &BTreeMap<StackKey, StackUsage>,
-        generated: Option<&GeneratedCode>,
-    ) -> ImageStacks {
-        self.live.totals(image, stacks, by_stack, generated)
-    }
-
     /// Gives the stack `copy` of an image the path of the stack `id`, if that is known.
     pub(super) fn add_alias(&mut self, image: ImageId, copy: StackId, id: StackId) {
         if let Some(&known) = self.known.get(&id) {
@@ -150,6 +137,11 @@ impl RecordedStacks {
                 by_frame_pointer: path.by_frame_pointer,
             });
         }
+    }
+
+    /// Returns the call paths, to add those of ended images.
+    pub(super) const fn live_mut(&mut self) -> &mut LivePaths {
+        &mut self.live
     }
 
     /// Returns the call paths.
