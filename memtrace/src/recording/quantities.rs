@@ -239,8 +239,13 @@ mod tests {
             assert_eq!(ImageValue::from_number(kind.number()), Some(kind));
         }
         assert!(all.contains(&(MERGED_STACKS, "merged_stacks")));
-        let in_statements =
-            [(202, "unmatched_frees"), (205, "peak_bytes"), (208, "peak_rss_bytes"), (302, "longest_ns")];
+        let in_statements = [
+            (202, "unmatched_frees"),
+            (205, "peak_bytes"),
+            (208, "peak_rss_bytes"),
+            (301, "stalled_ns"),
+            (302, "longest_ns"),
+        ];
         for kind in in_statements {
             assert!(all.contains(&kind), "the statements of the writer contain this number: {kind:?}");
         }

@@ -1,12 +1,15 @@
 //! Choice of the images that are merged, and of their groups.
 
-use rusqlite::{Result, Transaction, params};
+use rusqlite::{Result, Transaction};
 
 /// Fewest images that are merged.
 const MIN_IMAGES: i64 = 16;
 
-/// Of so many images, the largest by each measure remains.
+/// One image in this number remains for each of [`MEASURES`].
 const LARGEST: i64 = 32;
+
+/// Columns of `temp.image_size`. Reports order processes by the last two, depending on the event class.
+const MEASURES: [&str; 3] = ["exit_bytes", "alloc_bytes", "stall_ns"];
 
 /// Most groups. If there were more, the images of further ones would share groups.
 const MAX_GROUPS: u64 = 4096;
@@ -19,6 +22,7 @@ const FIRST_ORDINAL: i64 = 1 << 31;
 
 const TABLES: &str = "
     DROP TABLE IF EXISTS temp.unfinished_image;
+    DROP TABLE IF EXISTS temp.image_size;
     DROP TABLE IF EXISTS temp.old_image;
     DROP TABLE IF EXISTS temp.old_total;
     DROP TABLE IF EXISTS temp.old_counter;
@@ -26,6 +30,8 @@ const TABLES: &str = "
     DROP TABLE IF EXISTS temp.image_group;
     DROP TABLE IF EXISTS temp.new_group;
     CREATE TEMP TABLE unfinished_image (image INTEGER PRIMARY KEY);
+    CREATE TEMP TABLE image_size (
+        image INTEGER PRIMARY KEY, is_killed INTEGER, exit_bytes INTEGER, alloc_bytes INTEGER, stall_ns INTEGER);
     CREATE TEMP TABLE old_image (image INTEGER PRIMARY KEY, target INTEGER, key TEXT);
     CREATE TEMP TABLE old_total (image INTEGER, total INTEGER, PRIMARY KEY (image, total)) WITHOUT ROWID;
     CREATE TEMP TABLE old_counter (image INTEGER, counter INTEGER, PRIMARY KEY (image, counter)) WITHOUT ROWID;
@@ -39,8 +45,21 @@ const TABLES: &str = "
 const ENDED: &str =
     "FROM image WHERE pid <> 0 AND end_ns IS NOT NULL AND id NOT IN (SELECT image FROM temp.unfinished_image)";
 
-/// Fills `temp.old_image` with the older half of the ended images, without the largest of them by bytes held at exit and by
-/// allocated bytes. Those that the OOM killer ended count as the largest. Returns false if there are too few images.
+/// Sizes of the images in `temp.image_size`, from one scan of each table of changes. The + and CROSS JOIN keep SQLite from
+/// looking up the changes of each image. 301 is `stalled_ns`.
+const SET_SIZES: &str = "
+    UPDATE temp.image_size SET exit_bytes = held, alloc_bytes = allocated FROM
+        (SELECT total.image AS owner, sum(exit_bytes) AS held, sum(alloc_bytes) AS allocated
+            FROM change CROSS JOIN total ON total.id = change.total
+            WHERE +total.image IN (SELECT image FROM temp.image_size) GROUP BY total.image)
+        WHERE owner = image;
+    UPDATE temp.image_size SET stall_ns = stalled FROM
+        (SELECT image AS owner, sum(value) AS stalled FROM stall_change
+            WHERE quantity = 301 AND +image IN (SELECT image FROM temp.image_size) GROUP BY image)
+        WHERE owner = image;";
+
+/// Fills `temp.old_image` with the older half of the ended images, without the largest of them by each measure. Those that
+/// the OOM killer ended count as the largest. Returns false if there are too few images.
 pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iterator<Item = i64>) -> Result<bool> {
     transaction.execute_batch(TABLES)?;
     let mut row = transaction.prepare("INSERT OR IGNORE INTO temp.unfinished_image VALUES (?)")?;
@@ -55,21 +74,27 @@ pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iter
     }
     transaction.execute(
         &format!(
-            "INSERT INTO temp.old_image SELECT image, NULL, NULL FROM
-                (SELECT image, row_number() OVER (ORDER BY is_killed, exit_bytes, image) AS by_exit,
-                        row_number() OVER (ORDER BY is_killed, alloc_bytes, image) AS by_alloc
-                    FROM (SELECT id AS image, end_kind = 'oom_kill' AS is_killed {ENDED} ORDER BY end_ns, id LIMIT ?1)
-                    LEFT JOIN (SELECT total.image AS owner, sum(exit_bytes) AS exit_bytes, sum(alloc_bytes) AS alloc_bytes
-                        FROM change JOIN total ON total.id = change.total GROUP BY total.image) ON owner = image)
-                WHERE by_exit <= ?2 AND by_alloc <= ?2"
+            "INSERT INTO temp.image_size SELECT id, end_kind = 'oom_kill', 0, 0, 0 {ENDED} ORDER BY end_ns, id LIMIT ?"
         ),
-        params![older, older - older / LARGEST],
+        [older],
     )?;
+    transaction.execute_batch(SET_SIZES)?;
+    transaction.execute("INSERT INTO temp.old_image SELECT image, NULL, NULL FROM temp.image_size", [])?;
+    for measure in MEASURES {
+        transaction.execute(
+            &format!(
+                "DELETE FROM temp.old_image WHERE image IN (SELECT image FROM temp.image_size
+                    WHERE is_killed OR {measure} > 0 ORDER BY is_killed DESC, {measure} DESC, image DESC LIMIT ?)"
+            ),
+            [older / LARGEST],
+        )?;
+    }
     transaction.execute_batch(
         "INSERT INTO temp.old_total SELECT image, id FROM total WHERE image IN (SELECT image FROM temp.old_image);
         INSERT INTO temp.old_counter SELECT image, id FROM counter
             WHERE image IN (SELECT image FROM temp.old_image);
-        INSERT INTO temp.merge_interval SELECT id, end_ns FROM interval;",
+        INSERT INTO temp.merge_interval SELECT id, end_ns FROM interval;
+        DROP TABLE temp.image_size;",
     )?;
     Ok(true)
 }

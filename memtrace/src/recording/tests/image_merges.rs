@@ -308,6 +308,35 @@ fn processes_with_later_changes_are_not_merged() {
 }
 
 #[test]
+fn processes_with_the_longest_stalls_are_kept() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    drop(std::fs::File::create(&path).unwrap());
+    let mut store = Store::create(&path, &header(), Bytes(1 << 20), 1 << 20).unwrap();
+    let longest = id(10);
+    for at in 0..100 {
+        let mut interval = second(at, 50);
+        interval.changes.clear();
+        for stall in &mut interval.stalls {
+            // As long as all others together.
+            if stall.image == longest {
+                stall.stats.stalls.time = Nanoseconds(1 << 30);
+            }
+        }
+        if store.write(&interval, 1, None).is_err() {
+            while store.compact(true).unwrap() {}
+            store.write(&interval, 1, None).unwrap();
+        }
+        while store.compact(false).unwrap() {}
+    }
+    store.finish().unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let images = recording.images(recording.end()).unwrap();
+    assert!(images.len() < 4000, "{}", images.len());
+    assert!(images.contains_key(&longest));
+}
+
+#[test]
 fn groups_are_bounded() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
