@@ -38,8 +38,7 @@ const TABLES: &str = "
     CREATE INDEX temp.old_counter_number ON old_counter (counter);
     CREATE TEMP TABLE merge_interval (id INTEGER PRIMARY KEY, end_ns INTEGER);
     CREATE TEMP TABLE image_group (key TEXT PRIMARY KEY, image INTEGER) WITHOUT ROWID;
-    CREATE TEMP TABLE new_group (
-        id INTEGER PRIMARY KEY, key TEXT, member INTEGER, first_comm TEXT, last_comm TEXT);";
+    CREATE TEMP TABLE new_group (id INTEGER PRIMARY KEY, key TEXT, member INTEGER);";
 
 /// Images that have ended and have no later changes, the first to end first.
 const ENDED: &str =
@@ -104,15 +103,30 @@ pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iter
 const KEYS: [(&str, &str); 3] = [
     (
         "quote(exe) || ' ' || quote(iif(exe IS NULL, comm, NULL)) || ' ' || quote(uid) || ' ' || quote(cgroup)",
-        // Without a common name, the group has that of its executable.
-        "iif(exe IS NULL OR first_comm = last_comm, comm, NULL), exe, uid, user, cgroup",
+        // [`SET_NAMES`] sets the name of a group with an executable.
+        "iif(exe IS NULL, comm, NULL), exe, uid, user, cgroup",
     ),
     (
         "quote(exe) || ' ' || quote(iif(exe IS NULL, comm, NULL)) || ' ' || quote(uid) || ' NULL'",
-        "iif(exe IS NULL OR first_comm = last_comm, comm, NULL), exe, uid, user, NULL",
+        "iif(exe IS NULL, comm, NULL), exe, uid, user, NULL",
     ),
     ("'NULL ''other programs'' NULL NULL'", "'other programs', NULL, NULL, NULL, NULL"),
 ];
+
+/// Sets the name of each group with an executable to that of most members. Without a majority it has none, and reports show
+/// the name of the executable, as they do for groups of processes that were not merged. Members of earlier merges count as
+/// having the name of the group.
+const SET_NAMES: &str = "
+    WITH earlier AS (SELECT image AS target, max(images) AS images FROM
+            (SELECT image, sum(images) AS images FROM merged_image GROUP BY image, class) GROUP BY image),
+        named AS (SELECT target, comm, count(*) AS images FROM temp.old_image AS merged
+                JOIN image ON image.id = merged.image GROUP BY target, comm
+            UNION ALL SELECT target, comm, images FROM earlier JOIN image ON image.id = target),
+        sums AS (SELECT target, comm, sum(images) AS images FROM named GROUP BY target, comm),
+        -- The name of the row with the most images (sqlite.org/lang_select.html, bare columns).
+        most AS (SELECT target, comm, max(images) AS images, sum(images) AS all_images FROM sums GROUP BY target)
+    UPDATE image SET comm = iif(2 * most.images > most.all_images, most.comm, NULL)
+        FROM most WHERE most.target = image.id AND image.exe IS NOT NULL";
 
 /// Sets the groups of the images in `temp.old_image`: those that the recorder chose, or those of the same executable, user
 /// and cgroup, which are created if necessary with numbers after `last`. Returns the number of new groups.
@@ -147,13 +161,7 @@ pub(super) fn choose_groups(transaction: &Transaction<'_>, last: i64, max_pages:
             break;
         }
     }
-    // Members with different names have none in common: reports show the name of the executable.
-    transaction.execute(
-        "UPDATE image SET comm = NULL WHERE exe IS NOT NULL AND id IN
-            (SELECT common.id FROM temp.old_image AS merged JOIN image AS member ON member.id = merged.image
-                JOIN image AS common ON common.id = merged.target WHERE member.comm IS NOT common.comm)",
-        [],
-    )?;
+    transaction.execute(SET_NAMES, [])?;
     // Reports know an image from this interval on.
     transaction.execute(
         "UPDATE image SET interval = min(interval, first) FROM
@@ -179,16 +187,14 @@ fn set_targets(transaction: &Transaction<'_>) -> Result<()> {
 fn create_groups(transaction: &Transaction<'_>, last: i64, columns: &str) -> Result<()> {
     transaction.execute(
         "INSERT INTO temp.new_group
-            SELECT ? + row_number() OVER (), key, min(merged.image), min(comm), max(comm) FROM temp.old_image AS merged
-                JOIN image ON image.id = merged.image WHERE target IS NULL GROUP BY key",
+            SELECT ? + row_number() OVER (), key, min(image) FROM temp.old_image WHERE target IS NULL GROUP BY key",
         [last],
     )?;
     transaction.execute(
         &format!(
             "INSERT INTO image (id, interval, pid, ordinal, comm, exe, uid, user, cgroup)
                 SELECT new.id, interval, 0, ? + new.id, {columns} FROM
-                    (SELECT id, member, first_comm, last_comm FROM temp.new_group) AS new
-                    JOIN image AS example ON example.id = new.member"
+                    temp.new_group AS new JOIN image AS example ON example.id = new.member"
         ),
         [FIRST_ORDINAL],
     )?;
