@@ -5,15 +5,15 @@
 
 mod choice;
 
-use rusqlite::{Connection, Result, params};
+use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, first_number, is_full, rows_of_step};
 use super::quantities::class_number;
 use super::total_merge::TotalMerge;
 use crate::model::EventClass;
 
-/// Rows of an image that a step reads and writes, about.
-const ROWS_OF_IMAGE: usize = 8;
+/// Rows of an image that a step reads and writes, about, except for its stacks and counters.
+const ROWS_OF_IMAGE: isize = 8;
 
 /// The rows of a step. They are deleted before the new rows are inserted, which can use their pages.
 const BATCH_TABLES: &str = "
@@ -171,14 +171,29 @@ impl ImageMerge {
         Ok(end)
     }
 
+    /// Returns the image with which the next step begins; `None` if none is left. A step has at least one image.
+    fn end_of_step(&self, transaction: &Transaction<'_>) -> Result<Option<i64>> {
+        let mut images = transaction.prepare_cached(
+            "SELECT image, (SELECT count(*) FROM temp.old_total AS own WHERE own.image = old_image.image)
+                + (SELECT count(*) FROM temp.old_counter AS own WHERE own.image = old_image.image)
+                FROM temp.old_image WHERE image >= ? ORDER BY image",
+        )?;
+        let mut images = images.query([self.next])?;
+        let mut sum = 0;
+        while let Some(row) = images.next()? {
+            let rows = ROWS_OF_IMAGE + row.get::<_, isize>(1)?;
+            if sum > 0 && sum + rows > self.rows.cast_signed() {
+                return row.get(0).map(Some);
+            }
+            sum += rows;
+        }
+        Ok(None)
+    }
+
     /// Merges some images. Returns the image with which the next step begins; `None` if none is left.
     fn move_images(&self, connection: &mut Connection, unfinished: impl Iterator<Item = i64>) -> Result<Option<i64>> {
         let transaction = connection.transaction()?;
-        let end = first_number(
-            &transaction,
-            "SELECT image FROM temp.old_image WHERE image >= ? ORDER BY image LIMIT 1 OFFSET ?",
-            params![self.next, (self.rows / ROWS_OF_IMAGE).cast_signed()],
-        )?;
+        let end = self.end_of_step(&transaction)?;
         let (from, until) = (self.next, end.unwrap_or(i64::MAX));
         let mut remain = transaction.prepare_cached("DELETE FROM temp.old_image WHERE image = ?")?;
         for image in unfinished.filter(|image| (from..until).contains(image)) {

@@ -134,6 +134,12 @@ impl Store {
         self.intervals.iter().map(|interval| interval.id).collect()
     }
 
+    /// Starts to merge ended images, however small the file is.
+    #[cfg(test)]
+    pub(in crate::recording) fn merge_images(&mut self) -> Result<bool> {
+        self.start_image_merge()
+    }
+
     /// Merges all intervals that are old enough, however small the file is.
     #[cfg(test)]
     pub(in crate::recording) fn compact_always(&mut self) {

@@ -337,6 +337,35 @@ fn processes_with_the_longest_stalls_are_kept() {
 }
 
 #[test]
+fn steps_are_bounded_by_stacks() {
+    const STACKS: u32 = 400;
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    drop(std::fs::File::create(&path).unwrap());
+    let mut store = Store::create(&path, &header(), Bytes(4 << 20), 1 << 20).unwrap();
+    for at in 0..100 {
+        let mut interval = second(at, 1);
+        let block = Amount { bytes: Bytes(16), count: 1 };
+        let usage = Usage { exit: block, alloc: block, ..Usage::default() };
+        interval.changes.extend((10..10 + STACKS).map(|path| change(id(at), path, StackEnd::Complete, usage)));
+        store.write(&interval, 1, None).unwrap();
+    }
+    let reader = rusqlite::Connection::open(&path).unwrap();
+    let count =
+        || reader.query_one("SELECT count(*) FROM image WHERE pid <> 0", [], |row| row.get::<_, i64>(0)).unwrap();
+    let mut images = count();
+    let first = images;
+    store.merge_images().unwrap();
+    while store.compact(false).unwrap() {
+        let remain = count();
+        // A step has about 2,048 rows.
+        assert!(images - remain <= 5, "{images} {remain}");
+        images = remain;
+    }
+    assert!(first - images > 30, "{first} {images}");
+}
+
+#[test]
 fn groups_are_bounded() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
