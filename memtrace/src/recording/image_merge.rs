@@ -15,11 +15,13 @@ use crate::model::EventClass;
 /// Rows of an image that a step reads and writes, about, except for its stacks and counters.
 const ROWS_OF_IMAGE: isize = 8;
 
-/// The rows of a step. They are deleted before the new rows are inserted, which can use their pages.
-const BATCH_TABLES: &str = "
+const REMOVE_BATCH_TABLES: &str = "
     DROP TABLE IF EXISTS temp.batch_value;
     DROP TABLE IF EXISTS temp.batch_stall;
-    DROP TABLE IF EXISTS temp.batch_count;
+    DROP TABLE IF EXISTS temp.batch_count;";
+
+/// The rows of a step. They are deleted before the new rows are inserted, which can use their pages.
+const BATCH_TABLES: &str = "
     CREATE TEMP TABLE batch_value (interval, image, class, quantity, idx, value);
     CREATE TEMP TABLE batch_stall (interval, image, kind, cgroup_id, quantity, idx, value);
     CREATE TEMP TABLE batch_count (
@@ -123,6 +125,7 @@ impl ImageMerge {
             return Ok(None);
         }
         let groups = choice::choose_groups(&transaction, last, max_pages)?;
+        transaction.execute_batch(REMOVE_BATCH_TABLES)?;
         transaction.execute_batch(BATCH_TABLES)?;
         let trace_start = first_number(
             &transaction,
@@ -134,6 +137,13 @@ impl ImageMerge {
         let rows = rows_of_step(max_pages);
         let merge = Self { intervals, interval: 0, next: 0, trace_start: trace_start.unwrap_or(0), rows };
         Ok(Some((merge, groups)))
+    }
+
+    /// Removes the temporary tables, which take space until then. Images that were not merged remain as they are, but their
+    /// samples can be gone.
+    pub(super) fn end(connection: &Connection) -> Result<()> {
+        choice::remove_tables(connection)?;
+        connection.execute_batch(REMOVE_BATCH_TABLES)
     }
 
     /// Merges some rows in one transaction. Returns false if nothing is left. Images with numbers in `unfinished` remain.

@@ -34,8 +34,18 @@ pub(super) struct Store {
     intervals: Vec<StoredInterval>,
     /// The merge of old rows in progress.
     merge: Option<Merge>,
+    /// Number of attempts to store an interval.
+    attempts: u64,
+    next_merges: NextMerges,
     /// Largest number of pages.
     max_pages: u64,
+}
+
+/// Numbers of attempts after which merges can start. Higher if the last merge of this kind did not fit.
+#[derive(Debug, Default)]
+struct NextMerges {
+    images: u64,
+    stacks: u64,
 }
 
 /// Numbers of rows that intervals refer to.
@@ -93,12 +103,15 @@ impl Store {
             last_interval: 0,
             intervals: Vec::new(),
             merge: None,
+            attempts: 0,
+            next_merges: NextMerges::default(),
             max_pages,
         })
     }
 
     /// Stores an interval in one transaction, and the gaps that it fills.
     pub(super) fn write(&mut self, interval: &Interval, merged: u64, gap: Option<&Gap>) -> Result<()> {
+        self.attempts += 1;
         // The rest is for the merging of old intervals, which frees pages only after it has used some.
         self.set_max_pages(self.max_pages - self.max_pages / 32)?;
         let result = self.try_write(interval, merged, gap);

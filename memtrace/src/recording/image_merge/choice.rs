@@ -1,6 +1,6 @@
 //! Choice of the images that are merged, and of their groups.
 
-use rusqlite::{Result, Transaction};
+use rusqlite::{Connection, Result, Transaction};
 
 /// Fewest images that are merged.
 const MIN_IMAGES: i64 = 16;
@@ -20,7 +20,7 @@ const PAGES_PER_GROUP: u64 = 4;
 /// First ordinal of groups that the merge creates. Those of the recorder have lower ones.
 const FIRST_ORDINAL: i64 = 1 << 31;
 
-const TABLES: &str = "
+const REMOVE_TABLES: &str = "
     DROP TABLE IF EXISTS temp.unfinished_image;
     DROP TABLE IF EXISTS temp.image_size;
     DROP TABLE IF EXISTS temp.old_image;
@@ -28,7 +28,9 @@ const TABLES: &str = "
     DROP TABLE IF EXISTS temp.old_counter;
     DROP TABLE IF EXISTS temp.merge_interval;
     DROP TABLE IF EXISTS temp.image_group;
-    DROP TABLE IF EXISTS temp.new_group;
+    DROP TABLE IF EXISTS temp.new_group;";
+
+const TABLES: &str = "
     CREATE TEMP TABLE unfinished_image (image INTEGER PRIMARY KEY);
     CREATE TEMP TABLE image_size (
         image INTEGER PRIMARY KEY, is_killed INTEGER, exit_bytes INTEGER, alloc_bytes INTEGER, stall_ns INTEGER);
@@ -43,6 +45,11 @@ const TABLES: &str = "
 /// Images that have ended and have no later changes, the first to end first.
 const ENDED: &str =
     "FROM image WHERE pid <> 0 AND end_ns IS NOT NULL AND id NOT IN (SELECT image FROM temp.unfinished_image)";
+
+/// Removes the temporary tables.
+pub(super) fn remove_tables(connection: &Connection) -> Result<()> {
+    connection.execute_batch(REMOVE_TABLES)
+}
 
 /// Sizes of the images in `temp.image_size`, from one scan of each table of changes. The + and CROSS JOIN keep SQLite from
 /// looking up the changes of each image. 301 is `stalled_ns`.
@@ -60,6 +67,7 @@ const SET_SIZES: &str = "
 /// Fills `temp.old_image` with the older half of the ended images, without the largest of them by each measure. Those that
 /// the OOM killer ended count as the largest. Returns false if there are too few images.
 pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iterator<Item = i64>) -> Result<bool> {
+    remove_tables(transaction)?;
     transaction.execute_batch(TABLES)?;
     let mut row = transaction.prepare("INSERT OR IGNORE INTO temp.unfinished_image VALUES (?)")?;
     for image in unfinished {

@@ -1,6 +1,6 @@
 //! Order of the merges that bound the size of a recording.
 
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, Error, Result};
 use rustc_hash::FxHashSet;
 
 use super::{ROW_BYTES, Store};
@@ -12,6 +12,10 @@ use crate::recording::retention::{forced_merge, next_merge};
 use crate::recording::schema;
 use crate::recording::stack_merge;
 use crate::recording::total_merge::TotalMerge;
+
+/// Number of attempts to store an interval between a merge of images or stacks that did not fit and the next one. The choice
+/// of the images or stacks reads the whole file.
+const RETRY_ATTEMPTS: u64 = 60;
 
 /// Size of an image with its numbers and one stack, about.
 const IMAGE_BYTES: u64 = 200;
@@ -26,8 +30,11 @@ impl Store {
     /// As [`Self::compact`], if at least `pages` are in use.
     fn compact_above(&mut self, pages: u64, is_forced: bool) -> Result<bool> {
         self.set_max_pages(self.max_pages)?;
-        if self.continue_merge()? {
-            return Ok(true);
+        match self.continue_merge() {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) if is_full(&error) => self.give_up(error)?,
+            Err(error) => return Err(error),
         }
         let used = self.number("page_count")? - self.number("freelist_count")?;
         if used < pages {
@@ -68,6 +75,7 @@ impl Store {
                 if merge.step(connection, self.numbers.images.known())? {
                     return Ok(true);
                 }
+                ImageMerge::end(connection)?;
                 self.remove_unused_cgroups()?;
                 // Equal stacks of the merged images have a row each.
                 let intervals = self.interval_ids();
@@ -81,14 +89,33 @@ impl Store {
         Ok(goes_on)
     }
 
+    /// Gives up the merge in progress, which does not fit. Others can make room.
+    fn give_up(&mut self, error: Error) -> Result<()> {
+        let next = self.attempts + RETRY_ATTEMPTS;
+        match self.merge {
+            Some(Merge::Images(_)) => {
+                self.next_merges.images = next;
+                ImageMerge::end(&self.connection)?;
+            }
+            Some(Merge::Totals(_)) => self.next_merges.stacks = next,
+            // The rest of the rows would stay in intervals that are not in the table, and no merge would find them.
+            Some(Merge::Intervals(_)) | None => return Err(error),
+        }
+        self.merge = None;
+        Ok(())
+    }
+
     /// Returns true if the rows that `count` counts, of `bytes` each, fill a quarter of the file.
     fn fills_a_quarter(&self, count: &str, bytes: u64) -> Result<bool> {
         let rows: i64 = self.connection.query_one(count, [], |row| row.get(0))?;
         Ok(rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4)
     }
 
-    /// Starts to merge ended images. Returns false if there are too few, or no room for their groups.
+    /// Starts to merge ended images. Returns false if there are too few, or no room for their groups or for the last merge.
     fn start_image_merge(&mut self) -> Result<bool> {
+        if self.attempts < self.next_merges.images {
+            return Ok(false);
+        }
         let (intervals, last) = (self.interval_ids(), self.numbers.images.last());
         let known = self.numbers.images.known();
         let start = ImageMerge::start(&mut self.connection, intervals, known, last, self.max_pages);
@@ -110,8 +137,11 @@ impl Store {
         Ok(())
     }
 
-    /// Starts to merge stacks. Returns false if there are too few, or no room for the merged ones.
+    /// Starts to merge stacks. Returns false if there are too few, or no room for the merged ones or for the last merge.
     fn start_stack_merge(&mut self) -> Result<bool> {
+        if self.attempts < self.next_merges.stacks {
+            return Ok(false);
+        }
         let (intervals, last) = (self.interval_ids(), self.numbers.totals.last());
         let start = stack_merge::start(&mut self.connection, intervals, last, self.max_pages);
         let Some((merge, rows)) = if_room(start)?.flatten() else { return Ok(false) };

@@ -366,6 +366,55 @@ fn steps_are_bounded_by_stacks() {
 }
 
 #[test]
+fn merge_without_room_does_not_stop_other_merges() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    drop(std::fs::File::create(&path).unwrap());
+    let mut store = Store::create(&path, &header(), Bytes(1 << 20), 1 << 20).unwrap();
+    let other = rusqlite::Connection::open(&path).unwrap();
+    // Each step needs more pages than the file can have.
+    let full = "CREATE TRIGGER full AFTER INSERT ON merged_image BEGIN
+        INSERT INTO recording VALUES ('full', zeroblob(1 << 21)); END";
+    other.execute_batch(full).unwrap();
+    let merged = || {
+        let sql = "SELECT coalesce(max(images), 0), (SELECT min(merged) < max(merged) FROM interval) FROM merged_image";
+        other.query_one(sql, [], |row| Ok((row.get::<_, i64>(0)? > 0, row.get::<_, bool>(1)?))).unwrap()
+    };
+    let mut waiting: Option<Interval> = None;
+    let mut is_full = true;
+    for at in 0..250 {
+        let mut interval = second(at, 20);
+        if let Some(mut earlier) = waiting.take() {
+            earlier.merge(interval);
+            interval = earlier;
+        }
+        if store.write(&interval, 1, None).is_err() {
+            while store.compact(true).unwrap() {}
+            if store.write(&interval, 1, None).is_err() {
+                waiting = Some(interval);
+                continue;
+            }
+        }
+        while store.compact(false).unwrap() {}
+        if is_full && merged().1 {
+            assert!(!merged().0, "intervals are merged instead");
+            other.execute_batch("DROP TRIGGER full").unwrap();
+            is_full = false;
+        }
+    }
+    assert!(waiting.is_none());
+    assert_eq!(merged(), (true, true), "the merge is tried again");
+    drop(other);
+    store.finish().unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let all: Vec<_> = (0..250).map(|at| second(at, 20)).collect();
+    // Stacks were merged too, which counts them.
+    let merged_stacks = 0;
+    let sums = |sums| Sums { merged_stacks, ..sums };
+    assert_eq!(sums(read(&recording, recording.end())), sums(fed(&all)));
+}
+
+#[test]
 fn groups_are_bounded() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
