@@ -149,8 +149,8 @@ impl EndedProcesses {
         self.limit();
     }
 
-    /// Adds the stacks of members to the group of `image`, and members that are known by their sums only with their totals
-    /// without stacks.
+    /// Adds `stacks` to the group of `image`. `merged` are the members of the group that were merged in the recording, and
+    /// `usage` their totals without stacks; [`Self::add_member`] adds the others.
     pub(super) fn add_group(
         &mut self,
         class: EventClass,

@@ -157,8 +157,8 @@ fn take_members(processes: &mut Processes, groups: &Groups, merged: &MergedMembe
     members.into_iter().filter_map(member).collect()
 }
 
-/// Adds a merged member to each group without members: all of those that it has changes of ended before the window, and one
-/// stands for them.
+/// Adds one merged member to each group that changes in the window and has no member in it. All members of such a group ended
+/// before the window, and the report shows a group only if it has at least one.
 fn add_earlier(
     merged: &mut MergedMembers,
     earlier: &MergedMembers,
