@@ -93,6 +93,88 @@ fn report_of_merged_processes_equals_that_of_all() {
     }
 }
 
+/// A second in which fifty processes allocate their memory, if `number` is even, or end.
+fn half_of_processes(number: u64) -> Interval {
+    let all = second_of_processes(number / 2 * 2);
+    let (is_end, span) = (number % 2 == 1, second(number, vec![]).span);
+    let is_short = |image: ImageId| image.pid.0 >= 100;
+    let mut interval = Interval { span, changes: second(number, vec![change(2, 100)]).changes, ..all };
+    if is_end {
+        (interval.images, interval.facts, interval.marks) = Default::default();
+        (interval.objects, interval.paths) = Default::default();
+    }
+    let whole = second_of_processes(number / 2 * 2);
+    let (start, end) = (SECOND * (number / 2 * 2) as u32, interval.span.end);
+    let image_of = |image: RecordedImage| {
+        let kind = image.ended.map_or(ImageEnd::Exit, |(kind, _)| kind);
+        let ended = is_end.then_some((kind, Tick::at(end)));
+        RecordedImage { start: ImageStart::Fork(Tick::at(start + SECOND / 4)), ended, ..image }
+    };
+    interval.images.retain(|image| !is_short(image.id));
+    interval.images.extend(whole.images.into_iter().filter(|image| is_short(image.id)).map(image_of));
+    for mut change in whole.changes.into_iter().filter(|change| is_short(change.key.image)) {
+        let held = change.usage.usage.exit;
+        change.usage.usage = Usage { live: held, alloc: held, ..Usage::default() };
+        if is_end {
+            change.usage.usage = Usage { exit: held, ..Usage::default() };
+            change.usage.usage -= Usage { live: held, ..Usage::default() };
+            change.merged = 0;
+        }
+        interval.changes.push(change);
+    }
+    interval.finished.clear();
+    if !is_end && number > 0 {
+        let ended = second_of_processes(number - 2).images.into_iter().map(|image| image.id);
+        interval.finished.extend(ended.filter(|&id| is_short(id)));
+    }
+    interval
+}
+
+#[test]
+fn merged_processes_of_two_intervals_count_at_their_end() {
+    let scratch = Scratch::in_memory();
+    let record = |name: &str, size_limit| {
+        let settings = Settings { size_limit, ..Settings::default() };
+        let writer = Writer::create(&scratch.path(name), &header(), settings).unwrap();
+        for number in 0..250 {
+            writer.push(half_of_processes(number));
+            wait_for(&writer, number + 1);
+        }
+        assert_eq!(writer.finish().gaps, 0);
+    };
+    record("all", Bytes(1 << 30));
+    record("merged", Bytes(1 << 20));
+    let recording = Recording::open(&scratch.path("merged")).unwrap();
+    let merged = recording.merged_images(Boundary::START, recording.end()).unwrap();
+    let merged: u64 = merged.values().flat_map(|images| images.ends.values()).sum();
+    assert!(merged > 2000, "{merged}");
+    let boundaries: Vec<_> = recording.intervals().iter().map(|interval| interval.end().at()).collect();
+    let middle = boundaries.iter().filter(|at| at.as_secs() % 2 == 1).count();
+    assert!(middle > 5 && boundaries.len() > middle + 5, "{boundaries:?}");
+    // Of both kinds, as the step is odd.
+    for at in boundaries.into_iter().step_by(13) {
+        let report = |name| {
+            let output = scratch.path("report");
+            let span = Span::At(Moment::AfterStart(at - SECOND / 4));
+            let config = Config { keep_ended: 0, ..config(&scratch.path(name), span, &output, Format::Json) };
+            run(&config, &mut Silent).unwrap();
+            fs::read_to_string(output).unwrap()
+        };
+        let (all, merged) = (report("all"), report("merged"));
+        if at.as_secs().is_multiple_of(2) {
+            assert_eq!(all, merged, "at {at:?}");
+        }
+        // If running processes were merged later, their numbers are those of their group, which does not count them.
+        let sums = |report: &str| report.split("\"unmatched_frees\"").next().map(str::to_owned);
+        assert_eq!(sums(&all), sums(&merged), "at {at:?}");
+        let runs = |report: &str| {
+            let counts = report.split("\"runs\":").skip(1).filter_map(|rest| rest.split(',').next());
+            counts.filter(|count| *count != "0").map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(runs(&all), runs(&merged), "at {at:?}");
+    }
+}
+
 #[test]
 fn growth_counts_the_stacks_of_a_group_once() {
     let scratch = Scratch::in_memory();
