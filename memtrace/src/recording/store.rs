@@ -37,6 +37,7 @@ pub(super) struct Store {
     /// Number of attempts to store an interval.
     attempts: u64,
     next_merges: NextMerges,
+    counted_images: CountedImages,
     /// Largest number of pages.
     max_pages: u64,
 }
@@ -46,6 +47,14 @@ pub(super) struct Store {
 struct NextMerges {
     images: u64,
     stacks: u64,
+}
+
+/// Number of images when they were last counted, which reads an index of all of them.
+#[derive(Debug, Default)]
+struct CountedImages {
+    images: i64,
+    /// The highest number then. Later images have higher ones.
+    last: i64,
 }
 
 /// Numbers of rows that intervals refer to.
@@ -105,6 +114,7 @@ impl Store {
             merge: None,
             attempts: 0,
             next_merges: NextMerges::default(),
+            counted_images: CountedImages::default(),
             max_pages,
         })
     }

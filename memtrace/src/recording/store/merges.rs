@@ -3,7 +3,7 @@
 use rusqlite::{Connection, Error, Result};
 use rustc_hash::FxHashSet;
 
-use super::{ROW_BYTES, Store};
+use super::{CountedImages, ROW_BYTES, Store};
 use crate::recording::compaction::Compaction;
 use crate::recording::image_merge::{self, ImageMerge};
 use crate::recording::merge::Merge;
@@ -42,13 +42,12 @@ impl Store {
         }
         // Each ended image takes the same space in an interval of any length. If there are many, longer intervals make
         // little room, and cost the resolution of everything else.
-        if self.fills_a_quarter("SELECT count(*) FROM image", IMAGE_BYTES)? && self.start_image_merge()? {
+        if self.images_fill_a_quarter()? && self.start_image_merge()? {
             return Ok(true);
         }
         let old = next_merge(&self.intervals);
         // Young intervals have their resolution as long as stacks take most of the file.
-        let count = "SELECT count(*) FROM total WHERE path <> 0";
-        if old.is_none() && is_forced && self.fills_a_quarter(count, ROW_BYTES)? && self.start_stack_merge()? {
+        if old.is_none() && is_forced && self.stacks_fill_a_quarter()? && self.start_stack_merge()? {
             return Ok(true);
         }
         let forced = || is_forced.then(|| forced_merge(&self.intervals)).flatten();
@@ -105,10 +104,27 @@ impl Store {
         Ok(())
     }
 
-    /// Returns true if the rows that `count` counts, of `bytes` each, fill a quarter of the file.
-    fn fills_a_quarter(&self, count: &str, bytes: u64) -> Result<bool> {
-        let rows: i64 = self.connection.query_one(count, [], |row| row.get(0))?;
-        Ok(rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4)
+    /// Returns true if images fill a quarter of the file.
+    fn images_fill_a_quarter(&mut self) -> Result<bool> {
+        let last = self.numbers.images.last();
+        let most = self.counted_images.images + last - self.counted_images.last;
+        if !self.is_a_quarter(most, IMAGE_BYTES) {
+            return Ok(false);
+        }
+        let images = self.connection.query_one("SELECT count(*) FROM image", [], |row| row.get(0))?;
+        self.counted_images = CountedImages { images, last };
+        Ok(self.is_a_quarter(images, IMAGE_BYTES))
+    }
+
+    /// Returns true if stacks fill a quarter of the file.
+    fn stacks_fill_a_quarter(&self) -> Result<bool> {
+        let stacks = self.connection.query_one("SELECT count(*) FROM total WHERE path <> 0", [], |row| row.get(0))?;
+        Ok(self.is_a_quarter(stacks, ROW_BYTES))
+    }
+
+    /// Returns true if `rows` of `bytes` each fill a quarter of the file.
+    fn is_a_quarter(&self, rows: i64, bytes: u64) -> bool {
+        rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4
     }
 
     /// Starts to merge ended images. Returns false if there are too few, or no room for their groups or for the last merge.
