@@ -74,7 +74,8 @@ impl Store {
                 if merge.step(connection, self.numbers.images.known())? {
                     return Ok(true);
                 }
-                ImageMerge::end(connection)?;
+                self.merge = None;
+                ImageMerge::end(&self.connection)?;
                 self.remove_unused_cgroups()?;
                 // Equal stacks of the merged images have a row each.
                 let intervals = self.interval_ids();
