@@ -9,7 +9,7 @@ use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, first_number, is_full, rows_of_step};
 use super::quantities::class_number;
-use super::total_merge::TotalMerge;
+use super::total_merge::{TotalMerge, TotalMergeKind};
 use crate::model::EventClass;
 
 /// Rows of an image that a step reads and writes, about, except for its stacks and counters.
@@ -225,11 +225,7 @@ impl ImageMerge {
 }
 
 /// Starts to merge the totals of groups with equal keys, which merged images leave. `None` if there are none.
-pub(super) fn start_total_merge(
-    connection: &mut Connection,
-    intervals: Vec<i64>,
-    max_pages: u64,
-) -> Result<Option<TotalMerge>> {
+pub(super) fn start_total_merge(connection: &mut Connection, max_pages: u64) -> Result<Option<TotalMerge>> {
     let transaction = connection.transaction()?;
     TotalMerge::create_tables(&transaction)?;
     let equal = transaction.execute(
@@ -240,5 +236,5 @@ pub(super) fn start_total_merge(
         [],
     )?;
     transaction.commit()?;
-    Ok((equal > 0).then(|| TotalMerge::new(intervals, max_pages)))
+    Ok((equal > 0).then(|| TotalMerge::new(TotalMergeKind::EqualStacks, max_pages)))
 }

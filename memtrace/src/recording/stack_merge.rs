@@ -3,24 +3,24 @@
 //! The smaller half of all stacks becomes one stack for each image, event class and part, with the end `merged`. The sums of
 //! each image at each boundary stay exact.
 
-use rusqlite::{Connection, Result, params};
+use rusqlite::{Connection, Result};
 
-use super::quantities::{MERGED_STACKS, end_number};
-use super::total_merge::TotalMerge;
+use super::quantities::end_number;
+use super::total_merge::{TotalMerge, TotalMergeKind};
 use crate::model::StackEnd;
 
 /// Fewest stacks that are merged.
 const MIN_STACKS: i64 = 16;
 
 /// Starts to merge stacks: those with the fewest live bytes, and of these with the fewest allocated bytes. Rows of merged
-/// stacks get numbers after `last`. Returns the merge and the number of these rows; `None` if there are too few stacks.
+/// stacks get numbers after `last`; `first` is the first interval. Returns the merge and the number of these rows; `None` if
+/// there are too few stacks.
 pub(super) fn start(
     connection: &mut Connection,
-    intervals: Vec<i64>,
+    first: i64,
     last: i64,
     max_pages: u64,
 ) -> Result<Option<(TotalMerge, i64)>> {
-    let Some(&first) = intervals.first() else { return Ok(None) };
     let transaction = connection.transaction()?;
     let stacks: i64 = transaction.query_one("SELECT count(*) FROM total WHERE path <> 0", [], |row| row.get(0))?;
     if stacks / 2 < MIN_STACKS {
@@ -30,7 +30,7 @@ pub(super) fn start(
     transaction.execute_batch(
         "DROP TABLE IF EXISTS temp.merged_stack;
         CREATE TEMP TABLE merged_stack (
-            id INTEGER PRIMARY KEY, image INTEGER, class INTEGER, part_kind TEXT, part INTEGER, stacks INTEGER);
+            id INTEGER PRIMARY KEY, image INTEGER, class INTEGER, part_kind TEXT, part INTEGER);
         CREATE INDEX temp.merged_stack_key ON merged_stack (image, class);",
     )?;
     transaction.execute(
@@ -49,9 +49,9 @@ pub(super) fn start(
     )?;
     let targets = transaction.execute(
         "INSERT INTO temp.merged_stack
-            SELECT ? + row_number() OVER (), image, class, part_kind, part, stacks FROM
-                (SELECT image, class, part_kind, part, sum(path <> 0) AS stacks FROM temp.merged_total
-                    JOIN total ON total.id = merged_total.total GROUP BY image, class, part_kind, part)",
+            SELECT ? + row_number() OVER (), image, class, part_kind, part FROM
+                (SELECT DISTINCT image, class, part_kind, part FROM temp.merged_total
+                    JOIN total ON total.id = merged_total.total)",
         [last],
     )?;
     transaction.execute(
@@ -63,11 +63,7 @@ pub(super) fn start(
     )?;
     transaction
         .execute("INSERT INTO total SELECT id, image, class, 0, ?, part_kind, part FROM temp.merged_stack", [end])?;
-    transaction.execute(
-        "INSERT INTO detail SELECT ?, id, ?, 0, stacks FROM temp.merged_stack WHERE stacks > 0",
-        params![first, MERGED_STACKS],
-    )?;
     transaction.commit()?;
-    let merge = TotalMerge::new(intervals, max_pages);
+    let merge = TotalMerge::new(TotalMergeKind::Stacks { counted_in: first }, max_pages);
     Ok(Some((merge, i64::try_from(targets).unwrap_or(i64::MAX))))
 }

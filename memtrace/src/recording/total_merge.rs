@@ -1,11 +1,20 @@
 //! Merging of totals in the database, in small steps: some totals give their numbers to others and disappear.
 //!
-//! Each step moves the rows of a range of totals in one transaction. If the writer is killed in between, a part of the rows
-//! belongs to the other total, and sums are exact too.
+//! Each step moves all rows of a range of totals in one transaction. If the writer is killed or gives up in between, each total
+//! either has all of its rows or has been merged.
 
 use rusqlite::{Connection, Result, Transaction, params};
+use rustc_hash::FxHashMap;
 
-use super::merge_step::{MIN_ROWS, first_number, is_full, rows_of_step};
+use super::merge_step::{first_number, is_full, rows_of_step};
+use super::quantities::MERGED_STACKS;
+
+/// Totals of the first step. The number of the next steps depends on the rows that they had: a stack of an ended process has
+/// about two, and one of a long-running process has some in each interval.
+const FIRST_TOTALS: usize = 64;
+
+/// Fewest totals to which a step is reduced.
+const MIN_TOTALS: usize = 8;
 
 /// A table with rows of totals.
 struct Table {
@@ -44,16 +53,25 @@ const TEMPORARY_TABLES: &str = "
 /// A merge of totals in progress.
 #[derive(Debug)]
 pub(super) struct TotalMerge {
-    /// Intervals that can have rows of the totals.
-    intervals: Vec<i64>,
-    /// Index of the table in progress; after the last one, the rows of `total` are removed.
-    table: usize,
-    /// Index of the interval in progress.
-    interval: usize,
+    kind: TotalMergeKind,
     /// First total of the next step.
     next: i64,
-    /// Rows that a step reads, about.
+    /// Totals that the next step moves.
+    totals: usize,
+    /// Rows that a step moves, about.
     rows: usize,
+}
+
+/// Totals that are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TotalMergeKind {
+    /// Different stacks, which `merged_stacks` counts in this interval.
+    Stacks {
+        /// The first interval.
+        counted_in: i64,
+    },
+    /// Rows of the same stack.
+    EqualStacks,
 }
 
 impl TotalMerge {
@@ -63,89 +81,97 @@ impl TotalMerge {
     }
 
     /// Returns the merge of the totals in `temp.merged_total`.
-    pub(super) fn new(intervals: Vec<i64>, max_pages: u64) -> Self {
-        Self { intervals, table: 0, interval: 0, next: 0, rows: rows_of_step(max_pages) }
+    pub(super) fn new(kind: TotalMergeKind, max_pages: u64) -> Self {
+        Self { kind, next: 0, totals: FIRST_TOTALS, rows: rows_of_step(max_pages) }
     }
 
-    /// Returns the total that gets the numbers of a total, if that disappears.
-    pub(super) fn target(connection: &Connection, total: i64) -> Result<Option<i64>> {
-        let mut target = connection.prepare_cached("SELECT target FROM temp.merged_total WHERE total = ?")?;
-        let mut rows = target.query([total])?;
-        rows.next()?.map(|row| row.get(0)).transpose()
+    pub(super) const fn kind(&self) -> TotalMergeKind {
+        self.kind
     }
 
-    /// Moves some rows in one transaction. Returns false if nothing is left.
-    pub(super) fn step(&mut self, connection: &mut Connection) -> Result<bool> {
-        let result = match TABLES.get(self.table) {
-            Some(table) => self.move_rows(connection, table),
-            None => self.remove_totals(connection),
-        };
-        match result {
-            Ok(Some(end)) => self.next = end,
-            Ok(None) if self.table >= TABLES.len() => return Ok(false),
-            Ok(None) => {
-                (self.interval, self.next) = (self.interval + 1, 0);
-                if self.interval >= self.intervals.len() {
-                    (self.table, self.interval) = (self.table + 1, 0);
-                }
+    /// Moves the rows of some totals in one transaction. Returns the totals that have disappeared, each with the one that has
+    /// its numbers; `None` if nothing is left.
+    pub(super) fn step(&mut self, connection: &mut Connection) -> Result<Option<FxHashMap<i64, i64>>> {
+        match self.move_totals(connection) {
+            Err(error) if is_full(&error) && self.totals > MIN_TOTALS => {
+                self.totals /= 2;
+                self.rows /= 2;
+                Ok(Some(FxHashMap::default()))
             }
-            Err(error) if is_full(&error) && self.rows > MIN_ROWS => self.rows /= 2,
-            Err(error) => return Err(error),
+            result => result,
         }
-        Ok(true)
     }
 
-    /// Moves rows of an interval. Returns the total with which the next step begins; `None` if none is left.
-    fn move_rows(&self, connection: &mut Connection, table: &Table) -> Result<Option<i64>> {
-        let Table { name, key, sums, conflict } = table;
-        let Some(&interval) = self.intervals.get(self.interval) else { return Ok(None) };
-        let transaction = connection.transaction()?;
-        let end = first_number(
-            &transaction,
-            &format!("SELECT total FROM {name} WHERE interval = ? AND total >= ? ORDER BY total LIMIT 1 OFFSET ?"),
-            params![interval, self.next, self.rows.cast_signed()],
-        )?;
-        // A total with more rows than a step is moved at once.
-        let end = end.map(|end| end.max(self.next.saturating_add(1)));
-        let until = end.unwrap_or(i64::MAX);
-        // The range is read in order: CROSS JOIN and + keep SQLite from looking up each merged total in each interval.
-        let rows = format!("{name}.interval = ?1 AND {name}.total >= ?2 AND {name}.total < ?3");
-        let range = params![interval, self.next, until];
-        let moved = transaction
-            .prepare_cached(&format!(
-                "INSERT INTO temp.moved_{name} SELECT interval, target{key}, {sums} FROM {name}
-                    CROSS JOIN temp.merged_total ON merged_total.total = {name}.total WHERE {rows}
-                    GROUP BY interval, target{key}"
-            ))?
-            .execute(range)?;
-        if moved > 0 {
-            let delete = format!("DELETE FROM {name} WHERE {rows} AND +total IN (SELECT total FROM temp.merged_total)");
-            transaction.prepare_cached(&delete)?.execute(range)?;
-            transaction
-                .prepare_cached(&format!(
-                    "INSERT INTO {name} SELECT * FROM temp.moved_{name} WHERE true ON CONFLICT DO UPDATE SET {conflict}"
-                ))?
-                .execute([])?;
-            transaction.prepare_cached(&format!("DELETE FROM temp.moved_{name}"))?.execute([])?;
-        }
-        transaction.commit()?;
-        Ok(end)
-    }
-
-    /// Removes rows of `total`. Returns the row with which the next step begins; `None` if none is left.
-    fn remove_totals(&self, connection: &mut Connection) -> Result<Option<i64>> {
+    fn move_totals(&mut self, connection: &mut Connection) -> Result<Option<FxHashMap<i64, i64>>> {
         let transaction = connection.transaction()?;
         let end = first_number(
             &transaction,
             "SELECT total FROM temp.merged_total WHERE total >= ? ORDER BY total LIMIT 1 OFFSET ?",
-            params![self.next, self.rows.cast_signed()],
+            params![self.next, self.totals.cast_signed()],
         )?;
+        let range = [self.next, end.unwrap_or(i64::MAX)];
+        let moved: FxHashMap<i64, i64> = transaction
+            .prepare_cached("SELECT total, target FROM temp.merged_total WHERE total >= ? AND total < ?")?
+            .query_map(range, |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_>>()?;
+        if moved.is_empty() {
+            return Ok(None);
+        }
+        if let TotalMergeKind::Stacks { counted_in } = self.kind {
+            count_stacks(&transaction, counted_in, range)?;
+        }
+        let rows: usize = TABLES.iter().map(|table| move_rows(&transaction, table, range)).sum::<Result<_>>()?;
         transaction
             .prepare_cached(
                 "DELETE FROM total WHERE id IN (SELECT total FROM temp.merged_total WHERE total >= ? AND total < ?)",
             )?
-            .execute(params![self.next, end.unwrap_or(i64::MAX)])?;
+            .execute(range)?;
         transaction.commit()?;
-        Ok(end)
+        self.next = range[1];
+        if rows > self.rows {
+            self.totals = (self.totals / 2).max(MIN_TOTALS);
+        } else if rows < self.rows / 2 {
+            self.totals *= 2;
+        }
+        Ok(Some(moved))
     }
+}
+
+/// Adds the number of the stacks in a range of totals to their targets. Earlier sums of stacks have their numbers already.
+fn count_stacks(transaction: &Transaction<'_>, counted_in: i64, [from, until]: [i64; 2]) -> Result<()> {
+    transaction
+        .prepare_cached(
+            "INSERT INTO detail SELECT ?1, target, ?2, 0, count(*) FROM temp.merged_total
+                JOIN total ON total.id = merged_total.total
+                WHERE merged_total.total >= ?3 AND merged_total.total < ?4 AND path <> 0 GROUP BY target
+                ON CONFLICT DO UPDATE SET value = value + excluded.value",
+        )?
+        .execute(params![counted_in, MERGED_STACKS, from, until])?;
+    Ok(())
+}
+
+/// Moves the rows of a range of totals in all intervals. Returns their number.
+fn move_rows(transaction: &Transaction<'_>, table: &Table, range: [i64; 2]) -> Result<usize> {
+    let Table { name, key, sums, conflict } = table;
+    // The range is read in each interval: CROSS JOIN and + keep SQLite from looking up each merged total in each of them.
+    let rows = format!("{name}.interval IN (SELECT id FROM interval) AND {name}.total >= ?1 AND {name}.total < ?2");
+    let sums_of_rows = transaction
+        .prepare_cached(&format!(
+            "INSERT INTO temp.moved_{name} SELECT interval, target{key}, {sums} FROM {name}
+                CROSS JOIN temp.merged_total ON merged_total.total = {name}.total WHERE {rows}
+                GROUP BY interval, target{key}"
+        ))?
+        .execute(range)?;
+    if sums_of_rows == 0 {
+        return Ok(0);
+    }
+    let delete = format!("DELETE FROM {name} WHERE {rows} AND +total IN (SELECT total FROM temp.merged_total)");
+    let moved = transaction.prepare_cached(&delete)?.execute(range)?;
+    transaction
+        .prepare_cached(&format!(
+            "INSERT INTO {name} SELECT * FROM temp.moved_{name} WHERE true ON CONFLICT DO UPDATE SET {conflict}"
+        ))?
+        .execute([])?;
+    transaction.prepare_cached(&format!("DELETE FROM temp.moved_{name}"))?.execute([])?;
+    Ok(moved)
 }

@@ -74,12 +74,11 @@ impl TotalNumbers {
         self.last
     }
 
-    /// Replaces the numbers for which `replacement` returns another one.
-    pub(super) fn replace<E>(&mut self, replacement: impl Fn(i64) -> Result<Option<i64>, E>) -> Result<(), E> {
+    /// Replaces numbers by others.
+    pub(super) fn replace(&mut self, replacements: &FxHashMap<i64, i64>) {
         for number in self.by_image.values_mut().flat_map(FxHashMap::values_mut) {
-            *number = replacement(*number)?.unwrap_or(*number);
+            *number = replacements.get(number).copied().unwrap_or(*number);
         }
-        Ok(())
     }
 
     /// Forgets the numbers of an image. They are not used again.
@@ -121,7 +120,7 @@ mod tests {
         assert_eq!([numbers.number(&key(2, 1)), numbers.number(&key(1, 3))], [(4, true), (3, false)]);
         numbers.commit();
         numbers.reserve(2);
-        numbers.replace(|number| Ok::<_, ()>((number == 3).then_some(6))).unwrap();
+        numbers.replace(&[(3, 6)].into_iter().collect());
         let all = [key(1, 1), key(1, 3), key(1, 4)].map(|key| numbers.number(&key));
         assert_eq!(all, [(1, false), (6, false), (7, true)]);
         assert_eq!(numbers.last(), 7);

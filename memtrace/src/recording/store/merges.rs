@@ -1,6 +1,6 @@
 //! Order of the merges that bound the size of a recording.
 
-use rusqlite::{Connection, Error, Result};
+use rusqlite::{Error, Result};
 use rustc_hash::FxHashSet;
 
 use super::{CountedImages, ROW_BYTES, Store};
@@ -11,7 +11,7 @@ use crate::recording::merge_step::is_full;
 use crate::recording::retention::{forced_merge, next_merge};
 use crate::recording::schema;
 use crate::recording::stack_merge;
-use crate::recording::total_merge::TotalMerge;
+use crate::recording::total_merge::TotalMergeKind;
 
 /// Number of attempts to store an interval between a merge of images or stacks that did not fit and the next one. The choice
 /// of the images or stacks reads the whole file.
@@ -69,7 +69,13 @@ impl Store {
         let goes_on = match &mut self.merge {
             None => return Ok(false),
             Some(Merge::Intervals(merge)) => merge.step(connection)?,
-            Some(Merge::Totals(merge)) => merge.step(connection)?,
+            Some(Merge::Totals(merge)) => {
+                let moved = merge.step(connection)?;
+                if let Some(moved) = moved.as_ref().filter(|moved| !moved.is_empty()) {
+                    self.numbers.totals.replace(moved);
+                }
+                moved.is_some()
+            }
             Some(Merge::Images(merge)) => {
                 if merge.step(connection, self.numbers.images.known())? {
                     return Ok(true);
@@ -78,9 +84,9 @@ impl Store {
                 ImageMerge::end(&self.connection)?;
                 self.remove_unused_cgroups()?;
                 // Equal stacks of the merged images have a row each.
-                let intervals = self.interval_ids();
-                let totals = image_merge::start_total_merge(&mut self.connection, intervals, self.max_pages)?;
-                return self.start_total_merge(totals);
+                let totals = image_merge::start_total_merge(&mut self.connection, self.max_pages)?;
+                self.merge = totals.map(Merge::Totals);
+                return Ok(self.merge.is_some());
             }
         };
         if !goes_on {
@@ -91,13 +97,16 @@ impl Store {
 
     /// Gives up the merge in progress, which does not fit. Others can make room.
     fn give_up(&mut self, error: Error) -> Result<()> {
-        let next = self.attempts + RETRY_ATTEMPTS;
-        match self.merge {
+        match &self.merge {
             Some(Merge::Images(_)) => {
-                self.next_merges.images = next;
+                self.next_merges.images = self.next_attempt();
                 ImageMerge::end(&self.connection)?;
             }
-            Some(Merge::Totals(_)) => self.next_merges.stacks = next,
+            Some(Merge::Totals(merge)) => {
+                if merge.kind() != TotalMergeKind::EqualStacks {
+                    self.next_merges.stacks = self.next_attempt();
+                }
+            }
             // The rest of the rows would stay in intervals that are not in the table, and no merge would find them.
             Some(Merge::Intervals(_)) | None => return Err(error),
         }
@@ -105,8 +114,16 @@ impl Store {
         Ok(())
     }
 
-    /// Returns true if images fill a quarter of the file.
+    /// Returns the number of attempts after which a merge that did not fit can start again.
+    const fn next_attempt(&self) -> u64 {
+        self.attempts + RETRY_ATTEMPTS
+    }
+
+    /// Returns true if images fill a quarter of the file, and can be merged.
     fn images_fill_a_quarter(&mut self) -> Result<bool> {
+        if self.attempts < self.next_merges.images {
+            return Ok(false);
+        }
         let last = self.numbers.images.last();
         let most = self.counted_images.images + last - self.counted_images.last;
         if !self.is_a_quarter(most, IMAGE_BYTES) {
@@ -117,8 +134,11 @@ impl Store {
         Ok(self.is_a_quarter(images, IMAGE_BYTES))
     }
 
-    /// Returns true if stacks fill a quarter of the file.
+    /// Returns true if stacks fill a quarter of the file, and can be merged.
     fn stacks_fill_a_quarter(&self) -> Result<bool> {
+        if self.attempts < self.next_merges.stacks {
+            return Ok(false);
+        }
         let stacks = self.connection.query_one("SELECT count(*) FROM total WHERE path <> 0", [], |row| row.get(0))?;
         Ok(self.is_a_quarter(stacks, ROW_BYTES))
     }
@@ -136,7 +156,11 @@ impl Store {
         let (intervals, last) = (self.interval_ids(), self.numbers.images.last());
         let known = self.numbers.images.known();
         let start = ImageMerge::start(&mut self.connection, intervals, known, last, self.max_pages);
-        let Some((merge, groups)) = if_room(start)?.flatten() else { return Ok(false) };
+        let Some(start) = if_room(start)? else {
+            self.next_merges.images = self.next_attempt();
+            return Ok(false);
+        };
+        let Some((merge, groups)) = start else { return Ok(false) };
         self.numbers.images.reserve(groups);
         self.merge = Some(Merge::Images(merge));
         Ok(true)
@@ -159,22 +183,16 @@ impl Store {
         if self.attempts < self.next_merges.stacks {
             return Ok(false);
         }
-        let (intervals, last) = (self.interval_ids(), self.numbers.totals.last());
-        let start = stack_merge::start(&mut self.connection, intervals, last, self.max_pages);
-        let Some((merge, rows)) = if_room(start)?.flatten() else { return Ok(false) };
+        let Some(first) = self.intervals.first().map(|interval| interval.id) else { return Ok(false) };
+        let start = stack_merge::start(&mut self.connection, first, self.numbers.totals.last(), self.max_pages);
+        let Some(start) = if_room(start)? else {
+            self.next_merges.stacks = self.next_attempt();
+            return Ok(false);
+        };
+        let Some((merge, rows)) = start else { return Ok(false) };
         self.numbers.totals.reserve(rows);
-        self.start_total_merge(Some(merge))
-    }
-
-    fn start_total_merge(&mut self, merge: Option<TotalMerge>) -> Result<bool> {
-        self.merge = None;
-        if let Some(merge) = merge {
-            let connection: &Connection = &self.connection;
-            // Rows disappear only after no change can refer to them.
-            self.numbers.totals.replace(|total| TotalMerge::target(connection, total))?;
-            self.merge = Some(Merge::Totals(merge));
-        }
-        Ok(self.merge.is_some())
+        self.merge = Some(Merge::Totals(merge));
+        Ok(true)
     }
 
     fn interval_ids(&self) -> Vec<i64> {

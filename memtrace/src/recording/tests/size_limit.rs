@@ -156,6 +156,63 @@ fn freed(pid: u32, path: u32) -> Change {
 }
 
 #[test]
+fn merge_of_stacks_that_is_given_up_leaves_whole_stacks() {
+    const STACKS: u32 = 100;
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    drop(std::fs::File::create(&path).unwrap());
+    let mut store = Store::create(&path, &header(), LIMIT, 1 << 20).unwrap();
+    let other = rusqlite::Connection::open(&path).unwrap();
+    // A step that deletes a row with a number above 1000 needs more pages than the file can have.
+    let full = "CREATE TRIGGER full AFTER DELETE ON total WHEN old.id > 1000 BEGIN
+        INSERT INTO recording VALUES ('full', zeroblob(1 << 21)); END";
+    other.execute_batch(full).unwrap();
+    let mut stored: Vec<Interval> = Vec::new();
+    let mut waiting: Option<Interval> = None;
+    let mut counts = Vec::new();
+    for at in 0..300 {
+        // Each stack allocates two blocks in one second, and frees one of them in the next.
+        let mut interval = busy_second(at, 0);
+        let stack = |at: u64, number| 1 + at as u32 * STACKS + number;
+        interval.changes = (0..STACKS).map(|number| allocated(1, stack(at, number), 2)).collect();
+        if at > 0 {
+            interval.changes.extend((0..STACKS).map(|number| freed(1, stack(at - 1, number))));
+        }
+        if let Some(mut earlier) = waiting.take() {
+            earlier.merge(interval);
+            interval = earlier;
+        }
+        if store.write(&interval, 1, None).is_err() {
+            while store.compact(true).unwrap() {}
+            if store.write(&interval, 1, None).is_err() {
+                waiting = Some(interval);
+                continue;
+            }
+        }
+        stored.push(interval);
+        while store.compact(false).unwrap() {}
+        if at % 5 > 0 {
+            continue;
+        }
+        let recording = Recording::open(&path).unwrap();
+        let totals = recording.totals(Boundary::START, recording.end()).unwrap();
+        assert!(totals.stacks.iter().all(|stack| stack.usage.usage.live.count.cast_signed() > 0), "second {at}");
+        let (merged, others): (Vec<_>, Vec<_>) =
+            totals.stacks.iter().partition(|stack| stack.key.end == StackEnd::Merged);
+        let merged = merged.iter().map(|stack| stack.merged).sum::<u64>();
+        assert_eq!(merged + others.len() as u64, sum(&stored).stacks.len() as u64, "second {at}");
+        if merged > 0 {
+            counts.push(merged);
+            other.execute_batch("DROP TRIGGER IF EXISTS full").unwrap();
+        }
+    }
+    assert!(waiting.is_none());
+    // The first merge moved the first rows only.
+    let most = counts.iter().max().copied().unwrap_or_default();
+    assert!(counts.first().is_some_and(|first| *first <= 1000) && most > 1000, "{counts:?}");
+}
+
+#[test]
 fn steps_of_a_merge_are_short() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
