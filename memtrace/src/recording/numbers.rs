@@ -58,6 +58,13 @@ impl<K: Eq + Hash + Clone> Numbers<K> {
         self.committed = self.last;
     }
 
+    /// Forgets all keys if there are more than `max`. Their numbers are not used again. No transaction is open.
+    pub(super) fn forget_all_above(&mut self, max: usize) {
+        if self.known.len() > max {
+            self.known.clear();
+        }
+    }
+
     /// Returns the highest number.
     pub(super) const fn last(&self) -> i64 {
         self.last
@@ -109,5 +116,10 @@ mod tests {
         assert_eq!(numbers.known().collect::<std::collections::BTreeSet<_>>(), [2, 4, 7].into());
         numbers.forget(&[4, 7].into_iter().collect());
         assert_eq!(numbers.number(&'d'), (8, true));
+        numbers.commit();
+        numbers.forget_all_above(2);
+        assert_eq!(numbers.number(&'d'), (8, false));
+        numbers.forget_all_above(1);
+        assert_eq!(numbers.number(&'d'), (9, true));
     }
 }

@@ -81,6 +81,8 @@ impl RowNumbers {
         self.totals.commit();
         self.cgroups.commit();
         self.counters.commit();
+        // A counter whose number is forgotten gets another row; readers join them.
+        self.counters.forget_all_above(MAX_COUNTERS);
     }
 
     fn roll_back(&mut self) {
@@ -221,6 +223,9 @@ const WAL_LIMIT: i64 = 16 << 20;
 
 /// Size of a row with numbers and of the row that names its stack, about.
 const ROW_BYTES: u64 = 32;
+
+/// Most counters whose rows are remembered. Those of processes are forgotten with them; those of control groups remain.
+const MAX_COUNTERS: usize = 1 << 16;
 
 /// Fewest pages of a size limit: 1 MiB. The empty tables take a sixth of it.
 const MIN_PAGES: u64 = 256;

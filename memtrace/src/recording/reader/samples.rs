@@ -20,13 +20,18 @@ impl Recording {
     /// The file is damaged.
     pub fn samples(&self, at: Boundary) -> Result<BTreeMap<(Subject, String), u64>, Error> {
         let counters = self.counters()?;
-        let mut values = BTreeMap::new();
-        let sql = "SELECT counter, value FROM sample WHERE interval <= ? ORDER BY interval";
+        let mut last = FxHashMap::default();
+        let sql = "SELECT counter, interval, value FROM sample WHERE interval <= ? ORDER BY interval";
         self.connection.each_row(sql, [at.id], |row| {
-            values.insert(row.get::<_, i64>(0)?, row.get::<_, i64>(1)?.cast_unsigned());
+            let (counter, interval): (i64, i64) = (row.get(0)?, row.get(1)?);
+            last.insert(counter, (interval, counter, row.get::<_, i64>(2)?.cast_unsigned()));
             Ok(())
         })?;
-        Ok(values.into_iter().filter_map(|(counter, value)| Some((counters.get(&counter)?.clone(), value))).collect())
+        // A counter with several rows has later samples in the later ones.
+        let mut in_order: Vec<_> = last.into_values().collect();
+        in_order.sort_unstable();
+        let value = |(_, counter, value)| Some((counters.get(&counter)?.clone(), value));
+        Ok(in_order.into_iter().filter_map(value).collect())
     }
 
     /// Returns the samples of a counter in order of time. A sample holds until the next one.
@@ -36,10 +41,11 @@ impl Recording {
     /// The file is damaged.
     pub fn sample_series(&self, subject: Subject, counter: &str) -> Result<Vec<(Boundary, u64)>, Error> {
         let mut series: BTreeMap<Boundary, u64> = BTreeMap::new();
-        for (id, (of, name)) in self.counters()? {
-            if of != subject || name != counter {
-                continue;
-            }
+        let counters = self.counters()?;
+        let mut rows: Vec<_> =
+            counters.into_iter().filter(|(_, (of, name))| *of == subject && name == counter).collect();
+        rows.sort_unstable_by_key(|(id, _)| *id);
+        for (id, _) in rows {
             let sql = "SELECT interval, value FROM sample WHERE counter = ? AND interval <= ? ORDER BY interval";
             self.connection.each_row(sql, params![id, self.end().id], |row| {
                 series.insert(self.boundary_of(row.get(0)?), row.get::<_, i64>(1)?.cast_unsigned());
