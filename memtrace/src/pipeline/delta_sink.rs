@@ -10,8 +10,9 @@ use crate::model::{Delta, Tick};
 
 /// Receives a [`Delta`] of each shard after each interval, with the number of the shard.
 ///
-/// A shard never waits for the receiver. While the channel is full, or too many stacks of the shard wait, changes stay in the
-/// ledger, and the next delta covers more than one interval. The last deltas are in [`RunTotals`](super::RunTotals).
+/// A shard never waits for the receiver. While the channel is full, or too many stacks of the shard wait, the shard keeps the
+/// delta of one interval and those of marks. Later changes stay in the ledger, and the next delta covers more than one
+/// interval. The last deltas are in [`RunTotals`](super::RunTotals).
 #[derive(Clone, Debug)]
 pub struct DeltaSink {
     /// Length of an interval.
@@ -31,7 +32,7 @@ pub(super) struct DeltaSender {
     sink: DeltaSink,
     /// End of the current interval.
     due: Instant,
-    /// Deltas that the channel had no room for: that of an interval, and those of marks.
+    /// Deltas for which there was no room: that of an interval, and those of marks.
     unsent: VecDeque<Delta>,
     /// Marks that the shard has not reached, in order.
     marks: VecDeque<Tick>,

@@ -12,7 +12,7 @@ pub struct WaitingStacks {
 }
 
 impl WaitingStacks {
-    /// No stacks of `shards` shards wait. Up to `max` stacks of each of them may.
+    /// Returns counters of zero for `shards` shards, with a maximum of `max` stacks each.
     #[must_use]
     pub fn new(shards: usize, max: usize) -> Self {
         Self { shards: (0..shards).map(|_| AtomicUsize::new(0)).collect(), max }
@@ -20,7 +20,7 @@ impl WaitingStacks {
 
     /// Adds the stacks of a delta of a shard, unless more than the maximum would wait. One delta of a shard can exceed the
     /// maximum: the receiver needs the deltas of all shards to complete an interval.
-    pub(super) fn request(&self, shard: usize, stacks: usize) -> bool {
+    pub(crate) fn request(&self, shard: usize, stacks: usize) -> bool {
         let Some(waiting) = self.shards.get(shard) else { return true };
         // Only its shard increases the number.
         let now = waiting.load(Ordering::Relaxed);
@@ -31,10 +31,11 @@ impl WaitingStacks {
         fits
     }
 
-    /// Removes the stacks of a delta of a shard.
+    /// Removes the stacks of a delta of a shard. The last deltas of a run come without a request.
     pub fn release(&self, shard: usize, stacks: usize) {
         if let Some(waiting) = self.shards.get(shard) {
-            waiting.fetch_sub(stacks, Ordering::Relaxed);
+            let less = |waiting: usize| Some(waiting.saturating_sub(stacks));
+            let _ = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         }
     }
 }

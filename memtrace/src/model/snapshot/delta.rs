@@ -51,7 +51,7 @@ impl Delta {
         self.losses.merge(&other.losses);
     }
 
-    /// Returns the number of changed stacks and of new stacks, which determines the memory of the delta.
+    /// Returns the number of changed stacks and of new stacks. They take most of the memory of a delta without histograms.
     pub(crate) fn stack_count(&self) -> usize {
         let changed: usize = self.usage.values().flat_map(BTreeMap::values).map(|usage| usage.by_stack.len()).sum();
         let new: usize = self.stacks.values().map(Stacks::len).sum();

@@ -92,7 +92,7 @@ impl OpenIntervals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::LossReason;
+    use crate::model::{Amount, Bytes, EventClass, ImageId, ImageUsage, LossReason, Pid, StackId, StackUsage, Usage};
 
     /// Delta with a loss, so that sums can be recognized.
     fn delta(until: u32, lost: u64) -> Delta {
@@ -124,6 +124,24 @@ mod tests {
         assert_eq!(open.taken_until(), Tick(301));
         open.add(1, delta(350, 32));
         assert_eq!(open.take_first().map(|delta| delta.until), Some(Tick(350)));
+    }
+
+    #[test]
+    fn stacks_wait_until_their_interval_is_taken() {
+        let waiting = WaitingStacks::new(1, 2);
+        let mut open = OpenIntervals::new(Tick(100).since_start(), waiting.clone(), 1);
+        let id = ImageId { pid: Pid(1), ordinal: 0 };
+        let usage = Usage { alloc: Amount::one(Bytes(1)), ..Usage::default() };
+        let by_stack = (0..2).map(|stack| (StackId(stack).into(), StackUsage { usage, ..StackUsage::default() }));
+        let mut changed = delta(101, 0);
+        changed.add_usage(EventClass::Heap, id, ImageUsage { by_stack: by_stack.collect(), ..ImageUsage::default() });
+        let stacks = changed.stack_count();
+        assert_eq!(stacks, 2);
+        assert!(waiting.request(0, stacks));
+        open.add(0, changed);
+        assert!(!waiting.request(0, 1));
+        assert_eq!(take(&mut open, 1000), Some((101, 0)));
+        assert!(waiting.request(0, 1));
     }
 
     #[test]
