@@ -187,8 +187,10 @@ fn oom_killed_process_keeps_its_last_profile() {
         victim::start_with("memcg_limit", &["eat", &MIB.to_string(), count.to_str().expect("the path is UTF-8")]);
     let pid = victim.pid();
     inner.add_process(pid);
-    let blocks = Trace::victim(&victim).start();
-    let stalls = Trace::victim(&victim).options(&["--events", "reclaim"]).start();
+    let recordings = ["blocks", "stalls"].map(|name| scratch.join(format!("{name}.memtrace")));
+    let trace = |recording| Trace::victim(&victim).option("--record").option(recording);
+    let blocks = trace(&recordings[0]).start();
+    let stalls = trace(&recordings[1]).options(&["--events", "reclaim"]).start();
     victim.process().write_line("");
     let status = victim.process().wait_with_open_stdin();
     assert!(!status.success(), "the victim was not killed, but ended with {status}");
@@ -217,6 +219,11 @@ fn oom_killed_process_keeps_its_last_profile() {
     let allocated: Totals =
         blocks.stacks.iter().filter(|stack| stack.names().contains(&"eat")).map(|stack| stack.totals).sum();
     assert_eq!(allocated, expected);
+    for (report, recording) in [&blocks, &stalls].into_iter().zip(&recordings) {
+        let recorded = recording_report::read(recording, &[]);
+        assert_eq!((recorded.totals, &recorded.oom_kills), (report.totals, &report.oom_kills));
+        assert_eq!(recorded.processes[0].ended, report.processes[0].ended);
+    }
     // The process reclaimed memory before it was killed.
     assert!(memcg(&stalls.processes[0]).count > 0);
     assert!(stalls.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
