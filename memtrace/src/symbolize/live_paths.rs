@@ -113,7 +113,7 @@ impl LivePaths {
     }
 
     /// Returns the totals of an ended image by live path. The paths of `totals` are those of `from`; `objects` are their
-    /// objects. The number of merged stacks is reduced by `counted`.
+    /// objects. The number of merged stacks is reduced by `counted`, which the totals of the image have.
     pub(super) fn translate(
         &mut self,
         totals: &StackTotals,
@@ -288,6 +288,32 @@ mod tests {
             }
         };
         live.calls(path).map(offset).collect()
+    }
+
+    #[test]
+    fn stacks_of_ended_images_beyond_the_limit_are_merged() {
+        let settings =
+            EndedSettings { keep: 10, max_stack_entries: 100, max_call_paths: 100, max_name_bytes: 0, start: Tick(0) };
+        let (mut ended, mut live) = (EndedProcesses::new(settings), LivePaths::new(2, 0));
+        let mut add = |ordinal, offset| {
+            let alloc = Amount::one(Bytes(16));
+            let usage = StackUsage { usage: Usage { alloc, ..Usage::default() }, ..StackUsage::default() };
+            let by_stack = [(StackId(10).into(), usage)].into();
+            let completed = CompletedImage {
+                id: ImageId { pid: Pid(1), ordinal },
+                end: ImageEnd::Exit,
+                at: Tick(1),
+                image: image(0x4000),
+                usage: vec![(EventClass::Heap, ImageUsage { by_stack, ..ImageUsage::default() })],
+                stacks: stacks(0x4000, &[(10, &[offset, 0x10])]),
+            };
+            let (_, totals) = ended.add_recorded(completed, None, &mut live);
+            let found = totals.0.iter().map(|(key, totals)| (key.path.number(), key.end, totals.merged));
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(add(0, 0x20), [(2, StackEnd::Complete, 0)]);
+        assert_eq!(add(1, 0x30), [(0, StackEnd::Merged, 1)]);
+        assert_eq!(live.take_new().paths.len(), 2);
     }
 
     proptest! {

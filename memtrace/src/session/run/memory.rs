@@ -119,6 +119,7 @@ const QUEUED_ROW: u64 = 192;
 const WAITING_STACK: u64 = 256;
 /// Changes in up to 32 intervals.
 const LIVE_SERIES: u64 = 640;
+/// A call path: its call and callers, their entry in a hash table, and its number in the recording.
 const CALL_PATH: u64 = 36;
 const IMAGE: u64 = 640;
 const MAPPING: u64 = 64;
