@@ -367,9 +367,9 @@ pub(super) struct TraceArgs {
     /// Use at most this memory while tracing, as in 64MiB
     ///
     /// It is for memtrace's own memory, BPF maps and rings. At least 41MiB with two shards. --ring-size and --max-live
-    /// remain upper limits. With --all and selections the default is 256MiB or, if that is less, a quarter of the limit
-    /// of the memory cgroup that memtrace runs in. --pid and commands have no limit, unless that cgroup leaves less
-    /// than 512MiB.
+    /// remain upper limits. With --all and selections the default is 256MiB (352MiB with a recording) or, if that is
+    /// less, a quarter of the limit of the memory cgroup that memtrace runs in. --pid and commands have no limit,
+    /// unless that cgroup leaves less than 512MiB.
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = TUNING)]
     pub(super) memory_limit: Option<Bytes>,
 

@@ -15,8 +15,8 @@ use crate::privilege::Root;
 use crate::workspace::{self, Workspace};
 use crate::{bpf, command, setup, ui};
 
-/// Default time from the attachment to the measurement. Unwind tables are built in it, and at its end the stacks of short
-/// processes are recorded for their groups.
+/// Default time from the attachment to the measurement. In it, unwind tables are built, and the stacks of short processes are
+/// recorded one by one.
 const WARM_UP: Duration = Duration::from_secs(60);
 
 /// Highest median of the ratios.
@@ -113,7 +113,7 @@ fn processor_time(root: Root, memtrace: &Path, folder: &Path, is_recorded: bool,
     Ok(share)
 }
 
-/// Returns the results of a round, whose recording of `time` has ended.
+/// Returns the results of a round. Its recording lasted `time`.
 fn round(root: Root, ratio: f64, memtrace: &Path, folder: &Path, time: Duration) -> Result<Round> {
     let recording = folder.join("run.memtrace");
     let bytes = fs::metadata(&recording).with_context(|| format!("no {}", recording.display()))?.len();
