@@ -38,6 +38,7 @@ fn profile(stacks: usize, depth: usize) -> Profile {
             part: Partition::Whole,
             frames: frames.collect(),
             end: StackEnd::Complete,
+            label: None,
             merged: 0,
             usage: Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() },
             at_peak: None,

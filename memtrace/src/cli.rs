@@ -19,6 +19,7 @@ mod progress;
 mod recording;
 mod report;
 mod resolve;
+mod tags;
 mod terminal;
 mod units;
 

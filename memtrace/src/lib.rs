@@ -30,3 +30,4 @@ pub mod report;
 mod scratch;
 pub(crate) mod session;
 pub mod symbolize;
+pub(crate) mod tags;

@@ -43,8 +43,8 @@ pub use process::{
     Version,
 };
 pub use profile::{
-    Cost, EndedGroup, EndedRun, Frame, FrameId, LiveChanges, Location, MergedImages, Name, ObjectName, PartChange,
-    ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality, Unnamed,
+    Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, MergedImages, Name, ObjectName,
+    PartChange, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality, Unnamed,
 };
 pub use reclaim::{
     Assessment, KernelThread, Latencies, MachineReclaim, MemcgMemory, MemcgProfile, OomKill, Order, Orders, PerSecond,

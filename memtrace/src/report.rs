@@ -12,6 +12,8 @@ mod groups;
 mod json;
 mod json_lines;
 mod kernel_reported;
+mod library;
+mod objects;
 mod options;
 mod remainders;
 mod stalls;
@@ -25,6 +27,7 @@ mod wrap;
 pub use difference::{Side, write as write_difference};
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub use json::{ReadError, SavedReport, read as read_json};
+pub use objects::label_objects;
 pub use options::Options;
 
 use std::borrow::Cow;

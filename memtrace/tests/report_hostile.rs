@@ -67,6 +67,7 @@ fn profile(class: EventClass, part: Partition, text: &str) -> Profile {
             part,
             frames: [0, 1].map(FrameId::new).into(),
             end: StackEnd::Complete,
+            label: None,
             merged: 0,
             usage,
             at_peak: None,

@@ -62,6 +62,7 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
                 part,
                 frames: frames.into(),
                 end: StackEnd::Complete,
+                label: None,
                 merged: 0,
                 usage,
                 at_peak,
@@ -182,6 +183,7 @@ fn unknown_owners_are_a_group() {
         part,
         frames: [].into(),
         end: StackEnd::NotTaken,
+        label: None,
         merged: 0,
         usage: Usage {
             live: Amount::one(Bytes(7)),

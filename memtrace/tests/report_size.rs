@@ -80,6 +80,7 @@ fn profile() -> Profile {
             part: Partition::Whole,
             frames,
             end: StackEnd::Complete,
+            label: None,
             merged: 0,
             usage: Usage { live, exit, alloc: amount, ..Usage::default() },
             at_peak: None,

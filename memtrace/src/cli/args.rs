@@ -263,12 +263,20 @@ pub(super) struct TraceArgs {
     #[arg(short, long, value_parser = possible_values::metrics(), help_heading = OUTPUT)]
     pub(super) metric: Option<Metric>,
 
-    /// Group stacks by this key
+    /// Group stacks by this key [default: process, or tag with --tags]
     ///
     /// The key is the root of the flame graph and of folded stacks, and the summary has a table of it. The JSON always
-    /// contains the processes. Threads and allocators are recorded only if they are the key.
-    #[arg(long, value_name = "KEY", value_parser = possible_values::group_keys(), default_value = GroupBy::default().name(), help_heading = OUTPUT)]
-    pub(super) by: GroupBy,
+    /// contains the processes. Allocators are recorded only if they are the key, and threads also if rules of --tags
+    /// name them.
+    #[arg(long, value_name = "KEY", value_parser = possible_values::group_keys(), help_heading = OUTPUT)]
+    pub(super) by: Option<GroupBy>,
+
+    /// Group stacks by the tags of the rules in this file
+    ///
+    /// Each rule of the TOML file has a tag, and patterns for the function, object, source file or thread. A stack has
+    /// the tag of its innermost frame that matches a rule. `memtrace report --tags` applies rules to recordings.
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub(super) tags: Option<PathBuf>,
 
     /// List N sites and N processes in the summary
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]

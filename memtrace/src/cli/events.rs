@@ -36,7 +36,8 @@ pub(super) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgConflict> 
             format!("remove it, or add heap: --events heap,{}", names(&events)),
         ));
     }
-    let page_option = if args.by == GroupBy::Memory { Some("--by memory") } else { args.sample.map(|_| "--sample") };
+    let page_option =
+        if args.by == Some(GroupBy::Memory) { Some("--by memory") } else { args.sample.map(|_| "--sample") };
     if let Some(option) = page_option.filter(|_| !has(EventClass::counts_pages)) {
         return Err(ArgConflict::new(
             format!("{option} needs page faults, which are not traced"),
@@ -68,7 +69,7 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
         ("--max-size", args.max_size.is_some()),
         ("--allocator", !args.allocators.is_empty()),
         ("--hook", !args.hooks.is_empty()),
-        ("--by allocator", args.by == GroupBy::Allocator),
+        ("--by allocator", args.by == Some(GroupBy::Allocator)),
         ("--max-overhead", args.max_overhead.is_some()),
         ("--probe-site", args.probe_site != ProbeSite::default()),
     ];

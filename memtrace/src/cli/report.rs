@@ -7,7 +7,7 @@ use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
-use super::{logging, outputs};
+use super::{logging, outputs, tags};
 use crate::session::replay::{self, Config, Span};
 
 /// Runs `memtrace report`.
@@ -31,12 +31,14 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
         (None, None, None, Err(_)) => Span::End,
         (None, from, to, _) => Span::Window(from, to),
     };
+    let (by, tags) = tags::resolve(args.tags.as_deref(), args.by)?;
     Ok(Config {
         path: args.file,
         span,
         outputs: outputs::resolve_or_stdout(args.outputs, args.format)?,
         metric: args.metric,
-        by: args.by,
+        by,
+        tags,
         top: args.top,
         keep_ended: args.keep_ended,
         all_stacks: args.all_stacks,
@@ -72,6 +74,7 @@ mod tests {
             outputs: vec![Output { destination: Destination::Stdout, format: Format::Text }],
             metric: None,
             by: None,
+            tags: None,
             top: 10,
             keep_ended: 1000,
             all_stacks: false,
@@ -90,6 +93,7 @@ mod tests {
             outputs: vec![Output { destination: Destination::File("b.svg".into()), format: Format::Svg }],
             metric: Some(Metric::AllocBytes),
             by: Some(GroupBy::Thread),
+            tags: None,
             top: 3,
             keep_ended: 0,
             all_stacks: true,

@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
-use super::{events, outputs, recording};
+use super::{events, outputs, recording, tags};
 use crate::model::format;
-use crate::model::{Bytes, FilterRule, Metric, ProcessAttribute};
-use crate::session::{Config, Servers, Target, UserHooks};
+use crate::model::{Bytes, FilterRule, GroupBy, Metric, ProcessAttribute};
+use crate::session::{Config, Grouping, Servers, Target, UserHooks};
 
 /// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -33,6 +33,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let needs_report = !has_outputs || !args.outputs.is_empty();
     let every = recording::every(&args, recording.as_ref())?;
     let events = events::resolve(&args)?;
+    let grouping = grouping(&args)?;
     Ok(Config {
         metric: args.metric,
         page_sample: events::page_sample(&args),
@@ -42,7 +43,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         every,
         target,
         duration: args.duration,
-        by: args.by,
+        grouping,
         min_size: args.min_size,
         max_size: args.max_size,
         older: args.older,
@@ -62,6 +63,15 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         protect: args.protect,
         quiet: args.quiet,
     })
+}
+
+fn grouping(args: &TraceArgs) -> Result<Grouping, ArgConflict> {
+    let (by, tags) = tags::resolve(args.tags.as_deref(), args.by)?;
+    let by = by.unwrap_or_default();
+    if by == GroupBy::Tag && tags.is_none() {
+        return Err(tags::without_rules());
+    }
+    Ok(Grouping { by, tags })
 }
 
 /// Returns the error for a metric that only reports of recordings have.
@@ -254,7 +264,7 @@ mod tests {
             events: vec![EventClass::default()],
             page_sample: NonZeroU32::MIN,
             metric: None,
-            by: GroupBy::Process,
+            grouping: Grouping::default(),
             min_size: None,
             max_size: None,
             older: None,
@@ -295,7 +305,7 @@ mod tests {
             events: vec![EventClass::Heap, EventClass::Fault],
             page_sample: NonZeroU32::new(64).expect("64 is not zero"),
             metric: Some(Metric::LiveCount),
-            by: GroupBy::Thread,
+            grouping: Grouping { by: GroupBy::Thread, tags: None },
             min_size: Some(Bytes(1024)),
             max_size: Some(Bytes(1 << 20)),
             older: Some(Duration::from_secs(60)),

@@ -45,6 +45,8 @@ pub struct Profile {
     pub stacks: Vec<StackProfile>,
     /// Frames of the stacks, each once.
     pub frames: Vec<Frame>,
+    /// Labels of stacks, each once.
+    pub labels: Vec<String>,
     /// Names of allocators, if blocks are partitioned by allocator.
     pub allocators: BTreeMap<AllocatorId, String>,
     /// OOM kills, of traced processes and others, in order of time.
@@ -166,6 +168,8 @@ pub struct StackProfile {
     pub frames: Arc<[FrameId]>,
     /// End of the walk.
     pub end: StackEnd,
+    /// Name by which the stack is grouped, if that depends on its frames: its tag, or the object that called the allocator.
+    pub label: Option<LabelId>,
     /// Number of stacks, if this is the sum of stacks that were merged, and 0 if it is one stack.
     pub merged: u64,
     /// Live, held at exit, allocated and freed.
@@ -194,6 +198,7 @@ impl StackProfile {
             part,
             frames,
             end,
+            label: None,
             merged: 0,
             usage: Usage::default(),
             at_peak: None,
@@ -218,6 +223,24 @@ pub struct FrameId(u32);
 
 impl FrameId {
     /// Returns the frame with this index. There are far fewer than 2^32.
+    #[must_use]
+    pub const fn new(index: usize) -> Self {
+        Self(index as u32)
+    }
+
+    /// The index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Label of a stack: an index into [`Profile::labels`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LabelId(u32);
+
+impl LabelId {
+    /// Returns the label with this index. There are far fewer than 2^32.
     #[must_use]
     pub const fn new(index: usize) -> Self {
         Self(index as u32)

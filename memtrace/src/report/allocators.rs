@@ -20,7 +20,8 @@ pub(super) fn mapped(profile: &Profile) -> Bytes {
     Bytes(own.map(|stack| stack.usage.live.bytes.0).sum())
 }
 
-fn hands_out(name: &str) -> bool {
+/// Returns true for the name of an allocation function.
+pub(super) fn hands_out(name: &str) -> bool {
     if INTERNAL.contains(&name) {
         return true;
     }

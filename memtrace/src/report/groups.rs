@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    AllocatorId, Bytes, GroupBy, Metric, Partition, ProcessProfile, Profile, Tid, Usage, User, Variance,
+    AllocatorId, Bytes, GroupBy, LabelId, Metric, Partition, ProcessProfile, Profile, StackProfile, Tid, Usage, User,
+    Variance,
 };
 use crate::report::escape;
 use crate::report::kernel_reported::KernelReported;
@@ -40,12 +41,12 @@ impl Group {
 impl Groups {
     /// Groups the stacks of `profile`. Groups are sorted by name.
     pub(super) fn of(profile: &Profile, by: GroupBy) -> Self {
-        // Names are made per part of a process, of which there are few, not per stack.
+        // Names are made for parts of processes and for labels, of which there are few, not for each stack.
         let known_parts = known(profile, by);
-        let parts = profile.stacks.iter().map(|stack| (stack.process, stack.part));
-        let mut of_parts: BTreeMap<(usize, Partition), usize> =
+        let parts = profile.stacks.iter().map(|stack| Part::of(stack, by));
+        let mut of_parts: BTreeMap<Part, usize> =
             parts.chain(known_parts.iter().map(|&(part, _)| part)).map(|part| (part, 0)).collect();
-        let labels: Vec<_> = of_parts.keys().map(|&(process, part)| name(profile, by, process, part)).collect();
+        let labels: Vec<_> = of_parts.keys().map(|part| name(profile, by, *part)).collect();
         let mut places: BTreeMap<&str, usize> = labels.iter().map(|label| (label.as_str(), 0)).collect();
         places.values_mut().enumerate().for_each(|(place, index)| *index = place);
         let group = |label: &&str| Group { label: (*label).to_owned(), ..Group::default() };
@@ -53,7 +54,7 @@ impl Groups {
         for (root, label) in of_parts.values_mut().zip(&labels) {
             *root = places[label.as_str()];
         }
-        let of_stacks: Vec<_> = profile.stacks.iter().map(|stack| of_parts[&(stack.process, stack.part)]).collect();
+        let of_stacks: Vec<_> = profile.stacks.iter().map(|stack| of_parts[&Part::of(stack, by)]).collect();
         for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
             let group = &mut all[root];
             group.usage += stack.usage;
@@ -80,31 +81,65 @@ impl Groups {
     }
 }
 
+/// Stacks that are always in the same group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    /// Part of the process with this index.
+    Process(usize, Partition),
+    /// Stacks with this label, in all processes.
+    Label(Option<LabelId>),
+}
+
+impl Part {
+    const fn of(stack: &StackProfile, by: GroupBy) -> Self {
+        match by {
+            GroupBy::Object | GroupBy::Tag => Self::Label(stack.label),
+            GroupBy::Process
+            | GroupBy::Cgroup
+            | GroupBy::User
+            | GroupBy::Comm
+            | GroupBy::Allocator
+            | GroupBy::Thread
+            | GroupBy::Memory => Self::Process(stack.process, stack.part),
+        }
+    }
+}
+
 /// Returns the kernel's counters of parts of processes, including those without a sampled page.
-fn known(profile: &Profile, by: GroupBy) -> Vec<((usize, Partition), KernelReported)> {
+fn known(profile: &Profile, by: GroupBy) -> Vec<(Part, KernelReported)> {
     if !profile.class.counts_pages() {
         return Vec::new();
     }
     let processes = profile.processes.iter().enumerate();
     match by {
-        GroupBy::Process | GroupBy::Comm | GroupBy::User | GroupBy::Cgroup => {
-            processes.map(|(index, process)| ((index, Partition::Whole), KernelReported::of(process))).collect()
-        }
+        GroupBy::Process | GroupBy::Comm | GroupBy::User | GroupBy::Cgroup => processes
+            .map(|(index, process)| (Part::Process(index, Partition::Whole), KernelReported::of(process)))
+            .collect(),
         GroupBy::Memory => {
             let kinds = processes.flat_map(|(index, process)| {
                 let kinds = process.resident.iter().flat_map(|residence| &residence.0);
-                kinds
-                    .map(move |(&kind, resident)| ((index, Partition::Memory(kind)), KernelReported::of_kind(resident)))
+                kinds.map(move |(&kind, resident)| {
+                    (Part::Process(index, Partition::Memory(kind)), KernelReported::of_kind(resident))
+                })
             });
             kinds.filter(|(_, known)| known.resident != Some(Bytes(0))).collect()
         }
-        GroupBy::Thread | GroupBy::Allocator => Vec::new(),
+        GroupBy::Thread | GroupBy::Allocator | GroupBy::Object | GroupBy::Tag => Vec::new(),
     }
 }
 
-/// Returns the group name for a part of a process.
-fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> String {
-    let process = &profile.processes[process];
+/// Returns the name of the group of a part.
+fn name(profile: &Profile, by: GroupBy, part: Part) -> String {
+    match part {
+        Part::Process(process, part) => name_in_process(profile, by, &profile.processes[process], part),
+        Part::Label(Some(label)) => profile.labels[label.index()].clone(),
+        Part::Label(None) if by == GroupBy::Tag => String::from("[no tag]"),
+        Part::Label(None) => unknown(by.name()),
+    }
+}
+
+/// Returns the name of the group of a part of a process.
+fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, part: Partition) -> String {
     match by {
         GroupBy::Process => escape::process_title(process),
         GroupBy::Comm => process.comm.raw().to_owned(),
@@ -131,6 +166,8 @@ fn name(profile: &Profile, by: GroupBy, process: usize, part: Partition) -> Stri
             // Released memory has no kind.
             Partition::Whole | Partition::Thread(_) | Partition::Allocator(_) => String::from("[released]"),
         },
+        // Their groups are those of labels.
+        GroupBy::Object | GroupBy::Tag => unknown(by.name()),
     }
 }
 

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::processes::RowsOfProcesses;
 use self::size::Sizes;
-use crate::model::{Bytes, FrameId, GroupBy, Metric, Partition, Profile, StackEnd, StackProfile, Usage};
+use crate::model::{Bytes, FrameId, GroupBy, LabelId, Metric, Partition, Profile, StackEnd, StackProfile, Usage};
 
 /// Bounds of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Limits {
 }
 
 /// Returns a profile within `limits`: the largest stacks and processes, and for each part of a process the sum of its
-/// other stacks with the same end. Processes are merged if `by` does not distinguish them.
+/// other stacks with the same end and label. Processes are merged if `by` does not distinguish them.
 pub(super) fn bounded(profile: &Profile, by: GroupBy, limits: Limits) -> Cow<'_, Profile> {
     let rows = processes::merged(profile, by, limits.processes);
     let sizes = Sizes::new(profile);
@@ -53,8 +53,9 @@ pub(super) fn bounded(profile: &Profile, by: GroupBy, limits: Limits) -> Cow<'_,
 /// Number of a frame of merged stacks only.
 const UNUSED: FrameId = FrameId::new(u32::MAX as usize);
 
-/// The remainder to which a stack belongs: a part of a process, and the end, so that the distribution of ends remains.
-type Remainder = (usize, Partition, StackEnd);
+/// The remainder to which a stack belongs: a part of a process, the end, so that the distribution of ends remains, and the
+/// label, so that groups keep their sums.
+type Remainder = (usize, Partition, StackEnd, Option<LabelId>);
 
 fn remainder_of(profile: &Profile, rows: &RowsOfProcesses, stack: &StackProfile) -> Remainder {
     let process = rows.row_of[stack.process];
@@ -64,7 +65,7 @@ fn remainder_of(profile: &Profile, rows: &RowsOfProcesses, stack: &StackProfile)
         Partition::Thread(_) if is_merged => Partition::Whole,
         part => part,
     };
-    (process, part, stack.end)
+    (process, part, stack.end, stack.label)
 }
 
 /// Returns true for each of the largest stacks that fit into `bytes`, with the rest of the report.
@@ -157,12 +158,12 @@ struct Stacks {
 impl Stacks {
     /// Adds a stack, or without frames a part of a remainder.
     fn add(&mut self, key: Remainder, frames: Option<Box<[FrameId]>>, stack: &StackProfile) {
-        let (process, part, end) = key;
+        let (process, part, end, label) = key;
         let next = self.all.len();
         let is_kept = frames.is_some();
         let index = *self.known.entry((key, frames)).or_insert_with_key(|(_, frames)| {
             let frames = frames.as_deref().unwrap_or_default().into();
-            self.all.push(StackProfile::new(process, part, frames, end));
+            self.all.push(StackProfile { label, ..StackProfile::new(process, part, frames, end) });
             next
         });
         let sum = &mut self.all[index];
@@ -199,6 +200,7 @@ fn without_stacks(profile: &Profile) -> Profile {
         processes: Vec::new(),
         stacks: Vec::new(),
         frames: Vec::new(),
+        labels: profile.labels.clone(),
         allocators: profile.allocators.clone(),
         oom_kills: profile.oom_kills.clone(),
         cgroup_paths: profile.cgroup_paths.clone(),

@@ -5,7 +5,6 @@ mod cells;
 pub(super) mod frames;
 mod groups;
 mod histograms;
-pub(super) mod library;
 mod memcg;
 mod oom_kills;
 mod page_columns;

@@ -5,9 +5,10 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::grouping::Grouping;
 use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
-use crate::model::{Bytes, EventClass, FilterRule, GroupBy, Metric, Pid};
+use crate::model::{Bytes, EventClass, FilterRule, Metric, Pid};
 use crate::report::Format;
 
 /// Configuration of a run.
@@ -35,8 +36,8 @@ pub(crate) struct Config {
     pub(crate) older: Option<Duration>,
     /// Count the sizes, lifetimes and ages of blocks.
     pub(crate) lifetimes: bool,
-    /// Grouping key of stacks.
-    pub(crate) by: GroupBy,
+    /// Grouping of stacks.
+    pub(crate) grouping: Grouping,
     /// Number of sites, and of processes, in the summary.
     pub(crate) top: usize,
     /// Number of ended processes with rows of their own; the others are merged into groups.

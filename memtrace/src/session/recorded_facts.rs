@@ -13,6 +13,8 @@ use crate::model::{
     ProgramCost, RunFacts, Tick, Untraced,
 };
 use crate::recording::{Fact, FactValue};
+use crate::session::grouping::Grouping;
+use crate::tags::TagRules;
 
 const RUN: &str = "run";
 const NOTE: &str = "note";
@@ -22,9 +24,18 @@ const FILTERED: &str = "filtered";
 const DEBUG_FILES: &str = "debug_files";
 
 /// Returns the facts that are known when a run starts.
-pub(in crate::session) fn at_start(subject: &str, start: Tick, by: GroupBy, metric: Option<Metric>) -> Vec<Fact> {
-    let mut facts =
-        vec![text(RUN, "subject", subject), duration(RUN, "start_ns", start.since_start()), text(RUN, "by", by.name())];
+pub(in crate::session) fn at_start(
+    subject: &str,
+    start: Tick,
+    grouping: &Grouping,
+    metric: Option<Metric>,
+) -> Vec<Fact> {
+    let mut facts = vec![
+        text(RUN, "subject", subject),
+        duration(RUN, "start_ns", start.since_start()),
+        text(RUN, "by", grouping.by.name()),
+    ];
+    facts.extend(grouping.tags.as_ref().map(|rules| text(RUN, "tags", rules.text())));
     facts.extend(metric.map(|metric| text(RUN, "metric", metric.name())));
     facts
 }
@@ -111,10 +122,14 @@ impl RecordedFacts {
         self.duration(RUN, "duration_ns")
     }
 
-    /// Returns the grouping key of the run.
-    pub(in crate::session) fn by(&self) -> GroupBy {
+    /// Returns the grouping of the run.
+    pub(in crate::session) fn grouping(&self) -> Grouping {
         let name = self.text(RUN, "by");
-        GroupBy::ALL.iter().copied().find(|key| name == Some(key.name())).unwrap_or_default()
+        Grouping {
+            by: GroupBy::ALL.iter().copied().find(|key| name == Some(key.name())).unwrap_or_default(),
+            // A newer version can know other rules.
+            tags: self.text(RUN, "tags").and_then(|text| TagRules::parse(text).ok()),
+        }
     }
 
     /// Returns the metric of the run, if it was chosen.
@@ -267,13 +282,15 @@ mod tests {
             ..RunFacts::default()
         };
         let (start, end) = (Tick(1000), Tick(5000));
-        let mut facts = at_start("pid 7 (a)", start, GroupBy::Thread, Some(Metric::AllocBytes));
+        let rules = TagRules::parse("[[rule]]\ntag = 'a'\nfunction = 'f'").unwrap();
+        let grouping = Grouping { by: GroupBy::Tag, tags: Some(rules) };
+        let mut facts = at_start("pid 7 (a)", start, &grouping, Some(Metric::AllocBytes));
         facts.extend(at_end(end, Duration::from_secs(4)));
         facts.extend(of_class(&run));
         let notes: Vec<_> = (0..12).map(|number| format!("note {number}")).collect();
         facts.extend(of_notes(&notes));
         let read = RecordedFacts::new(facts);
-        assert_eq!((read.subject(), read.span(), read.by()), ("pid 7 (a)", (start, Some(end)), GroupBy::Thread));
+        assert_eq!((read.subject(), read.span(), read.grouping()), ("pid 7 (a)", (start, Some(end)), grouping));
         assert_eq!((read.run(), read.metric()), (Some(Duration::from_secs(4)), Some(Metric::AllocBytes)));
         assert_eq!((read.of_class(EventClass::Heap), read.notes()), (run, notes));
         assert_eq!(read.of_class(EventClass::Fault).allocators, BTreeMap::new(), "only heap events have allocators");
@@ -333,7 +350,7 @@ mod tests {
     #[test]
     fn recording_of_a_killed_run_has_defaults() {
         let read = RecordedFacts::new(Vec::new());
-        assert_eq!((read.span(), read.run(), read.by()), ((Tick(0), None), None, GroupBy::Process));
+        assert_eq!((read.span(), read.run(), read.grouping()), ((Tick(0), None), None, Grouping::default()));
         assert_eq!(read.of_class(EventClass::Heap), RunFacts::default());
     }
 }

@@ -13,6 +13,7 @@ use self::moments::Selected;
 use self::paths::RecordedCalls;
 use super::config::Output;
 use super::error::{Error, NotWritten};
+use super::grouping::Grouping;
 use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Outputs};
@@ -22,6 +23,7 @@ use crate::procfs::Objects;
 use crate::recording::{self, Recording};
 use crate::report::{self, Format, SavedReport};
 use crate::symbolize::Symbolizer;
+use crate::tags::TagRules;
 
 pub(crate) use self::moments::{Moment, Span};
 
@@ -36,6 +38,8 @@ pub(crate) struct Config {
     pub(crate) metric: Option<Metric>,
     /// Grouping key of stacks; `None` for that of the run.
     pub(crate) by: Option<GroupBy>,
+    /// Rules for tags; `None` for those of the run.
+    pub(crate) tags: Option<TagRules>,
     /// Number of sites, and of processes, in texts.
     pub(crate) top: usize,
     /// Number of ended processes with rows of their own.
@@ -87,6 +91,7 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
         outputs: Vec::new(),
         metric: None,
         by: Some(GroupBy::Comm),
+        tags: None,
         top: 0,
         keep_ended: LISTED,
         all_stacks: true,
@@ -116,7 +121,7 @@ struct Opened<'a> {
     recording: Recording,
     facts: RecordedFacts,
     selected: Selected,
-    by: GroupBy,
+    grouping: Grouping,
     keeps_parts: bool,
     metric: Option<Metric>,
 }
@@ -135,16 +140,17 @@ impl<'a> Opened<'a> {
         if !config.outputs.iter().any(|output| matches!(output.format, Format::Text | Format::Json)) {
             selected.forget_parts();
         }
-        let by = config.by.unwrap_or_else(|| facts.by());
-        let keeps_parts = keeps_parts(by, facts.by())?;
+        let recorded = facts.grouping();
+        let grouping = grouping(config, &recorded)?;
+        let keeps_parts = keeps_parts(&grouping, &recorded)?;
         let is_at_end = selected.is_end_of(&recording);
         let metric = metric(config.metric, &facts, &selected, is_at_end)?;
-        Ok(Self { config, recording, facts, selected, by, keeps_parts, metric })
+        Ok(Self { config, recording, facts, selected, grouping, keeps_parts, metric })
     }
 
     /// Passes the report of each event class to `each`.
     fn for_each_class(&self, mut each: impl FnMut(EventClass, Profile, report::Options)) -> Result<(), Error> {
-        let Self { config, recording, facts, selected, by, keeps_parts, metric } = self;
+        let Self { config, recording, facts, selected, grouping, keeps_parts, metric } = self;
         let unreadable = |source| unreadable(config, source);
         let calls = RecordedCalls::new(recording.locations().map_err(unreadable)?);
         let (processes, frames) = processes::read(recording, selected, calls, *keeps_parts, config.keep_ended, *metric)
@@ -171,9 +177,10 @@ impl<'a> Opened<'a> {
                     true
                 }
             });
+            grouping.label(&mut profile);
             let options = report::Options {
                 metric: metric_of(&profile, *metric),
-                by: *by,
+                by: grouping.by,
                 top: config.top,
                 all_stacks: config.all_stacks,
                 subject: facts.subject().to_owned(),
@@ -198,14 +205,36 @@ fn write(
     failures
 }
 
-/// Returns true if the report has the parts of processes, and false if it has whole processes. `recorded` is the key of the
-/// run.
-fn keeps_parts(by: GroupBy, recorded: GroupBy) -> Result<bool, Error> {
-    if by.parts() == PartitionBy::Whole {
+/// Returns the grouping of the report. `recorded` is that of the run.
+fn grouping(config: &Config, recorded: &Grouping) -> Result<Grouping, Error> {
+    let by = config.by.unwrap_or(recorded.by);
+    let tags = config.tags.as_ref().or(recorded.tags.as_ref()).filter(|_| by == GroupBy::Tag);
+    if by == GroupBy::Tag && tags.is_none() {
+        return Err(Error::NotRecorded {
+            message: String::from("the recording has no rules for tags that this version can read"),
+            remedy: String::from("give a file of rules, as in --tags tags.toml"),
+        });
+    }
+    Ok(Grouping { by, tags: tags.cloned() })
+}
+
+/// Returns true if the report has the parts of processes, and false if it has whole processes. `recorded` is the grouping of
+/// the run.
+fn keeps_parts(grouping: &Grouping, recorded: &Grouping) -> Result<bool, Error> {
+    let by = grouping.by;
+    if grouping.parts() == PartitionBy::Whole {
         return Ok(false);
     }
-    if by.parts() == recorded.parts() {
+    if grouping.parts() == recorded.parts() {
         return Ok(true);
+    }
+    if by == GroupBy::Tag {
+        return Err(Error::NotRecorded {
+            message: String::from("the rules for tags name threads, which the recording does not distinguish"),
+            remedy: String::from(
+                "remove `thread` from the rules, or record with these rules: `memtrace record --tags FILE`",
+            ),
+        });
     }
     Err(Error::NotRecorded {
         message: format!("the recording does not distinguish {}", by.plural()),

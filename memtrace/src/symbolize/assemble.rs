@@ -41,6 +41,7 @@ pub(super) fn name_stacks(
                 part: group.part,
                 frames: group.frames,
                 end: group.end,
+                label: None,
                 merged,
                 usage: sum.usage,
                 at_peak: at_peak(sum.at_peak),

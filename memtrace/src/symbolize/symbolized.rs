@@ -112,6 +112,7 @@ impl Symbolized {
             processes,
             stacks,
             frames,
+            labels: Vec::new(),
             allocators,
             oom_kills,
             cgroup_paths: killed_cgroups,

@@ -102,6 +102,7 @@ fn add(profile: &mut Profile, process: usize, frames: &[usize], merged: u64, usa
         part: Partition::Whole,
         frames: frames.iter().copied().map(FrameId::new).collect(),
         end: StackEnd::Complete,
+        label: None,
         merged,
         usage,
         at_peak: None,

@@ -117,6 +117,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, held: u64) {
             part: Partition::Whole,
             frames: stack.into_iter().map(FrameId::new).collect(),
             end: StackEnd::Complete,
+            label: None,
             merged: 0,
             usage,
             at_peak: None,

@@ -92,6 +92,7 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
         part: Partition::Whole,
         frames,
         end: StackEnd::Complete,
+        label: None,
         merged: 0,
         usage,
         at_peak,

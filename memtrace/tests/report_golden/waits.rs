@@ -51,6 +51,7 @@ pub(crate) fn waits() -> Profile {
         part: Partition::Whole,
         frames: [FrameId::new(0), FrameId::new(process + 1)].into(),
         end: StackEnd::Complete,
+        label: None,
         merged: 0,
         usage: of.total,
         at_peak: None,

@@ -27,6 +27,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "registry", imports: &["model"] },
     Module { name: "reconcile", imports: &["model"] },
     Module { name: "symbolize", imports: &["model", "elf"] },
+    Module { name: "tags", imports: &["model"] },
     Module { name: "recording", imports: &["model"] },
     Module { name: "report", imports: &["model"] },
     Module {
@@ -48,6 +49,7 @@ pub(super) const MODULES: &[Module] = &[
             "registry",
             "reconcile",
             "symbolize",
+            "tags",
             "recording",
             "report",
         ],
@@ -56,7 +58,7 @@ pub(super) const MODULES: &[Module] = &[
         name: "doctor",
         imports: &["model", "elf", "procfs", "kernel", "mmap_events", "allocators", "symbolize", "session"],
     },
-    Module { name: "cli", imports: &["model", "session", "doctor", "report::Format"] },
+    Module { name: "cli", imports: &["model", "session", "doctor", "report::Format", "tags::TagRules"] },
 ];
 
 /// The submodules of a module.
@@ -71,11 +73,12 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
     rows: &[
         Module { name: "bounded_set", imports: &[] },
         Module { name: "clock", imports: &[] },
-        Module { name: "config", imports: &[] },
+        Module { name: "grouping", imports: &[] },
+        Module { name: "config", imports: &["grouping"] },
         Module { name: "error", imports: &[] },
         Module { name: "own_allocator", imports: &[] },
         Module { name: "observer", imports: &[] },
-        Module { name: "recorded_facts", imports: &[] },
+        Module { name: "recorded_facts", imports: &["grouping"] },
         Module { name: "outcome", imports: &[] },
         Module { name: "protection", imports: &[] },
         Module { name: "outputs", imports: &["config", "error"] },
@@ -84,7 +87,16 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         Module { name: "trend_parts", imports: &[] },
         Module {
             name: "replay",
-            imports: &["config", "error", "observer", "outcome", "outputs", "recorded_facts", "trend_parts"],
+            imports: &[
+                "config",
+                "error",
+                "grouping",
+                "observer",
+                "outcome",
+                "outputs",
+                "recorded_facts",
+                "trend_parts",
+            ],
         },
         Module { name: "difference", imports: &["config", "error", "outputs", "replay"] },
         Module { name: "track", imports: &["bounded_set", "clock"] },
@@ -166,11 +178,13 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "rustc_demangle", users: Users::Only(&["symbolize"]) },
     Dependency { path: "rustc_hash", users: Users::All },
     Dependency { path: "rustls", users: Users::Only(&["debuginfod"]) },
-    Dependency { path: "serde", users: Users::Only(&["report"]) },
+    Dependency { path: "serde", users: Users::Only(&["report", "tags"]) },
     Dependency { path: "serde_json", users: Users::Only(&["report", "cli"]) },
     Dependency { path: "thiserror", users: Users::All },
     Dependency { path: "tokio", users: Users::Only(&["session"]) },
+    Dependency { path: "toml", users: Users::Only(&["tags"]) },
     Dependency { path: "ureq", users: Users::Only(&["debuginfod"]) },
+    Dependency { path: "wildmatch", users: Users::Only(&["tags"]) },
 ];
 
 /// Returns the row of a top-level module.
@@ -193,7 +207,7 @@ pub(super) fn starts_with(path: &[String], prefix: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PURE: [&str; 5] = ["ledger", "mmap_events", "reconcile", "registry", "report"];
+    const PURE: [&str; 6] = ["ledger", "mmap_events", "reconcile", "registry", "report", "tags"];
 
     #[test]
     fn pure_modules_import_only_the_model() {

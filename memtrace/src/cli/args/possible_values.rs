@@ -63,6 +63,10 @@ pub(super) fn group_keys() -> impl TypedValueParser<Value = GroupBy> {
             GroupBy::Allocator => "allocator that returned the block",
             GroupBy::Thread => "thread",
             GroupBy::Memory => "kind of memory: heap, anonymous, file, stack, shmem; for page faults",
+            GroupBy::Object => {
+                "object that called the allocator, outside of allocators and libraries of C, C++ and Rust"
+            }
+            GroupBy::Tag => "tag, by the rules of --tags",
         };
         PossibleValue::new(key.name()).help(help)
     })

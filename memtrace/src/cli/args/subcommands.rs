@@ -111,6 +111,10 @@ pub(in crate::cli) struct ReportArgs {
     #[arg(long, value_name = "KEY", value_parser = possible_values::group_keys())]
     pub(in crate::cli) by: Option<GroupBy>,
 
+    /// Group stacks by the tags of the rules in this file
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) tags: Option<PathBuf>,
+
     /// List N sites and N processes in texts
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(in crate::cli) top: usize,

@@ -20,12 +20,25 @@ pub enum GroupBy {
     Thread,
     /// Kind of memory.
     Memory,
+    /// Object of the innermost frame outside of allocators and libraries of languages.
+    Object,
+    /// Tag by rules.
+    Tag,
 }
 
 impl GroupBy {
     /// Every key, in the order of the help.
-    pub const ALL: &[Self] =
-        &[Self::Process, Self::Cgroup, Self::User, Self::Comm, Self::Allocator, Self::Thread, Self::Memory];
+    pub const ALL: &[Self] = &[
+        Self::Process,
+        Self::Cgroup,
+        Self::User,
+        Self::Comm,
+        Self::Allocator,
+        Self::Thread,
+        Self::Memory,
+        Self::Object,
+        Self::Tag,
+    ];
 
     /// Name on the command line and in reports.
     #[must_use]
@@ -38,6 +51,8 @@ impl GroupBy {
             Self::Allocator => "allocator",
             Self::Thread => "thread",
             Self::Memory => "memory",
+            Self::Object => "object",
+            Self::Tag => "tag",
         }
     }
 
@@ -52,6 +67,8 @@ impl GroupBy {
             Self::Allocator => "allocators",
             Self::Thread => "threads",
             Self::Memory => "kinds of memory",
+            Self::Object => "objects",
+            Self::Tag => "tags",
         }
     }
 
@@ -62,7 +79,7 @@ impl GroupBy {
             Self::Thread => PartitionBy::Threads,
             Self::Allocator => PartitionBy::Allocators,
             Self::Memory => PartitionBy::Memory,
-            Self::Process | Self::Cgroup | Self::User | Self::Comm => PartitionBy::Whole,
+            Self::Process | Self::Cgroup | Self::User | Self::Comm | Self::Object | Self::Tag => PartitionBy::Whole,
         }
     }
 }

@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::model::{GroupBy, Metric, Profile, StackProfile};
 use crate::report::groups::Groups;
+use crate::report::library::Library;
 use crate::report::text::frames::Frames;
-use crate::report::text::library::Library;
 use crate::report::text::stack::{self, Line};
 
 /// A site is stable if it changes by at most one part in this number: by 5 %.

@@ -24,7 +24,7 @@ const PROCESS: usize = 1500;
 const RUN: usize = 360;
 /// Everything else but the lists that are measured here.
 const HEAD: usize = 64 << 10;
-/// An entry of the list of untraced processes, of a control group, of an OOM kill, or a note.
+/// An untraced process, a control group, an OOM kill, or a group of stacks with a label.
 const ENTRY: usize = 2 << 10;
 
 /// Sizes of the parts of one profile.
@@ -81,8 +81,9 @@ impl Sizes {
     /// Returns the size of all but stacks, frames and processes.
     pub(super) fn head(&self, profile: &Profile) -> usize {
         let notes: usize = profile.notes.iter().map(|note| text(note.as_bytes())).sum();
+        let labels: usize = profile.labels.iter().map(|label| ENTRY + text(label.as_bytes())).sum();
         let entries = profile.untraced.listed().len() + profile.cgroups.len() + profile.oom_kills.len();
-        HEAD + notes + ENTRY * entries
+        HEAD + notes + labels + ENTRY * entries
     }
 }
 

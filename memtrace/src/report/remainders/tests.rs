@@ -42,11 +42,12 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     let amount = || (0..1000u64, 0..10u64).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count });
     let end = prop_oneof![Just(StackEnd::Complete), Just(StackEnd::Truncated)];
     let merged = prop_oneof![4 => Just(0u64), 1 => 1..100u64];
-    (any::<prop::sample::Index>(), part, frames, amount(), amount(), end, merged).prop_map(
-        |(process, part, frames, live, free, end, merged)| {
+    let label = prop::option::of((0..3usize).prop_map(LabelId::new));
+    (any::<prop::sample::Index>(), part, frames, amount(), amount(), end, merged, label).prop_map(
+        |(process, part, frames, live, free, end, merged, label)| {
             let frames = if merged > 0 { [].into() } else { frames.into() };
             let usage = Usage { live, free, alloc: live + free, ..Usage::default() };
-            let stack = StackProfile { merged, usage, ..StackProfile::new(0, part, frames, end) };
+            let stack = StackProfile { merged, usage, label, ..StackProfile::new(0, part, frames, end) };
             (process, stack)
         },
     )
@@ -58,7 +59,9 @@ fn any_profile() -> impl Strategy<Value = Profile> {
         let stacks: Vec<_> = stacks
             .into_iter()
             .map(|(process, stack)| StackProfile { process: process.index(processes.len()), ..stack })
-            .map(|stack| ((stack.process, stack.part, stack.frames.clone(), stack.end, stack.merged), stack))
+            .map(|stack| {
+                ((stack.process, stack.part, stack.frames.clone(), stack.end, stack.merged, stack.label), stack)
+            })
             .collect::<BTreeMap<_, _>>()
             .into_values()
             .collect();
@@ -67,7 +70,8 @@ fn any_profile() -> impl Strategy<Value = Profile> {
         }
         let frame = |name: &str| Frame::new(Ok(Name(String::from(name))));
         let frames = ["f", "g", "h\"\u{1}", "i", "j"].map(frame).into();
-        Profile { duration: Duration::from_secs(9), processes, stacks, frames, ..Profile::default() }
+        let labels = ["a", "b\"\u{1}", "c"].map(String::from).into();
+        Profile { duration: Duration::from_secs(9), processes, stacks, frames, labels, ..Profile::default() }
     })
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::library::{self, Library};
 use crate::model::{Frame, FrameId, Location, Profile, plain};
+use crate::report::library::{self, Library};
 use crate::report::{escape, format};
 
 const NAME_CHARACTERS: usize = 100;

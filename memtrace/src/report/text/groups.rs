@@ -75,5 +75,7 @@ const fn head(by: GroupBy) -> &'static str {
         GroupBy::Allocator => "ALLOCATOR",
         GroupBy::Thread => "THREAD",
         GroupBy::Memory => "MEMORY",
+        GroupBy::Object => "OBJECT",
+        GroupBy::Tag => "TAG",
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::io;
 
 use super::frames::{Frames, Shown, ShownId};
-use super::library::Library;
 use crate::model::{FrameId, StackEnd, StackProfile};
 use crate::report::escape;
+use crate::report::library::Library;
 
 /// Lines of a deep stack at its ends; those in the middle are left out.
 const LEAF_LINES: usize = 16;

@@ -109,7 +109,7 @@ fn record(path: &Path, complete: bool) {
         paths: vec![call(1, 0, 0x10), call(2, 1, 0x20), call(3, 1, 0x30)],
         symbols: vec![symbols(0x10, "main"), symbols(0x20, "grow")],
         images: vec![image(None)],
-        facts: recorded_facts::at_start("service", Tick(0), GroupBy::Process, None),
+        facts: recorded_facts::at_start("service", Tick(0), &Grouping::default(), None),
         ..second(0, vec![change(2, 100), change(3, 300)])
     };
     writer.push(first);
@@ -146,6 +146,7 @@ fn config(path: &Path, span: Span, output: &Path, format: Format) -> Config {
         outputs: vec![Output { destination: Destination::File(output.to_owned()), format }],
         metric: None,
         by: None,
+        tags: None,
         top: 10,
         keep_ended: 1000,
         all_stacks: false,
@@ -309,7 +310,7 @@ fn blocks_of_an_ended_process_are_held_at_exit() {
 fn record_trends(path: &Path, age: Option<Duration>) {
     let header = Header { older: age, ..header() };
     let writer = Writer::create(path, &header, Settings::default()).unwrap();
-    let facts = recorded_facts::at_start("service", Tick(0), GroupBy::Process, None);
+    let facts = recorded_facts::at_start("service", Tick(0), &Grouping::default(), None);
     for number in 0..16 {
         let single = if number == 5 { 40 << 10 } else { 0 };
         let changes = vec![change(0, 4 << 10), Change { key: failed_stack(), ..change(0, single) }];

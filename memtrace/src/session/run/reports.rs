@@ -114,7 +114,8 @@ impl Reports {
                 facts.parts.clone_from(&parts);
             }
             let recorded = recorder.is_some().then(|| recorded_facts::of_class(&facts));
-            let profile = symbolized.into_profile(facts);
+            let mut profile = symbolized.into_profile(facts);
+            config.grouping.label(&mut profile);
             if let (Some(recorder), Some(facts)) = (&mut recorder, recorded) {
                 recorder.add_facts(facts.into_iter().chain(recorded_facts::of_notes(&profile.notes)));
             }
@@ -192,7 +193,7 @@ fn write(
 ) -> Result<Vec<NotWritten>, Error> {
     let options = report::Options {
         metric: profile.metric(config.metric),
-        by: config.by,
+        by: config.grouping.by,
         top: config.top,
         all_stacks: config.all_stacks,
         subject: name.to_owned(),

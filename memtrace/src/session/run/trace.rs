@@ -108,7 +108,7 @@ impl Trace {
         kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
         let (clock_start, clock_instant) = (clock::monotonic(), Instant::now());
         let (plan, note) = memory::plan(config, setup::rings(config))?;
-        let (parts, user_hooks) = (config.by.parts(), config.user_hooks.clone());
+        let (parts, user_hooks) = (config.grouping.parts(), config.user_hooks.clone());
         let mut tracker = ProcessTracker::new(clock_start, parts, user_hooks, plan.mmap_ring, plan.registry);
         let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
         let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
@@ -123,7 +123,7 @@ impl Trace {
             track_peak: config.metric == Some(Metric::PeakBytes),
             older: config.older,
             lifetimes: config.lifetimes,
-            parts: config.by.parts(),
+            parts: config.grouping.parts(),
         };
         let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
         let rings = sources.len();
@@ -160,7 +160,10 @@ impl Trace {
         let start = Instant::now();
         let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
         if let Some(recorder) = &mut recorder {
-            recorder.start(start_tick, recorded_facts::at_start(&targets.name, start_tick, config.by, config.metric));
+            recorder.start(
+                start_tick,
+                recorded_facts::at_start(&targets.name, start_tick, &config.grouping, config.metric),
+            );
         }
         let mut trace = Self {
             kernel,

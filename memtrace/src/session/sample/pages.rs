@@ -37,7 +37,7 @@ impl PageReader {
             first: pids.iter().filter_map(read).collect(),
             rusage,
             one_in: config.page_sample,
-            by_kind: config.by == GroupBy::Memory,
+            by_kind: config.grouping.by == GroupBy::Memory,
         })
     }
 

@@ -153,7 +153,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
 
     use crate::allocators::UserHooks;
     use crate::debuginfod::Servers;
-    use crate::model::{EventClass, GroupBy};
+    use crate::model::EventClass;
     use crate::session::config::ProbeSite;
 
     Config {
@@ -169,7 +169,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         max_size: None,
         older: None,
         lifetimes: false,
-        by: GroupBy::Process,
+        grouping: crate::session::Grouping::default(),
         top: 10,
         keep_ended: 1000,
         all_stacks: false,

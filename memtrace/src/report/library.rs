@@ -11,7 +11,7 @@ use crate::model::{Frame, Location, ObjectName};
 
 /// Standard library of a language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::report) enum Library {
+pub(super) enum Library {
     C,
     Cpp,
     Rust,
@@ -100,7 +100,8 @@ pub(super) fn starts_in_c(frame: &Frame) -> bool {
     }
 }
 
-fn is_in_c_library(frame: &Frame) -> bool {
+/// Returns true if `frame` is code of the C library.
+pub(super) fn is_in_c_library(frame: &Frame) -> bool {
     frame.object.as_ref().is_some_and(|object| C_OBJECTS.iter().any(|start| file(object).starts_with(start)))
 }
 

@@ -1,0 +1,32 @@
+//! The key by which stacks are grouped, and the labels that it needs.
+
+use crate::model::{GroupBy, PartitionBy, Profile};
+use crate::report;
+use crate::tags::TagRules;
+
+/// Grouping of stacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Grouping {
+    pub(crate) by: GroupBy,
+    /// Rules for [`GroupBy::Tag`].
+    pub(crate) tags: Option<TagRules>,
+}
+
+impl Grouping {
+    /// Returns the partition of processes that the grouping needs.
+    pub(super) fn parts(&self) -> PartitionBy {
+        match (self.by, &self.tags) {
+            (GroupBy::Tag, Some(rules)) if rules.tests_threads() => PartitionBy::Threads,
+            (by, _) => by.parts(),
+        }
+    }
+
+    /// Sets the labels of the stacks, if groups depend on them.
+    pub(super) fn label(&self, profile: &mut Profile) {
+        match (self.by, &self.tags) {
+            (GroupBy::Object, _) => report::label_objects(profile),
+            (GroupBy::Tag, Some(rules)) => rules.label(profile),
+            _ => {}
+        }
+    }
+}
