@@ -316,7 +316,9 @@ fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>)
     if minor.or(major).or(peak_rss).is_some() {
         let faults = PageFaults { minor: minor.unwrap_or_default(), major: major.unwrap_or_default() };
         let end = Rusage { faults, peak_rss: Bytes(peak_rss.unwrap_or_default()) };
-        usage.counts = ImageRusage { begin: Some(Rusage::default()), end: Some(end) };
+        // Without a number of faults at the start, the high-water mark only is known.
+        let begin = minor.or(major).map(|_| Rusage::default());
+        usage.counts = ImageRusage { begin, end: Some(end) };
     }
 }
 

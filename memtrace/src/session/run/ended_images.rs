@@ -139,8 +139,22 @@ impl EndedImages {
         run.tables.apply_to_ended(&mut ended);
         if let Some(pages) = run.pages {
             let began = run.tracker.images().get(&id).map_or(ImageStart::Unseen, |image| image.start);
-            let complete = |usage: &mut _| pages.complete_ended(usage, id, began, run.start);
+            let mut added = None;
+            let mut complete = |usage: &mut ImageUsage| {
+                let was_known = usage.counts.faults().is_some();
+                let is_reported = pages.complete_ended(usage, id, began, run.start);
+                added = usage.counts.faults().filter(|_| !was_known && is_reported);
+                is_reported
+            };
             ended.usage.retain_mut(|(class, usage)| *class != EventClass::Fault || complete(usage));
+            if let (Some(recorder), Some(faults)) = (&mut run.recorder, added) {
+                recorder.add_faults(id, faults);
+            }
+        }
+        if let Some(recorder) = &mut run.recorder {
+            let has_no_totals = |usage: &ImageUsage| usage.total.is_zero() && usage.by_stack.is_empty();
+            let without_totals = ended.usage.iter().filter(|(_, usage)| has_no_totals(usage));
+            recorder.list_idle(id, without_totals.map(|(class, _)| *class));
         }
         let recorded: Vec<_> = ended.usage.iter().map(|(class, _)| *class).collect();
         let late = run.tracker.take_late(id);
@@ -152,7 +166,7 @@ impl EndedImages {
             self.exits.push(id.pid);
             let idle = run.tracker.cover_ended(&mut self.coverage, id, &recorded, run.classes);
             if let Some(recorder) = &mut run.recorder {
-                recorder.list_idle(id, &idle);
+                recorder.list_idle(id, idle.iter().copied());
             }
             let usage = ImageUsage { ended: Some(end), ..ImageUsage::default() };
             ended.usage.extend(idle.into_iter().map(|class| (class, usage.clone())));

@@ -33,8 +33,8 @@ use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
 use super::memory::{MemoryPlan, RecorderLimits};
 use crate::model::{
-    Delta, EndedImage, EventClass, FinishedStacks, ImageEnd, ImageId, ImageUsage, Losses, Object, Pid, ProcessImage,
-    Stack, StackId, Stacks, Tick, UnsentStacks,
+    Delta, EndedImage, EventClass, FinishedStacks, ImageEnd, ImageId, ImageUsage, Losses, Object, PageFaults, Pid,
+    ProcessImage, Stack, StackId, Stacks, Tick, UnsentStacks,
 };
 use crate::pipeline::{DeltaSink, WaitingStacks};
 use crate::procfs;
@@ -89,8 +89,8 @@ pub(super) struct Recorder {
     end: Duration,
     /// Facts for the next interval.
     facts: Vec<Fact>,
-    /// Images without events, as changes of zero, for the next interval.
-    idle: Vec<ImageChange>,
+    /// Values of images that belong to no delta, for the next interval: those of images without events are zero.
+    image_changes: Vec<ImageChange>,
 }
 
 /// File of a recording.
@@ -136,7 +136,7 @@ impl Recorder {
             losses: Losses::default(),
             end: Duration::ZERO,
             facts: Vec::new(),
-            idle: Vec::new(),
+            image_changes: Vec::new(),
         };
         Ok(Some((recorder, DeltaSink { interval, start: clock_start, sender, waiting })))
     }
@@ -211,9 +211,14 @@ impl Recorder {
         self.deferral.take()
     }
 
-    /// Lists an image without events of `classes`.
-    pub(super) fn list_idle(&mut self, id: ImageId, classes: &[EventClass]) {
-        self.idle.extend(classes.iter().map(|&class| listed(id, class)));
+    /// Lists an image without totals of `classes`.
+    pub(super) fn list_idle(&mut self, id: ImageId, classes: impl IntoIterator<Item = EventClass>) {
+        self.image_changes.extend(classes.into_iter().map(|class| listed(id, class)));
+    }
+
+    /// Adds the page faults of an image that has ended, of which its last delta does not know the number at its start.
+    pub(super) fn add_faults(&mut self, id: ImageId, faults: PageFaults) {
+        self.image_changes.extend(changes::fault_values(id, EventClass::Fault, faults));
     }
 
     /// Records the start of tracing, and facts of the run.
@@ -325,9 +330,10 @@ impl Recorder {
         interval.losses.merge(&delta.losses);
         self.losses = losses.clone();
         interval.facts = std::mem::take(&mut self.facts);
-        interval.image_changes = std::mem::take(&mut self.idle);
+        interval.image_changes = std::mem::take(&mut self.image_changes);
         let changed = delta.usage.values().flat_map(|images| images.keys().copied());
-        let changed: BTreeSet<ImageId> = changed.chain(interval.image_changes.iter().map(|idle| idle.image)).collect();
+        let changed: BTreeSet<ImageId> =
+            changed.chain(interval.image_changes.iter().map(|change| change.image)).collect();
         interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
         self.groups.move_to(&mut interval, is_marked);

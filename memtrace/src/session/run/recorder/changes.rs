@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
 use crate::model::{
-    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageUsage, Log2, MappingKind, StackEnd,
-    StackId, StackKey, StackUsage,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageUsage, Log2, MappingKind,
+    PageFaults, StackEnd, StackId, StackKey, StackUsage,
 };
 use crate::recording::{
     Change, Detail, DetailKind, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey,
@@ -155,32 +155,38 @@ const fn kind_of(quantity: BlockQuantity) -> DetailKind {
 
 /// Adds the changes of an image that belong to no stack.
 fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &mut Interval) {
-    let faults = usage.counts.faults();
     let values = [
         (ImageValue::DiscardedBytes, usage.discarded.bytes.0),
         (ImageValue::DiscardedCount, usage.discarded.count),
         (ImageValue::UnmatchedFrees, usage.unmatched_frees),
         (ImageValue::RepeatedFrees, usage.repeated_frees),
         (ImageValue::MergedStacks, usage.merged_stacks),
-        (ImageValue::MinorFaults, faults.map_or(0, |faults| faults.minor)),
-        (ImageValue::MajorFaults, faults.map_or(0, |faults| faults.major)),
         (ImageValue::PeakRss, usage.counts.peak_rss().map_or(0, |peak| peak.0)),
     ];
     let values = values.into_iter().filter(|(_, value)| *value != 0);
     interval.image_changes.extend(values.map(|(kind, value)| ImageChange { image, class, kind, index: 0, value }));
+    interval
+        .image_changes
+        .extend(usage.counts.faults().into_iter().flat_map(|faults| fault_values(image, class, faults)));
     if let Some(Bytes(value)) = usage.peak {
         interval.image_changes.push(ImageChange { image, class, kind: ImageValue::Peak, index: 0, value });
     }
     interval.stalls.extend(usage.stalls.iter().map(|(&key, &stats)| StallChange { image, key, stats }));
 }
 
+/// Returns the numbers of page faults of an image. The number of minor faults shows that they are known.
+pub(super) fn fault_values(image: ImageId, class: EventClass, faults: PageFaults) -> impl Iterator<Item = ImageChange> {
+    let value = move |kind, value| ImageChange { image, class, kind, index: 0, value };
+    let major = (faults.major > 0).then(|| value(ImageValue::MajorFaults, faults.major));
+    [value(ImageValue::MinorFaults, faults.minor)].into_iter().chain(major)
+}
+
 /// Adds the resource usage and the resident memory of a running image, which are read at the end of a run.
 pub(super) fn add_page_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &mut Interval) {
+    interval
+        .image_changes
+        .extend(usage.counts.faults().into_iter().flat_map(|faults| fault_values(image, class, faults)));
     let mut add = |kind, index, value| interval.image_changes.push(ImageChange { image, class, kind, index, value });
-    if let Some(faults) = usage.counts.faults() {
-        add(ImageValue::MinorFaults, 0, faults.minor);
-        add(ImageValue::MajorFaults, 0, faults.major);
-    }
     if let Some(peak) = usage.counts.peak_rss() {
         add(ImageValue::PeakRss, 0, peak.0);
     }

@@ -100,7 +100,7 @@ impl Recorder {
     pub(in crate::session::run) fn finish(mut self) -> Option<(PathBuf, Status)> {
         let mut interval = self.last_interval();
         interval.facts = std::mem::take(&mut self.facts);
-        interval.image_changes = std::mem::take(&mut self.idle);
+        interval.image_changes = std::mem::take(&mut self.image_changes);
         self.push(interval);
         let RecordedFile { path, writer, .. } = self.file?;
         let status = writer.finish();
