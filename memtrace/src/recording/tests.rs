@@ -14,22 +14,43 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use self::sample_intervals::{header, image, intervals, process, second};
+use super::store::Store;
 use super::*;
-use crate::model::{LiveChanges, Losses, PartChange, StackUsage, StallStats};
+use crate::model::{Bytes, LiveChanges, Losses, PartChange, StackUsage, StallStats};
 use crate::scratch::Scratch;
 
-const SETTINGS: Settings = Settings {
-    size_limit: crate::model::Bytes(1 << 30),
-    queue: 1 << 20,
-    queued_rows: usize::MAX,
-    known_totals: 1 << 20,
-};
+const SETTINGS: Settings =
+    Settings { size_limit: Bytes(1 << 30), queue: 1 << 20, queued_rows: usize::MAX, known_totals: 1 << 20 };
 
 fn write(path: &Path, intervals: &[Interval]) {
     let writer = Writer::create(path, &header(), SETTINGS).unwrap();
     intervals.iter().for_each(|interval| writer.push(interval.clone()));
     let status = writer.finish();
     assert_eq!((status.intervals, status.gaps, status.open_gap), (intervals.len() as u64, 0, None));
+}
+
+/// Creates a file for about `limit` bytes.
+fn empty_store(path: &Path, limit: Bytes) -> Store {
+    drop(std::fs::File::create(path).unwrap());
+    Store::create(path, &header(), limit, 1 << 20).unwrap()
+}
+
+/// Stores an interval, with one that waits, as the writer does: rows are merged to make room. Returns the stored interval;
+/// `None` if it waits because there is still no room.
+fn store_or_keep(store: &mut Store, waiting: &mut Option<Interval>, mut interval: Interval) -> Option<Interval> {
+    if let Some(mut earlier) = waiting.take() {
+        earlier.merge(interval);
+        interval = earlier;
+    }
+    if store.write(&interval, 1, None).is_err() {
+        while store.compact(true).unwrap() {}
+        if store.write(&interval, 1, None).is_err() {
+            *waiting = Some(interval);
+            return None;
+        }
+    }
+    while store.compact(false).unwrap() {}
+    Some(interval)
 }
 
 /// The sum of intervals, computed without the database.

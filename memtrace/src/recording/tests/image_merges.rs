@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::sample_intervals::{header, process};
+use super::{empty_store, store_or_keep};
 use crate::model::{
     Amount, Bytes, Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Nanoseconds, Partition, Pid, ReclaimKind,
     StackEnd, StackUsage, Stall, StallKey, StallStats, Tick, Usage,
 };
-use crate::recording::store::Store;
 use crate::recording::*;
 use crate::scratch::Scratch;
 
@@ -242,8 +242,7 @@ fn sums_and_counts_are_exact_after_each_step_of_a_merge() {
     const PROCESSES: u64 = 50;
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    drop(std::fs::File::create(&path).unwrap());
-    let mut store = Store::create(&path, &header(), Bytes(1 << 20), 1 << 20).unwrap();
+    let mut store = empty_store(&path, Bytes(1 << 20));
     let mut merged = std::collections::BTreeSet::new();
     let reader = rusqlite::Connection::open(&path).unwrap();
     let mut version = 0;
@@ -278,8 +277,7 @@ fn sums_and_counts_are_exact_after_each_step_of_a_merge() {
 fn processes_with_later_changes_are_not_merged() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    drop(std::fs::File::create(&path).unwrap());
-    let mut store = Store::create(&path, &header(), Bytes(1 << 20), 1 << 20).unwrap();
+    let mut store = empty_store(&path, Bytes(1 << 20));
     let mut all = Vec::new();
     for at in 0..100 {
         let mut interval = second(at, 50);
@@ -311,8 +309,7 @@ fn processes_with_later_changes_are_not_merged() {
 fn processes_with_the_longest_stalls_are_kept() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    drop(std::fs::File::create(&path).unwrap());
-    let mut store = Store::create(&path, &header(), Bytes(1 << 20), 1 << 20).unwrap();
+    let mut store = empty_store(&path, Bytes(1 << 20));
     let longest = id(10);
     for at in 0..100 {
         let mut interval = second(at, 50);
@@ -341,8 +338,7 @@ fn steps_are_bounded_by_stacks() {
     const STACKS: u32 = 400;
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    drop(std::fs::File::create(&path).unwrap());
-    let mut store = Store::create(&path, &header(), Bytes(4 << 20), 1 << 20).unwrap();
+    let mut store = empty_store(&path, Bytes(4 << 20));
     for at in 0..100 {
         let mut interval = second(at, 1);
         let block = Amount { bytes: Bytes(16), count: 1 };
@@ -369,8 +365,7 @@ fn steps_are_bounded_by_stacks() {
 fn merge_without_room_does_not_stop_other_merges() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    drop(std::fs::File::create(&path).unwrap());
-    let mut store = Store::create(&path, &header(), Bytes(1 << 20), 1 << 20).unwrap();
+    let mut store = empty_store(&path, Bytes(1 << 20));
     let other = rusqlite::Connection::open(&path).unwrap();
     // Each step needs more pages than the file can have.
     let full = "CREATE TRIGGER full AFTER INSERT ON merged_image BEGIN
@@ -383,19 +378,9 @@ fn merge_without_room_does_not_stop_other_merges() {
     let mut waiting: Option<Interval> = None;
     let mut is_full = true;
     for at in 0..250 {
-        let mut interval = second(at, 20);
-        if let Some(mut earlier) = waiting.take() {
-            earlier.merge(interval);
-            interval = earlier;
+        if store_or_keep(&mut store, &mut waiting, second(at, 20)).is_none() {
+            continue;
         }
-        if store.write(&interval, 1, None).is_err() {
-            while store.compact(true).unwrap() {}
-            if store.write(&interval, 1, None).is_err() {
-                waiting = Some(interval);
-                continue;
-            }
-        }
-        while store.compact(false).unwrap() {}
         if is_full && merged().1 {
             assert!(!merged().0, "intervals are merged instead");
             other.execute_batch("DROP TRIGGER full").unwrap();
@@ -418,8 +403,7 @@ fn merge_without_room_does_not_stop_other_merges() {
 fn groups_are_bounded() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    drop(std::fs::File::create(&path).unwrap());
-    let mut store = Store::create(&path, &header(), Bytes(1 << 20), 1 << 20).unwrap();
+    let mut store = empty_store(&path, Bytes(1 << 20));
     let mut all = Vec::new();
     for at in 0..100 {
         let mut interval = second(at, 50);

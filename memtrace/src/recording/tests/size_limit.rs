@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::sample_intervals::{allocated, header, image, intervals, second};
-use super::{sum, totals_of_samples};
+use super::{empty_store, store_or_keep, sum, totals_of_samples};
 use crate::model::{Amount, Bytes, EventClass, ImageId, StackEnd, StackUsage, Usage};
-use crate::recording::store::Store;
 use crate::recording::*;
 use crate::scratch::Scratch;
 
@@ -160,8 +159,7 @@ fn merge_of_stacks_that_is_given_up_leaves_whole_stacks() {
     const STACKS: u32 = 100;
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    drop(std::fs::File::create(&path).unwrap());
-    let mut store = Store::create(&path, &header(), LIMIT, 1 << 20).unwrap();
+    let mut store = empty_store(&path, LIMIT);
     let other = rusqlite::Connection::open(&path).unwrap();
     // A step that deletes a row with a number above 1000 needs more pages than the file can have.
     let full = "CREATE TRIGGER full AFTER DELETE ON total WHEN old.id > 1000 BEGIN
@@ -178,19 +176,8 @@ fn merge_of_stacks_that_is_given_up_leaves_whole_stacks() {
         if at > 0 {
             interval.changes.extend((0..STACKS).map(|number| freed(1, stack(at - 1, number))));
         }
-        if let Some(mut earlier) = waiting.take() {
-            earlier.merge(interval);
-            interval = earlier;
-        }
-        if store.write(&interval, 1, None).is_err() {
-            while store.compact(true).unwrap() {}
-            if store.write(&interval, 1, None).is_err() {
-                waiting = Some(interval);
-                continue;
-            }
-        }
+        let Some(interval) = store_or_keep(&mut store, &mut waiting, interval) else { continue };
         stored.push(interval);
-        while store.compact(false).unwrap() {}
         if at % 5 > 0 {
             continue;
         }
@@ -216,8 +203,7 @@ fn merge_of_stacks_that_is_given_up_leaves_whole_stacks() {
 fn steps_of_a_merge_are_short() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    drop(std::fs::File::create(&path).unwrap());
-    let mut store = Store::create(&path, &header(), Bytes(8 << 20), 1 << 20).unwrap();
+    let mut store = empty_store(&path, Bytes(8 << 20));
     let mut longest = Duration::ZERO;
     let mut steps = 0;
     for at in 0..60 {
@@ -242,8 +228,7 @@ proptest! {
     fn merged_boundaries_have_exact_totals(intervals in intervals(25..60), marked in prop::collection::vec(0_usize..60, 0..4)) {
         let directory = Scratch::in_memory();
         let path = directory.path("run.memtrace");
-        drop(std::fs::File::create(&path).unwrap());
-        let mut store = Store::create(&path, &header(), Bytes(1 << 30), 1 << 20).unwrap();
+        let mut store = empty_store(&path, Bytes(1 << 30));
         let mut all = intervals;
         for (index, interval) in all.iter_mut().enumerate() {
             let sampled = second(index as u64 % 7);

@@ -58,23 +58,28 @@ fn second_of_processes(number: u64) -> Interval {
     interval
 }
 
-#[test]
-fn report_of_merged_processes_equals_that_of_all() {
-    let scratch = Scratch::in_memory();
-    let record = |name: &str, size_limit| {
+/// Records intervals in the files `all` and `merged`, of which the second one is too small for all processes. Returns the
+/// second recording, and the number of its merged processes.
+fn record_all_and_merged(scratch: &Scratch, intervals: u64, interval: impl Fn(u64) -> Interval) -> (Recording, u64) {
+    for (name, size_limit) in [("all", Bytes(1 << 30)), ("merged", Bytes(1 << 20))] {
         let settings = Settings { size_limit, ..Settings::default() };
         let writer = Writer::create(&scratch.path(name), &header(), settings).unwrap();
-        for number in 0..200 {
-            writer.push(second_of_processes(number));
+        for number in 0..intervals {
+            writer.push(interval(number));
             wait_for(&writer, number + 1);
         }
         assert_eq!(writer.finish().gaps, 0);
-    };
-    record("all", Bytes(1 << 30));
-    record("merged", Bytes(1 << 20));
+    }
     let recording = Recording::open(&scratch.path("merged")).unwrap();
     let merged = recording.merged_images(Boundary::START, recording.end()).unwrap();
-    let merged: u64 = merged.values().flat_map(|images| images.ends.values()).sum();
+    let merged = merged.values().flat_map(|images| images.ends.values()).sum();
+    (recording, merged)
+}
+
+#[test]
+fn report_of_merged_processes_equals_that_of_all() {
+    let scratch = Scratch::in_memory();
+    let (_, merged) = record_all_and_merged(&scratch, 200, second_of_processes);
     assert!(merged > 5000, "{merged}");
     let middle = Moment::AfterStart(Duration::from_millis(99_500));
     for span in [Span::End, Span::At(middle), Span::Window(Some(middle), None)] {
@@ -133,20 +138,7 @@ fn half_of_processes(number: u64) -> Interval {
 #[test]
 fn merged_processes_of_two_intervals_count_at_their_end() {
     let scratch = Scratch::in_memory();
-    let record = |name: &str, size_limit| {
-        let settings = Settings { size_limit, ..Settings::default() };
-        let writer = Writer::create(&scratch.path(name), &header(), settings).unwrap();
-        for number in 0..250 {
-            writer.push(half_of_processes(number));
-            wait_for(&writer, number + 1);
-        }
-        assert_eq!(writer.finish().gaps, 0);
-    };
-    record("all", Bytes(1 << 30));
-    record("merged", Bytes(1 << 20));
-    let recording = Recording::open(&scratch.path("merged")).unwrap();
-    let merged = recording.merged_images(Boundary::START, recording.end()).unwrap();
-    let merged: u64 = merged.values().flat_map(|images| images.ends.values()).sum();
+    let (recording, merged) = record_all_and_merged(&scratch, 250, half_of_processes);
     assert!(merged > 2000, "{merged}");
     let boundaries: Vec<_> = recording.intervals().iter().map(|interval| interval.end().at()).collect();
     // Short processes run at odd boundaries, and have ended at even ones.
