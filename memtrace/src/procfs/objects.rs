@@ -36,6 +36,8 @@ pub(crate) struct Objects {
     by_stat: HashMap<Inode, Arc<Object>>,
     /// By handle and path: one file can have several names, such as hard links and bind mounts.
     by_name: HashMap<(PathBuf, PathBuf), Arc<Object>>,
+    /// By build ID and path: mmap events can arrive after the process has exited and the file was deleted.
+    by_build_id: HashMap<(BuildId, PathBuf), Arc<Object>>,
     /// Code without a file, by name.
     nameless: HashMap<PathBuf, Arc<Object>>,
     files: OpenFiles,
@@ -62,6 +64,7 @@ impl Objects {
             by_mapping: HashMap::new(),
             by_stat: HashMap::new(),
             by_name: HashMap::new(),
+            by_build_id: HashMap::new(),
             nameless: HashMap::new(),
             files: OpenFiles::new(max_files),
             roots: Roots::new(MAX_ROOTS),
@@ -99,7 +102,8 @@ impl Objects {
         let mut names: HashMap<*const Object, usize> = HashMap::new();
         named.for_each(|object| *names.entry(Arc::as_ptr(object)).or_default() += 1);
         let mut references: HashMap<*const Object, (usize, &Arc<Object>)> = HashMap::new();
-        for object in self.by_mapping.values().chain(self.by_stat.values()).chain(self.by_name.values()) {
+        let by_identity = self.by_mapping.values().chain(self.by_stat.values()).chain(self.by_build_id.values());
+        for object in by_identity.chain(self.by_name.values()) {
             references.entry(Arc::as_ptr(object)).or_insert((0, object)).0 += 1;
         }
         let needs = references.into_iter().map(|(object, (own, file))| {
@@ -137,6 +141,7 @@ impl Objects {
         self.by_mapping.retain(|_, object| is_open(object));
         self.by_stat.retain(|_, object| is_open(object));
         self.by_name.retain(|_, object| is_open(object));
+        self.by_build_id.retain(|_, object| is_open(object));
         closed
     }
 
@@ -158,8 +163,8 @@ impl Objects {
     /// Returns the object of an mmap event, identified by its build ID, or by its device (encoded like `st_dev`) and
     /// inode. `addresses` are the start and the end of the mapping.
     ///
-    /// If neither is given, or if the process has ended and `path` is another file by now, the object has no handle: a
-    /// wrong file would give wrong symbols.
+    /// If neither is given, the object has no handle: a wrong file would give wrong symbols. Nor has it one if the process
+    /// has ended, `path` is another file by now, and the file is not open yet.
     pub(crate) fn resolve(
         &mut self,
         pid: Pid,
@@ -182,6 +187,17 @@ impl Objects {
         // The mapping first: the path can lead to another file by now, even to one with the same build ID.
         let mapped = addresses.and_then(|(start, end)| open::by_addresses(pid, start, end)).filter(is_expected);
         let opened = mapped.or_else(|| open::by_path(pid, path, is_expected));
+        let open = || match (inode, &build_id) {
+            (Some(inode), _) => self.by_stat.get(&inode),
+            (None, Some(build_id)) => self.by_build_id.get(&(build_id.clone(), path.to_owned())),
+            (None, None) => None,
+        };
+        if opened.is_none()
+            && let Some(open) = open().cloned()
+        {
+            self.files.touch(&open);
+            return self.named(open, RootOf::Process(pid), path);
+        }
         let object = self.intern(RootOf::Process(pid), path, opened, build_id);
         if let Some(inode) = inode {
             remember(&mut self.by_mapping, inode, &object);
@@ -256,6 +272,9 @@ impl Objects {
         if let Some(handle) = &object.handle {
             remember(&mut self.by_stat, opened.inode, &object);
             remember(&mut self.by_name, (handle.clone(), object.path.clone()), &object);
+            if let Some(build_id) = &object.build_id {
+                remember(&mut self.by_build_id, (build_id.clone(), object.path.clone()), &object);
+            }
         }
         object
     }

@@ -146,6 +146,25 @@ fn mmap_events_of_an_exited_process_resolve_by_own_path() {
 }
 
 #[test]
+fn mmap_events_of_a_deleted_file_resolve_to_the_open_one() {
+    let scratch = Scratch::new();
+    let path = scratch.copy("/bin/true", "program");
+    let (inode, build_id) = (Some(identity(&path)), read_build_id(&File::open(&path).unwrap()));
+    let mut objects = Objects::new();
+    let opened = objects.opened(Path::new("/"), &path, regular(&path).unwrap());
+    fs::remove_file(&path).unwrap();
+    let nobody = Pid((1 << 22) + 1);
+    let by_build_id = objects.resolve(nobody, &path, None, build_id.clone(), None);
+    let by_inode = objects.resolve(nobody, &path, None, None, inode);
+    let elsewhere = objects.resolve(nobody, Path::new("/program"), None, build_id.clone(), None);
+    assert!(Arc::ptr_eq(&by_build_id, &opened) && Arc::ptr_eq(&by_inode, &opened));
+    assert_eq!(elsewhere.handle, None);
+    drop((opened, by_build_id, by_inode));
+    assert_eq!(objects.close_unused(true, iter::empty()).len(), 1, "the store is the only user");
+    assert_eq!(objects.resolve(nobody, &path, None, build_id, None).handle, None);
+}
+
+#[test]
 fn mmap_events_of_kernel_code_resolve_to_the_maps_object() {
     let mut objects = Objects::new();
     let image = read_image(own_pid(), &mut objects).unwrap();
