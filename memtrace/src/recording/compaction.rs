@@ -8,6 +8,7 @@ use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, is_full, rows_of_step};
 use super::retention::StoredInterval;
+use super::schema::{ADD_AMOUNTS, SUMS_OF_AMOUNTS};
 use super::text::nanoseconds;
 
 /// A table with rows that are merged.
@@ -19,28 +20,18 @@ struct Table {
     key: &'static str,
     /// Values of the merged row.
     values: &'static str,
-    /// Action if the row exists.
-    conflict: &'static str,
+    /// Assignments that add the values to those of the row, if it exists; `None` if the row remains as it is.
+    add: Option<&'static str>,
 }
 
 const TABLES: [Table; 8] = [
-    Table {
-        name: "change",
-        first: Some("total"),
-        key: "total",
-        values: "sum(live_bytes), sum(live_count), sum(exit_bytes), sum(exit_count), sum(alloc_bytes),
-            sum(alloc_count)",
-        conflict: "UPDATE SET live_bytes = live_bytes + excluded.live_bytes,
-            live_count = live_count + excluded.live_count, exit_bytes = exit_bytes + excluded.exit_bytes,
-            exit_count = exit_count + excluded.exit_count, alloc_bytes = alloc_bytes + excluded.alloc_bytes,
-            alloc_count = alloc_count + excluded.alloc_count",
-    },
+    Table { name: "change", first: Some("total"), key: "total", values: SUMS_OF_AMOUNTS, add: Some(ADD_AMOUNTS) },
     Table {
         name: "detail",
         first: Some("total"),
         key: "total, quantity, idx",
         values: "sum(value)",
-        conflict: "UPDATE SET value = value + excluded.value",
+        add: Some("value = value + excluded.value"),
     },
     Table {
         name: "image_change",
@@ -48,7 +39,7 @@ const TABLES: [Table; 8] = [
         key: "image, class, quantity, idx",
         // 208 is `peak_rss_bytes`.
         values: "iif(quantity = 208, max(value), sum(value))",
-        conflict: "UPDATE SET value = iif(quantity = 208, max(value, excluded.value), value + excluded.value)",
+        add: Some("value = iif(quantity = 208, max(value, excluded.value), value + excluded.value)"),
     },
     Table {
         name: "stall_change",
@@ -56,24 +47,26 @@ const TABLES: [Table; 8] = [
         key: "image, kind, cgroup_id, quantity, idx",
         // 302 is `longest_ns`.
         values: "iif(quantity = 302, max(value), sum(value))",
-        conflict: "UPDATE SET value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)",
+        add: Some("value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)"),
     },
     Table {
         name: "merged_image",
         first: Some("image"),
         key: "image, class, end_kind",
         values: "sum(images), sum(traced_ns), sum(inherited_frees), min(first_start_ns), max(last_end_ns)",
-        conflict: "UPDATE SET images = images + excluded.images, traced_ns = traced_ns + excluded.traced_ns,
+        add: Some(
+            "images = images + excluded.images, traced_ns = traced_ns + excluded.traced_ns,
             inherited_frees = inherited_frees + excluded.inherited_frees,
             first_start_ns = min(first_start_ns, excluded.first_start_ns),
             last_end_ns = max(last_end_ns, excluded.last_end_ns)",
+        ),
     },
     Table {
         name: "loss",
         first: None,
         key: "reason",
         values: "sum(count)",
-        conflict: "UPDATE SET count = count + excluded.count",
+        add: Some("count = count + excluded.count"),
     },
     Table {
         name: "sample",
@@ -81,15 +74,9 @@ const TABLES: [Table; 8] = [
         key: "counter",
         // The value of the row with the largest interval (sqlite.org/lang_select.html, bare columns).
         values: "value FROM (SELECT *, max(interval)",
-        conflict: "NOTHING",
+        add: None,
     },
-    Table {
-        name: "fact",
-        first: None,
-        key: "topic, item",
-        values: "value FROM (SELECT *, max(interval)",
-        conflict: "NOTHING",
-    },
+    Table { name: "fact", first: None, key: "topic, item", values: "value FROM (SELECT *, max(interval)", add: None },
 ];
 
 /// A merge of intervals in progress.
@@ -176,7 +163,7 @@ impl Compaction {
     }
 
     fn merge_rows(&self, transaction: &Transaction<'_>, table: &Table, end: Option<i64>) -> Result<()> {
-        let Table { name, first, key, values, conflict } = table;
+        let Table { name, first, key, values, add } = table;
         let others = self.others.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
         let range = match (first, end) {
             (None, _) => String::new(),
@@ -185,6 +172,7 @@ impl Compaction {
         };
         let rows = format!("interval IN ({others}){range}");
         let into = self.into;
+        let conflict = add.map_or_else(|| String::from("NOTHING"), |add| format!("UPDATE SET {add}"));
         let insert = if values.contains(" FROM ") {
             format!(
                 "INSERT INTO {name} SELECT {into}, {key}, {values} FROM {name} WHERE {rows} GROUP BY {key}) WHERE true

@@ -132,7 +132,6 @@ impl ImageMerge {
             "SELECT value FROM fact WHERE topic = 'run' AND item = 'start_ns' ORDER BY interval DESC LIMIT 1",
             [],
         )?;
-        super::schema::set_version_with_merged_images(&transaction)?;
         transaction.commit()?;
         let rows = rows_of_step(max_pages);
         let merge = Self { intervals, interval: 0, next: 0, trace_start: trace_start.unwrap_or(0), rows };

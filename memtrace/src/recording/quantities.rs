@@ -8,7 +8,7 @@ use crate::model::{
 use super::changes::{Change, DetailKind, ImageValue};
 
 /// Names of the numbers of [`Change`] that are zero in most changes, in the order of [`rare_numbers`].
-const RARE: [&str; 12] = [
+const RARE: [&str; 10] = [
     "discarded_bytes",
     "discarded_count",
     "stall_count",
@@ -19,8 +19,6 @@ const RARE: [&str; 12] = [
     "alloc_variance",
     "resident_bytes",
     "merged_stacks",
-    "temporary_bytes",
-    "temporary_count",
 ];
 
 /// Number of the kind `merged_stacks`.
@@ -143,8 +141,6 @@ pub(super) fn rare_numbers(change: &Change) -> [u64; RARE.len()] {
         variance.alloc,
         resident.0,
         merged,
-        usage.temporary.bytes.0,
-        usage.temporary.count,
     ]
 }
 
@@ -154,6 +150,7 @@ pub(super) struct StoredAmounts {
     pub(super) live: Amount,
     pub(super) exit: Amount,
     pub(super) alloc: Amount,
+    pub(super) temporary: Amount,
 }
 
 impl StoredAmounts {
@@ -161,15 +158,15 @@ impl StoredAmounts {
         self.live += other.live;
         self.exit += other.exit;
         self.alloc += other.alloc;
+        self.temporary += other.temporary;
     }
 }
 
 /// Returns the usage of `amounts` and `rare` numbers, and the number of merged stacks.
 pub(super) fn usage_of(amounts: StoredAmounts, rare: &[u64; RARE.len()]) -> (StackUsage, u64) {
-    let StoredAmounts { live, exit, alloc } = amounts;
+    let StoredAmounts { live, exit, alloc, temporary } = amounts;
     let discarded = Amount { bytes: Bytes(rare[0]), count: rare[1] };
     let stalls = StallTotals { count: rare[2], time: Nanoseconds(rare[3]) };
-    let temporary = Amount { bytes: Bytes(rare[10]), count: rare[11] };
     let usage = StackUsage {
         usage: Usage { live, exit, alloc, free: alloc - live - exit - discarded, temporary, stalls },
         at_peak: Bytes(rare[4]),

@@ -1,18 +1,34 @@
 //! Tables of a recording. `docs/recording.md` describes them.
 
-use rusqlite::{Connection, Result, Transaction};
+use rusqlite::{Connection, Result};
 
 /// `PRAGMA application_id` of recordings: "mtrc".
 pub(super) const APPLICATION_ID: i32 = 0x6d74_7263;
 
-/// `PRAGMA user_version`: raised with each change that older readers cannot read.
-pub(super) const VERSION: i32 = 2;
+/// `PRAGMA user_version`: raised with each change that older readers cannot read. Formats 1 and 2 were never released.
+pub(super) const VERSION: i32 = 3;
 
-/// Version of a recording until images are merged. Older readers do not show merged images.
-const VERSION_WITHOUT_MERGED_IMAGES: i32 = 1;
+/// Oldest format that is read.
+pub(super) const FIRST_VERSION: i32 = 3;
 
 /// Size of a database page.
 pub(super) const PAGE_SIZE: u32 = 4096;
+
+/// Columns of `change` after its key.
+pub(super) const AMOUNTS: &str =
+    "live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count, temporary_bytes, temporary_count";
+
+/// Sums of the columns [`AMOUNTS`].
+pub(super) const SUMS_OF_AMOUNTS: &str = "sum(live_bytes), sum(live_count), sum(exit_bytes), sum(exit_count),
+    sum(alloc_bytes), sum(alloc_count), sum(temporary_bytes), sum(temporary_count)";
+
+/// Assignments that add the columns [`AMOUNTS`] of a new row to the row that exists.
+pub(super) const ADD_AMOUNTS: &str =
+    "live_bytes = live_bytes + excluded.live_bytes, live_count = live_count + excluded.live_count,
+    exit_bytes = exit_bytes + excluded.exit_bytes, exit_count = exit_count + excluded.exit_count,
+    alloc_bytes = alloc_bytes + excluded.alloc_bytes, alloc_count = alloc_count + excluded.alloc_count,
+    temporary_bytes = temporary_bytes + excluded.temporary_bytes,
+    temporary_count = temporary_count + excluded.temporary_count";
 
 const TABLES: &str = "
 CREATE TABLE recording (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -60,7 +76,8 @@ CREATE TABLE total (
 CREATE TABLE change (
     interval INTEGER, total INTEGER, live_bytes INTEGER NOT NULL, live_count INTEGER NOT NULL,
     exit_bytes INTEGER NOT NULL, exit_count INTEGER NOT NULL, alloc_bytes INTEGER NOT NULL,
-    alloc_count INTEGER NOT NULL, PRIMARY KEY (interval, total)) WITHOUT ROWID;
+    alloc_count INTEGER NOT NULL, temporary_bytes INTEGER NOT NULL, temporary_count INTEGER NOT NULL,
+    PRIMARY KEY (interval, total)) WITHOUT ROWID;
 CREATE TABLE detail (
     interval INTEGER, total INTEGER, quantity INTEGER, idx INTEGER, value INTEGER NOT NULL,
     PRIMARY KEY (interval, total, quantity, idx)) WITHOUT ROWID;
@@ -86,7 +103,7 @@ const VIEWS: &str = "
 CREATE VIEW stack_change AS
     SELECT change.interval, interval.end_ns, image.pid, image.comm, event_class.name AS class, total.id AS total,
         total.path, stack_end.name AS stack_end, live_bytes, live_count, exit_bytes, exit_count, alloc_bytes,
-        alloc_count
+        alloc_count, temporary_bytes, temporary_count
     FROM change
         JOIN total ON total.id = change.total
         JOIN image ON image.id = total.image
@@ -115,15 +132,5 @@ pub(super) fn create(connection: &Connection) -> Result<()> {
     connection.execute_batch(TABLES)?;
     connection.execute_batch(VIEWS)?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
-    connection.pragma_update(None, "user_version", VERSION_WITHOUT_MERGED_IMAGES)
-}
-
-/// Raises the version of a recording in which images are merged.
-pub(super) fn set_version_with_merged_images(transaction: &Transaction<'_>) -> Result<()> {
-    transaction.pragma_update(None, "user_version", VERSION)
-}
-
-/// Returns true if the recording has a table of merged images. Earlier versions of memtrace did not create it.
-pub(super) fn has_merged_images(connection: &Connection) -> Result<bool> {
-    connection.table_exists(None, "merged_image")
+    connection.pragma_update(None, "user_version", VERSION)
 }

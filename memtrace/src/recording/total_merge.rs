@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::merge_step::{first_number, is_full, rows_of_step};
 use super::quantities::MERGED_STACKS;
+use super::schema::{ADD_AMOUNTS, AMOUNTS, SUMS_OF_AMOUNTS};
 
 /// Totals of the first step. The number of the next steps depends on the rows that they had: a stack of an ended process has
 /// about two, and one of a long-running process has some in each interval.
@@ -21,22 +22,23 @@ struct Table {
     name: &'static str,
     /// Columns of the key after interval and total.
     key: &'static str,
+    /// The other columns.
+    columns: &'static str,
     /// Sums of the other columns.
     sums: &'static str,
-    /// Action if the row exists.
-    conflict: &'static str,
+    /// Assignments that add them to those of the row, if it exists.
+    add: &'static str,
 }
 
 const TABLES: [Table; 2] = [
+    Table { name: "change", key: "", columns: AMOUNTS, sums: SUMS_OF_AMOUNTS, add: ADD_AMOUNTS },
     Table {
-        name: "change",
-        key: "",
-        sums: "sum(live_bytes), sum(live_count), sum(exit_bytes), sum(exit_count), sum(alloc_bytes), sum(alloc_count)",
-        conflict: "live_bytes = live_bytes + excluded.live_bytes, live_count = live_count + excluded.live_count,
-            exit_bytes = exit_bytes + excluded.exit_bytes, exit_count = exit_count + excluded.exit_count,
-            alloc_bytes = alloc_bytes + excluded.alloc_bytes, alloc_count = alloc_count + excluded.alloc_count",
+        name: "detail",
+        key: ", quantity, idx",
+        columns: "value",
+        sums: "sum(value)",
+        add: "value = value + excluded.value",
     },
-    Table { name: "detail", key: ", quantity, idx", sums: "sum(value)", conflict: "value = value + excluded.value" },
 ];
 
 /// `merged_total` has the totals that disappear, with those that get their numbers. The other tables have the new rows of a
@@ -45,10 +47,7 @@ const TEMPORARY_TABLES: &str = "
     DROP TABLE IF EXISTS temp.merged_total;
     DROP TABLE IF EXISTS temp.moved_change;
     DROP TABLE IF EXISTS temp.moved_detail;
-    CREATE TEMP TABLE merged_total (total INTEGER PRIMARY KEY, target INTEGER);
-    CREATE TEMP TABLE moved_change (
-        interval, total, live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count);
-    CREATE TEMP TABLE moved_detail (interval, total, quantity, idx, value);";
+    CREATE TEMP TABLE merged_total (total INTEGER PRIMARY KEY, target INTEGER);";
 
 /// A merge of totals in progress.
 #[derive(Debug)]
@@ -77,7 +76,10 @@ pub(super) enum TotalMergeKind {
 impl TotalMerge {
     /// Creates `temp.merged_total`, which the caller fills.
     pub(super) fn create_tables(transaction: &Transaction<'_>) -> Result<()> {
-        transaction.execute_batch(TEMPORARY_TABLES)
+        transaction.execute_batch(TEMPORARY_TABLES)?;
+        TABLES.iter().try_for_each(|Table { name, key, columns, .. }| {
+            transaction.execute_batch(&format!("CREATE TEMP TABLE moved_{name} (interval, total{key}, {columns})"))
+        })
     }
 
     /// Returns the merge of the totals in `temp.merged_total`.
@@ -152,7 +154,7 @@ fn count_stacks(transaction: &Transaction<'_>, counted_in: i64, [from, until]: [
 
 /// Moves the rows of a range of totals in all intervals. Returns their number.
 fn move_rows(transaction: &Transaction<'_>, table: &Table, range: [i64; 2]) -> Result<usize> {
-    let Table { name, key, sums, conflict } = table;
+    let Table { name, key, sums, add, .. } = table;
     // The range is read in each interval: CROSS JOIN and + keep SQLite from looking up each merged total in each of them.
     let rows = format!("{name}.interval IN (SELECT id FROM interval) AND {name}.total >= ?1 AND {name}.total < ?2");
     let sums_of_rows = transaction
@@ -169,7 +171,7 @@ fn move_rows(transaction: &Transaction<'_>, table: &Table, range: [i64; 2]) -> R
     let moved = transaction.prepare_cached(&delete)?.execute(range)?;
     transaction
         .prepare_cached(&format!(
-            "INSERT INTO {name} SELECT * FROM temp.moved_{name} WHERE true ON CONFLICT DO UPDATE SET {conflict}"
+            "INSERT INTO {name} SELECT * FROM temp.moved_{name} WHERE true ON CONFLICT DO UPDATE SET {add}"
         ))?
         .execute([])?;
     transaction.prepare_cached(&format!("DELETE FROM temp.moved_{name}"))?.execute([])?;

@@ -7,7 +7,6 @@ use super::boundaries::Boundary;
 use super::query::Query;
 use crate::model::{EventClass, ImageId, MergedImages};
 use crate::recording::error::Error;
-use crate::recording::schema;
 use crate::recording::text::{duration, end_of, tick_of};
 
 impl Recording {
@@ -23,9 +22,6 @@ impl Recording {
         to: Boundary,
     ) -> Result<BTreeMap<(ImageId, EventClass), MergedImages>, Error> {
         let mut merged: BTreeMap<_, MergedImages> = BTreeMap::new();
-        if !schema::has_merged_images(&self.connection)? {
-            return Ok(merged);
-        }
         let groups = self.image_ids()?;
         let sql = "SELECT image, class, end_kind, images, traced_ns, inherited_frees, first_start_ns, last_end_ns
             FROM merged_image WHERE interval > ? AND interval <= ?";

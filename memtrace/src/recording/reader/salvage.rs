@@ -3,10 +3,9 @@
 use rusqlite::Connection;
 
 use crate::recording::error::Error;
-use crate::recording::schema;
 
 /// Tables whose rows begin with the number of their interval.
-const BY_INTERVAL: [&str; 6] = ["detail", "image_change", "stall_change", "loss", "sample", "fact"];
+const BY_INTERVAL: [&str; 7] = ["detail", "image_change", "stall_change", "merged_image", "loss", "sample", "fact"];
 
 /// Returns the last interval of which all rows can be read; 0 if there is none.
 pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Error> {
@@ -21,8 +20,7 @@ pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Err
         last = if is_all { last } else { last.min(read - 1) };
     };
     limit(readable(connection, "SELECT interval, total FROM change ORDER BY interval, total", |row| row[1] <= totals)?);
-    let merged = schema::has_merged_images(connection)?.then_some("merged_image");
-    for table in BY_INTERVAL.into_iter().chain(merged) {
+    for table in BY_INTERVAL {
         limit(readable(connection, &format!("SELECT interval FROM {table} ORDER BY interval"), |_| true)?);
     }
     Ok(last.max(0))

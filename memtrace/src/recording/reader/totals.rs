@@ -16,6 +16,7 @@ use crate::model::{
 use crate::recording::changes::{DetailKind, ImageValue, TotalKey};
 use crate::recording::error::Error;
 use crate::recording::quantities::{self, RareNumbers, StoredAmounts};
+use crate::recording::schema::AMOUNTS;
 use crate::recording::text::reclaim_of;
 
 /// Totals between two boundaries.
@@ -131,17 +132,16 @@ impl Recording {
         sums: &mut [Sums],
     ) -> Result<(), Error> {
         let mut parts = Parts::new(bounds);
-        let sql = "SELECT total, interval, live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count
-            FROM change WHERE interval > ? AND interval <= ?";
+        let sql = format!("SELECT total, interval, {AMOUNTS} FROM change WHERE interval > ? AND interval <= ?");
         let mut next = 0;
-        self.connection.each_row(sql, [from.id, to.id], |row| {
+        self.connection.each_row(&sql, [from.id, to.id], |row| {
             let Some(position) = rows.position(row.get(0)?, next) else { return Ok(()) };
             next = position + 1;
             let amount = |first: usize| {
                 let (bytes, count): (i64, i64) = (row.get(first)?, row.get(first + 1)?);
                 Ok::<_, Error>(Amount { bytes: Bytes(bytes.cast_unsigned()), count: count.cast_unsigned() })
             };
-            let change = StoredAmounts { live: amount(2)?, exit: amount(4)?, alloc: amount(6)? };
+            let change = StoredAmounts { live: amount(2)?, exit: amount(4)?, alloc: amount(6)?, temporary: amount(8)? };
             let sum = &mut sums[position];
             sum.amounts.add(change);
             if bounds.len() > 2 && rows.all()[position].is_running {

@@ -1,6 +1,6 @@
 //! Rows of changed totals.
 
-use rusqlite::{CachedStatement, Result, Transaction, params};
+use rusqlite::{CachedStatement, Result, Transaction, params, params_from_iter};
 
 use super::processes::image_number;
 use crate::model::{ImageId, LossReason, Usage};
@@ -8,6 +8,7 @@ use crate::recording::changes::TotalKey;
 use crate::recording::interval::Interval;
 use crate::recording::numbers::Numbers;
 use crate::recording::quantities::{class_number, end_number, rare_numbers, stall_numbers};
+use crate::recording::schema::{ADD_AMOUNTS, AMOUNTS};
 use crate::recording::text::part_values;
 use crate::recording::total_numbers::TotalNumbers;
 
@@ -32,11 +33,6 @@ pub(super) fn write(
     Ok(())
 }
 
-// A stack that is listed twice in an interval has the sum of both.
-const INSERT_CHANGE: &str = "INSERT INTO change VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-    live_bytes = live_bytes + excluded.live_bytes, live_count = live_count + excluded.live_count,
-    exit_bytes = exit_bytes + excluded.exit_bytes, exit_count = exit_count + excluded.exit_count,
-    alloc_bytes = alloc_bytes + excluded.alloc_bytes, alloc_count = alloc_count + excluded.alloc_count";
 const INSERT_DETAIL: &str =
     "INSERT INTO detail VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value";
 // 208 is `peak_rss_bytes`.
@@ -74,13 +70,17 @@ impl Rows<'_, '_> {
         }
         // In the order of the table, in which rows are appended.
         changes.sort_unstable_by_key(|&(total, _)| total);
-        let mut row = self.transaction.prepare_cached(INSERT_CHANGE)?;
+        // A stack that is listed twice in an interval has the sum of both.
+        let mut row = self.transaction.prepare_cached(&format!(
+            "INSERT INTO change (interval, total, {AMOUNTS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                ON CONFLICT DO UPDATE SET {ADD_AMOUNTS}"
+        ))?;
         let mut rare = self.transaction.prepare_cached(INSERT_DETAIL)?;
         for (total, change) in changes {
-            let Usage { live, exit, alloc, .. } = change.usage.usage;
-            let [live, exit, alloc] =
-                [live, exit, alloc].map(|amount| (amount.bytes.0.cast_signed(), amount.count.cast_signed()));
-            row.execute(params![self.interval, total, live.0, live.1, exit.0, exit.1, alloc.0, alloc.1])?;
+            let Usage { live, exit, alloc, temporary, .. } = change.usage.usage;
+            let numbers = [live, exit, alloc, temporary].map(|amount| [amount.bytes.0, amount.count]);
+            let numbers = numbers.as_flattened().iter().map(|number| number.cast_signed());
+            row.execute(params_from_iter([self.interval, total].into_iter().chain(numbers)))?;
             for (quantity, value) in (0_i64..).zip(rare_numbers(change)).filter(|(_, value)| *value != 0) {
                 rare.execute(params![self.interval, total, quantity, 0, value.cast_signed()])?;
             }

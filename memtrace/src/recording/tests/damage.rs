@@ -125,10 +125,14 @@ fn other_files_are_refused_with_a_reason() {
     let other = Connection::open(directory.path("other")).unwrap();
     other.execute_batch("PRAGMA application_id = 7; CREATE TABLE interval (id INTEGER PRIMARY KEY)").unwrap();
     assert!(matches!(open("other"), Error::Foreign(7)));
-    let newer = directory.path("newer");
-    recorded(&newer, 2);
-    Connection::open(&newer).unwrap().execute_batch("PRAGMA user_version = 99").unwrap();
-    assert!(matches!(open("newer"), Error::Newer { found: 99, known: 2 }));
+    let with_version = |name: &str, version: i32| {
+        recorded(&directory.path(name), 2);
+        Connection::open(directory.path(name)).unwrap().pragma_update(None, "user_version", version).unwrap();
+    };
+    with_version("newer", 99);
+    assert!(matches!(open("newer"), Error::Newer { found: 99, known: 3 }));
+    with_version("unreleased", 2);
+    assert!(matches!(open("unreleased"), Error::Unreleased(2)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Merging of ended processes.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -227,14 +227,6 @@ fn ended_processes_are_merged_if_they_fill_the_file() {
     let groups: Vec<_> = images.values().filter(|image| image.id.stands_for_group() && image.id != GROUP).collect();
     let names: std::collections::BTreeSet<_> = groups.iter().map(|group| group.comm.to_string()).collect();
     assert_eq!((groups.len(), names), (3, ["as", "cc1", "ld"].map(String::from).into()));
-    let version = |path: &Path| {
-        let connection = rusqlite::Connection::open(path).unwrap();
-        connection.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0)).unwrap()
-    };
-    assert_eq!(version(&path), 2, "readers that do not know merged processes refuse the file");
-    let other = directory.path("other.memtrace");
-    super::write(&other, &[second(0, 10)]);
-    assert_eq!(version(&other), 1);
 }
 
 #[test]
