@@ -24,6 +24,7 @@ const FLAGS: &[&str] = &[
 
 /// Victims in C, for glibc.
 const GLIBC: &[&str] = &[
+    "accounts",
     "aligned",
     "block_times",
     "changes",

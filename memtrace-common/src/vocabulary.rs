@@ -104,6 +104,9 @@ loss_reasons! {
     /// The table of stacks is full of stacks with live blocks.
     StacksFull = "stacks_full",
         "allocations counted without their stack because the table of stacks is full";
+    /// The table of accounts is full.
+    AccountsFull = "accounts_full",
+        "threads and allocators without accounts of their own, because the table of accounts is full";
     /// The table of processes is full.
     ProcessesFull = "processes_full",
         "events of processes not counted because the table of processes is full";

@@ -1,5 +1,6 @@
 //! Command line: arguments to [`session::Config`], messages to the terminal, and exit codes.
 
+mod accounts;
 mod args;
 mod conflict;
 mod console;
@@ -30,11 +31,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use self::args::{Action, Arguments, TraceArgs};
+use self::conflict::ArgConflict;
 use self::console::Console;
 use self::exit::Exit;
 use self::terminal::Terminal;
 use crate::model::EventClass;
-use crate::session::{self, Error, Target};
+use crate::session::{self, Config, Error, Target};
 
 /// Runs memtrace with `arguments`, of which the first is its own name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -54,6 +56,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Action::Faults(args)) => trace_only(*args, EventClass::Fault, &console),
         Some(Action::Reclaim(args)) => trace_only(*args, EventClass::Reclaim, &console),
         Some(Action::Maps(args)) => trace_only(*args, EventClass::Map, &console),
+        Some(Action::Accounts(args)) => {
+            let (quiet, verbose) = (args.trace.quiet, args.trace.verbose);
+            run_trace(accounts::config(*args, console.is_terminal()), quiet, verbose, &console)
+        }
         Some(Action::Doctor(args)) => {
             let findings = crate::doctor::examine(args.pid);
             let colour = console::wants_colour(&io::stdout());
@@ -62,6 +68,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Some(Action::Explain(args)) => explain::run(args, &console).into(),
         Some(Action::Mark(args)) => match mark::run(&args, &console) {
+            Ok(line) => print(line.as_bytes(), Exit::Success, &console).into(),
+            Err(exit) => exit.into(),
+        },
+        Some(Action::Reset(args)) => match mark::reset(&args, &console) {
             Ok(line) => print(line.as_bytes(), Exit::Success, &console).into(),
             Err(exit) => exit.into(),
         },
@@ -92,7 +102,11 @@ fn trace_only(args: TraceArgs, class: EventClass, console: &Console) -> ExitCode
 
 fn trace(args: TraceArgs, console: &Console) -> ExitCode {
     let (quiet, verbose) = (args.quiet, args.verbose);
-    let config = match resolve::config(args) {
+    run_trace(resolve::config(args), quiet, verbose, console)
+}
+
+fn run_trace(config: Result<Config, ArgConflict>, quiet: bool, verbose: u8, console: &Console) -> ExitCode {
+    let config = match config {
         Ok(config) => config,
         Err(conflict) => return exit::of_conflict(&conflict, console).into(),
     };

@@ -4,6 +4,9 @@
 //! process may be split by address over any number of ledgers whose snapshots are merged: the effect of an event depends
 //! only on earlier events of the same address and of the whole process.
 
+mod account_budget;
+mod account_changes;
+mod accounts;
 mod address_table;
 mod block;
 mod budget;
@@ -41,7 +44,7 @@ use crate::model::{
 pub use budget::Settings;
 
 use budget::{Budget, Untaken};
-use image::Image;
+use image::{FreeCall, Image};
 use next_delta::NextDelta;
 use process::Process;
 use processes::Processes;
@@ -109,23 +112,23 @@ impl Ledger {
             }
             EventKind::Free { address, is_last } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free(address, is_last.then_some(tid), tick, budget);
+                    image.free(address, FreeCall { tid, is_last, tick }, budget);
                 }
             }
             EventKind::RepeatedFree { address } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free_again(address, tick, budget);
+                    image.free_again(address, FreeCall { tid, is_last: false, tick }, budget);
                 }
             }
             EventKind::TentativeFree { address, is_last } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free_tentatively(tid, address, is_last, tick, budget);
+                    image.free_tentatively(address, FreeCall { tid, is_last, tick }, budget);
                 }
             }
             EventKind::UndoFree { address } => {
                 // Without an image there is no tentative free.
                 if let Some((image, budget)) = self.running_image(pid) {
-                    image.undo_free(tid, address, budget);
+                    image.undo_free(tid, address, tick, budget);
                 }
             }
             EventKind::Fault { page, touch, stack } => {
@@ -241,6 +244,7 @@ impl Ledger {
             PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
             PartitionBy::Threads => Partition::Thread(tid),
             PartitionBy::Allocators => Partition::Allocator(allocator),
+            PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
         }
     }
 

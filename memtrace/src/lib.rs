@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+pub(crate) mod accounts;
 pub mod allocators;
 pub(crate) mod cache_directory;
 pub mod cli;

@@ -55,8 +55,9 @@ pub use run_facts::RunFacts;
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, StackUsage, UnsentStacks};
 pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use totals::{
-    AllocatorId, Amount, BlockHistograms, BlockQuantity, CallsBySize, GroupBy, Log2, Partition, PartitionBy, Usage,
-    Variance,
+    AccountChanges, AccountColumn, AccountCounters, AccountLevel, AccountRow, AccountState, AccountTable,
+    AccountTotals, AllocatorId, Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, GroupBy,
+    ImageAccounts, Log2, MarkBounds, Partition, PartitionBy, Usage, Variance, WaterMarks,
 };
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 

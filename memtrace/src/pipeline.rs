@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use crate::ledger::Settings;
 use crate::model::{
-    CallsBySize, Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot, Snapshots, Stacks,
-    Tick,
+    AccountChanges, CallsBySize, Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot,
+    Snapshots, Stacks, Tick,
 };
 use progress::ShardProgress;
 use shard::{Command, Shard, ShardTotals};
@@ -27,7 +27,7 @@ use shard::{Command, Shard, ShardTotals};
 pub use delta_sink::DeltaSink;
 pub use ended_parts::EndedParts;
 pub use progress::Progress;
-pub use sink::{EndedSink, Sinks};
+pub use sink::{AccountSink, EndedSink, Sinks};
 pub use source::{Drained, Source};
 pub use waiting_stacks::WaitingStacks;
 
@@ -54,6 +54,8 @@ pub struct RunTotals {
     pub ended: Vec<(usize, Vec<EndedImage>)>,
     /// Deltas that were not sent, with the numbers of their shards; those of a shard are in order.
     pub deltas: Vec<(usize, Delta)>,
+    /// Changes of accounts that were not sent, in order.
+    pub accounts: Vec<AccountChanges>,
     /// Number of applied events.
     pub events: u64,
     /// Recorded allocations.
@@ -77,7 +79,7 @@ pub enum Error {
 
 impl Shards {
     /// Starts a shard with ledgers of `classes` for each source. `settings` apply to the whole run: the limit of live blocks
-    /// is divided among the shards, and a peak is kept only with a single shard, since the peaks of shards cannot be added.
+    /// is divided among the shards. Peaks and accounts are kept only with a single shard, since those of shards cannot be added.
     ///
     /// While one of the `sinks` is full, its data stays in the shard: a shard never waits for a receiver.
     ///
@@ -94,6 +96,7 @@ impl Shards {
         let settings = Settings {
             blocks: settings.blocks.div_ceil(count.max(1) as u64),
             track_peak: settings.track_peak && count == 1,
+            accounts: settings.accounts.filter(|_| count == 1),
             ..settings
         };
         let classes: Arc<[EventClass]> = classes.into();
@@ -136,6 +139,14 @@ impl Shards {
         }
     }
 
+    /// Asks for the changes of accounts, which go to [`Sinks::accounts`]. Numbers of requests increase.
+    pub fn send_accounts(&self, request: u64) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::SendAccounts(request));
+        }
+    }
+
     /// Ends images after the records of their ends were lost in some rings. A shard that still runs one of them ends it as soon as its source is
     /// empty, so that all records from before this call are applied. The images of a pid must be in order.
     pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {
@@ -160,6 +171,7 @@ impl Shards {
             snapshots: Snapshots::default(),
             ended: Vec::new(),
             deltas: Vec::new(),
+            accounts: Vec::new(),
             events: 0,
             calls: CallsBySize::default(),
             failures: Vec::new(),
@@ -167,8 +179,9 @@ impl Shards {
         for (shard, (result, progress)) in ended.into_iter().enumerate() {
             match result {
                 Ok(totals) => {
-                    let ShardTotals { snapshots, ended, deltas } = totals.unwrap_or_default();
+                    let ShardTotals { snapshots, ended, deltas, accounts } = totals.unwrap_or_default();
                     all.snapshots.merge(snapshots);
+                    all.accounts.extend(accounts);
                     all.ended.extend((!ended.is_empty()).then_some((shard, ended)));
                     all.deltas.extend(deltas.into_iter().map(|delta| (shard, delta)));
                 }

@@ -1,5 +1,6 @@
 //! Report writers, one directory per format, and comparisons of reports. They know no path, no terminal and no argument.
 
+mod accounts;
 mod allocators;
 mod difference;
 mod escape;
@@ -24,6 +25,7 @@ mod tool;
 mod trend;
 mod wrap;
 
+pub use accounts::{of_stacks as accounts_of_stacks, write as write_accounts};
 pub use difference::{Side, write as write_difference};
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub use json::{ReadError, SavedReport, read as read_json};
@@ -47,11 +49,16 @@ pub enum Format {
     Json,
     /// Summary for people.
     Text,
+    /// Comma-separated values, of accounts only.
+    Csv,
 }
 
 impl Format {
-    /// Every format, in the order of the help.
+    /// Every format of stacks, in the order of the help.
     pub const ALL: &[Self] = &[Self::Svg, Self::Folded, Self::Json, Self::Text];
+
+    /// Every format of accounts, in the order of the help.
+    pub const OF_ACCOUNTS: &[Self] = &[Self::Text, Self::Csv, Self::Json];
 
     /// Returns the name, which is also the file extension.
     #[must_use]
@@ -61,6 +68,7 @@ impl Format {
             Self::Folded => "folded",
             Self::Json => "json",
             Self::Text => "txt",
+            Self::Csv => "csv",
         }
     }
 }
@@ -69,7 +77,7 @@ impl Format {
 ///
 /// # Errors
 ///
-/// Returns the errors of `out`.
+/// Returns the errors of `out`, and one for formats of accounts.
 pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
     let bounded = |limits| match options.all_stacks {
@@ -81,6 +89,7 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
         Format::Folded => folded::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Json => json::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Text => text::write(profile, options, &mut out)?,
+        Format::Csv => return Err(io::ErrorKind::Unsupported.into()),
     }
     out.flush()
 }

@@ -26,7 +26,9 @@ mod track;
 mod trend_parts;
 mod unwind_tables;
 
-pub(crate) use config::{Config, Destination, MarkFunction, Output, Percent, ProbeSite, Recording, Target};
+pub(crate) use config::{
+    AccountReport, Config, Destination, MarkFunction, Output, Percent, ProbeSite, Recording, Target,
+};
 pub(crate) use error::from_engines;
 pub(crate) use error::{AllocatorUser, Error};
 pub(crate) use grouping::Grouping;

@@ -164,7 +164,7 @@ fn invalid_marks_are_refused() {
     refused("mark", &["<TEXT>"]);
     let output = run(&["mark", "--socket", "/nonexistent/memtrace.sock", "a"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(3), ""));
-    assert!(stderr(&output).contains("nothing records at /nonexistent/memtrace.sock"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no trace listens at /nonexistent/memtrace.sock"), "{}", stderr(&output));
 }
 
 #[test]

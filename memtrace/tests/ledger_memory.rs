@@ -39,6 +39,7 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
         older: None,
         lifetimes: false,
         parts: PartitionBy::Whole,
+        accounts: None,
     };
     let before = heap::allocated() as u64;
     let mut ledger = Ledger::new(settings);

@@ -262,6 +262,7 @@ const SETTINGS: Settings = Settings {
     older: None,
     lifetimes: true,
     parts: PartitionBy::Whole,
+    accounts: None,
 };
 
 const ENDED: EndedSettings = EndedSettings {

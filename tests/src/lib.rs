@@ -7,6 +7,7 @@
 #![expect(clippy::panic, reason = "a failure of the support code fails the test")]
 #![expect(missing_docs, reason = "used by the tests of this package only")]
 
+pub mod accounts;
 pub mod breakpoints;
 pub mod cgroup;
 pub mod count_shim;

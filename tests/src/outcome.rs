@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::accounts::Accounts;
 use crate::report::Report;
 use crate::scratch::Scratch;
 
@@ -26,6 +27,14 @@ impl Outcome {
     pub fn report_with_code(&self, code: i32) -> Report {
         self.assert_code(code);
         self.read("out.json")
+    }
+
+    /// Returns the report of `memtrace accounts`. The exit code must be 0.
+    #[must_use]
+    pub fn accounts(&self) -> Accounts {
+        self.assert_code(0);
+        let text = fs::read_to_string(self.scratch.join("out.json")).expect("the accounts were written");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in the accounts:\n{text}"))
     }
 
     /// Returns the report of one event class, in a trace of several. The exit code must be 0.

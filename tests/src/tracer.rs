@@ -25,6 +25,8 @@ pub fn binary() -> PathBuf {
 pub struct Trace {
     scratch: Scratch,
     binary: PathBuf,
+    /// Formats of the reports.
+    formats: &'static [&'static str],
     wrapper: Vec<OsString>,
     options: Vec<OsString>,
     command: Vec<OsString>,
@@ -67,11 +69,20 @@ impl Trace {
         Self {
             scratch: Scratch::new(),
             binary: binary(),
+            formats: &["json", "folded"],
             wrapper: Vec::new(),
             options: Vec::new(),
             command: Vec::new(),
             environment: Vec::new(),
         }
+    }
+
+    /// Runs `memtrace accounts`.
+    #[must_use]
+    pub fn accounts(mut self) -> Self {
+        self.options.insert(0, "accounts".into());
+        self.formats = &["json"];
+        self
     }
 
     #[must_use]
@@ -106,11 +117,11 @@ impl Trace {
     }
 
     fn spawn(self) -> Tracer {
-        let Self { scratch, binary, wrapper, options, command, environment } = self;
+        let Self { scratch, binary, formats, wrapper, options, command, environment } = self;
         let mut words = wrapper;
         words.push(binary.into_os_string());
         words.extend(options);
-        for format in ["json", "folded"] {
+        for format in formats {
             words.extend(["-o".into(), scratch.join(format!("out.{format}")).into_os_string()]);
         }
         if !command.is_empty() {

@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
-pub(super) use subcommands::{DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, ReportArgs};
+pub(super) use subcommands::{DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, ReportArgs, ResetArgs};
 
 use super::{filters, help, hooks, units};
-use crate::model::{Bytes, DEFAULT_FRAMES, EventClass, FilterRule, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
+use crate::model::{
+    AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, FilterRule, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid,
+};
 use crate::report::Format;
 use crate::session::{Hooks, MarkFunction, NamedAllocator, Percent, ProbeSite};
 
@@ -67,9 +69,15 @@ pub(super) enum Action {
     /// Record the changes of each interval, to be read by `report` or SQL. Short for -o run.memtrace
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::RECORD_USAGE)]
     Record(Box<TraceArgs>),
+    /// Count blocks by process, user, thread, allocator and others, with low and high water marks
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::ACCOUNTS_USAGE)]
+    Accounts(Box<AccountsArgs>),
     /// Set a mark in a running recording: totals at the mark are exact
     #[command(disable_help_flag = true)]
     Mark(MarkArgs),
+    /// Start new water marks in a running `memtrace accounts`
+    #[command(disable_help_flag = true)]
+    Reset(ResetArgs),
     /// Report on a recording: on the totals at a time, or on the changes between two times
     #[command(disable_help_flag = true)]
     Report(Box<ReportArgs>),
@@ -97,6 +105,24 @@ pub(super) enum Action {
         #[command(flatten)]
         help: HelpFlag,
     },
+}
+
+/// The arguments of `memtrace accounts`.
+#[derive(Debug, Args)]
+pub(super) struct AccountsArgs {
+    /// Sort the table by this column, the largest first
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        value_parser = possible_values::account_columns(),
+        default_value = "current",
+        hide_possible_values = true,
+        help_heading = OUTPUT
+    )]
+    pub(super) sort: AccountColumn,
+
+    #[command(flatten)]
+    pub(super) trace: TraceArgs,
 }
 
 /// The arguments of a trace.
@@ -219,9 +245,9 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = OUTPUT)]
     pub(super) size_limit: Option<Bytes>,
 
-    /// Receive marks of the recording at this Unix socket
+    /// Receive marks of the recording, or resets of accounts, at this Unix socket
     ///
-    /// For `memtrace mark --socket PATH`. By default, it is in /run/memtrace for root, and in a directory of the user for
+    /// For `memtrace mark --socket PATH` and `memtrace reset --socket PATH`. By default, it is in /run/memtrace for root, and in a directory of the user for
     /// others. Only root and the user of memtrace can set marks.
     #[arg(long, value_name = "PATH", help_heading = OUTPUT)]
     pub(super) socket: Option<PathBuf>,
@@ -268,8 +294,8 @@ pub(super) struct TraceArgs {
     /// The key is the root of the flame graph and of folded stacks, and the summary has a table of it. The JSON always
     /// contains the processes. Allocators are recorded only if they are the key, and threads also if rules of --tags
     /// name them.
-    #[arg(long, value_name = "KEY", value_parser = possible_values::group_keys(), help_heading = OUTPUT)]
-    pub(super) by: Option<GroupBy>,
+    #[arg(long, value_name = "KEY", value_delimiter = ',', value_parser = possible_values::group_keys(), help_heading = OUTPUT)]
+    pub(super) by: Vec<GroupBy>,
 
     /// Group stacks by the tags of the rules in this file
     ///
@@ -278,9 +304,9 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(super) tags: Option<PathBuf>,
 
-    /// List N sites and N processes in the summary
-    #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
-    pub(super) top: usize,
+    /// List N sites and N processes in the summary [default: 10; 40 accounts]
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    pub(super) top: Option<usize>,
 
     /// Count blocks by size, lifetime and age
     ///

@@ -48,6 +48,8 @@ struct Screen {
     out: Box<dyn Write + Send>,
     /// The cursor is in a status line, which the next text erases.
     status: bool,
+    /// Lines of the table above it, which the next text erases too.
+    table: usize,
 }
 
 impl Console {
@@ -57,7 +59,7 @@ impl Console {
     }
 
     fn new(out: Box<dyn Write + Send>, terminal: bool, colour: bool) -> Self {
-        Self { screen: Arc::new(Mutex::new(Screen { out, status: false })), terminal, colour }
+        Self { screen: Arc::new(Mutex::new(Screen { out, status: false, table: 0 })), terminal, colour }
     }
 
     pub(super) fn is_terminal(&self) -> bool {
@@ -87,7 +89,15 @@ impl Console {
         screen.status = true;
     }
 
-    /// Erases the status line.
+    /// Shows lines that the next text replaces. They must fit on the screen.
+    pub(super) fn table(&self, text: &str) {
+        let text = plain_lines(text);
+        let mut screen = self.screen();
+        screen.put(&format!("{}\n", text.trim_end_matches('\n')));
+        screen.table = text.lines().count();
+    }
+
+    /// Erases the table and the status line.
     pub(super) fn clear(&self) {
         self.screen().put("");
     }
@@ -108,7 +118,11 @@ impl Console {
 
 impl Screen {
     fn put(&mut self, text: &str) {
-        let erase = if std::mem::take(&mut self.status) { "\r\x1b[K" } else { "" };
+        let mut erase = String::from(if std::mem::take(&mut self.status) { "\r\x1b[K" } else { "" });
+        if let lines @ 1.. = std::mem::take(&mut self.table) {
+            // Up, and erase to the end of the screen (ECMA-48, CUU and ED).
+            erase += &format!("\x1b[{lines}A\x1b[J");
+        }
         let _ = write!(self.out, "{erase}{text}").and_then(|()| self.out.flush());
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgConflict> 
         ));
     }
     let page_option =
-        if args.by == Some(GroupBy::Memory) { Some("--by memory") } else { args.sample.map(|_| "--sample") };
+        if args.by.contains(&GroupBy::Memory) { Some("--by memory") } else { args.sample.map(|_| "--sample") };
     if let Some(option) = page_option.filter(|_| !has(EventClass::counts_pages)) {
         return Err(ArgConflict::new(
             format!("{option} needs page faults, which are not traced"),
@@ -69,7 +69,7 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
         ("--max-size", args.max_size.is_some()),
         ("--allocator", !args.allocators.is_empty()),
         ("--hook", !args.hooks.is_empty()),
-        ("--by allocator", args.by == Some(GroupBy::Allocator)),
+        ("--by allocator", args.by.contains(&GroupBy::Allocator)),
         ("--max-overhead", args.max_overhead.is_some()),
         ("--probe-site", args.probe_site != ProbeSite::default()),
     ];

@@ -1,9 +1,9 @@
-//! `memtrace mark`.
+//! `memtrace mark` and `memtrace reset`.
 
-use super::args::MarkArgs;
+use super::args::{MarkArgs, ResetArgs};
 use super::console::Console;
 use super::exit::Exit;
-use crate::session::marks::{self, MarkError};
+use crate::session::marks::{self, MarkError, Service};
 
 /// Sets a mark in a running recording, and returns a line with it.
 pub(super) fn run(args: &MarkArgs, console: &Console) -> Result<String, Exit> {
@@ -14,8 +14,19 @@ pub(super) fn run(args: &MarkArgs, console: &Console) -> Result<String, Exit> {
         );
         return Err(Exit::Usage);
     }
-    match marks::set(args.socket.as_deref(), &args.text) {
+    match marks::set(Service::Recording, args.socket.as_deref(), &args.text) {
         Ok(mark) => Ok(format!("{} at {:.3} s\n", mark.text, mark.at.as_secs_f64())),
+        Err(error) => {
+            console.error(&error.to_string(), error.remedy());
+            Err(exit_of(&error))
+        }
+    }
+}
+
+/// Starts new water marks in a running trace with accounts, and returns a line with the time.
+pub(super) fn reset(args: &ResetArgs, console: &Console) -> Result<String, Exit> {
+    match marks::set(Service::Accounts, args.socket.as_deref(), "reset") {
+        Ok(mark) => Ok(format!("new water marks at {:.3} s\n", mark.at.as_secs_f64())),
         Err(error) => {
             console.error(&error.to_string(), error.remedy());
             Err(exit_of(&error))
@@ -25,8 +36,8 @@ pub(super) fn run(args: &MarkArgs, console: &Console) -> Result<String, Exit> {
 
 fn exit_of(error: &MarkError) -> Exit {
     match error {
-        MarkError::Several(_) => Exit::Usage,
-        MarkError::NoRecording | MarkError::NotRunning(_) => Exit::NoProcess,
+        MarkError::Several(..) | MarkError::Other { .. } => Exit::Usage,
+        MarkError::NoneRunning(_) | MarkError::NotRunning(_) => Exit::NoProcess,
         MarkError::NotPermitted(_) => Exit::NotPermitted,
         MarkError::Refused(_) | MarkError::Failed { .. } => Exit::Failed,
     }

@@ -14,14 +14,42 @@ pub(super) fn resolve(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec
         let file = PathBuf::from(format!("memtrace.{}", format.name()));
         return Ok(vec![Output { destination: Destination::File(file), format }]);
     }
+    resolve_paths(paths, format, Format::ALL)
+}
+
+/// As [`resolve`], but standard output is the default, and has text by default.
+pub(super) fn resolve_or_stdout(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
+    resolve_text(paths, format, Format::ALL)
+}
+
+/// As [`resolve_or_stdout`], for accounts.
+pub(super) fn resolve_accounts(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
+    if let Some(format) = format.filter(|format| !Format::OF_ACCOUNTS.contains(format)) {
+        return Err(ArgConflict::new(
+            format!("accounts are not written as {}, a format of stacks", format.name()),
+            format!("give one of {}", names(Format::OF_ACCOUNTS)),
+        ));
+    }
+    resolve_text(paths, format, Format::OF_ACCOUNTS)
+}
+
+fn resolve_text(paths: Vec<PathBuf>, format: Option<Format>, known: &[Format]) -> Result<Vec<Output>, ArgConflict> {
+    if paths.is_empty() {
+        return Ok(vec![Output { destination: Destination::Stdout, format: format.unwrap_or(Format::Text) }]);
+    }
+    let to_stdout = paths.iter().any(|path| is_stdout(path));
+    resolve_paths(paths, format.or(to_stdout.then_some(Format::Text)), known)
+}
+
+fn resolve_paths(paths: Vec<PathBuf>, format: Option<Format>, known: &[Format]) -> Result<Vec<Output>, ArgConflict> {
     // A --format that no output needs was meant to overrule an extension.
-    let needed = paths.iter().any(|path| format_of(path).is_none());
+    let needed = paths.iter().any(|path| format_of(path, known).is_none());
     let outputs = paths
         .into_iter()
-        .map(|path| match (format_of(&path), format) {
+        .map(|path| match (format_of(&path, known), format) {
             (Some(own), Some(format)) if own != format && !needed => Err(extension_differs(&path, own, format)),
             (Some(format), _) | (None, Some(format)) => Ok(Output { destination: destination(path), format }),
-            (None, None) => Err(no_format(&path)),
+            (None, None) => Err(no_format(&path, known)),
         })
         .collect::<Result<Vec<_>, _>>()?;
     for (index, output) in outputs.iter().enumerate() {
@@ -32,15 +60,6 @@ pub(super) fn resolve(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec
     Ok(outputs)
 }
 
-/// As [`resolve`], but standard output is the default, and has text by default.
-pub(super) fn resolve_or_stdout(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
-    if paths.is_empty() {
-        return Ok(vec![Output { destination: Destination::Stdout, format: format.unwrap_or(Format::Text) }]);
-    }
-    let to_stdout = paths.iter().any(|path| is_stdout(path));
-    resolve(paths, format.or(to_stdout.then_some(Format::Text)))
-}
-
 fn destination(path: PathBuf) -> Destination {
     if is_stdout(&path) { Destination::Stdout } else { Destination::File(path) }
 }
@@ -49,10 +68,10 @@ fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Returns the format of a path's extension.
-fn format_of(path: &Path) -> Option<Format> {
+/// Returns the one of the `known` formats that a path's extension names.
+fn format_of(path: &Path, known: &[Format]) -> Option<Format> {
     let extension = path.extension()?;
-    Format::ALL.iter().copied().find(|format| extension.eq_ignore_ascii_case(format.name()))
+    known.iter().copied().find(|format| extension.eq_ignore_ascii_case(format.name()))
 }
 
 /// Returns true if two outputs have the same path, without following links.
@@ -72,8 +91,12 @@ fn extension_differs(path: &Path, own: Format, format: Format) -> ArgConflict {
     )
 }
 
-fn no_format(path: &Path) -> ArgConflict {
-    let names = Format::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
+fn names(formats: &[Format]) -> String {
+    formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
+}
+
+fn no_format(path: &Path, known: &[Format]) -> ArgConflict {
+    let names = names(known);
     if is_stdout(path) {
         ArgConflict::new("no format is given for standard output", format!("add --format with one of {names}"))
     } else {

@@ -11,6 +11,8 @@ use crate::session::{Config, Grouping, Servers, Target, UserHooks};
 
 /// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
+/// Entries of lists in the summary.
+const DEFAULT_TOP: usize = 10;
 /// The smallest ring: one page.
 const SMALLEST_RING: Bytes = Bytes(4096);
 
@@ -41,6 +43,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         outputs: if needs_report { outputs::resolve(args.outputs, args.format)? } else { Vec::new() },
         recording,
         every,
+        accounts: None,
         target,
         duration: args.duration,
         grouping,
@@ -48,7 +51,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         max_size: args.max_size,
         older: args.older,
         lifetimes: args.lifetimes,
-        top: args.top,
+        top: args.top.unwrap_or(DEFAULT_TOP),
         keep_ended: args.keep_ended,
         all_stacks: args.all_stacks,
         max_depth: args.max_depth,
@@ -66,7 +69,13 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
 }
 
 fn grouping(args: &TraceArgs) -> Result<Grouping, ArgConflict> {
-    let (by, tags) = tags::resolve(args.tags.as_deref(), args.by)?;
+    if args.by.len() > 1 {
+        return Err(ArgConflict::new(
+            "--by has more than one key",
+            "give one; `memtrace accounts` groups by two, as in --by process,thread",
+        ));
+    }
+    let (by, tags) = tags::resolve(args.tags.as_deref(), args.by.first().copied())?;
     let by = by.unwrap_or_default();
     if by == GroupBy::Tag && tags.is_none() {
         return Err(tags::without_rules());
@@ -261,6 +270,7 @@ mod tests {
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
             recording: None,
             every: None,
+            accounts: None,
             events: vec![EventClass::default()],
             page_sample: NonZeroU32::MIN,
             metric: None,
@@ -302,6 +312,7 @@ mod tests {
             ],
             recording: None,
             every: None,
+            accounts: None,
             events: vec![EventClass::Heap, EventClass::Fault],
             page_sample: NonZeroU32::new(64).expect("64 is not zero"),
             metric: Some(Metric::LiveCount),

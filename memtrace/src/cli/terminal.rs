@@ -7,8 +7,9 @@ use super::progress::{self, LogLines};
 use crate::model::{Bytes, plain, printable};
 use crate::session::{Observer, Progress};
 
-/// Width of a terminal of unknown width.
+/// Size of a terminal of unknown size.
 const COLUMNS: usize = 80;
+const LINES: usize = 24;
 
 /// Shows a run on standard error: only `attached` if quiet. Progress is a line that changes on a terminal, and lines in
 /// a log.
@@ -61,6 +62,21 @@ impl Observer for Terminal {
         }
     }
 
+    fn table(&mut self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        if !self.console.is_terminal() {
+            self.console.line(text);
+            return;
+        }
+        let (width, height) = size().unwrap_or((COLUMNS, LINES));
+        // The last line is that of the progress. A line that fills the last column would wrap on some terminals.
+        let cut = |line: &str| line.chars().take(width.saturating_sub(1)).collect::<String>();
+        let lines: Vec<_> = text.lines().take(height.saturating_sub(2)).map(cut).collect();
+        self.console.table(&lines.join("\n"));
+    }
+
     fn note(&mut self, text: &str) {
         if !self.quiet {
             let head = paint("memtrace:", Style::Faint, self.console.has_colour());
@@ -77,10 +93,15 @@ impl Observer for Terminal {
 
 /// Returns the width of the terminal of standard error.
 fn columns() -> Option<usize> {
+    size().map(|(columns, _)| columns)
+}
+
+/// Returns the columns and lines of the terminal of standard error.
+fn size() -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes a `winsize` through the pointer, which is to one, and does not keep it (ioctl_tty(2)).
     let status = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    (status == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+    (status == 0 && size.ws_col > 0 && size.ws_row > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::account_budget::AccountBudget;
 use super::epochs::Epochs;
-use crate::model::{Amount, LossReason, Losses, Partition, PartitionBy, StackId, StackKey};
+use crate::model::{AccountLevel, Amount, LossReason, Losses, Partition, PartitionBy, StackId, StackKey, Tick};
 
 /// Configuration of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,9 @@ pub struct Settings {
     pub lifetimes: bool,
     /// Partition of each process' totals.
     pub parts: PartitionBy,
+    /// Parts of processes that have accounts, for which `parts` must have threads, and allocators if accounts are kept by
+    /// allocator; `None` for no accounts. Water marks are only correct if this ledger receives all events.
+    pub accounts: Option<AccountLevel>,
 }
 
 impl Settings {
@@ -36,6 +40,7 @@ impl Settings {
         older: None,
         lifetimes: false,
         parts: PartitionBy::Whole,
+        accounts: None,
     };
 
     /// Returns the maximum number of stacks in a delta, which has stacks that the ledger merged since too.
@@ -43,6 +48,9 @@ impl Settings {
         if self.stacks > MIN_STACKS { self.stacks } else { MIN_STACKS }
     }
 }
+
+/// Maximum number of accounts. Each takes about 150 bytes here.
+const MAX_ACCOUNTS: u32 = 100_000;
 
 /// Maximum number of stacks in a delta, if the ledger has a lower limit.
 const MIN_STACKS: u32 = 1 << 16;
@@ -67,6 +75,8 @@ pub(super) struct Budget {
     /// Sizes and lifetimes are counted.
     pub(super) counts_lifetimes: bool,
     pub(super) epochs: Epochs,
+    /// `None` without accounts.
+    pub(super) accounts: Option<Box<AccountBudget>>,
 }
 
 /// Number of stacks, with a limit.
@@ -103,6 +113,22 @@ impl Budget {
             tracks_changes: false,
             counts_lifetimes: settings.lifetimes,
             epochs: Epochs::new(settings.stacks_of_delta()),
+            accounts: settings.accounts.map(|level| Box::new(AccountBudget::new(level, MAX_ACCOUNTS))),
+        }
+    }
+
+    /// Includes the live amount at `tick` in the water marks of all images.
+    #[inline]
+    pub(super) fn mark_live(&mut self, tick: Tick) {
+        if let Some(accounts) = &mut self.accounts {
+            accounts.include(self.live, tick);
+        }
+    }
+
+    /// Releases the accounts of an image that is not reported.
+    pub(super) fn release_accounts(&mut self, number: u32) {
+        if let Some(accounts) = &mut self.accounts {
+            accounts.release(number);
         }
     }
 
@@ -151,7 +177,9 @@ pub(super) fn is_limited(key: StackKey) -> bool {
 pub(super) fn merged_key(key: StackKey) -> StackKey {
     let part = match key.part {
         Partition::Allocator(_) => key.part,
-        Partition::Whole | Partition::Thread(_) | Partition::Memory(_) => Partition::Whole,
+        Partition::Whole | Partition::Thread(_) | Partition::ThreadAndAllocator(..) | Partition::Memory(_) => {
+            Partition::Whole
+        }
     };
     StackKey { stack: StackId::OTHER, part }
 }

@@ -5,8 +5,8 @@ use super::budget::Untaken;
 use super::image::{Image, has_usage};
 use super::process::Process;
 use crate::model::{
-    EndedImage, EventClass, ImageEnd, ImageId, ImageRusage, ImageUsage, LossReason, Ordinals, Pid, Stacks, Tick,
-    UnsentStacks,
+    AccountState, EndedImage, EventClass, ImageAccounts, ImageEnd, ImageId, ImageRusage, ImageUsage, LossReason,
+    Ordinals, Pid, Stacks, Tick, UnsentStacks,
 };
 
 impl Ledger {
@@ -44,7 +44,8 @@ impl Ledger {
         };
         let mut untaken = self.untaken;
         let mut last_image = None;
-        if let Some(Process { is_killed, mut rusage, owner, image, stacks, .. }) = process {
+        let mut accounts = (0, Vec::new());
+        if let Some(Process { is_killed, mut rusage, owner, mut image, stacks, .. }) = process {
             if is_killed && end == ImageEnd::Exit {
                 ended.end = ImageEnd::OomKill;
             }
@@ -52,6 +53,9 @@ impl Ledger {
             let counts = rusage.end_image(ended.end);
             untaken.frames += (stacks.len() - stacks.merged()) as u32;
             untaken.nodes += stacks.calls().len();
+            if let Some(image) = &mut image {
+                accounts = (image.accounts.len(), image.accounts.take_changed());
+            }
             if let Some(image) = &image {
                 untaken.totals += image.limited_stacks();
                 if image.has_forked {
@@ -72,14 +76,27 @@ impl Ledger {
             }
         }
         self.add_end(&ended, last_image);
+        self.budget.mark_live(at);
         if self.has_room_for_image() {
+            self.end_accounts(&ended, accounts);
             self.ended.push(ended);
             self.untaken = untaken;
         } else {
+            self.budget.release_accounts(accounts.0);
             let Untaken { totals, frames, nodes } = self.untaken;
             self.budget.totals.release(untaken.totals - totals);
             self.budget.release_frames(untaken.frames - frames, untaken.nodes - nodes);
             self.budget.losses.add(LossReason::ProcessesFull, 1);
+        }
+    }
+
+    /// Adds the accounts of an image that ends: their number, and those with changes.
+    fn end_accounts(&mut self, ended: &EndedImage, (number, changed): (u32, Vec<AccountState>)) {
+        if let Some(accounts) = &mut self.budget.accounts
+            && number > 0
+        {
+            let (id, end) = (ended.id, Some(ended.end));
+            accounts.add_ended(ImageAccounts { id, ended: end, accounts: changed }, number);
         }
     }
 

@@ -5,6 +5,7 @@ mod stacks;
 
 use std::time::Duration;
 
+use super::accounts::Accounts;
 use super::address_table::{AddressTable, Slot};
 use super::block::Block;
 use super::budget::{Budget, Settings};
@@ -39,6 +40,16 @@ pub(super) struct Image {
     frees_before: [u64; 2],
     /// Earlier deltas have no frames of the stacks.
     has_unsent_frames: bool,
+    pub(super) accounts: Accounts,
+}
+
+/// A call that frees a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FreeCall {
+    pub(super) tid: Tid,
+    /// The latest allocation of the thread has returned the address.
+    pub(super) is_last: bool,
+    pub(super) tick: Tick,
 }
 
 impl Image {
@@ -57,6 +68,7 @@ impl Image {
                 // The free of the old block was lost.
                 let lost = *entry.get();
                 budget.losses.add(LossReason::FreeUnseen, 1);
+                self.accounts.free(&self.totals, &lost, None, tick, budget);
                 self.totals.free(lost.stack, Amount::one(lost.size));
                 // The time of the lost free is not known; it is this tick at the latest.
                 count_lifetime(&mut self.totals, &lost, tick, 1, budget);
@@ -65,6 +77,7 @@ impl Image {
                 let block = Block::new(address, tid, size, stack, tick);
                 *entry.get_mut() = block;
                 self.totals.alloc(stack, Amount::one(size));
+                self.accounts.alloc(&self.totals, &block, budget);
                 count_size(&mut self.totals, &block, budget);
                 change_epoch(&mut self.totals, &lost, Amount::default() - Amount::one(lost.size), budget);
                 change_epoch(&mut self.totals, &block, Amount::one(size), budget);
@@ -78,11 +91,13 @@ impl Image {
                 let block = Block::new(address, tid, size, stack, tick);
                 entry.insert(block);
                 self.totals.alloc(stack, Amount::one(size));
+                self.accounts.alloc(&self.totals, &block, budget);
                 count_size(&mut self.totals, &block, budget);
                 change_epoch(&mut self.totals, &block, Amount::one(size), budget);
             }
         }
         budget.live += Amount::one(size);
+        budget.mark_live(tick);
     }
 
     /// Reads the entries that [`Self::alloc`] changes, and returns a value that depends on them.
@@ -98,38 +113,34 @@ impl Image {
         self.blocks.get(Block::key(address)).map_or(0, |block| self.totals.load_index(block.stack))
     }
 
-    /// Frees a block. `last_of` is the freeing thread if its latest allocation returned this address.
+    /// Frees a block.
     #[inline]
-    pub(super) fn free(&mut self, address: AbsAddr, last_of: Option<Tid>, tick: Tick, budget: &mut Budget) {
-        if self.remove_live(address, last_of, tick, budget).is_none() {
+    pub(super) fn free(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
+        if self.remove_live(address, call, budget).is_none() {
             self.unmatched_frees += 1;
+            self.accounts.add_unmatched(call.tid, 1, call.tick, budget);
         }
     }
 
     /// If the block is still live, its first free was lost.
-    pub(super) fn free_again(&mut self, address: AbsAddr, tick: Tick, budget: &mut Budget) {
-        if self.remove_live(address, None, tick, budget).is_none() {
+    pub(super) fn free_again(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
+        if self.remove_live(address, call, budget).is_none() {
             self.repeated_frees += 1;
         }
     }
 
-    pub(super) fn free_tentatively(
-        &mut self,
-        tid: Tid,
-        address: AbsAddr,
-        is_last: bool,
-        tick: Tick,
-        budget: &mut Budget,
-    ) {
-        let (block, is_temporary) = self.remove_live(address, is_last.then_some(tid), tick, budget).unzip();
+    pub(super) fn free_tentatively(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
+        let FreeCall { tid, tick, .. } = call;
+        let (block, is_temporary) = self.remove_live(address, call, budget).unzip();
         let is_temporary = is_temporary.unwrap_or(false);
         if block.is_none() {
             self.unmatched_frees += 1;
+            self.accounts.add_unmatched(tid, 1, tick, budget);
         }
         self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary });
     }
 
-    pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, budget: &mut Budget) {
+    pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, now: Tick, budget: &mut Budget) {
         let Some(undone) = self.tentative_frees.remove(tid, address) else { return };
         let Slot::Vacant(entry) = self.blocks.slot(Block::key(address)) else { return };
         match undone.block {
@@ -141,9 +152,14 @@ impl Image {
                 }
                 count_lifetime(&mut self.totals, &block, undone.tick, 1_u64.wrapping_neg(), budget);
                 change_epoch(&mut self.totals, &block, Amount::one(block.size), budget);
+                self.accounts.undo_free(&self.totals, &block, tid, now, budget);
                 budget.live += Amount::one(block.size);
+                budget.mark_live(now);
             }
-            None => self.unmatched_frees -= 1,
+            None => {
+                self.unmatched_frees -= 1;
+                self.accounts.add_unmatched(tid, 1_u64.wrapping_neg(), now, budget);
+            }
         }
     }
 
@@ -209,25 +225,22 @@ impl Image {
         live
     }
 
-    /// Removes a block. Returns it, and true if it is temporary. `last_of` as in [`Self::free`].
+    /// Removes a block. Returns it, and true if it is temporary.
     #[inline]
-    fn remove_live(
-        &mut self,
-        address: AbsAddr,
-        last_of: Option<Tid>,
-        tick: Tick,
-        budget: &mut Budget,
-    ) -> Option<(Block, bool)> {
+    fn remove_live(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) -> Option<(Block, bool)> {
+        let FreeCall { tid, is_last, tick } = call;
         let block = self.blocks.remove(Block::key(address))?;
         self.totals.free(block.stack, Amount::one(block.size));
         // The block can be one that another thread allocated at the same address since, and passed to this thread.
-        let is_temporary = last_of.is_some_and(|tid| block.may_be_of(tid));
+        let is_temporary = is_last && block.may_be_of(tid);
         if is_temporary {
             self.totals.add_temporary(block.stack, Amount::one(block.size));
         }
         count_lifetime(&mut self.totals, &block, tick, 1, budget);
         change_epoch(&mut self.totals, &block, Amount::default() - Amount::one(block.size), budget);
+        self.accounts.free(&self.totals, &block, Some(tid), tick, budget);
         budget.live -= Amount::one(block.size);
+        budget.mark_live(tick);
         Some((block, is_temporary))
     }
 }

@@ -134,6 +134,7 @@ impl ReferenceModel {
                     PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
                     PartitionBy::Threads => Partition::Thread(tid),
                     PartitionBy::Allocators => Partition::Allocator(allocator),
+                    PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
                 };
                 self.alloc([pid.0, tid.0], address, size, StackKey { stack, part }, tick);
             }
@@ -293,7 +294,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
     (bounds, any::<(bool, bool)>(), older, parts).prop_map(
         |((blocks, stacks, processes), (track_peak, lifetimes), older, parts)| {
             let older = older.map(Duration::from_nanos);
-            Settings { blocks, stacks, processes, track_peak, older, lifetimes, parts }
+            Settings { blocks, stacks, processes, track_peak, older, lifetimes, parts, accounts: None }
         },
     )
 }
@@ -365,7 +366,7 @@ proptest! {
     fn allocated_is_the_sum_of_its_parts(
         events in prop::collection::vec(any_event(), 0..120),
     ) {
-        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, parts: PartitionBy::Whole };
+        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, parts: PartitionBy::Whole, accounts: None };
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(event));
         for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {

@@ -47,6 +47,7 @@ mod tests {
             older: None,
             lifetimes: false,
             parts: PartitionBy::Whole,
+            accounts: None,
         });
         for kind in events {
             ledger.apply(Event { pid: PID, tid: Tid(7), tick: Tick(0), kind });

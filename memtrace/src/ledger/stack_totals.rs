@@ -86,9 +86,10 @@ impl ImageTotals {
     fn index(&self, key: StackKey) -> Option<u32> {
         match key.part {
             Partition::Whole => self.by_stack.get(&key.stack).copied(),
-            Partition::Thread(_) | Partition::Allocator(_) | Partition::Memory(_) => {
-                self.by_partition.get(&key).copied()
-            }
+            Partition::Thread(_)
+            | Partition::Allocator(_)
+            | Partition::ThreadAndAllocator(..)
+            | Partition::Memory(_) => self.by_partition.get(&key).copied(),
         }
     }
 
@@ -128,9 +129,10 @@ impl ImageTotals {
         };
         match key.part {
             Partition::Whole => self.by_stack.insert(key.stack, index),
-            Partition::Thread(_) | Partition::Allocator(_) | Partition::Memory(_) => {
-                self.by_partition.insert(key, index)
-            }
+            Partition::Thread(_)
+            | Partition::Allocator(_)
+            | Partition::ThreadAndAllocator(..)
+            | Partition::Memory(_) => self.by_partition.insert(key, index),
         };
         self.limited += u32::from(is_limited(key));
         index
@@ -153,9 +155,10 @@ impl ImageTotals {
         }
         match removed.key.part {
             Partition::Whole => self.by_stack.remove(&removed.key.stack),
-            Partition::Thread(_) | Partition::Allocator(_) | Partition::Memory(_) => {
-                self.by_partition.remove(&removed.key)
-            }
+            Partition::Thread(_)
+            | Partition::Allocator(_)
+            | Partition::ThreadAndAllocator(..)
+            | Partition::Memory(_) => self.by_partition.remove(&removed.key),
         };
         self.vacant.push(index);
         self.limited -= u32::from(is_limited(removed.key));
@@ -304,6 +307,12 @@ impl ImageTotals {
 
     pub(super) fn key(&self, index: u32) -> StackKey {
         self.stacks.get(index as usize).map_or(StackKey::from(StackId::FAILED), |totals| totals.key)
+    }
+
+    /// Returns true if the stack has allocated one block so far.
+    #[inline]
+    pub(super) fn has_one_allocation(&self, index: u32) -> bool {
+        self.stacks.get(index as usize).is_some_and(|totals| totals.alloc.count == 1)
     }
 
     /// Usage of pages or mappings, none of which outlives its image. Inherited amounts of an ended image are left out: most

@@ -1,5 +1,6 @@
 //! One test for each rule of the ledger.
 
+mod accounts;
 mod epochs;
 mod images;
 mod limits;
@@ -33,6 +34,7 @@ const WIDE: Settings = Settings {
     older: None,
     lifetimes: false,
     parts: PartitionBy::Whole,
+    accounts: None,
 };
 
 /// Ledger with short methods for events.

@@ -1,5 +1,7 @@
 //! Totals and the keys that they are kept by.
 
+mod account;
+mod account_table;
 mod block_histograms;
 mod calls_by_size;
 mod group_by;
@@ -7,6 +9,11 @@ mod partition;
 mod usage;
 mod variance;
 
+pub use account::{
+    AccountChanges, AccountCounters, AccountLevel, AccountState, AccountTotals, AmountBounds, ImageAccounts,
+    MarkBounds, WaterMarks,
+};
+pub use account_table::{AccountColumn, AccountRow, AccountTable};
 pub use block_histograms::{BlockHistograms, BlockQuantity, Log2};
 pub use calls_by_size::CallsBySize;
 pub use group_by::GroupBy;

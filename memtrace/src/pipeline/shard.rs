@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use super::delta_sink::DeltaSender;
 use super::progress::{Progress, ShardProgress};
-use super::sink::{EndedSink, Sinks};
+use super::sink::{AccountSink, EndedSink, Sinks};
 use super::source::{Drained, Source};
 use crate::ledger::{BATCH, Ledger, Settings};
 use crate::model::{
-    CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots, Tick,
+    AccountChanges, CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, ImageEnd, ImageId, LossReason,
+    Snapshots, Tick,
 };
 
 /// Records drained between two checks for commands: a few milliseconds of work.
@@ -33,6 +34,8 @@ pub(super) enum Command {
     End(Arc<[(ImageId, ImageEnd, Tick)]>),
     /// Leaves the stacks of new images out of deltas until they have this age.
     DeferStacks(Duration),
+    /// Sends the changes of accounts, as an answer to the request with this number.
+    SendAccounts(u64),
 }
 
 /// Result of a shard.
@@ -43,6 +46,8 @@ pub(super) struct ShardTotals {
     pub(super) ended: Vec<EndedImage>,
     /// Deltas that were not sent.
     pub(super) deltas: Vec<Delta>,
+    /// Changes of accounts since the last ones that were sent.
+    pub(super) accounts: Vec<AccountChanges>,
 }
 
 pub(super) struct Shard<S> {
@@ -60,6 +65,13 @@ pub(super) struct Shard<S> {
     /// Ended images that the sink had no room for.
     unsent: Vec<EndedImage>,
     deltas: Option<DeltaSender>,
+    accounts: Option<AccountSink>,
+    /// Number of the last request for changes of accounts.
+    request: u64,
+    /// The request is not answered.
+    owes_accounts: bool,
+    /// Changes of accounts for which there was no room, with the number of the request that they answer.
+    unsent_accounts: Option<(u64, AccountChanges)>,
     /// Images to end when the source is empty.
     to_end: Vec<(ImageId, ImageEnd, Tick)>,
 }
@@ -87,6 +99,10 @@ impl<S: Source> Shard<S> {
             sink: sinks.ended.map(|sink| (number, sink)),
             unsent: Vec::new(),
             deltas: sinks.deltas.map(|sink| DeltaSender::new(number, sink)),
+            accounts: sinks.accounts,
+            request: 0,
+            owes_accounts: false,
+            unsent_accounts: None,
             to_end: Vec::new(),
         }
     }
@@ -104,6 +120,7 @@ impl<S: Source> Shard<S> {
                     }
                 }
                 Ok(Command::DeferStacks(age)) => self.ledger.defer_stacks(age),
+                Ok(Command::SendAccounts(request)) => (self.request, self.owes_accounts) = (request, true),
                 Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => {}
@@ -115,6 +132,7 @@ impl<S: Source> Shard<S> {
                     deltas.end_at_all_marks(&mut self.ledger);
                 }
             }
+            self.send_accounts();
             self.send_ended();
             if let Some(deltas) = &mut self.deltas {
                 deltas.send(&mut self.ledger);
@@ -139,7 +157,9 @@ impl<S: Source> Shard<S> {
         if self.sink.is_some() {
             ended.append(&mut self.ledger.take_ended());
         }
-        ShardTotals { snapshots: self.snapshots(now), ended, deltas }
+        let unsent = self.unsent_accounts.take().map(|(_, changes)| changes);
+        let accounts = unsent.into_iter().chain(self.ledger.take_accounts()).collect();
+        ShardTotals { snapshots: self.snapshots(now), ended, deltas, accounts }
     }
 
     fn snapshots(self, now: Tick) -> Snapshots {
@@ -159,17 +179,36 @@ impl<S: Source> Shard<S> {
 
     /// Sends the images that have ended. They stay in the ledger, which bounds their number, while the sink is full.
     fn send_ended(&mut self) {
-        let Some((number, sink)) = &self.sink else { return };
-        if self.unsent.is_empty() {
-            self.unsent = self.ledger.take_ended();
-        }
-        if self.unsent.is_empty() {
+        if self.sink.is_none() {
             return;
         }
+        if self.unsent.is_empty() {
+            // The accounts of an image arrive before the image.
+            if !self.send_accounts() {
+                return;
+            }
+            self.unsent = self.ledger.take_ended();
+        }
+        let Some((number, sink)) = self.sink.as_ref().filter(|_| !self.unsent.is_empty()) else { return };
         match sink.try_send((*number, std::mem::take(&mut self.unsent))) {
             Ok(()) => {}
             Err(TrySendError::Full((_, images)) | TrySendError::Disconnected((_, images))) => self.unsent = images,
         }
+    }
+
+    /// Sends the changes of accounts. Returns false if the sink has no room: later changes stay in the ledger.
+    fn send_accounts(&mut self) -> bool {
+        let Some(sink) = &self.accounts else { return true };
+        while let Some(changes) = self.unsent_accounts.take().or_else(|| {
+            let takes = std::mem::take(&mut self.owes_accounts) || self.ledger.has_ended_accounts();
+            if takes { Some((self.request, self.ledger.take_accounts()?)) } else { None }
+        }) {
+            if let Err(TrySendError::Full(changes) | TrySendError::Disconnected(changes)) = sink.try_send(changes) {
+                self.unsent_accounts = Some(changes);
+                return false;
+            }
+        }
+        true
     }
 
     fn drain(&mut self) -> Drained {

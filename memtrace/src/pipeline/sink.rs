@@ -3,10 +3,14 @@
 use std::sync::mpsc::SyncSender;
 
 use super::delta_sink::DeltaSink;
-use crate::model::EndedImage;
+use crate::model::{AccountChanges, EndedImage};
 
 /// Receives the images that end in a shard, with the number of the shard.
 pub type EndedSink = SyncSender<(usize, Vec<EndedImage>)>;
+
+/// Receives the changed accounts of a shard, on request and before each batch of images that have ended, with the number of
+/// the last answered request.
+pub type AccountSink = SyncSender<(u64, AccountChanges)>;
 
 /// Receivers of the results of a run while it is in progress.
 #[derive(Clone, Debug, Default)]
@@ -15,4 +19,6 @@ pub struct Sinks {
     pub ended: Option<EndedSink>,
     /// Receives the changes in each interval.
     pub deltas: Option<DeltaSink>,
+    /// Receives the changed accounts.
+    pub accounts: Option<AccountSink>,
 }

@@ -53,6 +53,9 @@ pub(super) fn part_values(part: Partition) -> (Option<&'static str>, Value) {
         Partition::Whole => (None, Value::Null),
         Partition::Thread(Tid(tid)) => (Some("thread"), Value::Integer(tid.into())),
         Partition::Allocator(AllocatorId(id)) => (Some("allocator"), Value::Integer(id.into())),
+        Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id)) => {
+            (Some("thread_and_allocator"), Value::Integer(i64::from(tid) << u16::BITS | i64::from(id)))
+        }
         Partition::Memory(kind) => (Some("memory"), Value::Text(kind.name().to_owned())),
     }
 }
@@ -64,6 +67,11 @@ pub(super) fn part_of(kind: Option<&str>, part: ValueRef<'_>) -> Option<Partitio
         None => Some(Partition::Whole),
         Some("thread") => Some(Partition::Thread(Tid(u32::try_from(number?).ok()?))),
         Some("allocator") => Some(Partition::Allocator(AllocatorId(u16::try_from(number?).ok()?))),
+        Some("thread_and_allocator") => {
+            let number = number?;
+            let tid = Tid(u32::try_from(number >> u16::BITS).ok()?);
+            Some(Partition::ThreadAndAllocator(tid, AllocatorId(number.cast_unsigned() as u16)))
+        }
         Some("memory") => {
             let name = part.as_str().ok()?;
             MappingKind::ALL.into_iter().find(|kind| kind.name() == name).map(Partition::Memory)
@@ -137,7 +145,8 @@ mod tests {
         assert_eq!(build_id_of(&build_id_text(&build_id)), Some(build_id));
         assert_eq!((build_id_of("0"), build_id_of("zz")), (None, None));
         let kinds = MappingKind::ALL.map(Partition::Memory);
-        let parts = [Partition::Whole, Partition::Thread(Tid(7)), Partition::Allocator(AllocatorId(3))];
+        let both = Partition::ThreadAndAllocator(Tid(u32::MAX), AllocatorId(u16::MAX));
+        let parts = [Partition::Whole, Partition::Thread(Tid(7)), Partition::Allocator(AllocatorId(3)), both];
         for part in parts.into_iter().chain(kinds) {
             let (kind, value) = part_values(part);
             assert_eq!(part_of(kind, ValueRef::from(&value)), Some(part));

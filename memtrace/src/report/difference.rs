@@ -39,6 +39,7 @@ pub fn write(
     match format {
         Format::Svg => svg::write_differential(profiles, &options, subtitle(before, after, metric), &mut out)?,
         Format::Folded => folded::write_differential(profiles, &options, &mut out)?,
+        Format::Csv => return Err(io::ErrorKind::Unsupported.into()),
         Format::Json | Format::Text => {
             let compared = profiles.map(Compared::new);
             let sites = sites::changes(&compared, metric);

@@ -81,6 +81,21 @@ impl Groups {
     }
 }
 
+/// Returns the head of the column with the names of groups.
+pub(super) const fn head(by: GroupBy) -> &'static str {
+    match by {
+        GroupBy::Process => "PROCESS",
+        GroupBy::Cgroup => "CGROUP",
+        GroupBy::User => "USER",
+        GroupBy::Comm => "COMMAND",
+        GroupBy::Allocator => "ALLOCATOR",
+        GroupBy::Thread => "THREAD",
+        GroupBy::Memory => "MEMORY",
+        GroupBy::Object => "OBJECT",
+        GroupBy::Tag => "TAG",
+    }
+}
+
 /// Stacks that are always in the same group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
@@ -147,24 +162,23 @@ fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, par
         GroupBy::Cgroup => {
             process.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone())
         }
-        GroupBy::Allocator => match part {
-            Partition::Allocator(id) => allocator(profile, id),
-            Partition::Whole | Partition::Thread(_) | Partition::Memory(_) => unknown("allocator"),
-        },
-        GroupBy::Thread => match part {
+        GroupBy::Allocator => part.allocator().map_or_else(|| unknown("allocator"), |id| allocator(profile, id)),
+        GroupBy::Thread => match part.thread() {
             // With several processes, a thread needs the name of its process.
-            Partition::Thread(tid) if !profile.is_of_one_image() => {
+            Some(tid) if !profile.is_of_one_image() => {
                 format!("{} of {}", thread(process, tid), escape::process_title(process))
             }
-            Partition::Thread(tid) => thread(process, tid),
+            Some(tid) => thread(process, tid),
             // Thread IDs and names are those of one process.
-            Partition::Whole if process.group.is_some() => format!("threads of {}", escape::process_title(process)),
-            Partition::Whole | Partition::Allocator(_) | Partition::Memory(_) => unknown("thread"),
+            None if process.group.is_some() => format!("threads of {}", escape::process_title(process)),
+            None => unknown("thread"),
         },
         GroupBy::Memory => match part {
             Partition::Memory(kind) => kind.name().to_owned(),
             // Released memory has no kind.
-            Partition::Whole | Partition::Thread(_) | Partition::Allocator(_) => String::from("[released]"),
+            Partition::Whole | Partition::Thread(_) | Partition::Allocator(_) | Partition::ThreadAndAllocator(..) => {
+                String::from("[released]")
+            }
         },
         // Their groups are those of labels.
         GroupBy::Object | GroupBy::Tag => unknown(by.name()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::grouping::Grouping;
 use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
-use crate::model::{Bytes, EventClass, FilterRule, Metric, Pid};
+use crate::model::{AccountColumn, AccountLevel, Bytes, EventClass, FilterRule, GroupBy, Metric, PartitionBy, Pid};
 use crate::report::Format;
 
 /// Configuration of a run.
@@ -22,6 +22,8 @@ pub(crate) struct Config {
     pub(crate) recording: Option<Recording>,
     /// Interval at which the top sites are shown; `None` for none.
     pub(crate) every: Option<Duration>,
+    /// Accounts to write instead of reports; `None` for none.
+    pub(crate) accounts: Option<AccountReport>,
     /// The traced event classes, each once, in the order of their reports.
     pub(crate) events: Vec<EventClass>,
     /// One page in this number is traced.
@@ -68,6 +70,16 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// Returns the partition of processes that the reports need.
+    #[must_use]
+    pub(crate) fn parts(&self) -> PartitionBy {
+        match &self.accounts {
+            None => self.grouping.parts(),
+            Some(accounts) if accounts.keys.contains(&GroupBy::Allocator) => PartitionBy::ThreadsAndAllocators,
+            Some(_) => PartitionBy::Threads,
+        }
+    }
+
     /// Returns true if `fact` holds for one of the traced event classes.
     #[must_use]
     pub(crate) fn follows(&self, fact: fn(EventClass) -> bool) -> bool {
@@ -116,6 +128,36 @@ pub(crate) enum Target {
     },
     /// All processes that match these rules, including those that start later.
     Selected(Vec<FilterRule>),
+}
+
+/// A table of accounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AccountReport {
+    /// One or two keys.
+    pub(crate) keys: Vec<GroupBy>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) sort: AccountColumn,
+    /// Interval at which the table is shown; `None` for the end only.
+    pub(crate) refresh: Option<Duration>,
+    /// Socket for requests; `None` for one in the directory of the user.
+    pub(crate) socket: Option<PathBuf>,
+}
+
+impl AccountReport {
+    /// Returns the parts of processes with accounts.
+    pub(crate) fn level(&self) -> AccountLevel {
+        match (self.keys.contains(&GroupBy::Thread), self.keys.contains(&GroupBy::Allocator)) {
+            (false, false) => AccountLevel::Process,
+            (true, false) => AccountLevel::Thread,
+            (false, true) => AccountLevel::Allocator,
+            (true, true) => AccountLevel::ThreadAndAllocator,
+        }
+    }
+
+    /// Returns true if groups depend on stacks, so that the accounts follow from the totals of stacks at the end.
+    pub(crate) fn needs_stacks(&self) -> bool {
+        self.keys.iter().any(|key| matches!(key, GroupBy::Object | GroupBy::Tag))
+    }
 }
 
 /// A recording to write during the run.

@@ -1,4 +1,4 @@
-//! Marks of running recordings: requests from the user through a Unix socket.
+//! Requests from the user through a Unix socket: for marks of running recordings, and for new water marks of accounts.
 
 mod client;
 mod protocol;
@@ -6,5 +6,5 @@ mod server;
 mod socket;
 
 pub(crate) use client::{MarkError, set};
-pub(crate) use protocol::{StoredMark, check};
+pub(crate) use protocol::{Service, StoredMark, check};
 pub(super) use server::{MarkRequest, MarkServer};

@@ -36,6 +36,9 @@ pub(crate) trait Observer {
     /// only if the removal takes longer than a moment. A second signal stops the wait.
     fn detaching(&mut self, removed: usize, total: usize);
 
+    /// Table of several lines that replaces the previous one.
+    fn table(&mut self, text: &str);
+
     /// Message of one line: `wrote memtrace.svg`.
     fn note(&mut self, text: &str);
 

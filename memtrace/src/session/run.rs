@@ -1,5 +1,6 @@
 //! One run, from its configuration to its report.
 
+mod accounts;
 mod cost;
 mod debug_files;
 mod descriptors;
@@ -46,7 +47,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     runtime.block_on(async {
         let mut signals =
             Signals::listen().map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
-        let mut marks = MarkRequests::listen(config.recording.as_ref(), observer)?;
+        let mut marks = MarkRequests::listen(config, observer)?;
         let mut trace = Trace::start(config, observer)?;
         let wakeups = Wakeups::listen(trace.wakeup_sources()?)
             .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;

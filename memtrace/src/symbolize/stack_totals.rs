@@ -205,6 +205,9 @@ impl Encoder {
             Partition::Whole => (0, None),
             Partition::Thread(Tid(tid)) => (1, Some(u64::from(tid))),
             Partition::Allocator(AllocatorId(id)) => (2, Some(u64::from(id))),
+            Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id)) => {
+                (4, Some(u64::from(tid) << u16::BITS | u64::from(id)))
+            }
             Partition::Memory(kind) => {
                 (3, MappingKind::ALL.iter().position(|known| *known == kind).map(|at| at as u64))
             }
@@ -291,6 +294,10 @@ impl<I: Iterator<Item: AsRef<[u8]>>> Iterator for Decoder<I> {
             0 => Partition::Whole,
             1 => Partition::Thread(Tid(read_number(&mut bytes) as u32)),
             2 => Partition::Allocator(AllocatorId(read_number(&mut bytes) as u16)),
+            4 => {
+                let number = read_number(&mut bytes);
+                Partition::ThreadAndAllocator(Tid((number >> u16::BITS) as u32), AllocatorId(number as u16))
+            }
             _ => Partition::Memory(*MappingKind::ALL.get(read_number(&mut bytes) as usize)?),
         };
         let present = read_number(&mut bytes);

@@ -24,6 +24,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "explain", imports: &["model", "procfs", "elf", "allocators"] },
     Module { name: "ledger", imports: &["model"] },
     Module { name: "pipeline", imports: &["model", "ledger"] },
+    Module { name: "accounts", imports: &["model"] },
     Module { name: "registry", imports: &["model"] },
     Module { name: "reconcile", imports: &["model"] },
     Module { name: "symbolize", imports: &["model", "elf"] },
@@ -46,6 +47,7 @@ pub(super) const MODULES: &[Module] = &[
             "explain",
             "ledger",
             "pipeline",
+            "accounts",
             "registry",
             "reconcile",
             "symbolize",
@@ -182,6 +184,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "serde_json", users: Users::Only(&["report", "cli"]) },
     Dependency { path: "thiserror", users: Users::All },
     Dependency { path: "tokio", users: Users::Only(&["session"]) },
+    Dependency { path: "csv", users: Users::Only(&["report"]) },
     Dependency { path: "toml", users: Users::Only(&["tags"]) },
     Dependency { path: "ureq", users: Users::Only(&["debuginfod"]) },
     Dependency { path: "wildmatch", users: Users::Only(&["tags"]) },
@@ -207,7 +210,7 @@ pub(super) fn starts_with(path: &[String], prefix: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PURE: [&str; 6] = ["ledger", "mmap_events", "reconcile", "registry", "report", "tags"];
+    const PURE: [&str; 7] = ["accounts", "ledger", "mmap_events", "reconcile", "registry", "report", "tags"];
 
     #[test]
     fn pure_modules_import_only_the_model() {

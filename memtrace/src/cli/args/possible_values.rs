@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use crate::model::{EventClass, GroupBy, Metric};
+use crate::model::{AccountColumn, EventClass, GroupBy, Metric};
 use crate::report::Format;
 use crate::session::ProbeSite;
 
@@ -13,6 +13,7 @@ pub(super) fn formats() -> impl TypedValueParser<Value = Format> {
             Format::Folded => "folded stacks, one per line",
             Format::Json => "all data, for scripts",
             Format::Text => "a summary",
+            Format::Csv => "comma-separated values",
         };
         PossibleValue::new(format.name()).help(help)
     })
@@ -69,6 +70,25 @@ pub(super) fn group_keys() -> impl TypedValueParser<Value = GroupBy> {
             GroupBy::Tag => "tag, by the rules of --tags",
         };
         PossibleValue::new(key.name()).help(help)
+    })
+}
+
+pub(super) fn account_columns() -> impl TypedValueParser<Value = AccountColumn> {
+    one_of(AccountColumn::ALL, |column| {
+        let help = match column {
+            AccountColumn::Name => "names of the groups",
+            AccountColumn::Current => "live bytes",
+            AccountColumn::Blocks => "live blocks",
+            AccountColumn::High => "high-water mark of the live bytes",
+            AccountColumn::Low => "low-water mark of the live bytes",
+            AccountColumn::Allocated => "allocated bytes",
+            AccountColumn::Freed => "freed bytes",
+            AccountColumn::FreedByOthers => "bytes freed by threads other than the allocating one",
+            AccountColumn::Exit => "bytes held at exit",
+            AccountColumn::Unmatched => "frees of blocks from before the trace",
+            AccountColumn::PeakTime => "time of the high-water mark",
+        };
+        PossibleValue::new(column.name()).help(help)
     })
 }
 

@@ -62,6 +62,16 @@ pub(in crate::cli) struct MarkArgs {
 }
 
 #[derive(Debug, Args)]
+pub(in crate::cli) struct ResetArgs {
+    /// Choose the trace by its socket; required if several are running
+    #[arg(long, value_name = "PATH")]
+    pub(in crate::cli) socket: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(in crate::cli) help: HelpFlag,
+}
+
+#[derive(Debug, Args)]
 pub(in crate::cli) struct ReportArgs {
     /// The recording, which may still be written
     #[arg(value_name = "FILE")]

@@ -24,7 +24,7 @@ fn help_states_the_ranges_of_numbers() {
 fn all_formats_metrics_and_keys_are_accepted() {
     for key in GroupBy::ALL {
         let args = Arguments::try_parse_from(["memtrace", "--by", key.name()]).expect("a key");
-        assert_eq!(args.trace.by, Some(*key));
+        assert_eq!(args.trace.by, [*key]);
     }
     for format in Format::ALL {
         let args = Arguments::try_parse_from(["memtrace", "--format", format.name()]).expect("a format");

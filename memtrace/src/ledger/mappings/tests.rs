@@ -25,6 +25,7 @@ impl Story {
             older: None,
             lifetimes: false,
             parts: PartitionBy::Whole,
+            accounts: None,
         };
         Self { mappings: Mappings::default(), budget: Budget::new(&settings) }
     }

@@ -16,6 +16,7 @@ fn budget(blocks: u64) -> Budget {
         older: None,
         lifetimes: false,
         parts: PartitionBy::Whole,
+        accounts: None,
     })
 }
 

@@ -21,6 +21,8 @@ pub enum Partition {
     Thread(Tid),
     /// Allocations of an allocator.
     Allocator(AllocatorId),
+    /// Allocations of a thread by an allocator.
+    ThreadAndAllocator(Tid, AllocatorId),
     /// Memory of one kind.
     Memory(MappingKind),
 }
@@ -35,6 +37,42 @@ pub enum PartitionBy {
     Threads,
     /// By allocator.
     Allocators,
+    /// By thread and allocator.
+    ThreadsAndAllocators,
     /// By kind of memory.
     Memory,
+}
+
+impl PartitionBy {
+    /// Returns true if the parts have a thread.
+    #[must_use]
+    pub const fn has_threads(self) -> bool {
+        matches!(self, Self::Threads | Self::ThreadsAndAllocators)
+    }
+
+    /// Returns true if the parts have an allocator.
+    #[must_use]
+    pub const fn has_allocators(self) -> bool {
+        matches!(self, Self::Allocators | Self::ThreadsAndAllocators)
+    }
+}
+
+impl Partition {
+    /// Returns the thread of the part, if it has one.
+    #[must_use]
+    pub const fn thread(self) -> Option<Tid> {
+        match self {
+            Self::Thread(tid) | Self::ThreadAndAllocator(tid, _) => Some(tid),
+            Self::Whole | Self::Allocator(_) | Self::Memory(_) => None,
+        }
+    }
+
+    /// Returns the allocator of the part, if it has one.
+    #[must_use]
+    pub const fn allocator(self) -> Option<AllocatorId> {
+        match self {
+            Self::Allocator(id) | Self::ThreadAndAllocator(_, id) => Some(id),
+            Self::Whole | Self::Thread(_) | Self::Memory(_) => None,
+        }
+    }
 }

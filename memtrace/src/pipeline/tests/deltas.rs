@@ -144,7 +144,7 @@ proptest! {
         let (sender, receiver) = mpsc::sync_channel(100);
         let (ended, ends) = mpsc::sync_channel(1000);
         let deltas = DeltaSink { interval, start: Instant::now(), sender, waiting: WaitingStacks::new(0, 0) };
-        let sinks = Sinks { deltas: Some(deltas), ended: Some(ended) };
+        let sinks = Sinks { deltas: Some(deltas), ended: Some(ended), ..Sinks::default() };
         let sources = sources(&events, shards).into_iter().map(|source| SlowSource { events: source.0, step }).collect();
         let (blocks, stacks) = blocks_and_stacks;
         let settings = Settings { blocks, stacks, ..Settings::UNLIMITED };

@@ -314,8 +314,7 @@ struct Stack<'a> {
 impl<'a> Stack<'a> {
     fn new(profile: &'a Profile, stack: &'a StackProfile, root: usize) -> Self {
         let process = &profile.processes[stack.process];
-        let thread = if let Partition::Thread(tid) = stack.part { Some(tid) } else { None };
-        let allocator = if let Partition::Allocator(id) = stack.part { Some(id) } else { None };
+        let (thread, allocator) = (stack.part.thread(), stack.part.allocator());
         Self {
             pid: pid(process),
             process: stack.process,

@@ -7,7 +7,7 @@ use std::io;
 use super::page_columns::{self, Memory};
 use crate::model::format as number;
 use crate::model::{Amount, Bytes, ClassColumns, GroupBy, Metric, Profile, Usage};
-use crate::report::groups::{Group, Groups};
+use crate::report::groups::{self, Group, Groups};
 use crate::report::kernel_reported::KernelReported;
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
@@ -46,7 +46,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
         columns.push(sums(alloc, |usage| usage.alloc));
         columns.push(sums(free, |usage| usage.free));
     }
-    columns.push(Column::text(head(options.by), rows.iter().map(|row| escape::visible(&row.label))));
+    columns.push(Column::text(groups::head(options.by), rows.iter().map(|row| escape::visible(&row.label))));
     writeln!(out, "\n{} by {}\n", format::capitalised(options.by.plural()), format::metric_title(profile, metric))?;
     table::write(&columns, out)
 }
@@ -64,18 +64,4 @@ fn rest(others: &[&Group]) -> Option<Group> {
         sum.at_peak = sum.at_peak.or(group.at_peak).map(|_| Bytes(at_peak(&sum).saturating_add(at_peak(group))));
         sum
     }))
-}
-
-const fn head(by: GroupBy) -> &'static str {
-    match by {
-        GroupBy::Process => "PROCESS",
-        GroupBy::Cgroup => "CGROUP",
-        GroupBy::User => "USER",
-        GroupBy::Comm => "COMMAND",
-        GroupBy::Allocator => "ALLOCATOR",
-        GroupBy::Thread => "THREAD",
-        GroupBy::Memory => "MEMORY",
-        GroupBy::Object => "OBJECT",
-        GroupBy::Tag => "TAG",
-    }
 }

@@ -1,4 +1,4 @@
-//! Client of running recordings.
+//! Client of running traces.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::protocol::{MAX_LINE, StoredMark, parse_answer, parse_greeting};
+use super::protocol::{MAX_LINE, Service, StoredMark, parse_answer, parse_greeting};
 use super::socket::{EXTENSION, directory};
 use crate::model::printable;
 
@@ -16,18 +16,20 @@ const ANSWER: Duration = Duration::from_secs(40);
 /// Reason for which a mark could not be set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MarkError {
-    #[error("no recording is running")]
-    NoRecording,
-    #[error("several recordings are running:{}", list(.0))]
-    Several(Vec<RunningRecording>),
+    #[error("no {} are running", .0.plural())]
+    NoneRunning(Service),
+    #[error("several {} are running:{}", .0.plural(), list(.1))]
+    Several(Service, Vec<RunningTrace>),
     #[error("not permitted to connect to {}", printable(.0))]
     NotPermitted(PathBuf),
-    #[error("nothing records at {}", printable(.0))]
+    #[error("no trace listens at {}", printable(.0))]
     NotRunning(PathBuf),
-    /// The recording has answered that it sets no mark.
-    #[error("the mark is not set: {0}")]
+    #[error("the trace at {} needs `{}`", printable(path), service.command())]
+    Other { path: PathBuf, service: Service },
+    /// The answer of the trace.
+    #[error("the request is refused: {0}")]
     Refused(String),
-    #[error("cannot talk to the recording at {}: {source}", printable(path))]
+    #[error("cannot talk to the trace at {}: {source}", printable(path))]
     Failed { path: PathBuf, source: io::Error },
 }
 
@@ -35,56 +37,67 @@ impl MarkError {
     /// Returns advice for the user, as a sentence without its full stop; `None` if there is none.
     pub(crate) fn remedy(&self) -> Option<&'static str> {
         Some(match self {
-            Self::NoRecording => {
+            Self::NoneRunning(Service::Recording) => {
                 "start one with `memtrace record`; if it runs as root or as another user, run `memtrace mark` as that \
                  user, for example with sudo"
             }
-            Self::Several(_) => "choose one with --socket",
-            Self::NotPermitted(_) => "run `memtrace mark` as root, or as the user of the recording",
-            Self::NotRunning(_) => "check --socket; without it, the recording is found",
+            Self::NoneRunning(Service::Accounts) => {
+                "start one with `memtrace accounts`; if it runs as root or as another user, run `memtrace reset` as that \
+                 user, for example with sudo"
+            }
+            Self::Several(..) => "choose one with --socket",
+            Self::NotPermitted(_) => "run this as root, or as the user of the trace",
+            Self::NotRunning(_) | Self::Other { .. } => "check --socket; without it, the trace is found",
             Self::Refused(_) | Self::Failed { .. } => return None,
         })
     }
 }
 
-/// A running recording.
+/// A running trace.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct RunningRecording {
+pub(crate) struct RunningTrace {
+    service: Service,
     socket: PathBuf,
     pid: u32,
-    /// Path of the recording, printable.
-    file: String,
+    /// Printable path of its recording, or name of its targets.
+    name: String,
 }
 
-fn list(recordings: &[RunningRecording]) -> String {
-    let line = |recording: &RunningRecording| {
-        format!("\n  {} (process {}, {})", printable(&recording.socket), recording.pid, recording.file)
-    };
-    recordings.iter().map(line).collect()
+fn list(traces: &[RunningTrace]) -> String {
+    let line =
+        |trace: &RunningTrace| format!("\n  {} (process {}, {})", printable(&trace.socket), trace.pid, trace.name);
+    traces.iter().map(line).collect()
 }
 
-/// Sets a mark in the recording that listens on `socket`, by default in the only one of this user. Returns when it is
-/// stored. [`check`](super::check) has accepted the text.
-pub(crate) fn set(socket: Option<&Path>, text: &str) -> Result<StoredMark, MarkError> {
+/// Sets a mark in the trace that listens on `socket`, by default in the only one of this user with the service. Returns when
+/// it is stored, or when new water marks have started. [`check`](super::check) has accepted the text.
+pub(crate) fn set(service: Service, socket: Option<&Path>, text: &str) -> Result<StoredMark, MarkError> {
     match socket {
-        Some(path) => Connection::open(path)?.set(text),
-        None => set_in_directory(&directory(), text),
+        Some(path) => {
+            let connection = Connection::open(path)?;
+            match connection.trace.service {
+                other if other != service => Err(MarkError::Other { path: path.to_owned(), service: other }),
+                _ => connection.set(text),
+            }
+        }
+        None => set_in_directory(service, &directory(), text),
     }
 }
 
-fn set_in_directory(directory: &Path, text: &str) -> Result<StoredMark, MarkError> {
+fn set_in_directory(service: Service, directory: &Path, text: &str) -> Result<StoredMark, MarkError> {
     let mut running = find(directory)?;
+    running.retain(|connection| connection.trace.service == service);
     match (running.pop(), running.is_empty()) {
-        (None, _) => Err(MarkError::NoRecording),
+        (None, _) => Err(MarkError::NoneRunning(service)),
         (Some(only), true) => only.set(text),
         (Some(last), false) => {
             running.push(last);
-            Err(MarkError::Several(running.into_iter().map(|connection| connection.recording).collect()))
+            Err(MarkError::Several(service, running.into_iter().map(|connection| connection.trace).collect()))
         }
     }
 }
 
-/// Connects to all recordings with a socket in `directory`. Sockets of processes that were killed are removed.
+/// Connects to all traces with a socket in `directory`. Sockets of processes that were killed are removed.
 fn find(directory: &Path) -> Result<Vec<Connection>, MarkError> {
     let failed = |source| MarkError::Failed { path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {
@@ -116,10 +129,10 @@ fn find(directory: &Path) -> Result<Vec<Connection>, MarkError> {
     Ok(running)
 }
 
-/// Connection to a recording, after the greeting.
+/// Connection to a trace, after the greeting.
 #[derive(Debug)]
 struct Connection {
-    recording: RunningRecording,
+    trace: RunningTrace,
     stream: BufReader<UnixStream>,
 }
 
@@ -138,20 +151,20 @@ impl Connection {
             log::debug!("{}: {reason}", printable(path));
             return Err(MarkError::NotPermitted(path.to_owned()));
         }
-        let Some((pid, file)) = parse_greeting(&line) else {
+        let Some((service, pid, name)) = parse_greeting(&line) else {
             return Err(failed(io::Error::other("another program listens there, or another version of memtrace")));
         };
-        let recording = RunningRecording { socket: path.to_owned(), pid, file: file.to_owned() };
-        Ok(Self { recording, stream })
+        let trace = RunningTrace { service, socket: path.to_owned(), pid, name: name.to_owned() };
+        Ok(Self { trace, stream })
     }
 
     fn set(mut self, text: &str) -> Result<StoredMark, MarkError> {
         let result = self.stream.get_mut().write_all(format!("{text}\n").as_bytes());
         let line = result.and_then(|()| read_line(&mut self.stream));
-        let line = line.map_err(|source| MarkError::Failed { path: self.recording.socket.clone(), source })?;
+        let line = line.map_err(|source| MarkError::Failed { path: self.trace.socket.clone(), source })?;
         match parse_answer(&line) {
             Some(result) => result.map_err(MarkError::Refused),
-            None => Err(MarkError::Refused(String::from("the recording has ended"))),
+            None => Err(MarkError::Refused(String::from("the trace has ended"))),
         }
     }
 }
@@ -177,7 +190,7 @@ mod tests {
         let listener = UnixListener::bind(path).unwrap();
         thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.write_all(greeting(pid, "run.memtrace").as_bytes()).unwrap();
+            stream.write_all(greeting(Service::Recording, pid, "run.memtrace").as_bytes()).unwrap();
             let mut line = String::new();
             BufReader::new(&stream).read_line(&mut line).unwrap();
             let mark = StoredMark { text: format!("{}#2", line.trim_end()), at: Duration::from_millis(1500) };
@@ -191,12 +204,12 @@ mod tests {
     fn only_running_recording_gets_the_mark() {
         let scratch = Scratch::in_memory();
         let directory = scratch.path("memtrace");
-        assert!(matches!(set_in_directory(&directory, "a"), Err(MarkError::NoRecording)));
+        assert!(matches!(set_in_directory(Service::Recording, &directory, "a"), Err(MarkError::NoneRunning(_))));
         fs::create_dir(&directory).unwrap();
         let stale = directory.join("7.sock");
         drop(UnixListener::bind(&stale).unwrap());
         let server = serve(&directory.join("8.sock"), 8);
-        let mark = set_in_directory(&directory, "after login").unwrap();
+        let mark = set_in_directory(Service::Recording, &directory, "after login").unwrap();
         assert_eq!((mark.text.as_str(), mark.at), ("after login#2", Duration::from_millis(1500)));
         assert_eq!(server.join().unwrap(), "after login\n");
         assert!(!stale.exists(), "the socket of a killed process is removed");
@@ -206,7 +219,7 @@ mod tests {
     fn several_recordings_are_listed() {
         let scratch = Scratch::in_memory();
         let servers: Vec<_> = [8, 9].map(|pid| serve(&scratch.path(&format!("{pid}.sock")), pid)).into();
-        let error = set_in_directory(&scratch.path(""), "a").unwrap_err().to_string();
+        let error = set_in_directory(Service::Recording, &scratch.path(""), "a").unwrap_err().to_string();
         assert!(error.contains("8.sock (process 8, run.memtrace)\n") && error.contains("9.sock"), "{error}");
         for server in servers {
             assert_eq!(server.join().unwrap(), "", "no mark is set");

@@ -1,6 +1,6 @@
-//! Messages between a running recording and `memtrace mark`: lines of text with fields that tabs separate.
+//! Messages between a run and `memtrace mark` or `memtrace reset`: lines of text with fields that tabs separate.
 //!
-//! The recording sends a greeting. The client sends the text of a mark and gets one answer.
+//! The run sends a greeting. The client sends the text of a mark and gets one answer.
 
 use std::time::Duration;
 
@@ -10,8 +10,40 @@ const MAX_TEXT: usize = 200;
 /// Longest line in bytes. A path has at most 4096 bytes (`PATH_MAX`), of which each can be escaped.
 pub(super) const MAX_LINE: usize = 1 << 15;
 
-/// Beginning of a greeting, with the version of the messages.
-const GREETING: &str = "memtrace-mark-1";
+/// What a run does with requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// It records, and sets marks.
+    Recording,
+    /// It keeps accounts, and starts new water marks.
+    Accounts,
+}
+
+impl Service {
+    /// Beginning of a greeting, with the version of the messages.
+    const fn greeting(self) -> &'static str {
+        match self {
+            Self::Recording => "memtrace-mark-1",
+            Self::Accounts => "memtrace-accounts-1",
+        }
+    }
+
+    /// The command for requests.
+    pub(super) const fn command(self) -> &'static str {
+        match self {
+            Self::Recording => "memtrace mark",
+            Self::Accounts => "memtrace reset",
+        }
+    }
+
+    /// Noun for such runs.
+    pub(super) const fn plural(self) -> &'static str {
+        match self {
+            Self::Recording => "recordings",
+            Self::Accounts => "traces with accounts",
+        }
+    }
+}
 
 /// A mark in the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +64,17 @@ pub(crate) fn check(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the greeting of a process that records to `file`, a printable path.
-pub(super) fn greeting(pid: u32, file: &str) -> String {
-    format!("{GREETING}\t{pid}\t{file}\n")
+/// Returns the greeting of a process. `name` is the printable path of its recording, or the name of its targets.
+pub(super) fn greeting(service: Service, pid: u32, name: &str) -> String {
+    format!("{}\t{pid}\t{name}\n", service.greeting())
 }
 
-/// Returns the pid and the file of a greeting.
-pub(super) fn parse_greeting(line: &str) -> Option<(u32, &str)> {
-    let (pid, file) = line.trim_end_matches('\n').strip_prefix(GREETING)?.strip_prefix('\t')?.split_once('\t')?;
-    Some((pid.parse().ok()?, file))
+/// Returns the service, the pid and the name in a greeting.
+pub(super) fn parse_greeting(line: &str) -> Option<(Service, u32, &str)> {
+    let (service, rest) = line.trim_end_matches('\n').split_once('\t')?;
+    let service = [Service::Recording, Service::Accounts].into_iter().find(|known| known.greeting() == service)?;
+    let (pid, name) = rest.split_once('\t')?;
+    Some((service, pid.parse().ok()?, name))
 }
 
 /// Returns the answer to a request: the mark, or the reason for which there is none.
@@ -69,7 +103,10 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_written() {
-        assert_eq!(parse_greeting(&greeting(47, "/a b.memtrace")), Some((47, "/a b.memtrace")));
+        for service in [Service::Recording, Service::Accounts] {
+            let line = greeting(service, 47, "/a b.memtrace");
+            assert_eq!(parse_greeting(&line), Some((service, 47, "/a b.memtrace")));
+        }
         assert_eq!(parse_greeting("HTTP/1.1 400 Bad Request\n"), None);
         for result in [
             Ok(StoredMark { text: String::from("a #2"), at: Duration::from_nanos(1_500_000_001) }),

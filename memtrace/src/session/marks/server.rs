@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::protocol::{MAX_LINE, StoredMark, answer, check, greeting};
+use super::protocol::{MAX_LINE, Service, StoredMark, answer, check, greeting};
 use super::socket::{listen, listen_in_directory, own_uid};
 use crate::model::printable;
 
@@ -44,14 +44,14 @@ pub(crate) struct MarkServer {
 }
 
 impl MarkServer {
-    /// Listens on `socket`, or on one in the directory of this user, for marks of the recording `file`. Must be called
-    /// inside the runtime.
-    pub(crate) fn listen(socket: Option<&Path>, file: &Path) -> io::Result<Self> {
+    /// Listens on `socket`, or on one in the directory of this user. `name` is the printable path of the recording, or the
+    /// name of a trace with accounts. Must be called inside the runtime.
+    pub(crate) fn listen(service: Service, socket: Option<&Path>, name: &str) -> io::Result<Self> {
         let (listener, path) = match socket {
             Some(path) => (listen(path)?, path.to_owned()),
             None => listen_in_directory()?,
         };
-        let greeting: Arc<str> = greeting(std::process::id(), &printable(file)).into();
+        let greeting: Arc<str> = greeting(service, std::process::id(), name).into();
         let (sender, requests) = mpsc::channel(MAX_CONNECTIONS);
         let task = tokio::spawn(serve(UnixListener::from_std(listener)?, greeting, sender));
         Ok(Self { path, requests, task })
@@ -103,7 +103,7 @@ async fn serve(listener: UnixListener, greeting: Arc<str>, requests: mpsc::Sende
 async fn talk(stream: &UnixStream, greeting: &str, requests: &mpsc::Sender<MarkRequest>) -> io::Result<()> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != own_uid() {
-        let refused = answer(&Err(String::from("only root and the user of the recording may set marks")));
+        let refused = answer(&Err(String::from("only root and the user of memtrace may set marks")));
         return in_time(write(stream, &refused)).await;
     }
     in_time(write(stream, greeting)).await?;
@@ -119,7 +119,7 @@ async fn talk(stream: &UnixStream, greeting: &str, requests: &mpsc::Sender<MarkR
 
 async fn request(text: String, requests: &mpsc::Sender<MarkRequest>) -> Result<StoredMark, String> {
     let (reply, stored) = oneshot::channel();
-    let ended = || String::from("the recording has ended");
+    let ended = || String::from("the trace has ended");
     requests.send(MarkRequest { text, reply: Some(reply) }).await.map_err(|_| ended())?;
     match timeout(STORED, stored).await {
         Ok(result) => result.map_err(|_| ended())?,
@@ -179,7 +179,9 @@ mod tests {
     /// Asks for a mark in another thread, since the client waits.
     fn ask(socket: &Path, text: &'static str) -> JoinHandle<Result<StoredMark, String>> {
         let socket = socket.to_owned();
-        tokio::task::spawn_blocking(move || client::set(Some(&socket), text).map_err(|error| error.to_string()))
+        tokio::task::spawn_blocking(move || {
+            client::set(Service::Recording, Some(&socket), text).map_err(|error| error.to_string())
+        })
     }
 
     #[test]
@@ -187,7 +189,7 @@ mod tests {
         let scratch = Scratch::in_memory();
         let socket = scratch.path("1.sock");
         run(async {
-            let mut server = MarkServer::listen(Some(&socket), Path::new("run.memtrace")).unwrap();
+            let mut server = MarkServer::listen(Service::Recording, Some(&socket), "run.memtrace").unwrap();
             let client = ask(&socket, "begin");
             let request = server.next().await.unwrap();
             assert_eq!(request.text, "begin");
@@ -196,7 +198,7 @@ mod tests {
             assert_eq!(client.await.unwrap(), Ok(mark));
             let client = ask(&socket, "end");
             drop(server.next().await.unwrap());
-            assert_eq!(client.await.unwrap(), Err(String::from("the mark is not set: the recording has ended")));
+            assert_eq!(client.await.unwrap(), Err(String::from("the request is refused: the trace has ended")));
         });
         assert!(!socket.exists());
     }
@@ -206,7 +208,7 @@ mod tests {
         let scratch = Scratch::in_memory();
         let socket = scratch.path("1.sock");
         run(async {
-            let _server = MarkServer::listen(Some(&socket), Path::new("run.memtrace")).unwrap();
+            let _server = MarkServer::listen(Service::Recording, Some(&socket), "run.memtrace").unwrap();
             for text in ["", "a\tb"] {
                 assert!(ask(&socket, text).await.unwrap().is_err());
             }

@@ -30,6 +30,8 @@ impl Observer for Silent {
     fn progress(&mut self, _: &crate::session::observer::Progress) {}
     fn downloading(&mut self, _: &Path, _: usize, _: usize, _: Bytes, _: Option<Bytes>) {}
     fn detaching(&mut self, _: usize, _: usize) {}
+    fn table(&mut self, _text: &str) {}
+
     fn note(&mut self, _: &str) {}
     fn summary(&mut self, _: &str) {}
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use super::accounts::RunAccounts;
 use super::recorder::{Recorder, find_copy};
 use super::selection::Selection;
 use crate::kernel::ProcessFilter;
@@ -61,6 +62,7 @@ pub(super) struct Completion<'run> {
     pub(super) classes: &'run [EventClass],
     pub(super) start: Tick,
     pub(super) recorder: Option<&'run mut Recorder>,
+    pub(super) accounts: Option<&'run mut RunAccounts>,
 }
 
 /// Returns the channel from the shards.
@@ -172,7 +174,14 @@ impl EndedImages {
             ended.usage.extend(idle.into_iter().map(|class| (class, usage.clone())));
         }
         let generated = run.tracker.take_generated_code(id, end);
+        // The shard has sent the accounts before the image.
+        if let Some(accounts) = &mut run.accounts {
+            accounts.receive(run.tracker);
+        }
         let image = run.tracker.take_ended(id, end, at).unwrap_or_default();
+        if let Some(accounts) = &mut run.accounts {
+            accounts.complete(id, &image);
+        }
         run.tables.remember_objects(&image);
         for (class, usage) in &ended.usage {
             *self.frames_lost.entry(*class).or_default() += missing_frames(usage, &ended.stacks);

@@ -1,4 +1,4 @@
-//! Requests for marks during a run: from the socket of the recording, and from SIGUSR2.
+//! Requests for marks during a run: from its socket, and from SIGUSR2.
 
 use std::future;
 use std::os::fd::RawFd;
@@ -7,9 +7,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::model::printable;
-use crate::session::config::Recording;
+use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
-use crate::session::marks::{MarkRequest, MarkServer};
+use crate::session::marks::{MarkRequest, MarkServer, Service};
 use crate::session::observer::Observer;
 
 /// Text of marks by the signal.
@@ -33,31 +33,34 @@ pub(super) enum MarkSource {
 }
 
 impl MarkRequests {
-    /// Installs the signal handler, and listens on the socket of the recording. Must be called inside the runtime.
+    /// Installs the signal handler, and listens on the socket of a recording, or of a trace with accounts. Must be called
+    /// inside the runtime.
     ///
     /// # Errors
     ///
-    /// The handler cannot be installed, or the socket that the user has given cannot be used. Without one, the recording
+    /// The handler cannot be installed, or the socket that the user has given cannot be used. Without one, the trace
     /// has no socket then.
-    pub(super) fn listen(recording: Option<&Recording>, observer: &mut dyn Observer) -> Result<Self, Error> {
+    pub(super) fn listen(config: &Config, observer: &mut dyn Observer) -> Result<Self, Error> {
         let signal = signal(SignalKind::user_defined2())
             .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
-        let Some(Recording { path, socket, .. }) = recording else {
-            return Ok(Self { signal, server: None, functions: None });
+        let (service, socket, name) = match (&config.recording, &config.accounts) {
+            (Some(Recording { path, socket, .. }), _) => (Service::Recording, socket, printable(path)),
+            (None, Some(accounts)) => (Service::Accounts, &accounts.socket, "accounts".into()),
+            (None, None) => return Ok(Self { signal, server: None, functions: None }),
         };
-        let server = match (MarkServer::listen(socket.as_deref(), path), socket) {
+        let server = match (MarkServer::listen(service, socket.as_deref(), &name), socket) {
             (Ok(server), _) => Some(server),
             (Err(source), Some(path)) => return Err(Error::Socket { path: path.clone(), source }),
             (Err(error), None) => {
                 observer.note(&format!(
-                    "marks can only be set by SIGUSR2, since the recording has no socket: {error}; --socket sets \
+                    "marks can only be set by SIGUSR2, since the trace has no socket: {error}; --socket sets \
                      another path"
                 ));
                 None
             }
         };
         if let Some(server) = &server {
-            log::debug!("the recording listens on {}", printable(server.path()));
+            log::debug!("the trace listens on {}", printable(server.path()));
         }
         Ok(Self { signal, server, functions: None })
     }

@@ -1,9 +1,11 @@
 //! The reports of a run, one for each event class: opened before it, written after it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::accounts::RunAccounts;
 use super::cost::cost_so_far;
 use super::debug_files;
 use super::recorder::{ChangesInParts, Recorder};
@@ -11,12 +13,12 @@ use super::wait::Signals;
 use crate::debuginfod;
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
-    CgroupId, EventClass, GeneratedCode, ImageId, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick, Untraced,
-    printable,
+    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick,
+    Untraced, printable,
 };
 use crate::procfs::Objects;
 use crate::report;
-use crate::session::config::Config;
+use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
 use crate::session::outputs::{self, Outputs};
@@ -33,6 +35,9 @@ pub(super) struct Reports {
     debuginfod: Option<debuginfod::Settings>,
     /// `None` if the run is not recorded.
     recorder: Option<Recorder>,
+    /// Outputs of accounts.
+    account_outputs: Option<Outputs>,
+    accounts: Option<RunAccounts>,
 }
 
 /// Results of a finished run except for its snapshots.
@@ -59,12 +64,19 @@ impl Reports {
     /// Opens the files of every report, or none.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let outputs = Outputs::open_for(&config.events, &config.outputs)?;
-        Ok(Self { outputs, debuginfod: debug_files::settings(&config.debuginfod)?, recorder: None })
+        let account_outputs = config.accounts.as_ref().map(|accounts| Outputs::open(&accounts.outputs)).transpose()?;
+        let debuginfod = debug_files::settings(&config.debuginfod)?;
+        Ok(Self { outputs, debuginfod, recorder: None, account_outputs, accounts: None })
     }
 
     /// Completes this recording too: it has all changes, but no names.
     pub(super) fn with_recorder(self, recorder: Option<Recorder>) -> Self {
         Self { recorder, ..self }
+    }
+
+    /// Writes these accounts too.
+    pub(super) fn with_accounts(self, accounts: Option<RunAccounts>) -> Self {
+        Self { accounts, ..self }
     }
 
     /// Writes every report, and completes the recording. Returns the losses, and false if intervals could not be recorded.
@@ -86,7 +98,7 @@ impl Reports {
             }
             None => None,
         };
-        let mut recorder = self.recorder;
+        let (mut recorder, mut account_outputs) = (self.recorder, self.account_outputs);
         if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.has_file()) {
             symbolizer.find_frames(recorder.paths());
             recorder.add_names(symbolizer.frames().clone(), &snapshots, finished.tracker.images());
@@ -119,7 +131,13 @@ impl Reports {
             if let (Some(recorder), Some(facts)) = (&mut recorder, recorded) {
                 recorder.add_facts(facts.into_iter().chain(recorded_facts::of_notes(&profile.notes)));
             }
-            failures.extend(write(config, finished.name, outputs, &profile, observer)?);
+            match (&config.accounts, &self.accounts, account_outputs.take()) {
+                (Some(report), Some(accounts), Some(outputs)) => {
+                    let table = account_table(report, accounts, &profile, finished);
+                    failures.extend(write_accounts(&table, config.top, outputs, observer));
+                }
+                _ => failures.extend(write(config, finished.name, outputs, &profile, observer)?),
+            }
             // Each class contains the losses of all; only lost frames belong to one class.
             if profile.losses.total() > losses.total() {
                 losses = profile.losses;
@@ -181,6 +199,33 @@ fn complete(recorder: Recorder, observer: &mut dyn Observer) -> bool {
 /// Returns the memcgs of OOM kills.
 fn killed_cgroups(snapshot: &Snapshot) -> BTreeSet<CgroupId> {
     snapshot.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect()
+}
+
+/// Returns the accounts of a run.
+fn account_table(
+    report: &AccountReport,
+    accounts: &RunAccounts,
+    profile: &Profile,
+    finished: &FinishedTrace<'_>,
+) -> AccountTable {
+    let mut table = match report.needs_stacks() {
+        true => report::accounts_of_stacks(profile, &report.keys),
+        false => accounts.table(finished.duration, finished.tracker),
+    };
+    table.losses.clone_from(&profile.losses);
+    table.notes.clone_from(&profile.notes);
+    table.sort(report.sort);
+    table
+}
+
+/// Writes the accounts of a run. Returns the outputs that could not be written.
+fn write_accounts(table: &AccountTable, top: usize, outputs: Outputs, observer: &mut dyn Observer) -> Vec<NotWritten> {
+    let content = |format, _, out: &mut dyn io::Write| report::write_accounts(format, table, top, out);
+    let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
+    for path in written {
+        observer.note(&format!("wrote {}", printable(&path)));
+    }
+    failures
 }
 
 /// Writes `profile` to its outputs, and shows its summary. Returns the outputs that could not be written.

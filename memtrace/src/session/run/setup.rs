@@ -7,7 +7,7 @@ use super::descriptors;
 use super::memory::MemoryPlan;
 use super::selection;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
-use crate::model::{Bytes, EventClass, Metric, PartitionBy, Pid};
+use crate::model::{Bytes, EventClass, Metric, Pid};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
 use crate::session::overhead::{self, Overhead, OverheadMonitor};
@@ -124,7 +124,7 @@ fn options(
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         filter,
-        records_allocators: config.grouping.parts() == PartitionBy::Allocators,
+        records_allocators: config.parts().has_allocators(),
         page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
         reclaim: config.follows(EventClass::counts_stalls),
         records_mappings: config.follows(EventClass::holds_mappings),

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+use super::accounts::RunAccounts;
 use super::cost::processor_time;
 use super::detach::Detach;
 use super::ended_images::{self, Completion, EndedImages};
@@ -28,9 +29,10 @@ use super::wait::{Due, Signals, WakeupSources};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{EventClass, LossReason, Losses, Metric, Snapshots, Tick};
+use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, Snapshots, Tick};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
-use crate::session::config::Config;
+use crate::report;
+use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::{Observer, Progress};
 use crate::session::outcome::Outcome;
@@ -93,8 +95,12 @@ pub(super) struct Trace {
     periodic_sites: Option<PeriodicSites>,
     /// `None` if no function sets marks.
     mark_functions: Option<MarkFunctions>,
-    /// Number of sites that are shown.
+    /// Number of sites, or of accounts, that are shown.
     top: usize,
+    /// `None` if no accounts are kept.
+    accounts: Option<RunAccounts>,
+    /// Column by which accounts are sorted.
+    sort: AccountColumn,
 }
 
 impl Trace {
@@ -108,7 +114,7 @@ impl Trace {
         kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
         let (clock_start, clock_instant) = (clock::monotonic(), Instant::now());
         let (plan, note) = memory::plan(config, setup::rings(config))?;
-        let (parts, user_hooks) = (config.grouping.parts(), config.user_hooks.clone());
+        let (parts, user_hooks) = (config.parts(), config.user_hooks.clone());
         let mut tracker = ProcessTracker::new(clock_start, parts, user_hooks, plan.mmap_ring, plan.registry);
         let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
         let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
@@ -123,13 +129,20 @@ impl Trace {
             track_peak: config.metric == Some(Metric::PeakBytes),
             older: config.older,
             lifetimes: config.lifetimes,
-            parts: config.grouping.parts(),
+            parts: config.parts(),
+            accounts: config.accounts.as_ref().map(AccountReport::level),
         };
+        let (accounts, account_sink) = config.accounts.as_ref().map(RunAccounts::new).unzip();
         let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
         let rings = sources.len();
         let (sink, parts) = ended_images::channel();
-        let shards = Shards::start(sources, settings, &config.events, &Sinks { ended: Some(sink), deltas })
-            .map_err(|error| Error::Failed(error.to_string()))?;
+        let shards = Shards::start(
+            sources,
+            settings,
+            &config.events,
+            &Sinks { ended: Some(sink), deltas, accounts: account_sink },
+        )
+        .map_err(|error| Error::Failed(error.to_string()))?;
         let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
         tracker.name_cgroups(removed);
         let (copies, frame_data) = (plan.copies, plan.frame_data);
@@ -192,6 +205,8 @@ impl Trace {
             periodic_sites: config.every.map(PeriodicSites::start).transpose()?,
             mark_functions,
             top: config.top,
+            accounts,
+            sort: config.accounts.as_ref().map(|accounts| accounts.sort).unwrap_or_default(),
         };
         trace.measure_overhead(observer);
         Ok(trace)
@@ -247,6 +262,7 @@ impl Trace {
         self.kernel.time_programs(self.ticks % TIMED_EVERY == 1);
         let now = self.now();
         self.update_mappings(observer);
+        self.update_accounts(observer);
         self.complete_ended(now);
         let losses = self.kernel.counters().losses;
         self.record(now, &losses, observer);
@@ -299,6 +315,23 @@ impl Trace {
         Tick::at(clock::monotonic().saturating_sub(self.clock_start))
     }
 
+    /// Adds the changes of accounts, asks for new ones, and shows the table if it is due.
+    fn update_accounts(&mut self, observer: &mut dyn Observer) {
+        let Some(accounts) = &mut self.accounts else { return };
+        accounts.receive(&mut self.tracker);
+        self.shards.send_accounts(accounts.next_request());
+        let now = Instant::now();
+        if accounts.is_due(now) {
+            let mut table = accounts.table(now.duration_since(self.start), &self.tracker);
+            table.sort(self.sort);
+            let mut text = Vec::new();
+            // Writing to a vector does not fail.
+            if report::write_accounts(report::Format::Text, &table, self.top, &mut text).is_ok() {
+                observer.table(&String::from_utf8_lossy(&text));
+            }
+        }
+    }
+
     /// Completes the images that ended before `now`. The mmap events up to then are applied.
     fn complete_ended(&mut self, now: Tick) {
         let mut completion = Completion {
@@ -309,6 +342,7 @@ impl Trace {
             classes: &self.classes,
             start: self.start_tick,
             recorder: self.recorder.as_mut(),
+            accounts: self.accounts.as_mut(),
         };
         self.ended.complete(now, &self.shards, &mut completion);
         if let Some(age) = self.recorder.as_mut().and_then(Recorder::take_deferral) {
@@ -341,7 +375,8 @@ impl Trace {
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
-        let RunTotals { mut snapshots, ended, deltas, events, calls, failures } = self.shards.finish(now);
+        let RunTotals { mut snapshots, ended, deltas, accounts: last_accounts, events, calls, failures } =
+            self.shards.finish(now);
         self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
         let (ended, coverage_of_ended, unsent) = self.ended.finish(ended, &mut snapshots);
         for failure in failures {
@@ -376,6 +411,10 @@ impl Trace {
         self.mark_functions.into_iter().for_each(|functions| self.probes.merge(functions.into_probes()));
         // Detach before symbolization, so that the targets run at full speed again.
         let detach = Detach::start(self.probes);
+        let mut accounts = self.accounts.take();
+        if let Some(accounts) = &mut accounts {
+            accounts.finish(last_accounts, &mut self.tracker);
+        }
         let generated_code = self.tracker.generated_code();
         let finished_stacks = self.tables.finish(&mut self.kernel, &self.tracker);
         let mut recorder = self.recorder.take();
@@ -407,7 +446,7 @@ impl Trace {
             duration,
         };
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);
-        let reports = reports.with_recorder(recorder);
+        let reports = reports.with_recorder(recorder).with_accounts(accounts);
         let (losses, recorded) = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
         self.complete &= recorded;
         let command = self.targets.command_end();

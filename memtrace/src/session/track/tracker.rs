@@ -63,7 +63,7 @@ impl ProcessTracker {
             .and_then(|cpus| MmapEvents::open(&cpus, mmap_ring.0 as usize))
             .inspect_err(|error| log::warn!("perf mmap events are not available, new mappings are missed: {error}"))
             .ok();
-        let records_thread_names = partition == PartitionBy::Threads;
+        let records_thread_names = partition.has_threads();
         if let Some(events) = events.as_mut().filter(|_| records_thread_names) {
             events.follow_threads();
         }
@@ -72,7 +72,7 @@ impl ProcessTracker {
             objects: Objects::new(),
             registry: Registry::new(limits),
             traced: Some(HashSet::new()),
-            allocators: Allocators::new(user_hooks, partition == PartitionBy::Allocators),
+            allocators: Allocators::new(user_hooks, partition.has_allocators()),
             metadata: MetadataReader::new(),
             cgroups: CgroupNames::default(),
             owners: BTreeMap::new(),
@@ -211,7 +211,7 @@ impl ProcessTracker {
     }
 
     /// Reads the user, the control group and the threads of `pid`.
-    pub(super) fn read_metadata(&mut self, pid: Pid) {
+    pub(in crate::session) fn read_metadata(&mut self, pid: Pid) {
         let metadata = self.metadata.of(pid);
         if metadata == ProcessMetadata::default() {
             return;

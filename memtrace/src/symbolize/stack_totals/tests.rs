@@ -14,6 +14,7 @@ fn key() -> impl Strategy<Value = PathKey> {
         Just(Partition::Whole),
         any::<u32>().prop_map(|tid| Partition::Thread(Tid(tid))),
         any::<u16>().prop_map(|id| Partition::Allocator(AllocatorId(id))),
+        any::<(u32, u16)>().prop_map(|(tid, id)| Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id))),
         prop::sample::select(&MappingKind::ALL[..]).prop_map(Partition::Memory),
     ];
     (prop_oneof![0..4_u32, any::<u32>()], prop::sample::select(StackEnd::ALL), part)

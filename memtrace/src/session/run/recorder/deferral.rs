@@ -24,7 +24,7 @@ impl Deferral {
     pub(super) fn new(config: &Config) -> Self {
         let is_possible = config.recording.is_some()
             && config.events == [EventClass::Heap]
-            && config.grouping.parts() == PartitionBy::Whole
+            && config.parts() == PartitionBy::Whole
             && config.metric != Some(Metric::PeakBytes)
             && config.older.is_none()
             && !config.lifetimes

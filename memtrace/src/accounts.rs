@@ -1,0 +1,268 @@
+//! Accounts of groups: sums of counters, and bounds of water marks. Pure.
+//!
+//! A ledger has exact water marks for each account of an image, between two takes. Those of a group of several accounts lie
+//! within bounds, because only the order of changes of one account is known: between two takes, the group has at most the
+//! sum of the highest amounts, and at least the highest amount of one account with the lowest ones of the others. A group of
+//! one account, and the sum of all, have equal bounds.
+
+mod group;
+mod key;
+#[cfg(test)]
+mod tests;
+
+use rustc_hash::FxHashMap;
+
+use crate::model::{
+    AccountChanges, AccountCounters, AccountState, AccountTotals, Amount, ImageAccounts, ImageEnd, ImageId, Partition,
+    Tick, WaterMarks,
+};
+use group::{Change, Group, Step};
+pub(crate) use key::{AccountKey, KeyPart};
+
+/// Accounts of groups.
+#[derive(Debug)]
+pub(crate) struct AccountGroups {
+    groups: Vec<Group>,
+    by_key: FxHashMap<AccountKey, usize>,
+    /// Keys of processes, and of their threads.
+    of_images: FxHashMap<ImageId, Vec<AccountKey>>,
+    /// Accounts of the images that run.
+    running: FxHashMap<ImageId, FxHashMap<Partition, Account>>,
+    /// Accounts of images that have ended, and are not identified.
+    unidentified: FxHashMap<ImageId, Vec<(Partition, Account)>>,
+    total: Group,
+}
+
+/// An account of an image.
+#[derive(Debug, Default)]
+struct Account {
+    counters: AccountCounters,
+    /// `None` as long as the image is not identified.
+    group: Option<usize>,
+    /// Marks since the start, if the image is not identified.
+    marks: WaterMarks,
+    peak_at: Tick,
+    /// End of the image, and the amount that it held then.
+    ended: Option<(ImageEnd, Amount)>,
+    /// The account has changed in the interval in which the image ends.
+    is_changed: bool,
+}
+
+impl AccountGroups {
+    /// Creates groups without accounts.
+    #[must_use]
+    pub(crate) fn new() -> Self {
+        Self {
+            groups: Vec::new(),
+            by_key: FxHashMap::default(),
+            of_images: FxHashMap::default(),
+            running: FxHashMap::default(),
+            unidentified: FxHashMap::default(),
+            total: Group::default(),
+        }
+    }
+
+    /// Adds the changes of an interval. `identify` returns the group of an account; `None` if the image is not known yet.
+    pub(crate) fn apply(
+        &mut self,
+        changes: AccountChanges,
+        mut identify: impl FnMut(ImageId, Partition) -> Option<AccountKey>,
+    ) {
+        let AccountChanges { images, live, marks, peak_at } = changes;
+        let mut steps: FxHashMap<usize, Step> = FxHashMap::default();
+        for image in images {
+            self.apply_image(image, &mut identify, &mut steps);
+        }
+        for (group, step) in steps {
+            if let Some(group) = self.groups.get_mut(group) {
+                group.apply(&step);
+            }
+        }
+        self.total.apply_exact(live, marks, peak_at);
+    }
+
+    /// Starts new water marks at the end of the last changes.
+    pub(crate) fn reset_marks(&mut self) {
+        self.groups.iter_mut().chain([&mut self.total]).for_each(Group::reset_marks);
+    }
+
+    /// Identifies the accounts of an image that has ended, and has no later changes. `identify` returns the group of an
+    /// account, and `rename` the final key of a group of this process, or of its threads. If `is_unique` is true, equal
+    /// final keys are those of the same process, of which the images run one after another.
+    pub(crate) fn complete(
+        &mut self,
+        id: ImageId,
+        mut identify: impl FnMut(Partition) -> AccountKey,
+        rename: impl Fn(&AccountKey) -> AccountKey,
+        is_unique: bool,
+    ) {
+        for (part, account) in self.unidentified.remove(&id).into_iter().flatten() {
+            let group = self.group_of(identify(part));
+            let mut step = Step::default();
+            step.add(&account.late_change());
+            self.groups[group].apply(&step);
+        }
+        for key in self.of_images.remove(&id).unwrap_or_default() {
+            let name = rename(&key);
+            self.rename(&key, name, is_unique);
+        }
+    }
+
+    /// Identifies all accounts that are not identified, at the end of a run.
+    pub(crate) fn finish(&mut self, mut identify: impl FnMut(ImageId, Partition) -> AccountKey) {
+        let ended = std::mem::take(&mut self.unidentified).into_iter();
+        let mut late: Vec<_> = ended
+            .flat_map(|(id, accounts)| {
+                accounts.into_iter().map(move |(part, account)| (id, part, account.late_change()))
+            })
+            .collect();
+        for (id, accounts) in &mut self.running {
+            let unidentified = accounts.iter().filter(|(_, account)| account.group.is_none());
+            late.extend(unidentified.map(|(part, account)| (*id, *part, account.late_change())));
+        }
+        for (id, part, change) in late {
+            let group = self.group_of(identify(id, part));
+            let mut step = Step::default();
+            step.add(&change);
+            self.groups[group].apply(&step);
+        }
+    }
+
+    /// Returns the totals of each group, in no particular order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&AccountKey, AccountTotals)> {
+        self.by_key.iter().filter_map(|(key, &group)| Some((key, self.groups.get(group)?.totals())))
+    }
+
+    /// Returns the totals of all groups.
+    #[must_use]
+    pub(crate) fn total(&self) -> AccountTotals {
+        self.total.totals()
+    }
+
+    /// Returns the number of groups.
+    #[must_use]
+    pub(crate) fn number_of_groups(&self) -> usize {
+        self.by_key.len()
+    }
+
+    fn apply_image(
+        &mut self,
+        image: ImageAccounts,
+        identify: &mut impl FnMut(ImageId, Partition) -> Option<AccountKey>,
+        steps: &mut FxHashMap<usize, Step>,
+    ) {
+        let ImageAccounts { id, ended, accounts } = image;
+        for mut state in accounts {
+            let part = state.account;
+            if ended.is_some() {
+                state.marks.low = Amount::default();
+            }
+            let mut account = self.running.entry(id).or_default().remove(&part).unwrap_or_default();
+            self.total.count(&account.counters, &state.counters);
+            if account.group.is_none()
+                && let Some(key) = identify(id, part)
+            {
+                account.group = Some(self.group_of(key));
+                account.identify_earlier(steps);
+            }
+            account.apply(&state, steps);
+            account.is_changed = ended.is_some();
+            self.running.entry(id).or_default().insert(part, account);
+        }
+        if let Some(end) = ended {
+            let mut unidentified = Vec::new();
+            for (part, mut account) in self.running.remove(&id).into_iter().flatten() {
+                let live = account.counters.current();
+                self.total.end(end, live);
+                account.ended = Some((end, live));
+                match account.group {
+                    Some(group) if account.is_changed => steps.entry(group).or_default().end(end, live),
+                    Some(group) => steps.entry(group).or_default().add(&account.end_alone()),
+                    None => unidentified.push((part, account)),
+                }
+            }
+            if !unidentified.is_empty() {
+                self.unidentified.insert(id, unidentified);
+            }
+        }
+    }
+
+    /// Returns the group with this key, which is added if needed.
+    fn group_of(&mut self, key: AccountKey) -> usize {
+        if let Some(&group) = self.by_key.get(&key) {
+            return group;
+        }
+        let group = self.groups.len();
+        self.groups.push(Group::default());
+        if let Some(image) = key.image() {
+            self.of_images.entry(image).or_default().push(key.clone());
+        }
+        self.by_key.insert(key, group);
+        group
+    }
+
+    fn rename(&mut self, key: &AccountKey, name: AccountKey, is_unique: bool) {
+        let Some(group) = self.by_key.remove(key) else { return };
+        match self.by_key.get(&name) {
+            Some(&into) => {
+                let merged = std::mem::take(&mut self.groups[group]);
+                if is_unique {
+                    self.groups[into].merge_other_time(&merged);
+                } else {
+                    self.groups[into].merge(&merged);
+                }
+            }
+            None => {
+                self.by_key.insert(name, group);
+            }
+        }
+    }
+}
+
+impl Account {
+    /// Adds a state to the group, or to the marks of an image that is not identified.
+    fn apply(&mut self, state: &AccountState, steps: &mut FxHashMap<usize, Step>) {
+        let before = std::mem::replace(&mut self.counters, state.counters);
+        match self.group {
+            Some(group) => steps.entry(group).or_default().add(&Change {
+                before,
+                after: state.counters,
+                marks: state.marks,
+                peak_at: state.peak_at,
+                ended: None,
+            }),
+            None => {
+                if state.marks.high.bytes > self.marks.high.bytes {
+                    self.peak_at = state.peak_at;
+                }
+                self.marks.include(state.marks.high);
+            }
+        }
+    }
+
+    /// Adds the changes from before the image was identified.
+    fn identify_earlier(&self, steps: &mut FxHashMap<usize, Step>) {
+        if let Some(group) = self.group
+            && self.counters != AccountCounters::default()
+        {
+            steps.entry(group).or_default().add(&self.late_change());
+        }
+    }
+
+    /// Returns the end of the image as a change of its own.
+    fn end_alone(&self) -> Change {
+        let marks = WaterMarks { low: Amount::default(), high: self.counters.current() };
+        Change { before: self.counters, marks, ..self.late_change() }
+    }
+
+    /// Returns all changes as one.
+    fn late_change(&self) -> Change {
+        Change {
+            before: AccountCounters::default(),
+            after: self.counters,
+            marks: self.marks,
+            peak_at: self.peak_at,
+            ended: self.ended,
+        }
+    }
+}

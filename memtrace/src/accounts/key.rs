@@ -1,0 +1,33 @@
+//! What the accounts of a group have in common.
+
+use std::sync::Arc;
+
+use crate::model::{AllocatorId, ImageId, Tid};
+
+/// Parts of the key of a group, one for each column.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct AccountKey(pub(crate) Box<[KeyPart]>);
+
+/// A part of a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum KeyPart {
+    /// A process that runs, or has just ended.
+    Process(ImageId),
+    /// A thread of such a process; `None` for blocks of threads without an account.
+    Thread(ImageId, Option<Tid>),
+    /// An allocator; `None` for blocks of allocators without an account.
+    Allocator(Option<AllocatorId>),
+    /// Anything with a final name.
+    Named(Arc<str>),
+}
+
+impl AccountKey {
+    /// Returns the process that the key, or a thread in it, belongs to.
+    #[must_use]
+    pub(crate) fn image(&self) -> Option<ImageId> {
+        self.0.iter().find_map(|part| match part {
+            KeyPart::Process(id) | KeyPart::Thread(id, _) => Some(*id),
+            KeyPart::Allocator(_) | KeyPart::Named(_) => None,
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! `memtrace accounts`: its configuration.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::args::AccountsArgs;
+use super::conflict::ArgConflict;
+use super::{outputs, recording, resolve, tags};
+use crate::model::{EventClass, GroupBy};
+use crate::session::{AccountReport, Config};
+
+/// Interval of the table on a terminal.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// Rows of texts.
+const DEFAULT_TOP: usize = 40;
+
+/// Returns the configuration of a run that writes accounts. `is_terminal` is true if standard error is a terminal.
+pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> {
+    let AccountsArgs { mut trace, sort } = args;
+    let socket = trace.socket.take();
+    if let Some(option) = recording::option_of_trace(&trace) {
+        return Err(ArgConflict::new(
+            format!("accounts are not recorded, but {option} is given"),
+            "remove it, or record the stacks by thread: `memtrace record --by thread`",
+        ));
+    }
+    let of_stacks = [
+        ("--metric", trace.metric.is_some()),
+        ("--older", trace.older.is_some()),
+        ("--lifetimes", trace.lifetimes),
+        ("--debuginfod", trace.debuginfod.is_some()),
+        ("--events", trace.events.iter().any(|class| *class != EventClass::Heap)),
+    ];
+    if let Some((option, _)) = of_stacks.iter().find(|(_, is_given)| *is_given) {
+        return Err(ArgConflict::new(
+            format!("{option} does not apply to accounts, which count blocks of any age"),
+            "remove it",
+        ));
+    }
+    if let Some(shards) = trace.shards.filter(|shards| *shards > 1) {
+        return Err(ArgConflict::new(
+            format!("water marks need a single shard, but --shards is {shards}"),
+            "remove --shards, or give --shards 1",
+        ));
+    }
+    let keys = keys(&trace.by, trace.tags.is_some())?;
+    let outputs = outputs::resolve_accounts(std::mem::take(&mut trace.outputs), trace.format.take())?;
+    let refresh = recording::every(&trace, None)?.or((is_terminal && !trace.quiet).then_some(REFRESH));
+    trace.every = None;
+    // Stacks are grouped by the key that depends on them.
+    trace.by = keys.iter().copied().filter(|key| matches!(key, GroupBy::Object | GroupBy::Tag)).collect();
+    trace.top.get_or_insert(DEFAULT_TOP);
+    let report = AccountReport { keys, outputs, sort, refresh, socket };
+    if !report.needs_stacks() {
+        trace.max_depth = 0;
+    }
+    let config = resolve::config(trace)?;
+    Ok(Config { outputs: Vec::new(), shards: Some(NonZeroU32::MIN), accounts: Some(report), ..config })
+}
+
+fn keys(given: &[GroupBy], has_tags: bool) -> Result<Vec<GroupBy>, ArgConflict> {
+    let mut keys = given.to_vec();
+    if has_tags && !keys.contains(&GroupBy::Tag) {
+        keys.push(GroupBy::Tag);
+    }
+    let conflict = |message: &str, remedy: &str| Err(ArgConflict::new(message, remedy));
+    match keys.as_slice() {
+        [] => Ok(vec![GroupBy::Process]),
+        [one, other] if one == other => conflict("--by has the same key twice", "give two different keys, or one"),
+        [_, _, _, ..] => conflict("accounts have more than two keys", "give at most two, as in --by process,tag"),
+        keys if keys.contains(&GroupBy::Memory) => conflict(
+            "--by memory is for page faults, which have no accounts",
+            "give another key, or use `memtrace faults --by memory`",
+        ),
+        keys if keys.contains(&GroupBy::Tag) && !has_tags => Err(tags::without_rules()),
+        [GroupBy::Object, GroupBy::Tag] | [GroupBy::Tag, GroupBy::Object] => conflict(
+            "--by object,tag groups each stack by two properties of its frames",
+            "give one of them with another key, as in --by process,tag",
+        ),
+        _ => Ok(keys),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::args::{Action, Arguments};
+    use super::*;
+    use crate::model::{AccountColumn, AccountLevel, PartitionBy};
+    use crate::report::Format;
+    use crate::session::{Destination, Output};
+
+    fn resolved(line: &str, is_terminal: bool) -> Result<Config, String> {
+        let words = ["memtrace", "accounts"].into_iter().chain(line.split_whitespace());
+        let arguments = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
+        let Some(Action::Accounts(args)) = arguments.action else { panic!("not accounts") };
+        config(*args, is_terminal).map_err(|conflict| conflict.message)
+    }
+
+    #[test]
+    fn processes_go_to_standard_output_by_default() {
+        let config = resolved("--pid 7", false).unwrap();
+        let accounts = config.accounts.as_ref().unwrap();
+        let expected = AccountReport {
+            keys: vec![GroupBy::Process],
+            outputs: vec![Output { destination: Destination::Stdout, format: Format::Text }],
+            sort: AccountColumn::Current,
+            refresh: None,
+            socket: None,
+        };
+        assert_eq!(*accounts, expected);
+        assert_eq!((config.outputs.len(), config.max_depth, config.shards), (0, 0, Some(NonZeroU32::MIN)));
+        assert_eq!(config.top, DEFAULT_TOP);
+        assert_eq!((config.parts(), accounts.level()), (PartitionBy::Threads, AccountLevel::Process));
+        let refresh = |line, is_terminal| resolved(line, is_terminal).unwrap().accounts.unwrap().refresh;
+        assert_eq!(refresh("--pid 7", true), Some(REFRESH));
+        assert_eq!(refresh("--pid 7 -q", true), None);
+        assert_eq!(refresh("--pid 7 --every 10s", false), Some(Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn two_keys_are_combined() {
+        let config = resolved("--all --by thread,allocator --sort high -o a.csv -o b.json", false).unwrap();
+        let accounts = config.accounts.as_ref().unwrap();
+        assert_eq!(accounts.keys, [GroupBy::Thread, GroupBy::Allocator]);
+        assert_eq!(accounts.level(), AccountLevel::ThreadAndAllocator);
+        assert_eq!((config.parts(), accounts.sort), (PartitionBy::ThreadsAndAllocators, AccountColumn::High));
+        assert_eq!(
+            accounts.outputs.iter().map(|output| output.format).collect::<Vec<_>>(),
+            [Format::Csv, Format::Json]
+        );
+        let by_object = resolved("--all --by user,object", false).unwrap();
+        assert_eq!((by_object.grouping.by, by_object.max_depth), (GroupBy::Object, 128));
+    }
+
+    #[test]
+    fn conflicts_are_refused() {
+        for (line, message) in [
+            ("--pid 7 --by a", "invalid value 'a'"),
+            ("--pid 7 --by user,user", "--by has the same key twice"),
+            ("--pid 7 --by user,comm,thread", "accounts have more than two keys"),
+            ("--pid 7 --by memory", "--by memory is for page faults, which have no accounts"),
+            ("--pid 7 --by tag", "--by tag needs rules for tags"),
+            ("--pid 7 --shards 2", "water marks need a single shard, but --shards is 2"),
+            ("--pid 7 -m alloc-bytes", "--metric does not apply"),
+            ("--pid 7 --events fault", "--events does not apply"),
+            ("--pid 7 --record a.memtrace", "accounts are not recorded, but --record is given"),
+            ("--pid 7 -o a.memtrace", "accounts are not recorded, but --output a.memtrace is given"),
+            ("--pid 7 -o a.svg", "the extension of a.svg is no known format"),
+            ("--pid 7 --sort size", "invalid value 'size'"),
+        ] {
+            let refused = resolved(line, false).expect_err(line);
+            assert!(refused.contains(message), "{line}: {refused}");
+        }
+    }
+}

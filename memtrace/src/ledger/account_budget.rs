@@ -1,0 +1,71 @@
+//! Limits of accounts, and the water marks of all images.
+
+use crate::model::{AccountLevel, Amount, ImageAccounts, Tick, WaterMarks};
+
+/// Limits of accounts, and the live amount of all images.
+#[derive(Debug)]
+pub(super) struct AccountBudget {
+    pub(super) level: AccountLevel,
+    /// Maximum number of accounts. Beyond it, parts of an image share its account.
+    max: u32,
+    used: u32,
+    marks: WaterMarks,
+    peak_at: Tick,
+    /// Accounts of images that have ended.
+    ended: Vec<ImageAccounts>,
+    /// Number of accounts of these images.
+    ended_accounts: u32,
+}
+
+impl AccountBudget {
+    pub(super) fn new(level: AccountLevel, max: u32) -> Self {
+        Self {
+            level,
+            max,
+            used: 0,
+            marks: WaterMarks::default(),
+            peak_at: Tick::default(),
+            ended: Vec::new(),
+            ended_accounts: 0,
+        }
+    }
+
+    /// Includes the live amount of all images at `tick` in the water marks.
+    #[inline]
+    pub(super) fn include(&mut self, live: Amount, tick: Tick) {
+        if self.marks.include(live) {
+            self.peak_at = tick;
+        }
+    }
+
+    /// Adds the accounts of an image that has ended.
+    pub(super) fn add_ended(&mut self, ended: ImageAccounts, accounts: u32) {
+        self.ended_accounts += accounts;
+        self.ended.push(ended);
+    }
+
+    /// Releases accounts of an image that has ended, and is not reported.
+    pub(super) const fn release(&mut self, accounts: u32) {
+        self.used = self.used.saturating_sub(accounts);
+    }
+
+    /// Counts one more account. Returns false if the maximum is reached.
+    pub(super) const fn request(&mut self) -> bool {
+        let fits = self.used < self.max;
+        self.used += fits as u32;
+        fits
+    }
+
+    /// Returns true if images with accounts have ended since [`Self::take`].
+    pub(super) const fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Returns the images that have ended, the water marks, and the time of the highest amount, and starts new marks.
+    pub(super) fn take(&mut self, live: Amount) -> (Vec<ImageAccounts>, WaterMarks, Tick) {
+        let ended = std::mem::take(&mut self.ended_accounts);
+        self.release(ended);
+        let marks = std::mem::replace(&mut self.marks, WaterMarks::at(live));
+        (std::mem::take(&mut self.ended), marks, self.peak_at)
+    }
+}

@@ -1,0 +1,221 @@
+//! Accounts of images: counters since the start of the trace, and water marks since they were last taken.
+
+use rustc_hash::FxHashMap;
+
+use super::block::Block;
+use super::budget::Budget;
+use super::stack_totals::ImageTotals;
+use crate::model::{
+    AccountCounters, AccountLevel, AccountState, AllocatorId, Amount, LossReason, Partition, Tick, Tid, WaterMarks,
+};
+
+/// Accounts of one image, if there are some.
+#[derive(Debug, Default)]
+pub(super) struct Accounts(Option<Box<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    all: Vec<Account>,
+    by_part: FxHashMap<Partition, u32>,
+    /// Account of the blocks of each stack, by the index of the stack.
+    of_stacks: Vec<u32>,
+    /// Accounts that have changed since the last take.
+    changed: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Account {
+    account: Partition,
+    is_changed: bool,
+    peak_at: Tick,
+    counters: AccountCounters,
+    marks: WaterMarks,
+}
+
+/// A block with the part that allocated it.
+#[derive(Clone, Copy, Debug)]
+struct OwnedBlock {
+    /// Index of its stack.
+    stack: u32,
+    owner: Partition,
+}
+
+impl Accounts {
+    /// Counts a new block, which the totals have.
+    #[inline]
+    pub(super) fn alloc(&mut self, totals: &ImageTotals, block: &Block, budget: &mut Budget) {
+        let Some(table) = self.table(budget) else { return };
+        let owned = OwnedBlock::new(totals, block);
+        let is_new = totals.has_one_allocation(block.stack);
+        let index = if is_new { table.assign(owned, budget) } else { table.of_block(owned, budget) };
+        table.change(index, block.tick, |counters| counters.alloc += Amount::one(block.size));
+    }
+
+    /// Counts the free of a block at `tick` by the thread `by`, if it is known.
+    #[inline]
+    pub(super) fn free(
+        &mut self,
+        totals: &ImageTotals,
+        block: &Block,
+        by: Option<Tid>,
+        tick: Tick,
+        budget: &mut Budget,
+    ) {
+        let Some(table) = self.table(budget) else { return };
+        let owned = OwnedBlock::new(totals, block);
+        let index = table.of_block(owned, budget);
+        table.change(index, tick, |counters| {
+            counters.free += Amount::one(block.size);
+            if by.is_some_and(|by| owned.is_of_other(by)) {
+                counters.free_by_others += Amount::one(block.size);
+            }
+        });
+    }
+
+    /// Takes back the free of a block by the thread `by`.
+    pub(super) fn undo_free(&mut self, totals: &ImageTotals, block: &Block, by: Tid, tick: Tick, budget: &mut Budget) {
+        let Some(table) = self.table(budget) else { return };
+        let owned = OwnedBlock::new(totals, block);
+        let index = table.of_block(owned, budget);
+        table.change(index, tick, |counters| {
+            counters.free -= Amount::one(block.size);
+            if owned.is_of_other(by) {
+                counters.free_by_others -= Amount::one(block.size);
+            }
+        });
+    }
+
+    /// Adds `change` to the frees of unknown blocks by the thread `by`.
+    #[inline]
+    pub(super) fn add_unmatched(&mut self, by: Tid, change: u64, tick: Tick, budget: &mut Budget) {
+        if let Some(table) = self.table(budget) {
+            table.add_unmatched(by, change, tick, budget);
+        }
+    }
+
+    /// Number of accounts.
+    pub(super) fn len(&self) -> u32 {
+        self.0.as_ref().map_or(0, |table| table.len())
+    }
+
+    /// Returns the accounts that have changed, and starts new water marks.
+    pub(super) fn take_changed(&mut self) -> Vec<AccountState> {
+        self.0.as_mut().map(|table| table.take_changed()).unwrap_or_default()
+    }
+
+    #[inline]
+    fn table(&mut self, budget: &Budget) -> Option<&mut Table> {
+        budget.accounts.as_ref()?;
+        Some(self.0.get_or_insert_default())
+    }
+}
+
+impl OwnedBlock {
+    #[inline]
+    fn new(totals: &ImageTotals, block: &Block) -> Self {
+        Self { stack: block.stack, owner: totals.key(block.stack).part }
+    }
+
+    /// Returns true if a thread other than `tid` has allocated the block.
+    #[inline]
+    fn is_of_other(self, tid: Tid) -> bool {
+        self.owner.thread().is_some_and(|owner| owner != tid)
+    }
+}
+
+impl Table {
+    #[cold]
+    fn add_unmatched(&mut self, by: Tid, change: u64, tick: Tick, budget: &mut Budget) {
+        let part = match budget.accounts.as_ref().map(|accounts| accounts.level) {
+            Some(AccountLevel::Thread) => Partition::Thread(by),
+            // The allocator of an unknown block is not known.
+            Some(AccountLevel::Allocator) => Partition::Allocator(AllocatorId::UNKNOWN),
+            Some(AccountLevel::ThreadAndAllocator) => Partition::ThreadAndAllocator(by, AllocatorId::UNKNOWN),
+            Some(AccountLevel::Process) | None => Partition::Whole,
+        };
+        let index = self.index(part, budget);
+        self.change(index, tick, |counters| counters.unmatched_frees = counters.unmatched_frees.wrapping_add(change));
+    }
+
+    fn len(&self) -> u32 {
+        // The budget limits the number by a u32.
+        self.all.len() as u32
+    }
+
+    fn take_changed(&mut self) -> Vec<AccountState> {
+        let mut states = Vec::with_capacity(self.changed.len());
+        for index in self.changed.drain(..) {
+            let Some(Account { account, is_changed, peak_at, counters, marks }) = self.all.get_mut(index as usize)
+            else {
+                continue;
+            };
+            *is_changed = false;
+            states.push(AccountState { account: *account, counters: *counters, marks: *marks, peak_at: *peak_at });
+        }
+        states
+    }
+
+    /// Returns the account of a block.
+    #[inline]
+    fn of_block(&mut self, block: OwnedBlock, budget: &mut Budget) -> u32 {
+        match self.of_stacks.get(block.stack as usize) {
+            Some(&index) if index != u32::MAX => index,
+            _ => self.assign(block, budget),
+        }
+    }
+
+    /// Sets the account of the stack of a block. The account remains until the stack is merged, without live blocks; the
+    /// index of the stack can be that of another one then.
+    #[cold]
+    fn assign(&mut self, block: OwnedBlock, budget: &mut Budget) -> u32 {
+        let level = budget.accounts.as_ref().map_or(AccountLevel::Process, |accounts| accounts.level);
+        let index = self.index(level.account_of(block.owner), budget);
+        let stack = block.stack as usize;
+        if self.of_stacks.len() <= stack {
+            self.of_stacks.resize(stack + 1, u32::MAX);
+        }
+        self.of_stacks[stack] = index;
+        index
+    }
+
+    /// Returns the account of a part, which is added if needed; that of the image, and a loss, if the limit is reached.
+    fn index(&mut self, part: Partition, budget: &mut Budget) -> u32 {
+        if let Some(&index) = self.by_part.get(&part) {
+            return index;
+        }
+        let fits = budget.accounts.as_mut().is_some_and(|accounts| accounts.request());
+        if !fits && part != Partition::Whole {
+            budget.losses.add(LossReason::AccountsFull, 1);
+            return self.index(Partition::Whole, budget);
+        }
+        self.add(part)
+    }
+
+    fn add(&mut self, account: Partition) -> u32 {
+        let index = self.len();
+        self.all.push(Account {
+            account,
+            is_changed: false,
+            peak_at: Tick::default(),
+            counters: AccountCounters::default(),
+            marks: WaterMarks::default(),
+        });
+        self.by_part.insert(account, index);
+        index
+    }
+
+    #[inline]
+    fn change(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) {
+        let Some(account) = self.all.get_mut(index as usize) else { return };
+        if !account.is_changed {
+            account.is_changed = true;
+            account.marks = WaterMarks::at(account.counters.current());
+            account.peak_at = tick;
+            self.changed.push(index);
+        }
+        change(&mut account.counters);
+        if account.marks.include(account.counters.current()) {
+            account.peak_at = tick;
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Accounts: counters of blocks, and water marks of their live amount.
+
+use crate::model::{Amount, ImageEnd, ImageId, Partition, Tick};
+
+/// Parts of processes that have accounts. Every process has at least one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum AccountLevel {
+    /// Whole processes.
+    #[default]
+    Process,
+    /// Threads.
+    Thread,
+    /// Allocators in a process.
+    Allocator,
+    /// Allocators used by a thread.
+    ThreadAndAllocator,
+}
+
+impl AccountLevel {
+    /// Returns the account of blocks that were allocated in `part`, a [`Partition`] by thread, or by thread and allocator.
+    #[must_use]
+    pub const fn account_of(self, part: Partition) -> Partition {
+        match (self, part) {
+            (Self::Process, _) => Partition::Whole,
+            (Self::Thread, Partition::ThreadAndAllocator(tid, _)) => Partition::Thread(tid),
+            (Self::Allocator, Partition::ThreadAndAllocator(_, id)) => Partition::Allocator(id),
+            (Self::Thread | Self::Allocator | Self::ThreadAndAllocator, part) => part,
+        }
+    }
+}
+
+/// Counters of an account. A block belongs to the account that allocated it. Additive; sums wrap while a difference is
+/// temporarily negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccountCounters {
+    /// Allocated blocks.
+    pub alloc: Amount,
+    /// Freed blocks, by any thread.
+    pub free: Amount,
+    /// Blocks that a thread other than the allocating one has freed. They are a part of the freed ones.
+    pub free_by_others: Amount,
+    /// Frees of unknown blocks: allocated before tracing began, by the parent of a forked process, or filtered.
+    pub unmatched_frees: u64,
+}
+
+impl AccountCounters {
+    /// Returns the amount that is allocated and not freed.
+    #[must_use]
+    pub fn current(&self) -> Amount {
+        self.alloc - self.free
+    }
+
+    /// Adds the counters of another account.
+    pub fn add(&mut self, other: &Self) {
+        self.alloc += other.alloc;
+        self.free += other.free;
+        self.free_by_others += other.free_by_others;
+        self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
+    }
+
+    /// Subtracts the counters of another account.
+    pub fn subtract(&mut self, other: &Self) {
+        self.alloc -= other.alloc;
+        self.free -= other.free;
+        self.free_by_others -= other.free_by_others;
+        self.unmatched_frees = self.unmatched_frees.wrapping_sub(other.unmatched_frees);
+    }
+}
+
+/// Lowest and highest amount within some time. Bytes and blocks are independent of each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaterMarks {
+    /// Lowest amount.
+    pub low: Amount,
+    /// Highest amount.
+    pub high: Amount,
+}
+
+impl WaterMarks {
+    /// Returns the marks of a time during which the amount is `current`.
+    #[must_use]
+    pub const fn at(current: Amount) -> Self {
+        Self { low: current, high: current }
+    }
+
+    /// Includes a time with the amount `current`. Returns true if it has the most bytes so far.
+    #[inline]
+    pub fn include(&mut self, current: Amount) -> bool {
+        let is_peak = current.bytes > self.high.bytes;
+        self.low.bytes = self.low.bytes.min(current.bytes);
+        self.low.count = self.low.count.min(current.count);
+        self.high.bytes = self.high.bytes.max(current.bytes);
+        self.high.count = self.high.count.max(current.count);
+        is_peak
+    }
+}
+
+/// An account at the end of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountState {
+    /// Part of the process.
+    pub account: Partition,
+    /// Counters since the start of the trace.
+    pub counters: AccountCounters,
+    /// Water marks in the interval.
+    pub marks: WaterMarks,
+    /// First time in the interval with the most bytes.
+    pub peak_at: Tick,
+}
+
+/// The accounts of an image that have changed in an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageAccounts {
+    /// The image.
+    pub id: ImageId,
+    /// End of the image, if it has ended: its accounts have no blocks after the interval.
+    pub ended: Option<ImageEnd>,
+    /// The changed accounts.
+    pub accounts: Vec<AccountState>,
+}
+
+/// Changed accounts of an interval, which begins at the end of the previous one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountChanges {
+    /// The images in the order of their ends; running ones are the last.
+    pub images: Vec<ImageAccounts>,
+    /// Live amount of all images at the end of the interval.
+    pub live: Amount,
+    /// Water marks of that amount in the interval.
+    pub marks: WaterMarks,
+    /// First time in the interval with the most bytes.
+    pub peak_at: Tick,
+}
+
+/// Bounds of an amount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AmountBounds {
+    /// The amount was not less.
+    pub at_least: Amount,
+    /// The amount was not more.
+    pub at_most: Amount,
+}
+
+/// Bounds of water marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MarkBounds {
+    /// Low-water mark.
+    pub low: AmountBounds,
+    /// High-water mark.
+    pub high: AmountBounds,
+}
+
+/// Totals of the accounts of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccountTotals {
+    /// Counters since the start of the trace.
+    pub counters: AccountCounters,
+    /// Live amount.
+    pub live: Amount,
+    /// Amount that processes held when they exited.
+    pub exit: Amount,
+    /// Amount that processes held when they called exec.
+    pub discarded: Amount,
+    /// Water marks of the live amount since the start of the trace, or since the last reset; `None` if they were not kept.
+    pub marks: Option<MarkBounds>,
+    /// Time of the highest amount of bytes; for a group of several accounts, that of the account that rose most.
+    pub peak_at: Option<Tick>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AllocatorId, Bytes, Tid};
+
+    #[test]
+    fn accounts_are_parts_of_a_level() {
+        let (tid, id) = (Tid(7), AllocatorId(3));
+        let both = Partition::ThreadAndAllocator(tid, id);
+        let levels = [
+            (AccountLevel::Process, Partition::Whole),
+            (AccountLevel::Thread, Partition::Thread(tid)),
+            (AccountLevel::Allocator, Partition::Allocator(id)),
+            (AccountLevel::ThreadAndAllocator, both),
+        ];
+        for (level, account) in levels {
+            assert_eq!(level.account_of(both), account);
+            assert_eq!(level.account_of(Partition::Whole), Partition::Whole);
+        }
+        assert_eq!(AccountLevel::Thread.account_of(Partition::Thread(tid)), Partition::Thread(tid));
+    }
+
+    #[test]
+    fn marks_of_bytes_and_blocks_are_independent() {
+        let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
+        let mut marks = WaterMarks::at(amount(100, 5));
+        assert!(!marks.include(amount(50, 9)));
+        assert!(marks.include(amount(200, 2)));
+        assert_eq!(marks, WaterMarks { low: amount(50, 2), high: amount(200, 9) });
+    }
+}

@@ -1,0 +1,148 @@
+//! A table of accounts: the input of its report writers.
+
+use std::time::Duration;
+
+use crate::model::{AccountTotals, GroupBy, Losses};
+
+/// Accounts of groups.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AccountTable {
+    /// Keys by which the accounts are grouped: one or two.
+    pub keys: Vec<GroupBy>,
+    /// The groups, in the order of the table.
+    pub rows: Vec<AccountRow>,
+    /// Totals of all groups.
+    pub total: AccountTotals,
+    /// Time since the start of the trace.
+    pub elapsed: Duration,
+    /// Losses.
+    pub losses: Losses,
+    /// Notes for the reader.
+    pub notes: Vec<String>,
+}
+
+/// A group of accounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountRow {
+    /// Names, unescaped, one for each key.
+    pub names: Vec<String>,
+    /// Totals.
+    pub totals: AccountTotals,
+}
+
+/// Column by which a table of accounts is sorted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccountColumn {
+    /// Names of the groups.
+    Name,
+    /// Live bytes.
+    #[default]
+    Current,
+    /// Live blocks.
+    Blocks,
+    /// High-water mark of the live bytes.
+    High,
+    /// Low-water mark of the live bytes.
+    Low,
+    /// Allocated bytes.
+    Allocated,
+    /// Freed bytes.
+    Freed,
+    /// Bytes freed by other threads.
+    FreedByOthers,
+    /// Bytes held at exit.
+    Exit,
+    /// Frees of unknown blocks.
+    Unmatched,
+    /// Time of the high-water mark.
+    PeakTime,
+}
+
+impl AccountColumn {
+    /// Every column, in the order of the table.
+    pub const ALL: &[Self] = &[
+        Self::Name,
+        Self::Current,
+        Self::Blocks,
+        Self::High,
+        Self::Low,
+        Self::Allocated,
+        Self::Freed,
+        Self::FreedByOthers,
+        Self::Exit,
+        Self::Unmatched,
+        Self::PeakTime,
+    ];
+
+    /// Name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Current => "current",
+            Self::Blocks => "blocks",
+            Self::High => "high",
+            Self::Low => "low",
+            Self::Allocated => "allocated",
+            Self::Freed => "freed",
+            Self::FreedByOthers => "freed-by-others",
+            Self::Exit => "exit",
+            Self::Unmatched => "unmatched",
+            Self::PeakTime => "peak-time",
+        }
+    }
+
+    /// Returns the number of the column, by which rows are sorted; 0 for names.
+    #[must_use]
+    pub fn value(self, totals: &AccountTotals) -> u64 {
+        let marks = totals.marks.unwrap_or_default();
+        match self {
+            Self::Name => 0,
+            Self::Current => totals.live.bytes.0,
+            Self::Blocks => totals.live.count,
+            Self::High => marks.high.at_least.bytes.0,
+            Self::Low => marks.low.at_most.bytes.0,
+            Self::Allocated => totals.counters.alloc.bytes.0,
+            Self::Freed => totals.counters.free.bytes.0,
+            Self::FreedByOthers => totals.counters.free_by_others.bytes.0,
+            Self::Exit => totals.exit.bytes.0,
+            Self::Unmatched => totals.counters.unmatched_frees,
+            Self::PeakTime => totals.peak_at.map_or(0, |at| u64::from(at.0)),
+        }
+    }
+}
+
+impl AccountTable {
+    /// Sorts the rows by a column, the largest first, or by name. Equal ones are in the order of their high-water marks.
+    pub fn sort(&mut self, column: AccountColumn) {
+        self.rows.sort_by(|one, other| {
+            let value = |column: AccountColumn| [one, other].map(|row| column.value(&row.totals));
+            let descending = |[one, other]: [u64; 2]| other.cmp(&one);
+            let by_column = descending(value(column));
+            // Processes that have ended have no live bytes.
+            let is_by_name = column == AccountColumn::Name;
+            let by_peak = if is_by_name { by_column } else { by_column.then(descending(value(AccountColumn::High))) };
+            by_peak.then_with(|| one.names.cmp(&other.names))
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Amount, Bytes};
+
+    #[test]
+    fn rows_are_sorted_by_value_then_by_name() {
+        let row = |name: &str, bytes| AccountRow {
+            names: vec![name.to_owned()],
+            totals: AccountTotals { live: Amount { bytes: Bytes(bytes), count: 1 }, ..AccountTotals::default() },
+        };
+        let mut table = AccountTable { rows: vec![row("b", 1), row("c", 7), row("a", 1)], ..AccountTable::default() };
+        let names = |table: &AccountTable| table.rows.iter().map(|row| row.names[0].clone()).collect::<String>();
+        table.sort(AccountColumn::Current);
+        assert_eq!(names(&table), "cab");
+        table.sort(AccountColumn::Name);
+        assert_eq!(names(&table), "abc");
+    }
+}

@@ -1,0 +1,36 @@
+//! Accounts that follow from the totals of stacks.
+
+use std::collections::BTreeMap;
+
+use crate::model::{AccountCounters, AccountRow, AccountTable, AccountTotals, GroupBy, Profile, Usage};
+use crate::report::groups::Groups;
+
+/// Returns the accounts of the groups of stacks by `keys`, without water marks.
+#[must_use]
+pub fn of_stacks(profile: &Profile, keys: &[GroupBy]) -> AccountTable {
+    let groups: Vec<_> = keys.iter().map(|&key| Groups::of(profile, key)).collect();
+    let mut sums: BTreeMap<Vec<usize>, Usage> = BTreeMap::new();
+    let mut total = Usage::default();
+    for (index, stack) in profile.stacks.iter().enumerate() {
+        let of_stack = groups.iter().map(|groups| groups.of_stack(index)).collect();
+        *sums.entry(of_stack).or_default() += stack.usage;
+        total += stack.usage;
+    }
+    let rows = sums.into_iter().map(|(of_keys, usage)| {
+        let name = |(groups, group): (&Groups, usize)| groups.all()[group].label.clone();
+        AccountRow { names: groups.iter().zip(of_keys).map(name).collect(), totals: totals(usage) }
+    });
+    AccountTable {
+        keys: keys.to_vec(),
+        rows: rows.collect(),
+        total: totals(total),
+        elapsed: profile.duration,
+        ..AccountTable::default()
+    }
+}
+
+fn totals(usage: Usage) -> AccountTotals {
+    let Usage { live, exit, alloc, free, .. } = usage;
+    let counters = AccountCounters { alloc, free, ..AccountCounters::default() };
+    AccountTotals { counters, live, exit, discarded: alloc - free - live - exit, marks: None, peak_at: None }
+}

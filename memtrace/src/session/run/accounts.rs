@@ -1,0 +1,218 @@
+//! Accounts of a run: groups of the accounts that the shard counts, with their names.
+
+use std::collections::HashSet;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use crate::accounts::{AccountGroups, AccountKey, KeyPart};
+use crate::model::{AccountChanges, AccountRow, AccountTable, GroupBy, ImageId, Partition, ProcessImage, Tid, User};
+use crate::pipeline::AccountSink;
+use crate::session::config::AccountReport;
+use crate::session::marks::{MarkRequest, StoredMark};
+use crate::session::track::ProcessTracker;
+
+/// Changes that wait. The shard keeps further ones.
+const WAITING: usize = 16;
+
+/// Resets that wait. Further ones are refused: their clients get no answer.
+const MAX_RESETS: usize = 64;
+
+/// Groups with names of their own. Beyond it, processes that have ended are grouped by their short name.
+const MAX_GROUPS: usize = 10_000;
+
+/// Accounts of a run.
+pub(super) struct RunAccounts {
+    keys: Vec<GroupBy>,
+    changes: Receiver<(u64, AccountChanges)>,
+    groups: AccountGroups,
+    /// Images with accounts whose owners were read.
+    known: HashSet<ImageId>,
+    refresh: Option<Refresh>,
+    /// Number of the last request for changes.
+    request: u64,
+    resets: Vec<Reset>,
+}
+
+/// A request for new water marks.
+struct Reset {
+    /// Request for changes after which they start.
+    request: u64,
+    /// Time since the start of the trace.
+    at: Duration,
+    mark: MarkRequest,
+}
+
+/// A table that is shown during the run.
+struct Refresh {
+    every: Duration,
+    due: Instant,
+}
+
+impl RunAccounts {
+    /// Returns the accounts, and the sink of the shard.
+    pub(super) fn new(report: &AccountReport) -> (Self, AccountSink) {
+        let (sink, changes) = mpsc::sync_channel(WAITING);
+        let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every });
+        let (keys, groups) = (report.keys.clone(), AccountGroups::new());
+        (Self { keys, changes, groups, known: HashSet::new(), refresh, request: 0, resets: Vec::new() }, sink)
+    }
+
+    /// Adds the changes that have arrived.
+    pub(super) fn receive(&mut self, tracker: &mut ProcessTracker) {
+        while let Ok((answered, changes)) = self.changes.try_recv() {
+            self.apply(changes, tracker);
+            let resets: Vec<_> = self.resets.extract_if(.., |reset| reset.request <= answered).collect();
+            if !resets.is_empty() {
+                self.groups.reset_marks();
+            }
+            for Reset { at, mark: MarkRequest { text, reply }, .. } in resets {
+                if let Some(reply) = reply {
+                    // A client that no longer waits needs no answer.
+                    let _ = reply.send(Ok(StoredMark { text, at }));
+                }
+            }
+        }
+    }
+
+    /// Adds the last changes, and groups accounts of processes that were not known until now.
+    pub(super) fn finish(&mut self, last: Vec<AccountChanges>, tracker: &mut ProcessTracker) {
+        self.receive(tracker);
+        for changes in last {
+            self.apply(changes, tracker);
+        }
+        let keys = &self.keys;
+        let unknown = ProcessImage::default();
+        self.groups.finish(|id, part| key(keys, id, part, tracker.images().get(&id).unwrap_or(&unknown)));
+    }
+
+    /// Gives the accounts of a process that has ended their final names. All of its changes have been sent.
+    pub(super) fn complete(&mut self, id: ImageId, image: &ProcessImage) {
+        self.known.remove(&id);
+        let (keys, is_full) = (&self.keys, self.groups.number_of_groups() > MAX_GROUPS);
+        self.groups.complete(
+            id,
+            |part| key(keys, id, part, image),
+            |key| {
+                let final_part = |part: &KeyPart| match part {
+                    KeyPart::Process(_) | KeyPart::Thread(..) if is_full => {
+                        KeyPart::Named(format!("{} [ended]", image.comm.raw()).into())
+                    }
+                    KeyPart::Process(_) => KeyPart::Named(process_name(id, image).into()),
+                    KeyPart::Thread(_, tid) => KeyPart::Named(thread_name(id, *tid, image).into()),
+                    KeyPart::Allocator(_) | KeyPart::Named(_) => part.clone(),
+                };
+                AccountKey(key.0.iter().map(final_part).collect())
+            },
+            !is_full,
+        );
+    }
+
+    /// Returns true once after each interval in which the table is to be shown.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let Some(refresh) = self.refresh.as_mut().filter(|refresh| refresh.due <= now) else { return false };
+        refresh.due = (refresh.due + refresh.every).max(now);
+        true
+    }
+
+    /// Returns the number of a new request for changes.
+    pub(super) const fn next_request(&mut self) -> u64 {
+        self.request += 1;
+        self.request
+    }
+
+    /// Starts new water marks at the answer to the next request for changes, at the time `at` since the start of the trace.
+    pub(super) fn reset_marks(&mut self, at: Duration, mark: MarkRequest) {
+        if self.resets.len() < MAX_RESETS {
+            self.resets.push(Reset { request: self.request + 1, at, mark });
+        }
+    }
+
+    /// Returns the table, not sorted.
+    pub(super) fn table(&self, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
+        let rows = self.groups.all().map(|(key, totals)| {
+            let names = key.0.iter().map(|part| name(part, tracker)).collect();
+            AccountRow { names, totals }
+        });
+        AccountTable {
+            keys: self.keys.clone(),
+            rows: rows.collect(),
+            total: self.groups.total(),
+            elapsed,
+            ..AccountTable::default()
+        }
+    }
+
+    fn apply(&mut self, changes: AccountChanges, tracker: &mut ProcessTracker) {
+        if self.keys.iter().any(|key| matches!(key, GroupBy::User | GroupBy::Cgroup | GroupBy::Thread)) {
+            for image in changes.images.iter().filter(|image| image.ended.is_none()) {
+                if self.known.insert(image.id) {
+                    tracker.read_metadata(image.id.pid);
+                }
+            }
+        }
+        let keys = &self.keys;
+        self.groups.apply(changes, |id, part| Some(key(keys, id, part, tracker.images().get(&id)?)));
+    }
+}
+
+/// Returns the key of the group of an account.
+fn key(keys: &[GroupBy], id: ImageId, part: Partition, image: &ProcessImage) -> AccountKey {
+    let named = |name: String| KeyPart::Named(name.into());
+    let part = |by: &GroupBy| match by {
+        GroupBy::Process => KeyPart::Process(id),
+        GroupBy::Thread => KeyPart::Thread(id, part.thread()),
+        GroupBy::Allocator => KeyPart::Allocator(part.allocator()),
+        GroupBy::Comm => named(image.comm.raw().to_owned()),
+        GroupBy::User => named(image.user.as_ref().map_or_else(|| unknown("user"), user_name)),
+        GroupBy::Cgroup => {
+            named(image.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone()))
+        }
+        // These are grouped by their stacks, at the end.
+        GroupBy::Memory | GroupBy::Object | GroupBy::Tag => named(unknown(by.name())),
+    };
+    AccountKey(keys.iter().map(part).collect())
+}
+
+fn name(part: &KeyPart, tracker: &ProcessTracker) -> String {
+    let unknown_image = ProcessImage::default();
+    let image = |id: &ImageId| tracker.images().get(id).unwrap_or(&unknown_image);
+    match part {
+        KeyPart::Process(id) => process_name(*id, image(id)),
+        KeyPart::Thread(id, tid) => thread_name(*id, *tid, image(id)),
+        KeyPart::Allocator(Some(id)) => {
+            tracker.allocators.names().get(id).cloned().unwrap_or_else(|| unknown("allocator"))
+        }
+        KeyPart::Allocator(None) => unknown("allocator"),
+        KeyPart::Named(name) => name.as_ref().to_owned(),
+    }
+}
+
+fn process_name(id: ImageId, image: &ProcessImage) -> String {
+    format!("{} ({})", image.comm.raw(), id.pid)
+}
+
+/// Returns the name of a thread, with that of its process.
+fn thread_name(id: ImageId, tid: Option<Tid>, image: &ProcessImage) -> String {
+    let name = match tid {
+        Some(tid) => match image.thread_names.get(&tid) {
+            Some(name) => format!("{name} ({})", tid.0),
+            // The first thread has the name of the process.
+            None if tid.0 == id.pid.0 => format!("{} ({})", image.comm.raw(), tid.0),
+            None => format!("thread {}", tid.0),
+        },
+        None => unknown("thread"),
+    };
+    match tid {
+        // The first thread has the ID of its process.
+        Some(tid) if tid.0 == id.pid.0 => name,
+        _ => format!("{name} of {}", process_name(id, image)),
+    }
+}
+
+fn user_name(user: &User) -> String {
+    user.name.clone().unwrap_or_else(|| user.uid.to_string())
+}
+
+fn unknown(what: &str) -> String {
+    format!("[{what} not known]")
+}

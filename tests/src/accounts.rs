@@ -1,0 +1,86 @@
+//! Accounts as `memtrace accounts` writes them to JSON.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// A report of accounts.
+#[derive(Debug, Deserialize)]
+pub struct Accounts {
+    pub keys: Vec<String>,
+    pub total: Account,
+    pub losses: BTreeMap<String, u64>,
+    pub notes: Vec<String>,
+    pub accounts: Vec<NamedAccount>,
+}
+
+/// The account of a group.
+#[derive(Debug, Deserialize)]
+pub struct NamedAccount {
+    pub names: Vec<String>,
+    #[serde(flatten)]
+    pub account: Account,
+}
+
+/// Numbers of an account.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+pub struct Account {
+    pub current_bytes: u64,
+    pub current_count: u64,
+    pub high_bytes_at_least: Option<u64>,
+    pub high_count_at_least: Option<u64>,
+    pub high_bytes_at_most: Option<u64>,
+    pub high_count_at_most: Option<u64>,
+    pub low_bytes_at_least: Option<u64>,
+    pub low_count_at_least: Option<u64>,
+    pub low_bytes_at_most: Option<u64>,
+    pub low_count_at_most: Option<u64>,
+    pub alloc_bytes: u64,
+    pub alloc_count: u64,
+    pub free_bytes: u64,
+    pub free_count: u64,
+    pub free_by_others_bytes: Option<u64>,
+    pub free_by_others_count: Option<u64>,
+    pub exit_bytes: u64,
+    pub exit_count: u64,
+    pub discarded_bytes: u64,
+    pub discarded_count: u64,
+    pub unmatched_frees: Option<u64>,
+    pub peak_at_ms: Option<u64>,
+}
+
+impl Accounts {
+    /// Returns the account with these names.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    #[must_use]
+    pub fn of(&self, names: &[&str]) -> Account {
+        let account = self.accounts.iter().find(|account| account.names == names);
+        account.unwrap_or_else(|| panic!("no account of {names:?} in {self:#?}")).account
+    }
+
+    /// Asserts that nothing was lost, and that the accounts add up.
+    ///
+    /// # Panics
+    ///
+    /// If that is not so.
+    pub fn assert_consistent(&self) {
+        assert_eq!(self.losses, BTreeMap::new());
+        let numbers = |account: &Account| {
+            let current = [account.current_bytes, account.current_count];
+            let alloc = [account.alloc_bytes, account.alloc_count];
+            let free = [account.free_bytes, account.free_count];
+            let held = [account.exit_bytes, account.exit_count, account.discarded_bytes, account.discarded_count];
+            assert_eq!(alloc[0] - free[0] - held[0] - held[2], current[0], "{account:?}");
+            assert_eq!(alloc[1] - free[1] - held[1] - held[3], current[1], "{account:?}");
+            [&current[..], &alloc, &free, &held].concat()
+        };
+        let mut sums = vec![0; 10];
+        for account in &self.accounts {
+            sums.iter_mut().zip(numbers(&account.account)).for_each(|(sum, number)| *sum += number);
+        }
+        assert_eq!(sums, numbers(&self.total));
+    }
+}

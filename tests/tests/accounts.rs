@@ -1,0 +1,181 @@
+//! Accounts of threads, processes, users, cgroups and allocators, with water marks.
+
+use std::path::Path;
+use std::process::Command;
+
+use memtrace_tests::accounts::Account;
+use memtrace_tests::{Outcome, Scratch, Trace, tracer, victim};
+
+/// An account as `victims/accounts.c` prints it: thread ID, then bytes and blocks that were allocated, freed and freed by
+/// other threads, and those of the low and high water marks.
+type Counted = [u64; 11];
+
+/// Asserts that an account has the numbers of the victim, and exact water marks.
+fn assert_equals(account: &Account, [_, alloc, allocs, free, frees, other, others, low, lows, high, highs]: Counted) {
+    let numbers = [account.alloc_bytes, account.alloc_count, account.free_bytes, account.free_count];
+    assert_eq!(numbers, [alloc, allocs, free, frees], "{account:?}");
+    let by_others = [account.free_by_others_bytes, account.free_by_others_count];
+    assert_eq!(by_others, [Some(other), Some(others)], "{account:?}");
+    let marks = [
+        [account.low_bytes_at_least, account.low_bytes_at_most],
+        [account.low_count_at_least, account.low_count_at_most],
+        [account.high_bytes_at_least, account.high_bytes_at_most],
+        [account.high_count_at_least, account.high_count_at_most],
+    ];
+    assert_eq!(marks, [low, lows, high, highs].map(|mark| [Some(mark); 2]), "{account:?}");
+    assert_eq!([account.current_bytes, account.current_count], [alloc - free, allocs - frees]);
+}
+
+/// Runs both phases of the victim. New water marks start between them if `socket` is given. Returns the result of the trace
+/// and the last counters: of each thread, and of all.
+fn traced(options: &[&str], socket: Option<&Path>) -> (u32, Outcome, Vec<Counted>) {
+    let mut victim = victim::start("accounts");
+    let mut trace = Trace::victim(&victim).options(options);
+    if let Some(socket) = socket {
+        trace = trace.option("--socket").option(socket);
+    }
+    let tracer = trace.accounts().start();
+    victim.process().write_line("");
+    let first: Vec<Counted> = victim.read_json();
+    if let Some(socket) = socket {
+        reset(socket);
+    }
+    victim.process().write_line("");
+    let mut last: Vec<Counted> = victim.read_json();
+    if socket.is_none() {
+        // The victim starts new marks with each phase.
+        for (last, first) in last.iter_mut().zip(&first) {
+            for (mark, earlier) in last[7..9].iter_mut().zip(&first[7..9]) {
+                *mark = (*mark).min(*earlier);
+            }
+            for (mark, earlier) in last[9..].iter_mut().zip(&first[9..]) {
+                *mark = (*mark).max(*earlier);
+            }
+        }
+    }
+    let outcome = tracer.stop();
+    let pid = victim.pid();
+    victim.finish();
+    (pid, outcome, last)
+}
+
+/// Starts new water marks.
+fn reset(socket: &Path) {
+    let output =
+        Command::new(tracer::binary()).args(["reset", "--socket"]).arg(socket).output().expect("memtrace runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.starts_with(b"new water marks at "), "{output:?}");
+}
+
+#[test]
+fn threads_have_the_counters_and_marks_of_the_victim() {
+    let (pid, outcome, counted) = traced(&["--by", "thread"], None);
+    let accounts = outcome.accounts();
+    accounts.assert_consistent();
+    let (all, threads) = counted.split_last().expect("the victim prints the sum");
+    assert_eq!(accounts.accounts.len(), threads.len(), "{:#?}", accounts.accounts);
+    for (number, thread) in threads.iter().enumerate() {
+        assert!(thread[6] > 0, "other threads free some blocks");
+        let name = format!("worker-{number} ({}) of accounts ({pid})", thread[0]);
+        assert_equals(&accounts.of(&[&name]), *thread);
+    }
+    assert_equals(&accounts.total, *all);
+}
+
+#[test]
+fn marks_start_again_at_a_reset() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("socket");
+    let (pid, outcome, counted) = traced(&["--by", "process,thread"], Some(&socket));
+    let accounts = outcome.accounts();
+    accounts.assert_consistent();
+    let (all, threads) = counted.split_last().expect("the victim prints the sum");
+    assert!(all[7] > 0, "the low-water mark of the second phase is not 0");
+    let process = format!("accounts ({pid})");
+    for (number, thread) in threads.iter().enumerate() {
+        let name = format!("worker-{number} ({}) of {process}", thread[0]);
+        assert_equals(&accounts.of(&[&process, &name]), *thread);
+    }
+    assert_equals(&accounts.total, *all);
+}
+
+#[test]
+fn keys_of_whole_processes_have_exact_marks() {
+    for key in ["process", "user", "comm", "cgroup", "allocator", "process,allocator"] {
+        let (_, outcome, counted) = traced(&["--by", key], None);
+        let accounts = outcome.accounts();
+        accounts.assert_consistent();
+        assert_eq!(accounts.keys.join(","), key);
+        let [account] = accounts.accounts.as_slice() else { panic!("{key}: {accounts:#?}") };
+        assert_equals(&account.account, *counted.last().expect("the victim prints the sum"));
+        let last = account.names.last().expect("a name for each key");
+        match key {
+            "user" => assert_eq!(last, "root"),
+            "comm" => assert_eq!(last, "accounts"),
+            "allocator" | "process,allocator" => assert_eq!(last, "glibc (libc.so.6)"),
+            "cgroup" => assert!(last.starts_with('/'), "{last}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn threads_by_allocator_have_their_own_accounts() {
+    let (pid, outcome, counted) = traced(&["--by", "allocator,thread"], None);
+    let accounts = outcome.accounts();
+    accounts.assert_consistent();
+    for (number, thread) in counted[..counted.len() - 1].iter().enumerate() {
+        let name = format!("worker-{number} ({}) of accounts ({pid})", thread[0]);
+        assert_equals(&accounts.of(&["glibc (libc.so.6)", &name]), *thread);
+    }
+}
+
+#[test]
+fn objects_have_sums_without_marks() {
+    let (_, outcome, counted) = traced(&["--by", "object"], None);
+    let accounts = outcome.accounts();
+    accounts.assert_consistent();
+    let path = victim::path("accounts").display().to_string();
+    let account = accounts.of(&[&path]);
+    let [_, alloc, allocs, free, frees, ..] = *counted.last().expect("the victim prints the sum");
+    let numbers = [account.alloc_bytes, account.alloc_count, account.free_bytes, account.free_count];
+    assert_eq!(numbers, [alloc, allocs, free, frees]);
+    assert_eq!((account.high_bytes_at_most, account.free_by_others_bytes), (None, None));
+}
+
+/// `victims/thread_burst.c` starts 200 threads, and is the same in each run.
+#[test]
+fn transient_threads_add_up_to_their_process() {
+    let path = victim::path("thread_burst");
+    let report = Trace::command([&path]).run().report();
+    let accounts = Trace::command([&path]).options(&["--by", "thread"]).accounts().run().accounts();
+    accounts.assert_consistent();
+    assert!(accounts.accounts.len() > 200, "{}", accounts.accounts.len());
+    let (total, expected) = (accounts.total, report.totals);
+    assert_eq!([total.alloc_bytes, total.alloc_count], [expected.alloc_bytes, expected.alloc_count]);
+    assert_eq!([total.free_bytes, total.free_count], [expected.free_bytes, expected.free_count]);
+    assert_eq!([total.exit_bytes, total.exit_count], [expected.exit_bytes, expected.exit_count]);
+}
+
+#[test]
+fn ended_processes_hold_their_blocks_at_exit() {
+    let mut victim = victim::start("exact");
+    let tracer = Trace::victim(&victim).options(&["--by", "user,process"]).accounts().start();
+    let expected = victim.work();
+    let pid = victim.pid();
+    victim.finish();
+    let accounts = tracer.wait().accounts();
+    accounts.assert_consistent();
+    let account = accounts.of(&["root", &format!("exact ({pid})")]);
+    let live = expected.totals.alloc_bytes - expected.totals.free_bytes;
+    assert_eq!((account.current_bytes, account.alloc_bytes), (0, expected.totals.alloc_bytes));
+    assert!(account.exit_bytes >= live && live > 0, "{account:?}");
+    assert_eq!(account.unmatched_frees, Some(expected.unmatched_frees));
+}
+
+#[test]
+fn accounts_without_a_trace_are_refused() {
+    let output = Command::new(tracer::binary()).args(["reset", "--socket", "/nonexistent"]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no trace listens at /nonexistent"), "{output:?}");
+}
