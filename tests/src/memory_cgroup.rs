@@ -120,6 +120,25 @@ impl MemoryCgroup {
         self.version
     }
 
+    /// Returns the number of its processes that the OOM killer has killed.
+    #[must_use]
+    pub fn oom_kills(&self) -> u64 {
+        let file = match self.version {
+            Version::One => "memory.oom_control",
+            Version::Two => "memory.events",
+        };
+        let text = fs::read_to_string(self.path().join(file)).expect("the cgroup has this file");
+        let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok());
+        kills.unwrap_or_else(|| panic!("oom_kill is not in {file}:\n{text}"))
+    }
+
+    /// Returns a command that runs another one in this cgroup.
+    #[must_use]
+    pub fn enter(&self) -> [String; 4] {
+        let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.path().display());
+        ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]
+    }
+
     /// Returns a counter of its `memory.stat`.
     #[must_use]
     pub fn stat(&self, name: &str) -> u64 {

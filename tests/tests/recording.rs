@@ -1,8 +1,12 @@
 //! Recordings equal the victims' own counts, also while they are written.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::process::Command;
 
-use memtrace_tests::{Scratch, Totals, Trace, Victim, breakpoints, killed_recording, mark, poll, victim};
+use memtrace_tests::{
+    MemoryCgroup, Scratch, Totals, Trace, Victim, breakpoints, killed_recording, mark, poll, recording_report, victim,
+};
 use rusqlite::{Connection, OpenFlags, Result};
 
 fn open(recording: &Path) -> Result<Connection> {
@@ -131,6 +135,38 @@ fn recording_of_a_killed_memtrace_has_the_recorded_totals() {
     assert_eq!(sums(&recording), Ok(totals));
     let check: String = open(&recording).unwrap().query_one("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(check, "ok");
+    victim.finish();
+}
+
+/// Another process in the cgroup of memtrace takes all of its memory. The kernel kills memtrace first, and the process later.
+#[test]
+fn recording_of_memtrace_killed_for_its_memory_has_the_recorded_totals() {
+    let scratch = Scratch::new();
+    let recording = scratch.join("killed.memtrace");
+    let cgroup = MemoryCgroup::with_memory(512 << 20);
+    let enter = cgroup.enter();
+    let mut victim = victim::start_with("steady", &["100"]);
+    let trace = Trace::victim(&victim).option("-i").option("100ms").option("--record").option(&recording);
+    let first = ["sh", "-c", "echo 1000 > /proc/self/oom_score_adj && exec \"$@\"", "sh"];
+    let wrapper = [&enter.each_ref().map(String::as_str)[..], &first].concat();
+    let tracer = trace.wrapped_in(&wrapper).start();
+    let expected = victim.work();
+    wait_for(&recording, expected.totals);
+    assert_eq!(cgroup.oom_kills(), 0);
+    let mut grows = Command::new(&enter[0]);
+    grows.args(&enter[1..]).args(["tail", "/dev/zero"]);
+    let mut growing = grows.spawn().expect("sh is installed");
+    let outcome = tracer.wait();
+    let end = growing.wait().expect("it has ended");
+    assert_eq!((outcome.code, end.signal()), (None, Some(libc::SIGKILL)), "{}", outcome.stderr);
+    assert_eq!(cgroup.oom_kills(), 2);
+    breakpoints::wait_until_removed(victim.pid());
+    assert_eq!(sums(&recording), Ok(expected.totals));
+    let check: String = open(&recording).unwrap().query_one("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    let report = recording_report::read(&recording, &[]);
+    assert_eq!(report.totals, expected.totals);
+    assert!(report.notes.iter().any(|note| note.starts_with("the recording is not complete")), "{:?}", report.notes);
     victim.finish();
 }
 
