@@ -30,12 +30,18 @@ impl AccountBudget {
         }
     }
 
-    /// Includes the live amount of all images at `tick` in the water marks.
+    /// Includes the live amount of all images, which has risen at `tick`, in the water marks.
     #[inline]
-    pub(super) fn include(&mut self, live: Amount, tick: Tick) {
-        if self.marks.include(live) {
+    pub(super) fn raise(&mut self, live: Amount, tick: Tick) {
+        if self.marks.raise(live) {
             self.peak_at = tick;
         }
+    }
+
+    /// Includes the live amount of all images, which has fallen, in the water marks.
+    #[inline]
+    pub(super) fn lower(&mut self, live: Amount) {
+        self.marks.lower(live);
     }
 
     /// Adds the accounts of an image that has ended.

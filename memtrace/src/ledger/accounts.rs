@@ -48,7 +48,7 @@ impl Accounts {
         let owned = OwnedBlock::new(totals, block);
         let is_new = totals.has_one_allocation(block.stack);
         let index = if is_new { table.assign(owned, budget) } else { table.of_block(owned, budget) };
-        table.change(index, block.tick, |counters| counters.alloc += Amount::one(block.size));
+        table.raise(index, block.tick, |counters| counters.alloc += Amount::one(block.size));
     }
 
     /// Counts the free of a block at `tick` by the thread `by`, if it is known.
@@ -64,7 +64,7 @@ impl Accounts {
         let Some(table) = self.table(budget) else { return };
         let owned = OwnedBlock::new(totals, block);
         let index = table.of_block(owned, budget);
-        table.change(index, tick, |counters| {
+        table.lower(index, tick, |counters| {
             counters.free += Amount::one(block.size);
             if by.is_some_and(|by| owned.is_of_other(by)) {
                 counters.free_by_others += Amount::one(block.size);
@@ -77,7 +77,7 @@ impl Accounts {
         let Some(table) = self.table(budget) else { return };
         let owned = OwnedBlock::new(totals, block);
         let index = table.of_block(owned, budget);
-        table.change(index, tick, |counters| {
+        table.raise(index, tick, |counters| {
             counters.free -= Amount::one(block.size);
             if owned.is_of_other(by) {
                 counters.free_by_others -= Amount::one(block.size);
@@ -134,7 +134,9 @@ impl Table {
             Some(AccountLevel::Process) | None => Partition::Whole,
         };
         let index = self.index(part, budget);
-        self.change(index, tick, |counters| counters.unmatched_frees = counters.unmatched_frees.wrapping_add(change));
+        if let Some(Account { counters, .. }) = self.changing(index, tick) {
+            counters.unmatched_frees = counters.unmatched_frees.wrapping_add(change);
+        }
     }
 
     fn len(&self) -> u32 {
@@ -204,18 +206,34 @@ impl Table {
         index
     }
 
+    /// Adds a block to an account, or takes back its free.
     #[inline]
-    fn change(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) {
-        let Some(account) = self.all.get_mut(index as usize) else { return };
+    fn raise(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) {
+        let Some(account) = self.changing(index, tick) else { return };
+        change(&mut account.counters);
+        if account.marks.raise(account.counters.current()) {
+            account.peak_at = tick;
+        }
+    }
+
+    /// Removes a block from an account.
+    #[inline]
+    fn lower(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) {
+        let Some(account) = self.changing(index, tick) else { return };
+        change(&mut account.counters);
+        account.marks.lower(account.counters.current());
+    }
+
+    /// Returns an account that is about to change.
+    #[inline]
+    fn changing(&mut self, index: u32, tick: Tick) -> Option<&mut Account> {
+        let account = self.all.get_mut(index as usize)?;
         if !account.is_changed {
             account.is_changed = true;
             account.marks = WaterMarks::at(account.counters.current());
             account.peak_at = tick;
             self.changed.push(index);
         }
-        change(&mut account.counters);
-        if account.marks.include(account.counters.current()) {
-            account.peak_at = tick;
-        }
+        Some(account)
     }
 }

@@ -117,11 +117,21 @@ impl Budget {
         }
     }
 
-    /// Includes the live amount at `tick` in the water marks of all images.
+    /// Adds a live block at `tick`.
     #[inline]
-    pub(super) fn mark_live(&mut self, tick: Tick) {
+    pub(super) fn add_live(&mut self, block: Amount, tick: Tick) {
+        self.live += block;
         if let Some(accounts) = &mut self.accounts {
-            accounts.include(self.live, tick);
+            accounts.raise(self.live, tick);
+        }
+    }
+
+    /// Removes live blocks.
+    #[inline]
+    pub(super) fn remove_live(&mut self, blocks: Amount) {
+        self.live -= blocks;
+        if let Some(accounts) = &mut self.accounts {
+            accounts.lower(self.live);
         }
     }
 

@@ -76,7 +76,6 @@ impl Ledger {
             }
         }
         self.add_end(&ended, last_image);
-        self.budget.mark_live(at);
         if self.has_room_for_image() {
             self.end_accounts(&ended, accounts);
             self.ended.push(ended);
@@ -109,7 +108,7 @@ impl Ledger {
         counts: ImageRusage,
     ) -> Vec<(EventClass, ImageUsage)> {
         let mut all = Vec::new();
-        self.budget.live -= image.live();
+        self.budget.remove_live(image.live());
         if let Some(pages) = &image.pages {
             self.budget.pages -= pages.count();
             all.push((EventClass::Fault, ImageUsage { counts, ..pages.usage(Some(end)) }));

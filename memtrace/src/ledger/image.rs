@@ -72,7 +72,7 @@ impl Image {
                 self.totals.free(lost.stack, Amount::one(lost.size));
                 // The time of the lost free is not known; it is this tick at the latest.
                 count_lifetime(&mut self.totals, &lost, tick, 1, budget);
-                budget.live -= Amount::one(lost.size);
+                budget.remove_live(Amount::one(lost.size));
                 let stack = self.totals.index_or_insert(key, budget);
                 let block = Block::new(address, tid, size, stack, tick);
                 *entry.get_mut() = block;
@@ -96,8 +96,7 @@ impl Image {
                 change_epoch(&mut self.totals, &block, Amount::one(size), budget);
             }
         }
-        budget.live += Amount::one(size);
-        budget.mark_live(tick);
+        budget.add_live(Amount::one(size), tick);
     }
 
     /// Reads the entries that [`Self::alloc`] changes, and returns a value that depends on them.
@@ -153,8 +152,7 @@ impl Image {
                 count_lifetime(&mut self.totals, &block, undone.tick, 1_u64.wrapping_neg(), budget);
                 change_epoch(&mut self.totals, &block, Amount::one(block.size), budget);
                 self.accounts.undo_free(&self.totals, &block, tid, now, budget);
-                budget.live += Amount::one(block.size);
-                budget.mark_live(now);
+                budget.add_live(Amount::one(block.size), now);
             }
             None => {
                 self.unmatched_frees -= 1;
@@ -239,8 +237,7 @@ impl Image {
         count_lifetime(&mut self.totals, &block, tick, 1, budget);
         change_epoch(&mut self.totals, &block, Amount::default() - Amount::one(block.size), budget);
         self.accounts.free(&self.totals, &block, Some(tid), tick, budget);
-        budget.live -= Amount::one(block.size);
-        budget.mark_live(tick);
+        budget.remove_live(Amount::one(block.size));
         Some((block, is_temporary))
     }
 }

@@ -86,12 +86,24 @@ impl WaterMarks {
     /// Includes a time with the amount `current`. Returns true if it has the most bytes so far.
     #[inline]
     pub fn include(&mut self, current: Amount) -> bool {
+        self.lower(current);
+        self.raise(current)
+    }
+
+    /// Includes a time with an amount to which the last one has risen, as [`Self::include`] does.
+    #[inline]
+    pub fn raise(&mut self, current: Amount) -> bool {
         let is_peak = current.bytes > self.high.bytes;
-        self.low.bytes = self.low.bytes.min(current.bytes);
-        self.low.count = self.low.count.min(current.count);
         self.high.bytes = self.high.bytes.max(current.bytes);
         self.high.count = self.high.count.max(current.count);
         is_peak
+    }
+
+    /// Includes a time with an amount to which the last one has fallen.
+    #[inline]
+    pub fn lower(&mut self, current: Amount) {
+        self.low.bytes = self.low.bytes.min(current.bytes);
+        self.low.count = self.low.count.min(current.count);
     }
 }
 
