@@ -6,9 +6,7 @@
 mod number;
 mod parts;
 
-use std::iter::Peekable;
-
-use self::number::{read_number, write_number};
+use self::number::{read_number, skip_numbers, write_number};
 pub(super) use self::parts::TotalParts;
 use crate::model::{
     AllocatorId, Amount, BlockHistograms, BlockQuantity, Bytes, Log2, MappingKind, Nanoseconds, Node, Partition,
@@ -74,9 +72,25 @@ impl StackTotals {
         encoder.finish()
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of both. Entries of keys that only one of them has are copied as they are encoded.
     pub(super) fn merge(self, other: Self) -> Self {
-        Self::from_sorted(InOrder { one: self.into_iter().peekable(), other: other.into_iter().peekable() })
+        let mut encoder = Encoder::default();
+        let (mut one, mut other) = (Cursor::new(self.chunks.into_iter()), Cursor::new(other.chunks.into_iter()));
+        loop {
+            let (first, second) = (one.key(), other.key());
+            let Some(key) = first.into_iter().chain(second).min() else { return encoder.finish() };
+            if first == second {
+                let mut sum = one.usage();
+                sum.add(&other.usage());
+                encoder.push(key, &sum);
+                one.advance();
+                other.advance();
+            } else {
+                let smaller = if first == Some(key) { &mut one } else { &mut other };
+                encoder.push_encoded(key, smaller.encoded_usage());
+                smaller.advance();
+            }
+        }
     }
 
     /// Iterates in the order of the keys.
@@ -98,24 +112,6 @@ impl StackTotals {
     pub(super) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
         let entries = std::mem::take(self).into_iter();
         *self = Self::from_sorted(entries.map(|(key, usage)| (PathKey { path: rename(key.path), ..key }, usage)));
-    }
-}
-
-/// Entries of two lists in order.
-struct InOrder<I: Iterator<Item = (PathKey, PathUsage)>> {
-    one: Peekable<I>,
-    other: Peekable<I>,
-}
-
-impl<I: Iterator<Item = (PathKey, PathUsage)>> Iterator for InOrder<I> {
-    type Item = (PathKey, PathUsage);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match (self.one.peek(), self.other.peek()) {
-            (Some((one, _)), Some((other, _))) if other < one => self.other.next(),
-            (Some(_), _) => self.one.next(),
-            (None, _) => self.other.next(),
-        }
     }
 }
 
@@ -175,9 +171,11 @@ const _: () = assert!(StackEnd::ALL.len() < 1 << END_BITS);
 /// Bit after those of the fields: set if histograms follow the fields.
 const HISTOGRAMS: u64 = 1 << FIELDS;
 
-/// Maximum number of bytes of an entry without histograms: its path, end and partition, the bits of its fields, and the
-/// fields.
-const MAX_ENTRY: usize = 5 + 2 + 5 + 3 + FIELDS * 10;
+/// Maximum number of bytes of a key: its path, end and partition.
+const MAX_KEY: usize = 5 + 2 + 7;
+
+/// Maximum number of bytes of totals without histograms: the bits of the fields, and the fields.
+const MAX_FIELDS: usize = 3 + FIELDS * 10;
 
 /// Maximum number of bytes of a bucket: its logarithm and its count.
 const MAX_BUCKET: usize = 2 + 10;
@@ -193,7 +191,28 @@ struct Encoder {
 impl Encoder {
     fn push(&mut self, key: PathKey, usage: &PathUsage) {
         let histograms = &usage.histograms;
-        if self.bytes.len() + MAX_ENTRY + (histograms.len() + 1) * MAX_BUCKET > CHUNK {
+        self.push_key(key, MAX_FIELDS + (histograms.len() + 1) * MAX_BUCKET);
+        let fields = fields(usage);
+        let present = fields.iter().enumerate().fold(0, |bits, (bit, field)| bits | u64::from(*field != 0) << bit);
+        let present = if histograms.is_empty() { present } else { present | HISTOGRAMS };
+        write_number(&mut self.bytes, present);
+        for field in fields.into_iter().filter(|field| *field != 0) {
+            write_number(&mut self.bytes, field);
+        }
+        if !histograms.is_empty() {
+            write_histograms(&mut self.bytes, histograms);
+        }
+    }
+
+    /// Adds an entry with totals that are encoded.
+    fn push_encoded(&mut self, key: PathKey, usage: &[u8]) {
+        self.push_key(key, usage.len());
+        self.bytes.extend_from_slice(usage);
+    }
+
+    /// Begins an entry, in a chunk with room for totals of `room` bytes.
+    fn push_key(&mut self, key: PathKey, room: usize) {
+        if self.bytes.len() + MAX_KEY + room > CHUNK {
             self.chunks.push(self.bytes.as_slice().into());
             self.bytes.clear();
         }
@@ -215,16 +234,6 @@ impl Encoder {
         write_number(&mut self.bytes, end | kind << END_BITS);
         if let Some(part) = part {
             write_number(&mut self.bytes, part);
-        }
-        let fields = fields(usage);
-        let present = fields.iter().enumerate().fold(0, |bits, (bit, field)| bits | u64::from(*field != 0) << bit);
-        let present = if histograms.is_empty() { present } else { present | HISTOGRAMS };
-        write_number(&mut self.bytes, present);
-        for field in fields.into_iter().filter(|field| *field != 0) {
-            write_number(&mut self.bytes, field);
-        }
-        if !histograms.is_empty() {
-            write_histograms(&mut self.bytes, histograms);
         }
     }
 
@@ -262,6 +271,50 @@ fn read_histograms(bytes: &mut &[u8]) -> BlockHistograms {
     histograms
 }
 
+/// Reads the key of an entry after the one with `path`, and removes it from `bytes`.
+fn read_key(bytes: &mut &[u8], path: u32) -> Option<PathKey> {
+    let path = Node::from_number(path.wrapping_add(read_number(bytes) as u32));
+    let head = read_number(bytes);
+    let end = *StackEnd::ALL.get(head as usize & ((1 << END_BITS) - 1))?;
+    let part = match head >> END_BITS {
+        0 => Partition::Whole,
+        1 => Partition::Thread(Tid(read_number(bytes) as u32)),
+        2 => Partition::Allocator(AllocatorId(read_number(bytes) as u16)),
+        4 => {
+            let number = read_number(bytes);
+            Partition::ThreadAndAllocator(Tid((number >> u16::BITS) as u32), AllocatorId(number as u16))
+        }
+        _ => Partition::Memory(*MappingKind::ALL.get(read_number(bytes) as usize)?),
+    };
+    Some(PathKey { path, end, part })
+}
+
+/// Reads totals, and removes them from `bytes`.
+fn read_usage(bytes: &mut &[u8]) -> PathUsage {
+    let present = read_number(bytes);
+    let mut fields = [0; FIELDS];
+    for (bit, field) in fields.iter_mut().enumerate() {
+        if present >> bit & 1 != 0 {
+            *field = read_number(bytes);
+        }
+    }
+    let mut usage = from_fields(fields);
+    if present & HISTOGRAMS != 0 {
+        usage.histograms = read_histograms(bytes);
+    }
+    usage
+}
+
+/// Removes totals from `bytes`.
+fn skip_usage(bytes: &mut &[u8]) {
+    let present = read_number(bytes);
+    skip_numbers(bytes, u64::from((present & (HISTOGRAMS - 1)).count_ones()));
+    if present & HISTOGRAMS != 0 {
+        let buckets = read_number(bytes);
+        skip_numbers(bytes, 2 * buckets);
+    }
+}
+
 /// Entries of `chunks`. An owned chunk is freed when its last entry was read.
 struct Decoder<I: Iterator> {
     chunks: I,
@@ -275,44 +328,71 @@ impl<I: Iterator<Item: AsRef<[u8]>>> Decoder<I> {
     const fn new(chunks: I) -> Self {
         Self { chunks, chunk: None, at: 0, path: 0 }
     }
+
+    /// Reads the next key. The position is after it.
+    fn next_key(&mut self) -> Option<PathKey> {
+        if self.chunk.as_ref().is_none_or(|chunk| self.at == chunk.as_ref().len()) {
+            (self.chunk, self.at) = (None, 0);
+            self.chunk = self.chunks.next();
+        }
+        let path = self.path;
+        let key = self.read(|bytes| read_key(bytes, path))?;
+        self.path = key.path.number();
+        Some(key)
+    }
+
+    /// Returns what `read` reads at the position, which is after it then.
+    fn read<T>(&mut self, read: impl FnOnce(&mut &[u8]) -> Option<T>) -> Option<T> {
+        let chunk = self.chunk.as_ref()?.as_ref();
+        let mut bytes = chunk.get(self.at..)?;
+        let found = read(&mut bytes);
+        self.at = chunk.len() - bytes.len();
+        found
+    }
 }
 
 impl<I: Iterator<Item: AsRef<[u8]>>> Iterator for Decoder<I> {
     type Item = (PathKey, PathUsage);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.chunk.as_ref().is_none_or(|chunk| self.at == chunk.as_ref().len()) {
-            (self.chunk, self.at) = (None, 0);
-            self.chunk = self.chunks.next();
-        }
-        let chunk = self.chunk.as_ref()?.as_ref();
-        let mut bytes = chunk.get(self.at..)?;
-        self.path = self.path.wrapping_add(read_number(&mut bytes) as u32);
-        let head = read_number(&mut bytes);
-        let end = *StackEnd::ALL.get(head as usize & ((1 << END_BITS) - 1))?;
-        let part = match head >> END_BITS {
-            0 => Partition::Whole,
-            1 => Partition::Thread(Tid(read_number(&mut bytes) as u32)),
-            2 => Partition::Allocator(AllocatorId(read_number(&mut bytes) as u16)),
-            4 => {
-                let number = read_number(&mut bytes);
-                Partition::ThreadAndAllocator(Tid((number >> u16::BITS) as u32), AllocatorId(number as u16))
-            }
-            _ => Partition::Memory(*MappingKind::ALL.get(read_number(&mut bytes) as usize)?),
-        };
-        let present = read_number(&mut bytes);
-        let mut fields = [0; FIELDS];
-        for (bit, field) in fields.iter_mut().enumerate() {
-            if present >> bit & 1 != 0 {
-                *field = read_number(&mut bytes);
-            }
-        }
-        let mut usage = from_fields(fields);
-        if present & HISTOGRAMS != 0 {
-            usage.histograms = read_histograms(&mut bytes);
-        }
-        self.at = chunk.len() - bytes.len();
-        Some((PathKey { path: Node::from_number(self.path), end, part }, usage))
+        let key = self.next_key()?;
+        let usage = self.read(|bytes| Some(read_usage(bytes)))?;
+        Some((key, usage))
+    }
+}
+
+/// Position in a list at an entry whose totals stay encoded.
+struct Cursor<I: Iterator> {
+    entries: Decoder<I>,
+    /// Key of the entry, and the start of its totals.
+    entry: Option<(PathKey, usize)>,
+}
+
+impl<I: Iterator<Item: AsRef<[u8]>>> Cursor<I> {
+    fn new(chunks: I) -> Self {
+        let mut cursor = Self { entries: Decoder::new(chunks), entry: None };
+        cursor.advance();
+        cursor
+    }
+
+    /// Goes to the next entry.
+    fn advance(&mut self) {
+        let Self { entries, entry } = self;
+        *entry = entries.next_key().map(|key| (key, entries.at));
+        entries.read(|bytes| Some(skip_usage(bytes)));
+    }
+
+    fn key(&self) -> Option<PathKey> {
+        self.entry.map(|(key, _)| key)
+    }
+
+    fn encoded_usage(&self) -> &[u8] {
+        let found = self.entry.zip(self.entries.chunk.as_ref());
+        found.and_then(|((_, start), chunk)| chunk.as_ref().get(start..self.entries.at)).unwrap_or_default()
+    }
+
+    fn usage(&self) -> PathUsage {
+        read_usage(&mut self.encoded_usage())
     }
 }
 

@@ -22,3 +22,14 @@ pub(super) fn read_number(bytes: &mut &[u8]) -> u64 {
     }
     number
 }
+
+/// Removes `count` numbers from `bytes`.
+pub(super) fn skip_numbers(bytes: &mut &[u8], count: u64) {
+    for _ in 0..count {
+        let Some(last) = bytes.iter().position(|byte| *byte < 0x80) else {
+            *bytes = &[];
+            return;
+        };
+        *bytes = bytes.get(last + 1..).unwrap_or_default();
+    }
+}
