@@ -84,7 +84,9 @@ fn main() {
     for name in MUSL {
         compile("musl-gcc", &["-std=c11"], &[&format!("{name}.c"), "ledger.c"], &[], &out.join(format!("{name}.musl")));
     }
-    compile("g++", &["-std=c++17"], &["widgets.cpp"], &[&ledger], &out.join("widgets"));
+    for name in ["widgets", "modules"] {
+        compile("g++", &["-std=c++17"], &[&format!("{name}.cpp")], &[&ledger], &out.join(name));
+    }
     let bare = ["-std=gnu11", "-nostdlib", "-static", "-fno-stack-protector"];
     for (name, flags) in [("bare", &[][..]), ("bare.go", &["-DGO"]), ("bare.32", &["-m32"])] {
         compile("gcc", &[&bare[..], flags].concat(), &["bare.c"], &[], &out.join(name));

@@ -5,10 +5,12 @@
 mod allocators;
 mod functions;
 mod signature;
+mod tag_action;
 
 pub use allocators::{ALLOCATORS, KnownAllocator};
 pub use functions::{FUNCTIONS, Function, Naming, REPEATS_FREES};
 pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature};
+pub use tag_action::TagAction;
 
 /// Number of a function's argument, from 0.
 pub type Argument = u8;
@@ -107,6 +109,18 @@ loss_reasons! {
     /// The table of accounts is full.
     AccountsFull = "accounts_full",
         "threads and allocators without accounts of their own, because the table of accounts is full";
+    /// Too many distinct tags were set, or too many processes set one.
+    TagsFull = "tags_full",
+        "calls that set no tag, because too many different tags were set before";
+    /// A tag was entered inside too many others.
+    TagTooDeep = "tag_too_deep",
+        "tags without an effect, because they were entered inside too many others";
+    /// The name of a tag could not be read.
+    TagUnreadable = "tag_unreadable",
+        "calls that set no tag, because its name could not be read from the target's memory";
+    /// The allocator's usable sizes are not known.
+    SizeRequested = "size_requested",
+        "allocations counted with their requested size, because the usable sizes of their allocator are not known";
     /// The table of processes is full.
     ProcessesFull = "processes_full",
         "events of processes not counted because the table of processes is full";

@@ -15,6 +15,7 @@ mod reclaim;
 mod rusage;
 mod settings;
 mod stack_copy;
+mod tag;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
@@ -35,6 +36,7 @@ pub use reclaim::{
 pub use rusage::{RusageRecord, UNKNOWN_COUNT};
 pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 pub use stack_copy::{CopyEnd, CopyPiece, LEAF_REGISTERS, MAX_PIECES, PIECE_BYTES, PIECE_WORDS, copy_kind};
+pub use tag::{MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED};
 
 macro_rules! record_kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal;)*) => {
@@ -97,27 +99,29 @@ record_kinds! {
     RepeatedFree = 18;
     /// User and cgroups of a process, before the record of its exec or exit: [`OwnerRecord`].
     Owner = 19;
+    /// As [`RecordKind::Alloc`], with a tag: [`AllocRecord`].
+    TaggedAlloc = 20;
 }
 
 impl RecordKind {
-    /// Encodes [`Header::kind`] with the number of an allocator.
+    /// Encodes [`Header::kind`] with the number of an allocator or a tag.
     #[inline(always)]
     #[must_use]
-    pub const fn by_allocator(self, allocator: u16) -> u32 {
-        self as u32 | (allocator as u32) << ALLOCATOR_SHIFT
+    pub const fn with_number(self, number: u16) -> u32 {
+        self as u32 | (number as u32) << UPPER_SHIFT
     }
 
     /// Encodes [`Header::kind`] of a free with [`LAST_BLOCK`].
     #[inline(always)]
     #[must_use]
     pub const fn of_block(self, is_last: bool) -> u32 {
-        self as u32 | (is_last as u32) << ALLOCATOR_SHIFT
+        self as u32 | (is_last as u32) << UPPER_SHIFT
     }
 
-    /// Decodes [`Header::kind`] into the kind and the upper half: the number of the allocator, or [`LAST_BLOCK`].
+    /// Decodes [`Header::kind`] into the kind and the upper half: the number of the allocator or tag, or [`LAST_BLOCK`].
     #[must_use]
     pub const fn split(raw: u32) -> (Option<Self>, u16) {
-        (Self::from_raw(raw & ((1 << ALLOCATOR_SHIFT) - 1)), (raw >> ALLOCATOR_SHIFT) as u16)
+        (Self::from_raw(raw & ((1 << UPPER_SHIFT) - 1)), (raw >> UPPER_SHIFT) as u16)
     }
 }
 
@@ -125,8 +129,9 @@ impl RecordKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// The [`RecordKind`] in the lower half. In the upper half, from [`ALLOCATOR_SHIFT`] on: in an [`AllocRecord`], the
-    /// number that user space gave the allocator, 0 if it is not known; in a free, [`LAST_BLOCK`]; 0 in other records.
+    /// The [`RecordKind`] in the lower half. In the upper half, from [`UPPER_SHIFT`] on: in an [`AllocRecord`], the number
+    /// that user space gave the allocator, 0 if it is not known, or the number of the tag, 0 for none; in a free,
+    /// [`LAST_BLOCK`]; 0 in other records.
     pub kind: u32,
     /// Thread, in the root pid namespace.
     pub tid: u32,
@@ -136,8 +141,8 @@ pub struct Header {
     pub tick: u32,
 }
 
-/// Lowest bit of the allocator's number in [`Header::kind`].
-pub const ALLOCATOR_SHIFT: u32 = 16;
+/// Lowest bit of the upper half of [`Header::kind`].
+pub const UPPER_SHIFT: u32 = 16;
 
 /// Upper half of [`Header::kind`] in a [`RecordKind::Free`] or [`RecordKind::TentativeFree`] if the latest allocation
 /// of the thread returned this address. Another thread may have reused the address since.
@@ -268,12 +273,12 @@ mod tests {
 
     #[test]
     fn record_kinds_are_decoded_as_encoded() {
-        let kinds = (0..=u32::MAX >> ALLOCATOR_SHIFT).filter_map(RecordKind::from_raw);
-        assert_eq!(kinds.clone().count(), 19);
+        let kinds = (0..=u32::MAX >> UPPER_SHIFT).filter_map(RecordKind::from_raw);
+        assert_eq!(kinds.clone().count(), 20);
         for kind in kinds {
             assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
             assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));
-            assert_eq!(RecordKind::split(kind.by_allocator(u16::MAX)), (Some(kind), u16::MAX));
+            assert_eq!(RecordKind::split(kind.with_number(u16::MAX)), (Some(kind), u16::MAX));
             assert_eq!(RecordKind::split(kind.of_block(true)), (Some(kind), LAST_BLOCK));
             assert_eq!(RecordKind::split(kind.of_block(false)), (Some(kind), 0));
         }

@@ -102,12 +102,12 @@ pub struct Block {
     pub stack: u64,
 }
 
-/// Records that allocator number `allocator` has returned a block.
+/// Records that an allocator has returned a block. `number` is that of the allocator, or of the tag if `kind` has one.
 #[inline(always)]
-pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, allocator: u16, block: Block) {
+pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, kind: RecordKind, number: u16, block: Block) {
     let Block { address, size, stack } = block;
-    let mut header = thread.header(RecordKind::Alloc);
-    header.kind = RecordKind::Alloc.by_allocator(allocator);
+    let mut header = thread.header(kind);
+    header.kind = kind.with_number(number);
     if !send(ring, AllocRecord { header, address, size, stack }) {
         loss::count(context, LossReason::RingFullAlloc, 1);
     }

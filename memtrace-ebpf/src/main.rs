@@ -34,6 +34,7 @@ mod rusage;
 mod scratch;
 mod settings;
 mod stack;
+mod tags;
 mod thread;
 mod unwind;
 mod verifier;

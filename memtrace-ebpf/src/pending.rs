@@ -75,7 +75,10 @@ impl EnteredCall {
 /// A call that has returned.
 pub struct ReturnedCall {
     pub pending: Pending,
+    /// Number that user space gave the allocator; 0 if records do not name allocators.
     pub allocator: u16,
+    /// Each block of the allocator has its size before it, as in glibc.
+    pub has_sizes: bool,
     slot: &'static mut Slot,
 }
 
@@ -180,7 +183,7 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     slot.size = pending.size;
     slot.aux = pending.aux;
     slot.extra = pending.extra;
-    slot.allocator = if settings::records_allocators() {
+    slot.allocator = if settings::records_allocators() || settings::has_usable_sizes() {
         (arguments::cookie(context).0 >> Cookie::ALLOCATOR_SHIFT) as u32
     } else {
         0
@@ -224,7 +227,24 @@ pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) ->
         _ => Call::RepeatFrees,
     };
     let pending = Pending { call, size: slot.size, aux: slot.aux, extra: slot.extra };
-    Some(ReturnedCall { pending, allocator: slot.allocator as u16, slot })
+    let has_sizes = (slot.allocator as u64) << Cookie::ALLOCATOR_SHIFT & Cookie::HAS_SIZES != 0;
+    Some(ReturnedCall { pending, allocator: slot.allocator as u16, has_sizes, slot })
+}
+
+/// Returns the index of the thread's slot.
+#[inline(always)]
+pub fn slot_of(tid: u32) -> Option<u32> {
+    slot::find_index(tid)
+}
+
+/// Returns the index of the thread's slot, which it gets now if it has none.
+#[inline(always)]
+pub fn claim_slot(tid: u32) -> Option<u32> {
+    if let Some(index) = slot::find_index(tid) {
+        return Some(index);
+    }
+    claim(tid)?;
+    slot::find_index(tid)
 }
 
 /// Releases the slot of a thread that has exited or called exec.

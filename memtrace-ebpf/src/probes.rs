@@ -10,3 +10,4 @@ mod realloc;
 mod reclaim;
 mod returns;
 mod signal;
+mod tag;

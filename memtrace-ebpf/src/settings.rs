@@ -28,6 +28,8 @@ pub static SETTINGS: Settings = Settings {
     hierarchies: [0; HIERARCHIES],
     // Kernels that need the legacy object have no cookies.
     records_allocators: !IS_LEGACY as u32,
+    records_tags: !IS_LEGACY as u32,
+    usable_sizes: !IS_LEGACY as u32,
     page_sample: 1,
     records_forks: 1,
     records_mappings: 1,
@@ -125,6 +127,18 @@ pub fn filters_by_cgroup() -> bool {
 #[inline(always)]
 pub fn records_allocators() -> bool {
     field!(records_allocators) != 0
+}
+
+/// Returns true if allocations are recorded with the current tag.
+#[inline(always)]
+pub fn records_tags() -> bool {
+    !IS_LEGACY && field!(records_tags) != 0
+}
+
+/// Returns true if blocks have the usable size of their allocator.
+#[inline(always)]
+pub fn has_usable_sizes() -> bool {
+    !IS_LEGACY && field!(usable_sizes) != 0
 }
 
 /// Returns N if one page in N is recorded.

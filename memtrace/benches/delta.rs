@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, StackId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, StackId, TagId, Tick, Tid};
 
 const STACKS: u64 = 1_000_000;
 const CHANGED: u64 = 10_000;
@@ -17,7 +17,7 @@ fn event(nth: u64, kind: impl FnOnce(AbsAddr, StackId) -> EventKind) -> Event {
 }
 
 fn alloc(address: AbsAddr, stack: StackId) -> EventKind {
-    EventKind::Alloc { address, size: Bytes(64), stack, allocator: AllocatorId::UNKNOWN }
+    EventKind::Alloc { address, size: Bytes(64), stack, allocator: AllocatorId::UNKNOWN, tag: TagId::UNTAGGED }
 }
 
 fn delta(criterion: &mut Criterion) {

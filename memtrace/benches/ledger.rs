@@ -5,7 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::{BATCH, Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, StackId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, StackId, TagId, Tick, Tid};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -38,6 +38,7 @@ fn alloc(address: u64) -> Event {
         size: Bytes(16 + (mixed & 0xff0)),
         stack: StackId(2 + (mixed % STACKS).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
         allocator: AllocatorId::UNKNOWN,
+        tag: TagId::UNTAGGED,
     };
     Event { pid: Pid(4711), tid: Tid(4711), tick: Tick((mixed & 0xffff) as u32), kind }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::ledger::{Ledger, Settings};
 use memtrace::model::{
-    AbsAddr, AllocatorId, Bytes, Event, EventClass, EventKind, Pid, Snapshot, Stack, StackEnd, StackId, Tick, Tid,
+    AbsAddr, AllocatorId, Bytes, Event, EventClass, EventKind, Pid, Snapshot, Stack, StackEnd, StackId, TagId, Tick,
+    Tid,
 };
 use memtrace::pipeline;
 
@@ -21,7 +22,13 @@ fn snapshot(shard: u64) -> Snapshot {
     for nth in 0..STACKS {
         let id = StackId(2 + nth.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let address = AbsAddr(0x7f00_0000_0000 + (nth * SHARDS + shard) * 64);
-        apply(EventKind::Alloc { address, size: Bytes(64), stack: id, allocator: AllocatorId::UNKNOWN });
+        apply(EventKind::Alloc {
+            address,
+            size: Bytes(64),
+            stack: id,
+            allocator: AllocatorId::UNKNOWN,
+            tag: TagId::UNTAGGED,
+        });
         if nth % SHARDS == shard {
             let frames = (0..DEPTH).map(|depth| AbsAddr(id.0 ^ depth)).collect();
             apply(EventKind::Stack {

@@ -31,6 +31,7 @@ mod removed_cgroups;
 mod rings;
 mod settings;
 pub mod stack_copies;
+mod tags;
 mod tracepoints;
 pub mod unwind_maps;
 mod uprobe_multi;

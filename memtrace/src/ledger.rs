@@ -39,7 +39,7 @@ use std::hint::black_box;
 
 use crate::model::{
     AllocatorId, Amount, Bytes, EndedImage, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, Ordinals,
-    OutOfMemory, Partition, PartitionBy, Pid, Rusage, StackKey, Tick, Tid,
+    OutOfMemory, Partition, PartitionBy, Pid, Rusage, StackKey, TagId, Tick, Tid,
 };
 pub use budget::Settings;
 
@@ -104,8 +104,8 @@ impl Ledger {
         }
         let Event { pid, tid, tick, kind } = event;
         match kind {
-            EventKind::Alloc { address, size, stack, allocator } => {
-                let part = self.part(tid, allocator);
+            EventKind::Alloc { address, size, stack, allocator, tag } => {
+                let part = self.part(tid, allocator, tag);
                 if let Some((image, budget)) = self.image_of(pid) {
                     image.alloc(address, size, StackKey { stack, part }, tid, tick, budget);
                 }
@@ -132,7 +132,7 @@ impl Ledger {
                 }
             }
             EventKind::Fault { page, touch, stack } => {
-                let part = self.part(tid, AllocatorId::UNKNOWN);
+                let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
                 if let Some((image, budget)) = self.image_of(pid) {
                     image.pages.get_or_insert_default().touch(page, touch, StackKey { stack, part }, budget);
                 }
@@ -145,7 +145,7 @@ impl Ledger {
                 }
             }
             EventKind::Map { begin, size, stack } => {
-                let part = self.part(tid, AllocatorId::UNKNOWN);
+                let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
                 if let Some((image, budget)) = self.image_of(pid) {
                     image.mappings.get_or_insert_default().map(begin, size, StackKey { stack, part }, budget);
                 }
@@ -163,7 +163,7 @@ impl Ledger {
                 }
             }
             EventKind::Move { old, old_size, begin, size, keeps, stack } => {
-                let part = self.part(tid, AllocatorId::UNKNOWN);
+                let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
                 if let Some((image, budget)) = self.image_of(pid) {
                     if let Some(pages) = &mut image.pages {
                         pages.move_range(old, begin, Bytes(old_size.0.min(size.0)), budget);
@@ -176,7 +176,7 @@ impl Ledger {
             EventKind::Fork { child } => self.fork(pid, child),
             EventKind::Stack { id, stack } => self.add_stack(pid, id, &stack),
             EventKind::Stall(stall) => {
-                let part = self.part(tid, AllocatorId::UNKNOWN);
+                let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
                 if let Some((image, budget)) = self.image_of(pid) {
                     image.stalls.get_or_insert_default().add(&stall, part, budget);
                 }
@@ -228,8 +228,8 @@ impl Ledger {
             }
             let Some(image) = self.processes.slot(slot).and_then(|process| process.image.as_ref()) else { continue };
             read ^= match *kind {
-                EventKind::Alloc { address, stack, allocator, .. } => {
-                    image.load_alloc(address, StackKey { stack, part: self.part(tid, allocator) })
+                EventKind::Alloc { address, stack, allocator, tag, .. } => {
+                    image.load_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) })
                 }
                 EventKind::Free { address, .. } | EventKind::TentativeFree { address, .. } => image.load_free(address),
                 _ => 0,
@@ -238,13 +238,15 @@ impl Ledger {
         black_box(read);
     }
 
-    const fn part(&self, tid: Tid, allocator: AllocatorId) -> Partition {
+    const fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Partition {
         match self.settings.parts {
             // The kind of memory is looked up at the end.
             PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
             PartitionBy::Threads => Partition::Thread(tid),
             PartitionBy::Allocators => Partition::Allocator(allocator),
             PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
+            PartitionBy::Tags => Partition::Tag(tag),
+            PartitionBy::ThreadsAndTags => Partition::ThreadAndTag(tid, tag),
         }
     }
 

@@ -19,6 +19,7 @@ mod reclaim;
 mod run_facts;
 mod snapshot;
 mod stack;
+mod tag;
 mod totals;
 mod units;
 
@@ -54,10 +55,11 @@ pub use reclaim::{
 pub use run_facts::RunFacts;
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, StackUsage, UnsentStacks};
 pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
+pub use tag::{TagAction, TagEffect, TagName, TagSource};
 pub use totals::{
     AccountChanges, AccountColumn, AccountCounters, AccountLevel, AccountRow, AccountState, AccountTable,
     AccountTotals, AllocatorId, Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, GroupBy,
-    ImageAccounts, Log2, MarkBounds, Partition, PartitionBy, Usage, Variance, WaterMarks,
+    ImageAccounts, Log2, MarkBounds, Partition, PartitionBy, TagId, Usage, Variance, WaterMarks,
 };
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 

@@ -27,7 +27,8 @@ mod trend_parts;
 mod unwind_tables;
 
 pub(crate) use config::{
-    AccountReport, Config, Destination, MarkFunction, Output, Percent, ProbeSite, Recording, Target,
+    AccountReport, BlockSizes, Config, Destination, MarkFunction, Output, Percent, ProbeSite, Recording, TagFunction,
+    Target,
 };
 pub(crate) use error::from_engines;
 pub(crate) use error::{AllocatorUser, Error};

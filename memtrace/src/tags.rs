@@ -1,22 +1,44 @@
-//! Tags by rule: names of stacks by the functions, objects and source files of their frames, and by the names of their
-//! threads. `docs/guide/tags.md` documents the file of rules. Pure.
+//! Tags of stacks: those that programs set, and those by rule, which name stacks by the functions, objects and source files
+//! of their frames, and by the names of their threads. `docs/guide/tags.md` documents the file of rules. Pure.
 
 mod rules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 pub(crate) use self::rules::TagRules;
 
 use self::rules::Rule;
-use crate::model::{LabelId, Partition, ProcessProfile, Profile, StackProfile, Tid};
+use crate::model::{LabelId, Partition, ProcessProfile, Profile, StackProfile, TagId, TagName, Tid};
+
+/// Sets the label of each stack to its tag: the one that its program has set, or else that of the first rule that matches.
+/// Rules can give tags of programs another name.
+pub(crate) fn label(profile: &mut Profile, rules: Option<&TagRules>) {
+    let mut labels = Labels::default();
+    let name = |tag: &TagName| match (tag, rules) {
+        (TagName::Number(number), Some(rules)) => rules.name_of(*number).map_or_else(|| tag.to_string(), str::to_owned),
+        _ => tag.to_string(),
+    };
+    let of_programs: BTreeMap<TagId, LabelId> =
+        profile.tags.iter().map(|(id, tag)| (*id, labels.number(&name(tag)))).collect();
+    if let Some(rules) = rules {
+        rules.label(profile, &mut labels);
+    }
+    for stack in &mut profile.stacks {
+        if let Some(id) = stack.part.tag().filter(|id| *id != TagId::UNTAGGED) {
+            // A recording that was not completed has no names.
+            let label = of_programs.get(&id).copied();
+            stack.label = Some(label.unwrap_or_else(|| labels.number(&format!("tag {}", id.0))));
+        }
+    }
+    profile.labels = labels.names;
+}
 
 impl TagRules {
     /// Sets the label of each stack with frames or a thread that a rule matches to the tag of the rule.
     ///
     /// Frames are tested from the innermost one on, each with the rules in the order of the file; the first match counts.
     /// Rules without conditions on frames apply to the stacks that no other rule matches.
-    pub(crate) fn label(&self, profile: &mut Profile) {
-        let mut labels = Labels::default();
+    fn label(&self, profile: &mut Profile, labels: &mut Labels) {
         let labels_of_rules: Vec<LabelId> = self.rules().iter().map(|rule| labels.number(&rule.name)).collect();
         // Frames and threads are few compared with stacks.
         let of_frames: Vec<Vec<usize>> =
@@ -30,7 +52,6 @@ impl TagRules {
             });
             stack.label = self.first_match(stack, &of_frames, allowed).map(|rule| labels_of_rules[rule]);
         }
-        profile.labels = labels.names;
     }
 
     /// Returns the indices of the rules with conditions on frames that `matches` selects.
@@ -46,7 +67,7 @@ impl TagRules {
         let by_frame = innermost_first.find(|&rule| allowed[rule]);
         by_frame.or_else(|| {
             let mut rules = self.rules().iter().zip(allowed);
-            rules.position(|(rule, &is_allowed)| is_allowed && !rule.tests_frames())
+            rules.position(|(rule, &is_allowed)| is_allowed && rule.tests_threads_only())
         })
     }
 }
@@ -65,15 +86,15 @@ fn thread_name(process: &ProcessProfile, part: Partition) -> Option<&str> {
 #[derive(Default)]
 struct Labels {
     names: Vec<String>,
+    by_name: HashMap<String, LabelId>,
 }
 
 impl Labels {
     fn number(&mut self, name: &str) -> LabelId {
-        let known = self.names.iter().position(|known| known == name);
-        LabelId::new(known.unwrap_or_else(|| {
+        *self.by_name.entry(name.to_owned()).or_insert_with(|| {
             self.names.push(name.to_owned());
-            self.names.len() - 1
-        }))
+            LabelId::new(self.names.len() - 1)
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, TagId, Tick, Tid};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -26,6 +26,7 @@ fn alloc(nth: u64) -> Event {
         size: Bytes(nth % 512),
         stack: StackId(2 + nth % STACKS),
         allocator: AllocatorId::UNKNOWN,
+        tag: TagId::UNTAGGED,
     })
 }
 

@@ -15,8 +15,8 @@ use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::Settings;
 use memtrace::model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, EndedImage, Event, EventClass, EventKind, FileOffset, ImageEnd,
-    ImageId, ImageStart, Losses, Mapping, Object, PartitionBy, Pid, ProcessImage, Stack, StackEnd, StackId, Tick, Tid,
-    Usage,
+    ImageId, ImageStart, Losses, Mapping, Object, PartitionBy, Pid, ProcessImage, Stack, StackEnd, StackId, TagId,
+    Tick, Tid, Usage,
 };
 use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
 use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, LiveChangesByStack, Symbolizer};
@@ -74,8 +74,13 @@ impl Schedule {
                 emit(Some(step / GENERATION % SHARDS), pid, frames_of(stack, frames));
             }
             let address = |step: u64| AbsAddr(0x10_0000 + step * 128);
-            let alloc =
-                EventKind::Alloc { address: address(step), size: DAEMON_BLOCK, stack, allocator: AllocatorId::UNKNOWN };
+            let alloc = EventKind::Alloc {
+                address: address(step),
+                size: DAEMON_BLOCK,
+                stack,
+                allocator: AllocatorId::UNKNOWN,
+                tag: TagId::UNTAGGED,
+            };
             emit(Some(step % SHARDS), pid, alloc);
             if let Some(old) = step.checked_sub(KEPT) {
                 emit(Some(old % SHARDS), pid, EventKind::Free { address: address(old), is_last: false });
@@ -151,7 +156,10 @@ impl Process {
             let address = AbsAddr(0x7f00_0000_0000 + block * 1024);
             let stack = self.stack(after, (self.number + block) % STACKS);
             let size = Bytes(self.size(block));
-            emit(Some(block % SHARDS), EventKind::Alloc { address, size, stack, allocator: AllocatorId::UNKNOWN });
+            emit(
+                Some(block % SHARDS),
+                EventKind::Alloc { address, size, stack, allocator: AllocatorId::UNKNOWN, tag: TagId::UNTAGGED },
+            );
             if block % 3 == 0 {
                 emit(Some(block % SHARDS), EventKind::Free { address, is_last: false });
             }

@@ -95,6 +95,15 @@ impl Cookie {
     /// Number of bits below the number of the function's allocator, which is 0 if records do not name allocators.
     pub const ALLOCATOR_SHIFT: u32 = 32;
 
+    /// Bit of functions of an allocator that stores the size of each block before it, as glibc does.
+    pub const HAS_SIZES: u64 = 1 << 63;
+
+    /// Returns the cookie of a function of an allocator that stores the size of each block before it.
+    #[must_use]
+    pub const fn with_sizes(self) -> Self {
+        Self(self.0 | Self::HAS_SIZES)
+    }
+
     /// Returns the cookie with the number of an allocator.
     #[must_use]
     pub const fn with_allocator(self, allocator: u16) -> Self {

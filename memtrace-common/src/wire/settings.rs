@@ -36,6 +36,10 @@ pub struct Settings {
     pub hierarchies: [u32; HIERARCHIES],
     /// 1 if allocation records name the allocator, else 0.
     pub records_allocators: u32,
+    /// 1 if allocation records have the current tag, else 0.
+    pub records_tags: u32,
+    /// 1 if blocks have the usable size of their allocator, 0 if they have the requested one.
+    pub usable_sizes: u32,
     /// One page in this number is recorded: 1 or more.
     pub page_sample: u32,
     /// 1 if forks are recorded, else 0.
@@ -80,4 +84,4 @@ pub mod gate {
     pub const CALL_RATE: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 424);
+const _: () = assert!(size_of::<Settings>() == 432);

@@ -18,7 +18,8 @@ pub struct Slot {
     /// Stack pointer at the entry of the outermost call; 0: no call.
     pub stack_pointer: u64,
     pub call: u32,
-    /// Number that user space gave the allocator; 0 if records do not name allocators.
+    /// Upper half of the cookie: the number that user space gave the allocator, 0 if records do not name allocators, and
+    /// flags.
     pub allocator: u32,
     pub size: u64,
     pub aux: u64,
@@ -57,6 +58,13 @@ pub fn find(tid: u32) -> Option<&'static mut Slot> {
         }
     }
     None
+}
+
+/// Finds the index of the thread's slot.
+#[inline(always)]
+pub fn find_index(tid: u32) -> Option<u32> {
+    let attempt = (0..TRIES).find(|&attempt| slot_at(tid, attempt).is_some_and(|slot| slot.owner == tid as u64))?;
+    Some(index(tid, attempt))
 }
 
 #[inline(always)]

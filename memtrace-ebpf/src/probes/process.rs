@@ -7,7 +7,7 @@ use memtrace_common::wire::RecordKind;
 use crate::redundant::{self, Event, Occurrence};
 use crate::settings::field;
 use crate::thread::Thread;
-use crate::{cgroup, emit, gate, kernel, owner, pending, process_filter, rusage, settings, unwind};
+use crate::{cgroup, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags, unwind};
 
 redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);
 redundant::programs!(Exit at "sched_process_exit": process_exit process_exit_2 process_exit_3);
@@ -27,8 +27,9 @@ impl Event for Exec {
     fn handle(context: &RawTracePointContext) {
         let thread = Thread::current();
         // A thread that is not the leader takes the leader's id when it calls exec.
-        pending::forget(context.arg::<u64>(1) as u32);
-        pending::forget(thread.tid);
+        forget_thread(context.arg::<u64>(1) as u32);
+        forget_thread(thread.tid);
+        tags::forget_process(thread.pid);
         unwind::forget_process(thread.pid);
         if gate::is_open() && process_filter::records_lifetime(thread.pid) {
             let was_traced = process_filter::was_traced_before_exec(thread.pid);
@@ -65,8 +66,9 @@ impl Event for Exit {
     #[inline(always)]
     fn handle(context: &RawTracePointContext) {
         let thread = Thread::current();
-        pending::forget(thread.tid);
+        forget_thread(thread.tid);
         if is_last_thread(context.arg(0)) {
+            tags::forget_process(thread.pid);
             unwind::forget_process(thread.pid);
             if gate::is_open() && process_filter::records_lifetime(thread.pid) {
                 rusage::emit(context, thread, context.arg(0), process_filter::is_traced(thread.pid));
@@ -95,6 +97,7 @@ impl Event for Fork {
             // A new thread shares the mappings of its process.
             Some(child) if child != parent => {
                 unwind::copy_process(parent, child);
+                tags::copy(thread, child);
                 process_filter::fork(parent, child, context.arg(1));
                 let is_recorded =
                     settings::records_forks() && gate::is_open() && process_filter::records_lifetime(child);
@@ -157,6 +160,13 @@ fn cgroup_rmdir(context: RawTracePointContext) -> i32 {
         emit::removed_cgroup(&context, cgroup::id(group), hierarchy, context.arg(1));
     }
     0
+}
+
+/// Forgets a thread that has exited or called exec.
+#[inline(always)]
+fn forget_thread(tid: u32) {
+    tags::forget(tid);
+    pending::forget(tid);
 }
 
 /// Returns true if the child uses its parent's memory until it calls exec, as after vfork.

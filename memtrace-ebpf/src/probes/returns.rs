@@ -5,13 +5,14 @@ use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::LossReason;
+use memtrace_common::wire::RecordKind;
 
 use crate::emit::Block;
 use crate::origin::{Caller, Returning};
 use crate::pending::{self, Call, ReturnedCall};
 use crate::registers::{POPPED_BY_RETURN, Registers};
 use crate::thread::Thread;
-use crate::{emit, gate, loss, private_stack, registers, settings, stack};
+use crate::{emit, gate, loss, private_stack, registers, settings, stack, tags};
 
 #[uretprobe]
 fn call_return(context: RetProbeContext) -> u32 {
@@ -40,13 +41,18 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
         return;
     }
     let thread = Thread::current();
-    if let Some(mut returned) = pending::finish(context, thread, caller.stack_pointer)
-        && let Some((address, size)) = returned_block(context, registers, thread, &mut returned)
+    let Some(mut returned) = pending::finish(context, thread, caller.stack_pointer) else { return };
+    let (kind, number) = if settings::records_tags() {
+        (RecordKind::TaggedAlloc, tags::of_allocation(thread) as u16)
+    } else {
+        (RecordKind::Alloc, returned.allocator)
+    };
+    if let Some((address, size)) = returned_block(context, registers, thread, &mut returned)
         && recorded.allocations()
     {
         let ring = emit::ring_for(thread, address);
         let stack = stack::take(context, &Returning { registers, caller }, thread, ring);
-        emit::alloc(context, ring, thread, returned.allocator, Block { address, size, stack });
+        emit::alloc(context, ring, thread, kind, number, Block { address, size, stack });
     }
 }
 
@@ -99,9 +105,32 @@ fn returned_block(
         return None;
     }
     returned.set_last_block(address);
+    if settings::has_usable_sizes() {
+        size = usable_size(context, returned, address).unwrap_or(size);
+    }
     if !settings::is_size_recorded(size) {
         loss::filtered(size);
         return None;
     }
     Some((address, size))
+}
+
+/// Returns the usable size of a block, from the word before it: the size of its chunk, with three flags (glibc 2.26 to 2.41,
+/// malloc/malloc.c, `musable`). A chunk of its own mapping has two words that the block cannot use, others have one.
+#[inline(always)]
+fn usable_size(context: &impl EbpfContext, returned: &ReturnedCall, address: u64) -> Option<u64> {
+    const FLAGS: u64 = 7;
+    const IS_MAPPED: u64 = 2;
+    const WORD: u64 = 8;
+    let word = if returned.has_sizes {
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_user(address.wrapping_sub(WORD) as *const u64) }.ok()
+    } else {
+        None
+    };
+    let size = word.and_then(|word| (word & !FLAGS).checked_sub(if word & IS_MAPPED == 0 { WORD } else { 2 * WORD }));
+    if size.is_none() {
+        loss::count(context, LossReason::SizeRequested, 1);
+    }
+    size
 }

@@ -59,6 +59,12 @@ impl Kinds {
         &self.0
     }
 
+    /// Returns true if the blocks of all have the chunk headers of glibc.
+    #[must_use]
+    pub fn have_glibc_chunks(&self) -> bool {
+        self.0.iter().all(|kind| matches!(kind, Kind::Known(allocator) if allocator.has_glibc_chunks))
+    }
+
     /// Returns true if one of them is unknown and may therefore be a wrapper around another allocator.
     pub(super) fn has_unknown(&self) -> bool {
         self.0.iter().any(|kind| matches!(kind, Kind::Other(_)))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::args::AccountsArgs;
 use super::conflict::ArgConflict;
-use super::{outputs, recording, resolve, tags};
+use super::{outputs, program_tags, recording, resolve, tags};
 use crate::model::{EventClass, GroupBy};
 use crate::session::{AccountReport, Config};
 
@@ -44,23 +44,31 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
             "remove --shards, or give --shards 1",
         ));
     }
-    let keys = keys(&trace.by, trace.tags.is_some())?;
+    let has_program_tags = program_tags::are_given(&trace);
+    let keys = keys(&trace.by, trace.tags.is_some(), has_program_tags)?;
     let outputs = outputs::resolve_accounts(std::mem::take(&mut trace.outputs), trace.format.take())?;
     let refresh = recording::every(&trace, None)?.or((is_terminal && !trace.quiet).then_some(REFRESH));
     trace.every = None;
     // Stacks are grouped by the key that depends on them.
     trace.by = keys.iter().copied().filter(|key| matches!(key, GroupBy::Object | GroupBy::Tag)).collect();
     trace.top.get_or_insert(DEFAULT_TOP);
-    let report = AccountReport { keys, outputs, sort, refresh, socket };
+    let report = AccountReport { keys, outputs, sort, refresh, socket, has_program_tags };
     if !report.needs_stacks() {
         trace.max_depth = 0;
     }
     let config = resolve::config(trace)?;
+    if has_program_tags && config.grouping.tags.as_ref().is_some_and(|rules| !rules.only_name_numbers()) {
+        return Err(ArgConflict::new(
+            "the rules for tags match stacks, but accounts have the tags that the program sets",
+            "give rules with `number` only, or remove --tags or --tag-from",
+        ));
+    }
     Ok(Config { outputs: Vec::new(), shards: Some(NonZeroU32::MIN), accounts: Some(report), ..config })
 }
 
-fn keys(given: &[GroupBy], has_tags: bool) -> Result<Vec<GroupBy>, ArgConflict> {
+fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Vec<GroupBy>, ArgConflict> {
     let mut keys = given.to_vec();
+    let has_tags = has_rules || has_program_tags;
     if has_tags && !keys.contains(&GroupBy::Tag) {
         keys.push(GroupBy::Tag);
     }
@@ -74,6 +82,12 @@ fn keys(given: &[GroupBy], has_tags: bool) -> Result<Vec<GroupBy>, ArgConflict> 
             "give another key, or use `memtrace faults --by memory`",
         ),
         keys if keys.contains(&GroupBy::Tag) && !has_tags => Err(tags::without_rules()),
+        keys if has_program_tags && keys.iter().any(|key| matches!(key, GroupBy::Allocator | GroupBy::Object)) => {
+            conflict(
+                "tags of the program have no accounts by allocator or object",
+                "give another key, as in --by process,tag",
+            )
+        }
         [GroupBy::Object, GroupBy::Tag] | [GroupBy::Tag, GroupBy::Object] => conflict(
             "--by object,tag groups each stack by two properties of its frames",
             "give one of them with another key, as in --by process,tag",
@@ -109,6 +123,7 @@ mod tests {
             sort: AccountColumn::Current,
             refresh: None,
             socket: None,
+            has_program_tags: false,
         };
         assert_eq!(*accounts, expected);
         assert_eq!((config.outputs.len(), config.max_depth, config.shards), (0, 0, Some(NonZeroU32::MIN)));

@@ -14,12 +14,14 @@ use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
 pub(super) use subcommands::{DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, ReportArgs, ResetArgs};
 
+use super::hooks::TaggedHooks;
+use super::tag_functions::{TagFunctions, tag_functions};
 use super::{filters, help, hooks, units};
 use crate::model::{
     AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, FilterRule, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid,
 };
 use crate::report::Format;
-use crate::session::{Hooks, MarkFunction, NamedAllocator, Percent, ProbeSite};
+use crate::session::{BlockSizes, MarkFunction, NamedAllocator, Percent, ProbeSite};
 
 const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
@@ -197,9 +199,10 @@ pub(super) struct TraceArgs {
     ///
     /// May be given more than once. For pools with functions of their own: allocations inside these functions are not
     /// counted. A size may be a product, size=arg0*arg1; an address may be stored through an argument, ->arg0; and a
-    /// function may reallocate, realloc=grow(old=arg0,size=arg1)->ret. Some of these need Linux 5.15.
+    /// function may reallocate, realloc=grow(old=arg0,size=arg1)->ret. A block can have a tag, tag=arg1, or tagname=arg1 for a
+    /// C string. Some of these need Linux 5.15.
     #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, help_heading = TARGET)]
-    pub(super) hooks: Vec<Hooks>,
+    pub(super) hooks: Vec<TaggedHooks>,
 
     /// Trace these event classes, as in heap,reclaim [default: heap]
     ///
@@ -289,7 +292,7 @@ pub(super) struct TraceArgs {
     #[arg(short, long, value_parser = possible_values::metrics(), help_heading = OUTPUT)]
     pub(super) metric: Option<Metric>,
 
-    /// Group stacks by this key [default: process, or tag with --tags]
+    /// Group stacks by this key [default: process, or tag with --tags or --tag-from]
     ///
     /// The key is the root of the flame graph and of folded stacks, and the summary has a table of it. The JSON always
     /// contains the processes. Allocators are recorded only if they are the key, and threads also if rules of --tags
@@ -303,6 +306,23 @@ pub(super) struct TraceArgs {
     /// the tag of its innermost frame that matches a rule. `memtrace report --tags` applies rules to recordings.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(super) tags: Option<PathBuf>,
+
+    /// Tag blocks as these functions of the program say, as in 'set=set_module(id=arg0)'
+    ///
+    /// May be given more than once, and with several functions: set=FUNC(id=argN) sets the tag of the thread to an
+    /// argument, enter=FUNC(id=argN),leave=FUNC nest, get=FUNC()->ret sets it to a result, and process=FUNC(id=argN)
+    /// sets that of threads without one. name=argN is a C string, and if=argN==VALUE a condition. A file can precede the
+    /// function, as in set=/usr/bin/server:set_module(id=arg0). A block keeps the tag with which it was allocated. Needs
+    /// Linux 5.15.
+    #[arg(long, value_name = "FUNCTIONS", value_parser = tag_functions, help_heading = OUTPUT)]
+    pub(super) tag_from: Vec<TagFunctions>,
+
+    /// Count the requested or the usable size of each block [default: requested]
+    ///
+    /// The usable size is that of malloc_usable_size. It is known for glibc; blocks of other allocators are counted with
+    /// their requested size, and as lost events (size_requested). Needs Linux 5.15.
+    #[arg(long, value_name = "SIZES", value_parser = possible_values::block_sizes(), help_heading = OUTPUT)]
+    pub(super) size: Option<BlockSizes>,
 
     /// List N sites and N processes in the summary [default: 10; 40 accounts]
     #[arg(long, value_name = "N", help_heading = OUTPUT)]

@@ -69,6 +69,8 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
         ("--max-size", args.max_size.is_some()),
         ("--allocator", !args.allocators.is_empty()),
         ("--hook", !args.hooks.is_empty()),
+        ("--tag-from", !args.tag_from.is_empty()),
+        ("--size", args.size.is_some()),
         ("--by allocator", args.by.contains(&GroupBy::Allocator)),
         ("--max-overhead", args.max_overhead.is_some()),
         ("--probe-site", args.probe_site != ProbeSite::default()),

@@ -106,7 +106,10 @@ impl From<&Error> for Exit {
             Error::Command { .. } => Self::Command,
             Error::OverBudget { .. } => Self::OverBudget,
             Error::Recording { .. } | Error::BadReport { .. } => Self::Unreadable,
-            Error::MarkFunction { .. } | Error::NotRecorded { .. } | Error::NotComparable { .. } => Self::Usage,
+            Error::MarkFunction { .. }
+            | Error::TagFunction { .. }
+            | Error::NotRecorded { .. }
+            | Error::NotComparable { .. } => Self::Usage,
             Error::Memory { .. }
             | Error::OutOfMemory { .. }
             | Error::OutOfDescriptors { .. }

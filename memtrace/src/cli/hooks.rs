@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::model::{Function, Naming, Signature};
-use crate::session::{Hooks, MarkFunction, NamedAllocator};
+use crate::model::{Function, Naming, Signature, TagAction, TagEffect, TagSource};
+use crate::session::{Hooks, MarkFunction, NamedAllocator, TagFunction};
 
 /// The last argument that is passed in a register (System V ABI, AMD64 supplement, 3.2.3).
 const LAST_ARGUMENT: u8 = 5;
@@ -31,14 +31,24 @@ pub(super) fn mark_function(text: &str) -> Result<MarkFunction, String> {
 }
 
 /// Parses a list of functions: `alloc=FUNC(size=argN)->ret`, `alloc=FUNC(size=argN*argM)->ret`,
-/// `alloc=FUNC(size=argN)->argM`, `realloc=FUNC(old=argN,size=argM)->ret` and `free=FUNC(argN)`.
-pub(super) fn hooks(text: &str) -> Result<Hooks, String> {
-    let functions = split(text).into_iter().map(hook).collect::<Result<Vec<_>, _>>()?;
-    Ok(Hooks { functions })
+/// `alloc=FUNC(size=argN)->argM`, `realloc=FUNC(old=argN,size=argM)->ret` and `free=FUNC(argN)`. Functions that allocate can
+/// have a tag, `tag=argN` or `tagname=argN`.
+pub(super) fn hooks(text: &str) -> Result<TaggedHooks, String> {
+    let (functions, tags): (Vec<_>, Vec<_>) =
+        split(text).into_iter().map(hook).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    Ok(TaggedHooks { hooks: Hooks { functions }, tags: tags.into_iter().flatten().collect() })
 }
 
-/// Splits the list at the commas outside of parentheses.
-fn split(text: &str) -> Vec<&str> {
+/// Functions of one `--hook`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TaggedHooks {
+    pub(super) hooks: Hooks,
+    /// Those with a tag among their arguments.
+    pub(super) tags: Vec<TagFunction>,
+}
+
+/// Splits a list of functions at the commas outside of parentheses.
+pub(super) fn split(text: &str) -> Vec<&str> {
     let mut depth = 0u32;
     let separates = |letter: char| {
         match letter {
@@ -51,7 +61,7 @@ fn split(text: &str) -> Vec<&str> {
     text.split(separates).map(str::trim).collect()
 }
 
-fn hook(text: &str) -> Result<&'static Function, String> {
+fn hook(text: &str) -> Result<(&'static Function, Option<TagFunction>), String> {
     let malformed = || {
         format!(
             "`{text}` is none of alloc=FUNC(size=argN)->ret, realloc=FUNC(old=argN,size=argM)->ret and free=FUNC(argN)"
@@ -69,6 +79,19 @@ fn hook(text: &str) -> Result<&'static Function, String> {
         return Err(malformed());
     }
     let args = HookArgs::parse(arguments)?;
+    if args.tag.is_some() && role.trim() == "free" {
+        return Err(format!("`{text}`: a freed block has the tag of its allocation"));
+    }
+    let tag = args.tag.map(|(argument, is_name)| TagFunction {
+        object: None,
+        name: name.to_owned(),
+        effect: TagEffect {
+            action: TagAction::SetCall,
+            source: Some(TagSource::Argument(argument)),
+            is_name,
+            condition: None,
+        },
+    });
     let signature = match (role.trim(), result) {
         ("alloc", Some(result)) => args.alloc(result),
         ("realloc", Some("ret")) => args.realloc(),
@@ -78,7 +101,8 @@ fn hook(text: &str) -> Result<&'static Function, String> {
     let signature = signature.ok_or_else(malformed)?;
     // Functions live as long as memtrace, like those of the table; the command line bounds their number.
     let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
-    Ok(Box::leak(Box::new(Function { name, signature, required: false, naming: Naming::Hook, throws: false })))
+    let function = Function { name, signature, required: false, naming: Naming::Hook, throws: false };
+    Ok((Box::leak(Box::new(function)), tag))
 }
 
 /// The arguments in the parentheses.
@@ -87,6 +111,8 @@ struct HookArgs {
     size: Option<(u8, Option<u8>)>,
     old: Option<u8>,
     block: Option<u8>,
+    /// Argument with the tag, and true if it is a C string.
+    tag: Option<(u8, bool)>,
 }
 
 impl HookArgs {
@@ -96,7 +122,9 @@ impl HookArgs {
             let is_duplicate = match part.split_once('=') {
                 Some(("size", value)) => args.size.replace(product(value)?).is_some(),
                 Some(("old", value)) => args.old.replace(argument(value)?).is_some(),
-                Some((name, _)) => return Err(format!("`{name}` is neither size nor old")),
+                Some(("tag", value)) => args.tag.replace((argument(value)?, false)).is_some(),
+                Some(("tagname", value)) => args.tag.replace((argument(value)?, true)).is_some(),
+                Some((name, _)) => return Err(format!("`{name}` is none of size, old, tag and tagname")),
                 None => args.block.replace(argument(part)?).is_some(),
             };
             if is_duplicate {
@@ -108,13 +136,13 @@ impl HookArgs {
 
     fn alloc(&self, result: &str) -> Option<Signature> {
         match (self, result) {
-            (Self { size: Some((size, None)), old: None, block: None }, "ret") => {
+            (Self { size: Some((size, None)), old: None, block: None, .. }, "ret") => {
                 Some(Signature::Alloc { size: *size })
             }
-            (Self { size: Some((count, Some(size))), old: None, block: None }, "ret") => {
+            (Self { size: Some((count, Some(size))), old: None, block: None, .. }, "ret") => {
                 Some(Signature::AllocProduct { count: *count, size: *size })
             }
-            (Self { size: Some((size, None)), old: None, block: None }, out) => {
+            (Self { size: Some((size, None)), old: None, block: None, .. }, out) => {
                 Some(Signature::AllocOut { out: argument(out).ok()?, size: *size })
             }
             _ => None,
@@ -123,8 +151,10 @@ impl HookArgs {
 
     fn realloc(&self) -> Option<Signature> {
         match *self {
-            Self { size: Some((size, None)), old: Some(old), block: None } => Some(Signature::Realloc { old, size }),
-            Self { size: Some((count, Some(size))), old: Some(old), block: None } => {
+            Self { size: Some((size, None)), old: Some(old), block: None, .. } => {
+                Some(Signature::Realloc { old, size })
+            }
+            Self { size: Some((count, Some(size))), old: Some(old), block: None, .. } => {
                 Some(Signature::ReallocProduct { old, count, size })
             }
             _ => None,
@@ -134,7 +164,7 @@ impl HookArgs {
     /// A pool's free may call free for memory of the pool, which is no free of the target.
     fn free(&self) -> Option<Signature> {
         match *self {
-            Self { size: None, old: None, block: Some(block) } => Some(Signature::FreeAround { block }),
+            Self { size: None, old: None, block: Some(block), .. } => Some(Signature::FreeAround { block }),
             _ => None,
         }
     }
@@ -147,7 +177,7 @@ fn product(text: &str) -> Result<(u8, Option<u8>), String> {
     }
 }
 
-fn argument(text: &str) -> Result<u8, String> {
+pub(super) fn argument(text: &str) -> Result<u8, String> {
     let number = text.trim().strip_prefix("arg").and_then(|number| number.parse().ok());
     number
         .filter(|number| *number <= LAST_ARGUMENT)
@@ -164,7 +194,7 @@ mod tests {
 
     fn signatures(text: &str) -> Vec<(&'static str, Signature)> {
         let hooks = hooks(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        hooks.functions.iter().map(|function| (function.name, function.signature)).collect()
+        hooks.hooks.functions.iter().map(|function| (function.name, function.signature)).collect()
     }
 
     #[test]
@@ -188,6 +218,19 @@ mod tests {
     }
 
     #[test]
+    fn functions_that_allocate_can_have_a_tag() {
+        let hooks = hooks("alloc=take(size=arg0,tagname=arg1)->ret,free=give(arg0)").expect("a hook with a tag");
+        let effect = TagEffect {
+            action: TagAction::SetCall,
+            source: Some(TagSource::Argument(1)),
+            is_name: true,
+            condition: None,
+        };
+        assert_eq!(hooks.tags, [TagFunction { object: None, name: "take".into(), effect }]);
+        assert_eq!(hooks.hooks.functions.len(), 2);
+    }
+
+    #[test]
     fn malformed_hooks_are_refused() {
         let refused = |text| hooks(text).expect_err("a malformed hook");
         assert!(refused("take").contains("alloc=FUNC(size=argN)->ret"));
@@ -207,7 +250,8 @@ mod tests {
         }
         assert!(refused("free=give(arg6)").contains("arg0 to arg5"));
         assert!(refused("free=give(block)").contains("not an argument"));
-        assert!(refused("alloc=take(length=arg0)->ret").contains("neither size nor old"));
+        assert!(refused("free=give(arg0,tag=arg1)").contains("has the tag of its allocation"));
+        assert!(refused("alloc=take(length=arg0)->ret").contains("is none of size, old, tag and tagname"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
-use super::{events, outputs, recording, tags};
+use super::{events, outputs, program_tags, recording, tags};
 use crate::model::format;
 use crate::model::{Bytes, FilterRule, GroupBy, Metric, ProcessAttribute};
 use crate::session::{Config, Grouping, Servers, Target, UserHooks};
@@ -36,6 +36,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let every = recording::every(&args, recording.as_ref())?;
     let events = events::resolve(&args)?;
     let grouping = grouping(&args)?;
+    let tag_functions = program_tags::take_functions(&mut args)?;
     Ok(Config {
         metric: args.metric,
         page_sample: events::page_sample(&args),
@@ -58,7 +59,12 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         shards,
         ring_size: args.ring_size,
         probe_site: args.probe_site,
-        user_hooks: UserHooks { allocators: args.allocators, hooks: args.hooks },
+        tag_functions,
+        user_hooks: UserHooks {
+            allocators: args.allocators,
+            hooks: args.hooks.into_iter().map(|hooks| hooks.hooks).collect(),
+        },
+        sizes: args.size.unwrap_or_default(),
         max_live: args.max_live,
         debuginfod: debuginfod(args.debuginfod.as_deref()),
         memory_limit: args.memory_limit,
@@ -76,11 +82,19 @@ fn grouping(args: &TraceArgs) -> Result<Grouping, ArgConflict> {
         ));
     }
     let (by, tags) = tags::resolve(args.tags.as_deref(), args.by.first().copied())?;
-    let by = by.unwrap_or_default();
-    if by == GroupBy::Tag && tags.is_none() {
+    let program_tags = program_tags::are_given(args);
+    let has_tags = tags.is_some() || program_tags;
+    let by = match by {
+        None if has_tags => GroupBy::Tag,
+        by => by.unwrap_or_default(),
+    };
+    if by == GroupBy::Tag && !has_tags {
         return Err(tags::without_rules());
     }
-    Ok(Grouping { by, tags })
+    if program_tags {
+        program_tags::check(args, by, tags.as_ref())?;
+    }
+    Ok(Grouping { by, tags, program_tags })
 }
 
 /// Returns the error for a metric that only reports of recordings have.
@@ -249,7 +263,7 @@ mod tests {
     use super::*;
     use crate::model::{EventClass, GroupBy, Pid};
     use crate::report::Format;
-    use crate::session::{Destination, Output, ProbeSite};
+    use crate::session::{BlockSizes, Destination, Output, ProbeSite};
 
     fn resolved(line: &str) -> Result<Config, String> {
         let words = std::iter::once("memtrace").chain(line.split_whitespace());
@@ -265,6 +279,8 @@ mod tests {
     fn defaults_are_these() {
         let expected = Config {
             user_hooks: UserHooks::default(),
+            tag_functions: Vec::new(),
+            sizes: BlockSizes::Requested,
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
@@ -300,6 +316,8 @@ mod tests {
     fn every_argument_reaches_the_configuration() {
         let expected = Config {
             user_hooks: UserHooks::default(),
+            tag_functions: Vec::new(),
+            sizes: BlockSizes::Requested,
             target: Target::Command {
                 argv: vec!["ls".into(), "-l".into(), "--pid".into()],
                 pass_exit_code: true,
@@ -316,7 +334,7 @@ mod tests {
             events: vec![EventClass::Heap, EventClass::Fault],
             page_sample: NonZeroU32::new(64).expect("64 is not zero"),
             metric: Some(Metric::LiveCount),
-            grouping: Grouping { by: GroupBy::Thread, tags: None },
+            grouping: Grouping { by: GroupBy::Thread, ..Grouping::default() },
             min_size: Some(Bytes(1024)),
             max_size: Some(Bytes(1 << 20)),
             older: Some(Duration::from_secs(60)),

@@ -28,7 +28,10 @@ pub(super) fn resolve(
 
 /// Returns the error for tags without rules.
 pub(super) fn without_rules() -> ArgConflict {
-    ArgConflict::new("--by tag needs rules for tags", "give a file of rules, as in --tags tags.toml")
+    ArgConflict::new(
+        "--by tag needs rules for tags, or functions that set them",
+        "give a file of rules, as in --tags tags.toml, or functions, as in --tag-from 'set=set_module(id=arg0)'",
+    )
 }
 
 fn read(path: &Path) -> Result<TagRules, ArgConflict> {
@@ -52,7 +55,7 @@ fn read(path: &Path) -> Result<TagRules, ArgConflict> {
     TagRules::parse(&text).map_err(|error| {
         ArgConflict::new(
             format!("bad rules for tags in {shown}: {error}"),
-            "each rule is a table [[rule]] with tag, and at least one of function, object, source and thread",
+            "each rule is a table [[rule]] with tag, and at least one of function, object, source and thread, or only number",
         )
     })
 }

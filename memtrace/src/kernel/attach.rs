@@ -4,15 +4,22 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM};
+use memtrace_common::wire::TagCookie;
 
 use super::attach_backend::AttachBackend;
 use super::attach_point::{AttachPoint, Scope};
 use super::detach::{AttachedProbes, Detach};
 use super::error::KernelError;
-use crate::model::{AllocatorId, FileOffset, Signature};
+use crate::model::{AllocatorId, FileOffset, Signature, TagEffect, TagSource};
 
 /// Program at the entry of a function that sets a mark.
 const MARK_PROGRAM: &str = "mark_entry";
+
+/// Program at the entry of a function that changes the current tag by one of its arguments.
+const TAG_PROGRAM: &str = "tag_entry";
+
+/// Program at the return of a function with the current tag as its result.
+const TAG_RETURN_PROGRAM: &str = "tag_return";
 
 /// Probe of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +33,8 @@ pub struct Probe {
     pub return_sites: Vec<FileOffset>,
     /// Allocator of the function, if events contain it; requires Linux 5.15.
     pub allocator: AllocatorId,
+    /// Each block of the allocator has its size before it, as in glibc, and the usable sizes are recorded.
+    pub has_sizes: bool,
 }
 
 /// A program at an instruction of an object.
@@ -114,6 +123,25 @@ impl Probes {
         self.attach_all(backend, Scope::AllProcesses, path, [(MARK_PROGRAM, point)])
     }
 
+    /// Attaches a probe to the function at `offset`, which changes the current tag.
+    pub(super) fn attach_tag(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        offset: FileOffset,
+        effect: TagEffect,
+    ) -> Result<(), KernelError> {
+        let TagEffect { action, source, is_name, condition } = effect;
+        let (program, argument) = match source {
+            Some(TagSource::Result) => (TAG_RETURN_PROGRAM, None),
+            Some(TagSource::Argument(argument)) => (TAG_PROGRAM, Some(argument)),
+            None => (TAG_PROGRAM, None),
+        };
+        let cookie = TagCookie::new(action, argument, is_name, condition);
+        self.attach_all(backend, scope, path, [(program, AttachPoint { offset, cookie: Some(cookie.0) })])
+    }
+
     /// Attaches those of `probes` to the object at `path` that are not attached.
     pub(super) fn attach(
         &mut self,
@@ -168,10 +196,13 @@ impl Drop for Probes {
 /// Program and attach point at the function's entry.
 fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
     let program = probe.signature.entry_program();
-    let cookie = match (program.cookie, probe.allocator) {
+    let mut cookie = match (program.cookie, probe.allocator) {
         (cookie, AllocatorId::UNKNOWN) => cookie,
         (cookie, AllocatorId(number)) => Some(cookie.unwrap_or(Cookie(0)).with_allocator(number)),
     };
+    if probe.has_sizes {
+        cookie = Some(cookie.unwrap_or(Cookie(0)).with_sizes());
+    }
     (program.name, AttachPoint { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0) })
 }
 

@@ -11,7 +11,7 @@ use memtrace_common::wire::{
 use super::wire_type::{self, WireType};
 use crate::model::{
     AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, Owner, PAGE, PageFaults,
-    Pid, ReclaimKind, Rusage, Stack, StackEnd, StackId, Stall, Tick, Tid, Touch,
+    Pid, ReclaimKind, Rusage, Stack, StackEnd, StackId, Stall, TagId, Tick, Tid, Touch,
 };
 
 /// Record that is truncated, of an unknown kind or contradictory.
@@ -28,22 +28,15 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
     let (kind, upper) = RecordKind::split(header.kind);
     let kind = kind.ok_or(BadRecord)?;
     let is_last = match kind {
-        RecordKind::Alloc => false,
+        RecordKind::Alloc | RecordKind::TaggedAlloc => false,
         RecordKind::Free | RecordKind::TentativeFree if upper == LAST_BLOCK => true,
         _ if upper == 0 => false,
         _ => return Err(BadRecord),
     };
     let address = |record| read::<BlockRecord>(record).map(|block| AbsAddr(block.address));
     let kind = match kind {
-        RecordKind::Alloc => {
-            let AllocRecord { address, size, stack, .. } = read(record)?;
-            EventKind::Alloc {
-                address: AbsAddr(address),
-                size: Bytes(size),
-                stack: StackId(stack),
-                allocator: AllocatorId(upper),
-            }
-        }
+        RecordKind::Alloc => alloc(&read(record)?, AllocatorId(upper), TagId::UNTAGGED),
+        RecordKind::TaggedAlloc => alloc(&read(record)?, AllocatorId::UNKNOWN, TagId(upper)),
         RecordKind::Free => EventKind::Free { address: address(record)?, is_last },
         RecordKind::RepeatedFree => EventKind::RepeatedFree { address: address(record)? },
         RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)?, is_last },
@@ -88,6 +81,16 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
 
 fn read<T: WireType>(record: &[u8]) -> Result<T, BadRecord> {
     wire_type::read(record).ok_or(BadRecord)
+}
+
+const fn alloc(record: &AllocRecord, allocator: AllocatorId, tag: TagId) -> EventKind {
+    EventKind::Alloc {
+        address: AbsAddr(record.address),
+        size: Bytes(record.size),
+        stack: StackId(record.stack),
+        allocator,
+        tag,
+    }
 }
 
 /// Refuses ranges that exceed the address space.

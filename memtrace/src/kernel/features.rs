@@ -24,6 +24,8 @@ const TRIAL: Options = Options {
     start_ns: 0,
     filter: ProcessFilter::Matching(Vec::new()),
     records_allocators: false,
+    records_tags: false,
+    usable_sizes: false,
     page_sample: None,
     reclaim: false,
     records_mappings: false,

@@ -29,8 +29,8 @@ use super::stack_copies::StackCopyReader;
 use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
-use super::{faults, file_id, tracepoints};
-use crate::model::{CgroupId, FileOffset, LossReason, Pid};
+use super::{faults, file_id, tags, tracepoints};
+use crate::model::{CgroupId, FileOffset, LossReason, Pid, TagEffect, TagId, TagName};
 
 /// The loaded BPF programs. Dropping this detaches them.
 pub struct Kernel {
@@ -42,6 +42,8 @@ pub struct Kernel {
     gate: Gate,
     timer: ProgramTimer,
     missing_tracepoints: Vec<&'static str>,
+    /// Blocks have the usable size of their allocator.
+    usable_sizes: bool,
 }
 
 impl Kernel {
@@ -90,7 +92,8 @@ impl Kernel {
         tracepoints::attach_syscalls(&mut bpf, settings.syscall_programs, unwind_maps.finds_vmas())?;
         options.filter.write(&mut bpf, Pid(std::process::id()))?;
         let timer = ProgramTimer::default();
-        Ok((Self { bpf, multi, unwind_maps, log, gate, timer, missing_tracepoints }, readers))
+        let usable_sizes = options.usable_sizes;
+        Ok((Self { bpf, multi, unwind_maps, log, gate, timer, missing_tracepoints, usable_sizes }, readers))
     }
 
     /// Tracepoints of reclaim that the kernel lacks.
@@ -158,7 +161,8 @@ impl Kernel {
         path: &Path,
         sites: &[Probe],
     ) -> Result<(), KernelError> {
-        probes.attach(&mut self.attach_backend(), scope, path, sites)
+        let sites: Vec<_> = sites.iter().map(|site| self.with_sizes(site)).collect();
+        probes.attach(&mut self.attach_backend(), scope, path, &sites)
     }
 
     /// Attaches a probe to the entry of one function of the object at `path`.
@@ -173,7 +177,13 @@ impl Kernel {
         path: &Path,
         site: &Probe,
     ) -> Result<(), KernelError> {
-        probes.attach_entry(&mut self.attach_backend(), scope, path, site)
+        let site = self.with_sizes(site);
+        probes.attach_entry(&mut self.attach_backend(), scope, path, &site)
+    }
+
+    /// Returns a probe whose events have usable sizes only if they are recorded: these need a cookie.
+    fn with_sizes(&self, probe: &Probe) -> Probe {
+        Probe { has_sizes: probe.has_sizes && self.usable_sizes, ..probe.clone() }
     }
 
     /// Attaches a probe that records entries of the function at `offset` of the object at `path` with its number.
@@ -189,6 +199,28 @@ impl Kernel {
         function: u32,
     ) -> Result<(), KernelError> {
         probes.attach_mark(&mut self.attach_backend(), path, offset, function)
+    }
+
+    /// Attaches a probe to the function at `offset` of the object at `path`, which changes the current tag.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Kernel::attach`].
+    pub fn attach_tag(
+        &mut self,
+        probes: &mut Probes,
+        scope: Scope,
+        path: &Path,
+        offset: FileOffset,
+        effect: TagEffect,
+    ) -> Result<(), KernelError> {
+        probes.attach_tag(&mut self.attach_backend(), scope, path, offset, effect)
+    }
+
+    /// Returns the tags that programs have set so far.
+    #[must_use]
+    pub fn tags(&self) -> BTreeMap<TagId, TagName> {
+        tags::read(&self.bpf)
     }
 
     /// Returns the reader of the entries of functions that set marks.

@@ -11,10 +11,16 @@ struct SizedMap {
     entries: u32,
     /// Memory of an entry, with the kernel's links and keys.
     entry_bytes: u32,
+    /// The map has a single entry in runs without tags that programs set.
+    is_of_tags: bool,
 }
 
 const fn map(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
-    SizedMap { name, entries, entry_bytes }
+    SizedMap { name, entries, entry_bytes, is_of_tags: false }
+}
+
+const fn map_of_tags(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
+    SizedMap { name, entries, entry_bytes, is_of_tags: true }
 }
 
 /// The large maps. The others take about a mebibyte.
@@ -36,6 +42,9 @@ const MAPS: &[SizedMap] = &[
     map("BREAKS", 1 << 13, 80),
     map("NOTES", 1 << 12, 88),
     map("MEMCG_SCANNED", 1 << 12, 80),
+    map_of_tags("THREAD_TAGS", 1 << 16, 64),
+    map_of_tags("PROCESS_TAGS", 1 << 12, 72),
+    map_of_tags("TAGS", 1 << 12, 152),
 ];
 
 /// Memory of all other maps.
@@ -48,41 +57,51 @@ pub struct MapSizes {
     shift: u32,
     /// Maximum number of maps of unwind rows, with a mebibyte each.
     pub rows: u32,
+    /// The run has tags that programs set.
+    pub tags: bool,
 }
 
 impl MapSizes {
-    /// Sizes without a limit.
-    pub const FULL: Self = Self { shift: 0, rows: memtrace_common::unwind::MAX_BLOBS as u32 };
+    /// Sizes without a limit, without tags.
+    pub const FULL: Self = Self { shift: 0, rows: memtrace_common::unwind::MAX_BLOBS as u32, tags: false };
+
+    /// Returns the same sizes for a run with tags that programs set, or without.
+    #[must_use]
+    pub const fn with_tags(self, tags: bool) -> Self {
+        Self { tags, ..self }
+    }
 
     /// Smallest sizes: with fewer entries, a thread would often find no free slot.
-    pub const SMALLEST: Self = Self { shift: 4, rows: 1 };
+    pub const SMALLEST: Self = Self { shift: 4, rows: 1, tags: true };
 
     /// Returns the largest sizes with which the maps take at most `maps`, and `rows` maps of unwind rows; `None` if the
     /// smallest take more.
     #[must_use]
-    pub fn within(maps: Bytes, rows: u32) -> Option<Self> {
-        let sizes = (0..=Self::SMALLEST.shift).map(|shift| Self { shift, rows: rows.clamp(1, Self::FULL.rows) });
+    pub fn within(maps: Bytes, rows: u32, tags: bool) -> Option<Self> {
+        let sizes = (0..=Self::SMALLEST.shift).map(|shift| Self { shift, rows: rows.clamp(1, Self::FULL.rows), tags });
         sizes.into_iter().find(|sizes| sizes.memory() <= maps)
     }
 
     /// Returns the memory of the maps without unwind rows.
     #[must_use]
     pub fn memory(self) -> Bytes {
-        let scaled = MAPS.iter().map(|map| u64::from(map.entries >> self.shift) * u64::from(map.entry_bytes));
+        let scaled = MAPS.iter().map(|map| u64::from(self.entries_of(map)) * u64::from(map.entry_bytes));
         Bytes(OTHERS + scaled.sum::<u64>())
     }
 
     /// Returns the number of entries of the map `name`, which is in the table.
     pub(super) fn entries(self, name: &str) -> u32 {
-        MAPS.iter().find(|map| map.name == name).map_or(0, |map| map.entries >> self.shift)
+        MAPS.iter().find(|map| map.name == name).map_or(0, |map| self.entries_of(map))
+    }
+
+    const fn entries_of(self, map: &SizedMap) -> u32 {
+        if map.is_of_tags && !self.tags { 1 } else { map.entries >> self.shift }
     }
 
     /// Sets the sizes of the maps that `loader` creates.
     pub(super) fn apply(self, loader: &mut EbpfLoader<'_>) {
-        if self.shift > 0 {
-            for map in MAPS {
-                loader.map_max_entries(map.name, map.entries >> self.shift);
-            }
+        for map in MAPS.iter().filter(|map| self.entries_of(map) != map.entries) {
+            loader.map_max_entries(map.name, self.entries_of(map));
         }
     }
 }
@@ -104,13 +123,14 @@ mod tests {
     #[test]
     fn maps_shrink_until_they_fit() {
         let full = MapSizes::FULL.memory();
-        assert_eq!(MapSizes::within(full, 1000), Some(MapSizes::FULL));
-        let half = MapSizes::within(Bytes(full.0 - 1), 3).unwrap();
+        assert_eq!(MapSizes::within(full, 1000, false), Some(MapSizes::FULL));
+        assert_eq!(MapSizes::FULL.with_tags(true).memory().0 - full.0, (64 << 16) + (224 << 12) - 288);
+        let half = MapSizes::within(Bytes(full.0 - 1), 3, false).unwrap();
         assert_eq!((half.entries("PAGES"), half.rows), (1 << 19, 3));
         assert!(half.memory() < full);
         let smallest = MapSizes::SMALLEST.memory();
-        assert_eq!(MapSizes::within(smallest, 0), Some(MapSizes::SMALLEST));
-        assert_eq!(MapSizes::within(Bytes(smallest.0 - 1), 1), None);
+        assert_eq!(MapSizes::within(smallest, 0, true), Some(MapSizes::SMALLEST));
+        assert_eq!(MapSizes::within(Bytes(smallest.0 - 1), 1, true), None);
         assert!(smallest < Bytes(6 << 20));
     }
 }

@@ -40,6 +40,10 @@ pub struct Options {
     pub filter: ProcessFilter,
     /// Allocation events name the allocator (Linux 5.15).
     pub records_allocators: bool,
+    /// Allocation events have the current tag (Linux 5.15).
+    pub records_tags: bool,
+    /// Blocks have the usable size of their allocator (Linux 5.15).
+    pub usable_sizes: bool,
     /// Record page faults, of one page in this number.
     pub page_sample: Option<NonZeroU32>,
     /// Record reclaim, and stalls for memory.
@@ -109,6 +113,8 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
             [(); HIERARCHIES].map(|()| numbers.next().unwrap_or(NO_HIERARCHY))
         }),
         records_allocators: options.records_allocators.into(),
+        records_tags: options.records_tags.into(),
+        usable_sizes: options.usable_sizes.into(),
         page_sample: options.page_sample.map_or(1, u32::from),
         // A sample of a parent's pages cannot be combined with a sample of its child's.
         records_forks: (options.page_sample.map_or(options.records_mappings, |sample| sample == NonZeroU32::MIN))

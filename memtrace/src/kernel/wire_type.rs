@@ -4,7 +4,7 @@ use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, FaultRecord, FilterKey, ForkRecord, Header, KernelThread,
     KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord, RangeRecord, RemovedCgroupRecord, RusageRecord,
-    Settings, StackRecord, StallRecord, TableRequestRecord,
+    Settings, StackRecord, StallRecord, TableRequestRecord, TagEntry, TagKey,
 };
 
 /// Type for which any bytes are a valid value, and which has no padding.
@@ -48,6 +48,8 @@ wire_types!(
     StackRecord,
     StallRecord,
     TableRequestRecord,
+    TagEntry,
+    TagKey,
     u32,
 );
 

@@ -6,7 +6,8 @@ use super::block::Block;
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
 use crate::model::{
-    AccountCounters, AccountLevel, AccountState, AllocatorId, Amount, LossReason, Partition, Tick, Tid, WaterMarks,
+    AccountCounters, AccountLevel, AccountState, AllocatorId, Amount, LossReason, Partition, TagId, Tick, Tid,
+    WaterMarks,
 };
 
 /// Accounts of one image, if there are some.
@@ -128,9 +129,11 @@ impl Table {
     fn add_unmatched(&mut self, by: Tid, change: u64, tick: Tick, budget: &mut Budget) {
         let part = match budget.accounts.as_ref().map(|accounts| accounts.level) {
             Some(AccountLevel::Thread) => Partition::Thread(by),
-            // The allocator of an unknown block is not known.
+            // The allocator of an unknown block is not known, nor its tag.
             Some(AccountLevel::Allocator) => Partition::Allocator(AllocatorId::UNKNOWN),
             Some(AccountLevel::ThreadAndAllocator) => Partition::ThreadAndAllocator(by, AllocatorId::UNKNOWN),
+            Some(AccountLevel::Tag) => Partition::Tag(TagId::UNTAGGED),
+            Some(AccountLevel::ThreadAndTag) => Partition::ThreadAndTag(by, TagId::UNTAGGED),
             Some(AccountLevel::Process) | None => Partition::Whole,
         };
         let index = self.index(part, budget);

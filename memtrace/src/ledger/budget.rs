@@ -183,13 +183,15 @@ pub(super) fn is_limited(key: StackKey) -> bool {
     key.stack.has_frames() || key.part != Partition::Whole && key.stack != StackId::OTHER
 }
 
-/// Returns the key of the totals into which those of `key` are merged. Allocators are few; threads are not.
+/// Returns the key of the totals into which those of `key` are merged. Allocators and tags are few; threads are not.
 pub(super) fn merged_key(key: StackKey) -> StackKey {
     let part = match key.part {
-        Partition::Allocator(_) => key.part,
-        Partition::Whole | Partition::Thread(_) | Partition::ThreadAndAllocator(..) | Partition::Memory(_) => {
-            Partition::Whole
-        }
+        Partition::Allocator(_) | Partition::Tag(_) => key.part,
+        Partition::Whole
+        | Partition::Thread(_)
+        | Partition::ThreadAndAllocator(..)
+        | Partition::ThreadAndTag(..)
+        | Partition::Memory(_) => Partition::Whole,
     };
     StackKey { stack: StackId::OTHER, part }
 }

@@ -12,7 +12,7 @@ use super::budget::is_limited;
 use super::*;
 use crate::model::{
     AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack,
-    StackEnd, StackId, StackUsage, Tid, UnsentStacks, Usage,
+    StackEnd, StackId, StackUsage, TagId, Tid, UnsentStacks, Usage,
 };
 
 use image::{ReferenceBlock, ReferenceImage};
@@ -129,12 +129,14 @@ impl ReferenceModel {
         }
         let Event { pid, tid, tick, ref kind } = *event;
         match *kind {
-            EventKind::Alloc { address, size, stack, allocator } if self.open(pid) => {
+            EventKind::Alloc { address, size, stack, allocator, tag } if self.open(pid) => {
                 let part = match self.settings.parts {
                     PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
                     PartitionBy::Threads => Partition::Thread(tid),
                     PartitionBy::Allocators => Partition::Allocator(allocator),
                     PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
+                    PartitionBy::Tags => Partition::Tag(tag),
+                    PartitionBy::ThreadsAndTags => Partition::ThreadAndTag(tid, tag),
                 };
                 self.alloc([pid.0, tid.0], address, size, StackKey { stack, part }, tick);
             }
@@ -304,7 +306,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     let stack = (0..8u64).prop_map(StackId);
     let kind = prop_oneof![
         10 => (address.clone(), 0..100u64, stack.clone(), 0..3u16).prop_map(|(address, size, stack, allocator)| {
-            EventKind::Alloc { address, size: Bytes(size), stack, allocator: AllocatorId(allocator) }
+            EventKind::Alloc { address, size: Bytes(size), stack, allocator: AllocatorId(allocator), tag: TagId::UNTAGGED }
         }),
         6 => (address.clone(), any::<bool>()).prop_map(|(address, is_last)| EventKind::Free { address, is_last }),
         2 => address.clone().prop_map(|address| EventKind::RepeatedFree { address }),

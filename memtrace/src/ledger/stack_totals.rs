@@ -89,6 +89,8 @@ impl ImageTotals {
             Partition::Thread(_)
             | Partition::Allocator(_)
             | Partition::ThreadAndAllocator(..)
+            | Partition::Tag(_)
+            | Partition::ThreadAndTag(..)
             | Partition::Memory(_) => self.by_partition.get(&key).copied(),
         }
     }
@@ -132,6 +134,8 @@ impl ImageTotals {
             Partition::Thread(_)
             | Partition::Allocator(_)
             | Partition::ThreadAndAllocator(..)
+            | Partition::Tag(_)
+            | Partition::ThreadAndTag(..)
             | Partition::Memory(_) => self.by_partition.insert(key, index),
         };
         self.limited += u32::from(is_limited(key));
@@ -158,6 +162,8 @@ impl ImageTotals {
             Partition::Thread(_)
             | Partition::Allocator(_)
             | Partition::ThreadAndAllocator(..)
+            | Partition::Tag(_)
+            | Partition::ThreadAndTag(..)
             | Partition::Memory(_) => self.by_partition.remove(&removed.key),
         };
         self.vacant.push(index);

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack, StackEnd, StackId, StackUsage, Tid,
-    Touch, Usage,
+    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack, StackEnd, StackId, StackUsage,
+    TagId, Tid, Touch, Usage,
 };
 
 const PID: Pid = Pid(100);
@@ -63,7 +63,13 @@ impl Story {
             PID,
             T1,
             tick,
-            EventKind::Alloc { address: AbsAddr(address), size: Bytes(size), stack, allocator: AllocatorId::UNKNOWN },
+            EventKind::Alloc {
+                address: AbsAddr(address),
+                size: Bytes(size),
+                stack,
+                allocator: AllocatorId::UNKNOWN,
+                tag: TagId::UNTAGGED,
+            },
         )
     }
 
@@ -73,6 +79,7 @@ impl Story {
             size: Bytes(size),
             stack: S,
             allocator: AllocatorId::UNKNOWN,
+            tag: TagId::UNTAGGED,
         };
         self.event(Pid(pid), T1, 0, kind)
     }

@@ -1,6 +1,8 @@
 //! Decoded events of the BPF programs.
 
-use crate::model::{AbsAddr, AllocatorId, Bytes, CgroupId, Owner, Pid, Rusage, Stack, StackId, Stall, Tick, Tid};
+use crate::model::{
+    AbsAddr, AllocatorId, Bytes, CgroupId, Owner, Pid, Rusage, Stack, StackId, Stall, TagId, Tick, Tid,
+};
 
 /// An event in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub enum EventKind {
         stack: StackId,
         /// Allocator that returned it.
         allocator: AllocatorId,
+        /// Tag that the program had set.
+        tag: TagId,
     },
     /// A block was freed.
     Free {

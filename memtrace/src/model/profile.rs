@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::model::{
     AbsAddr, AllocatorId, Amount, BlockHistograms, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts, EventClass,
     ImageEnd, Losses, MachineReclaim, MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind,
-    Residency, StackEnd, StallStats, Tid, Untraced, Usage, User, Variance, VirtOffset,
+    Residency, StackEnd, StallStats, TagId, TagName, Tid, Untraced, Usage, User, Variance, VirtOffset,
 };
 
 pub use self::cost::{Cost, ProgramCost};
@@ -49,6 +49,8 @@ pub struct Profile {
     pub labels: Vec<String>,
     /// Names of allocators, if blocks are partitioned by allocator.
     pub allocators: BTreeMap<AllocatorId, String>,
+    /// Tags that programs have set, if blocks are partitioned by tag.
+    pub tags: BTreeMap<TagId, TagName>,
     /// OOM kills, of traced processes and others, in order of time.
     pub oom_kills: Vec<OomKill>,
     /// Paths of the control groups of victims that still exist.

@@ -5,7 +5,10 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AllocatorId, Amount, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory, Untraced};
+use super::{
+    AllocatorId, Amount, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory, TagId, TagName,
+    Untraced,
+};
 
 /// Facts of a run for the profile of one event class.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +25,8 @@ pub struct RunFacts {
     pub parts: Vec<Range<Duration>>,
     /// Names of allocators, if blocks are grouped by them.
     pub allocators: BTreeMap<AllocatorId, String>,
+    /// Tags that programs have set, if blocks are grouped by them.
+    pub tags: BTreeMap<TagId, TagName>,
     /// Paths of the control groups of OOM kills that still exist.
     pub killed_cgroups: BTreeMap<CgroupId, String>,
     /// Reclaim of the whole machine, if it was traced.

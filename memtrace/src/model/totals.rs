@@ -17,6 +17,6 @@ pub use account_table::{AccountColumn, AccountRow, AccountTable};
 pub use block_histograms::{BlockHistograms, BlockQuantity, Log2};
 pub use calls_by_size::CallsBySize;
 pub use group_by::GroupBy;
-pub use partition::{AllocatorId, Partition, PartitionBy};
+pub use partition::{AllocatorId, Partition, PartitionBy, TagId};
 pub use usage::{Amount, Usage};
 pub use variance::Variance;

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::{
     AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PartitionBy, Pid,
-    ReclaimKind, Stack, StackEnd, StackId, Stall, Tid, Touch,
+    ReclaimKind, Stack, StackEnd, StackId, Stall, TagId, Tid, Touch,
 };
 
 const NOW: Tick = Tick(500);
@@ -75,6 +75,7 @@ fn alloc(address: u64, size: u64) -> Event {
         size: Bytes(size),
         stack: StackId(7),
         allocator: AllocatorId::UNKNOWN,
+        tag: TagId::UNTAGGED,
     };
     Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind }
 }
@@ -196,9 +197,13 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
         // Adjacent pages, in several groups.
         let page = AbsAddr(0x7000_0000 + nth * 5 * PAGE.0);
         let kind = match action {
-            Action::Alloc { size, stack } => {
-                EventKind::Alloc { address, size: Bytes(size), stack: StackId(stack), allocator: AllocatorId::UNKNOWN }
-            }
+            Action::Alloc { size, stack } => EventKind::Alloc {
+                address,
+                size: Bytes(size),
+                stack: StackId(stack),
+                allocator: AllocatorId::UNKNOWN,
+                tag: TagId::UNTAGGED,
+            },
             Action::Free => EventKind::Free { address, is_last: tick % 2 == 0 },
             Action::TentativeFree => {
                 pending.insert(tid, address);
@@ -303,13 +308,19 @@ fn the_limit_of_live_blocks_is_divided_among_shards() {
 fn missing_frames_are_counted_for_each_allocation() {
     let stack = Box::new(Stack { frames: [AbsAddr(1)].into(), end: StackEnd::Complete, taken: Duration::ZERO });
     let frames = Event { kind: EventKind::Stack { id: StackId(7), stack }, ..alloc(16, 1) };
-    let other =
-        EventKind::Alloc { address: AbsAddr(64), size: Bytes(1), stack: StackId(8), allocator: AllocatorId::UNKNOWN };
+    let other = EventKind::Alloc {
+        address: AbsAddr(64),
+        size: Bytes(1),
+        stack: StackId(8),
+        allocator: AllocatorId::UNKNOWN,
+        tag: TagId::UNTAGGED,
+    };
     let none = EventKind::Alloc {
         address: AbsAddr(80),
         size: Bytes(1),
         stack: StackId::NOT_TAKEN,
         allocator: AllocatorId::UNKNOWN,
+        tag: TagId::UNTAGGED,
     };
     let event = |kind| Event { kind, ..alloc(16, 1) };
     let events = [alloc(16, 1), alloc(32, 1), frames, event(other.clone()), event(other), event(none)];

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
 use crate::model::{
-    AllocatorId, BuildId, ImageEnd, ImageStart, MappingKind, Partition, ReclaimKind, Tick, Tid, Unnamed,
+    AllocatorId, BuildId, ImageEnd, ImageStart, MappingKind, Partition, ReclaimKind, TagId, Tick, Tid, Unnamed,
 };
 
 /// Returns a time in nanoseconds.
@@ -56,6 +56,10 @@ pub(super) fn part_values(part: Partition) -> (Option<&'static str>, Value) {
         Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id)) => {
             (Some("thread_and_allocator"), Value::Integer(i64::from(tid) << u16::BITS | i64::from(id)))
         }
+        Partition::Tag(TagId(id)) => (Some("tag"), Value::Integer(id.into())),
+        Partition::ThreadAndTag(Tid(tid), TagId(id)) => {
+            (Some("thread_and_tag"), Value::Integer(i64::from(tid) << u16::BITS | i64::from(id)))
+        }
         Partition::Memory(kind) => (Some("memory"), Value::Text(kind.name().to_owned())),
     }
 }
@@ -71,6 +75,12 @@ pub(super) fn part_of(kind: Option<&str>, part: ValueRef<'_>) -> Option<Partitio
             let number = number?;
             let tid = Tid(u32::try_from(number >> u16::BITS).ok()?);
             Some(Partition::ThreadAndAllocator(tid, AllocatorId(number.cast_unsigned() as u16)))
+        }
+        Some("tag") => Some(Partition::Tag(TagId(u16::try_from(number?).ok()?))),
+        Some("thread_and_tag") => {
+            let number = number?;
+            let tid = Tid(u32::try_from(number >> u16::BITS).ok()?);
+            Some(Partition::ThreadAndTag(tid, TagId(number.cast_unsigned() as u16)))
         }
         Some("memory") => {
             let name = part.as_str().ok()?;

@@ -176,9 +176,12 @@ fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, par
         GroupBy::Memory => match part {
             Partition::Memory(kind) => kind.name().to_owned(),
             // Released memory has no kind.
-            Partition::Whole | Partition::Thread(_) | Partition::Allocator(_) | Partition::ThreadAndAllocator(..) => {
-                String::from("[released]")
-            }
+            Partition::Whole
+            | Partition::Thread(_)
+            | Partition::Allocator(_)
+            | Partition::ThreadAndAllocator(..)
+            | Partition::Tag(_)
+            | Partition::ThreadAndTag(..) => String::from("[released]"),
         },
         // Their groups are those of labels.
         GroupBy::Object | GroupBy::Tag => unknown(by.name()),

@@ -202,6 +202,7 @@ fn without_stacks(profile: &Profile) -> Profile {
         frames: Vec::new(),
         labels: profile.labels.clone(),
         allocators: profile.allocators.clone(),
+        tags: profile.tags.clone(),
         oom_kills: profile.oom_kills.clone(),
         cgroup_paths: profile.cgroup_paths.clone(),
         cgroups: profile.cgroups.clone(),

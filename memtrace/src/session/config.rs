@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::grouping::Grouping;
 use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
-use crate::model::{AccountColumn, AccountLevel, Bytes, EventClass, FilterRule, GroupBy, Metric, PartitionBy, Pid};
+use crate::model::{
+    AccountColumn, AccountLevel, Bytes, EventClass, FilterRule, GroupBy, Metric, PartitionBy, Pid, TagEffect,
+};
 use crate::report::Format;
 
 /// Configuration of a run.
@@ -55,6 +57,9 @@ pub(crate) struct Config {
     pub(crate) probe_site: ProbeSite,
     /// Allocators and functions to trace in addition to those that are found.
     pub(crate) user_hooks: UserHooks,
+    /// Functions that change the current tag.
+    pub(crate) tag_functions: Vec<TagFunction>,
+    pub(crate) sizes: BlockSizes,
     /// The most live blocks in the ledgers of all shards.
     pub(crate) max_live: u64,
     /// Servers of debug files, which are contacted after the trace.
@@ -75,6 +80,7 @@ impl Config {
     pub(crate) fn parts(&self) -> PartitionBy {
         match &self.accounts {
             None => self.grouping.parts(),
+            Some(accounts) if accounts.has_program_tags => PartitionBy::ThreadsAndTags,
             Some(accounts) if accounts.keys.contains(&GroupBy::Allocator) => PartitionBy::ThreadsAndAllocators,
             Some(_) => PartitionBy::Threads,
         }
@@ -94,6 +100,29 @@ pub(crate) enum ProbeSite {
     #[default]
     Best,
     Entry,
+}
+
+/// Sizes that are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum BlockSizes {
+    /// The size that the program has asked for.
+    #[default]
+    Requested,
+    /// The size that the allocator has reserved for the program, as `malloc_usable_size` returns it.
+    Usable,
+}
+
+impl BlockSizes {
+    /// All sizes, in the order of the help.
+    pub(crate) const ALL: &[Self] = &[Self::Requested, Self::Usable];
+
+    /// Name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Usable => "usable",
+        }
+    }
 }
 
 /// A number of hundredths.
@@ -141,22 +170,27 @@ pub(crate) struct AccountReport {
     pub(crate) refresh: Option<Duration>,
     /// Socket for requests; `None` for one in the directory of the user.
     pub(crate) socket: Option<PathBuf>,
+    /// Tags are those that programs set.
+    pub(crate) has_program_tags: bool,
 }
 
 impl AccountReport {
     /// Returns the parts of processes with accounts.
     pub(crate) fn level(&self) -> AccountLevel {
-        match (self.keys.contains(&GroupBy::Thread), self.keys.contains(&GroupBy::Allocator)) {
-            (false, false) => AccountLevel::Process,
-            (true, false) => AccountLevel::Thread,
-            (false, true) => AccountLevel::Allocator,
-            (true, true) => AccountLevel::ThreadAndAllocator,
+        let has = |key| self.keys.contains(&key);
+        match (has(GroupBy::Thread), has(GroupBy::Allocator), self.has_program_tags) {
+            (false, false, false) => AccountLevel::Process,
+            (true, false, false) => AccountLevel::Thread,
+            (false, true, _) => AccountLevel::Allocator,
+            (true, true, _) => AccountLevel::ThreadAndAllocator,
+            (false, false, true) => AccountLevel::Tag,
+            (true, false, true) => AccountLevel::ThreadAndTag,
         }
     }
 
     /// Returns true if groups depend on stacks, so that the accounts follow from the totals of stacks at the end.
     pub(crate) fn needs_stacks(&self) -> bool {
-        self.keys.iter().any(|key| matches!(key, GroupBy::Object | GroupBy::Tag))
+        self.keys.iter().any(|key| *key == GroupBy::Object || *key == GroupBy::Tag && !self.has_program_tags)
     }
 }
 
@@ -172,6 +206,26 @@ pub(crate) struct Recording {
     pub(crate) socket: Option<PathBuf>,
     /// Functions that set a mark when they are entered.
     pub(crate) mark_functions: Vec<MarkFunction>,
+}
+
+/// A function that changes the current tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TagFunction {
+    /// The executable or library; `None` for each object of the targets with this function.
+    pub(crate) object: Option<PathBuf>,
+    /// Its symbol, or its demangled name.
+    pub(crate) name: String,
+    pub(crate) effect: TagEffect,
+}
+
+impl TagFunction {
+    /// Returns the name of the function, with that of its file if it is given.
+    pub(crate) fn text(&self) -> String {
+        match &self.object {
+            Some(object) => format!("{}:{}", object.to_string_lossy(), self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// A function that sets a mark when it is entered.

@@ -70,6 +70,13 @@ pub(crate) enum Error {
         function: String,
         source: FunctionError,
     },
+    /// A function that is to change the current tag is not found. Found before tracing starts.
+    #[error("cannot take tags from {}: {source}", printable(std::path::Path::new(function)))]
+    TagFunction {
+        /// The function, with its file if it is given.
+        function: String,
+        source: FunctionError,
+    },
     /// The pid belongs to a kernel thread, or to a thread other than the main thread.
     #[error("{pid} cannot be traced: {reason}")]
     Untraceable {
@@ -195,6 +202,9 @@ impl Error {
             Self::Recording { .. } => "give a file that `memtrace record` has made".into(),
             Self::MarkFunction { .. } => {
                 "give the path of the file on this machine, and a function of its symbols: `nm -C FILE` and `nm -DC FILE` list them".into()
+            }
+            Self::TagFunction { .. } => {
+                "name a function of the target's executable or libraries, or give its file, as in set=/usr/bin/server:set_module(id=arg0): `nm -C FILE` and `nm -DC FILE` list the functions of a file".into()
             }
             Self::BadReport { .. } => "give a report that memtrace wrote with `-o FILE.json`, or a recording".into(),
             Self::NoAllocator { target: AllocatorUser::Process(pid), .. } => {

@@ -2,6 +2,7 @@
 
 use crate::model::{GroupBy, PartitionBy, Profile};
 use crate::report;
+use crate::tags;
 use crate::tags::TagRules;
 
 /// Grouping of stacks.
@@ -10,12 +11,15 @@ pub(crate) struct Grouping {
     pub(crate) by: GroupBy,
     /// Rules for [`GroupBy::Tag`].
     pub(crate) tags: Option<TagRules>,
+    /// Blocks have the tags that programs set.
+    pub(crate) program_tags: bool,
 }
 
 impl Grouping {
     /// Returns the partition of processes that the grouping needs.
     pub(super) fn parts(&self) -> PartitionBy {
         match (self.by, &self.tags) {
+            (GroupBy::Tag, _) if self.program_tags => PartitionBy::Tags,
             (GroupBy::Tag, Some(rules)) if rules.tests_threads() => PartitionBy::Threads,
             (by, _) => by.parts(),
         }
@@ -25,7 +29,7 @@ impl Grouping {
     pub(super) fn label(&self, profile: &mut Profile) {
         match (self.by, &self.tags) {
             (GroupBy::Object, _) => report::label_objects(profile),
-            (GroupBy::Tag, Some(rules)) => rules.label(profile),
+            (GroupBy::Tag, rules) => tags::label(profile, rules.as_ref()),
             _ => {}
         }
     }

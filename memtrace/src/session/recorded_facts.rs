@@ -10,7 +10,7 @@ use std::time::Duration;
 use self::row::{duration, number, text};
 use crate::model::{
     AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy, Metric,
-    ProgramCost, RunFacts, Tick, Untraced,
+    ProgramCost, RunFacts, TagId, TagName, Tick, Untraced,
 };
 use crate::recording::{Fact, FactValue};
 use crate::session::grouping::Grouping;
@@ -19,6 +19,8 @@ use crate::tags::TagRules;
 const RUN: &str = "run";
 const NOTE: &str = "note";
 const ALLOCATOR: &str = "allocator";
+const TAG_NAME: &str = "tag_name";
+const TAG_NUMBER: &str = "tag_number";
 const KILLED_CGROUP: &str = "killed_cgroup";
 const FILTERED: &str = "filtered";
 const DEBUG_FILES: &str = "debug_files";
@@ -36,6 +38,7 @@ pub(in crate::session) fn at_start(
         text(RUN, "by", grouping.by.name()),
     ];
     facts.extend(grouping.tags.as_ref().map(|rules| text(RUN, "tags", rules.text())));
+    facts.extend(grouping.program_tags.then(|| text(RUN, "program_tags", "recorded")));
     facts.extend(metric.map(|metric| text(RUN, "metric", metric.name())));
     facts
 }
@@ -55,6 +58,10 @@ pub(in crate::session) fn of_notes(notes: &[String]) -> Vec<Fact> {
 pub(in crate::session) fn of_class(run: &RunFacts) -> Vec<Fact> {
     let mut facts = Vec::new();
     facts.extend(run.allocators.iter().map(|(id, name)| text(ALLOCATOR, id.0.to_string(), name)));
+    facts.extend(run.tags.iter().map(|(id, tag)| match tag {
+        TagName::Number(value) => number(TAG_NUMBER, id.0.to_string(), *value),
+        TagName::Text(name) => text(TAG_NAME, id.0.to_string(), name),
+    }));
     facts.extend(run.killed_cgroups.iter().map(|(id, path)| text(KILLED_CGROUP, id.number().to_string(), path)));
     if run.filtered != Amount::default() {
         facts.extend([number(FILTERED, "bytes", run.filtered.bytes.0), number(FILTERED, "count", run.filtered.count)]);
@@ -129,6 +136,7 @@ impl RecordedFacts {
             by: GroupBy::ALL.iter().copied().find(|key| name == Some(key.name())).unwrap_or_default(),
             // A newer version can know other rules.
             tags: self.text(RUN, "tags").and_then(|text| TagRules::parse(text).ok()),
+            program_tags: self.text(RUN, "program_tags").is_some(),
         }
     }
 
@@ -157,10 +165,21 @@ impl RecordedFacts {
         };
         let allocator = |(id, name)| Some((AllocatorId(u16::try_from(id).ok()?), name));
         let allocators = texts(ALLOCATOR).filter_map(allocator).filter(|_| class.probes_allocators());
+        let id = |item: &str| item.parse().ok().map(TagId);
+        let tag_names = self.topic(TAG_NAME).filter_map(|(item, value)| match value {
+            FactValue::Text(name) => Some((id(item)?, TagName::Text(name.clone()))),
+            FactValue::Number(_) => None,
+        });
+        let tag_numbers = self.topic(TAG_NUMBER).filter_map(|(item, value)| match value {
+            FactValue::Number(number) => Some((id(item)?, TagName::Number(*number))),
+            FactValue::Text(_) => None,
+        });
+        let tags = tag_names.chain(tag_numbers).filter(|_| class.probes_allocators());
         let filtered = |item| self.number(FILTERED, item).filter(|_| class.probes_allocators()).unwrap_or_default();
         RunFacts {
             class,
             allocators: allocators.collect(),
+            tags: tags.collect(),
             killed_cgroups: texts(KILLED_CGROUP).filter_map(|(id, path)| Some((CgroupId::of(id)?, path))).collect(),
             filtered: Amount { bytes: Bytes(filtered("bytes")), count: filtered("count") },
             debug_files: self.debug_files(),
@@ -283,7 +302,7 @@ mod tests {
         };
         let (start, end) = (Tick(1000), Tick(5000));
         let rules = TagRules::parse("[[rule]]\ntag = 'a'\nfunction = 'f'").unwrap();
-        let grouping = Grouping { by: GroupBy::Tag, tags: Some(rules) };
+        let grouping = Grouping { by: GroupBy::Tag, tags: Some(rules), program_tags: true };
         let mut facts = at_start("pid 7 (a)", start, &grouping, Some(Metric::AllocBytes));
         facts.extend(at_end(end, Duration::from_secs(4)));
         facts.extend(of_class(&run));

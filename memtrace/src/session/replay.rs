@@ -209,13 +209,14 @@ fn write(
 fn grouping(config: &Config, recorded: &Grouping) -> Result<Grouping, Error> {
     let by = config.by.unwrap_or(recorded.by);
     let tags = config.tags.as_ref().or(recorded.tags.as_ref()).filter(|_| by == GroupBy::Tag);
-    if by == GroupBy::Tag && tags.is_none() {
+    let program_tags = recorded.program_tags && by == GroupBy::Tag;
+    if by == GroupBy::Tag && tags.is_none() && !program_tags {
         return Err(Error::NotRecorded {
             message: String::from("the recording has no rules for tags that this version can read"),
             remedy: String::from("give a file of rules, as in --tags tags.toml"),
         });
     }
-    Ok(Grouping { by, tags: tags.cloned() })
+    Ok(Grouping { by, tags: tags.cloned(), program_tags })
 }
 
 /// Returns true if the report has the parts of processes, and false if it has whole processes. `recorded` is the grouping of

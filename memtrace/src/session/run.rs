@@ -16,6 +16,7 @@ mod ring_source;
 mod selection;
 mod setup;
 mod snapshots;
+mod tag_functions;
 mod target_time;
 mod trace;
 mod wait;

@@ -10,7 +10,7 @@ use self::number::{read_number, skip_numbers, write_number};
 pub(super) use self::parts::TotalParts;
 use crate::model::{
     AllocatorId, Amount, BlockHistograms, BlockQuantity, Bytes, Log2, MappingKind, Nanoseconds, Node, Partition,
-    StackEnd, StackUsage, StallTotals, Tid, Usage, Variance,
+    StackEnd, StackUsage, StallTotals, TagId, Tid, Usage, Variance,
 };
 
 /// Key of the totals of an image or a group.
@@ -227,6 +227,8 @@ impl Encoder {
             Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id)) => {
                 (4, Some(u64::from(tid) << u16::BITS | u64::from(id)))
             }
+            Partition::Tag(TagId(id)) => (5, Some(u64::from(id))),
+            Partition::ThreadAndTag(Tid(tid), TagId(id)) => (6, Some(u64::from(tid) << u16::BITS | u64::from(id))),
             Partition::Memory(kind) => {
                 (3, MappingKind::ALL.iter().position(|known| *known == kind).map(|at| at as u64))
             }
@@ -283,6 +285,11 @@ fn read_key(bytes: &mut &[u8], path: u32) -> Option<PathKey> {
         4 => {
             let number = read_number(bytes);
             Partition::ThreadAndAllocator(Tid((number >> u16::BITS) as u32), AllocatorId(number as u16))
+        }
+        5 => Partition::Tag(TagId(read_number(bytes) as u16)),
+        6 => {
+            let number = read_number(bytes);
+            Partition::ThreadAndTag(Tid((number >> u16::BITS) as u32), TagId(number as u16))
         }
         _ => Partition::Memory(*MappingKind::ALL.get(read_number(bytes) as usize)?),
     };
@@ -379,7 +386,10 @@ impl<I: Iterator<Item: AsRef<[u8]>>> Cursor<I> {
     fn advance(&mut self) {
         let Self { entries, entry } = self;
         *entry = entries.next_key().map(|key| (key, entries.at));
-        entries.read(|bytes| Some(skip_usage(bytes)));
+        entries.read(|bytes| {
+            skip_usage(bytes);
+            Some(())
+        });
     }
 
     fn key(&self) -> Option<PathKey> {

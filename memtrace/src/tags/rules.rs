@@ -27,6 +27,9 @@ pub(crate) enum RuleError {
     /// A rule has no condition.
     #[error("the rule for the tag {0:?} has no condition")]
     NoCondition(String),
+    /// A rule has a number, and another condition.
+    #[error("the rule for the tag {0:?} has a number and another condition")]
+    NotOnlyNumber(String),
     /// The name of a tag is empty.
     #[error("a rule has an empty tag")]
     EmptyTag,
@@ -38,7 +41,8 @@ pub(crate) enum RuleError {
     TooMany(usize),
 }
 
-/// A rule. A stack matches if one frame meets all conditions on frames, and its thread that on threads.
+/// A rule. A stack matches if one frame meets all conditions on frames, and its thread that on threads. A rule with a number
+/// gives the tag with this number another name.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) name: String,
@@ -46,6 +50,7 @@ pub(super) struct Rule {
     object: Option<Pattern>,
     source: Option<Pattern>,
     thread: Option<WildMatch>,
+    number: Option<u64>,
 }
 
 /// Pattern of a path, or of a file name if it has no slash.
@@ -71,6 +76,7 @@ struct RuleFields {
     object: Option<String>,
     source: Option<String>,
     thread: Option<String>,
+    number: Option<u64>,
 }
 
 impl TagRules {
@@ -96,6 +102,16 @@ impl TagRules {
         &self.text
     }
 
+    /// Returns the name that the rules give the tag with this number.
+    pub(super) fn name_of(&self, number: u64) -> Option<&str> {
+        self.rules.iter().find(|rule| rule.number == Some(number)).map(|rule| rule.name.as_str())
+    }
+
+    /// Returns true if all rules only name tags that programs set.
+    pub(crate) fn only_name_numbers(&self) -> bool {
+        self.rules.iter().all(|rule| rule.number.is_some())
+    }
+
     /// Returns true if a rule has a condition on threads.
     pub(crate) fn tests_threads(&self) -> bool {
         self.rules.iter().any(|rule| rule.thread.is_some())
@@ -116,12 +132,15 @@ impl Eq for TagRules {}
 
 impl Rule {
     fn new(fields: RuleFields) -> Result<Self, RuleError> {
-        let RuleFields { tag, function, object, source, thread } = fields;
+        let RuleFields { tag, function, object, source, thread, number } = fields;
         if tag.is_empty() {
             return Err(RuleError::EmptyTag);
         }
-        if [&function, &object, &source, &thread].iter().all(|condition| condition.is_none()) {
-            return Err(RuleError::NoCondition(tag));
+        let has_pattern = [&function, &object, &source, &thread].iter().any(|condition| condition.is_some());
+        match (has_pattern, number) {
+            (false, None) => return Err(RuleError::NoCondition(tag)),
+            (true, Some(_)) => return Err(RuleError::NotOnlyNumber(tag)),
+            _ => {}
         }
         let name = |text: Option<String>| text.map(|text| WildMatch::new(&text));
         let path = |text: Option<String>| text.map(|text| Pattern::new(&text));
@@ -131,12 +150,18 @@ impl Rule {
             object: path(object),
             source: path(source),
             thread: name(thread),
+            number,
         })
     }
 
     /// Returns true if the rule has conditions on frames.
     pub(super) const fn tests_frames(&self) -> bool {
         self.function.is_some() || self.object.is_some() || self.source.is_some()
+    }
+
+    /// Returns true if the rule has no other condition than that on threads.
+    pub(super) const fn tests_threads_only(&self) -> bool {
+        !self.tests_frames() && self.thread.is_some()
     }
 
     /// Returns true if a frame meets the conditions on frames.

@@ -38,7 +38,7 @@ fn profile(stacks: &[(u32, &[usize])]) -> Profile {
 /// Tags of the stacks of [`profile`], by these rules.
 fn tags(rules: &str, stacks: &[(u32, &[usize])]) -> Vec<Option<String>> {
     let mut profile = profile(stacks);
-    TagRules::parse(rules).unwrap().label(&mut profile);
+    label(&mut profile, Some(&TagRules::parse(rules).unwrap()));
     let name = |stack: &StackProfile| stack.label.map(|label| profile.labels[label.index()].clone());
     profile.stacks.iter().map(name).collect()
 }
@@ -112,7 +112,7 @@ fn rules_with_the_same_tag_have_one_label() {
         tag = 'a'
         function = 'jit*'";
     let mut profile = profile(&[(0, &[0]), (0, &[3])]);
-    TagRules::parse(rules).unwrap().label(&mut profile);
+    label(&mut profile, Some(&TagRules::parse(rules).unwrap()));
     assert_eq!(profile.labels, ["a"]);
     assert_eq!(profile.stacks[0].label, profile.stacks[1].label);
 }

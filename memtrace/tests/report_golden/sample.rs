@@ -34,6 +34,7 @@ pub(crate) fn sample() -> Profile {
         cgroups: Vec::new(),
         reclaim: None,
         filtered: Amount { bytes: Bytes(4096), count: 17 },
+        tags: BTreeMap::new(),
         allocators: BTreeMap::new(),
         older: None,
         untraced: Untraced::default(),

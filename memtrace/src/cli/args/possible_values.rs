@@ -4,7 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::model::{AccountColumn, EventClass, GroupBy, Metric};
 use crate::report::Format;
-use crate::session::ProbeSite;
+use crate::session::{BlockSizes, ProbeSite};
 
 pub(super) fn formats() -> impl TypedValueParser<Value = Format> {
     one_of(Format::ALL, |format| {
@@ -54,6 +54,16 @@ pub(super) fn event_classes() -> impl TypedValueParser<Value = EventClass> {
     })
 }
 
+pub(super) fn block_sizes() -> impl TypedValueParser<Value = BlockSizes> {
+    one_of(BlockSizes::ALL, |sizes| {
+        let help = match sizes {
+            BlockSizes::Requested => "the size that the program has asked for",
+            BlockSizes::Usable => "the size that the program can use, at least the requested one",
+        };
+        PossibleValue::new(sizes.name()).help(help)
+    })
+}
+
 pub(super) fn group_keys() -> impl TypedValueParser<Value = GroupBy> {
     one_of(GroupBy::ALL, |key| {
         let help = match key {
@@ -67,7 +77,7 @@ pub(super) fn group_keys() -> impl TypedValueParser<Value = GroupBy> {
             GroupBy::Object => {
                 "object that called the allocator, outside of allocators and libraries of C, C++ and Rust"
             }
-            GroupBy::Tag => "tag, by the rules of --tags",
+            GroupBy::Tag => "tag, by the rules of --tags or the functions of --tag-from",
         };
         PossibleValue::new(key.name()).help(help)
     })

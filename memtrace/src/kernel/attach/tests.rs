@@ -45,6 +45,7 @@ fn probe(address: u64) -> Probe {
         offset: offset(address),
         return_sites: Vec::new(),
         allocator: AllocatorId::UNKNOWN,
+        has_sizes: false,
     }
 }
 
@@ -66,6 +67,8 @@ fn kernel() -> Kernel {
         start_ns: 0,
         filter,
         records_allocators: false,
+        records_tags: false,
+        usable_sizes: false,
         page_sample: None,
         reclaim: false,
         records_mappings: false,

@@ -23,7 +23,13 @@ fn decoded(record: &[u8]) -> EventKind {
 
 #[test]
 fn alloc_contains_address_size_stack_and_allocator() {
-    let alloc = |allocator| EventKind::Alloc { address: ADDRESS, size: Bytes(4096), stack: StackId(99), allocator };
+    let alloc = |allocator| EventKind::Alloc {
+        address: ADDRESS,
+        size: Bytes(4096),
+        stack: StackId(99),
+        allocator,
+        tag: TagId::UNTAGGED,
+    };
     assert_eq!(decoded(&record(1, &[ADDRESS.0, 4096, 99])), alloc(AllocatorId::UNKNOWN));
     assert_eq!(decoded(&record(1 | 0xabcd << 16, &[ADDRESS.0, 4096, 99])), alloc(AllocatorId(0xabcd)));
     assert_eq!(decode(&record(1, &[1, 2])), Err(BadRecord), "no stack");

@@ -20,6 +20,8 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
         start_ns: 0,
         filter: ProcessFilter::Matching(Vec::new()),
         records_allocators: true,
+        records_tags: false,
+        usable_sizes: false,
         page_sample: NonZeroU32::new(2),
         reclaim: true,
         records_mappings: true,

@@ -96,6 +96,8 @@ impl Trace {
             start_ns: 0,
             filter: ProcessFilter::Probed,
             records_allocators: false,
+            records_tags: false,
+            usable_sizes: false,
             page_sample: None,
             reclaim: false,
             records_mappings: false,
@@ -110,6 +112,7 @@ impl Trace {
             offset: FileOffset(chain::offset_in_file(function)),
             return_sites: Vec::new(),
             allocator: AllocatorId::UNKNOWN,
+            has_sizes: false,
         };
         self.kernel.attach(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();
         self.kernel.open().unwrap();

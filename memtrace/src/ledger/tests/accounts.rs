@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ledger::account_budget::AccountBudget;
-use crate::model::{AccountLevel, AccountState, ImageAccounts, ImageEnd, WaterMarks};
+use crate::model::{AccountLevel, AccountState, ImageAccounts, ImageEnd, TagId, WaterMarks};
 
 fn story(level: AccountLevel) -> Story {
     Story::with(Settings { parts: PartitionBy::ThreadsAndAllocators, accounts: Some(level), ..WIDE })
@@ -11,7 +11,7 @@ fn story(level: AccountLevel) -> Story {
 impl Story {
     fn alloc_by(self, tid: Tid, address: u64, size: u64, allocator: u16) -> Self {
         let (address, size, allocator) = (AbsAddr(address), Bytes(size), AllocatorId(allocator));
-        self.event(PID, tid, 5, EventKind::Alloc { address, size, stack: S, allocator })
+        self.event(PID, tid, 5, EventKind::Alloc { address, size, stack: S, allocator, tag: TagId::UNTAGGED })
     }
 
     fn free_by(self, tid: Tid, address: u64) -> Self {

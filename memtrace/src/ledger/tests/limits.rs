@@ -128,6 +128,7 @@ fn partitions_beyond_the_maximum_have_no_partition() {
         size: Bytes(10),
         stack: StackId::NOT_TAKEN,
         allocator: AllocatorId::UNKNOWN,
+        tag: TagId::UNTAGGED,
     };
     let story = Story::with(settings).event(PID, T1, 0, alloc(A)).event(PID, T2, 0, alloc(B));
     let image = story.image(0);

@@ -9,6 +9,7 @@ fn blocks_count_for_the_allocating_thread() {
         size: Bytes(10),
         stack: S,
         allocator: AllocatorId::UNKNOWN,
+        tag: TagId::UNTAGGED,
     };
     let image_by = |parts| {
         let story = Story::with(Settings { parts, ..WIDE });
@@ -32,6 +33,7 @@ fn blocks_count_for_their_allocator() {
         size: Bytes(10),
         stack: S,
         allocator: AllocatorId(number),
+        tag: TagId::UNTAGGED,
     };
     let story = Story::with(Settings { parts: PartitionBy::Allocators, ..WIDE });
     let story = story.event(PID, T1, 0, alloc(A, 1)).event(PID, T2, 0, alloc(B, 1)).event(PID, T1, 0, alloc(B, 0));

@@ -14,17 +14,25 @@ pub enum AccountLevel {
     Allocator,
     /// Allocators used by a thread.
     ThreadAndAllocator,
+    /// Tags in a process.
+    Tag,
+    /// Tags of a thread.
+    ThreadAndTag,
 }
 
 impl AccountLevel {
-    /// Returns the account of blocks that were allocated in `part`, a [`Partition`] by thread, or by thread and allocator.
+    /// Returns the account of blocks that were allocated in `part`, a [`Partition`] by thread, or by thread and allocator or
+    /// tag.
     #[must_use]
     pub const fn account_of(self, part: Partition) -> Partition {
         match (self, part) {
             (Self::Process, _) => Partition::Whole,
-            (Self::Thread, Partition::ThreadAndAllocator(tid, _)) => Partition::Thread(tid),
+            (Self::Thread, Partition::ThreadAndAllocator(tid, _) | Partition::ThreadAndTag(tid, _)) => {
+                Partition::Thread(tid)
+            }
             (Self::Allocator, Partition::ThreadAndAllocator(_, id)) => Partition::Allocator(id),
-            (Self::Thread | Self::Allocator | Self::ThreadAndAllocator, part) => part,
+            (Self::Tag, Partition::ThreadAndTag(_, id)) => Partition::Tag(id),
+            (Self::Thread | Self::Allocator | Self::ThreadAndAllocator | Self::Tag | Self::ThreadAndTag, part) => part,
         }
     }
 }

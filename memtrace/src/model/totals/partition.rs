@@ -11,6 +11,15 @@ impl AllocatorId {
     pub const UNKNOWN: Self = Self(0);
 }
 
+/// ID of a tag that a program has set: the BPF programs number them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TagId(pub u16);
+
+impl TagId {
+    /// The block has no tag.
+    pub const UNTAGGED: Self = Self(0);
+}
+
 /// The part of a process that totals belong to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Partition {
@@ -23,6 +32,10 @@ pub enum Partition {
     Allocator(AllocatorId),
     /// Allocations of a thread by an allocator.
     ThreadAndAllocator(Tid, AllocatorId),
+    /// Allocations with a tag.
+    Tag(TagId),
+    /// Allocations of a thread with a tag.
+    ThreadAndTag(Tid, TagId),
     /// Memory of one kind.
     Memory(MappingKind),
 }
@@ -39,6 +52,10 @@ pub enum PartitionBy {
     Allocators,
     /// By thread and allocator.
     ThreadsAndAllocators,
+    /// By tag.
+    Tags,
+    /// By thread and tag.
+    ThreadsAndTags,
     /// By kind of memory.
     Memory,
 }
@@ -47,13 +64,19 @@ impl PartitionBy {
     /// Returns true if the parts have a thread.
     #[must_use]
     pub const fn has_threads(self) -> bool {
-        matches!(self, Self::Threads | Self::ThreadsAndAllocators)
+        matches!(self, Self::Threads | Self::ThreadsAndAllocators | Self::ThreadsAndTags)
     }
 
     /// Returns true if the parts have an allocator.
     #[must_use]
     pub const fn has_allocators(self) -> bool {
         matches!(self, Self::Allocators | Self::ThreadsAndAllocators)
+    }
+
+    /// Returns true if the parts have a tag that programs set.
+    #[must_use]
+    pub const fn has_tags(self) -> bool {
+        matches!(self, Self::Tags | Self::ThreadsAndTags)
     }
 }
 
@@ -62,8 +85,8 @@ impl Partition {
     #[must_use]
     pub const fn thread(self) -> Option<Tid> {
         match self {
-            Self::Thread(tid) | Self::ThreadAndAllocator(tid, _) => Some(tid),
-            Self::Whole | Self::Allocator(_) | Self::Memory(_) => None,
+            Self::Thread(tid) | Self::ThreadAndAllocator(tid, _) | Self::ThreadAndTag(tid, _) => Some(tid),
+            Self::Whole | Self::Allocator(_) | Self::Tag(_) | Self::Memory(_) => None,
         }
     }
 
@@ -72,7 +95,16 @@ impl Partition {
     pub const fn allocator(self) -> Option<AllocatorId> {
         match self {
             Self::Allocator(id) | Self::ThreadAndAllocator(_, id) => Some(id),
-            Self::Whole | Self::Thread(_) | Self::Memory(_) => None,
+            Self::Whole | Self::Thread(_) | Self::Tag(_) | Self::ThreadAndTag(..) | Self::Memory(_) => None,
+        }
+    }
+
+    /// Returns the tag of the part, if it has one.
+    #[must_use]
+    pub const fn tag(self) -> Option<TagId> {
+        match self {
+            Self::Tag(id) | Self::ThreadAndTag(_, id) => Some(id),
+            Self::Whole | Self::Thread(_) | Self::Allocator(_) | Self::ThreadAndAllocator(..) | Self::Memory(_) => None,
         }
     }
 }

@@ -49,6 +49,7 @@ pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Ob
             offset,
             return_sites: Vec::new(),
             allocator: AllocatorId::UNKNOWN,
+            has_sizes: false,
         };
         kernel.attach(probes, Scope::Process(own_pid()), &object, &[probe])?;
         Ok::<_, Error>(dummy.time())

@@ -155,7 +155,7 @@ impl MemoryPlan {
             (None, None) => None,
         };
         Self {
-            maps: MapSizes::FULL,
+            maps: MapSizes::FULL.with_tags(config.parts().has_tags()),
             ring_size: config.ring_size,
             mmap_ring: Bytes(mmap_events::LARGEST_RING as u64),
             live: config.max_live,
@@ -179,7 +179,7 @@ impl MemoryPlan {
         let rest = limit.0.checked_sub(PROGRAM)?;
         let rings = u64::from(rings.max(1));
         let rows = u32::try_from(rest / UNWIND_ROWS / ROWS).unwrap_or(u32::MAX);
-        let maps = MapSizes::within(Bytes(rest / MAPS), rows)?;
+        let maps = MapSizes::within(Bytes(rest / MAPS), rows, full.maps.tags)?;
         let ring = power_of_two(rest / RINGS / rings).filter(|&ring| ring >= SMALLEST_RING)?;
         let ring_size = full.ring_size.min(Bytes(ring));
         let frame_data = full.frame_data.min(Bytes(rest / FRAME_DATA));

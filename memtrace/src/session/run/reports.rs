@@ -13,8 +13,8 @@ use super::wait::Signals;
 use crate::debuginfod;
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
-    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Profile, RunFacts, Snapshot, Snapshots, Tick,
-    Untraced, printable,
+    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Profile, RunFacts, Snapshot, Snapshots, TagId,
+    TagName, Tick, Untraced, printable,
 };
 use crate::procfs::Objects;
 use crate::report;
@@ -51,6 +51,8 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) generated_code: BTreeMap<ImageId, GeneratedCode>,
     pub(super) counters: &'run Counters,
     pub(super) programs: &'run ProgramTime,
+    /// Tags that programs have set.
+    pub(super) tags: BTreeMap<TagId, TagName>,
     pub(super) reclaim: Option<MeasuredReclaim>,
     /// Number of events.
     pub(super) events: u64,
@@ -168,6 +170,7 @@ impl FinishedTrace<'_> {
             window: None,
             parts: Vec::new(),
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
+            tags: if probes_allocators { self.tags.clone() } else { BTreeMap::new() },
             killed_cgroups: sample::paths_of(killed),
             reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
             cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),

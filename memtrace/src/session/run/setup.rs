@@ -8,7 +8,7 @@ use super::memory::MemoryPlan;
 use super::selection;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
 use crate::model::{Bytes, EventClass, Metric, Pid};
-use crate::session::config::Config;
+use crate::session::config::{BlockSizes, Config};
 use crate::session::error::{Error, from_engines};
 use crate::session::overhead::{self, Overhead, OverheadMonitor};
 use crate::session::select::{AllocatorProbes, Targets, filter};
@@ -125,6 +125,8 @@ fn options(
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         filter,
         records_allocators: config.parts().has_allocators(),
+        records_tags: config.parts().has_tags(),
+        usable_sizes: config.sizes == BlockSizes::Usable,
         page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
         reclaim: config.follows(EventClass::counts_stalls),
         records_mappings: config.follows(EventClass::holds_mappings),

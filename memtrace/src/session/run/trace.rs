@@ -5,7 +5,7 @@ mod overhead;
 mod recording;
 mod sites;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use super::selection::Selection;
 use super::setup;
 use super::setup::Setup;
 use super::snapshots::{complete_snapshots, page_totals};
+use super::tag_functions;
 use super::target_time::TargetTime;
 use super::wait::{Due, Signals, WakeupSources};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
@@ -147,6 +148,7 @@ impl Trace {
         tracker.name_cgroups(removed);
         let (copies, frame_data) = (plan.copies, plan.frame_data);
         let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
+        tag_functions::attach(&mut kernel, &mut probes, &config.tag_functions, &targets, &tracker)?;
         for allocator in &allocators {
             let placed = allocator.place(&mut kernel, &mut probes);
             placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
@@ -375,6 +377,7 @@ impl Trace {
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
+        let tags = if config.parts().has_tags() { self.kernel.tags() } else { BTreeMap::new() };
         let RunTotals { mut snapshots, ended, deltas, accounts: last_accounts, events, calls, failures } =
             self.shards.finish(now);
         self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
@@ -439,6 +442,7 @@ impl Trace {
             generated_code,
             counters: &counters,
             programs: &programs,
+            tags,
             reclaim,
             events,
             cpu,

@@ -28,6 +28,7 @@ impl AllocatorProbes {
         probe_site: ProbeSite,
     ) -> Option<Self> {
         let object = allocator.object.handle.clone()?;
+        let has_sizes = allocator.kinds.have_glibc_chunks();
         let probe = |found: &HookedFunction| {
             let summary = found.summary(&allocator.object.path);
             let (offset, cost) = match probe_site {
@@ -42,10 +43,8 @@ impl AllocatorProbes {
                     (found.file_offset, cost)
                 }
             };
-            (
-                Probe { signature: found.signature, offset, return_sites: found.return_sites.clone(), allocator: id },
-                cost,
-            )
+            let (signature, return_sites) = (found.signature, found.return_sites.clone());
+            (Probe { signature, offset, return_sites, allocator: id, has_sizes }, cost)
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }

@@ -15,6 +15,8 @@ fn key() -> impl Strategy<Value = PathKey> {
         any::<u32>().prop_map(|tid| Partition::Thread(Tid(tid))),
         any::<u16>().prop_map(|id| Partition::Allocator(AllocatorId(id))),
         any::<(u32, u16)>().prop_map(|(tid, id)| Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id))),
+        any::<u16>().prop_map(|id| Partition::Tag(TagId(id))),
+        any::<(u32, u16)>().prop_map(|(tid, id)| Partition::ThreadAndTag(Tid(tid), TagId(id))),
         prop::sample::select(&MappingKind::ALL[..]).prop_map(Partition::Memory),
     ];
     (prop_oneof![0..4_u32, any::<u32>()], prop::sample::select(StackEnd::ALL), part)

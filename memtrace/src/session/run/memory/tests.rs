@@ -154,7 +154,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
     use crate::allocators::UserHooks;
     use crate::debuginfod::Servers;
     use crate::model::EventClass;
-    use crate::session::config::ProbeSite;
+    use crate::session::config::{BlockSizes, ProbeSite};
 
     Config {
         target,
@@ -179,6 +179,8 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         ring_size: Bytes(16 << 20),
         probe_site: ProbeSite::Best,
         user_hooks: UserHooks::default(),
+        tag_functions: Vec::new(),
+        sizes: BlockSizes::Requested,
         max_live: 32_000_000,
         debuginfod: Servers::None,
         memory_limit: memory_limit.map(Bytes),

@@ -1,0 +1,17 @@
+//! Effects of functions on tags.
+
+/// Effect of a function on the current tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum TagAction {
+    /// Replaces the tag of the thread.
+    Set = 0,
+    /// Sets a tag until the matching [`TagAction::Leave`].
+    Enter = 1,
+    /// Restores the tag before the last [`TagAction::Enter`].
+    Leave = 2,
+    /// Sets the tag of the process, which its threads without a tag have.
+    SetProcess = 3,
+    /// Sets the tag of the block that the call allocates.
+    SetCall = 4,
+}

@@ -1,0 +1,120 @@
+//! Tags that programs set themselves.
+
+use crate::vocabulary::TagAction;
+
+/// The most distinct tags of a run. Blocks of further ones have no tag.
+pub const MAX_TAGS: u32 = 4096;
+
+/// Bytes of a tag's name with its zero. Longer names are cut.
+pub const TAG_NAME: usize = 64;
+
+/// Levels of nested tags in a thread. A tag below them has no effect.
+pub const MAX_TAG_LEVELS: usize = 13;
+
+/// The most processes with a tag of their own.
+pub const MAX_TAGGED_PROCESSES: usize = 4096;
+
+/// Number of a block without a tag. Tags have the numbers from 1 on.
+pub const UNTAGGED: u32 = 0;
+
+/// Identity of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(C)]
+pub struct TagKey {
+    /// 1 if the tag has a name, 0 if it is a number.
+    pub is_name: u64,
+    /// The number, or a hash of the name.
+    pub value: u64,
+}
+
+/// A tag that was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct TagEntry {
+    /// Number in records.
+    pub number: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The name, which ends at the first zero; zeros for a number.
+    pub name: [u8; TAG_NAME],
+}
+
+/// BPF cookie of a function that changes the current tag. The lower bits are those of [`crate::vocabulary::Cookie`]: the
+/// argument with the tag is in the first place, that of the condition in the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TagCookie(pub u64);
+
+impl TagCookie {
+    const ACTION_SHIFT: u32 = 8;
+    const IS_NAME: u64 = 1 << 12;
+    const CONDITION_SHIFT: u32 = 32;
+
+    /// Encodes an effect. `tag` is the number of the argument with the tag; `None` for the result, or if there is none. With
+    /// a condition, the function has an effect only if this argument has this value in its lower half.
+    #[must_use]
+    pub const fn new(action: TagAction, tag: Option<u8>, is_name: bool, condition: Option<(u8, u32)>) -> Self {
+        const NONE: u64 = crate::vocabulary::COOKIE_NONE;
+        let tag = match tag {
+            Some(argument) => argument as u64 & NONE,
+            None => NONE,
+        };
+        let (tested, value) = match condition {
+            Some((argument, value)) => (argument as u64 & NONE, value as u64),
+            None => (NONE, 0),
+        };
+        let name = if is_name { Self::IS_NAME } else { 0 };
+        Self(tag | tested << 4 | (action as u64) << Self::ACTION_SHIFT | name | value << Self::CONDITION_SHIFT)
+    }
+
+    /// Returns the effect.
+    #[inline(always)]
+    #[must_use]
+    pub const fn action(self) -> TagAction {
+        match self.0 >> Self::ACTION_SHIFT & 0xf {
+            0 => TagAction::Set,
+            1 => TagAction::Enter,
+            2 => TagAction::Leave,
+            3 => TagAction::SetProcess,
+            _ => TagAction::SetCall,
+        }
+    }
+
+    /// Returns true if the tag is the address of a C string.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_name(self) -> bool {
+        self.0 & Self::IS_NAME != 0
+    }
+
+    /// Returns the value of the condition.
+    #[inline(always)]
+    #[must_use]
+    pub const fn condition(self) -> u32 {
+        (self.0 >> Self::CONDITION_SHIFT) as u32
+    }
+}
+
+const _: () = {
+    assert!(size_of::<TagKey>() == 16);
+    assert!(size_of::<TagEntry>() == 72);
+    assert!(MAX_TAGS <= u16::MAX as u32);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocabulary::{COOKIE_NONE, Cookie};
+
+    #[test]
+    fn cookies_encode_the_effect() {
+        let all = [TagAction::Set, TagAction::Enter, TagAction::Leave, TagAction::SetProcess, TagAction::SetCall];
+        for action in all {
+            let cookie = TagCookie::new(action, Some(1), true, Some((0, u32::MAX)));
+            assert_eq!((cookie.action(), cookie.is_name(), cookie.condition()), (action, true, u32::MAX));
+            assert_eq!([0, 1].map(|place| Cookie(cookie.0).argument(place)), [1, 0]);
+        }
+        let cookie = TagCookie::new(TagAction::Set, None, false, None);
+        assert_eq!((cookie.is_name(), cookie.condition()), (false, 0));
+        assert_eq!([0, 1].map(|place| Cookie(cookie.0).argument(place)), [COOKIE_NONE; 2]);
+    }
+}

@@ -1,0 +1,38 @@
+//! Functions that change the current tag.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::macros::{uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use memtrace_common::wire::TagCookie;
+
+use crate::atomic::IS_LEGACY;
+use crate::thread::Thread;
+use crate::{arguments, private_stack, process_filter, registers, tags};
+
+#[uprobe]
+fn tag_entry(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    let cookie = arguments::cookie(&context);
+    let tested = arguments::argument(&context, cookie, 1);
+    if tested.is_none_or(|tested| tested as u32 == TagCookie(cookie.0).condition()) {
+        change(&context, TagCookie(cookie.0), arguments::argument(&context, cookie, 0).unwrap_or(0));
+    }
+    0
+}
+
+#[uretprobe]
+fn tag_return(context: RetProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    let result = registers::result(registers::of(&context));
+    change(&context, TagCookie(arguments::cookie(&context).0), result);
+    0
+}
+
+/// Changes the tag, also before events are recorded: later ones have it.
+#[inline(always)]
+fn change(context: &impl EbpfContext, cookie: TagCookie, value: u64) {
+    let thread = Thread::current();
+    if !IS_LEGACY && process_filter::is_traced(thread.pid) {
+        tags::change(context, thread, cookie, value);
+    }
+}

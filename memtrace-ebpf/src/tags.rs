@@ -1,0 +1,215 @@
+//! Tags that programs set themselves: the current tag of each thread, and the numbers of all tags.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::btf_maps::{Array, HashMap};
+use aya_ebpf::helpers::generated::bpf_probe_read_user_str;
+use aya_ebpf::macros::btf_map;
+use memtrace_common::vocabulary::{LossReason, TagAction};
+use memtrace_common::wire::{
+    MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED,
+};
+
+use crate::limits::{BPF_NOEXIST, PENDING_SLOTS};
+use crate::thread::Thread;
+use crate::{atomic, loss, pending, settings};
+
+/// Tags of a thread. 64 bytes, so that no two threads share a cache line.
+#[repr(C, align(64))]
+struct ThreadTags {
+    /// Number of the current tag.
+    current: u32,
+    /// Number of tags that were entered and not left.
+    level: u32,
+    /// Number of the tag of the block that a call allocates, which has not returned.
+    of_call: u32,
+    /// The tag before each entry.
+    outer: [u32; MAX_TAG_LEVELS],
+}
+
+/// Tags of the threads, by their slot of pending calls.
+#[btf_map]
+static THREAD_TAGS: Array<ThreadTags, PENDING_SLOTS> = Array::new();
+
+/// Tags of processes.
+#[btf_map]
+static PROCESS_TAGS: HashMap<u32, u32, MAX_TAGGED_PROCESSES> = HashMap::new();
+
+/// All tags that were set, which user space reads at the end.
+#[btf_map]
+static TAGS: HashMap<TagKey, TagEntry, { MAX_TAGS as usize }> = HashMap::new();
+
+/// Number of numbers that were given.
+#[btf_map]
+static TAG_COUNT: Array<u64, 1> = Array::new();
+
+#[inline(always)]
+fn of_thread(slot: u32) -> Option<&'static mut ThreadTags> {
+    let tags = THREAD_TAGS.get_ptr_mut(slot)?;
+    // SAFETY: the pointer is a map value's, and the thread alone uses it.
+    Some(unsafe { &mut *tags })
+}
+
+/// Returns the number of the tag of an allocation that returns: that of the call, of the thread, or of the process.
+#[inline(always)]
+pub fn of_allocation(thread: Thread) -> u32 {
+    if let Some(tags) = pending::slot_of(thread.tid).and_then(of_thread) {
+        let of_call = tags.of_call;
+        tags.of_call = UNTAGGED;
+        if of_call != UNTAGGED {
+            return of_call;
+        }
+        if tags.current != UNTAGGED {
+            return tags.current;
+        }
+    }
+    of_process(thread.pid).unwrap_or(UNTAGGED)
+}
+
+/// Handles a call of a function that changes the tag to `value`.
+#[inline(always)]
+pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, value: u64) {
+    let action = cookie.action();
+    let tag = match action {
+        TagAction::Leave => UNTAGGED,
+        _ if cookie.is_name() => number_of_name(context, value),
+        _ => number(context, &TagKey { is_name: 0, value }, &[0; TAG_NAME / 8]),
+    };
+    if action == TagAction::SetProcess {
+        if PROCESS_TAGS.insert(&thread.pid, &tag, 0).is_err() {
+            loss::count(context, LossReason::TagsFull, 1);
+        }
+        return;
+    }
+    let Some(tags) = pending::claim_slot(thread.tid).and_then(of_thread) else {
+        loss::count(context, LossReason::PendingFull, 1);
+        return;
+    };
+    match action {
+        TagAction::Enter => enter(context, tags, tag),
+        TagAction::Leave => leave(tags),
+        TagAction::SetCall => tags.of_call = tag,
+        _ => tags.current = tag,
+    }
+}
+
+#[inline(always)]
+fn enter(context: &impl EbpfContext, tags: &mut ThreadTags, tag: u32) {
+    match tags.outer.get_mut(tags.level as usize) {
+        Some(outer) => {
+            *outer = tags.current;
+            tags.current = tag;
+        }
+        None => loss::count(context, LossReason::TagTooDeep, 1),
+    }
+    tags.level += 1;
+}
+
+#[inline(always)]
+fn leave(tags: &mut ThreadTags) {
+    if tags.level == 0 {
+        // The tag was entered before the probes were attached.
+        tags.current = UNTAGGED;
+        return;
+    }
+    tags.level -= 1;
+    if let Some(outer) = tags.outer.get(tags.level as usize) {
+        tags.current = *outer;
+    }
+}
+
+/// Returns the number of the tag with the C string at `address` as its name; a null pointer is no tag.
+#[inline(always)]
+fn number_of_name(context: &impl EbpfContext, address: u64) -> u32 {
+    if address == 0 {
+        return UNTAGGED;
+    }
+    let mut words = [0_u64; TAG_NAME / 8];
+    // SAFETY: the helper checks the address, and writes at most as many bytes as there are.
+    let length = unsafe { bpf_probe_read_user_str(words.as_mut_ptr().cast(), TAG_NAME as u32, address as *const _) };
+    if length < 0 {
+        loss::count(context, LossReason::TagUnreadable, 1);
+        return UNTAGGED;
+    }
+    // The words after the end of the string are zero. FNV-1a by words (Fowler, Noll, Vo): 4,096 names collide with a
+    // probability of 10^-12.
+    let mut value = 0xcbf2_9ce4_8422_2325_u64;
+    for word in words {
+        value = (value ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+        value ^= value >> 32;
+    }
+    number(context, &TagKey { is_name: 1, value }, &words)
+}
+
+#[inline(always)]
+fn of_process(pid: u32) -> Option<u32> {
+    // SAFETY: only the process itself changes its tag, as one word.
+    unsafe { PROCESS_TAGS.get(&pid) }.copied()
+}
+
+#[inline(always)]
+fn known_number(key: &TagKey) -> Option<u32> {
+    // SAFETY: entries never change, and are never removed.
+    unsafe { TAGS.get(key) }.map(|entry| entry.number)
+}
+
+/// Returns the number of a tag, which gets one if it is new.
+#[inline(always)]
+fn number(context: &impl EbpfContext, key: &TagKey, name: &[u64; TAG_NAME / 8]) -> u32 {
+    if let Some(number) = known_number(key) {
+        return number;
+    }
+    let Some(count) = TAG_COUNT.get_ptr_mut(0) else { return UNTAGGED };
+    // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+    let number = unsafe { atomic::fetch_add(count, 1) } + 1;
+    if number > MAX_TAGS as u64 {
+        loss::count(context, LossReason::TagsFull, 1);
+        return UNTAGGED;
+    }
+    // SAFETY: both are plain bytes of the same length.
+    let name = unsafe { core::mem::transmute::<[u64; TAG_NAME / 8], [u8; TAG_NAME]>(*name) };
+    if TAGS.insert(key, &TagEntry { number: number as u32, reserved: 0, name }, BPF_NOEXIST).is_ok() {
+        return number as u32;
+    }
+    // Another thread was faster.
+    known_number(key).unwrap_or(UNTAGGED)
+}
+
+/// Gives the first thread of a new process the tags of the thread that has forked it: its memory is a copy.
+#[inline(always)]
+pub fn copy(parent: Thread, child: u32) {
+    if !settings::records_tags() {
+        return;
+    }
+    if let Some(tag) = of_process(parent.pid) {
+        let _ = PROCESS_TAGS.insert(&child, &tag, 0);
+    }
+    let Some(from) = pending::slot_of(parent.tid).and_then(of_thread) else { return };
+    if (from.current != UNTAGGED || from.level != 0)
+        && let Some(into) = pending::claim_slot(child).and_then(of_thread)
+    {
+        into.current = from.current;
+        into.level = from.level;
+        into.of_call = UNTAGGED;
+        into.outer = from.outer;
+    }
+}
+
+/// Forgets the tags of a thread that has exited or called exec. Its slot of pending calls is still its own.
+#[inline(always)]
+pub fn forget(tid: u32) {
+    if settings::records_tags()
+        && let Some(tags) = pending::slot_of(tid).and_then(of_thread)
+    {
+        tags.current = UNTAGGED;
+        tags.level = 0;
+        tags.of_call = UNTAGGED;
+    }
+}
+
+/// Forgets the tag of a process that has exited or called exec.
+#[inline(always)]
+pub fn forget_process(pid: u32) {
+    if settings::records_tags() {
+        let _ = PROCESS_TAGS.remove(&pid);
+    }
+}

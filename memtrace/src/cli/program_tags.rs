@@ -1,0 +1,73 @@
+//! Tags that the program sets: the functions of `--tag-from`, and those of `--hook` with a tag.
+
+use super::args::TraceArgs;
+use super::conflict::ArgConflict;
+use crate::model::GroupBy;
+use crate::session::TagFunction;
+use crate::tags::TagRules;
+
+/// Returns true if blocks have the tags that the program sets.
+pub(super) fn are_given(args: &TraceArgs) -> bool {
+    !args.tag_from.is_empty() || args.hooks.iter().any(|hooks| !hooks.tags.is_empty())
+}
+
+/// Returns the functions that change the current tag.
+pub(super) fn take_functions(args: &mut TraceArgs) -> Result<Vec<TagFunction>, ArgConflict> {
+    let of_threads = std::mem::take(&mut args.tag_from).into_iter().flat_map(|functions| functions.0);
+    let of_calls = args.hooks.iter_mut().flat_map(|hooks| std::mem::take(&mut hooks.tags));
+    let functions: Vec<TagFunction> = of_threads.chain(of_calls).collect();
+    let has_target = !args.pids.is_empty() || !args.command.is_empty();
+    if let Some(function) = functions.iter().find(|function| function.object.is_none() && !has_target) {
+        return Err(ArgConflict::new(
+            format!("no file is given for the tags of {}, and no process", function.name),
+            "give its file, as in --tag-from 'set=/usr/bin/server:set_module(id=arg0)'",
+        ));
+    }
+    Ok(functions)
+}
+
+/// Checks that `by` and the rules can be combined with such tags.
+pub(super) fn check(args: &TraceArgs, by: GroupBy, rules: Option<&TagRules>) -> Result<(), ArgConflict> {
+    if by != GroupBy::Tag && args.by.len() < 2 {
+        return Err(ArgConflict::new(
+            format!("tags of the program are given with --by {}", by.name()),
+            "remove one of them; --tag-from, and a tag of --hook, group by tag",
+        ));
+    }
+    if rules.is_some_and(TagRules::tests_threads) {
+        return Err(ArgConflict::new(
+            "the rules for tags name threads, which are not distinguished with --tag-from",
+            "remove `thread` from the rules",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::args::Arguments;
+    use super::super::resolve;
+    use crate::model::{GroupBy, PartitionBy};
+
+    fn resolved(line: &[&str]) -> Result<(GroupBy, PartitionBy, usize), String> {
+        let arguments = Arguments::try_parse_from(["memtrace"].iter().chain(line)).expect("each argument is valid");
+        let config = resolve::config(arguments.trace).map_err(|conflict| conflict.message)?;
+        Ok((config.grouping.by, config.parts(), config.tag_functions.len()))
+    }
+
+    #[test]
+    fn functions_imply_the_key() {
+        let set = "set=/bin/a:f(id=arg0)";
+        assert_eq!(resolved(&["--all", "--tag-from", set]), Ok((GroupBy::Tag, PartitionBy::Tags, 1)));
+        let hook = "alloc=take(size=arg0,tag=arg1)->ret,free=give(arg0)";
+        let both = ["--pid", "7", "--hook", hook, "--by", "tag", "--tag-from", "get=g->ret"];
+        assert_eq!(resolved(&both), Ok((GroupBy::Tag, PartitionBy::Tags, 2)));
+        let refused = |line: &[&str]| resolved(line).expect_err("a conflict");
+        assert!(refused(&["--all", "--hook", hook]).contains("no file is given for the tags of take"));
+        assert!(refused(&["--all", "--tag-from", set, "--by", "user"]).contains("given with --by user"));
+        assert!(refused(&["--pid", "7", "--by", "tag"]).contains("needs rules for tags, or functions"));
+        assert!(refused(&["--pid", "7", "--tag-from", set, "--events", "fault"]).contains("--tag-from"));
+    }
+}

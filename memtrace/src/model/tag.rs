@@ -1,0 +1,47 @@
+//! Tags that programs set themselves.
+
+use std::fmt;
+
+pub use memtrace_common::vocabulary::TagAction;
+
+/// Effect of a function on the tag of later allocations by its thread, or process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TagEffect {
+    /// The change.
+    pub action: TagAction,
+    /// The new tag; `None` for [`TagAction::Leave`].
+    pub source: Option<TagSource>,
+    /// The tag is the address of a C string, not a number.
+    pub is_name: bool,
+    /// The function has an effect only if the lower half of this argument has this value.
+    pub condition: Option<(u8, u32)>,
+}
+
+/// Place of a new tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TagSource {
+    /// Argument with this number, from 0.
+    Argument(u8),
+    /// Result of the function.
+    Result,
+}
+
+/// A tag that a program has set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TagName {
+    /// A number, such as the ID of a module or the address of its handle.
+    Number(u64),
+    /// A name.
+    Text(String),
+}
+
+impl fmt::Display for TagName {
+    /// Writes the name, or the number: in decimal, if it has at most 32 bits, because longer ones are addresses.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) if u32::try_from(*number).is_ok() => write!(out, "{number}"),
+            Self::Number(number) => write!(out, "{number:#x}"),
+            Self::Text(name) => out.write_str(name),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Functions that change the current tag of a thread (`--tag-from`).
+
+use std::path::{Path, PathBuf};
+
+use crate::kernel::{Kernel, Probes, Scope};
+use crate::model::{FileOffset, Pid, ProcessImage, printable};
+use crate::session::config::TagFunction;
+use crate::session::error::{Error, from_engines};
+use crate::session::select::Targets;
+use crate::session::track::ProcessTracker;
+use crate::symbolize::{FunctionError, function_offset};
+
+/// Attaches probes to `functions`, before the first event is recorded. A function without an object is looked up in all
+/// objects of the targets.
+///
+/// # Errors
+///
+/// A function is not found, or cannot be probed.
+pub(super) fn attach(
+    kernel: &mut Kernel,
+    probes: &mut Probes,
+    functions: &[TagFunction],
+    targets: &Targets,
+    tracker: &ProcessTracker,
+) -> Result<(), Error> {
+    for function in functions {
+        let failed = |source| Error::TagFunction { function: function.text(), source };
+        let places = match &function.object {
+            Some(object) => {
+                let offset = function_offset(object, &function.name).map_err(failed)?;
+                vec![(Scope::AllProcesses, object.clone(), offset)]
+            }
+            None => find(function, targets, tracker).map_err(failed)?,
+        };
+        for (scope, object, offset) in places {
+            kernel
+                .attach_tag(probes, scope, &object, offset, function.effect)
+                .map_err(|error| from_engines::kernel(None, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Finds a function in the objects of the targets.
+fn find(
+    function: &TagFunction,
+    targets: &Targets,
+    tracker: &ProcessTracker,
+) -> Result<Vec<(Scope, PathBuf, FileOffset)>, FunctionError> {
+    let mut found: Vec<(Scope, PathBuf, FileOffset)> = Vec::new();
+    for (pid, object) in objects(targets, tracker) {
+        match function_offset(object, &function.name) {
+            Ok(offset) => {
+                let place = (targets.scope(pid), object.to_owned(), offset);
+                if !found.contains(&place) {
+                    found.push(place);
+                }
+            }
+            Err(FunctionError::Missing) => {}
+            Err(error) => log::debug!("{} in {}: {error}", function.name, printable(object)),
+        }
+    }
+    if found.is_empty() { Err(FunctionError::Missing) } else { Ok(found) }
+}
+
+/// Returns the handles of the objects that the targets have mapped, or may load at their start.
+fn objects<'a>(targets: &'a Targets, tracker: &'a ProcessTracker) -> impl Iterator<Item = (Pid, &'a Path)> {
+    let mapped = targets.pids().flat_map(|pid| {
+        let objects = tracker.image(pid).into_iter().flat_map(ProcessImage::objects);
+        objects.map(move |object| (pid, object))
+    });
+    let of_command = targets.command_pid().into_iter();
+    let loaded = of_command.flat_map(|pid| targets.objects.iter().map(move |object| (pid, object)));
+    mapped.chain(loaded).filter_map(|(pid, object)| Some((pid, object.handle.as_deref()?)))
+}

@@ -1,0 +1,108 @@
+//! Tags that the program sets itself, compared with its own counters.
+
+use std::collections::BTreeMap;
+
+use memtrace_tests::{Outcome, Report, Scratch, Totals, Trace, Victim, recording_report, victim};
+
+/// Returns the totals of the groups.
+fn roots(report: &Report) -> BTreeMap<String, Totals> {
+    report.assert_consistent();
+    report.roots.iter().map(|root| (root.name.clone(), root.totals)).collect()
+}
+
+/// Starts the victim in a mode, with this number of steps for each of its eight threads.
+fn start(mode: &str, steps: &str) -> Victim {
+    victim::start_with("modules", &[mode, steps])
+}
+
+/// Traces the victim in a mode. Returns its own totals by module, and the outcome.
+fn traced(mode: &str, options: &[&str]) -> (BTreeMap<String, Totals>, Outcome) {
+    let mut victim = start(mode, "20000");
+    let tracer = Trace::victim(&victim).options(options).start();
+    victim.process().write_line("");
+    let expected = victim.read_json();
+    let outcome = tracer.stop();
+    victim.finish();
+    (expected, outcome)
+}
+
+fn assert_equal(mode: &str, options: &[&str], modules: usize) {
+    let (expected, outcome) = traced(mode, options);
+    assert_eq!(expected.len(), modules, "{mode}");
+    let report = outcome.report();
+    assert!(report.losses.values().all(|count| *count == 0), "{:?}", report.losses);
+    assert_eq!(roots(&report), expected, "{mode}");
+}
+
+#[test]
+fn modules_have_the_totals_of_the_victim() {
+    assert_equal("set", &["--tag-from", "set=set_module(id=arg0)"], 200);
+}
+
+#[test]
+fn nested_names_have_the_totals_of_the_victim() {
+    assert_equal("nested", &["--tag-from", "enter=enter_module(name=arg0),leave=leave_module"], 26);
+}
+
+#[test]
+fn usable_sizes_by_handle_equal_those_of_the_victim() {
+    let libc = "set=pthread_setspecific(id=arg1,if=arg0==2)";
+    let (expected, outcome) = traced("specific", &["--tag-from", libc, "--size", "usable"]);
+    assert_eq!(expected.len(), 200);
+    // A null pointer is the number 0.
+    let mut found = roots(&outcome.report());
+    let none = found.remove("0").expect("blocks without a module");
+    assert!(found.insert(String::from("[no tag]"), none).is_none(), "each thread sets a handle before it allocates");
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn results_of_getters_are_tags() {
+    assert_equal("getter", &["--tag-from", "get=current_module()->ret"], 200);
+}
+
+#[test]
+fn threads_without_a_tag_have_that_of_their_process() {
+    assert_equal("process", &["--tag-from", "process=set_phase(id=arg0),set=set_module(id=arg0)"], 200);
+}
+
+#[test]
+fn recordings_have_the_tags_of_the_run() {
+    let scratch = Scratch::new();
+    let (recording, rules) = (scratch.path("run.memtrace"), scratch.path("tags.toml"));
+    std::fs::write(&rules, "[[rule]]\ntag = 'network'\nnumber = 7").expect("the file can be written");
+    let [recording_text, rules] = [&recording, &rules].map(|path| path.to_str().expect("the path is text"));
+    let options = ["--tag-from", "set=set_module(id=arg0)", "--record", recording_text];
+    let (mut expected, outcome) = traced("set", &options);
+    assert_eq!(roots(&outcome.report()), expected);
+    assert_eq!(roots(&recording_report::read(&recording, &[])), expected);
+    let seventh = expected.remove("7").expect("the victim has a module 7");
+    expected.insert(String::from("network"), seventh);
+    assert_eq!(roots(&recording_report::read(&recording, &["--tags", rules])), expected);
+}
+
+#[test]
+fn hooked_functions_have_tags_among_their_arguments() {
+    assert_equal("hook", &["--hook", "alloc=take(size=arg0,tag=arg1)->ret,free=give(arg0)"], 200);
+}
+
+#[test]
+fn tag_of_the_process_is_that_of_all_threads() {
+    let (expected, outcome) = traced("process", &["--tag-from", "process=set_phase(id=arg0)"]);
+    let sum: Totals = expected.values().copied().sum();
+    assert_eq!(roots(&outcome.report()), BTreeMap::from([(String::from("199"), sum)]));
+}
+
+#[test]
+fn functions_that_are_not_found_are_refused() {
+    let mut victim = start("set", "1");
+    let run = |function: &str| Trace::victim(&victim).options(&["--tag-from", function]).run();
+    run("set=no_such_function(id=arg0)")
+        .assert_refused(2, &["cannot take tags from no_such_function", "no such function"]);
+    run("set=/nothing:f(id=arg0)").assert_refused(2, &["cannot take tags from /nothing:f", "cannot be read"]);
+    let all = Trace::system_wide().options(&["--tag-from", "set=set_module(id=arg0)"]).run();
+    all.assert_refused(2, &["no file is given for the tags of set_module"]);
+    victim.process().write_line("");
+    let _: BTreeMap<String, Totals> = victim.read_json();
+    victim.finish();
+}
