@@ -14,6 +14,7 @@ mod locations;
 mod merge;
 mod merge_step;
 mod numbers;
+mod performance_schema;
 mod processes;
 mod quantities;
 mod queue;

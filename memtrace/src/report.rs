@@ -29,7 +29,7 @@ pub use accounts::{of_stacks as accounts_of_stacks, write as write_accounts};
 pub use difference::{Side, write as write_difference};
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub use json::{ReadError, SavedReport, read as read_json};
-pub use objects::label_objects;
+pub use objects::{is_library, label_objects};
 pub use options::Options;
 
 use std::borrow::Cow;

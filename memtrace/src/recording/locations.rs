@@ -68,4 +68,6 @@ pub struct RecordedSymbols {
     pub offset: Option<u64>,
     /// Frames at the offset, the outermost first. Their objects are not stored: it is `object`.
     pub frames: Box<[Frame]>,
+    /// All frames belong to allocators or libraries of languages.
+    pub is_library: bool,
 }

@@ -2,6 +2,8 @@
 
 use rusqlite::{Connection, Result};
 
+use super::performance_schema;
+
 /// `PRAGMA application_id` of recordings: "mtrc".
 pub(super) const APPLICATION_ID: i32 = 0x6d74_7263;
 
@@ -51,7 +53,7 @@ CREATE TABLE path (
     by_frame_pointer INTEGER NOT NULL);
 CREATE TABLE symbol (
     object INTEGER, offset INTEGER, depth INTEGER, name TEXT, unnamed TEXT, address INTEGER, file TEXT, line INTEGER,
-    inlined INTEGER NOT NULL, PRIMARY KEY (object, offset, depth)) WITHOUT ROWID;
+    inlined INTEGER NOT NULL, library INTEGER NOT NULL, PRIMARY KEY (object, offset, depth)) WITHOUT ROWID;
 
 CREATE TABLE cgroup (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL, unit TEXT, runtime TEXT, container TEXT, pod TEXT);
@@ -131,6 +133,7 @@ CREATE VIEW sampled AS
 pub(super) fn create(connection: &Connection) -> Result<()> {
     connection.execute_batch(TABLES)?;
     connection.execute_batch(VIEWS)?;
+    connection.execute_batch(&performance_schema::views())?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", VERSION)
 }

@@ -310,7 +310,7 @@ fn write_symbols(transaction: &Transaction<'_>, symbols: &RecordedSymbols) -> Re
     transaction
         .prepare_cached("DELETE FROM symbol WHERE object = ? AND offset = ?")?
         .execute(params![object, offset])?;
-    let mut row = transaction.prepare_cached("INSERT INTO symbol VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    let mut row = transaction.prepare_cached("INSERT INTO symbol VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     for (depth, frame) in (0_i64..).zip(&symbols.frames) {
         let Frame { name, offset: address, location, inlined, .. } = frame;
         let (name, unnamed) = match name {
@@ -320,7 +320,7 @@ fn write_symbols(transaction: &Transaction<'_>, symbols: &RecordedSymbols) -> Re
         let address = address.map(|address| address.0.cast_signed());
         let file = location.as_ref().map(|location| path_value(&location.file));
         let line = location.as_ref().and_then(|location| location.line);
-        row.execute(params![object, offset, depth, name, unnamed, address, file, line, inlined])?;
+        row.execute(params![object, offset, depth, name, unnamed, address, file, line, inlined, symbols.is_library])?;
     }
     Ok(())
 }

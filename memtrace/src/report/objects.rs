@@ -31,7 +31,8 @@ pub fn label_objects(profile: &mut Profile) {
 }
 
 /// Returns true if the frame belongs to an allocator, the dynamic loader or the library of a language.
-fn is_library(frame: &Frame) -> bool {
+#[must_use]
+pub fn is_library(frame: &Frame) -> bool {
     let name = frame.name.as_ref().ok().map(|name| name.0.as_str());
     name.is_some_and(allocators::hands_out)
         || library::of(frame).is_some()

@@ -357,11 +357,11 @@ fn steps_are_bounded_by_stacks() {
 fn merge_without_room_does_not_stop_other_merges() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    let mut store = empty_store(&path, Bytes(1 << 20));
+    let mut store = empty_store(&path, Bytes((1 << 20) + (1 << 15)));
     let other = rusqlite::Connection::open(&path).unwrap();
     // Each step needs more pages than the file can have.
     let full = "CREATE TRIGGER full AFTER INSERT ON merged_image BEGIN
-        INSERT INTO recording VALUES ('full', zeroblob(1 << 21)); END";
+        INSERT INTO recording VALUES ('full', zeroblob(1 << 22)); END";
     other.execute_batch(full).unwrap();
     let merged = || {
         let sql = "SELECT coalesce(max(images), 0), (SELECT min(merged) < max(merged) FROM interval) FROM merged_image";

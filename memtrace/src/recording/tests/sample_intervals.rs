@@ -196,7 +196,12 @@ pub(super) fn second(second: u64) -> Interval {
         span: Duration::from_secs(second)..end,
         objects: if second == 0 { objects.into() } else { Vec::new() },
         paths: vec![path(2 * number, 2 * number - 2), path(2 * number + 1, 2 * number)],
-        symbols: vec![RecordedSymbols { object: ObjectNumber(1), offset: Some(second), frames: [frame].into() }],
+        symbols: vec![RecordedSymbols {
+            object: ObjectNumber(1),
+            offset: Some(second),
+            frames: [frame].into(),
+            is_library: false,
+        }],
         images: vec![process(number, (second % 2 == 1).then(|| (ImageEnd::Exit, Tick::at(end))))],
         oom_kills: vec![OomKill {
             at: Tick::at(end),

@@ -102,6 +102,7 @@ fn record(path: &Path, complete: bool) {
         object,
         offset: Some(offset),
         frames: [Frame::new(Ok(Name(name.to_owned())))].into(),
+        is_library: false,
     };
     let first = Interval {
         objects: vec![RecordedObject {

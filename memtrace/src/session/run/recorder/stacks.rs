@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{FileOffset, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks};
+use crate::model::{FileOffset, Frame, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks};
 use crate::recording::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
+use crate::report;
 use crate::symbolize::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
 
 /// Call paths of the stacks in running images, and in images that have ended recently.
@@ -117,7 +118,7 @@ impl RecordedStacks {
         for (name, frame) in names {
             let object = self.object(Location::Generated, interval);
             let offset = Some(u64::from(name));
-            interval.symbols.push(RecordedSymbols { object, offset, frames: [frame].into() });
+            interval.symbols.push(RecordedSymbols { object, offset, frames: [frame].into(), is_library: false });
         }
         for path in paths {
             let (object, offset) = match path.site {
@@ -165,8 +166,12 @@ impl RecordedStacks {
         for (object, frames) in frames {
             let location = Location::File { path: object.path, build_id: object.build_id };
             let Some(&object) = self.locations.get(&location) else { continue };
-            let of_offset =
-                |(offset, frames): (FileOffset, _)| RecordedSymbols { object, offset: Some(offset.0), frames };
+            let of_offset = |(offset, frames): (FileOffset, Box<[Frame]>)| RecordedSymbols {
+                object,
+                offset: Some(offset.0),
+                is_library: frames.iter().all(report::is_library),
+                frames,
+            };
             symbols.extend(frames.into_iter().map(of_offset));
         }
         symbols

@@ -1,0 +1,100 @@
+//! Views of recordings with the names of the Performance Schema, compared with the counters of victims.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use memtrace_tests::{Scratch, Totals, Trace, victim};
+use rusqlite::{Connection, OpenFlags, params};
+
+/// Numbers of a summary: allocated and freed blocks, allocated and freed bytes, blocks in use, and bytes in use.
+type Numbers = [u64; 6];
+
+/// Returns the rows of a summary by the text of its key.
+fn summary(recording: &Path, view: &str, key: &str) -> BTreeMap<String, Numbers> {
+    let connection = Connection::open_with_flags(recording, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("a recording");
+    let sql = format!(
+        "SELECT CAST({key} AS TEXT), sum(COUNT_ALLOC), sum(COUNT_FREE), sum(SUM_NUMBER_OF_BYTES_ALLOC),
+            sum(SUM_NUMBER_OF_BYTES_FREE), sum(CURRENT_COUNT_USED), sum(CURRENT_NUMBER_OF_BYTES_USED),
+            min(HIGH_NUMBER_OF_BYTES_USED - CURRENT_NUMBER_OF_BYTES_USED), max(LOW_NUMBER_OF_BYTES_USED)
+        FROM {view} WHERE {key} IS NOT NULL GROUP BY {key} HAVING sum(COUNT_ALLOC) > 0"
+    );
+    let mut statement = connection.prepare(&sql).expect("the view exists");
+    let rows = statement.query_map(params![], |row| {
+        assert!(row.get::<_, i64>(7)? >= 0, "the high-water mark is not below the current amount");
+        assert_eq!(row.get::<_, i64>(8)?, 0, "each account was empty");
+        let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
+        let numbers = [number(1)?, number(2)?, number(3)?, number(4)?, number(5)?, number(6)?];
+        Ok((row.get(0)?, numbers))
+    });
+    rows.expect("the view can be read").collect::<Result<_, _>>().expect("each row is complete")
+}
+
+fn numbers(totals: &Totals) -> Numbers {
+    let Totals { alloc_count, free_count, alloc_bytes, free_bytes, live_count, live_bytes, .. } = *totals;
+    [alloc_count, free_count, alloc_bytes, free_bytes, live_count, live_bytes]
+}
+
+#[test]
+fn threads_have_the_counters_of_the_victim() {
+    let scratch = Scratch::new();
+    let recording = scratch.path("run.memtrace");
+    let mut victim = victim::start("accounts");
+    let tracer = Trace::victim(&victim).options(&["--by", "thread", "--record"]).option(&recording).start();
+    victim.process().write_line("");
+    let _: Vec<[u64; 11]> = victim.read_json();
+    victim.process().write_line("");
+    let counted: Vec<[u64; 11]> = victim.read_json();
+    tracer.stop().assert_code(0);
+    let (pid, threads) = (victim.pid(), &counted[..counted.len() - 1]);
+    victim.finish();
+
+    let of_thread = |[tid, alloc, allocs, free, frees, ..]: &[u64; 11]| {
+        (tid.to_string(), [*allocs, *frees, *alloc, *free, allocs - frees, alloc - free])
+    };
+    let expected: BTreeMap<_, _> = threads.iter().map(of_thread).collect();
+    assert_eq!(summary(&recording, "memory_summary_by_thread_by_event_name", "THREAD_ID"), expected);
+    let all: Numbers = expected.values().fold([0; 6], |mut sum, numbers| {
+        sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+        sum
+    });
+    for (view, key) in [
+        ("memory_summary_by_user_by_event_name", "USER"),
+        ("memory_summary_by_host_by_event_name", "HOST"),
+        ("memory_summary_by_account_by_event_name", "USER"),
+    ] {
+        assert_eq!(summary(&recording, view, key).into_values().collect::<Vec<_>>(), [all], "{view}");
+    }
+    let by_event = summary(&recording, "memory_summary_global_by_event_name", "EVENT_NAME");
+    assert_eq!(by_event, BTreeMap::from([(String::from("memory/accounts/[no tag]"), all)]));
+
+    let connection = Connection::open(&recording).expect("a recording");
+    let sql = "SELECT group_concat(NAME || ' ' || PROCESSLIST_ID, ',') FROM threads WHERE THREAD_OS_ID = ?";
+    let name: String =
+        connection.query_row(sql, [threads[0][0].cast_signed()], |row| row.get(0)).expect("the thread has a name");
+    assert_eq!(name, format!("worker-0 {pid}"));
+    let sql = "SELECT count(*), sum(current_allocated), sum(total_allocated)
+        FROM sys_memory_by_thread_by_current_bytes WHERE total_allocated > 0";
+    let sums: [i64; 3] =
+        connection.query_row(sql, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?])).expect("the view can be read");
+    assert_eq!(sums.map(i64::cast_unsigned), [threads.len() as u64, all[5], all[2]]);
+    let sql = "SELECT current_alloc, high_alloc >= current_alloc FROM sys_memory_global_by_current_bytes";
+    let current: (i64, bool) =
+        connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).expect("the view can be read");
+    assert_eq!(current, (all[5].cast_signed(), true));
+}
+
+#[test]
+fn events_have_the_tags_of_the_program() {
+    let scratch = Scratch::new();
+    let recording = scratch.path("run.memtrace");
+    let mut victim = victim::start_with("modules", &["set", "5000"]);
+    let options = ["--tag-from", "set=set_module(id=arg0)", "--record"];
+    let tracer = Trace::victim(&victim).options(&options).option(&recording).start();
+    victim.process().write_line("");
+    let expected: BTreeMap<String, Totals> = victim.read_json();
+    tracer.stop().assert_code(0);
+    victim.finish();
+    let expected: BTreeMap<_, _> =
+        expected.iter().map(|(name, totals)| (format!("memory/modules/{name}"), numbers(totals))).collect();
+    assert_eq!(summary(&recording, "memory_summary_global_by_event_name", "EVENT_NAME"), expected);
+}
