@@ -21,12 +21,14 @@ use std::sync::Arc;
 
 use crate::elf::{Elf, ElfError, Source};
 use crate::model::{Object, ProcessImage, Signature};
+use crate::probe_site::Site;
 
 pub use error::AllocatorError;
 use functions::Candidate;
 pub use functions::{HookedFunction, SkipReason, Skipped};
 pub use kind::{Kind, Kinds};
 use names::ObjectSymbols;
+pub(crate) use sites::ProbedFunction;
 pub use user_hooks::{Hooks, NamedAllocator, UserHooks};
 pub use verdict::{ExaminedObject, Verdict};
 
@@ -130,6 +132,11 @@ pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
     survey
 }
 
+/// Returns the best instruction for a probe that is to run at each entry of `function` in a file.
+pub(crate) fn entry_site<S: Source>(source: S, function: ProbedFunction) -> Option<Site> {
+    sites::choose(source, &[function]).pop()
+}
+
 /// Functions of an allocator before the choice of their probe sites.
 #[derive(Debug)]
 pub(crate) struct AllocatorCandidates {
@@ -150,7 +157,8 @@ impl AllocatorCandidates {
     /// Chooses the probe sites; `source` is the examined file.
     pub(crate) fn choose_sites<S: Source>(self, source: S) -> AllocatorProbes {
         let Self { kinds, functions, skipped } = self;
-        let sites = sites::choose(source, &functions);
+        let probed: Vec<_> = functions.iter().map(Into::into).collect();
+        let sites = sites::choose(source, &probed);
         let functions = functions.into_iter().zip(sites).map(|(candidate, site)| candidate.with_site(site)).collect();
         AllocatorProbes { kinds, functions, skipped }
     }

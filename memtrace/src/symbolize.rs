@@ -11,8 +11,8 @@ mod catch_panic;
 mod debug_file;
 mod demangle;
 mod ended;
+mod find_function;
 mod frames_of_calls;
-mod function_offset;
 mod generated_code;
 mod grouped_stacks;
 mod headers;
@@ -45,7 +45,7 @@ use crate::model::{
 };
 
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
-pub use function_offset::{FunctionError, function_offset};
+pub use find_function::{FunctionError, FunctionPlace, find_function};
 pub use grouped_stacks::{GroupedStack, GroupedStacks};
 pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
 pub use located_process::LiveChangesByStack;

@@ -23,6 +23,11 @@ impl Needs {
     /// The stack pointer and no argument.
     pub(crate) const STACK: Self = Self { arguments: Arguments::NONE, stack: true };
 
+    /// Returns the needs of a probe that reads these arguments at the entry only.
+    pub(crate) fn of_arguments(numbers: &[u8]) -> Self {
+        Self { arguments: Arguments::from_numbers(numbers), stack: false }
+    }
+
     /// Returns the needs of the hook of a function with this signature.
     pub(crate) fn of_signature(signature: Signature) -> Self {
         let arguments = match signature {

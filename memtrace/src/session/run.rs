@@ -6,6 +6,7 @@ mod debug_files;
 mod descriptors;
 mod detach;
 mod ended_images;
+mod function_site;
 mod mark_functions;
 mod marks;
 mod memory;

@@ -4,10 +4,12 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use crate::kernel::{Kernel, MarkEntryReader, Probes};
 use crate::model::{LossReason, Losses};
-use crate::session::config::MarkFunction;
+use crate::probe_site::Needs;
+use crate::session::config::{MarkFunction, ProbeSite};
 use crate::session::error::{Error, from_engines};
 use crate::session::marks::MarkRequest;
-use crate::symbolize::function_offset;
+use crate::session::run::function_site;
+use crate::symbolize::find_function;
 
 /// Probes at the functions, and the entries that they record.
 pub(super) struct MarkFunctions {
@@ -33,8 +35,9 @@ impl MarkFunctions {
         let mut texts = Vec::new();
         for (number, function) in (0..).zip(functions) {
             let MarkFunction { object, name } = function;
-            let offset = function_offset(object, name)
+            let place = find_function(object, name)
                 .map_err(|source| Error::MarkFunction { function: function.text(), source })?;
+            let offset = function_site::choose(object, place, Needs::of_arguments(&[]), ProbeSite::Best);
             kernel
                 .attach_mark(&mut probes, object, offset, number)
                 .map_err(|error| from_engines::kernel(None, error))?;

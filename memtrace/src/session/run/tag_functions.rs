@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use crate::kernel::{Kernel, Probes, Scope};
-use crate::model::{FileOffset, Pid, ProcessImage, printable};
-use crate::session::config::TagFunction;
+use crate::model::{Pid, ProcessImage, TagEffect, TagSource, printable};
+use crate::probe_site::Needs;
+use crate::session::config::{Config, TagFunction};
 use crate::session::error::{Error, from_engines};
+use crate::session::run::function_site;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
-use crate::symbolize::{FunctionError, function_offset};
+use crate::symbolize::{FunctionError, FunctionPlace, find_function};
 
-/// Attaches probes to `functions`, before the first event is recorded. A function without an object is looked up in all
+/// Attaches probes to the functions, before the first event is recorded. A function without an object is looked up in all
 /// objects of the targets.
 ///
 /// # Errors
@@ -19,20 +21,21 @@ use crate::symbolize::{FunctionError, function_offset};
 pub(super) fn attach(
     kernel: &mut Kernel,
     probes: &mut Probes,
-    functions: &[TagFunction],
+    config: &Config,
     targets: &Targets,
     tracker: &ProcessTracker,
 ) -> Result<(), Error> {
-    for function in functions {
+    for function in &config.tag_functions {
         let failed = |source| Error::TagFunction { function: function.text(), source };
         let places = match &function.object {
             Some(object) => {
-                let offset = function_offset(object, &function.name).map_err(failed)?;
-                vec![(Scope::AllProcesses, object.clone(), offset)]
+                let place = find_function(object, &function.name).map_err(failed)?;
+                vec![(Scope::AllProcesses, object.clone(), place)]
             }
             None => find(function, targets, tracker).map_err(failed)?,
         };
-        for (scope, object, offset) in places {
+        for (scope, object, place) in places {
+            let offset = function_site::choose(&object, place, needs(function.effect), config.probe_site);
             kernel
                 .attach_tag(probes, scope, &object, offset, function.effect)
                 .map_err(|error| from_engines::kernel(None, error))?;
@@ -41,17 +44,27 @@ pub(super) fn attach(
     Ok(())
 }
 
+/// Returns the registers that the probe reads.
+fn needs(effect: TagEffect) -> Needs {
+    let tested = effect.condition.map(|(argument, _)| argument);
+    match effect.source {
+        Some(TagSource::Result) => Needs::STACK,
+        Some(TagSource::Argument(argument)) => Needs::of_arguments(&[argument, tested.unwrap_or(argument)]),
+        None => Needs::of_arguments(tested.as_slice()),
+    }
+}
+
 /// Finds a function in the objects of the targets.
 fn find(
     function: &TagFunction,
     targets: &Targets,
     tracker: &ProcessTracker,
-) -> Result<Vec<(Scope, PathBuf, FileOffset)>, FunctionError> {
-    let mut found: Vec<(Scope, PathBuf, FileOffset)> = Vec::new();
+) -> Result<Vec<(Scope, PathBuf, FunctionPlace)>, FunctionError> {
+    let mut found: Vec<(Scope, PathBuf, FunctionPlace)> = Vec::new();
     for (pid, object) in objects(targets, tracker) {
-        match function_offset(object, &function.name) {
-            Ok(offset) => {
-                let place = (targets.scope(pid), object.to_owned(), offset);
+        match find_function(object, &function.name) {
+            Ok(place) => {
+                let place = (targets.scope(pid), object.to_owned(), place);
                 if !found.contains(&place) {
                     found.push(place);
                 }

@@ -148,7 +148,7 @@ impl Trace {
         tracker.name_cgroups(removed);
         let (copies, frame_data) = (plan.copies, plan.frame_data);
         let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
-        tag_functions::attach(&mut kernel, &mut probes, &config.tag_functions, &targets, &tracker)?;
+        tag_functions::attach(&mut kernel, &mut probes, config, &targets, &tracker)?;
         for allocator in &allocators {
             let placed = allocator.place(&mut kernel, &mut probes);
             placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;

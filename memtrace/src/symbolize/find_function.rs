@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::demangle::demangle;
 use crate::elf::{Elf, ElfError, Symbol, SymbolKind};
-use crate::model::FileOffset;
+use crate::model::{Bytes, FileOffset, VirtOffset};
 
 /// Reason for which a function is not found.
 #[derive(Debug, thiserror::Error)]
@@ -34,12 +34,23 @@ impl From<ElfError> for FunctionError {
     }
 }
 
-/// Returns the offset of the function `name` in `object`. The name is that of its symbol, or the demangled one.
+/// Place of a function in an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionPlace {
+    /// Address in terms of the symbols of the object.
+    pub virt: VirtOffset,
+    /// Length; 0 if it is not known.
+    pub size: Bytes,
+    /// Offset in the file.
+    pub offset: FileOffset,
+}
+
+/// Finds the function `name` in `object`. The name is that of its symbol, or the demangled one.
 ///
 /// # Errors
 ///
 /// The function is not found.
-pub fn function_offset(object: &Path, name: &str) -> Result<FileOffset, FunctionError> {
+pub fn find_function(object: &Path, name: &str) -> Result<FunctionPlace, FunctionError> {
     let file = File::open(object)?;
     let elf = Elf::parse(&file)?;
     let dynamic = elf.definitions(name)?.into_iter().find(|symbol| symbol.kind != SymbolKind::Other);
@@ -53,7 +64,8 @@ pub fn function_offset(object: &Path, name: &str) -> Result<FileOffset, Function
     if kind == SymbolKind::Indirect {
         return Err(FunctionError::Indirect);
     }
-    elf.code_offset(virt, size).ok_or(FunctionError::NoCode)
+    let offset = elf.code_offset(virt, size).ok_or(FunctionError::NoCode)?;
+    Ok(FunctionPlace { virt, size: Bytes(size), offset })
 }
 
 fn has_name(symbol: &[u8], name: &str) -> bool {
@@ -74,20 +86,20 @@ mod tests {
     fn functions_have_the_name_of_their_symbol_or_the_demangled_one() {
         let scratch = Scratch::new();
         let program = scratch.compile("g++", "program", SOURCE, &["-x", "c++"]);
-        let mangled = function_offset(&program, "_ZN7service6handleEi").unwrap();
-        assert_eq!(function_offset(&program, "service::handle(int)").unwrap(), mangled);
-        assert_ne!(function_offset(&program, "begin").unwrap(), mangled);
+        let mangled = find_function(&program, "_ZN7service6handleEi").unwrap();
+        assert_eq!(find_function(&program, "service::handle(int)").unwrap(), mangled);
+        assert_ne!(find_function(&program, "begin").unwrap(), mangled);
         let library = scratch.compile("g++", "library.so", SOURCE, &["-x", "c++", "-shared", "-fPIC", "-s"]);
-        assert!(function_offset(&library, "begin").is_ok(), "it is a dynamic symbol");
+        assert!(find_function(&library, "begin").is_ok(), "it is a dynamic symbol");
     }
 
     #[test]
     fn other_names_and_files_are_refused_with_the_reason() {
         let scratch = Scratch::new();
         let program = scratch.compile("g++", "program", SOURCE, &["-x", "c++"]);
-        assert!(matches!(function_offset(&program, "end"), Err(FunctionError::Missing)));
-        assert!(matches!(function_offset(Path::new(GLIBC), "strlen"), Err(FunctionError::Indirect)));
-        assert!(matches!(function_offset(Path::new("/nowhere"), "begin"), Err(FunctionError::Unreadable(_))));
-        assert!(matches!(function_offset(Path::new("/etc/passwd"), "begin"), Err(FunctionError::NotElf(_))));
+        assert!(matches!(find_function(&program, "end"), Err(FunctionError::Missing)));
+        assert!(matches!(find_function(Path::new(GLIBC), "strlen"), Err(FunctionError::Indirect)));
+        assert!(matches!(find_function(Path::new("/nowhere"), "begin"), Err(FunctionError::Unreadable(_))));
+        assert!(matches!(find_function(Path::new("/etc/passwd"), "begin"), Err(FunctionError::NotElf(_))));
     }
 }

@@ -1,0 +1,22 @@
+//! Probe sites of functions that the user has named.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::allocators::{self, ProbedFunction};
+use crate::model::FileOffset;
+use crate::probe_site::Needs;
+use crate::session::config::ProbeSite;
+use crate::symbolize::FunctionPlace;
+
+/// Returns the instruction to probe in a function of `object`: the cheapest one, if it is equivalent to the entry for a probe
+/// with these needs.
+pub(super) fn choose(object: &Path, place: FunctionPlace, needs: Needs, probe_site: ProbeSite) -> FileOffset {
+    let FunctionPlace { virt, size, offset } = place;
+    let function = ProbedFunction { virt, size, file_offset: offset, needs };
+    let site = || allocators::entry_site(&File::open(object).ok()?, function);
+    match probe_site {
+        ProbeSite::Entry => offset,
+        ProbeSite::Best => site().map_or(offset, |site| site.file_offset),
+    }
+}
