@@ -22,7 +22,7 @@ pub fn count(context: &impl EbpfContext, reason: LossReason, count: u64) {
     }
 }
 
-/// Counts an allocation that the size filter excludes.
+/// Counts an allocation that the filters of sizes and threads exclude.
 #[inline(always)]
 pub fn filtered(size: u64) {
     add(counter::FILTERED, 1);

@@ -5,11 +5,12 @@
 //! and the number of changes of cgroups and names, with those of the decision.
 
 use aya_ebpf::btf_maps::{Array, HashMap, LruHashMap};
-use aya_ebpf::helpers::generated::{bpf_get_current_uid_gid, bpf_probe_read_kernel_str};
+use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_uid_gid, bpf_probe_read_kernel_str};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_common::wire::{
     Decision, FilterKey, HIERARCHIES, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode,
+    thread_filter,
 };
 
 use crate::settings::{self, field};
@@ -51,6 +52,22 @@ pub fn flags(pid: u32) -> u32 {
 #[inline(always)]
 pub fn is_traced(pid: u32) -> bool {
     flags(pid) & decision::TRACED != 0
+}
+
+/// Returns true if allocations of the current thread are recorded.
+#[inline(always)]
+pub fn is_thread_recorded() -> bool {
+    if settings::thread_filter() == thread_filter::ALL {
+        return true;
+    }
+    let mut value = [0_u64; 2];
+    // SAFETY: the helper writes as many bytes as there are: the name, and zeros after it.
+    unsafe { bpf_get_current_comm(value.as_mut_ptr().cast(), size_of_val(&value) as u32) };
+    // SAFETY: user space writes the filters before the first event, as words.
+    match unsafe { FILTERS.get(&FilterKey { property: filter_key::THREAD, value }) } {
+        Some(&action) => action == filter_action::INCLUDE,
+        None => settings::thread_filter() == thread_filter::NOT_EXCLUDED,
+    }
 }
 
 /// Returns true if the current process, `pid`, was traced before the exec that it has just made. If there was no

@@ -3,7 +3,7 @@
 
 use memtrace_common::wire::{
     CgroupLayout, HIERARCHIES, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout,
-    RusageLayout, Settings, TaskLayout, VmaLayout, filter_mode,
+    RusageLayout, Settings, TaskLayout, VmaLayout, filter_mode, thread_filter,
 };
 
 use crate::atomic::IS_LEGACY;
@@ -25,6 +25,7 @@ pub static SETTINGS: Settings = Settings {
     filters_by_user: 1,
     filters_by_comm: 1,
     filters_by_cgroup: 1,
+    thread_filter: thread_filter::INCLUDED,
     hierarchies: [0; HIERARCHIES],
     // Kernels that need the legacy object have no cookies.
     records_allocators: !IS_LEGACY as u32,
@@ -36,6 +37,7 @@ pub static SETTINGS: Settings = Settings {
     syscall_programs: 1,
     pending_slots: PENDING_SLOTS as u32,
     scratch_slots: SCRATCH_SLOTS as u32,
+    reserved: 0,
     task: TaskLayout::UNRESOLVED,
     return_instances: ReturnInstanceLayout { known: 0, ..ReturnInstanceLayout::UNRESOLVED },
     vma: VmaLayout::UNRESOLVED,
@@ -122,6 +124,12 @@ pub fn filters_by_comm() -> bool {
 #[inline(always)]
 pub fn filters_by_cgroup() -> bool {
     field!(filters_by_cgroup) != 0
+}
+
+/// Returns the rule by which allocations of threads are recorded: a constant of [`thread_filter`].
+#[inline(always)]
+pub fn thread_filter() -> u32 {
+    field!(thread_filter)
 }
 
 #[inline(always)]

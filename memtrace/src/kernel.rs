@@ -47,7 +47,7 @@ pub use gate::CallRate;
 pub use load::Kernel;
 pub use map_sizes::MapSizes;
 pub use mark_entries::{MarkEntry, MarkEntryReader};
-pub use process_filter::{Condition, ProcessFilter};
+pub use process_filter::{Condition, ProcessFilter, ThreadFilter};
 pub use program_time::ProgramTime;
 pub use reclaim::ReclaimCounters;
 pub use removed_cgroups::{RemovedCgroup, RemovedCgroupReader};

@@ -38,5 +38,6 @@ pub(crate) use outcome::{CommandEnd, Outcome};
 pub(crate) use run::run;
 
 pub(crate) use crate::debuginfod::Servers;
+pub(crate) use crate::kernel::ThreadFilter;
 
 pub(crate) use crate::allocators::{Hooks, NamedAllocator, UserHooks};

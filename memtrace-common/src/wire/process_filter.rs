@@ -58,6 +58,18 @@ pub mod filter_key {
     pub const EXE: u64 = 3;
     /// A cgroup that the first thread is in or below: its id, then the number of its hierarchy.
     pub const CGROUP: u64 = 4;
+    /// Name of the current thread, as [`COMM`]. It selects allocations, not processes.
+    pub const THREAD: u64 = 5;
+}
+
+/// Threads whose allocations are recorded.
+pub mod thread_filter {
+    /// All threads.
+    pub const ALL: u32 = 0;
+    /// Threads with an including filter, and no excluding one.
+    pub const INCLUDED: u32 = 1;
+    /// Threads without an excluding filter.
+    pub const NOT_EXCLUDED: u32 = 2;
 }
 
 /// Actions of filters. If several filters match, [`filter_action::EXCLUDE`] wins.

@@ -32,6 +32,8 @@ pub struct Settings {
     pub filters_by_comm: u32,
     /// 1 if a filter names a cgroup, else 0.
     pub filters_by_cgroup: u32,
+    /// Rule by which allocations of threads are recorded: a constant of [`super::thread_filter`].
+    pub thread_filter: u32,
     /// Numbers of the cgroup hierarchies that are recorded; [`super::NO_HIERARCHY`] if there are fewer.
     pub hierarchies: [u32; HIERARCHIES],
     /// 1 if allocation records name the allocator, else 0.
@@ -52,6 +54,8 @@ pub struct Settings {
     pub pending_slots: u32,
     /// Number of slots of scratch memory: a power of two.
     pub scratch_slots: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Members that every run needs.
     pub task: TaskLayout,
     /// Members for pending uretprobes.
@@ -84,4 +88,4 @@ pub mod gate {
     pub const CALL_RATE: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 432);
+const _: () = assert!(size_of::<Settings>() == 440);

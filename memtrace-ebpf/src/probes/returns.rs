@@ -12,7 +12,7 @@ use crate::origin::{Caller, Returning};
 use crate::pending::{self, Call, ReturnedCall};
 use crate::registers::{POPPED_BY_RETURN, Registers};
 use crate::thread::Thread;
-use crate::{emit, gate, loss, private_stack, registers, settings, stack, tags};
+use crate::{emit, gate, loss, private_stack, process_filter, registers, settings, stack, tags};
 
 #[uretprobe]
 fn call_return(context: RetProbeContext) -> u32 {
@@ -108,7 +108,7 @@ fn returned_block(
     if settings::has_usable_sizes() {
         size = usable_size(context, returned, address).unwrap_or(size);
     }
-    if !settings::is_size_recorded(size) {
+    if !settings::is_size_recorded(size) || !process_filter::is_thread_recorded() {
         loss::filtered(size);
         return None;
     }

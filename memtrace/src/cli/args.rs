@@ -14,12 +14,11 @@ use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
 pub(super) use subcommands::{DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, ReportArgs, ResetArgs};
 
+use super::filters::Excluded;
 use super::hooks::TaggedHooks;
 use super::tag_functions::{TagFunctions, tag_functions};
 use super::{filters, help, hooks, units};
-use crate::model::{
-    AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, FilterRule, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid,
-};
+use crate::model::{AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
 use crate::session::{BlockSizes, MarkFunction, NamedAllocator, Percent, ProbeSite};
 
@@ -164,11 +163,19 @@ pub(super) struct TraceArgs {
     #[arg(long = "user", value_name = "USER", help_heading = TARGET)]
     pub(super) users: Vec<String>,
 
-    /// Exclude processes, as in comm=bash or user=root
+    /// Exclude processes, as in comm=bash or user=root, or threads, as in thread=gc
     ///
-    /// By comm, exe, cgroup, user or pid. May be given more than once. It overrides all other options.
+    /// By comm, exe, cgroup, user or pid, or by the name of a thread. May be given more than once. It overrides all other
+    /// options.
     #[arg(long, value_name = "KIND=VALUE", value_parser = filters::excluded, help_heading = TARGET)]
-    pub(super) exclude: Vec<FilterRule>,
+    pub(super) exclude: Vec<Excluded>,
+
+    /// Count only blocks that threads with this name allocate
+    ///
+    /// The name at the allocation, of at most 15 bytes. May be given more than once. Other blocks count as filtered. Frees
+    /// by any thread count.
+    #[arg(long = "thread", value_name = "NAME", value_parser = filters::thread, help_heading = TARGET)]
+    pub(super) threads: Vec<String>,
 
     /// Also trace child processes of --pid
     ///

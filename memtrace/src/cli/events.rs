@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
+use super::filters::Excluded;
 use crate::model::{EventClass, GroupBy, Metric};
 use crate::session::ProbeSite;
 
@@ -69,6 +70,8 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
         ("--max-size", args.max_size.is_some()),
         ("--allocator", !args.allocators.is_empty()),
         ("--hook", !args.hooks.is_empty()),
+        ("--thread", !args.threads.is_empty()),
+        ("--exclude thread=", args.exclude.iter().any(|excluded| matches!(excluded, Excluded::Threads(_)))),
         ("--tag-from", !args.tag_from.is_empty()),
         ("--size", args.size.is_some()),
         ("--by allocator", args.by.contains(&GroupBy::Allocator)),

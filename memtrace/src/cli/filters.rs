@@ -3,9 +3,31 @@
 use super::units;
 use crate::model::{FilterRule, ProcessAttribute};
 
-/// Parses the value of `--exclude`: `comm=bash`, `user=root`, `exe=/usr/bin/make`, `cgroup=system.slice`, `pid=4711`.
-pub(super) fn excluded(text: &str) -> Result<FilterRule, String> {
-    let how = "write comm=NAME, exe=PATH, cgroup=PATH, user=USER or pid=PID";
+/// The longest name of a thread in bytes (`TASK_COMM_LEN`, include/linux/sched.h).
+const MAX_THREAD_NAME: usize = 15;
+
+/// Processes or threads that are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Excluded {
+    /// Processes.
+    Processes(FilterRule),
+    /// Threads with this name.
+    Threads(String),
+}
+
+/// Parses the name of a thread.
+pub(super) fn thread(name: &str) -> Result<String, String> {
+    match name.len() {
+        0 => Err(String::from("the name of a thread is empty")),
+        1..=MAX_THREAD_NAME => Ok(name.to_owned()),
+        _ => Err(format!("names of threads have at most {MAX_THREAD_NAME} bytes")),
+    }
+}
+
+/// Parses the value of `--exclude`: `comm=bash`, `user=root`, `exe=/usr/bin/make`, `cgroup=system.slice`, `pid=4711`,
+/// `thread=worker`.
+pub(super) fn excluded(text: &str) -> Result<Excluded, String> {
+    let how = "write comm=NAME, exe=PATH, cgroup=PATH, user=USER, pid=PID or thread=NAME";
     let (kind, value) = text.split_once('=').ok_or(how)?;
     if value.is_empty() {
         return Err(format!("'{kind}=' has no value; {how}"));
@@ -16,9 +38,10 @@ pub(super) fn excluded(text: &str) -> Result<FilterRule, String> {
         "cgroup" => ProcessAttribute::Cgroup(value.into()),
         "user" => ProcessAttribute::User(value.to_owned()),
         "pid" => ProcessAttribute::Pid(units::pid(value)?),
-        _ => return Err(format!("'{kind}' is not an attribute of processes; {how}")),
+        "thread" => return thread(value).map(Excluded::Threads),
+        _ => return Err(format!("'{kind}' is not an attribute of processes or threads; {how}")),
     };
-    Ok(FilterRule { attribute, exclude: true })
+    Ok(Excluded::Processes(FilterRule { attribute, exclude: true }))
 }
 
 #[cfg(test)]
@@ -28,7 +51,12 @@ mod tests {
 
     #[test]
     fn exclusion_is_kind_and_value() {
-        let by = |text| excluded(text).map(|rule| rule.attribute);
+        let by = |text| match excluded(text)? {
+            Excluded::Processes(rule) => Ok(rule.attribute),
+            Excluded::Threads(name) => Err(name),
+        };
+        assert_eq!(excluded("thread=a=b"), Ok(Excluded::Threads(String::from("a=b"))));
+        assert!(excluded("thread=0123456789abcdef").is_err_and(|error| error.contains("at most 15 bytes")));
         assert_eq!(by("comm=a=b"), Ok(ProcessAttribute::Comm(String::from("a=b"))));
         assert_eq!(by("pid=7"), Ok(ProcessAttribute::Pid(Pid(7))));
         assert_eq!(by("exe=/bin/true"), Ok(ProcessAttribute::Exe("/bin/true".into())));

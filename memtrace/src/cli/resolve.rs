@@ -4,10 +4,11 @@ use std::num::NonZeroU32;
 
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
+use super::filters::Excluded;
 use super::{events, outputs, program_tags, recording, tags};
 use crate::model::format;
 use crate::model::{Bytes, FilterRule, GroupBy, Metric, ProcessAttribute};
-use crate::session::{Config, Grouping, Servers, Target, UserHooks};
+use crate::session::{Config, Grouping, Servers, Target, ThreadFilter, UserHooks};
 
 /// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -37,6 +38,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let events = events::resolve(&args)?;
     let grouping = grouping(&args)?;
     let tag_functions = program_tags::take_functions(&mut args)?;
+    let threads = thread_filter(&mut args);
     Ok(Config {
         metric: args.metric,
         page_sample: events::page_sample(&args),
@@ -59,6 +61,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         shards,
         ring_size: args.ring_size,
         probe_site: args.probe_site,
+        threads,
         tag_functions,
         user_hooks: UserHooks {
             allocators: args.allocators,
@@ -174,13 +177,26 @@ fn target(args: &TraceArgs) -> Result<Target, ArgConflict> {
 }
 
 /// Returns the rules of all options that select processes.
+/// Returns the threads whose allocations are traced.
+fn thread_filter(args: &mut TraceArgs) -> ThreadFilter {
+    let excluded = args.exclude.iter().filter_map(|excluded| match excluded {
+        Excluded::Threads(name) => Some(name.clone()),
+        Excluded::Processes(_) => None,
+    });
+    ThreadFilter { excluded: excluded.collect(), included: std::mem::take(&mut args.threads) }
+}
+
 fn filter_rules(args: &TraceArgs) -> Vec<FilterRule> {
     let include = |attribute| FilterRule { attribute, exclude: false };
     let comms = args.comms.iter().cloned().map(ProcessAttribute::Comm);
     let exes = args.exes.iter().cloned().map(ProcessAttribute::Exe);
     let cgroups = args.cgroups.iter().cloned().map(ProcessAttribute::Cgroup);
     let users = args.users.iter().cloned().map(ProcessAttribute::User);
-    comms.chain(exes).chain(cgroups).chain(users).map(include).chain(args.exclude.iter().cloned()).collect()
+    let excluded = args.exclude.iter().filter_map(|excluded| match excluded {
+        Excluded::Processes(rule) => Some(rule.clone()),
+        Excluded::Threads(_) => None,
+    });
+    comms.chain(exes).chain(cgroups).chain(users).map(include).chain(excluded).collect()
 }
 
 fn sizes(args: &TraceArgs) -> Result<(), ArgConflict> {
@@ -279,6 +295,7 @@ mod tests {
     fn defaults_are_these() {
         let expected = Config {
             user_hooks: UserHooks::default(),
+            threads: ThreadFilter::default(),
             tag_functions: Vec::new(),
             sizes: BlockSizes::Requested,
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
@@ -316,6 +333,7 @@ mod tests {
     fn every_argument_reaches_the_configuration() {
         let expected = Config {
             user_hooks: UserHooks::default(),
+            threads: ThreadFilter::default(),
             tag_functions: Vec::new(),
             sizes: BlockSizes::Requested,
             target: Target::Command {

@@ -7,7 +7,7 @@ use super::bpf_variant::BpfVariant;
 use super::error::KernelError;
 use super::load::Kernel;
 use super::map_sizes::MapSizes;
-use super::process_filter::ProcessFilter;
+use super::process_filter::{ProcessFilter, ThreadFilter};
 use super::rings::RingReader;
 use super::settings::{self, Options};
 use crate::model::{Bytes, MAX_FRAMES, printable};
@@ -23,6 +23,7 @@ const TRIAL: Options = Options {
     max_size: Bytes(u64::MAX - 1),
     start_ns: 0,
     filter: ProcessFilter::Matching(Vec::new()),
+    threads: ThreadFilter { included: Vec::new(), excluded: Vec::new() },
     records_allocators: false,
     records_tags: false,
     usable_sizes: false,

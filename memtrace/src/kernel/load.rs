@@ -91,6 +91,7 @@ impl Kernel {
         }
         tracepoints::attach_syscalls(&mut bpf, settings.syscall_programs, unwind_maps.finds_vmas())?;
         options.filter.write(&mut bpf, Pid(std::process::id()))?;
+        options.threads.write(&mut bpf)?;
         let timer = ProgramTimer::default();
         let usable_sizes = options.usable_sizes;
         Ok((Self { bpf, multi, unwind_maps, log, gate, timer, missing_tracepoints, usable_sizes }, readers))

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use aya::maps::{HashMap, MapData};
 use memtrace_common::unwind::ObjectKey;
-use memtrace_common::wire::{self, Decision, decision, filter_action, filter_key, filter_mode};
+use memtrace_common::wire::{self, Decision, decision, filter_action, filter_key, filter_mode, thread_filter};
 
 use super::bpf::Bpf;
 use super::error::KernelError;
@@ -29,6 +29,39 @@ pub enum ProcessFilter {
     Families,
     /// Processes that match an including condition (all, if there is none) and no excluding one.
     Matching(Vec<Condition>),
+}
+
+/// Selects the threads whose allocations are traced, by their names at the allocation. All by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadFilter {
+    /// Names of threads; if there are some, others are left out.
+    pub included: Vec<String>,
+    /// Names of threads that are left out.
+    pub excluded: Vec<String>,
+}
+
+impl ThreadFilter {
+    /// Returns the constant of the rule in the settings of the BPF programs.
+    pub(super) const fn mode(&self) -> u32 {
+        match (self.included.is_empty(), self.excluded.is_empty()) {
+            (true, true) => thread_filter::ALL,
+            (false, _) => thread_filter::INCLUDED,
+            (true, false) => thread_filter::NOT_EXCLUDED,
+        }
+    }
+
+    /// Writes the names into the map that the BPF programs read.
+    pub(super) fn write(&self, bpf: &mut Bpf) -> Result<(), KernelError> {
+        let mut filters: HashMap<&mut MapData, MapEntry<wire::FilterKey>, u32> = map(bpf, "FILTERS")?;
+        let included = self.included.iter().map(|name| (name, filter_action::INCLUDE));
+        // Exclusion wins, so it is written last.
+        let excluded = self.excluded.iter().map(|name| (name, filter_action::EXCLUDE));
+        for (name, action) in included.chain(excluded) {
+            let key = wire::FilterKey { property: filter_key::THREAD, ..by_comm(name) };
+            filters.insert(MapEntry(key), action, 0).map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
 }
 
 /// A filter rule with the ids that its attribute stands for.

@@ -10,7 +10,7 @@ use memtrace_common::wire::{
 use super::btf::Btf;
 use super::error::KernelError;
 use super::map_sizes::MapSizes;
-use super::process_filter::ProcessFilter;
+use super::process_filter::{ProcessFilter, ThreadFilter};
 use super::tracepoints;
 use crate::model::{Bytes, printable};
 use crate::procfs;
@@ -38,6 +38,8 @@ pub struct Options {
     pub start_ns: u64,
     /// Processes to trace.
     pub filter: ProcessFilter,
+    /// Threads to trace.
+    pub threads: ThreadFilter,
     /// Allocation events name the allocator (Linux 5.15).
     pub records_allocators: bool,
     /// Allocation events have the current tag (Linux 5.15).
@@ -108,6 +110,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         filters_by_user: options.filter.is_by(filter_key::USER).into(),
         filters_by_comm: options.filter.is_by(filter_key::COMM).into(),
         filters_by_cgroup: options.filter.is_by(filter_key::CGROUP).into(),
+        thread_filter: options.threads.mode(),
         hierarchies: Hierarchies::read().map_or([NO_HIERARCHY; HIERARCHIES], |hierarchies| {
             let mut numbers = hierarchies.numbers();
             [(); HIERARCHIES].map(|()| numbers.next().unwrap_or(NO_HIERARCHY))
@@ -123,6 +126,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         syscall_programs: if options.follows_syscalls() { tracepoints::programs_per_syscall() } else { 0 },
         pending_slots: options.map_sizes.entries("PENDING"),
         scratch_slots: options.map_sizes.entries("SCRATCH"),
+        reserved: 0,
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
         vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::grouping::Grouping;
 use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
+use crate::kernel::ThreadFilter;
 use crate::model::{
     AccountColumn, AccountLevel, Bytes, EventClass, FilterRule, GroupBy, Metric, PartitionBy, Pid, TagEffect,
 };
@@ -57,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) probe_site: ProbeSite,
     /// Allocators and functions to trace in addition to those that are found.
     pub(crate) user_hooks: UserHooks,
+    /// Threads whose allocations are traced.
+    pub(crate) threads: ThreadFilter,
     /// Functions that change the current tag.
     pub(crate) tag_functions: Vec<TagFunction>,
     pub(crate) sizes: BlockSizes,

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::kernel::{Kernel, MapSizes, Options, ProcessFilter};
+use crate::kernel::{Kernel, MapSizes, Options, ProcessFilter, ThreadFilter};
 use crate::model::{AllocatorId, Bytes, Pid};
 
 /// Function that only these tests probe, and that is never called.
@@ -66,6 +66,7 @@ fn kernel() -> Kernel {
         max_size,
         start_ns: 0,
         filter,
+        threads: ThreadFilter::default(),
         records_allocators: false,
         records_tags: false,
         usable_sizes: false,

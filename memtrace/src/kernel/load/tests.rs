@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::kernel::{MapSizes, ProcessFilter, bpf_syscall};
+use crate::kernel::{MapSizes, ProcessFilter, ThreadFilter, bpf_syscall};
 use crate::model::Bytes;
 
 /// Limit of this test. The kernel's is 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); verifiers of other
@@ -19,6 +19,7 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
         max_size: Bytes(1 << 40),
         start_ns: 0,
         filter: ProcessFilter::Matching(Vec::new()),
+        threads: ThreadFilter::default(),
         records_allocators: true,
         records_tags: false,
         usable_sizes: false,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memtrace_common::unwind::{MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, cfa, fp, mapping, page, row};
 
-use super::super::{Kernel, MapSizes, Options, Probe, Probes, ProcessFilter, RingReader, Scope};
+use super::super::{Kernel, MapSizes, Options, Probe, Probes, ProcessFilter, RingReader, Scope, ThreadFilter};
 use super::*;
 use crate::model::{AbsAddr, AllocatorId, Bytes, EventKind, FileOffset, Signature, Stack, StackEnd, StackId};
 use chain::{Function, address, here};
@@ -95,6 +95,7 @@ impl Trace {
             max_size: Bytes(u64::MAX),
             start_ns: 0,
             filter: ProcessFilter::Probed,
+            threads: ThreadFilter::default(),
             records_allocators: false,
             records_tags: false,
             usable_sizes: false,

@@ -40,7 +40,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
     let mut sentences = Vec::new();
     if profile.filtered != Amount::default() {
         let allocations = number::counted(profile.filtered.count, "allocation", "allocations");
-        sentences.push(format!("Filtered: {allocations} of {} excluded by size.", profile.filtered.bytes));
+        sentences.push(format!("Filtered: {allocations} of {} excluded by size or thread.", profile.filtered.bytes));
     }
     let unmatched = profile.unmatched_frees();
     if unmatched > 0 {

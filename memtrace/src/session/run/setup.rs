@@ -124,6 +124,7 @@ fn options(
         max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         filter,
+        threads: config.threads.clone(),
         records_allocators: config.parts().has_allocators(),
         records_tags: config.parts().has_tags(),
         usable_sizes: config.sizes == BlockSizes::Usable,

@@ -179,6 +179,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         ring_size: Bytes(16 << 20),
         probe_site: ProbeSite::Best,
         user_hooks: UserHooks::default(),
+        threads: Default::default(),
         tag_functions: Vec::new(),
         sizes: BlockSizes::Requested,
         max_live: 32_000_000,
