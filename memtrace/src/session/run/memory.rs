@@ -273,7 +273,7 @@ impl RecorderLimits {
 pub(super) fn plan(config: &Config, rings: u32) -> Result<(MemoryPlan, Option<String>), Error> {
     let full = MemoryPlan::full(config);
     let processors = procfs::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
-    let least = smallest(rings, processors);
+    let least = smallest(rings, processors, full.maps.tags);
     let Some((limit, origin)) = limit(config, own_limit(), least) else { return Ok((full, None)) };
     let Some(plan) = MemoryPlan::within(limit, rings, processors, full) else {
         return Err(Error::Memory { limit, required: least, is_option: origin == Origin::Option });
@@ -332,9 +332,9 @@ fn own_limit() -> Option<OwnLimit> {
     Some(OwnLimit { limit: limit.most, free: Bytes(limit.most.0.saturating_sub(used)) })
 }
 
-/// Returns the lowest limit within which memtrace runs with `rings` rings.
-fn smallest(rings: u32, processors: u64) -> Bytes {
-    let maps = MAPS * MapSizes::SMALLEST.memory().0;
+/// Returns the lowest limit within which memtrace runs with `rings` rings, with or without tags that programs set.
+fn smallest(rings: u32, processors: u64, tags: bool) -> Bytes {
+    let maps = MAPS * MapSizes::SMALLEST.with_tags(tags).memory().0;
     let rings = RINGS * SMALLEST_RING * u64::from(rings.max(1));
     // A fifth of the memory is left for the tables of a recorded run.
     let mmap_rings = 5 * 16 * SMALLEST_MMAP_RING * processors;
