@@ -94,6 +94,20 @@ fn tag_of_the_process_is_that_of_all_threads() {
 }
 
 #[test]
+fn other_processes_of_the_same_file_set_no_tags() {
+    let (mut victim, mut other) = (start("set", "2000"), start("set", "2000"));
+    let function = format!("set={}:set_module(id=arg0)", victim::path("modules").display());
+    let tracer = Trace::victim(&victim).options(&["--tag-from", &function]).start();
+    other.process().write_line("");
+    let _: BTreeMap<String, Totals> = other.read_json();
+    victim.process().write_line("");
+    let expected: BTreeMap<String, Totals> = victim.read_json();
+    let outcome = tracer.stop();
+    [victim, other].into_iter().for_each(Victim::finish);
+    assert_eq!(roots(&outcome.report()), expected);
+}
+
+#[test]
 fn functions_that_are_not_found_are_refused() {
     let mut victim = start("set", "1");
     let run = |function: &str| Trace::victim(&victim).options(&["--tag-from", function]).run();

@@ -210,11 +210,15 @@ fn each_entry_of_a_function_sets_a_mark() {
     let mut victim = victim::start_with("steady", &["100"]);
     let function = format!("{}:work", victim::path("steady").display());
     let trace = Trace::victim(&victim).option("--record").option(&recording).options(&["--mark-on", &function]);
+    // The same function in a process that is not traced.
+    let mut other = victim::start_with("steady", &["100"]);
     let tracer = trace.start();
     for _ in 0..4 {
         let _ = victim.work();
+        let _ = other.work();
     }
     victim.finish();
+    other.finish();
     let report = tracer.wait().report();
     let connection = open(&recording).unwrap();
     let mut marks = connection.prepare("SELECT text FROM mark ORDER BY epoch").unwrap();

@@ -111,16 +111,17 @@ impl Probes {
         self.attach_all(backend, scope, path, [entry(probe)])
     }
 
-    /// Attaches a probe that records entries of the function at `offset`, by every traced process, with its number.
+    /// Attaches a probe that records entries of the function at `offset` with its number.
     pub(super) fn attach_mark(
         &mut self,
         backend: &mut AttachBackend<'_>,
+        scope: Scope,
         path: &Path,
         offset: FileOffset,
         function: u32,
     ) -> Result<(), KernelError> {
         let point = AttachPoint { offset, cookie: Some(function.into()) };
-        self.attach_all(backend, Scope::AllProcesses, path, [(MARK_PROGRAM, point)])
+        self.attach_all(backend, scope, path, [(MARK_PROGRAM, point)])
     }
 
     /// Attaches a probe to the function at `offset`, which changes the current tag.

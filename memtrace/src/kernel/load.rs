@@ -195,11 +195,12 @@ impl Kernel {
     pub fn attach_mark(
         &mut self,
         probes: &mut Probes,
+        scope: Scope,
         path: &Path,
         offset: FileOffset,
         function: u32,
     ) -> Result<(), KernelError> {
-        probes.attach_mark(&mut self.attach_backend(), path, offset, function)
+        probes.attach_mark(&mut self.attach_backend(), scope, path, offset, function)
     }
 
     /// Attaches a probe to the function at `offset` of the object at `path`, which changes the current tag.

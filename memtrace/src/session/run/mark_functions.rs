@@ -9,6 +9,7 @@ use crate::session::config::{MarkFunction, ProbeSite};
 use crate::session::error::{Error, from_engines};
 use crate::session::marks::MarkRequest;
 use crate::session::run::function_site;
+use crate::session::select::Targets;
 use crate::symbolize::find_function;
 
 /// Probes at the functions, and the entries that they record.
@@ -30,6 +31,7 @@ impl MarkFunctions {
     pub(super) fn attach<'a>(
         kernel: &mut Kernel,
         functions: impl Iterator<Item = &'a MarkFunction>,
+        targets: &Targets,
     ) -> Result<Option<Self>, Error> {
         let mut probes = Probes::default();
         let mut texts = Vec::new();
@@ -38,9 +40,11 @@ impl MarkFunctions {
             let place = find_function(object, name)
                 .map_err(|source| Error::MarkFunction { function: function.text(), source })?;
             let offset = function_site::choose(object, place, Needs::of_arguments(&[]), ProbeSite::Best);
-            kernel
-                .attach_mark(&mut probes, object, offset, number)
-                .map_err(|error| from_engines::kernel(None, error))?;
+            for scope in targets.scopes() {
+                kernel
+                    .attach_mark(&mut probes, scope, object, offset, number)
+                    .map_err(|error| from_engines::kernel(None, error))?;
+            }
             texts.push(function.text());
         }
         if texts.is_empty() {

@@ -30,7 +30,7 @@ pub(super) fn attach(
         let places = match &function.object {
             Some(object) => {
                 let place = find_function(object, &function.name).map_err(failed)?;
-                vec![(Scope::AllProcesses, object.clone(), place)]
+                targets.scopes().into_iter().map(|scope| (scope, object.clone(), place)).collect()
             }
             None => find(function, targets, tracker).map_err(failed)?,
         };

@@ -154,7 +154,7 @@ impl Trace {
             placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
         }
         let mark_functions = config.recording.iter().flat_map(|recording| &recording.mark_functions);
-        let mark_functions = MarkFunctions::attach(&mut kernel, mark_functions)?;
+        let mark_functions = MarkFunctions::attach(&mut kernel, mark_functions, &targets)?;
         kernel.open().map_err(|error| from_engines::kernel(None, error))?;
         tracker.start_at(clock::monotonic());
         tracker.add_running_code_generators();

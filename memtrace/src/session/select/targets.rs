@@ -233,6 +233,14 @@ impl Targets {
         scope(pid, self.shares_probes)
     }
 
+    /// Returns the scopes of probes in an object that any process may map.
+    pub(in crate::session) fn scopes(&self) -> Vec<Scope> {
+        match self.shares_probes {
+            true => vec![Scope::AllProcesses],
+            false => self.pids().map(Scope::Process).collect(),
+        }
+    }
+
     /// Returns true if the processes ran before memtrace, so that their allocation rate can be measured.
     pub(in crate::session) fn ran_before(&self) -> bool {
         matches!(self.command, Command::None)
