@@ -1,7 +1,10 @@
 //! Symbol table (`.symtab`). Unlike the dynamic symbols, it includes local and statically linked functions. It may be
 //! stripped.
 
-use object::elf::{SHN_UNDEF, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, SectionHeader64, Sym64};
+use object::elf::SectionType;
+use object::elf::{
+    SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, SectionHeader64, Sym64,
+};
 use object::{LittleEndian, pod};
 
 use super::dynamic_symbols::{Symbol, SymbolKind};
@@ -27,7 +30,23 @@ impl<S: Source> Elf<S> {
         &self,
         has_name: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
-        let Some((symbols, names)) = self.symbol_tables()? else { return Ok(None) };
+        self.find_functions_in(SHT_SYMTAB, has_name)
+    }
+
+    /// As [`Self::find_functions`], in the table of dynamic symbols, which stripped objects have too.
+    pub(crate) fn find_dynamic_functions(
+        &self,
+        has_name: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
+        self.find_functions_in(SHT_DYNSYM, has_name)
+    }
+
+    fn find_functions_in(
+        &self,
+        table: SectionType,
+        has_name: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
+        let Some((symbols, names)) = self.symbol_tables(table)? else { return Ok(None) };
         let names = self.bytes(names.offset, names.size)?;
         let symbols = self.read_symbols(&symbols)?;
         let mut functions = Vec::new();
@@ -58,7 +77,7 @@ impl<S: Source> Elf<S> {
 
     /// Returns the addresses of all functions, sorted; `None` if the symbol table is stripped.
     pub(super) fn symbol_table_starts(&self) -> Result<Option<Vec<u64>>, ElfError> {
-        let Some((symbols, _)) = self.symbol_tables()? else { return Ok(None) };
+        let Some((symbols, _)) = self.symbol_tables(SHT_SYMTAB)? else { return Ok(None) };
         let symbols = self.read_symbols(&symbols)?;
         let function = |symbol: &&Sym64<LittleEndian>| {
             symbol.st_shndx.get(LE) != SHN_UNDEF && matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
@@ -74,12 +93,12 @@ impl<S: Source> Elf<S> {
         Ok(pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?.to_vec())
     }
 
-    /// Returns the symbol table and its string table.
-    fn symbol_tables(&self) -> Result<Option<(Table, Table)>, ElfError> {
+    /// Returns the symbol table of this type and its string table.
+    fn symbol_tables(&self, kind: SectionType) -> Result<Option<(Table, Table)>, ElfError> {
         type Section = SectionHeader64<LittleEndian>;
         let Some(sections) = self.sections() else { return Ok(None) };
         let sections = sections.headers();
-        let Some(symbols) = sections.iter().find(|section| section.sh_type.get(LE) == SHT_SYMTAB) else {
+        let Some(symbols) = sections.iter().find(|section| section.sh_type.get(LE) == kind) else {
             return Ok(None);
         };
         let names = sections.get(symbols.sh_link.get(LE) as usize).ok_or(BEYOND)?;

@@ -57,8 +57,10 @@ pub fn find_function(object: &Path, name: &str) -> Result<FunctionPlace, Functio
     let Symbol { kind, virt, size, .. } = match dynamic {
         Some(symbol) => symbol,
         None => {
-            let functions = elf.find_functions(|symbol| has_name(symbol, name))?.unwrap_or_default();
-            functions.into_iter().next().map(|(_, symbol)| symbol).ok_or(FunctionError::Missing)?
+            let has_name = |symbol: &[u8]| has_name(symbol, name);
+            let all = elf.find_functions(has_name)?.into_iter().flatten();
+            let dynamic = elf.find_dynamic_functions(has_name)?.into_iter().flatten();
+            all.chain(dynamic).next().map(|(_, symbol)| symbol).ok_or(FunctionError::Missing)?
         }
     };
     if kind == SymbolKind::Indirect {
@@ -91,6 +93,7 @@ mod tests {
         assert_ne!(find_function(&program, "begin").unwrap(), mangled);
         let library = scratch.compile("g++", "library.so", SOURCE, &["-x", "c++", "-shared", "-fPIC", "-s"]);
         assert!(find_function(&library, "begin").is_ok(), "it is a dynamic symbol");
+        assert!(find_function(&library, "service::handle(int)").is_ok(), "it is a dynamic symbol");
     }
 
     #[test]
