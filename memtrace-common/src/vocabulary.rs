@@ -10,7 +10,7 @@ mod tag_action;
 pub use allocators::{ALLOCATORS, KnownAllocator};
 pub use functions::{FUNCTIONS, Function, Naming, REPEATS_FREES};
 pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature};
-pub use tag_action::TagAction;
+pub use tag_action::{TagAction, TagValue};
 
 /// Number of a function's argument, from 0.
 pub type Argument = u8;
@@ -109,15 +109,15 @@ loss_reasons! {
     /// The table of accounts is full.
     AccountsFull = "accounts_full",
         "threads and allocators without accounts of their own, because the table of accounts is full";
-    /// Too many distinct tags were set, or too many processes set one.
+    /// Too many distinct tags were set, or too many processes have set one.
     TagsFull = "tags_full",
-        "calls that set no tag, because too many different tags were set before";
+        "calls that set one of too many different tags; their blocks have the tag [other tags]";
     /// A tag was entered inside too many others.
     TagTooDeep = "tag_too_deep",
         "tags without an effect, because they were entered inside too many others";
     /// The name of a tag could not be read.
     TagUnreadable = "tag_unreadable",
-        "calls that set no tag, because its name could not be read from the target's memory";
+        "names of tags that could not be read from the target's memory; their blocks have the address as the tag";
     /// The allocator's usable sizes are not known.
     SizeRequested = "size_requested",
         "allocations counted with their requested size, because the usable sizes of their allocator are not known";

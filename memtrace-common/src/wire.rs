@@ -36,7 +36,9 @@ pub use reclaim::{
 pub use rusage::{RusageRecord, UNKNOWN_COUNT};
 pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 pub use stack_copy::{CopyEnd, CopyPiece, LEAF_REGISTERS, MAX_PIECES, PIECE_BYTES, PIECE_WORDS, copy_kind};
-pub use tag::{MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED};
+pub use tag::{
+    MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, OTHER_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED,
+};
 
 macro_rules! record_kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal;)*) => {

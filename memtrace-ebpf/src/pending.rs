@@ -237,6 +237,12 @@ pub fn slot_of(tid: u32) -> Option<u32> {
     slot::find_index(tid)
 }
 
+/// Returns true if the thread's pending call was entered at `stack_pointer`.
+#[inline(always)]
+pub fn is_pending(tid: u32, stack_pointer: u64) -> bool {
+    find(tid).is_some_and(|slot| slot.stack_pointer == stack_pointer)
+}
+
 /// Returns the index of the thread's slot, which it gets now if it has none.
 #[inline(always)]
 pub fn claim_slot(tid: u32) -> Option<u32> {

@@ -29,6 +29,7 @@ pub static SETTINGS: Settings = Settings {
     hierarchies: [0; HIERARCHIES],
     // Kernels that need the legacy object have no cookies.
     records_allocators: !IS_LEGACY as u32,
+    // User space refuses both with the legacy object.
     records_tags: !IS_LEGACY as u32,
     usable_sizes: !IS_LEGACY as u32,
     page_sample: 1,

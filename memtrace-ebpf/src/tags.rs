@@ -6,7 +6,7 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user_str;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::{LossReason, TagAction};
 use memtrace_common::wire::{
-    MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED,
+    MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, OTHER_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED,
 };
 
 use crate::limits::{BPF_NOEXIST, PENDING_SLOTS};
@@ -20,10 +20,13 @@ struct ThreadTags {
     current: u32,
     /// Number of tags that were entered and not left.
     level: u32,
-    /// Number of the tag of the block that a call allocates, which has not returned.
+    /// Number of the tag of the block that a call allocates.
     of_call: u32,
+    reserved: u32,
+    /// Stack pointer at the entry of this call.
+    call: u64,
     /// The tag before each entry.
-    outer: [u32; MAX_TAG_LEVELS],
+    outer: [u16; MAX_TAG_LEVELS],
 }
 
 /// Tags of the threads, by their slot of pending calls.
@@ -42,6 +45,9 @@ static TAGS: HashMap<TagKey, TagEntry, { MAX_TAGS as usize }> = HashMap::new();
 #[btf_map]
 static TAG_COUNT: Array<u64, 1> = Array::new();
 
+/// Name of a tag that is a number.
+const NO_NAME: [u64; TAG_NAME / 8] = [0; TAG_NAME / 8];
+
 #[inline(always)]
 fn of_thread(slot: u32) -> Option<&'static mut ThreadTags> {
     let tags = THREAD_TAGS.get_ptr_mut(slot)?;
@@ -49,13 +55,14 @@ fn of_thread(slot: u32) -> Option<&'static mut ThreadTags> {
     Some(unsafe { &mut *tags })
 }
 
-/// Returns the number of the tag of an allocation that returns: that of the call, of the thread, or of the process.
+/// Returns the number of the tag of an allocation that returns, and was entered at `stack_pointer`: that of the call, of
+/// the thread, or of the process.
 #[inline(always)]
-pub fn of_allocation(thread: Thread) -> u32 {
+pub fn of_allocation(thread: Thread, stack_pointer: u64) -> u32 {
     if let Some(tags) = pending::slot_of(thread.tid).and_then(of_thread) {
-        let of_call = tags.of_call;
-        tags.of_call = UNTAGGED;
-        if of_call != UNTAGGED {
+        if tags.of_call != UNTAGGED && tags.call == stack_pointer {
+            let of_call = tags.of_call;
+            tags.of_call = UNTAGGED;
             return of_call;
         }
         if tags.current != UNTAGGED {
@@ -65,14 +72,14 @@ pub fn of_allocation(thread: Thread) -> u32 {
     of_process(thread.pid).unwrap_or(UNTAGGED)
 }
 
-/// Handles a call of a function that changes the tag to `value`.
+/// Handles a call of a function, entered at `stack_pointer`, that changes the tag to `value`.
 #[inline(always)]
-pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, value: u64) {
+pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, value: u64, stack_pointer: u64) {
     let action = cookie.action();
     let tag = match action {
         TagAction::Leave => UNTAGGED,
         _ if cookie.is_name() => number_of_name(context, value),
-        _ => number(context, &TagKey { is_name: 0, value }, &[0; TAG_NAME / 8]),
+        _ => number(context, &TagKey { is_name: 0, value: cookie.cut(value) }, &NO_NAME),
     };
     if action == TagAction::SetProcess {
         if PROCESS_TAGS.insert(&thread.pid, &tag, 0).is_err() {
@@ -87,7 +94,12 @@ pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, val
     match action {
         TagAction::Enter => enter(context, tags, tag),
         TagAction::Leave => leave(tags),
-        TagAction::SetCall => tags.of_call = tag,
+        // The outermost call alone is recorded.
+        TagAction::SetCall if tags.call > stack_pointer && pending::is_pending(thread.tid, tags.call) => {}
+        TagAction::SetCall => {
+            tags.of_call = tag;
+            tags.call = stack_pointer;
+        }
         _ => tags.current = tag,
     }
 }
@@ -96,7 +108,7 @@ pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, val
 fn enter(context: &impl EbpfContext, tags: &mut ThreadTags, tag: u32) {
     match tags.outer.get_mut(tags.level as usize) {
         Some(outer) => {
-            *outer = tags.current;
+            *outer = tags.current as u16;
             tags.current = tag;
         }
         None => loss::count(context, LossReason::TagTooDeep, 1),
@@ -113,7 +125,7 @@ fn leave(tags: &mut ThreadTags) {
     }
     tags.level -= 1;
     if let Some(outer) = tags.outer.get(tags.level as usize) {
-        tags.current = *outer;
+        tags.current = *outer as u32;
     }
 }
 
@@ -127,8 +139,9 @@ fn number_of_name(context: &impl EbpfContext, address: u64) -> u32 {
     // SAFETY: the helper checks the address, and writes at most as many bytes as there are.
     let length = unsafe { bpf_probe_read_user_str(words.as_mut_ptr().cast(), TAG_NAME as u32, address as *const _) };
     if length < 0 {
+        // Its page may not be mapped yet.
         loss::count(context, LossReason::TagUnreadable, 1);
-        return UNTAGGED;
+        return number(context, &TagKey { is_name: 0, value: address }, &NO_NAME);
     }
     // The words after the end of the string are zero. FNV-1a by words (Fowler, Noll, Vo): 4,096 names collide with a
     // probability of 10^-12.
@@ -161,17 +174,19 @@ fn number(context: &impl EbpfContext, key: &TagKey, name: &[u64; TAG_NAME / 8]) 
     let Some(count) = TAG_COUNT.get_ptr_mut(0) else { return UNTAGGED };
     // SAFETY: the pointer is a map value's, 8 bytes and aligned.
     let number = unsafe { atomic::fetch_add(count, 1) } + 1;
-    if number > MAX_TAGS as u64 {
-        loss::count(context, LossReason::TagsFull, 1);
-        return UNTAGGED;
+    if number <= MAX_TAGS as u64 {
+        // SAFETY: both are plain bytes of the same length.
+        let name = unsafe { core::mem::transmute::<[u64; TAG_NAME / 8], [u8; TAG_NAME]>(*name) };
+        if TAGS.insert(key, &TagEntry { number: number as u32, reserved: 0, name }, BPF_NOEXIST).is_ok() {
+            return number as u32;
+        }
+        // Another thread was faster, or the map is smaller.
+        if let Some(number) = known_number(key) {
+            return number;
+        }
     }
-    // SAFETY: both are plain bytes of the same length.
-    let name = unsafe { core::mem::transmute::<[u64; TAG_NAME / 8], [u8; TAG_NAME]>(*name) };
-    if TAGS.insert(key, &TagEntry { number: number as u32, reserved: 0, name }, BPF_NOEXIST).is_ok() {
-        return number as u32;
-    }
-    // Another thread was faster.
-    known_number(key).unwrap_or(UNTAGGED)
+    loss::count(context, LossReason::TagsFull, 1);
+    OTHER_TAGS
 }
 
 /// Gives the first thread of a new process the tags of the thread that has forked it: its memory is a copy.

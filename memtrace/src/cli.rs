@@ -2,6 +2,7 @@
 
 mod accounts;
 mod args;
+mod arguments_of_functions;
 mod conflict;
 mod console;
 mod diff;

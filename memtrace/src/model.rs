@@ -55,7 +55,7 @@ pub use reclaim::{
 pub use run_facts::RunFacts;
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, StackUsage, UnsentStacks};
 pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
-pub use tag::{TagAction, TagEffect, TagName, TagSource};
+pub use tag::{TagAction, TagEffect, TagName, TagSource, TagValue};
 pub use totals::{
     AccountChanges, AccountColumn, AccountCounters, AccountLevel, AccountRow, AccountState, AccountTable,
     AccountTotals, AllocatorId, Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, GroupBy,

@@ -15,3 +15,14 @@ pub enum TagAction {
     /// Sets the tag of the block that the call allocates.
     SetCall = 4,
 }
+
+/// Value of a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TagValue {
+    /// A number of 64 bits, such as the address of a handle.
+    Word,
+    /// A number of 32 bits: the upper half of its register is undefined.
+    Half,
+    /// The address of a C string.
+    Name,
+}

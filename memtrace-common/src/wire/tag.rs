@@ -1,6 +1,6 @@
 //! Tags that programs set themselves.
 
-use crate::vocabulary::TagAction;
+use crate::vocabulary::{TagAction, TagValue};
 
 /// The most distinct tags of a run. Blocks of further ones have no tag.
 pub const MAX_TAGS: u32 = 4096;
@@ -9,13 +9,16 @@ pub const MAX_TAGS: u32 = 4096;
 pub const TAG_NAME: usize = 64;
 
 /// Levels of nested tags in a thread. A tag below them has no effect.
-pub const MAX_TAG_LEVELS: usize = 13;
+pub const MAX_TAG_LEVELS: usize = 20;
 
 /// The most processes with a tag of their own.
 pub const MAX_TAGGED_PROCESSES: usize = 4096;
 
 /// Number of a block without a tag. Tags have the numbers from 1 on.
 pub const UNTAGGED: u32 = 0;
+
+/// Number of the tags beyond [`MAX_TAGS`].
+pub const OTHER_TAGS: u32 = MAX_TAGS + 1;
 
 /// Identity of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,23 +50,28 @@ pub struct TagCookie(pub u64);
 impl TagCookie {
     const ACTION_SHIFT: u32 = 8;
     const IS_NAME: u64 = 1 << 12;
+    const IS_HALF: u64 = 1 << 13;
     const CONDITION_SHIFT: u32 = 32;
 
     /// Encodes an effect. `tag` is the number of the argument with the tag; `None` for the result, or if there is none. With
     /// a condition, the function has an effect only if this argument has this value in its lower half.
     #[must_use]
-    pub const fn new(action: TagAction, tag: Option<u8>, is_name: bool, condition: Option<(u8, u32)>) -> Self {
+    pub const fn new(action: TagAction, tag: Option<u8>, value: TagValue, condition: Option<(u8, u32)>) -> Self {
         const NONE: u64 = crate::vocabulary::COOKIE_NONE;
         let tag = match tag {
             Some(argument) => argument as u64 & NONE,
             None => NONE,
         };
-        let (tested, value) = match condition {
+        let (tested, expected) = match condition {
             Some((argument, value)) => (argument as u64 & NONE, value as u64),
             None => (NONE, 0),
         };
-        let name = if is_name { Self::IS_NAME } else { 0 };
-        Self(tag | tested << 4 | (action as u64) << Self::ACTION_SHIFT | name | value << Self::CONDITION_SHIFT)
+        let kind = match value {
+            TagValue::Word => 0,
+            TagValue::Half => Self::IS_HALF,
+            TagValue::Name => Self::IS_NAME,
+        };
+        Self(tag | tested << 4 | (action as u64) << Self::ACTION_SHIFT | kind | expected << Self::CONDITION_SHIFT)
     }
 
     /// Returns the effect.
@@ -84,6 +92,13 @@ impl TagCookie {
     #[must_use]
     pub const fn is_name(self) -> bool {
         self.0 & Self::IS_NAME != 0
+    }
+
+    /// Returns the value without an undefined upper half.
+    #[inline(always)]
+    #[must_use]
+    pub const fn cut(self, value: u64) -> u64 {
+        if self.0 & Self::IS_HALF != 0 { value & u32::MAX as u64 } else { value }
     }
 
     /// Returns the value of the condition.
@@ -109,11 +124,13 @@ mod tests {
     fn cookies_encode_the_effect() {
         let all = [TagAction::Set, TagAction::Enter, TagAction::Leave, TagAction::SetProcess, TagAction::SetCall];
         for action in all {
-            let cookie = TagCookie::new(action, Some(1), true, Some((0, u32::MAX)));
+            let cookie = TagCookie::new(action, Some(1), TagValue::Name, Some((0, u32::MAX)));
             assert_eq!((cookie.action(), cookie.is_name(), cookie.condition()), (action, true, u32::MAX));
             assert_eq!([0, 1].map(|place| Cookie(cookie.0).argument(place)), [1, 0]);
         }
-        let cookie = TagCookie::new(TagAction::Set, None, false, None);
+        let cookie = TagCookie::new(TagAction::Set, None, TagValue::Word, None);
+        assert_eq!(cookie.cut(u64::MAX), u64::MAX);
+        assert_eq!(TagCookie::new(TagAction::Set, None, TagValue::Half, None).cut(u64::MAX), u64::from(u32::MAX));
         assert_eq!((cookie.is_name(), cookie.condition()), (false, 0));
         assert_eq!([0, 1].map(|place| Cookie(cookie.0).argument(place)), [COOKIE_NONE; 2]);
     }

@@ -43,7 +43,10 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     let thread = Thread::current();
     let Some(mut returned) = pending::finish(context, thread, caller.stack_pointer) else { return };
     let (kind, number) = if settings::records_tags() {
-        (RecordKind::TaggedAlloc, tags::of_allocation(thread) as u16)
+        (
+            RecordKind::TaggedAlloc,
+            tags::of_allocation(thread, caller.stack_pointer.wrapping_sub(POPPED_BY_RETURN)) as u16,
+        )
     } else {
         (RecordKind::Alloc, returned.allocator)
     };

@@ -15,7 +15,8 @@ fn tag_entry(context: ProbeContext) -> u32 {
     let cookie = arguments::cookie(&context);
     let tested = arguments::argument(&context, cookie, 1);
     if tested.is_none_or(|tested| tested as u32 == TagCookie(cookie.0).condition()) {
-        change(&context, TagCookie(cookie.0), arguments::argument(&context, cookie, 0).unwrap_or(0));
+        let stack_pointer = registers::stack_pointer(registers::of(&context));
+        change(&context, TagCookie(cookie.0), arguments::argument(&context, cookie, 0).unwrap_or(0), stack_pointer);
     }
     0
 }
@@ -24,15 +25,15 @@ fn tag_entry(context: ProbeContext) -> u32 {
 fn tag_return(context: RetProbeContext) -> u32 {
     private_stack::opt_out(&context);
     let result = registers::result(registers::of(&context));
-    change(&context, TagCookie(arguments::cookie(&context).0), result);
+    change(&context, TagCookie(arguments::cookie(&context).0), result, 0);
     0
 }
 
 /// Changes the tag, also before events are recorded: later ones have it.
 #[inline(always)]
-fn change(context: &impl EbpfContext, cookie: TagCookie, value: u64) {
+fn change(context: &impl EbpfContext, cookie: TagCookie, value: u64, stack_pointer: u64) {
     let thread = Thread::current();
     if !IS_LEGACY && process_filter::is_traced(thread.pid) {
-        tags::change(context, thread, cookie, value);
+        tags::change(context, thread, cookie, value, stack_pointer);
     }
 }

@@ -318,16 +318,17 @@ pub(super) struct TraceArgs {
     ///
     /// May be given more than once, and with several functions: set=FUNC(id=argN) sets the tag of the thread to an
     /// argument, enter=FUNC(id=argN),leave=FUNC nest, get=FUNC()->ret sets it to a result, and process=FUNC(id=argN)
-    /// sets that of threads without one. name=argN is a C string, and if=argN==VALUE a condition. A file can precede the
+    /// sets that of threads without one. name=argN is a C string, id=argN:32 a number of 32
+    /// bits, and if=argN==VALUE a condition. A file can precede the
     /// function, as in set=/usr/bin/server:set_module(id=arg0). A block keeps the tag with which it was allocated. Needs
-    /// Linux 5.15.
+    /// Linux 5.17.
     #[arg(long, value_name = "FUNCTIONS", value_parser = tag_functions, help_heading = OUTPUT)]
     pub(super) tag_from: Vec<TagFunctions>,
 
     /// Count the requested or the usable size of each block [default: requested]
     ///
     /// The usable size is that of malloc_usable_size. It is known for glibc; blocks of other allocators are counted with
-    /// their requested size, and as lost events (size_requested). Needs Linux 5.15.
+    /// their requested size, and as lost events (size_requested). Needs Linux 5.17.
     #[arg(long, value_name = "SIZES", value_parser = possible_values::block_sizes(), help_heading = OUTPUT)]
     pub(super) size: Option<BlockSizes>,
 

@@ -2,11 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::model::{Function, Naming, Signature, TagAction, TagEffect, TagSource};
+use super::arguments_of_functions::{argument, number, split};
+use crate::model::{Function, Naming, Signature, TagAction, TagEffect, TagSource, TagValue};
 use crate::session::{Hooks, MarkFunction, NamedAllocator, TagFunction};
-
-/// The last argument that is passed in a register (System V ABI, AMD64 supplement, 3.2.3).
-const LAST_ARGUMENT: u8 = 5;
 
 /// Parses `OBJECT[:PREFIX]`.
 pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
@@ -47,20 +45,6 @@ pub(super) struct TaggedHooks {
     pub(super) tags: Vec<TagFunction>,
 }
 
-/// Splits a list of functions at the commas outside of parentheses.
-pub(super) fn split(text: &str) -> Vec<&str> {
-    let mut depth = 0u32;
-    let separates = |letter: char| {
-        match letter {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        letter == ',' && depth == 0
-    };
-    text.split(separates).map(str::trim).collect()
-}
-
 fn hook(text: &str) -> Result<(&'static Function, Option<TagFunction>), String> {
     let malformed = || {
         format!(
@@ -82,13 +66,13 @@ fn hook(text: &str) -> Result<(&'static Function, Option<TagFunction>), String> 
     if args.tag.is_some() && role.trim() == "free" {
         return Err(format!("`{text}`: a freed block has the tag of its allocation"));
     }
-    let tag = args.tag.map(|(argument, is_name)| TagFunction {
+    let tag = args.tag.map(|(argument, value)| TagFunction {
         object: None,
         name: name.to_owned(),
         effect: TagEffect {
             action: TagAction::SetCall,
             source: Some(TagSource::Argument(argument)),
-            is_name,
+            value,
             condition: None,
         },
     });
@@ -111,8 +95,8 @@ struct HookArgs {
     size: Option<(u8, Option<u8>)>,
     old: Option<u8>,
     block: Option<u8>,
-    /// Argument with the tag, and true if it is a C string.
-    tag: Option<(u8, bool)>,
+    /// Argument with the tag, and its kind.
+    tag: Option<(u8, TagValue)>,
 }
 
 impl HookArgs {
@@ -122,8 +106,8 @@ impl HookArgs {
             let is_duplicate = match part.split_once('=') {
                 Some(("size", value)) => args.size.replace(product(value)?).is_some(),
                 Some(("old", value)) => args.old.replace(argument(value)?).is_some(),
-                Some(("tag", value)) => args.tag.replace((argument(value)?, false)).is_some(),
-                Some(("tagname", value)) => args.tag.replace((argument(value)?, true)).is_some(),
+                Some(("tag", value)) => args.tag.replace(number(value)?).is_some(),
+                Some(("tagname", value)) => args.tag.replace((argument(value)?, TagValue::Name)).is_some(),
                 Some((name, _)) => return Err(format!("`{name}` is none of size, old, tag and tagname")),
                 None => args.block.replace(argument(part)?).is_some(),
             };
@@ -177,13 +161,6 @@ fn product(text: &str) -> Result<(u8, Option<u8>), String> {
     }
 }
 
-pub(super) fn argument(text: &str) -> Result<u8, String> {
-    let number = text.trim().strip_prefix("arg").and_then(|number| number.parse().ok());
-    number
-        .filter(|number| *number <= LAST_ARGUMENT)
-        .ok_or_else(|| format!("`{}` is not an argument: use arg0 to arg{LAST_ARGUMENT}", text.trim()))
-}
-
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
@@ -223,7 +200,7 @@ mod tests {
         let effect = TagEffect {
             action: TagAction::SetCall,
             source: Some(TagSource::Argument(1)),
-            is_name: true,
+            value: TagValue::Name,
             condition: None,
         };
         assert_eq!(hooks.tags, [TagFunction { object: None, name: "take".into(), effect }]);

@@ -20,10 +20,18 @@ pub(super) fn take_functions(args: &mut TraceArgs) -> Result<Vec<TagFunction>, A
     if let Some(function) = functions.iter().find(|function| function.object.is_none() && !has_target) {
         return Err(ArgConflict::new(
             format!("no file is given for the tags of {}, and no process", function.name),
-            "give its file, as in --tag-from 'set=/usr/bin/server:set_module(id=arg0)'",
+            "give its file, as in --tag-from 'set=/usr/bin/server:set_module(id=arg0)'; for a tag of --hook, give --pid or a command",
         ));
     }
     Ok(functions)
+}
+
+/// Returns the error for rules that only name tags by number, if the program sets none.
+pub(super) fn missing() -> ArgConflict {
+    ArgConflict::new(
+        "the rules only name tags by number, but the program sets none",
+        "give the functions that set them, as in --tag-from 'set=set_module(id=arg0)', or other rules",
+    )
 }
 
 /// Checks that `by` and the rules can be combined with such tags.

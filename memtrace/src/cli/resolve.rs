@@ -9,6 +9,7 @@ use super::{events, outputs, program_tags, recording, tags};
 use crate::model::format;
 use crate::model::{Bytes, FilterRule, GroupBy, Metric, ProcessAttribute};
 use crate::session::{Config, Grouping, Servers, Target, ThreadFilter, UserHooks};
+use crate::tags::TagRules;
 
 /// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -93,6 +94,9 @@ fn grouping(args: &TraceArgs) -> Result<Grouping, ArgConflict> {
     };
     if by == GroupBy::Tag && !has_tags {
         return Err(tags::without_rules());
+    }
+    if !program_tags && tags.as_ref().is_some_and(TagRules::only_name_numbers) {
+        return Err(program_tags::missing());
     }
     if program_tags {
         program_tags::check(args, by, tags.as_ref())?;

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use super::hooks::{argument, split};
-use crate::model::{TagAction, TagEffect, TagSource};
+use super::arguments_of_functions::{argument, number, split};
+use crate::model::{TagAction, TagEffect, TagSource, TagValue};
 use crate::session::TagFunction;
 
 /// Functions of one `--tag-from`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TagFunctions(pub(super) Vec<TagFunction>);
 
-/// Parses a list of functions: `set=FUNC(id=argN)`, `set=FUNC(name=argN)`, `enter=FUNC(id=argN)` with `leave=FUNC`,
+/// Parses a list of functions: `set=FUNC(id=argN)`, `set=FUNC(id=argN:32)`, `set=FUNC(name=argN)`, `enter=FUNC(id=argN)` with `leave=FUNC`,
 /// `get=FUNC()->ret`, `get=FUNC()->name` and `process=FUNC(id=argN)`. All but `get` can have a condition, as in
 /// `set=FUNC(id=argN,if=argM==7)`. Before a function, its file can be given, as in `set=/usr/bin/server:FUNC(id=arg0)`.
 pub(super) fn tag_functions(text: &str) -> Result<TagFunctions, String> {
@@ -35,7 +35,7 @@ fn tag_function(text: &str) -> Result<TagFunction, String> {
             let action = action(role).ok_or_else(malformed)?;
             let (function, arguments) = arguments(rest.trim());
             let Some(arguments) = arguments else {
-                let nothing = TagEffect { action, source: None, is_name: false, condition: None };
+                let nothing = TagEffect { action, source: None, value: TagValue::Word, condition: None };
                 return match action {
                     TagAction::Leave => located(function, nothing).ok_or_else(malformed),
                     _ => Err(malformed()),
@@ -45,9 +45,9 @@ fn tag_function(text: &str) -> Result<TagFunction, String> {
             if tag.is_none() != (action == TagAction::Leave) {
                 return Err(malformed());
             }
-            let (source, is_name) = tag.unzip();
+            let (source, value) = tag.unzip();
             let source = source.map(TagSource::Argument);
-            (function, TagEffect { action, source, is_name: is_name.unwrap_or(false), condition })
+            (function, TagEffect { action, source, value: value.unwrap_or(TagValue::Word), condition })
         }
     };
     located(function, effect).ok_or_else(malformed)
@@ -63,16 +63,17 @@ fn action(role: &str) -> Option<TagAction> {
     }
 }
 
-/// Parses `FUNC()->ret` or `FUNC()->name`.
+/// Parses `FUNC()->ret`, `FUNC()->ret:32` or `FUNC()->name`.
 fn getter(text: &str) -> Option<(&str, TagEffect)> {
     let (function, result) = text.rsplit_once("->")?;
-    let is_name = match result.trim() {
-        "ret" => false,
-        "name" => true,
+    let value = match result.trim() {
+        "ret" => TagValue::Word,
+        "ret:32" => TagValue::Half,
+        "name" => TagValue::Name,
         _ => return None,
     };
     let function = function.trim();
-    let effect = TagEffect { action: TagAction::Set, source: Some(TagSource::Result), is_name, condition: None };
+    let effect = TagEffect { action: TagAction::Set, source: Some(TagSource::Result), value, condition: None };
     Some((function.strip_suffix("()").unwrap_or(function), effect))
 }
 
@@ -99,8 +100,8 @@ fn located(function: &str, effect: TagEffect) -> Option<TagFunction> {
 /// The arguments in the parentheses.
 #[derive(Default)]
 struct TagArgs {
-    /// Number of the argument, and true if it is a C string.
-    tag: Option<(u8, bool)>,
+    /// Number of the argument, and its kind.
+    tag: Option<(u8, TagValue)>,
     condition: Option<(u8, u32)>,
 }
 
@@ -109,8 +110,8 @@ impl TagArgs {
         let mut args = Self::default();
         for part in text.split(',').map(str::trim) {
             let is_duplicate = match part.split_once('=') {
-                Some(("id", value)) => args.tag.replace((argument(value)?, false)).is_some(),
-                Some(("name", value)) => args.tag.replace((argument(value)?, true)).is_some(),
+                Some(("id", value)) => args.tag.replace(number(value)?).is_some(),
+                Some(("name", value)) => args.tag.replace((argument(value)?, TagValue::Name)).is_some(),
                 Some(("if", value)) => args.condition.replace(condition(value)?).is_some(),
                 _ => return Err(format!("`{part}` is none of id=argN, name=argN and if=argN==VALUE")),
             };
@@ -142,7 +143,7 @@ mod tests {
     }
 
     const fn by(action: TagAction, argument: u8) -> TagEffect {
-        TagEffect { action, source: Some(TagSource::Argument(argument)), is_name: false, condition: None }
+        TagEffect { action, source: Some(TagSource::Argument(argument)), value: TagValue::Word, condition: None }
     }
 
     #[test]
@@ -155,9 +156,13 @@ mod tests {
         );
         assert_eq!(
             parsed("process=/opt/server:phase(name=arg2)"),
-            [(Some("/opt/server".into()), "phase".into(), TagEffect { is_name: true, ..by(TagAction::SetProcess, 2) })]
+            [(
+                Some("/opt/server".into()),
+                "phase".into(),
+                TagEffect { value: TagValue::Name, ..by(TagAction::SetProcess, 2) }
+            )]
         );
-        let leave = TagEffect { action: TagAction::Leave, source: None, is_name: false, condition: None };
+        let leave = TagEffect { action: TagAction::Leave, source: None, value: TagValue::Word, condition: None };
         assert_eq!(
             parsed("enter=net::Scope::Scope(int)(id=arg1),leave=net::Scope::~Scope()"),
             [
@@ -167,7 +172,9 @@ mod tests {
         );
         let get = TagEffect { source: Some(TagSource::Result), ..set };
         assert_eq!(parsed("get=current_module()->ret"), [(None, "current_module".into(), get)]);
-        assert_eq!(parsed("get=module_name->name")[0].2, TagEffect { is_name: true, ..get });
+        assert_eq!(parsed("get=module_name->name")[0].2, TagEffect { value: TagValue::Name, ..get });
+        assert_eq!(parsed("get=f()->ret:32")[0].2, TagEffect { value: TagValue::Half, ..get });
+        assert_eq!(parsed("set=f(id=arg0:32)")[0].2, TagEffect { value: TagValue::Half, ..set });
     }
 
     #[test]

@@ -133,13 +133,13 @@ impl Probes {
         offset: FileOffset,
         effect: TagEffect,
     ) -> Result<(), KernelError> {
-        let TagEffect { action, source, is_name, condition } = effect;
+        let TagEffect { action, source, value, condition } = effect;
         let (program, argument) = match source {
             Some(TagSource::Result) => (TAG_RETURN_PROGRAM, None),
             Some(TagSource::Argument(argument)) => (TAG_PROGRAM, Some(argument)),
             None => (TAG_PROGRAM, None),
         };
-        let cookie = TagCookie::new(action, argument, is_name, condition);
+        let cookie = TagCookie::new(action, argument, value, condition);
         self.attach_all(backend, scope, path, [(program, AttachPoint { offset, cookie: Some(cookie.0) })])
     }
 

@@ -58,6 +58,12 @@ impl Kernel {
         if variant == BpfVariant::Legacy {
             log::info!("the BPF programs use spin locks, and user space supplies the mappings of processes");
         }
+        if variant == BpfVariant::Legacy && (options.records_tags || options.usable_sizes) {
+            return Err(KernelError::Unsupported {
+                action: String::from("tag blocks as the program says, or count usable sizes"),
+                reason: String::from("this needs Linux 5.17 (bpf_find_vma)"),
+            });
+        }
         let settings_entry = MapEntry(settings);
         let mut loader = EbpfLoader::new();
         loader.override_global("SETTINGS", &settings_entry, true);

@@ -42,9 +42,9 @@ pub struct Options {
     pub threads: ThreadFilter,
     /// Allocation events name the allocator (Linux 5.15).
     pub records_allocators: bool,
-    /// Allocation events have the current tag (Linux 5.15).
+    /// Allocation events have the current tag (Linux 5.17).
     pub records_tags: bool,
-    /// Blocks have the usable size of their allocator (Linux 5.15).
+    /// Blocks have the usable size of their allocator (Linux 5.17).
     pub usable_sizes: bool,
     /// Record page faults, of one page in this number.
     pub page_sample: Option<NonZeroU32>,

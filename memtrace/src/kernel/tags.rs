@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aya::maps::HashMap;
-use memtrace_common::wire::{TagEntry, TagKey};
+use memtrace_common::wire::{OTHER_TAGS, TagEntry, TagKey};
 
 use super::bpf::Bpf;
 use super::wire_type::MapEntry;
@@ -14,10 +14,14 @@ pub(super) fn read(bpf: &Bpf) -> BTreeMap<TagId, TagName> {
     type Entries<M> = HashMap<M, MapEntry<TagKey>, MapEntry<TagEntry>>;
     let map = bpf.map("TAGS").and_then(|map| Entries::try_from(map).ok());
     let all = map.iter().flat_map(HashMap::iter).filter_map(Result::ok);
-    all.filter_map(|(MapEntry(key), MapEntry(entry))| {
-        Some((TagId(u16::try_from(entry.number).ok()?), name(key, entry)))
-    })
-    .collect()
+    let tag =
+        |(MapEntry(key), MapEntry(entry)): (MapEntry<TagKey>, MapEntry<TagEntry>)| (id(entry.number), name(key, entry));
+    all.map(tag).chain([(id(OTHER_TAGS), TagName::Text(String::from("[other tags]")))]).collect()
+}
+
+/// Numbers of tags are below 2^16.
+const fn id(number: u32) -> TagId {
+    TagId(number as u16)
 }
 
 fn name(key: TagKey, entry: TagEntry) -> TagName {

@@ -291,7 +291,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 fn any_settings() -> impl Strategy<Value = Settings> {
     let older = select(vec![None, Some(0), Some(1), Some(20 << 20), Some((20 << 20) + 1)]);
-    let parts = select(vec![PartitionBy::Whole, PartitionBy::Threads, PartitionBy::Allocators]);
+    let parts = select(vec![PartitionBy::Whole, PartitionBy::Threads, PartitionBy::Allocators, PartitionBy::Tags]);
     let bounds = (select(vec![2, 5, u64::MAX]), select(vec![0, 2, 5, u32::MAX]), select(vec![1, 2, u32::MAX]));
     (bounds, any::<(bool, bool)>(), older, parts).prop_map(
         |((blocks, stacks, processes), (track_peak, lifetimes), older, parts)| {
@@ -305,8 +305,9 @@ fn any_event() -> impl Strategy<Value = Event> {
     let address = (1..=6u64).prop_map(|n| AbsAddr(n * 16));
     let stack = (0..8u64).prop_map(StackId);
     let kind = prop_oneof![
-        10 => (address.clone(), 0..100u64, stack.clone(), 0..3u16).prop_map(|(address, size, stack, allocator)| {
-            EventKind::Alloc { address, size: Bytes(size), stack, allocator: AllocatorId(allocator), tag: TagId::UNTAGGED }
+        10 => (address.clone(), 0..100u64, stack.clone(), 0..3u16).prop_map(|(address, size, stack, number)| {
+            let (allocator, tag) = (AllocatorId(number), TagId(2 - number));
+            EventKind::Alloc { address, size: Bytes(size), stack, allocator, tag }
         }),
         6 => (address.clone(), any::<bool>()).prop_map(|(address, is_last)| EventKind::Free { address, is_last }),
         2 => address.clone().prop_map(|address| EventKind::RepeatedFree { address }),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub use memtrace_common::vocabulary::TagAction;
+pub use memtrace_common::vocabulary::{TagAction, TagValue};
 
 /// Effect of a function on the tag of later allocations by its thread, or process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,8 +11,8 @@ pub struct TagEffect {
     pub action: TagAction,
     /// The new tag; `None` for [`TagAction::Leave`].
     pub source: Option<TagSource>,
-    /// The tag is the address of a C string, not a number.
-    pub is_name: bool,
+    /// Kind of the tag.
+    pub value: TagValue,
     /// The function has an effect only if the lower half of this argument has this value.
     pub condition: Option<(u8, u32)>,
 }

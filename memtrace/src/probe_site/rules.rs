@@ -28,6 +28,11 @@ impl Needs {
         Self { arguments: Arguments::from_numbers(numbers), stack: false }
     }
 
+    /// Returns these needs, with the stack pointer.
+    pub(crate) const fn with_stack(self) -> Self {
+        Self { stack: true, ..self }
+    }
+
     /// Returns the needs of the hook of a function with this signature.
     pub(crate) fn of_signature(signature: Signature) -> Self {
         let arguments = match signature {

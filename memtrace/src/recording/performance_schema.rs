@@ -30,7 +30,7 @@ CREATE VIEW memory_change AS
         coalesce(image.user, CAST(image.uid AS TEXT)) AS USER,
         cgroup.path AS HOST,
         'memory/' || coalesce(replace(object.path, rtrim(object.path, replace(object.path, '/', '')), ''), 'unknown')
-            || '/' || coalesce(tag.name, '[no tag]') AS EVENT_NAME,
+            || '/' || coalesce(tag.name, 'tag ' || nullif(tag_of.id, 0), '[no tag]') AS EVENT_NAME,
         alloc_count, alloc_bytes, live_count, live_bytes
     FROM change
         JOIN total ON total.id = change.total
@@ -40,16 +40,18 @@ CREATE VIEW memory_change AS
         LEFT JOIN path ON path.id = total.path
         LEFT JOIN calling_object ON calling_object.path = total.path
         LEFT JOIN object ON object.id = coalesce(calling_object.object, path.object)
-        LEFT JOIN tag ON tag.id = CASE total.part_kind
-            WHEN 'tag' THEN total.part
-            WHEN 'thread_and_tag' THEN total.part & 65535 END;
+        JOIN (SELECT id AS total, CASE part_kind
+            WHEN 'tag' THEN part WHEN 'thread_and_tag' THEN part & 65535 END AS id FROM total) AS tag_of
+            ON tag_of.total = total.id
+        LEFT JOIN tag ON tag.id = tag_of.id;
 CREATE VIEW threads AS
     SELECT tid AS THREAD_ID, thread.name AS NAME, image.pid AS PROCESSLIST_ID,
         coalesce(image.user, CAST(image.uid AS TEXT)) AS PROCESSLIST_USER, cgroup.path AS PROCESSLIST_HOST,
         tid AS THREAD_OS_ID
     FROM thread
         JOIN image ON image.id = thread.image
-        LEFT JOIN cgroup ON cgroup.id = image.cgroup;
+        LEFT JOIN cgroup ON cgroup.id = image.cgroup
+    WHERE thread.image = (SELECT max(other.image) FROM thread AS other WHERE other.tid = thread.tid);
 ";
 
 /// Views of `sys`, with numbers of bytes as in its views with the prefix `x$`.

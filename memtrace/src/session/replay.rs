@@ -210,6 +210,18 @@ fn grouping(config: &Config, recorded: &Grouping) -> Result<Grouping, Error> {
     let by = config.by.unwrap_or(recorded.by);
     let tags = config.tags.as_ref().or(recorded.tags.as_ref()).filter(|_| by == GroupBy::Tag);
     let program_tags = recorded.program_tags && by == GroupBy::Tag;
+    if program_tags && tags.is_some_and(TagRules::tests_threads) {
+        return Err(Error::NotRecorded {
+            message: String::from("the rules for tags name threads, but the recording has tags that the program set"),
+            remedy: String::from("remove `thread` from the rules"),
+        });
+    }
+    if !program_tags && tags.is_some_and(TagRules::only_name_numbers) {
+        return Err(Error::NotRecorded {
+            message: String::from("the rules only name tags by number, but the program has set none in this recording"),
+            remedy: String::from("give rules with function, object, source or thread"),
+        });
+    }
     if by == GroupBy::Tag && tags.is_none() && !program_tags {
         return Err(Error::NotRecorded {
             message: String::from("the recording has no rules for tags that this version can read"),

@@ -71,7 +71,12 @@ pub fn find_function(object: &Path, name: &str) -> Result<FunctionPlace, Functio
 }
 
 fn has_name(symbol: &[u8], name: &str) -> bool {
-    symbol == name.as_bytes() || std::str::from_utf8(symbol).is_ok_and(|symbol| demangle(symbol) == name)
+    let is_demangled = |symbol| {
+        let demangled = demangle(symbol);
+        // Without arguments, the parentheses may be left out.
+        demangled == name || demangled.strip_suffix("()") == Some(name)
+    };
+    symbol == name.as_bytes() || std::str::from_utf8(symbol).is_ok_and(is_demangled)
 }
 
 #[cfg(test)]
@@ -80,7 +85,7 @@ mod tests {
     use crate::scratch::{GLIBC, Scratch};
 
     const SOURCE: &str = r#"
-        namespace service { __attribute__((noinline)) void handle(int) { __asm__(""); } }
+        namespace service { __attribute__((noinline)) void handle(int) { __asm__(""); } void reset() {} }
         extern "C" void begin() {}
         int main() { service::handle(1); begin(); }"#;
 
@@ -91,6 +96,9 @@ mod tests {
         let mangled = find_function(&program, "_ZN7service6handleEi").unwrap();
         assert_eq!(find_function(&program, "service::handle(int)").unwrap(), mangled);
         assert_ne!(find_function(&program, "begin").unwrap(), mangled);
+        let reset = find_function(&program, "service::reset()").unwrap();
+        assert_eq!(find_function(&program, "service::reset").unwrap(), reset);
+        assert_eq!(find_function(&program, "_ZN7service5resetEv").unwrap(), reset);
         let library = scratch.compile("g++", "library.so", SOURCE, &["-x", "c++", "-shared", "-fPIC", "-s"]);
         assert!(find_function(&library, "begin").is_ok(), "it is a dynamic symbol");
         assert!(find_function(&library, "service::handle(int)").is_ok(), "it is a dynamic symbol");

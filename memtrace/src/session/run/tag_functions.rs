@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::kernel::{Kernel, Probes, Scope};
-use crate::model::{Pid, ProcessImage, TagEffect, TagSource, printable};
+use crate::model::{Pid, ProcessImage, TagAction, TagEffect, TagSource, printable};
 use crate::probe_site::Needs;
 use crate::session::config::{Config, TagFunction};
 use crate::session::error::{Error, from_engines};
@@ -49,6 +49,10 @@ fn needs(effect: TagEffect) -> Needs {
     let tested = effect.condition.map(|(argument, _)| argument);
     match effect.source {
         Some(TagSource::Result) => Needs::STACK,
+        // The stack pointer identifies the call.
+        Some(TagSource::Argument(argument)) if effect.action == TagAction::SetCall => {
+            Needs::of_arguments(&[argument]).with_stack()
+        }
         Some(TagSource::Argument(argument)) => Needs::of_arguments(&[argument, tested.unwrap_or(argument)]),
         None => Needs::of_arguments(tested.as_slice()),
     }
@@ -61,6 +65,7 @@ fn find(
     tracker: &ProcessTracker,
 ) -> Result<Vec<(Scope, PathBuf, FunctionPlace)>, FunctionError> {
     let mut found: Vec<(Scope, PathBuf, FunctionPlace)> = Vec::new();
+    let mut reason = FunctionError::Missing;
     for (pid, object) in objects(targets, tracker) {
         match find_function(object, &function.name) {
             Ok(place) => {
@@ -70,10 +75,16 @@ fn find(
                 }
             }
             Err(FunctionError::Missing) => {}
-            Err(error) => log::debug!("{} in {}: {error}", function.name, printable(object)),
+            Err(error) => {
+                log::debug!("{} in {}: {error}", function.name, printable(object));
+                // A file that has the function, but no probe.
+                if matches!(error, FunctionError::Indirect | FunctionError::NoCode) {
+                    reason = error;
+                }
+            }
         }
     }
-    if found.is_empty() { Err(FunctionError::Missing) } else { Ok(found) }
+    if found.is_empty() { Err(reason) } else { Ok(found) }
 }
 
 /// Returns the handles of the objects that the targets have mapped, or may load at their start.
