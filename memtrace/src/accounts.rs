@@ -2,8 +2,10 @@
 //!
 //! A ledger has exact water marks for each account of an image, between two takes. Those of a group of several accounts lie
 //! within bounds, because only the order of changes of one account is known: between two takes, the group has at most the
-//! sum of the highest amounts, and at least the highest amount of one account with the lowest ones of the others. A group of
-//! one account, and the sum of all, have equal bounds.
+//! sum of the highest amounts, and at least the highest amount of one account with the lowest ones of the others. No group has
+//! more than the sum of all. A group of one account, and the sum of all, have equal bounds.
+//!
+//! An account has marks of its own until its image is identified. They are merged with those of the group then.
 
 mod group;
 mod key;
@@ -39,9 +41,9 @@ struct Account {
     counters: AccountCounters,
     /// `None` as long as the image is not identified.
     group: Option<usize>,
-    /// Marks since the start, if the image is not identified.
+    /// Marks since the start or the last reset, if the image is not identified.
     marks: WaterMarks,
-    peak_at: Tick,
+    peak_at: Option<Tick>,
     /// End of the image, and the amount that it held then.
     ended: Option<(ImageEnd, Amount)>,
     /// The account has changed in the interval in which the image ends.
@@ -75,7 +77,7 @@ impl AccountGroups {
         }
         for (group, step) in steps {
             if let Some(group) = self.groups.get_mut(group) {
-                group.apply(&step);
+                group.apply(&step, marks.high);
             }
         }
         self.total.apply_exact(live, marks, peak_at);
@@ -84,6 +86,8 @@ impl AccountGroups {
     /// Starts new water marks at the end of the last changes.
     pub(crate) fn reset_marks(&mut self) {
         self.groups.iter_mut().chain([&mut self.total]).for_each(Group::reset_marks);
+        let ended = self.unidentified.values_mut().flatten().map(|(_, account)| account);
+        ended.chain(self.running.values_mut().flat_map(FxHashMap::values_mut)).for_each(Account::reset_marks);
     }
 
     /// Identifies the accounts of an image that has ended, and has no later changes. `identify` returns the group of an
@@ -98,9 +102,7 @@ impl AccountGroups {
     ) {
         for (part, account) in self.unidentified.remove(&id).into_iter().flatten() {
             let group = self.group_of(identify(part));
-            let mut step = Step::default();
-            step.add(&account.late_change());
-            self.groups[group].apply(&step);
+            self.add_late(group, &account.as_group());
         }
         for key in self.of_images.remove(&id).unwrap_or_default() {
             let name = rename(&key);
@@ -112,19 +114,15 @@ impl AccountGroups {
     pub(crate) fn finish(&mut self, mut identify: impl FnMut(ImageId, Partition) -> AccountKey) {
         let ended = std::mem::take(&mut self.unidentified).into_iter();
         let mut late: Vec<_> = ended
-            .flat_map(|(id, accounts)| {
-                accounts.into_iter().map(move |(part, account)| (id, part, account.late_change()))
-            })
+            .flat_map(|(id, accounts)| accounts.into_iter().map(move |(part, account)| (id, part, account.as_group())))
             .collect();
-        for (id, accounts) in &mut self.running {
+        for (id, accounts) in &self.running {
             let unidentified = accounts.iter().filter(|(_, account)| account.group.is_none());
-            late.extend(unidentified.map(|(part, account)| (*id, *part, account.late_change())));
+            late.extend(unidentified.map(|(part, account)| (*id, *part, account.as_group())));
         }
-        for (id, part, change) in late {
+        for (id, part, account) in late {
             let group = self.group_of(identify(id, part));
-            let mut step = Step::default();
-            step.add(&change);
-            self.groups[group].apply(&step);
+            self.add_late(group, &account);
         }
     }
 
@@ -162,8 +160,10 @@ impl AccountGroups {
             if account.group.is_none()
                 && let Some(key) = identify(id, part)
             {
-                account.group = Some(self.group_of(key));
-                account.identify_earlier(steps);
+                let group = self.group_of(key);
+                // The steps of this interval are added later, so the group is at the start of the interval too.
+                self.add_late(group, &account.as_group());
+                account.group = Some(group);
             }
             account.apply(&state, steps);
             account.is_changed = ended.is_some();
@@ -178,12 +178,23 @@ impl AccountGroups {
                 match account.group {
                     Some(group) if account.is_changed => steps.entry(group).or_default().end(end, live),
                     Some(group) => steps.entry(group).or_default().add(&account.end_alone()),
-                    None => unidentified.push((part, account)),
+                    None => {
+                        account.marks.lower(Amount::default());
+                        unidentified.push((part, account));
+                    }
                 }
             }
             if !unidentified.is_empty() {
                 self.unidentified.insert(id, unidentified);
             }
+        }
+    }
+
+    /// Adds an account that was not identified until now to its group.
+    fn add_late(&mut self, group: usize, account: &Group) {
+        let most = self.total.high();
+        if let Some(group) = self.groups.get_mut(group) {
+            group.merge(account, most);
         }
     }
 
@@ -209,7 +220,7 @@ impl AccountGroups {
                 if is_unique {
                     self.groups[into].merge_other_time(&merged);
                 } else {
-                    self.groups[into].merge(&merged);
+                    self.groups[into].merge(&merged, self.total.high());
                 }
             }
             None => {
@@ -232,37 +243,38 @@ impl Account {
                 ended: None,
             }),
             None => {
-                if state.marks.high.bytes > self.marks.high.bytes {
-                    self.peak_at = state.peak_at;
+                self.marks.lower(state.marks.low);
+                if self.marks.raise(state.marks.high) {
+                    self.peak_at = Some(state.peak_at);
                 }
-                self.marks.include(state.marks.high);
             }
         }
     }
 
-    /// Adds the changes from before the image was identified.
-    fn identify_earlier(&self, steps: &mut FxHashMap<usize, Step>) {
-        if let Some(group) = self.group
-            && self.counters != AccountCounters::default()
-        {
-            steps.entry(group).or_default().add(&self.late_change());
-        }
+    /// Starts new marks at the live amount, if the image is not identified.
+    fn reset_marks(&mut self) {
+        self.marks = WaterMarks::at(self.live());
+        self.peak_at = None;
+    }
+
+    /// Returns the live amount.
+    fn live(&self) -> Amount {
+        if self.ended.is_some() { Amount::default() } else { self.counters.current() }
     }
 
     /// Returns the end of the image as a change of its own.
     fn end_alone(&self) -> Change {
         let marks = WaterMarks { low: Amount::default(), high: self.counters.current() };
-        Change { before: self.counters, marks, ..self.late_change() }
+        let (before, after) = (self.counters, self.counters);
+        Change { before, after, marks, peak_at: Tick::default(), ended: self.ended }
     }
 
-    /// Returns all changes as one.
-    fn late_change(&self) -> Change {
-        Change {
-            before: AccountCounters::default(),
-            after: self.counters,
-            marks: self.marks,
-            peak_at: self.peak_at,
-            ended: self.ended,
+    /// Returns the account, of an image that is not identified, as a group of its own.
+    fn as_group(&self) -> Group {
+        let mut group = Group::of_account(self.counters, self.live(), self.marks, self.peak_at);
+        if let Some((end, live)) = self.ended {
+            group.end(end, live);
         }
+        group
     }
 }

@@ -49,10 +49,10 @@ impl Step {
         self.counters.add(&after);
         self.counters.subtract(&before);
         let start = before.current();
-        let rise = marks.high - start;
+        let rise = less(marks.high, start);
         self.rise += rise;
-        self.fall += start - marks.low;
-        self.widest = greater(self.widest, marks.high - marks.low);
+        self.fall += less(start, marks.low);
+        self.widest = greater(self.widest, less(marks.high, marks.low));
         if self.peak.is_none_or(|(most, _)| rise.bytes > most) {
             self.peak = Some((rise.bytes, peak_at));
         }
@@ -71,14 +71,31 @@ impl Step {
 }
 
 impl Group {
-    /// Adds the changes of an interval.
-    pub(super) fn apply(&mut self, step: &Step) {
+    /// Returns the group of a single account.
+    pub(super) fn of_account(
+        counters: AccountCounters,
+        live: Amount,
+        WaterMarks { low, high }: WaterMarks,
+        peak_at: Option<Tick>,
+    ) -> Self {
+        let exact = |amount| AmountBounds { at_least: amount, at_most: amount };
+        let marks = MarkBounds { low: exact(low), high: exact(high) };
+        Self { counters, live, marks, peak_at, ..Self::default() }
+    }
+
+    /// Returns the upper bound of the high-water mark.
+    pub(super) const fn high(&self) -> Amount {
+        self.marks.high.at_most
+    }
+
+    /// Adds the changes of an interval, in which all groups together had at most `most`.
+    pub(super) fn apply(&mut self, step: &Step, most: Amount) {
         self.counters.add(&step.counters);
         self.exit += step.exit;
         self.discarded += step.discarded;
         let highest = self.live + step.rise;
-        let lowest = self.live - step.fall;
-        let reached = [lowest + step.widest, highest - step.widest];
+        let lowest = less(self.live, step.fall);
+        let reached = [lowest + step.widest, less(highest, step.widest)];
         let end = self.live + (step.counters.alloc - step.counters.free);
         let after = end - step.exit - step.discarded;
         let least_high = greater(greater(reached[0], self.live), end);
@@ -88,7 +105,7 @@ impl Group {
         }
         let MarkBounds { low, high } = &mut self.marks;
         high.at_least = greater(high.at_least, least_high);
-        high.at_most = greater(high.at_most, highest);
+        high.at_most = greater(high.at_most, greater(lesser(highest, most), least_high));
         low.at_least = lesser(low.at_least, lowest);
         low.at_most = lesser(low.at_most, most_low);
         self.live = after;
@@ -134,30 +151,33 @@ impl Group {
     /// Adds a group whose accounts had ended before those of this group began, or the other way round.
     pub(super) fn merge_other_time(&mut self, other: &Self) {
         let (ours, theirs) = (self.marks, other.marks);
-        self.merge(other);
-        let bounds = |choose: fn(Amount, Amount) -> Amount, ours: AmountBounds, theirs: AmountBounds| AmountBounds {
-            at_least: choose(ours.at_least, theirs.at_least),
-            at_most: choose(ours.at_most, theirs.at_most),
+        self.merge(other, greater(ours.high.at_most, theirs.high.at_most));
+        let both = |ours: AmountBounds, theirs: AmountBounds| AmountBounds {
+            at_least: greater(ours.at_least, theirs.at_least),
+            at_most: greater(ours.at_most, theirs.at_most),
         };
-        self.marks =
-            MarkBounds { low: bounds(lesser, ours.low, theirs.low), high: bounds(greater, ours.high, theirs.high) };
+        // One of the groups has no live amount, and so a low-water mark of 0.
+        self.marks = MarkBounds { low: both(ours.low, theirs.low), high: both(ours.high, theirs.high) };
     }
 
-    /// Adds a group that had its marks at unknown times.
-    pub(super) fn merge(&mut self, other: &Self) {
+    /// Adds a group that had its marks at unknown times. All groups together had at most `most`.
+    pub(super) fn merge(&mut self, other: &Self, most: Amount) {
         self.counters.add(&other.counters);
         self.live += other.live;
         self.exit += other.exit;
         self.discarded += other.discarded;
-        let (ours, theirs) = (&mut self.marks, &other.marks);
+        let (ours, theirs) = (self.marks, other.marks);
         if theirs.high.at_least.bytes > ours.high.at_least.bytes {
             self.peak_at = other.peak_at;
         }
-        ours.high.at_least = greater(ours.high.at_least, theirs.high.at_least);
-        ours.high.at_most += theirs.high.at_most;
-        ours.low.at_least += theirs.low.at_least;
-        // The others can have had their highest amount at any time.
-        ours.low.at_most = lesser(ours.low.at_most + theirs.high.at_most, self.live);
+        // When one of them is at its mark, the other is between its own marks.
+        let least_highs = [ours.high.at_least + theirs.low.at_least, theirs.high.at_least + ours.low.at_least];
+        let most_lows = [ours.low.at_most + theirs.high.at_most, theirs.low.at_most + ours.high.at_most];
+        let MarkBounds { low, high } = &mut self.marks;
+        high.at_least = least_highs.into_iter().fold(self.live, greater);
+        high.at_most = greater(lesser(ours.high.at_most + theirs.high.at_most, most), high.at_least);
+        low.at_least = ours.low.at_least + theirs.low.at_least;
+        low.at_most = most_lows.into_iter().fold(self.live, lesser);
     }
 
     /// Returns the totals of the group.
@@ -179,4 +199,12 @@ fn greater(one: Amount, other: Amount) -> Amount {
 
 fn lesser(one: Amount, other: Amount) -> Amount {
     Amount { bytes: one.bytes.min(other.bytes), count: one.count.min(other.count) }
+}
+
+/// Returns the difference, or 0 if `other` is greater.
+fn less(one: Amount, other: Amount) -> Amount {
+    Amount {
+        bytes: Bytes(one.bytes.0.saturating_sub(other.bytes.0)),
+        count: one.count.saturating_sub(other.count),
+    }
 }

@@ -15,9 +15,13 @@ fn image(number: u32) -> ImageId {
     ImageId { pid: Pid(100 + number), ordinal: 0 }
 }
 
-/// Keys of a thread and of its image.
-fn keys(id: ImageId, tid: Tid) -> [AccountKey; 2] {
-    [key(&format!("{id:?} {:?}", Some(tid))), key(&format!("{id:?}"))]
+/// Keys of a thread, of its image, and of images of which the pids are both even or both odd.
+fn keys(id: ImageId, tid: Tid) -> [AccountKey; 3] {
+    [key(&format!("thread {id:?} {:?}", Some(tid))), key(&format!("image {id:?}")), key(parity(id))]
+}
+
+const fn parity(id: ImageId) -> &'static str {
+    if id.pid.0.is_multiple_of(2) { "even" } else { "odd" }
 }
 
 fn key(name: &str) -> AccountKey {
@@ -140,88 +144,164 @@ fn assert_within(account: &AccountTotals, known: &Known, is_exact: bool) {
     assert!(low.at_most.bytes <= account.live.bytes && account.live.bytes <= high.at_least.bytes);
 }
 
-proptest! {
-    #[test]
-    fn marks_are_within_bounds_and_exact_for_one_account(events in events()) {
-        let mut counted = Counted::default();
-        let mut blocks: BTreeMap<(u32, u32), VecDeque<u64>> = BTreeMap::new();
-        let mut by_thread = AccountGroups::new();
-        let mut by_image = AccountGroups::new();
-        let (mut threads, mut images, mut total): (BTreeMap<_, Known>, BTreeMap<_, Known>, Known) = Default::default();
-        let identify_thread = |id, part: Partition| Some(key(&format!("{id:?} {:?}", part.thread())));
-        let identify_image = |id, _| Some(key(&format!("{id:?}")));
-        let mut running = [0, 1, 2].map(image);
-        for event in events.into_iter().chain([Event::Take]) {
-            let mut change = |number, thread, is_free, size: u64| {
-                let id = running[number as usize];
-                counted.change(id, Tid(thread), is_free, size);
-                let [of_thread, of_image] = keys(id, Tid(thread));
-                for known in [threads.entry(of_thread).or_default(), images.entry(of_image).or_default(), &mut total] {
-                    if is_free { known.live -= amount(size, 1) } else { known.live += amount(size, 1) }
-                    known.marks.include(known.live);
-                }
-            };
-            match event {
-                Event::Alloc(number, thread, size) => {
-                    blocks.entry((number, thread)).or_default().push_back(size);
-                    change(number, thread, false, size);
-                }
-                Event::Free(number, thread) => {
-                    if let Some(size) = blocks.get_mut(&(number, thread)).and_then(VecDeque::pop_front) {
-                        change(number, thread, true, size);
-                    }
-                }
-                Event::End(number) => {
-                    let id = running[number as usize];
-                    running[number as usize].ordinal += 1;
-                    counted.end(id);
-                    let mut of_all = amount(0, 0);
-                    for ((_, thread), sizes) in blocks.extract_if(.., |(of, _), _| *of == number) {
-                        let held = amount(sizes.iter().sum(), sizes.len() as u64);
-                        of_all += held;
-                        end(threads.entry(keys(id, Tid(thread))[0].clone()).or_default(), held);
-                    }
-                    end(images.entry(keys(id, Tid(0))[1].clone()).or_default(), of_all);
-                    end(&mut total, of_all);
-                }
-                Event::Take => {
-                    let changes = counted.take();
-                    by_thread.apply(changes.clone(), identify_thread);
-                    by_image.apply(changes, identify_image);
-                    by_thread.all().for_each(|(key, account)| assert_within(&account, &threads[key], true));
-                    by_image.all().for_each(|(key, account)| assert_within(&account, &images[key], false));
-                    assert_within(&by_image.total(), &total, true);
-                }
-                Event::Reset => {
-                    let changes = counted.take();
-                    by_thread.apply(changes.clone(), identify_thread);
-                    by_image.apply(changes, identify_image);
-                    by_thread.reset_marks();
-                    by_image.reset_marks();
-                    let all = threads.values_mut().chain(images.values_mut()).chain([&mut total]);
-                    all.for_each(|known| known.marks = WaterMarks::at(known.live));
+/// Applies events to accounts, and to the amounts of their groups.
+struct World {
+    counted: Counted,
+    blocks: BTreeMap<(u32, u32), VecDeque<u64>>,
+    running: [ImageId; 3],
+    known: BTreeMap<AccountKey, Known>,
+    total: Known,
+}
+
+impl World {
+    fn new() -> Self {
+        let (known, total) = Default::default();
+        Self { counted: Counted::default(), blocks: BTreeMap::new(), running: [0, 1, 2].map(image), known, total }
+    }
+
+    /// Applies an event. Returns the image that it ends.
+    fn apply(&mut self, event: &Event) -> Option<ImageId> {
+        match *event {
+            Event::Alloc(number, thread, size) => {
+                self.blocks.entry((number, thread)).or_default().push_back(size);
+                self.change(number, thread, false, size);
+            }
+            Event::Free(number, thread) => {
+                if let Some(size) = self.blocks.get_mut(&(number, thread)).and_then(VecDeque::pop_front) {
+                    self.change(number, thread, true, size);
                 }
             }
+            Event::End(number) => {
+                let id = self.running[number as usize];
+                self.running[number as usize].ordinal += 1;
+                self.counted.end(id);
+                for ((_, thread), sizes) in self.blocks.extract_if(.., |(of, _), _| *of == number) {
+                    let held = amount(sizes.iter().sum(), sizes.len() as u64);
+                    keys(id, Tid(thread)).into_iter().for_each(|key| end(self.known.entry(key).or_default(), held));
+                    end(&mut self.total, held);
+                }
+                return Some(id);
+            }
+            Event::Take => {}
+            Event::Reset => {
+                let all = self.known.values_mut().chain([&mut self.total]);
+                all.for_each(|known| known.marks = WaterMarks::at(known.live));
+            }
         }
-        prop_assert_eq!(by_thread.number_of_groups(), threads.len());
+        None
+    }
+
+    fn change(&mut self, number: u32, thread: u32, is_free: bool, size: u64) {
+        let (id, block) = (self.running[number as usize], amount(size, 1));
+        self.counted.change(id, Tid(thread), is_free, size);
+        let mut change = |known: &mut Known| {
+            if is_free { known.live -= block } else { known.live += block }
+            known.marks.include(known.live);
+        };
+        keys(id, Tid(thread)).into_iter().for_each(|key| change(self.known.entry(key).or_default()));
+        change(&mut self.total);
     }
 }
 
-fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>) -> AccountChanges {
-    let counters = AccountCounters { alloc: amount(bytes, 1), ..AccountCounters::default() };
-    let marks = WaterMarks { low: amount(0, 0), high: amount(bytes, 1) };
+/// Asserts that the bounds of all groups contain the marks, and that those of all together are exact.
+fn assert_all_within(groups: &AccountGroups, world: &World, is_exact: bool) {
+    groups.all().for_each(|(key, account)| assert_within(&account, &world.known[key], is_exact));
+    assert_within(&groups.total(), &world.total, true);
+}
+
+proptest! {
+    #[test]
+    fn marks_are_within_bounds_and_exact_for_one_account(events in events()) {
+        let mut world = World::new();
+        let [mut by_thread, mut by_image, mut by_parity] = [(); 3].map(|()| AccountGroups::new());
+        for event in events.into_iter().chain([Event::Take]) {
+            if matches!(event, Event::Take | Event::Reset) {
+                let changes = world.counted.take();
+                by_thread.apply(changes.clone(), |id, part| Some(keys(id, part.thread().unwrap())[0].clone()));
+                by_image.apply(changes.clone(), |id, _| Some(keys(id, Tid(0))[1].clone()));
+                by_parity.apply(changes, |id, _| Some(key(parity(id))));
+                assert_all_within(&by_thread, &world, true);
+                assert_all_within(&by_image, &world, false);
+                assert_all_within(&by_parity, &world, false);
+            }
+            if matches!(event, Event::Reset) {
+                [&mut by_thread, &mut by_image, &mut by_parity].into_iter().for_each(AccountGroups::reset_marks);
+            }
+            world.apply(&event);
+        }
+        let threads = world.known.keys().filter(|key| matches!(&key.0[0], KeyPart::Named(name) if name.starts_with("thread")));
+        prop_assert_eq!(by_thread.number_of_groups(), threads.count());
+    }
+
+    #[test]
+    fn marks_of_late_images_are_within_bounds(events in events(), known_at in prop::collection::vec(0..30u32, 30)) {
+        // Images are identified after this number of takes, or only when they are completed, or at the end.
+        let known_at = |id: ImageId| known_at[((id.pid.0 - 100) * 10 + id.ordinal % 10) as usize];
+        const AT_COMPLETION: u32 = 20;
+        const AT_END: u32 = 25;
+        let mut world = World::new();
+        let [mut by_thread, mut by_parity] = [(); 2].map(|()| AccountGroups::new());
+        let by_process = |id, _| Some(AccountKey([KeyPart::Process(id)].into()));
+        let mut merged = AccountGroups::new();
+        let mut ended = VecDeque::new();
+        let mut takes = 0;
+        let is_last = |number| number > 0;
+        for (event, last) in events.into_iter().map(|event| (event, 0)).chain((1..=4).map(|last| (Event::Take, last))) {
+            if matches!(event, Event::Take | Event::Reset) {
+                takes += 1;
+                let changes = world.counted.take();
+                let is_known = |id| known_at(id) < AT_COMPLETION.min(takes);
+                let thread = |id, part: Partition| keys(id, part.thread().unwrap())[0].clone();
+                by_thread.apply(changes.clone(), |id, part| is_known(id).then(|| thread(id, part)));
+                by_parity.apply(changes.clone(), |id, _| is_known(id).then(|| key(parity(id))));
+                merged.apply(changes, by_process);
+                while let Some((id, _)) = ended.pop_front_if(|(_, at)| *at + 2 < takes || is_last(last)) {
+                    merged.complete(id, |_| key("not asked"), |_| key("all"), false);
+                    if known_at(id) < AT_END {
+                        by_thread.complete(id, |part| thread(id, part), AccountKey::clone, true);
+                        by_parity.complete(id, |_| key(parity(id)), AccountKey::clone, true);
+                    }
+                }
+                if last == 4 {
+                    by_thread.finish(thread);
+                    by_parity.finish(|id, _| key(parity(id)));
+                    assert_all_within(&by_thread, &world, true);
+                    assert_all_within(&by_parity, &world, false);
+                }
+            }
+            if matches!(event, Event::Reset) {
+                [&mut by_thread, &mut by_parity, &mut merged].into_iter().for_each(AccountGroups::reset_marks);
+            }
+            ended.extend(world.apply(&event).map(|id| (id, takes)));
+        }
+        for id in world.running {
+            merged.complete(id, |_| key("not asked"), |_| key("all"), false);
+        }
+        for (_, account) in merged.all() {
+            assert_within(&account, &world.total, false);
+        }
+    }
+}
+
+/// Changes by a block of an image, while others hold `others`.
+fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>, others: Amount) -> AccountChanges {
+    let block = amount(bytes, 1);
+    let counters = AccountCounters { alloc: block, ..AccountCounters::default() };
+    let marks = WaterMarks { low: amount(0, 0), high: block };
     let account = AccountState { account: Partition::Whole, counters, marks, peak_at: Tick(7) };
-    let live = if ended.is_some() { amount(0, 0) } else { amount(bytes, 1) };
+    let live = if ended.is_some() { others } else { others + block };
+    let marks = WaterMarks { low: others, high: others + block };
     AccountChanges { images: vec![ImageAccounts { id, ended, accounts: vec![account] }], live, marks, peak_at: Tick(7) }
 }
 
 #[test]
 fn images_are_identified_when_they_are_known() {
     let mut groups = AccountGroups::new();
-    groups.apply(allocated(image(1), 100, None), |_, _| None);
-    groups.apply(allocated(image(2), 10, Some(ImageEnd::Exec)), |_, _| None);
+    let nothing = amount(0, 0);
+    groups.apply(allocated(image(1), 100, None, nothing), |_, _| None);
+    groups.apply(allocated(image(2), 10, Some(ImageEnd::Exec), amount(100, 1)), |_, _| None);
     assert_eq!((groups.number_of_groups(), groups.total().counters.alloc), (0, amount(110, 2)));
-    groups.apply(allocated(image(1), 300, None), |_, _| Some(key("first")));
+    groups.apply(allocated(image(1), 300, None, nothing), |_, _| Some(key("first")));
     groups.complete(image(2), |_| key("second"), AccountKey::clone, true);
     let accounts: BTreeMap<_, _> = groups.all().collect();
     let first = &accounts[&key("first")];
@@ -235,15 +315,35 @@ fn images_are_identified_when_they_are_known() {
 #[test]
 fn ended_processes_with_one_name_are_one_group() {
     let process = |id, _| Some(AccountKey([KeyPart::Process(id)].into()));
-    for (is_unique, most) in [(false, amount(600, 3)), (true, amount(300, 1))] {
+    let cases = [
+        (false, amount(1000, 9), amount(600, 3)),
+        (true, amount(1000, 9), amount(300, 1)),
+        // No group has more than all together.
+        (false, amount(0, 0), amount(300, 1)),
+    ];
+    for (is_unique, others, at_most) in cases {
         let mut groups = AccountGroups::new();
         for number in 1..=3 {
-            groups.apply(allocated(image(number), 100 * u64::from(number), Some(ImageEnd::Exit)), process);
+            let changes = allocated(image(number), 100 * u64::from(number), Some(ImageEnd::Exit), others);
+            groups.apply(changes, process);
             groups.complete(image(number), |_| key("not asked"), |_| key("cc1"), is_unique);
         }
         let accounts: Vec<_> = groups.all().collect();
         let [(_, account)] = accounts.as_slice() else { panic!("{accounts:?}") };
         assert_eq!((account.counters.alloc, account.exit), (amount(600, 3), amount(600, 3)));
-        assert_eq!(account.marks.unwrap().high, AmountBounds { at_least: amount(300, 1), at_most: most });
+        assert_eq!(account.marks.unwrap().high, AmountBounds { at_least: amount(300, 1), at_most });
     }
+}
+
+#[test]
+fn marks_of_an_unidentified_image_start_again_at_a_reset() {
+    let mut groups = AccountGroups::new();
+    groups.apply(allocated(image(1), 100, None, amount(0, 0)), |_, _| None);
+    groups.apply(allocated(image(2), 700, Some(ImageEnd::Exit), amount(100, 1)), |_, _| None);
+    groups.reset_marks();
+    groups.finish(|_, _| key("all"));
+    let (_, account) = groups.all().next().unwrap();
+    let now = AmountBounds { at_least: amount(100, 1), at_most: amount(100, 1) };
+    assert_eq!((account.live, account.exit, account.peak_at), (amount(100, 1), amount(700, 1), None));
+    assert_eq!(account.marks, Some(MarkBounds { low: now, high: now }));
 }
