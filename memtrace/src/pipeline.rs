@@ -1,5 +1,6 @@
 //! Conversion of the rings' events to one snapshot. Each shard has a thread, a source and a ledger; shards share no lock.
 
+mod account_sender;
 mod delta_sink;
 mod ended_parts;
 mod progress;
@@ -54,8 +55,8 @@ pub struct RunTotals {
     pub ended: Vec<(usize, Vec<EndedImage>)>,
     /// Deltas that were not sent, with the numbers of their shards; those of a shard are in order.
     pub deltas: Vec<(usize, Delta)>,
-    /// Changes of accounts that were not sent, in order.
-    pub accounts: Vec<AccountChanges>,
+    /// Changes of accounts that were not sent, in order, as [`AccountSink`] receives them.
+    pub accounts: Vec<(u64, AccountChanges)>,
     /// Number of applied events.
     pub events: u64,
     /// Recorded allocations.
@@ -139,11 +140,20 @@ impl Shards {
         }
     }
 
-    /// Asks for the changes of accounts, which go to [`Sinks::accounts`]. Numbers of requests increase.
-    pub fn send_accounts(&self, request: u64) {
+    /// Asks for the changes of accounts, which go to [`Sinks::accounts`].
+    pub fn send_accounts(&self) {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
-            let _ = shard.commands.send(Command::SendAccounts(request));
+            let _ = shard.commands.send(Command::SendAccounts);
+        }
+    }
+
+    /// Separates the changes of accounts until `at`, which is now, from later ones, as [`Self::mark`] does. The numbers of
+    /// splits increase. The caller limits the number of splits that wait.
+    pub fn split_accounts(&self, number: u64, at: Tick) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::SplitAccounts(number, at));
         }
     }
 

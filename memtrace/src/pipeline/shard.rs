@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
 use std::time::Duration;
 
+use super::account_sender::AccountSender;
 use super::delta_sink::DeltaSender;
 use super::progress::{Progress, ShardProgress};
-use super::sink::{AccountSink, EndedSink, Sinks};
+use super::sink::{EndedSink, Sinks};
 use super::source::{Drained, Source};
 use crate::ledger::{BATCH, Ledger, Settings};
 use crate::model::{
@@ -34,8 +35,10 @@ pub(super) enum Command {
     End(Arc<[(ImageId, ImageEnd, Tick)]>),
     /// Leaves the stacks of new images out of deltas until they have this age.
     DeferStacks(Duration),
-    /// Sends the changes of accounts, as an answer to the request with this number.
-    SendAccounts(u64),
+    /// Sends the changes of accounts.
+    SendAccounts,
+    /// Separates the changes of accounts until this time from later ones.
+    SplitAccounts(u64, Tick),
 }
 
 /// Result of a shard.
@@ -46,8 +49,8 @@ pub(super) struct ShardTotals {
     pub(super) ended: Vec<EndedImage>,
     /// Deltas that were not sent.
     pub(super) deltas: Vec<Delta>,
-    /// Changes of accounts since the last ones that were sent.
-    pub(super) accounts: Vec<AccountChanges>,
+    /// Changes of accounts that were not sent.
+    pub(super) accounts: Vec<(u64, AccountChanges)>,
 }
 
 pub(super) struct Shard<S> {
@@ -65,13 +68,7 @@ pub(super) struct Shard<S> {
     /// Ended images that the sink had no room for.
     unsent: Vec<EndedImage>,
     deltas: Option<DeltaSender>,
-    accounts: Option<AccountSink>,
-    /// Number of the last request for changes of accounts.
-    request: u64,
-    /// The request is not answered.
-    owes_accounts: bool,
-    /// Changes of accounts for which there was no room, with the number of the request that they answer.
-    unsent_accounts: Option<(u64, AccountChanges)>,
+    accounts: Option<AccountSender>,
     /// Images to end when the source is empty.
     to_end: Vec<(ImageId, ImageEnd, Tick)>,
 }
@@ -99,10 +96,7 @@ impl<S: Source> Shard<S> {
             sink: sinks.ended.map(|sink| (number, sink)),
             unsent: Vec::new(),
             deltas: sinks.deltas.map(|sink| DeltaSender::new(number, sink)),
-            accounts: sinks.accounts,
-            request: 0,
-            owes_accounts: false,
-            unsent_accounts: None,
+            accounts: sinks.accounts.map(AccountSender::new),
             to_end: Vec::new(),
         }
     }
@@ -120,7 +114,16 @@ impl<S: Source> Shard<S> {
                     }
                 }
                 Ok(Command::DeferStacks(age)) => self.ledger.defer_stacks(age),
-                Ok(Command::SendAccounts(request)) => (self.request, self.owes_accounts) = (request, true),
+                Ok(Command::SendAccounts) => {
+                    if let Some(accounts) = &mut self.accounts {
+                        accounts.request();
+                    }
+                }
+                Ok(Command::SplitAccounts(number, at)) => {
+                    if let Some(accounts) = &mut self.accounts {
+                        accounts.add_split(number, at);
+                    }
+                }
                 Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => {}
@@ -130,6 +133,9 @@ impl<S: Source> Shard<S> {
                 self.end_images();
                 if let Some(deltas) = &mut self.deltas {
                     deltas.end_at_all_marks(&mut self.ledger);
+                }
+                if let Some(accounts) = &mut self.accounts {
+                    accounts.take_at_all_splits(&mut self.ledger);
                 }
             }
             self.send_accounts();
@@ -157,8 +163,7 @@ impl<S: Source> Shard<S> {
         if self.sink.is_some() {
             ended.append(&mut self.ledger.take_ended());
         }
-        let unsent = self.unsent_accounts.take().map(|(_, changes)| changes);
-        let accounts = unsent.into_iter().chain(self.ledger.take_accounts()).collect();
+        let accounts = self.accounts.take().map(|accounts| accounts.finish(&mut self.ledger)).unwrap_or_default();
         ShardTotals { snapshots: self.snapshots(now), ended, deltas, accounts }
     }
 
@@ -196,19 +201,9 @@ impl<S: Source> Shard<S> {
         }
     }
 
-    /// Sends the changes of accounts. Returns false if the sink has no room: later changes stay in the ledger.
+    /// Sends the changes of accounts. Returns false if the sink has no room.
     fn send_accounts(&mut self) -> bool {
-        let Some(sink) = &self.accounts else { return true };
-        while let Some(changes) = self.unsent_accounts.take().or_else(|| {
-            let takes = std::mem::take(&mut self.owes_accounts) || self.ledger.has_ended_accounts();
-            if takes { Some((self.request, self.ledger.take_accounts()?)) } else { None }
-        }) {
-            if let Err(TrySendError::Full(changes) | TrySendError::Disconnected(changes)) = sink.try_send(changes) {
-                self.unsent_accounts = Some(changes);
-                return false;
-            }
-        }
-        true
+        self.accounts.as_mut().is_none_or(|accounts| accounts.send(&mut self.ledger))
     }
 
     fn drain(&mut self) -> Drained {
@@ -217,6 +212,10 @@ impl<S: Source> Shard<S> {
             if let Some(deltas) = self.deltas.as_mut().filter(|deltas| deltas.is_after_mark(event.tick)) {
                 self.ledger.apply_all(&mut batch);
                 deltas.end_at_marks(event.tick, &mut self.ledger);
+            }
+            if let Some(accounts) = self.accounts.as_mut().filter(|accounts| accounts.is_after_split(event.tick)) {
+                self.ledger.apply_all(&mut batch);
+                accounts.take_at_splits(event.tick, &mut self.ledger);
             }
             if let EventKind::Alloc { size, .. } = event.kind {
                 self.calls.count(size, 1);

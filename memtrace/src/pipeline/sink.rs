@@ -8,8 +8,8 @@ use crate::model::{AccountChanges, EndedImage};
 /// Receives the images that end in a shard, with the number of the shard.
 pub type EndedSink = SyncSender<(usize, Vec<EndedImage>)>;
 
-/// Receives the changed accounts of a shard, on request and before each batch of images that have ended, with the number of
-/// the last answered request.
+/// Receives the changed accounts of a shard, on request, at each split, and before each batch of images that have ended.
+/// The number is that of the last split at or before the end of the changes; 0 if there is none.
 pub type AccountSink = SyncSender<(u64, AccountChanges)>;
 
 /// Receivers of the results of a run while it is in progress.

@@ -1,3 +1,4 @@
+mod accounts;
 mod deltas;
 mod ended;
 

@@ -28,15 +28,15 @@ pub(super) struct RunAccounts {
     /// Images with accounts whose owners were read.
     known: HashSet<ImageId>,
     refresh: Option<Refresh>,
-    /// Number of the last request for changes.
-    request: u64,
+    /// Number of the last reset.
+    last_reset: u64,
     resets: Vec<Reset>,
 }
 
 /// A request for new water marks.
 struct Reset {
-    /// Request for changes after which they start.
-    request: u64,
+    /// Its number: changes with it, or a later one, end at the reset.
+    number: u64,
     /// Time since the start of the trace.
     at: Duration,
     mark: MarkRequest,
@@ -54,31 +54,21 @@ impl RunAccounts {
         let (sink, changes) = mpsc::sync_channel(WAITING);
         let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every });
         let (keys, groups) = (report.keys.clone(), AccountGroups::new());
-        (Self { keys, changes, groups, known: HashSet::new(), refresh, request: 0, resets: Vec::new() }, sink)
+        (Self { keys, changes, groups, known: HashSet::new(), refresh, last_reset: 0, resets: Vec::new() }, sink)
     }
 
     /// Adds the changes that have arrived.
     pub(super) fn receive(&mut self, tracker: &mut ProcessTracker) {
-        while let Ok((answered, changes)) = self.changes.try_recv() {
-            self.apply(changes, tracker);
-            let resets: Vec<_> = self.resets.extract_if(.., |reset| reset.request <= answered).collect();
-            if !resets.is_empty() {
-                self.groups.reset_marks();
-            }
-            for Reset { at, mark: MarkRequest { text, reply }, .. } in resets {
-                if let Some(reply) = reply {
-                    // A client that no longer waits needs no answer.
-                    let _ = reply.send(Ok(StoredMark { text, at }));
-                }
-            }
+        while let Ok((reached, changes)) = self.changes.try_recv() {
+            self.apply_until(reached, changes, tracker);
         }
     }
 
     /// Adds the last changes, and groups accounts of processes that were not known until now.
-    pub(super) fn finish(&mut self, last: Vec<AccountChanges>, tracker: &mut ProcessTracker) {
+    pub(super) fn finish(&mut self, last: Vec<(u64, AccountChanges)>, tracker: &mut ProcessTracker) {
         self.receive(tracker);
-        for changes in last {
-            self.apply(changes, tracker);
+        for (reached, changes) in last {
+            self.apply_until(reached, changes, tracker);
         }
         let keys = &self.keys;
         let unknown = ProcessImage::default();
@@ -114,17 +104,15 @@ impl RunAccounts {
         true
     }
 
-    /// Returns the number of a new request for changes.
-    pub(super) const fn next_request(&mut self) -> u64 {
-        self.request += 1;
-        self.request
-    }
-
-    /// Starts new water marks at the answer to the next request for changes, at the time `at` since the start of the trace.
-    pub(super) fn reset_marks(&mut self, at: Duration, mark: MarkRequest) {
-        if self.resets.len() < MAX_RESETS {
-            self.resets.push(Reset { request: self.request + 1, at, mark });
+    /// Starts new water marks when the changes until now have arrived, which is `at` after the start of the trace. Returns the
+    /// number of the split that the shard has to make now; `None` if too many resets wait.
+    pub(super) fn reset_marks(&mut self, at: Duration, mark: MarkRequest) -> Option<u64> {
+        if self.resets.len() >= MAX_RESETS {
+            return None;
         }
+        self.last_reset += 1;
+        self.resets.push(Reset { number: self.last_reset, at, mark });
+        Some(self.last_reset)
     }
 
     /// Returns the table, not sorted.
@@ -139,6 +127,21 @@ impl RunAccounts {
             total: self.groups.total(),
             elapsed,
             ..AccountTable::default()
+        }
+    }
+
+    /// Adds changes that end at the reset with the number `reached`, or later.
+    fn apply_until(&mut self, reached: u64, changes: AccountChanges, tracker: &mut ProcessTracker) {
+        self.apply(changes, tracker);
+        let resets: Vec<_> = self.resets.extract_if(.., |reset| reset.number <= reached).collect();
+        if !resets.is_empty() {
+            self.groups.reset_marks();
+        }
+        for Reset { at, mark: MarkRequest { text, reply }, .. } in resets {
+            if let Some(reply) = reply {
+                // A client that no longer waits needs no answer.
+                let _ = reply.send(Ok(StoredMark { text, at }));
+            }
         }
     }
 

@@ -321,7 +321,7 @@ impl Trace {
     fn update_accounts(&mut self, observer: &mut dyn Observer) {
         let Some(accounts) = &mut self.accounts else { return };
         accounts.receive(&mut self.tracker);
-        self.shards.send_accounts(accounts.next_request());
+        self.shards.send_accounts();
         let now = Instant::now();
         if accounts.is_due(now) {
             let mut table = accounts.table(now.duration_since(self.start), &self.tracker);

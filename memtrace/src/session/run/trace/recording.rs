@@ -39,8 +39,10 @@ impl Trace {
     /// Sets a mark: the interval ends now. A trace with accounts starts new water marks instead.
     pub(super) fn mark(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
         if let Some(accounts) = &mut self.accounts {
-            accounts.reset_marks(self.start.elapsed(), request);
-            return self.shards.send_accounts(accounts.next_request());
+            if let Some(number) = accounts.reset_marks(self.start.elapsed(), request) {
+                self.shards.split_accounts(number, self.now());
+            }
+            return;
         }
         match self.recorder.as_mut().filter(|recorder| recorder.has_file()) {
             None => observer.note("the run is not recorded, so no mark is set; --record FILE records it"),
