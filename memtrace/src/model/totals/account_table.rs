@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{AccountTotals, GroupBy, Losses};
+use crate::model::{AccountTotals, GroupBy, Losses, Tick};
 
 /// Accounts of groups.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,7 +13,9 @@ pub struct AccountTable {
     pub rows: Vec<AccountRow>,
     /// Totals of all groups.
     pub total: AccountTotals,
-    /// Time since the start of the trace.
+    /// Start of the trace.
+    pub start: Tick,
+    /// Time since then.
     pub elapsed: Duration,
     /// Losses.
     pub losses: Losses,
@@ -113,6 +115,13 @@ impl AccountColumn {
 }
 
 impl AccountTable {
+    /// Returns the time of a high-water mark since the start of the trace.
+    #[must_use]
+    pub fn peak_time(&self, totals: &AccountTotals) -> Option<Duration> {
+        let start = self.start.since_start();
+        totals.peak_at.map(|at| at.since_start().saturating_sub(start))
+    }
+
     /// Sorts the rows by a column, the largest first, or by name. Equal ones are in the order of their high-water marks.
     pub fn sort(&mut self, column: AccountColumn) {
         self.rows.sort_by(|one, other| {

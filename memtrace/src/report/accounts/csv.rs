@@ -9,10 +9,10 @@ use crate::model::{AccountTable, plain};
 pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     let keys = table.keys.iter().map(|key| key.name());
-    let names = Numbers::of(&table.total).fields();
+    let names = Numbers::of(table, &table.total).fields();
     writer.write_record(keys.chain(names.iter().map(|(name, _)| *name)))?;
     for row in &table.rows {
-        let values = Numbers::of(&row.totals).fields();
+        let values = Numbers::of(table, &row.totals).fields();
         let values = values.iter().map(|(_, value)| value.map_or_else(String::new, |value| value.to_string()));
         writer.write_record(row.names.iter().map(|name| plain(name).into_owned()).chain(values))?;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
@@ -34,16 +35,19 @@ struct Account<'a> {
 }
 
 /// Numbers of a group.
-pub(super) struct Numbers(AccountTotals);
+pub(super) struct Numbers {
+    totals: AccountTotals,
+    peak_time: Option<Duration>,
+}
 
 impl Numbers {
-    pub(super) const fn of(totals: &AccountTotals) -> Self {
-        Self(*totals)
+    pub(super) fn of(table: &AccountTable, totals: &AccountTotals) -> Self {
+        Self { totals: *totals, peak_time: table.peak_time(totals) }
     }
 
     /// Returns the names of the numbers and their values; `None` for those that are not known.
     pub(super) fn fields(&self) -> Vec<(&'static str, Option<u64>)> {
-        let Self(AccountTotals { counters, live, exit, discarded, marks, peak_at }) = self;
+        let AccountTotals { counters, live, exit, discarded, marks, .. } = &self.totals;
         let mut fields = Vec::with_capacity(24);
         let mut add = |[bytes, count]: [&'static str; 2], amount: Option<Amount>| {
             fields.push((bytes, amount.map(|amount| amount.bytes.0)));
@@ -61,7 +65,7 @@ impl Numbers {
         add(["exit_bytes", "exit_count"], Some(*exit));
         add(["discarded_bytes", "discarded_count"], Some(*discarded));
         fields.push(("unmatched_frees", marks.map(|_| counters.unmatched_frees)));
-        fields.push(("peak_at_ms", peak_at.map(|at| at.since_start().as_millis() as u64)));
+        fields.push(("peak_at_ms", self.peak_time.map(|time| time.as_millis() as u64)));
         fields
     }
 }
@@ -83,7 +87,7 @@ pub(super) fn write(table: &AccountTable, mut out: &mut dyn io::Write) -> io::Re
         schema_version: SCHEMA_VERSION,
         keys: table.keys.iter().map(|key| key.name()).collect(),
         elapsed_seconds: table.elapsed.as_secs_f64(),
-        total: Numbers::of(&table.total),
+        total: Numbers::of(table, &table.total),
         losses: table
             .losses
             .iter()
@@ -94,7 +98,7 @@ pub(super) fn write(table: &AccountTable, mut out: &mut dyn io::Write) -> io::Re
         accounts: table
             .rows
             .iter()
-            .map(|row| Account { names: &row.names, numbers: Numbers::of(&row.totals) })
+            .map(|row| Account { names: &row.names, numbers: Numbers::of(table, &row.totals) })
             .collect(),
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());

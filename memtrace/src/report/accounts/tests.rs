@@ -23,7 +23,7 @@ fn table() -> AccountTable {
         counters,
         live: amount(4 << 20, 4000),
         marks: Some(MarkBounds { low: exact(amount(0, 0)), high: exact(amount(9 << 19, 4100)) }),
-        peak_at: Some(Tick(1500)),
+        peak_at: Some(Tick(2500)),
         ..AccountTotals::default()
     };
     let high = AmountBounds { at_least: amount(100, 2), at_most: amount(200, 3) };
@@ -38,6 +38,7 @@ fn table() -> AccountTable {
         keys: vec![GroupBy::User, GroupBy::Process],
         rows: vec![row("www-data", "server (7)", server), row("root\x1b[2J", "sh, \"quoted\"", others)],
         total: server,
+        start: Tick(1000),
         elapsed: Duration::from_secs(90),
         notes: vec![String::from("a note")],
         ..AccountTable::default()

@@ -70,7 +70,7 @@ fn columns(table: &AccountTable, rows: &[AccountRow], total: &AccountRow) -> Vec
         let frees = totals.counters.unmatched_frees;
         (frees > 0).then(|| grouped(frees))
     });
-    add("PEAK AT", &|totals| totals.peak_at.map(|at| duration(at.since_start())));
+    add("PEAK AT", &|totals| table.peak_time(totals).map(duration));
     columns
 }
 

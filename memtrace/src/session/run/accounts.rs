@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use crate::accounts::{AccountGroups, AccountKey, KeyPart};
-use crate::model::{AccountChanges, AccountRow, AccountTable, GroupBy, ImageId, Partition, ProcessImage, Tid, User};
+use crate::model::{AccountChanges, AccountRow, AccountTable, GroupBy, ImageId, Partition, ProcessImage, Tick, Tid, User};
 use crate::pipeline::AccountSink;
 use crate::session::config::AccountReport;
 use crate::session::marks::{MarkRequest, StoredMark};
@@ -115,8 +115,8 @@ impl RunAccounts {
         Some(self.last_reset)
     }
 
-    /// Returns the table, not sorted.
-    pub(super) fn table(&self, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
+    /// Returns the table of a trace that began at `start`, not sorted.
+    pub(super) fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
         let rows = self.groups.all().map(|(key, totals)| {
             let names = key.0.iter().map(|part| name(part, tracker)).collect();
             AccountRow { names, totals }
@@ -125,6 +125,7 @@ impl RunAccounts {
             keys: self.keys.clone(),
             rows: rows.collect(),
             total: self.groups.total(),
+            start,
             elapsed,
             ..AccountTable::default()
         }

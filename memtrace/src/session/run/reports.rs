@@ -213,7 +213,7 @@ fn account_table(
 ) -> AccountTable {
     let mut table = match report.needs_stacks() {
         true => report::accounts_of_stacks(profile, &report.keys),
-        false => accounts.table(finished.duration, finished.tracker),
+        false => accounts.table(finished.window.start, finished.duration, finished.tracker),
     };
     table.losses.clone_from(&profile.losses);
     table.notes.clone_from(&profile.notes);

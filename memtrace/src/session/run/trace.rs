@@ -324,7 +324,7 @@ impl Trace {
         self.shards.send_accounts();
         let now = Instant::now();
         if accounts.is_due(now) {
-            let mut table = accounts.table(now.duration_since(self.start), &self.tracker);
+            let mut table = accounts.table(self.start_tick, now.duration_since(self.start), &self.tracker);
             table.sort(self.sort);
             let mut text = Vec::new();
             // Writing to a vector does not fail.
