@@ -96,10 +96,10 @@ impl Group {
         let highest = self.live + step.rise;
         let lowest = less(self.live, step.fall);
         let reached = [lowest + step.widest, less(highest, step.widest)];
-        let end = self.live + (step.counters.alloc - step.counters.free);
-        let after = end - step.exit - step.discarded;
-        let least_high = greater(greater(reached[0], self.live), end);
-        let most_low = lesser(lesser(lesser(reached[1], self.live), end), after);
+        // Images that have ended in the interval need not have run at the same time as others at its end.
+        let after = self.live + (step.counters.alloc - step.counters.free) - step.exit - step.discarded;
+        let least_high = greater(greater(reached[0], self.live), after);
+        let most_low = lesser(lesser(reached[1], self.live), after);
         if least_high.bytes > self.marks.high.at_least.bytes {
             self.peak_at = step.peak.map(|(_, at)| at).or(self.peak_at);
         }

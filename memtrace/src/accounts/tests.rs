@@ -194,7 +194,7 @@ impl World {
     fn change(&mut self, number: u32, thread: u32, is_free: bool, size: u64) {
         let (id, block) = (self.running[number as usize], amount(size, 1));
         self.counted.change(id, Tid(thread), is_free, size);
-        let mut change = |known: &mut Known| {
+        let change = |known: &mut Known| {
             if is_free { known.live -= block } else { known.live += block }
             known.marks.include(known.live);
         };
