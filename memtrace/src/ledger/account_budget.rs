@@ -10,6 +10,8 @@ pub(super) struct AccountBudget {
     max: u32,
     used: u32,
     marks: WaterMarks,
+    /// Number of calls of [`Self::take`].
+    takes: u32,
     peak_at: Tick,
     /// Accounts of images that have ended.
     ended: Vec<ImageAccounts>,
@@ -24,6 +26,7 @@ impl AccountBudget {
             max,
             used: 0,
             marks: WaterMarks::default(),
+            takes: 0,
             peak_at: Tick::default(),
             ended: Vec::new(),
             ended_accounts: 0,
@@ -42,6 +45,20 @@ impl AccountBudget {
     #[inline]
     pub(super) fn lower(&mut self, live: Amount) {
         self.marks.lower(live);
+    }
+
+    /// Returns the low-water mark, and the number of takes before it began.
+    pub(super) const fn low_mark(&self) -> (Amount, u32) {
+        (self.marks.low, self.takes)
+    }
+
+    /// Corrects the low-water mark, as [`WaterMarks::restore_low`] does. Returns false if it was taken since.
+    pub(super) fn restore_low_mark(&mut self, before: Amount, block: Amount, takes: u32) -> bool {
+        if self.takes != takes {
+            return false;
+        }
+        self.marks.restore_low(before, block);
+        true
     }
 
     /// Adds the accounts of an image that has ended.
@@ -71,6 +88,7 @@ impl AccountBudget {
     pub(super) fn take(&mut self, live: Amount) -> (Vec<ImageAccounts>, WaterMarks, Tick) {
         let ended = std::mem::take(&mut self.ended_accounts);
         self.release(ended);
+        self.takes = self.takes.wrapping_add(1);
         let marks = std::mem::replace(&mut self.marks, WaterMarks::at(live));
         (std::mem::take(&mut self.ended), marks, self.peak_at)
     }

@@ -33,6 +33,17 @@ struct Account {
     marks: WaterMarks,
 }
 
+/// Low-water marks of an account, and of all images, before the tentative free of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LowMarks {
+    /// Index of the account.
+    account: u32,
+    of_account: Amount,
+    of_all: Amount,
+    /// Number of times that the accounts were taken before.
+    takes: u32,
+}
+
 /// A block with the part that allocated it.
 #[derive(Clone, Copy, Debug)]
 struct OwnedBlock {
@@ -86,6 +97,26 @@ impl Accounts {
         });
     }
 
+    /// Returns the low-water marks before the free of a block; `None` without accounts.
+    pub(super) fn low_marks(&mut self, totals: &ImageTotals, block: &Block, budget: &mut Budget) -> Option<LowMarks> {
+        let table = self.table(budget)?;
+        let account = table.of_block(OwnedBlock::new(totals, block), budget);
+        let of_account = table.all.get(account as usize)?.marks_at_change().low;
+        let (of_all, takes) = budget.accounts.as_ref()?.low_mark();
+        Some(LowMarks { account, of_account, of_all, takes })
+    }
+
+    /// Corrects the low-water marks after [`Self::undo_free`]: the amounts since `before` had one block more. Marks of
+    /// changes that were taken since remain, and two such blocks at the same time lower them.
+    pub(super) fn restore_low_marks(&mut self, before: &LowMarks, block: Amount, budget: &mut Budget) {
+        let (Some(table), Some(all)) = (&mut self.0, &mut budget.accounts) else { return };
+        if all.restore_low_mark(before.of_all, block, before.takes)
+            && let Some(account) = table.all.get_mut(before.account as usize)
+        {
+            account.marks.restore_low(before.of_account, block);
+        }
+    }
+
     /// Adds `change` to the frees of unknown blocks by the thread `by`.
     #[inline]
     pub(super) fn add_unmatched(&mut self, by: Tid, change: u64, tick: Tick, budget: &mut Budget) {
@@ -108,6 +139,13 @@ impl Accounts {
     fn table(&mut self, budget: &Budget) -> Option<&mut Table> {
         budget.accounts.as_ref()?;
         Some(self.0.get_or_insert_default())
+    }
+}
+
+impl Account {
+    /// Returns the water marks since the last take.
+    fn marks_at_change(&self) -> WaterMarks {
+        if self.is_changed { self.marks } else { WaterMarks::at(self.counters.current()) }
     }
 }
 
@@ -232,8 +270,8 @@ impl Table {
     fn changing(&mut self, index: u32, tick: Tick) -> Option<&mut Account> {
         let account = self.all.get_mut(index as usize)?;
         if !account.is_changed {
+            account.marks = account.marks_at_change();
             account.is_changed = true;
-            account.marks = WaterMarks::at(account.counters.current());
             account.peak_at = tick;
             self.changed.push(index);
         }

@@ -130,13 +130,15 @@ impl Image {
 
     pub(super) fn free_tentatively(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
         let FreeCall { tid, tick, .. } = call;
+        let known = self.blocks.get(Block::key(address)).copied();
+        let marks = known.and_then(|block| self.accounts.low_marks(&self.totals, &block, budget));
         let (block, is_temporary) = self.remove_live(address, call, budget).unzip();
         let is_temporary = is_temporary.unwrap_or(false);
         if block.is_none() {
             self.unmatched_frees += 1;
             self.accounts.add_unmatched(tid, 1, tick, budget);
         }
-        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary });
+        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary, marks });
     }
 
     pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, now: Tick, budget: &mut Budget) {
@@ -153,6 +155,9 @@ impl Image {
                 change_epoch(&mut self.totals, &block, Amount::one(block.size), budget);
                 self.accounts.undo_free(&self.totals, &block, tid, now, budget);
                 budget.add_live(Amount::one(block.size), now);
+                if let Some(marks) = &undone.marks {
+                    self.accounts.restore_low_marks(marks, Amount::one(block.size), budget);
+                }
             }
             None => {
                 self.unmatched_frees -= 1;

@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::accounts::LowMarks;
 use super::block::Block;
 use crate::model::{AbsAddr, Tick, Tid};
 
@@ -15,6 +16,8 @@ pub(super) struct TentativeFree {
     pub(super) tick: Tick,
     /// The block is temporary.
     pub(super) is_temporary: bool,
+    /// Low-water marks before the free; `None` without accounts.
+    pub(super) marks: Option<LowMarks>,
 }
 
 /// Latest tentative free of each thread.
@@ -67,7 +70,8 @@ mod tests {
     use super::*;
 
     const ADDRESS: AbsAddr = AbsAddr(0x1000);
-    const FREE: TentativeFree = TentativeFree { address: ADDRESS, block: None, tick: Tick(0), is_temporary: false };
+    const FREE: TentativeFree =
+        TentativeFree { address: ADDRESS, block: None, tick: Tick(0), is_temporary: false, marks: None };
 
     #[test]
     fn an_entry_is_kept_for_one_generation() {
@@ -96,7 +100,7 @@ mod tests {
         for tid in 0..=GENERATION as u32 {
             frees.insert(Tid(tid), FREE);
         }
-        let second = TentativeFree { address: AbsAddr(0x2000), block: None, tick: Tick(0), is_temporary: false };
+        let second = TentativeFree { address: AbsAddr(0x2000), ..FREE };
         frees.insert(Tid(0), second);
         assert_eq!(frees.remove(Tid(0), second.address), Some(second));
         assert!(!frees.contains(Tid(0), ADDRESS));

@@ -84,6 +84,33 @@ fn failed_realloc_is_no_free() {
 }
 
 #[test]
+fn failed_realloc_changes_no_mark() {
+    let mut story = story(AccountLevel::Thread).alloc_by(T1, A, 100, 1).alloc_by(T2, B, 7, 1).free_by(T2, B);
+    story.take();
+    // Another thread frees and allocates while the realloc is in progress.
+    let story = story.alloc_by(T1, B, 30, 1).free_tentatively(T1, A).free_by(T2, B).undo_free(T1, A);
+    let mut story = story.alloc_by(T1, B, 5, 1);
+    let changes = story.0.take_accounts().expect("there are accounts");
+    let expected = marks((100, 1), (130, 2));
+    assert_eq!((changes.images[0].accounts[0].marks, changes.marks), (expected, expected));
+    // The marks of a free that is not undone are those of any other free.
+    let mut story = story.free_tentatively(T1, A).alloc_by(T1, A + 64, 300, 1);
+    let changes = story.0.take_accounts().expect("there are accounts");
+    let expected = marks((5, 1), (305, 2));
+    assert_eq!((changes.images[0].accounts[0].marks, changes.marks), (expected, expected));
+}
+
+#[test]
+fn failed_realloc_after_a_take_is_no_change() {
+    let mut story = story(AccountLevel::Thread).alloc_by(T1, A, 100, 1);
+    story.take();
+    let mut story = story.free_tentatively(T1, A).undo_free(T1, A);
+    let changes = story.0.take_accounts().expect("there are accounts");
+    let expected = marks((100, 1), (100, 1));
+    assert_eq!((changes.images[0].accounts[0].marks, changes.marks), (expected, expected));
+}
+
+#[test]
 fn unmatched_frees_count_for_the_freeing_thread() {
     let mut story = story(AccountLevel::Thread).alloc_by(T1, A, 10, 1).free_by(T2, B).free_by(T2, B + 16);
     let accounts = story.take().accounts;

@@ -1,6 +1,6 @@
 //! Accounts: counters of blocks, and water marks of their live amount.
 
-use crate::model::{Amount, ImageEnd, ImageId, Partition, Tick};
+use crate::model::{Amount, Bytes, ImageEnd, ImageId, Partition, Tick};
 
 /// Parts of processes that have accounts. Every process has at least one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -107,6 +107,13 @@ impl WaterMarks {
         is_peak
     }
 
+    /// Corrects the low-water mark, which was `before` earlier: all amounts since then had `block` more.
+    pub fn restore_low(&mut self, before: Amount, block: Amount) {
+        // If no later amount was lower, the sum is more than the earlier mark.
+        self.low.bytes = before.bytes.min(Bytes(self.low.bytes.0.saturating_add(block.bytes.0)));
+        self.low.count = before.count.min(self.low.count.saturating_add(block.count));
+    }
+
     /// Includes a time with an amount to which the last one has fallen.
     #[inline]
     pub fn lower(&mut self, current: Amount) {
@@ -190,7 +197,7 @@ pub struct AccountTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AllocatorId, Bytes, Tid};
+    use crate::model::{AllocatorId, Tid};
 
     #[test]
     fn accounts_are_parts_of_a_level() {
