@@ -24,8 +24,16 @@ pub(crate) use key::{AccountKey, KeyPart};
 /// Accounts of groups.
 #[derive(Debug)]
 pub(crate) struct AccountGroups {
+    /// Maximum number of groups with final keys.
+    max: usize,
     groups: Vec<Group>,
+    /// Indices without a group.
+    vacant: Vec<usize>,
     by_key: FxHashMap<AccountKey, usize>,
+    /// Number of groups with final keys.
+    named: usize,
+    /// Number of times that something was added to the group of all others.
+    others: u64,
     /// Keys of processes, and of their threads.
     of_images: FxHashMap<ImageId, Vec<AccountKey>>,
     /// Accounts of the images that run.
@@ -51,12 +59,17 @@ struct Account {
 }
 
 impl AccountGroups {
-    /// Creates groups without accounts.
+    /// Creates groups without accounts. Beyond `max` groups with final keys, accounts are added to [`AccountKey::other`];
+    /// ended processes, of which `complete` can shorten the names, beyond a tenth more.
     #[must_use]
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         Self {
+            max,
             groups: Vec::new(),
+            vacant: Vec::new(),
             by_key: FxHashMap::default(),
+            named: 0,
+            others: 0,
             of_images: FxHashMap::default(),
             running: FxHashMap::default(),
             unidentified: FxHashMap::default(),
@@ -75,11 +88,7 @@ impl AccountGroups {
         for image in images {
             self.apply_image(image, &mut identify, &mut steps);
         }
-        for (group, step) in steps {
-            if let Some(group) = self.groups.get_mut(group) {
-                group.apply(&step, marks.high);
-            }
-        }
+        self.add_steps(steps, marks.high);
         self.total.apply_exact(live, marks, peak_at);
     }
 
@@ -96,10 +105,15 @@ impl AccountGroups {
     pub(crate) fn complete(
         &mut self,
         id: ImageId,
+        end: ImageEnd,
         mut identify: impl FnMut(Partition) -> AccountKey,
         rename: impl Fn(&AccountKey) -> AccountKey,
         is_unique: bool,
     ) {
+        // The ledger can lack the memory to report an end.
+        let mut steps = FxHashMap::default();
+        self.end_image(id, end, &mut steps);
+        self.add_steps(steps, self.total.high());
         for (part, account) in self.unidentified.remove(&id).into_iter().flatten() {
             let group = self.group_of(identify(part));
             self.add_late(group, &account.as_group());
@@ -107,6 +121,14 @@ impl AccountGroups {
         for key in self.of_images.remove(&id).unwrap_or_default() {
             let name = rename(&key);
             self.rename(&key, name, is_unique);
+        }
+    }
+
+    /// Adds all accounts of ended images that are not identified to the group of all others, of a table with `columns` keys.
+    pub(crate) fn give_up_unidentified(&mut self, columns: usize) {
+        for (_, account) in std::mem::take(&mut self.unidentified).into_values().flatten() {
+            let group = self.other_group(columns);
+            self.add_late(group, &account.as_group());
         }
     }
 
@@ -143,6 +165,18 @@ impl AccountGroups {
         self.by_key.len()
     }
 
+    /// Returns the number of ended images that are not identified.
+    #[must_use]
+    pub(crate) fn number_of_unidentified(&self) -> usize {
+        self.unidentified.len()
+    }
+
+    /// Returns the number of accounts, and of ended processes, that were added to the group of all others.
+    #[must_use]
+    pub(crate) const fn number_of_others(&self) -> u64 {
+        self.others
+    }
+
     fn apply_image(
         &mut self,
         image: ImageAccounts,
@@ -170,22 +204,36 @@ impl AccountGroups {
             self.running.entry(id).or_default().insert(part, account);
         }
         if let Some(end) = ended {
-            let mut unidentified = Vec::new();
-            for (part, mut account) in self.running.remove(&id).into_iter().flatten() {
-                let live = account.counters.current();
-                self.total.end(end, live);
-                account.ended = Some((end, live));
-                match account.group {
-                    Some(group) if account.is_changed => steps.entry(group).or_default().end(end, live),
-                    Some(group) => steps.entry(group).or_default().add(&account.end_alone()),
-                    None => {
-                        account.marks.lower(Amount::default());
-                        unidentified.push((part, account));
-                    }
+            self.end_image(id, end, steps);
+        }
+    }
+
+    /// Ends the accounts of an image, if it runs.
+    fn end_image(&mut self, id: ImageId, end: ImageEnd, steps: &mut FxHashMap<usize, Step>) {
+        let mut unidentified = Vec::new();
+        for (part, mut account) in self.running.remove(&id).into_iter().flatten() {
+            let live = account.counters.current();
+            self.total.end(end, live);
+            account.ended = Some((end, live));
+            match account.group {
+                Some(group) if account.is_changed => steps.entry(group).or_default().end(end, live),
+                Some(group) => steps.entry(group).or_default().add(&account.end_alone()),
+                None => {
+                    account.marks.lower(Amount::default());
+                    unidentified.push((part, account));
                 }
             }
-            if !unidentified.is_empty() {
-                self.unidentified.insert(id, unidentified);
+        }
+        if !unidentified.is_empty() {
+            self.unidentified.insert(id, unidentified);
+        }
+    }
+
+    /// Adds the changes of an interval, in which all groups together had at most `most`.
+    fn add_steps(&mut self, steps: FxHashMap<usize, Step>, most: Amount) {
+        for (group, step) in steps {
+            if let Some(group) = self.groups.get_mut(group) {
+                group.apply(&step, most);
             }
         }
     }
@@ -203,17 +251,41 @@ impl AccountGroups {
         if let Some(&group) = self.by_key.get(&key) {
             return group;
         }
-        let group = self.groups.len();
-        self.groups.push(Group::default());
-        if let Some(image) = key.image() {
-            self.of_images.entry(image).or_default().push(key.clone());
+        match key.image() {
+            Some(image) => self.of_images.entry(image).or_default().push(key.clone()),
+            None if self.named >= self.max => return self.other_group(key.0.len()),
+            None => self.named += 1,
         }
+        self.add_group(key)
+    }
+
+    /// Returns the group of all others, which is added if needed, and counts the addition.
+    fn other_group(&mut self, columns: usize) -> usize {
+        self.others += 1;
+        let other = AccountKey::other(columns);
+        if let Some(&group) = self.by_key.get(&other) { group } else { self.add_group(other) }
+    }
+
+    fn add_group(&mut self, key: AccountKey) -> usize {
+        let group = self.vacant.pop().unwrap_or_else(|| {
+            self.groups.push(Group::default());
+            self.groups.len() - 1
+        });
         self.by_key.insert(key, group);
         group
     }
 
-    fn rename(&mut self, key: &AccountKey, name: AccountKey, is_unique: bool) {
+    /// Gives a group of an image its final key.
+    fn rename(&mut self, key: &AccountKey, mut name: AccountKey, mut is_unique: bool) {
         let Some(group) = self.by_key.remove(key) else { return };
+        if !self.by_key.contains_key(&name) {
+            if self.named < self.max + self.max / 10 {
+                self.named += 1;
+            } else {
+                self.others += 1;
+                (name, is_unique) = (AccountKey::other(name.0.len()), false);
+            }
+        }
         match self.by_key.get(&name) {
             Some(&into) => {
                 let merged = std::mem::take(&mut self.groups[group]);
@@ -222,6 +294,8 @@ impl AccountGroups {
                 } else {
                     self.groups[into].merge(&merged, self.total.high());
                 }
+                // Only accounts of the image, which has ended, refer to the group.
+                self.vacant.push(group);
             }
             None => {
                 self.by_key.insert(name, group);

@@ -22,6 +22,12 @@ pub(crate) enum KeyPart {
 }
 
 impl AccountKey {
+    /// Returns the key of the group of all accounts beyond the maximum number of groups, for tables with `columns` keys.
+    #[must_use]
+    pub(crate) fn other(columns: usize) -> Self {
+        Self(std::iter::repeat_n(KeyPart::Named("[other]".into()), columns).collect())
+    }
+
     /// Returns the process that the key, or a thread in it, belongs to.
     #[must_use]
     pub(crate) fn image(&self) -> Option<ImageId> {

@@ -7,6 +7,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::{AmountBounds, Bytes, MarkBounds, Pid, Tid};
 
+/// Maximum number of groups.
+const MAX: usize = 1000;
+
 const fn amount(bytes: u64, count: u64) -> Amount {
     Amount { bytes: Bytes(bytes), count }
 }
@@ -213,7 +216,7 @@ proptest! {
     #[test]
     fn marks_are_within_bounds_and_exact_for_one_account(events in events()) {
         let mut world = World::new();
-        let [mut by_thread, mut by_image, mut by_parity] = [(); 3].map(|()| AccountGroups::new());
+        let [mut by_thread, mut by_image, mut by_parity] = [(); 3].map(|()| AccountGroups::new(MAX));
         for event in events.into_iter().chain([Event::Take]) {
             if matches!(event, Event::Take | Event::Reset) {
                 let changes = world.counted.take();
@@ -240,9 +243,9 @@ proptest! {
         const AT_COMPLETION: u32 = 20;
         const AT_END: u32 = 25;
         let mut world = World::new();
-        let [mut by_thread, mut by_parity] = [(); 2].map(|()| AccountGroups::new());
+        let [mut by_thread, mut by_parity] = [(); 2].map(|()| AccountGroups::new(MAX));
         let by_process = |id, _| Some(AccountKey([KeyPart::Process(id)].into()));
-        let mut merged = AccountGroups::new();
+        let mut merged = AccountGroups::new(MAX);
         let mut ended = VecDeque::new();
         let mut takes = 0;
         let is_last = |number| number > 0;
@@ -256,10 +259,10 @@ proptest! {
                 by_parity.apply(changes.clone(), |id, _| is_known(id).then(|| key(parity(id))));
                 merged.apply(changes, by_process);
                 while let Some((id, _)) = ended.pop_front_if(|(_, at)| *at + 2 < takes || is_last(last)) {
-                    merged.complete(id, |_| key("not asked"), |_| key("all"), false);
+                    merged.complete(id, ImageEnd::Exit, |_| key("not asked"), |_| key("all"), false);
                     if known_at(id) < AT_END {
-                        by_thread.complete(id, |part| thread(id, part), AccountKey::clone, true);
-                        by_parity.complete(id, |_| key(parity(id)), AccountKey::clone, true);
+                        by_thread.complete(id, ImageEnd::Exit, |part| thread(id, part), AccountKey::clone, true);
+                        by_parity.complete(id, ImageEnd::Exit, |_| key(parity(id)), AccountKey::clone, true);
                     }
                 }
                 if last == 4 {
@@ -274,8 +277,10 @@ proptest! {
             }
             ended.extend(world.apply(&event).map(|id| (id, takes)));
         }
-        for id in world.running {
-            merged.complete(id, |_| key("not asked"), |_| key("all"), false);
+        let last = [0, 1, 2].map(|number| world.apply(&Event::End(number)).unwrap());
+        merged.apply(world.counted.take(), by_process);
+        for id in last {
+            merged.complete(id, ImageEnd::Exit, |_| key("not asked"), |_| key("all"), false);
         }
         for (_, account) in merged.all() {
             assert_within(&account, &world.total, false);
@@ -296,13 +301,13 @@ fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>, others: Amount) -
 
 #[test]
 fn images_are_identified_when_they_are_known() {
-    let mut groups = AccountGroups::new();
+    let mut groups = AccountGroups::new(MAX);
     let nothing = amount(0, 0);
     groups.apply(allocated(image(1), 100, None, nothing), |_, _| None);
     groups.apply(allocated(image(2), 10, Some(ImageEnd::Exec), amount(100, 1)), |_, _| None);
     assert_eq!((groups.number_of_groups(), groups.total().counters.alloc), (0, amount(110, 2)));
     groups.apply(allocated(image(1), 300, None, nothing), |_, _| Some(key("first")));
-    groups.complete(image(2), |_| key("second"), AccountKey::clone, true);
+    groups.complete(image(2), ImageEnd::Exec, |_| key("second"), AccountKey::clone, true);
     let accounts: BTreeMap<_, _> = groups.all().collect();
     let first = &accounts[&key("first")];
     assert_eq!((first.live, first.counters.alloc), (amount(300, 1), amount(300, 1)));
@@ -322,11 +327,11 @@ fn ended_processes_with_one_name_are_one_group() {
         (false, amount(0, 0), amount(300, 1)),
     ];
     for (is_unique, others, at_most) in cases {
-        let mut groups = AccountGroups::new();
+        let mut groups = AccountGroups::new(MAX);
         for number in 1..=3 {
             let changes = allocated(image(number), 100 * u64::from(number), Some(ImageEnd::Exit), others);
             groups.apply(changes, process);
-            groups.complete(image(number), |_| key("not asked"), |_| key("cc1"), is_unique);
+            groups.complete(image(number), ImageEnd::Exit, |_| key("not asked"), |_| key("cc1"), is_unique);
         }
         let accounts: Vec<_> = groups.all().collect();
         let [(_, account)] = accounts.as_slice() else { panic!("{accounts:?}") };
@@ -337,7 +342,7 @@ fn ended_processes_with_one_name_are_one_group() {
 
 #[test]
 fn marks_of_an_unidentified_image_start_again_at_a_reset() {
-    let mut groups = AccountGroups::new();
+    let mut groups = AccountGroups::new(MAX);
     groups.apply(allocated(image(1), 100, None, amount(0, 0)), |_, _| None);
     groups.apply(allocated(image(2), 700, Some(ImageEnd::Exit), amount(100, 1)), |_, _| None);
     groups.reset_marks();
@@ -346,4 +351,49 @@ fn marks_of_an_unidentified_image_start_again_at_a_reset() {
     let now = AmountBounds { at_least: amount(100, 1), at_most: amount(100, 1) };
     assert_eq!((account.live, account.exit, account.peak_at), (amount(100, 1), amount(700, 1), None));
     assert_eq!(account.marks, Some(MarkBounds { low: now, high: now }));
+}
+
+#[test]
+fn groups_of_ended_images_are_used_again() {
+    let process = |id, _| Some(AccountKey([KeyPart::Process(id)].into()));
+    let mut groups = AccountGroups::new(MAX);
+    for number in 0..500 {
+        groups.apply(allocated(image(number), 10, Some(ImageEnd::Exit), amount(0, 0)), process);
+        groups.complete(image(number), ImageEnd::Exit, |_| key("not asked"), |_| key("sh"), false);
+    }
+    assert_eq!((groups.groups.len(), groups.running.len(), groups.of_images.len()), (2, 0, 0));
+    assert_eq!(groups.all().next().unwrap().1.counters.alloc, amount(5000, 500));
+}
+
+#[test]
+fn groups_beyond_the_maximum_are_added_up() {
+    let mut groups = AccountGroups::new(10);
+    for number in 0..25 {
+        // The end of each image is not reported by the ledger.
+        groups.apply(allocated(image(number), 10, None, amount(0, 0)), |id, _| Some(key(&format!("{id:?}"))));
+        groups.complete(image(number), ImageEnd::Exit, |_| key("not asked"), AccountKey::clone, false);
+    }
+    assert_eq!((groups.number_of_groups(), groups.number_of_others(), groups.running.len()), (11, 15, 0));
+    let accounts: BTreeMap<_, _> = groups.all().collect();
+    let other = &accounts[&AccountKey::other(1)];
+    assert_eq!((other.counters.alloc, other.exit, other.live), (amount(150, 15), amount(150, 15), amount(0, 0)));
+    // Ended processes have final keys of their own in a tenth more.
+    let process = |id, _| Some(AccountKey([KeyPart::Process(id)].into()));
+    for number in 30..34 {
+        groups.apply(allocated(image(number), 10, Some(ImageEnd::Exit), amount(0, 0)), process);
+        let name = key(&format!("ended {number}"));
+        groups.complete(image(number), ImageEnd::Exit, |_| key("not asked"), |_| name.clone(), true);
+    }
+    assert_eq!((groups.number_of_groups(), groups.number_of_others()), (12, 18));
+}
+
+#[test]
+fn images_that_stay_unknown_are_added_up() {
+    let mut groups = AccountGroups::new(MAX);
+    for number in 0..3 {
+        groups.apply(allocated(image(number), 10, Some(ImageEnd::Exit), amount(0, 0)), |_, _| None);
+    }
+    assert_eq!((groups.number_of_unidentified(), groups.number_of_groups()), (3, 0));
+    groups.give_up_unidentified(1);
+    assert_eq!((groups.number_of_unidentified(), groups.number_of_groups(), groups.number_of_others()), (0, 1, 3));
 }

@@ -61,14 +61,18 @@ impl AccountBudget {
         true
     }
 
-    /// Adds the accounts of an image that has ended.
+    /// Adds the accounts of an image that has ended. If nobody takes them, the number of images is limited.
     pub(super) fn add_ended(&mut self, ended: ImageAccounts, accounts: u32) {
-        self.ended_accounts += accounts;
-        self.ended.push(ended);
+        if self.ended.len() < self.max as usize {
+            self.ended_accounts += accounts;
+            self.ended.push(ended);
+        } else {
+            self.release(accounts);
+        }
     }
 
-    /// Releases accounts of an image that has ended, and is not reported.
-    pub(super) const fn release(&mut self, accounts: u32) {
+    /// Releases accounts of images that have ended.
+    const fn release(&mut self, accounts: u32) {
         self.used = self.used.saturating_sub(accounts);
     }
 

@@ -135,13 +135,6 @@ impl Budget {
         }
     }
 
-    /// Releases the accounts of an image that is not reported.
-    pub(super) fn release_accounts(&mut self, number: u32) {
-        if let Some(accounts) = &mut self.accounts {
-            accounts.release(number);
-        }
-    }
-
     /// Returns the key for totals of the new key `key`: [`StackId::FAILED`], and a loss, if the maximum is reached.
     pub(super) fn admit(&mut self, key: StackKey) -> StackKey {
         if !is_limited(key) || self.totals.request(1) {

@@ -76,12 +76,11 @@ impl Ledger {
             }
         }
         self.add_end(&ended, last_image);
+        self.end_accounts(&ended, accounts);
         if self.has_room_for_image() {
-            self.end_accounts(&ended, accounts);
             self.ended.push(ended);
             self.untaken = untaken;
         } else {
-            self.budget.release_accounts(accounts.0);
             let Untaken { totals, frames, nodes } = self.untaken;
             self.budget.totals.release(untaken.totals - totals);
             self.budget.release_frames(untaken.frames - frames, untaken.nodes - nodes);

@@ -5,7 +5,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use crate::accounts::{AccountGroups, AccountKey, KeyPart};
-use crate::model::{AccountChanges, AccountRow, AccountTable, GroupBy, ImageId, Partition, ProcessImage, Tick, Tid, User};
+use crate::model::format;
+use crate::model::{AccountChanges, AccountRow, AccountTable, GroupBy, ImageEnd, ImageId, Partition, ProcessImage, Tick, Tid, User};
 use crate::pipeline::AccountSink;
 use crate::session::config::AccountReport;
 use crate::session::marks::{MarkRequest, StoredMark};
@@ -17,8 +18,12 @@ const WAITING: usize = 16;
 /// Resets that wait. Further ones are refused: their clients get no answer.
 const MAX_RESETS: usize = 64;
 
-/// Groups with names of their own. Beyond it, processes that have ended are grouped by their short name.
+/// Groups with names of their own. Beyond it, processes that have ended are grouped by their short name, and all else is added
+/// up.
 const MAX_GROUPS: usize = 10_000;
+
+/// Ended images with accounts of which the process is not known. Beyond it, they are added up.
+const MAX_UNKNOWN: usize = 10_000;
 
 /// Accounts of a run.
 pub(super) struct RunAccounts {
@@ -53,7 +58,7 @@ impl RunAccounts {
     pub(super) fn new(report: &AccountReport) -> (Self, AccountSink) {
         let (sink, changes) = mpsc::sync_channel(WAITING);
         let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every });
-        let (keys, groups) = (report.keys.clone(), AccountGroups::new());
+        let (keys, groups) = (report.keys.clone(), AccountGroups::new(MAX_GROUPS));
         (Self { keys, changes, groups, known: HashSet::new(), refresh, last_reset: 0, resets: Vec::new() }, sink)
     }
 
@@ -72,16 +77,17 @@ impl RunAccounts {
         }
         let keys = &self.keys;
         let unknown = ProcessImage::default();
-        self.groups.finish(|id, part| key(keys, id, part, tracker.images().get(&id).unwrap_or(&unknown)));
+        self.groups.finish(|id, part| key(keys, id, part, tracker.images().get(&id).unwrap_or(&unknown), tracker));
     }
 
     /// Gives the accounts of a process that has ended their final names. All of its changes have been sent.
-    pub(super) fn complete(&mut self, id: ImageId, image: &ProcessImage) {
+    pub(super) fn complete(&mut self, id: ImageId, end: ImageEnd, image: &ProcessImage, tracker: &ProcessTracker) {
         self.known.remove(&id);
         let (keys, is_full) = (&self.keys, self.groups.number_of_groups() > MAX_GROUPS);
         self.groups.complete(
             id,
-            |part| key(keys, id, part, image),
+            end,
+            |part| key(keys, id, part, image, tracker),
             |key| {
                 let final_part = |part: &KeyPart| match part {
                     KeyPart::Process(_) | KeyPart::Thread(..) if is_full => {
@@ -127,6 +133,7 @@ impl RunAccounts {
             total: self.groups.total(),
             start,
             elapsed,
+            notes: self.note_of_others().into_iter().collect(),
             ..AccountTable::default()
         }
     }
@@ -148,19 +155,38 @@ impl RunAccounts {
 
     fn apply(&mut self, changes: AccountChanges, tracker: &mut ProcessTracker) {
         if self.keys.iter().any(|key| matches!(key, GroupBy::User | GroupBy::Cgroup | GroupBy::Thread)) {
-            for image in changes.images.iter().filter(|image| image.ended.is_none()) {
-                if self.known.insert(image.id) {
+            for image in &changes.images {
+                if image.ended.is_some() {
+                    self.known.remove(&image.id);
+                } else if self.known.insert(image.id) {
                     tracker.read_metadata(image.id.pid);
                 }
             }
         }
         let keys = &self.keys;
-        self.groups.apply(changes, |id, part| Some(key(keys, id, part, tracker.images().get(&id)?)));
+        self.groups.apply(changes, |id, part| Some(key(keys, id, part, tracker.images().get(&id)?, tracker)));
+        if self.groups.number_of_unidentified() > MAX_UNKNOWN {
+            self.groups.give_up_unidentified(keys.len());
+        }
+    }
+
+    /// Returns a note about the accounts beyond the maximum number of groups.
+    fn note_of_others(&self) -> Option<String> {
+        let others = self.groups.number_of_others();
+        let accounts = format::counted(others, "account", "accounts");
+        let most = format::grouped(MAX_GROUPS as u64);
+        (others > 0).then(|| format!("there are more than {most} groups: [other] is the sum of {accounts}"))
     }
 }
 
 /// Returns the key of the group of an account.
-fn key(keys: &[GroupBy], id: ImageId, part: Partition, image: &ProcessImage) -> AccountKey {
+fn key(
+    keys: &[GroupBy],
+    id: ImageId,
+    part: Partition,
+    image: &ProcessImage,
+    _tracker: &ProcessTracker,
+) -> AccountKey {
     let named = |name: String| KeyPart::Named(name.into());
     let part = |by: &GroupBy| match by {
         GroupBy::Process => KeyPart::Process(id),

@@ -180,7 +180,7 @@ impl EndedImages {
         }
         let image = run.tracker.take_ended(id, end, at).unwrap_or_default();
         if let Some(accounts) = &mut run.accounts {
-            accounts.complete(id, &image);
+            accounts.complete(id, end, &image, run.tracker);
         }
         run.tables.remember_objects(&image);
         for (class, usage) in &ended.usage {
@@ -221,7 +221,10 @@ impl EndedImages {
                     if late > 0 && Selection::of(run.filter).contains(run.tracker, id) {
                         self.coverage.add_late(late);
                     }
-                    run.tracker.take_ended(id, end, at);
+                    let image = run.tracker.take_ended(id, end, at);
+                    if let Some(accounts) = &mut run.accounts {
+                        accounts.complete(id, end, &image.unwrap_or_default(), run.tracker);
+                    }
                 }
                 Some(_) => {}
             }

@@ -216,7 +216,7 @@ fn account_table(
         false => accounts.table(finished.window.start, finished.duration, finished.tracker),
     };
     table.losses.clone_from(&profile.losses);
-    table.notes.clone_from(&profile.notes);
+    table.notes.extend(profile.notes.iter().cloned());
     table.sort(report.sort);
     table
 }
