@@ -12,6 +12,8 @@ mod key;
 #[cfg(test)]
 mod tests;
 
+use std::collections::hash_map::Entry;
+
 use rustc_hash::FxHashMap;
 
 use crate::model::{
@@ -148,8 +150,30 @@ impl AccountGroups {
         }
     }
 
+    /// Returns the totals of the groups by name, in no particular order. Groups with equal names are added up. If `is_unique` is
+    /// true, they are of images of the same process, which run one after another.
+    pub(crate) fn by_name(
+        &self,
+        name: impl Fn(&AccountKey) -> Vec<String>,
+        is_unique: bool,
+    ) -> impl Iterator<Item = (Vec<String>, AccountTotals)> {
+        let mut by_name: FxHashMap<Vec<String>, Group> = FxHashMap::default();
+        for (key, &group) in &self.by_key {
+            let Some(group) = self.groups.get(group) else { continue };
+            match by_name.entry(name(key)) {
+                Entry::Occupied(sum) if is_unique => sum.into_mut().merge_other_time(group),
+                Entry::Occupied(sum) => sum.into_mut().merge(group, self.total.high()),
+                Entry::Vacant(entry) => {
+                    entry.insert(group.clone());
+                }
+            }
+        }
+        by_name.into_iter().map(|(name, group)| (name, group.totals()))
+    }
+
     /// Returns the totals of each group, in no particular order.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&AccountKey, AccountTotals)> {
+    #[cfg(test)]
+    fn all(&self) -> impl Iterator<Item = (&AccountKey, AccountTotals)> {
         self.by_key.iter().filter_map(|(key, &group)| Some((key, self.groups.get(group)?.totals())))
     }
 

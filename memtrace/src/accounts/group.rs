@@ -5,7 +5,7 @@ use crate::model::{
 };
 
 /// The account of one group.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Group {
     counters: AccountCounters,
     live: Amount,

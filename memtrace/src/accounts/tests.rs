@@ -397,3 +397,19 @@ fn images_that_stay_unknown_are_added_up() {
     groups.give_up_unidentified(1);
     assert_eq!((groups.number_of_unidentified(), groups.number_of_groups(), groups.number_of_others()), (0, 1, 3));
 }
+
+#[test]
+fn groups_with_equal_names_are_one_row() {
+    let process = |id, _| Some(AccountKey([KeyPart::Process(id)].into()));
+    let mut groups = AccountGroups::new(MAX);
+    groups.apply(allocated(image(1), 300, Some(ImageEnd::Exec), amount(0, 0)), process);
+    groups.apply(allocated(image(2), 100, None, amount(0, 0)), process);
+    groups.reset_marks();
+    // Images of one process do not run at the same time, so that the sum has exact marks too.
+    let rows: Vec<_> = groups.by_name(|_| vec![String::from("sh (7)")], true).collect();
+    let [(_, account)] = rows.as_slice() else { panic!("{rows:?}") };
+    let now = AmountBounds { at_least: amount(100, 1), at_most: amount(100, 1) };
+    assert_eq!((account.counters.alloc, account.live, account.discarded), (amount(400, 2), amount(100, 1), amount(300, 1)));
+    assert_eq!(account.marks, Some(MarkBounds { low: now, high: now }));
+    assert_eq!(groups.by_name(|key| vec![format!("{key:?}")], false).count(), 2);
+}

@@ -1,12 +1,12 @@
 //! Accounts of a run: groups of the accounts that the shard counts, with their names.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use crate::accounts::{AccountGroups, AccountKey, KeyPart};
 use crate::model::format;
-use crate::model::{AccountChanges, AccountRow, AccountTable, GroupBy, ImageEnd, ImageId, Partition, ProcessImage, Tick, Tid, User};
+use crate::model::{AllocatorId, AccountChanges, AccountRow, AccountTable, GroupBy, ImageEnd, ImageId, Partition, ProcessImage, Tick, Tid, User};
 use crate::pipeline::AccountSink;
 use crate::session::config::AccountReport;
 use crate::session::marks::{MarkRequest, StoredMark};
@@ -123,10 +123,9 @@ impl RunAccounts {
 
     /// Returns the table of a trace that began at `start`, not sorted.
     pub(super) fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
-        let rows = self.groups.all().map(|(key, totals)| {
-            let names = key.0.iter().map(|part| name(part, tracker)).collect();
-            AccountRow { names, totals }
-        });
+        let is_by_process = self.keys.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread));
+        let names = |key: &AccountKey| key.0.iter().map(|part| name(part, tracker)).collect();
+        let rows = self.groups.by_name(names, is_by_process).map(|(names, totals)| AccountRow { names, totals });
         AccountTable {
             keys: self.keys.clone(),
             rows: rows.collect(),
@@ -185,13 +184,15 @@ fn key(
     id: ImageId,
     part: Partition,
     image: &ProcessImage,
-    _tracker: &ProcessTracker,
+    tracker: &ProcessTracker,
 ) -> AccountKey {
     let named = |name: String| KeyPart::Named(name.into());
     let part = |by: &GroupBy| match by {
         GroupBy::Process => KeyPart::Process(id),
         GroupBy::Thread => KeyPart::Thread(id, part.thread()),
-        GroupBy::Allocator => KeyPart::Allocator(part.allocator()),
+        GroupBy::Allocator => {
+            KeyPart::Allocator(part.allocator().and_then(|id| first_with_name(id, tracker.allocators.names())))
+        }
         GroupBy::Comm => named(image.comm.raw().to_owned()),
         GroupBy::User => named(image.user.as_ref().map_or_else(|| unknown("user"), user_name)),
         GroupBy::Cgroup => {
@@ -201,6 +202,12 @@ fn key(
         GroupBy::Memory | GroupBy::Object | GroupBy::Tag => named(unknown(by.name())),
     };
     AccountKey(keys.iter().map(part).collect())
+}
+
+/// Returns the first allocator with the name of `id`: the same allocator can be in several files. `None` if `id` has no name.
+fn first_with_name(id: AllocatorId, names: &BTreeMap<AllocatorId, String>) -> Option<AllocatorId> {
+    let name = names.get(&id)?;
+    names.iter().find_map(|(id, other)| (other == name).then_some(*id))
 }
 
 fn name(part: &KeyPart, tracker: &ProcessTracker) -> String {
@@ -245,4 +252,18 @@ fn user_name(user: &User) -> String {
 
 fn unknown(what: &str) -> String {
     format!("[{what} not known]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_with_one_name_are_one_key() {
+        let names = [(1, "glibc (libc.so.6)"), (2, "jemalloc (server)"), (7, "glibc (libc.so.6)")];
+        let names = names.map(|(id, name)| (AllocatorId(id), name.to_owned())).into();
+        let first = |id| first_with_name(AllocatorId(id), &names).map(|id| id.0);
+        assert_eq!([1, 2, 7].map(first), [Some(1), Some(2), Some(1)]);
+        assert_eq!(first(AllocatorId::UNKNOWN.0), None);
+    }
 }
