@@ -7,4 +7,4 @@ mod socket;
 
 pub(crate) use client::{MarkError, set};
 pub(crate) use protocol::{Service, StoredMark, check};
-pub(super) use server::{MarkRequest, MarkServer};
+pub(super) use server::{LastAnswers, MarkRequest, MarkServer};

@@ -70,13 +70,17 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
         }
         let handle = |due| trace.handle(due, observer);
         let stop = wait::wait(&mut signals, config.duration, wakeups, &mut marks, handle).await;
-        drop(marks);
+        let answers = marks.close();
         observer.note(match stop {
             Stop::Signal => "stopped",
             Stop::Duration => "the duration is over",
             Stop::TargetsExited => "all traced processes have ended",
         });
-        let (outcome, detach) = trace.finish(config, reports, &mut signals, observer).await?;
+        let finished = trace.finish(config, reports, &mut signals, observer).await;
+        if let Some(answers) = answers {
+            answers.sent().await;
+        }
+        let (outcome, detach) = finished?;
         detach.wait(&mut signals, observer).await;
         Ok(outcome)
     })

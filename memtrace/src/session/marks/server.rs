@@ -41,6 +41,19 @@ pub(crate) struct MarkServer {
     path: PathBuf,
     requests: mpsc::Receiver<MarkRequest>,
     task: JoinHandle<()>,
+    connections: Arc<Semaphore>,
+}
+
+/// Connections of a server that no longer listens.
+#[derive(Debug)]
+pub(crate) struct LastAnswers(Arc<Semaphore>);
+
+impl LastAnswers {
+    /// Waits until all clients have their answers. The requests must be answered, or dropped.
+    pub(crate) async fn sent(self) {
+        // A client that reads no answer is not waited for.
+        let _ = timeout(MESSAGE, self.0.acquire_many(MAX_CONNECTIONS as u32)).await;
+    }
 }
 
 impl MarkServer {
@@ -53,8 +66,15 @@ impl MarkServer {
         };
         let greeting: Arc<str> = greeting(service, std::process::id(), name).into();
         let (sender, requests) = mpsc::channel(MAX_CONNECTIONS);
-        let task = tokio::spawn(serve(UnixListener::from_std(listener)?, greeting, sender));
-        Ok(Self { path, requests, task })
+        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let listener = UnixListener::from_std(listener)?;
+        let task = tokio::spawn(serve(service, listener, greeting, sender, Arc::clone(&connections)));
+        Ok(Self { path, requests, task, connections })
+    }
+
+    /// Stops listening, and refuses the requests that were not received. The others can still be answered.
+    pub(crate) fn close(self) -> LastAnswers {
+        LastAnswers(Arc::clone(&self.connections))
     }
 
     /// Returns the path of the socket.
@@ -77,15 +97,20 @@ impl Drop for MarkServer {
     }
 }
 
-async fn serve(listener: UnixListener, greeting: Arc<str>, requests: mpsc::Sender<MarkRequest>) {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn serve(
+    service: Service,
+    listener: UnixListener,
+    greeting: Arc<str>,
+    requests: mpsc::Sender<MarkRequest>,
+    connections: Arc<Semaphore>,
+) {
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let (greeting, requests) = (Arc::clone(&greeting), requests.clone());
                 tokio::spawn(async move {
-                    if let Err(error) = talk(&stream, &greeting, &requests).await {
+                    if let Err(error) = talk(service, &stream, &greeting, &requests).await {
                         log::debug!("a request for a mark has failed: {error}");
                     }
                     drop(permit);
@@ -100,7 +125,12 @@ async fn serve(listener: UnixListener, greeting: Arc<str>, requests: mpsc::Sende
 }
 
 /// Reads a request, passes it on, and sends the answer.
-async fn talk(stream: &UnixStream, greeting: &str, requests: &mpsc::Sender<MarkRequest>) -> io::Result<()> {
+async fn talk(
+    service: Service,
+    stream: &UnixStream,
+    greeting: &str,
+    requests: &mpsc::Sender<MarkRequest>,
+) -> io::Result<()> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != own_uid() {
         let refused = answer(&Err(String::from("only root and the user of memtrace may set marks")));
@@ -111,19 +141,26 @@ async fn talk(stream: &UnixStream, greeting: &str, requests: &mpsc::Sender<MarkR
     // The client looks for running recordings.
     let Some(text) = text else { return Ok(()) };
     let result = match check(&text) {
-        Ok(()) => request(text, requests).await,
+        Ok(()) => request(service, text, requests).await,
         Err(reason) => Err(reason.to_owned()),
     };
     in_time(write(stream, &answer(&result))).await
 }
 
-async fn request(text: String, requests: &mpsc::Sender<MarkRequest>) -> Result<StoredMark, String> {
+async fn request(
+    service: Service,
+    text: String,
+    requests: &mpsc::Sender<MarkRequest>,
+) -> Result<StoredMark, String> {
     let (reply, stored) = oneshot::channel();
     let ended = || String::from("the trace has ended");
     requests.send(MarkRequest { text, reply: Some(reply) }).await.map_err(|_| ended())?;
     match timeout(STORED, stored).await {
         Ok(result) => result.map_err(|_| ended())?,
-        Err(_) => Err(String::from("its interval is not stored yet; the recording continues to try")),
+        Err(_) => Err(String::from(match service {
+            Service::Recording => "its interval is not stored yet; the recording continues to try",
+            Service::Accounts => "the events before it are not counted yet; the new water marks start then",
+        })),
     }
 }
 
@@ -201,6 +238,29 @@ mod tests {
             assert_eq!(client.await.unwrap(), Err(String::from("the request is refused: the trace has ended")));
         });
         assert!(!socket.exists());
+    }
+
+    #[test]
+    fn requests_at_the_end_are_answered() {
+        let scratch = Scratch::in_memory();
+        let socket = scratch.path("1.sock");
+        run(async {
+            let mut server = MarkServer::listen(Service::Recording, Some(&socket), "run.memtrace").unwrap();
+            let [received, waiting] = ["received", "waiting"].map(|text| ask(&socket, text));
+            let mut requests = vec![server.next().await.unwrap()];
+            // The other one has arrived, but is not received.
+            while server.requests.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let answers = server.close();
+            assert!(!socket.exists());
+            let MarkRequest { text, reply } = requests.remove(0);
+            reply.unwrap().send(Ok(StoredMark { text, at: Duration::ZERO })).unwrap();
+            answers.sent().await;
+            let results = [received.await.unwrap(), waiting.await.unwrap()];
+            let ended = Err(String::from("the request is refused: the trace has ended"));
+            assert!(results.iter().any(Result::is_ok) && results.contains(&ended), "{results:?}");
+        });
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::session::track::ProcessTracker;
 /// Changes that wait. The shard keeps further ones.
 const WAITING: usize = 16;
 
-/// Resets that wait. Further ones are refused: their clients get no answer.
+/// Resets that wait. Further ones are refused.
 const MAX_RESETS: usize = 64;
 
 /// Groups with names of their own. Beyond it, processes that have ended are grouped by their short name, and all else is added
@@ -36,6 +36,10 @@ pub(super) struct RunAccounts {
     /// Number of the last reset.
     last_reset: u64,
     resets: Vec<Reset>,
+    /// Times of the resets since [`Self::take_resets`].
+    done: Vec<Duration>,
+    /// Accounts that follow from stacks have no water marks.
+    has_marks: bool,
 }
 
 /// A request for new water marks.
@@ -59,7 +63,18 @@ impl RunAccounts {
         let (sink, changes) = mpsc::sync_channel(WAITING);
         let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every });
         let (keys, groups) = (report.keys.clone(), AccountGroups::new(MAX_GROUPS));
-        (Self { keys, changes, groups, known: HashSet::new(), refresh, last_reset: 0, resets: Vec::new() }, sink)
+        let accounts = Self {
+            keys,
+            changes,
+            groups,
+            known: HashSet::new(),
+            refresh,
+            last_reset: 0,
+            resets: Vec::new(),
+            done: Vec::new(),
+            has_marks: !report.needs_stacks(),
+        };
+        (accounts, sink)
     }
 
     /// Adds the changes that have arrived.
@@ -75,6 +90,8 @@ impl RunAccounts {
         for (reached, changes) in last {
             self.apply_until(reached, changes, tracker);
         }
+        // The shard has panicked.
+        self.resets.drain(..).for_each(|reset| answer(reset.mark, Err("the trace has failed")));
         let keys = &self.keys;
         let unknown = ProcessImage::default();
         self.groups.finish(|id, part| key(keys, id, part, tracker.images().get(&id).unwrap_or(&unknown), tracker));
@@ -111,14 +128,24 @@ impl RunAccounts {
     }
 
     /// Starts new water marks when the changes until now have arrived, which is `at` after the start of the trace. Returns the
-    /// number of the split that the shard has to make now; `None` if too many resets wait.
-    pub(super) fn reset_marks(&mut self, at: Duration, mark: MarkRequest) -> Option<u64> {
-        if self.resets.len() >= MAX_RESETS {
-            return None;
-        }
-        self.last_reset += 1;
-        self.resets.push(Reset { number: self.last_reset, at, mark });
-        Some(self.last_reset)
+    /// number of the split that the shard has to make now, or the reason for which the request is refused.
+    pub(super) fn reset_marks(&mut self, at: Duration, mark: MarkRequest) -> Result<u64, &'static str> {
+        let refusal = if !self.has_marks {
+            "accounts by object or tag have no water marks"
+        } else if self.resets.len() >= MAX_RESETS {
+            "64 other resets wait"
+        } else {
+            self.last_reset += 1;
+            self.resets.push(Reset { number: self.last_reset, at, mark });
+            return Ok(self.last_reset);
+        };
+        answer(mark, Err(refusal));
+        Err(refusal)
+    }
+
+    /// Returns the times of the resets since the last call.
+    pub(super) fn take_resets(&mut self) -> Vec<Duration> {
+        std::mem::take(&mut self.done)
     }
 
     /// Returns the table of a trace that began at `start`, not sorted.
@@ -144,11 +171,9 @@ impl RunAccounts {
         if !resets.is_empty() {
             self.groups.reset_marks();
         }
-        for Reset { at, mark: MarkRequest { text, reply }, .. } in resets {
-            if let Some(reply) = reply {
-                // A client that no longer waits needs no answer.
-                let _ = reply.send(Ok(StoredMark { text, at }));
-            }
+        for Reset { at, mark, .. } in resets {
+            self.done.push(at);
+            answer(mark, Ok(at));
         }
     }
 
@@ -175,6 +200,14 @@ impl RunAccounts {
         let accounts = format::counted(others, "account", "accounts");
         let most = format::grouped(MAX_GROUPS as u64);
         (others > 0).then(|| format!("there are more than {most} groups: [other] is the sum of {accounts}"))
+    }
+}
+
+/// Answers a request for new water marks: with their time since the start of the trace, or the reason for which there are none.
+fn answer(MarkRequest { text, reply }: MarkRequest, result: Result<Duration, &str>) {
+    if let Some(reply) = reply {
+        // A client that no longer waits needs no answer.
+        let _ = reply.send(result.map(|at| StoredMark { text, at }).map_err(str::to_owned));
     }
 }
 
@@ -256,7 +289,32 @@ fn unknown(what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
+
     use super::*;
+    use crate::model::AccountColumn;
+
+    fn run_accounts(key: GroupBy) -> RunAccounts {
+        let (outputs, sort) = (Vec::new(), AccountColumn::Current);
+        RunAccounts::new(&AccountReport { keys: vec![key], outputs, sort, refresh: None, socket: None }).0
+    }
+
+    #[test]
+    fn refused_resets_have_a_reason() {
+        let refusal = |accounts: &mut RunAccounts| {
+            let (reply, mut answer) = oneshot::channel();
+            let request = MarkRequest { text: String::from("reset"), reply: Some(reply) };
+            let _ = accounts.reset_marks(Duration::ZERO, request);
+            answer.try_recv().ok().and_then(Result::err)
+        };
+        let mut accounts = run_accounts(GroupBy::Thread);
+        for number in 0..MAX_RESETS {
+            assert_eq!(refusal(&mut accounts), None, "{number}");
+        }
+        assert_eq!(refusal(&mut accounts).as_deref(), Some("64 other resets wait"));
+        let mut by_object = run_accounts(GroupBy::Object);
+        assert_eq!(refusal(&mut by_object).as_deref(), Some("accounts by object or tag have no water marks"));
+    }
 
     #[test]
     fn allocators_with_one_name_are_one_key() {

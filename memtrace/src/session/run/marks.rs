@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::model::printable;
 use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
-use crate::session::marks::{MarkRequest, MarkServer, Service};
+use crate::session::marks::{LastAnswers, MarkRequest, MarkServer, Service};
 use crate::session::observer::Observer;
 
 /// Text of marks by the signal.
@@ -68,6 +68,11 @@ impl MarkRequests {
     /// Waits for entries of functions too: `functions` is readable then.
     pub(super) fn add_functions(&mut self, functions: AsyncFd<RawFd>) {
         self.functions = Some(functions);
+    }
+
+    /// Stops listening.
+    pub(super) fn close(self) -> Option<LastAnswers> {
+        self.server.map(MarkServer::close)
     }
 
     /// Waits for something that sets marks.

@@ -321,6 +321,7 @@ impl Trace {
     fn update_accounts(&mut self, observer: &mut dyn Observer) {
         let Some(accounts) = &mut self.accounts else { return };
         accounts.receive(&mut self.tracker);
+        recording::note_resets(accounts, observer);
         self.shards.send_accounts();
         let now = Instant::now();
         if accounts.is_due(now) {
@@ -417,6 +418,7 @@ impl Trace {
         let mut accounts = self.accounts.take();
         if let Some(accounts) = &mut accounts {
             accounts.finish(last_accounts, &mut self.tracker);
+            recording::note_resets(accounts, observer);
         }
         let generated_code = self.tracker.generated_code();
         let finished_stacks = self.tables.finish(&mut self.kernel, &self.tracker);
