@@ -2,13 +2,20 @@
 
 use crate::model::{AccountLevel, Amount, ImageAccounts, Tick, WaterMarks};
 
+/// Number of accounts of an image, and of parts that are known to share the account of their image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AccountCounts {
+    pub(super) own: u32,
+    pub(super) shared: u32,
+}
+
 /// Limits of accounts, and the live amount of all images.
 #[derive(Debug)]
 pub(super) struct AccountBudget {
     pub(super) level: AccountLevel,
-    /// Maximum number of accounts. Beyond it, parts of an image share its account.
+    /// Maximum number of accounts, and of parts that share one. Beyond it, parts of an image share its account.
     max: u32,
-    used: u32,
+    used: AccountCounts,
     marks: WaterMarks,
     /// Number of calls of [`Self::take`].
     takes: u32,
@@ -16,7 +23,7 @@ pub(super) struct AccountBudget {
     /// Accounts of images that have ended.
     ended: Vec<ImageAccounts>,
     /// Number of accounts of these images.
-    ended_accounts: u32,
+    ended_accounts: AccountCounts,
 }
 
 impl AccountBudget {
@@ -24,12 +31,12 @@ impl AccountBudget {
         Self {
             level,
             max,
-            used: 0,
+            used: AccountCounts::default(),
             marks: WaterMarks::default(),
             takes: 0,
             peak_at: Tick::default(),
             ended: Vec::new(),
-            ended_accounts: 0,
+            ended_accounts: AccountCounts::default(),
         }
     }
 
@@ -62,9 +69,10 @@ impl AccountBudget {
     }
 
     /// Adds the accounts of an image that has ended. If nobody takes them, the number of images is limited.
-    pub(super) fn add_ended(&mut self, ended: ImageAccounts, accounts: u32) {
+    pub(super) fn add_ended(&mut self, ended: ImageAccounts, accounts: AccountCounts) {
         if self.ended.len() < self.max as usize {
-            self.ended_accounts += accounts;
+            self.ended_accounts.own += accounts.own;
+            self.ended_accounts.shared += accounts.shared;
             self.ended.push(ended);
         } else {
             self.release(accounts);
@@ -72,14 +80,22 @@ impl AccountBudget {
     }
 
     /// Releases accounts of images that have ended.
-    const fn release(&mut self, accounts: u32) {
-        self.used = self.used.saturating_sub(accounts);
+    const fn release(&mut self, accounts: AccountCounts) {
+        self.used.own = self.used.own.saturating_sub(accounts.own);
+        self.used.shared = self.used.shared.saturating_sub(accounts.shared);
     }
 
-    /// Counts one more account. Returns false if the maximum is reached.
-    pub(super) const fn request(&mut self) -> bool {
-        let fits = self.used < self.max;
-        self.used += fits as u32;
+    /// Counts one more account. Returns false if the maximum is reached; the account of a whole image always fits.
+    pub(super) const fn request(&mut self, is_whole: bool) -> bool {
+        let fits = self.used.own < self.max || is_whole;
+        self.used.own += fits as u32;
+        fits
+    }
+
+    /// Counts one more part that shares the account of its image. Returns false if the maximum is reached.
+    pub(super) const fn request_shared(&mut self) -> bool {
+        let fits = self.used.shared < self.max;
+        self.used.shared += fits as u32;
         fits
     }
 

@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::account_budget::AccountCounts;
 use super::block::Block;
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
@@ -18,6 +19,8 @@ pub(super) struct Accounts(Option<Box<Table>>);
 struct Table {
     all: Vec<Account>,
     by_part: FxHashMap<Partition, u32>,
+    /// Number of parts that share the account of the image.
+    shared: u32,
     /// Account of the blocks of each stack, by the index of the stack.
     of_stacks: Vec<u32>,
     /// Accounts that have changed since the last take.
@@ -117,17 +120,26 @@ impl Accounts {
         }
     }
 
-    /// Adds `change` to the frees of unknown blocks by the thread `by`.
+    /// Counts the free of an unknown block by the thread `by`. Returns its account, for [`Self::undo_unmatched`].
     #[inline]
-    pub(super) fn add_unmatched(&mut self, by: Tid, change: u64, tick: Tick, budget: &mut Budget) {
-        if let Some(table) = self.table(budget) {
-            table.add_unmatched(by, change, tick, budget);
+    pub(super) fn add_unmatched(&mut self, by: Tid, tick: Tick, budget: &mut Budget) -> Option<u32> {
+        self.table(budget).map(|table| table.add_unmatched(by, tick, budget))
+    }
+
+    /// Takes back the free of an unknown block.
+    pub(super) fn undo_unmatched(&mut self, account: u32, tick: Tick) {
+        if let Some(table) = &mut self.0
+            && let Some(Account { counters, .. }) = table.changing(account, tick)
+        {
+            counters.unmatched_frees = counters.unmatched_frees.saturating_sub(1);
         }
     }
 
-    /// Number of accounts.
-    pub(super) fn len(&self) -> u32 {
-        self.0.as_ref().map_or(0, |table| table.len())
+    /// Returns the numbers of accounts and of parts without one.
+    pub(super) fn counts(&self) -> AccountCounts {
+        self.0
+            .as_ref()
+            .map_or_else(AccountCounts::default, |table| AccountCounts { own: table.len(), shared: table.shared })
     }
 
     /// Returns the accounts that have changed, and starts new water marks.
@@ -164,7 +176,7 @@ impl OwnedBlock {
 
 impl Table {
     #[cold]
-    fn add_unmatched(&mut self, by: Tid, change: u64, tick: Tick, budget: &mut Budget) {
+    fn add_unmatched(&mut self, by: Tid, tick: Tick, budget: &mut Budget) -> u32 {
         let part = match budget.accounts.as_ref().map(|accounts| accounts.level) {
             Some(AccountLevel::Thread) => Partition::Thread(by),
             // The allocator of an unknown block is not known, nor its tag.
@@ -176,8 +188,9 @@ impl Table {
         };
         let index = self.index(part, budget);
         if let Some(Account { counters, .. }) = self.changing(index, tick) {
-            counters.unmatched_frees = counters.unmatched_frees.wrapping_add(change);
+            counters.unmatched_frees += 1;
         }
+        index
     }
 
     fn len(&self) -> u32 {
@@ -221,17 +234,22 @@ impl Table {
         index
     }
 
-    /// Returns the account of a part, which is added if needed; that of the image, and a loss, if the limit is reached.
+    /// Returns the account of a part, which is added if needed; that of the image, and a loss, if the limit is reached. The loss
+    /// is counted once for a part, unless too many parts are known to share the account of their image.
     fn index(&mut self, part: Partition, budget: &mut Budget) -> u32 {
         if let Some(&index) = self.by_part.get(&part) {
             return index;
         }
-        let fits = budget.accounts.as_mut().is_some_and(|accounts| accounts.request());
-        if !fits && part != Partition::Whole {
-            budget.losses.add(LossReason::AccountsFull, 1);
-            return self.index(Partition::Whole, budget);
+        if budget.accounts.as_mut().is_none_or(|accounts| accounts.request(part == Partition::Whole)) {
+            return self.add(part);
         }
-        self.add(part)
+        budget.losses.add(LossReason::AccountsFull, 1);
+        let index = self.index(Partition::Whole, budget);
+        if budget.accounts.as_mut().is_some_and(|accounts| accounts.request_shared()) {
+            self.by_part.insert(part, index);
+            self.shared += 1;
+        }
+        index
     }
 
     fn add(&mut self, account: Partition) -> u32 {

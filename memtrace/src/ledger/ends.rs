@@ -1,6 +1,7 @@
 //! Ends of images.
 
 use super::Ledger;
+use super::account_budget::AccountCounts;
 use super::budget::Untaken;
 use super::image::{Image, has_usage};
 use super::process::Process;
@@ -44,7 +45,7 @@ impl Ledger {
         };
         let mut untaken = self.untaken;
         let mut last_image = None;
-        let mut accounts = (0, Vec::new());
+        let mut accounts = (AccountCounts::default(), Vec::new());
         if let Some(Process { is_killed, mut rusage, owner, mut image, stacks, .. }) = process {
             if is_killed && end == ImageEnd::Exit {
                 ended.end = ImageEnd::OomKill;
@@ -54,7 +55,7 @@ impl Ledger {
             untaken.frames += (stacks.len() - stacks.merged()) as u32;
             untaken.nodes += stacks.calls().len();
             if let Some(image) = &mut image {
-                accounts = (image.accounts.len(), image.accounts.take_changed());
+                accounts = (image.accounts.counts(), image.accounts.take_changed());
             }
             if let Some(image) = &image {
                 untaken.totals += image.limited_stacks();
@@ -88,13 +89,13 @@ impl Ledger {
         }
     }
 
-    /// Adds the accounts of an image that ends: their number, and those with changes.
-    fn end_accounts(&mut self, ended: &EndedImage, (number, changed): (u32, Vec<AccountState>)) {
+    /// Adds the accounts of an image that ends: their numbers, and those with changes.
+    fn end_accounts(&mut self, ended: &EndedImage, (counts, changed): (AccountCounts, Vec<AccountState>)) {
         if let Some(accounts) = &mut self.budget.accounts
-            && number > 0
+            && counts.own > 0
         {
             let (id, end) = (ended.id, Some(ended.end));
-            accounts.add_ended(ImageAccounts { id, ended: end, accounts: changed }, number);
+            accounts.add_ended(ImageAccounts { id, ended: end, accounts: changed }, counts);
         }
     }
 

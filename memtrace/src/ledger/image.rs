@@ -117,7 +117,7 @@ impl Image {
     pub(super) fn free(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
         if self.remove_live(address, call, budget).is_none() {
             self.unmatched_frees += 1;
-            self.accounts.add_unmatched(call.tid, 1, call.tick, budget);
+            self.accounts.add_unmatched(call.tid, call.tick, budget);
         }
     }
 
@@ -134,11 +134,12 @@ impl Image {
         let marks = known.and_then(|block| self.accounts.low_marks(&self.totals, &block, budget));
         let (block, is_temporary) = self.remove_live(address, call, budget).unzip();
         let is_temporary = is_temporary.unwrap_or(false);
+        let mut unmatched = None;
         if block.is_none() {
             self.unmatched_frees += 1;
-            self.accounts.add_unmatched(tid, 1, tick, budget);
+            unmatched = self.accounts.add_unmatched(tid, tick, budget);
         }
-        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary, marks });
+        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary, marks, unmatched });
     }
 
     pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, now: Tick, budget: &mut Budget) {
@@ -161,7 +162,9 @@ impl Image {
             }
             None => {
                 self.unmatched_frees -= 1;
-                self.accounts.add_unmatched(tid, 1_u64.wrapping_neg(), now, budget);
+                if let Some(account) = undone.unmatched {
+                    self.accounts.undo_unmatched(account, now);
+                }
             }
         }
     }

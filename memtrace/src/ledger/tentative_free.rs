@@ -16,8 +16,10 @@ pub(super) struct TentativeFree {
     pub(super) tick: Tick,
     /// The block is temporary.
     pub(super) is_temporary: bool,
-    /// Low-water marks before the free; `None` without accounts.
+    /// Low-water marks before the free; `None` without accounts, or if the block was unknown.
     pub(super) marks: Option<LowMarks>,
+    /// Account that counts the free of an unknown block.
+    pub(super) unmatched: Option<u32>,
 }
 
 /// Latest tentative free of each thread.
@@ -70,8 +72,14 @@ mod tests {
     use super::*;
 
     const ADDRESS: AbsAddr = AbsAddr(0x1000);
-    const FREE: TentativeFree =
-        TentativeFree { address: ADDRESS, block: None, tick: Tick(0), is_temporary: false, marks: None };
+    const FREE: TentativeFree = TentativeFree {
+        address: ADDRESS,
+        block: None,
+        tick: Tick(0),
+        is_temporary: false,
+        marks: None,
+        unmatched: None,
+    };
 
     #[test]
     fn an_entry_is_kept_for_one_generation() {

@@ -159,6 +159,38 @@ fn accounts_beyond_the_maximum_are_those_of_their_image() {
 }
 
 #[test]
+fn each_account_beyond_the_maximum_is_one_loss() {
+    let mut story = story(AccountLevel::Thread);
+    story.0.budget.accounts = Some(Box::new(AccountBudget::new(AccountLevel::Thread, 1)));
+    let alloc = |pid, tid, address, stack| {
+        let (address, size, allocator) = (AbsAddr(address), Bytes(10), AllocatorId(1));
+        Event { pid, tid, tick: Tick(5), kind: EventKind::Alloc { address, size, stack, allocator } }
+    };
+    let (other, third) = (Pid(500), Pid(600));
+    story.0.apply(alloc(PID, T1, A, S));
+    [S, R].into_iter().zip([A, B]).for_each(|(stack, address)| story.0.apply(alloc(other, T2, address, stack)));
+    let mut story = story.event(other, T2, 6, EventKind::Free { address: AbsAddr(77), is_last: false });
+    assert_eq!(story.lost(LossReason::AccountsFull), 1);
+    // The end of the process releases its account only.
+    story = story.event(other, T2, 7, EventKind::Exit);
+    story.0.take_accounts();
+    story.0.apply(alloc(third, T2, A, S));
+    assert_eq!(story.lost(LossReason::AccountsFull), 2);
+}
+
+#[test]
+fn failed_realloc_is_taken_back_from_the_account_that_counted_it() {
+    let mut story = story(AccountLevel::Thread);
+    story.0.budget.accounts = Some(Box::new(AccountBudget::new(AccountLevel::Thread, 0)));
+    let mut story = story.free_tentatively(T1, A);
+    // There is room for the thread from now on.
+    story.0.budget.accounts = Some(Box::new(AccountBudget::new(AccountLevel::Thread, 10)));
+    let mut story = story.undo_free(T1, A);
+    let frees: Vec<_> = story.take().accounts.iter().map(|account| account.counters.unmatched_frees).collect();
+    assert_eq!(frees, [0]);
+}
+
+#[test]
 fn merged_stacks_leave_their_accounts() {
     let settings =
         Settings { stacks: 2, parts: PartitionBy::ThreadsAndAllocators, accounts: Some(AccountLevel::Thread), ..WIDE };
