@@ -95,6 +95,7 @@ pub(super) fn account_columns() -> impl TypedValueParser<Value = AccountColumn> 
             AccountColumn::Freed => "freed bytes",
             AccountColumn::FreedByOthers => "bytes freed by threads other than the allocating one",
             AccountColumn::Exit => "bytes held at exit",
+            AccountColumn::Discarded => "bytes held at exec",
             AccountColumn::Unmatched => "frees of blocks from before the trace",
             AccountColumn::PeakTime => "time of the high-water mark",
         };

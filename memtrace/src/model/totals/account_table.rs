@@ -54,6 +54,8 @@ pub enum AccountColumn {
     FreedByOthers,
     /// Bytes held at exit.
     Exit,
+    /// Bytes held at exec.
+    Discarded,
     /// Frees of unknown blocks.
     Unmatched,
     /// Time of the high-water mark.
@@ -72,6 +74,7 @@ impl AccountColumn {
         Self::Freed,
         Self::FreedByOthers,
         Self::Exit,
+        Self::Discarded,
         Self::Unmatched,
         Self::PeakTime,
     ];
@@ -89,12 +92,13 @@ impl AccountColumn {
             Self::Freed => "freed",
             Self::FreedByOthers => "freed-by-others",
             Self::Exit => "exit",
+            Self::Discarded => "discarded",
             Self::Unmatched => "unmatched",
             Self::PeakTime => "peak-time",
         }
     }
 
-    /// Returns the number of the column, by which rows are sorted; 0 for names.
+    /// Returns the number that the column shows, by which rows are sorted; 0 for names.
     #[must_use]
     pub fn value(self, totals: &AccountTotals) -> u64 {
         let marks = totals.marks.unwrap_or_default();
@@ -102,12 +106,13 @@ impl AccountColumn {
             Self::Name => 0,
             Self::Current => totals.live.bytes.0,
             Self::Blocks => totals.live.count,
-            Self::High => marks.high.at_least.bytes.0,
-            Self::Low => marks.low.at_most.bytes.0,
+            Self::High => marks.high.at_most.bytes.0,
+            Self::Low => marks.low.at_least.bytes.0,
             Self::Allocated => totals.counters.alloc.bytes.0,
             Self::Freed => totals.counters.free.bytes.0,
             Self::FreedByOthers => totals.counters.free_by_others.bytes.0,
             Self::Exit => totals.exit.bytes.0,
+            Self::Discarded => totals.discarded.bytes.0,
             Self::Unmatched => totals.counters.unmatched_frees,
             Self::PeakTime => totals.peak_at.map_or(0, |at| u64::from(at.0)),
         }
@@ -139,7 +144,7 @@ impl AccountTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Bytes};
+    use crate::model::{Amount, AmountBounds, Bytes, MarkBounds};
 
     #[test]
     fn rows_are_sorted_by_value_then_by_name() {
@@ -153,5 +158,25 @@ mod tests {
         assert_eq!(names(&table), "cab");
         table.sort(AccountColumn::Name);
         assert_eq!(names(&table), "abc");
+    }
+
+    #[test]
+    fn marks_are_sorted_by_the_bound_that_is_shown() {
+        let amount = |bytes| Amount { bytes: Bytes(bytes), count: 1 };
+        let bounds = |[least, most]: [u64; 2]| AmountBounds { at_least: amount(least), at_most: amount(most) };
+        let row = |name: &str, low, high| AccountRow {
+            names: vec![name.to_owned()],
+            totals: AccountTotals {
+                marks: Some(MarkBounds { low: bounds(low), high: bounds(high) }),
+                ..AccountTotals::default()
+            },
+        };
+        let rows = vec![row("a", [3, 3], [5, 6]), row("b", [1, 9], [9, 9]), row("c", [2, 2], [1, 20])];
+        let mut table = AccountTable { rows, ..AccountTable::default() };
+        let mut sorted = |column| {
+            table.sort(column);
+            table.rows.iter().map(|row| row.names[0].clone()).collect::<String>()
+        };
+        assert_eq!([AccountColumn::High, AccountColumn::Low].map(&mut sorted), ["cba", "acb"]);
     }
 }
