@@ -203,8 +203,5 @@ fn lesser(one: Amount, other: Amount) -> Amount {
 
 /// Returns the difference, or 0 if `other` is greater.
 fn less(one: Amount, other: Amount) -> Amount {
-    Amount {
-        bytes: Bytes(one.bytes.0.saturating_sub(other.bytes.0)),
-        count: one.count.saturating_sub(other.count),
-    }
+    Amount { bytes: Bytes(one.bytes.0.saturating_sub(other.bytes.0)), count: one.count.saturating_sub(other.count) }
 }

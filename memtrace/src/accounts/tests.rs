@@ -198,7 +198,11 @@ impl World {
         let (id, block) = (self.running[number as usize], amount(size, 1));
         self.counted.change(id, Tid(thread), is_free, size);
         let change = |known: &mut Known| {
-            if is_free { known.live -= block } else { known.live += block }
+            if is_free {
+                known.live -= block
+            } else {
+                known.live += block
+            }
             known.marks.include(known.live);
         };
         keys(id, Tid(thread)).into_iter().for_each(|key| change(self.known.entry(key).or_default()));
@@ -409,7 +413,10 @@ fn groups_with_equal_names_are_one_row() {
     let rows: Vec<_> = groups.by_name(|_| vec![String::from("sh (7)")], true).collect();
     let [(_, account)] = rows.as_slice() else { panic!("{rows:?}") };
     let now = AmountBounds { at_least: amount(100, 1), at_most: amount(100, 1) };
-    assert_eq!((account.counters.alloc, account.live, account.discarded), (amount(400, 2), amount(100, 1), amount(300, 1)));
+    assert_eq!(
+        (account.counters.alloc, account.live, account.discarded),
+        (amount(400, 2), amount(100, 1), amount(300, 1))
+    );
     assert_eq!(account.marks, Some(MarkBounds { low: now, high: now }));
     assert_eq!(groups.by_name(|key| vec![format!("{key:?}")], false).count(), 2);
 }

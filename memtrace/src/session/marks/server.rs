@@ -147,11 +147,7 @@ async fn talk(
     in_time(write(stream, &answer(&result))).await
 }
 
-async fn request(
-    service: Service,
-    text: String,
-    requests: &mpsc::Sender<MarkRequest>,
-) -> Result<StoredMark, String> {
+async fn request(service: Service, text: String, requests: &mpsc::Sender<MarkRequest>) -> Result<StoredMark, String> {
     let (reply, stored) = oneshot::channel();
     let ended = || String::from("the trace has ended");
     requests.send(MarkRequest { text, reply: Some(reply) }).await.map_err(|_| ended())?;

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::accounts::{AccountGroups, AccountKey, KeyPart};
 use crate::model::format;
-use crate::model::{AllocatorId, AccountChanges, AccountRow, AccountTable, GroupBy, ImageEnd, ImageId, Partition, ProcessImage, Tick, Tid, User};
+use crate::model::{
+    AccountChanges, AccountRow, AccountTable, AllocatorId, GroupBy, ImageEnd, ImageId, Partition, ProcessImage, Tick,
+    Tid, User,
+};
 use crate::pipeline::AccountSink;
 use crate::session::config::AccountReport;
 use crate::session::marks::{MarkRequest, StoredMark};
@@ -212,13 +215,7 @@ fn answer(MarkRequest { text, reply }: MarkRequest, result: Result<Duration, &st
 }
 
 /// Returns the key of the group of an account.
-fn key(
-    keys: &[GroupBy],
-    id: ImageId,
-    part: Partition,
-    image: &ProcessImage,
-    tracker: &ProcessTracker,
-) -> AccountKey {
+fn key(keys: &[GroupBy], id: ImageId, part: Partition, image: &ProcessImage, tracker: &ProcessTracker) -> AccountKey {
     let named = |name: String| KeyPart::Named(name.into());
     let part = |by: &GroupBy| match by {
         GroupBy::Process => KeyPart::Process(id),
