@@ -191,6 +191,12 @@ impl AccountReport {
         }
     }
 
+    /// Returns true if the text goes to standard output.
+    pub(crate) fn shows_text(&self) -> bool {
+        let shown = Output { destination: Destination::Stdout, format: Format::Text };
+        self.outputs.contains(&shown)
+    }
+
     /// Returns true if groups depend on stacks, so that the accounts follow from the totals of stacks at the end.
     pub(crate) fn needs_stacks(&self) -> bool {
         self.keys.iter().any(|key| *key == GroupBy::Object || *key == GroupBy::Tag && !self.has_program_tags)

@@ -104,3 +104,31 @@ fn json_has_the_same_numbers() {
     assert_eq!(page["total"]["free_by_others_bytes"], 1024);
     assert!(write(Format::Svg, &table(), 40, &mut Vec::new()).is_err());
 }
+
+#[test]
+fn names_of_control_groups_are_cut_on_the_left() {
+    let row = |pod: &str| AccountRow {
+        names: vec![format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{pod}.slice"), "nginx".repeat(9)],
+        totals: AccountTotals::default(),
+    };
+    let keys = vec![GroupBy::Cgroup, GroupBy::Comm];
+    let table = AccountTable { keys, rows: vec![row("7a"), row("8b")], ..AccountTable::default() };
+    let mut text = Vec::new();
+    write(Format::Text, &table, 40, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    for pod in ["7a", "8b"] {
+        assert!(text.contains(&format!("  ….slice/kubepods-burstable-pod{pod}.slice  nginx")), "{text}");
+    }
+    assert!(text.contains("nginxnginxnginxngi"), "{text}");
+}
+
+#[test]
+fn names_in_csv_are_no_formulas() {
+    let name = |name: &str| AccountRow { names: vec![name.to_owned()], totals: AccountTotals::default() };
+    let rows = ["=1+1", "+a", "-b", "@c", "d=e"].map(name).into();
+    let mut csv = Vec::new();
+    write(Format::Csv, &AccountTable { keys: vec![GroupBy::Comm], rows, ..AccountTable::default() }, 40, &mut csv).unwrap();
+    let csv = String::from_utf8(csv).unwrap();
+    let names: Vec<_> = csv.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(names, ["'=1+1", "'+a", "'-b", "'@c", "d=e"]);
+}

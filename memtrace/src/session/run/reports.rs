@@ -136,7 +136,8 @@ impl Reports {
             match (&config.accounts, &self.accounts, account_outputs.take()) {
                 (Some(report), Some(accounts), Some(outputs)) => {
                     let table = account_table(report, accounts, &profile, finished);
-                    failures.extend(write_accounts(&table, config.top, outputs, observer));
+                    let summary = (!report.shows_text()).then(|| text_of_accounts(&table, config.top));
+                    failures.extend(write_accounts(&table, config.top, outputs, observer, summary.as_deref()));
                 }
                 _ => failures.extend(write(config, finished.name, outputs, &profile, observer)?),
             }
@@ -221,10 +222,27 @@ fn account_table(
     table
 }
 
-/// Writes the accounts of a run. Returns the outputs that could not be written.
-fn write_accounts(table: &AccountTable, top: usize, outputs: Outputs, observer: &mut dyn Observer) -> Vec<NotWritten> {
+/// Returns the first `top` rows of a table as text.
+pub(super) fn text_of_accounts(table: &AccountTable, top: usize) -> String {
+    let mut text = Vec::new();
+    // Writing to a vector does not fail.
+    let _ = report::write_accounts(report::Format::Text, table, top, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Writes the accounts of a run, and shows the summary. Returns the outputs that could not be written.
+fn write_accounts(
+    table: &AccountTable,
+    top: usize,
+    outputs: Outputs,
+    observer: &mut dyn Observer,
+    summary: Option<&str>,
+) -> Vec<NotWritten> {
     let content = |format, _, out: &mut dyn io::Write| report::write_accounts(format, table, top, out);
     let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
+    if let Some(summary) = summary {
+        observer.summary(summary);
+    }
     for path in written {
         observer.note(&format!("wrote {}", printable(&path)));
     }
