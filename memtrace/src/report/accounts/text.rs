@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::model::format::{clock, counted, duration, grouped};
-use crate::model::{AccountRow, AccountTable, AccountTotals, Amount, AmountBounds, Bytes, plain};
-use crate::report::format::shortened;
+use crate::model::{AccountRow, AccountTable, AccountTotals, Amount, AmountBounds, Bytes, GroupBy, plain};
+use crate::report::format::{shortened, shortened_left};
 use crate::report::table::{self, Column};
 use crate::report::{escape, groups};
 
@@ -47,7 +47,9 @@ fn columns(table: &AccountTable, rows: &[AccountRow], total: &AccountRow) -> Vec
     let mut columns = Vec::new();
     for (index, key) in table.keys.iter().enumerate() {
         let name = |row: &AccountRow| row.names.get(index).map(|name| escape::visible(name)).unwrap_or_default();
-        columns.push(Column::text(groups::head(*key), all().map(|row| shortened(&name(row), NAME))));
+        // The end of a path is its significant part.
+        let shorten = if matches!(key, GroupBy::Cgroup | GroupBy::Object) { shortened_left } else { shortened };
+        columns.push(Column::text(groups::head(*key), all().map(|row| shorten(&name(row), NAME))));
     }
     columns.extend([
         column("CURRENT", &|totals| totals.live.bytes.to_string()),
