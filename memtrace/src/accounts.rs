@@ -85,7 +85,7 @@ impl AccountGroups {
         changes: AccountChanges,
         mut identify: impl FnMut(ImageId, Partition) -> Option<AccountKey>,
     ) {
-        let AccountChanges { images, live, marks, peak_at } = changes;
+        let AccountChanges { images, live, marks, peak_at, .. } = changes;
         let mut steps: FxHashMap<usize, Step> = FxHashMap::default();
         for image in images {
             self.apply_image(image, &mut identify, &mut steps);

@@ -115,7 +115,8 @@ fn run_trace(config: Result<Config, ArgConflict>, quiet: bool, verbose: u8, cons
     };
     logging::start(console, quiet, verbose);
     let pass = matches!(config.target, Target::Command { pass_exit_code: true, .. });
-    let outcome = session::run(&config, &mut Terminal::new(console.clone(), quiet));
+    let has_command = matches!(config.target, Target::Command { .. });
+    let outcome = session::run(&config, &mut Terminal::new(console.clone(), quiet, has_command));
     console.clear();
     match outcome {
         Ok(outcome) => {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AmountBounds, Bytes, MarkBounds, Pid, Tid};
+use crate::model::{AmountBounds, Bytes, Losses, MarkBounds, Pid, Tid};
 
 /// Maximum number of groups.
 const MAX: usize = 1000;
@@ -89,7 +89,7 @@ impl Counted {
             images.push(ImageAccounts { id, ended: None, accounts: self.states(|of| of == id) });
         }
         let marks = std::mem::replace(&mut self.marks, WaterMarks::at(self.live));
-        AccountChanges { images, live: self.live, marks, peak_at: Tick(0) }
+        AccountChanges { images, live: self.live, marks, peak_at: Tick(0), losses: Losses::default() }
     }
 }
 
@@ -300,7 +300,8 @@ fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>, others: Amount) -
     let account = AccountState { account: Partition::Whole, counters, marks, peak_at: Tick(7) };
     let live = if ended.is_some() { others } else { others + block };
     let marks = WaterMarks { low: others, high: others + block };
-    AccountChanges { images: vec![ImageAccounts { id, ended, accounts: vec![account] }], live, marks, peak_at: Tick(7) }
+    let images = vec![ImageAccounts { id, ended, accounts: vec![account] }];
+    AccountChanges { images, live, marks, peak_at: Tick(7), losses: Losses::default() }
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
         Err(conflict) => return exit::of_conflict(&conflict, console).into(),
     };
     logging::start(console, false, 0);
-    match replay::run(&config, &mut Terminal::new(console.clone(), false)) {
+    match replay::run(&config, &mut Terminal::new(console.clone(), false, false)) {
         Ok(outcome) => exit::code_of(&outcome, false).into(),
         Err(error) => exit::of_error(&error, console).into(),
     }

@@ -16,12 +16,15 @@ const LINES: usize = 24;
 pub(super) struct Terminal {
     console: Console,
     quiet: bool,
+    /// A traced command can write to the same terminal, so nothing above the status line is erased.
+    shares_terminal: bool,
     log: LogLines,
 }
 
 impl Terminal {
-    pub(super) fn new(console: Console, quiet: bool) -> Self {
-        Self { console, quiet, log: LogLines::default() }
+    /// Creates the display of a run. `has_command` is true if memtrace starts a command.
+    pub(super) fn new(console: Console, quiet: bool, has_command: bool) -> Self {
+        Self { console, quiet, shares_terminal: has_command, log: LogLines::default() }
     }
 }
 
@@ -62,18 +65,24 @@ impl Observer for Terminal {
         }
     }
 
+    fn table_lines(&self) -> Option<usize> {
+        // The last line is that of the progress.
+        let lines = || size().map_or(LINES, |(_, lines)| lines).saturating_sub(2);
+        (self.console.is_terminal() && !self.shares_terminal).then(lines)
+    }
+
     fn table(&mut self, text: &str) {
         if self.quiet {
             return;
         }
-        if !self.console.is_terminal() {
+        let Some(most) = self.table_lines() else {
             self.console.line(text);
             return;
-        }
-        let (width, height) = size().unwrap_or((COLUMNS, LINES));
-        // The last line is that of the progress. A line that fills the last column would wrap on some terminals.
-        let cut = |line: &str| line.chars().take(width.saturating_sub(1)).collect::<String>();
-        let lines: Vec<_> = text.lines().take(height.saturating_sub(2)).map(cut).collect();
+        };
+        // A line that fills the last column would wrap on some terminals.
+        let width = columns().unwrap_or(COLUMNS).saturating_sub(1);
+        let cut = |line: &str| line.chars().take(width).collect::<String>();
+        let lines: Vec<_> = text.lines().take(most).map(cut).collect();
         self.console.table(&lines.join("\n"));
     }
 
@@ -114,7 +123,7 @@ mod tests {
 
     fn shown(terminal: bool, quiet: bool) -> String {
         let paper = Paper::default();
-        let mut observer = Terminal::new(paper.console(terminal, false), quiet);
+        let mut observer = Terminal::new(paper.console(terminal, false), quiet, false);
         observer.attached("to pid 7");
         let mut progress = |elapsed| {
             observer.progress(&Progress { elapsed, live: Bytes(17), events: 120, events_per_second: 2.0, lost: 0 });
@@ -145,13 +154,26 @@ mod tests {
     #[test]
     fn notes_are_one_line_each() {
         let paper = Paper::default();
-        let mut observer = Terminal::new(paper.console(true, true), false);
+        let mut observer = Terminal::new(paper.console(true, true), false, false);
         observer.attached("to pid 7 (a\nattached to pid 1\x1b[2J)");
         observer.note("wrote a\r\nb\u{85}");
         assert_eq!(
             paper.text(),
             "attached to pid 7 (a\u{fffd}attached to pid 1\u{fffd}[2J)\n\x1b[2mmemtrace:\x1b[0m wrote a\u{fffd}\u{fffd}b\u{fffd}\n"
         );
+    }
+
+    #[test]
+    fn table_does_not_erase_the_output_of_a_command() {
+        let shown = |has_command| {
+            let paper = Paper::default();
+            let mut observer = Terminal::new(paper.console(true, false), false, has_command);
+            observer.table("one\ntwo\n");
+            observer.table("three\n");
+            paper.text()
+        };
+        assert_eq!(shown(false), "one\ntwo\n\x1b[2A\x1b[Jthree\n");
+        assert_eq!(shown(true), "one\ntwo\nthree\n");
     }
 
     #[test]

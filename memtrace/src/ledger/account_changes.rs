@@ -21,6 +21,6 @@ impl Ledger {
                 images.push(ImageAccounts { id, ended: None, accounts: changed });
             }
         }
-        Some(AccountChanges { images, live, marks, peak_at })
+        Some(AccountChanges { images, live, marks, peak_at, losses: self.budget.losses.clone() })
     }
 }

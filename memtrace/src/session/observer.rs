@@ -36,7 +36,10 @@ pub(crate) trait Observer {
     /// only if the removal takes longer than a moment. A second signal stops the wait.
     fn detaching(&mut self, removed: usize, total: usize);
 
-    /// Table of several lines that replaces the previous one.
+    /// Returns the number of lines that a table can have; `None` if it is not limited.
+    fn table_lines(&self) -> Option<usize>;
+
+    /// Table of several lines that replaces the previous one, if the display can do so.
     fn table(&mut self, text: &str);
 
     /// Message of one line: `wrote memtrace.svg`.

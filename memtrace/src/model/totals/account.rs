@@ -1,6 +1,6 @@
 //! Accounts: counters of blocks, and water marks of their live amount.
 
-use crate::model::{Amount, Bytes, ImageEnd, ImageId, Partition, Tick};
+use crate::model::{Amount, Bytes, ImageEnd, ImageId, Losses, Partition, Tick};
 
 /// Parts of processes that have accounts. Every process has at least one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -157,6 +157,8 @@ pub struct AccountChanges {
     pub marks: WaterMarks,
     /// First time in the interval with the most bytes.
     pub peak_at: Tick,
+    /// Losses of the ledger since the start of the trace.
+    pub losses: Losses,
 }
 
 /// Bounds of an amount.

@@ -30,6 +30,9 @@ impl Observer for Silent {
     fn progress(&mut self, _: &crate::session::observer::Progress) {}
     fn downloading(&mut self, _: &Path, _: usize, _: usize, _: Bytes, _: Option<Bytes>) {}
     fn detaching(&mut self, _: usize, _: usize) {}
+    fn table_lines(&self) -> Option<usize> {
+        None
+    }
     fn table(&mut self, _text: &str) {}
 
     fn note(&mut self, _: &str) {}

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use crate::accounts::{AccountGroups, AccountKey, KeyPart};
 use crate::model::format;
 use crate::model::{
-    AccountChanges, AccountRow, AccountTable, AllocatorId, GroupBy, ImageEnd, ImageId, Partition, ProcessImage, Tick,
-    Tid, User,
+    AccountChanges, AccountRow, AccountTable, AllocatorId, GroupBy, ImageEnd, ImageId, Losses, Partition, ProcessImage,
+    Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
 use crate::session::config::AccountReport;
 use crate::session::marks::{MarkRequest, StoredMark};
+use crate::session::observer::Observer;
 use crate::session::track::ProcessTracker;
 
 /// Changes that wait. The shard keeps further ones.
@@ -39,7 +40,9 @@ pub(super) struct RunAccounts {
     /// Number of the last reset.
     last_reset: u64,
     resets: Vec<Reset>,
-    /// Times of the resets since [`Self::take_resets`].
+    /// Losses of the ledger.
+    losses: Losses,
+    /// Times of the resets since [`Self::note_resets`].
     done: Vec<Duration>,
     /// Accounts that follow from stacks have no water marks.
     has_marks: bool,
@@ -74,6 +77,7 @@ impl RunAccounts {
             refresh,
             last_reset: 0,
             resets: Vec::new(),
+            losses: Losses::default(),
             done: Vec::new(),
             has_marks: !report.needs_stacks(),
         };
@@ -146,12 +150,14 @@ impl RunAccounts {
         Err(refusal)
     }
 
-    /// Returns the times of the resets since the last call.
-    pub(super) fn take_resets(&mut self) -> Vec<Duration> {
-        std::mem::take(&mut self.done)
+    /// Shows the resets since the last call.
+    pub(super) fn note_resets(&mut self, observer: &mut dyn Observer) {
+        for at in self.done.drain(..) {
+            observer.note(&format!("new water marks at {:.3} s", at.as_secs_f64()));
+        }
     }
 
-    /// Returns the table of a trace that began at `start`, not sorted.
+    /// Returns the table of a trace that began at `start`, not sorted. Its losses are those of the ledger.
     pub(super) fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
         let is_by_process = self.keys.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread));
         let names = |key: &AccountKey| key.0.iter().map(|part| name(part, tracker)).collect();
@@ -162,6 +168,7 @@ impl RunAccounts {
             total: self.groups.total(),
             start,
             elapsed,
+            losses: self.losses.clone(),
             notes: self.note_of_others().into_iter().collect(),
             ..AccountTable::default()
         }
@@ -190,6 +197,7 @@ impl RunAccounts {
                 }
             }
         }
+        self.losses.clone_from(&changes.losses);
         let keys = &self.keys;
         self.groups.apply(changes, |id, part| Some(key(keys, id, part, tracker.images().get(&id)?, tracker)));
         if self.groups.number_of_unidentified() > MAX_UNKNOWN {

@@ -1,5 +1,6 @@
 //! A run in progress: probes, shards and the tracking of processes.
 
+mod accounts;
 mod mappings;
 mod overhead;
 mod recording;
@@ -32,7 +33,6 @@ use crate::ledger;
 use crate::model::format;
 use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, Snapshots, Tick};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
-use crate::report;
 use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::{Observer, Progress};
@@ -264,9 +264,9 @@ impl Trace {
         self.kernel.time_programs(self.ticks % TIMED_EVERY == 1);
         let now = self.now();
         self.update_mappings(observer);
-        self.update_accounts(observer);
-        self.complete_ended(now);
         let losses = self.kernel.counters().losses;
+        self.update_accounts(&losses, observer);
+        self.complete_ended(now);
         self.record(now, &losses, observer);
         if self.ticks.is_multiple_of(OPENED_EVERY) {
             self.tracker.open_perf_maps();
@@ -315,24 +315,6 @@ impl Trace {
 
     fn now(&self) -> Tick {
         Tick::at(clock::monotonic().saturating_sub(self.clock_start))
-    }
-
-    /// Adds the changes of accounts, asks for new ones, and shows the table if it is due.
-    fn update_accounts(&mut self, observer: &mut dyn Observer) {
-        let Some(accounts) = &mut self.accounts else { return };
-        accounts.receive(&mut self.tracker);
-        recording::note_resets(accounts, observer);
-        self.shards.send_accounts();
-        let now = Instant::now();
-        if accounts.is_due(now) {
-            let mut table = accounts.table(self.start_tick, now.duration_since(self.start), &self.tracker);
-            table.sort(self.sort);
-            let mut text = Vec::new();
-            // Writing to a vector does not fail.
-            if report::write_accounts(report::Format::Text, &table, self.top, &mut text).is_ok() {
-                observer.table(&String::from_utf8_lossy(&text));
-            }
-        }
     }
 
     /// Completes the images that ended before `now`. The mmap events up to then are applied.
@@ -418,7 +400,7 @@ impl Trace {
         let mut accounts = self.accounts.take();
         if let Some(accounts) = &mut accounts {
             accounts.finish(last_accounts, &mut self.tracker);
-            recording::note_resets(accounts, observer);
+            accounts.note_resets(observer);
         }
         let generated_code = self.tracker.generated_code();
         let finished_stacks = self.tables.finish(&mut self.kernel, &self.tracker);

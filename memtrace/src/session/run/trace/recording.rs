@@ -4,17 +4,9 @@ use super::Trace;
 use crate::model::{Losses, Tick};
 use crate::session::marks::MarkRequest;
 use crate::session::observer::Observer;
-use crate::session::run::accounts::RunAccounts;
 use crate::session::run::ended_images::{SETTLED, earlier};
 use crate::session::run::mark_functions::MarkFunctions;
 use crate::session::run::recorder::find_copy;
-
-/// Shows the resets of accounts that are done.
-pub(super) fn note_resets(accounts: &mut RunAccounts, observer: &mut dyn Observer) {
-    for at in accounts.take_resets() {
-        observer.note(&format!("new water marks at {:.3} s", at.as_secs_f64()));
-    }
-}
 
 impl Trace {
     /// Records the intervals that ended before `now`. The mmap events up to then are applied. `losses` are those of the
@@ -46,14 +38,8 @@ impl Trace {
 
     /// Sets a mark: the interval ends now. A trace with accounts starts new water marks instead.
     pub(super) fn mark(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
-        if let Some(accounts) = &mut self.accounts {
-            let is_signal = request.reply.is_none();
-            match accounts.reset_marks(self.start.elapsed(), request) {
-                Ok(number) => self.shards.split_accounts(number, self.now()),
-                Err(reason) if is_signal => observer.note(&format!("no new water marks: {reason}")),
-                Err(_) => {}
-            }
-            return;
+        if self.accounts.is_some() {
+            return self.reset_accounts(request, observer);
         }
         match self.recorder.as_mut().filter(|recorder| recorder.has_file()) {
             None => observer.note("the run is not recorded, so no mark is set; --record FILE records it"),
