@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::args::AccountsArgs;
+use super::args::{AccountsArgs, DEFAULT_KEEP_ENDED, TraceArgs};
 use super::conflict::ArgConflict;
 use super::{outputs, program_tags, recording, resolve, tags};
-use crate::model::{EventClass, GroupBy};
+use crate::model::{DEFAULT_FRAMES, EventClass, GroupBy};
 use crate::session::{AccountReport, Config};
 
 /// Interval of the table on a terminal.
@@ -47,12 +47,24 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     let has_program_tags = program_tags::are_given(&trace);
     let keys = keys(&trace.by, trace.tags.is_some(), has_program_tags)?;
     let outputs = outputs::resolve_accounts(std::mem::take(&mut trace.outputs), trace.format.take())?;
-    let refresh = recording::every(&trace, None)?.or((is_terminal && !trace.quiet).then_some(REFRESH));
+    let mut report = AccountReport { keys, outputs, sort, refresh: None, socket, has_program_tags };
+    if let Some(option) = option_without_effect(&trace, report.needs_stacks()) {
+        return Err(ArgConflict::new(format!("{option} has no effect on these accounts"), "remove it"));
+    }
+    let every = recording::every(&trace, None)?;
+    if every.is_some() && report.needs_stacks() {
+        return Err(ArgConflict::new(
+            "--every shows no accounts by object or tag, which are known at the end only",
+            "remove it, or give other keys, as in --by process,thread",
+        ));
+    }
+    // The table would erase the output of a command.
+    let is_shown = is_terminal && !trace.quiet && trace.command.is_empty() && !report.needs_stacks();
+    report.refresh = every.or(is_shown.then_some(REFRESH));
     trace.every = None;
     // Stacks are grouped by the key that depends on them.
-    trace.by = keys.iter().copied().filter(|key| matches!(key, GroupBy::Object | GroupBy::Tag)).collect();
+    trace.by = report.keys.iter().copied().filter(|key| matches!(key, GroupBy::Object | GroupBy::Tag)).collect();
     trace.top.get_or_insert(DEFAULT_TOP);
-    let report = AccountReport { keys, outputs, sort, refresh, socket, has_program_tags };
     if !report.needs_stacks() {
         trace.max_depth = 0;
     }
@@ -66,6 +78,18 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     Ok(Config { outputs: Vec::new(), shards: Some(NonZeroU32::MIN), accounts: Some(report), ..config })
 }
 
+/// Returns an option that is given and would be ignored.
+fn option_without_effect(trace: &TraceArgs, needs_stacks: bool) -> Option<&'static str> {
+    let of_stacks = [
+        // A depth of 0 means no stacks.
+        ("--max-depth", trace.max_depth != DEFAULT_FRAMES && trace.max_depth != 0),
+        ("--keep-ended", trace.keep_ended != DEFAULT_KEEP_ENDED),
+    ];
+    let ignored =
+        [("--all-stacks", trace.all_stacks)].into_iter().chain(of_stacks.into_iter().filter(|_| !needs_stacks));
+    ignored.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+}
+
 fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Vec<GroupBy>, ArgConflict> {
     let mut keys = given.to_vec();
     let has_tags = has_rules || has_program_tags;
@@ -76,6 +100,10 @@ fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Ve
     match keys.as_slice() {
         [] => Ok(vec![GroupBy::Process]),
         [one, other] if one == other => conflict("--by has the same key twice", "give two different keys, or one"),
+        [_, _, GroupBy::Tag] if has_tags && given.len() == 2 => conflict(
+            "--tags and --tag-from add the key tag, but --by has two keys already",
+            "give one key with them, as in --by process",
+        ),
         [_, _, _, ..] => conflict("accounts have more than two keys", "give at most two, as in --by process,tag"),
         keys if keys.contains(&GroupBy::Memory) => conflict(
             "--by memory is for page faults, which have no accounts",
@@ -133,6 +161,9 @@ mod tests {
         assert_eq!(refresh("--pid 7", true), Some(REFRESH));
         assert_eq!(refresh("--pid 7 -q", true), None);
         assert_eq!(refresh("--pid 7 --every 10s", false), Some(Duration::from_secs(10)));
+        assert_eq!(refresh("--by object --pid 7", true), None);
+        assert_eq!(refresh("-- ls", true), None);
+        assert_eq!(refresh("--every 2s -- ls", true), Some(Duration::from_secs(2)));
     }
 
     #[test]
@@ -163,6 +194,12 @@ mod tests {
             ("--pid 7 --events fault", "--events does not apply"),
             ("--pid 7 --record a.memtrace", "accounts are not recorded, but --record is given"),
             ("--pid 7 -o a.memtrace", "accounts are not recorded, but --output a.memtrace is given"),
+            ("--pid 7 --by user,object --every 2s", "--every shows no accounts by object or tag"),
+            ("--pid 7 --by process,user --tags a.toml", "--tags adds the key tag, but --by has two keys already"),
+            ("--pid 7 --all-stacks", "--all-stacks has no effect on these accounts"),
+            ("--pid 7 --by object --all-stacks", "--all-stacks has no effect on these accounts"),
+            ("--pid 7 --max-depth 5", "--max-depth has no effect on these accounts"),
+            ("--pid 7 --keep-ended 7", "--keep-ended has no effect on these accounts"),
             ("--pid 7 -o a.svg", "the extension of a.svg is no known format"),
             ("--pid 7 --sort size", "invalid value 'size'"),
         ] {

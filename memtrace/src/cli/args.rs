@@ -22,6 +22,9 @@ use crate::model::{AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MA
 use crate::report::Format;
 use crate::session::{BlockSizes, MarkFunction, NamedAllocator, Percent, ProbeSite};
 
+/// Number of ended processes with entries of their own.
+pub(super) const DEFAULT_KEEP_ENDED: usize = 1000;
+
 const TARGET: &str = "Target";
 const OUTPUT: &str = "Output";
 const FILTERS: &str = "Filters";
@@ -348,7 +351,7 @@ pub(super) struct TraceArgs {
     ///
     /// The others are added up, with their stacks, by executable, control group and user, and shown as in g++ ×412. Sums
     /// are exact. With 0, all are added up.
-    #[arg(long, value_name = "N", default_value_t = 1000, help_heading = OUTPUT)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_KEEP_ENDED, help_heading = OUTPUT)]
     pub(super) keep_ended: usize,
 
     /// Write every stack and process
