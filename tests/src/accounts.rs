@@ -8,6 +8,7 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 pub struct Accounts {
     pub keys: Vec<String>,
+    pub elapsed_seconds: f64,
     pub total: Account,
     pub losses: BTreeMap<String, u64>,
     pub notes: Vec<String>,

@@ -80,6 +80,10 @@ fn threads_have_the_counters_and_marks_of_the_victim() {
         assert_equals(&accounts.of(&[&name]), *thread);
     }
     assert_equals(&accounts.total, *all);
+    let peak_at = accounts.total.peak_at_ms.expect("there is a peak");
+    assert!(peak_at as f64 <= accounts.elapsed_seconds * 1000.0, "{peak_at} ms of {} s", accounts.elapsed_seconds);
+    // The only output is a file.
+    assert!(outcome.stderr.contains("accounts of threads: 8\n"), "{}", outcome.stderr);
 }
 
 #[test]
@@ -171,6 +175,22 @@ fn ended_processes_hold_their_blocks_at_exit() {
     assert_eq!((account.current_bytes, account.alloc_bytes), (0, expected.totals.alloc_bytes));
     assert!(account.exit_bytes >= live && live > 0, "{account:?}");
     assert_eq!(account.unmatched_frees, Some(expected.unmatched_frees));
+}
+
+#[test]
+fn resets_without_marks_are_refused() {
+    let scratch = Scratch::new();
+    let socket = scratch.path("socket");
+    let mut victim = victim::start("exact");
+    let tracer = Trace::victim(&victim).options(&["--by", "object", "--socket"]).option(&socket).accounts().start();
+    let output =
+        Command::new(tracer::binary()).args(["reset", "--socket"]).arg(&socket).output().expect("memtrace runs");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{message}");
+    assert!(message.contains("the request is refused: accounts by object or tag have no water marks"), "{message}");
+    victim.work();
+    victim.finish();
+    tracer.wait().accounts().assert_consistent();
 }
 
 #[test]

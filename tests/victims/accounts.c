@@ -36,6 +36,8 @@ static pthread_barrier_t begin, end;
 static struct account accounts[THREADS], all;
 static struct block blocks[SLOTS];
 static int tids[THREADS];
+/* Not constant, since compilers refuse such a size. */
+static volatile size_t too_large = (size_t)PTRDIFF_MAX + 1;
 
 static struct amount current(const struct account *account) {
     return (struct amount){account->alloc.bytes - account->free.bytes, account->alloc.count - account->free.count};
@@ -80,6 +82,12 @@ static void release(struct block *block, size_t self) {
 
 static void step(size_t self, uint32_t random) {
     struct block *block = &blocks[random % SLOTS];
+    if (block->address && random % 61 == 0) {
+        /* It fails, so the block remains. */
+        if (realloc(block->address, too_large) != NULL)
+            abort();
+        return;
+    }
     if (block->address && random >> 16 & 1) {
         release(block, self);
         return;
