@@ -199,9 +199,9 @@ impl World {
         self.counted.change(id, Tid(thread), is_free, size);
         let change = |known: &mut Known| {
             if is_free {
-                known.live -= block
+                known.live -= block;
             } else {
-                known.live += block
+                known.live += block;
             }
             known.marks.include(known.live);
         };
@@ -215,6 +215,10 @@ fn assert_all_within(groups: &AccountGroups, world: &World, is_exact: bool) {
     groups.all().for_each(|(key, account)| assert_within(&account, &world.known[key], is_exact));
     assert_within(&groups.total(), &world.total, true);
 }
+
+/// Images are identified after a number of takes or, from these numbers on, when they are completed, or at the end.
+const AT_COMPLETION: u32 = 20;
+const AT_END: u32 = 25;
 
 proptest! {
     #[test]
@@ -242,10 +246,7 @@ proptest! {
 
     #[test]
     fn marks_of_late_images_are_within_bounds(events in events(), known_at in prop::collection::vec(0..30u32, 30)) {
-        // Images are identified after this number of takes, or only when they are completed, or at the end.
         let known_at = |id: ImageId| known_at[((id.pid.0 - 100) * 10 + id.ordinal % 10) as usize];
-        const AT_COMPLETION: u32 = 20;
-        const AT_END: u32 = 25;
         let mut world = World::new();
         let [mut by_thread, mut by_parity] = [(); 2].map(|()| AccountGroups::new(MAX));
         let by_process = |id, _| Some(AccountKey([KeyPart::Process(id)].into()));
@@ -420,4 +421,10 @@ fn groups_with_equal_names_are_one_row() {
     );
     assert_eq!(account.marks, Some(MarkBounds { low: now, high: now }));
     assert_eq!(groups.by_name(|key| vec![format!("{key:?}")], false).count(), 2);
+}
+
+#[test]
+fn group_and_account_have_the_documented_sizes() {
+    // docs/design/0071-accounts.md
+    assert_eq!([size_of::<Group>(), size_of::<(Partition, Account)>()], [176, 152]);
 }

@@ -170,7 +170,6 @@ impl RunAccounts {
             elapsed,
             losses: self.losses.clone(),
             notes: self.note_of_others().into_iter().collect(),
-            ..AccountTable::default()
         }
     }
 

@@ -1,0 +1,33 @@
+//! Memory use of the accounts of a ledger.
+
+use harness::heap::{self, CountingAllocator};
+use memtrace::ledger::{Ledger, Settings};
+use memtrace::model::{
+    AbsAddr, AccountLevel, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid,
+};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const THREADS: u32 = 50_000;
+const LIMIT: usize = 220;
+
+/// Returns the memory of a ledger in which each thread has allocated a block.
+fn memory(accounts: Option<AccountLevel>) -> usize {
+    let before = heap::allocated();
+    let mut ledger = Ledger::new(Settings { parts: PartitionBy::Threads, accounts, ..Settings::UNLIMITED });
+    for tid in 0..THREADS {
+        let (address, size) = (AbsAddr(0x7000_0000_0000 + u64::from(tid) * 16), Bytes(10));
+        let kind = EventKind::Alloc { address, size, stack: StackId::NOT_TAKEN, allocator: AllocatorId::UNKNOWN };
+        ledger.apply(Event { pid: Pid(1), tid: Tid(tid + 1), tick: Tick(0), kind });
+    }
+    assert_eq!((ledger.live().count, ledger.losses().total()), (u64::from(THREADS), 0));
+    heap::allocated() - before
+}
+
+#[test]
+fn account_takes_at_most_220_bytes_of_ledger() {
+    let bytes = (memory(Some(AccountLevel::Thread)) - memory(None)) / THREADS as usize;
+    println!("{bytes} bytes for each account");
+    assert!(bytes <= LIMIT, "{bytes} bytes");
+}
