@@ -10,16 +10,20 @@ pub(crate) use self::rules::TagRules;
 use self::rules::Rule;
 use crate::model::{LabelId, Partition, ProcessProfile, Profile, StackProfile, TagId, TagName, Tid};
 
+/// Returns the name of a tag that a program has set.
+pub(crate) fn name(tag: &TagName, rules: Option<&TagRules>) -> String {
+    match (tag, rules) {
+        (TagName::Number(number), Some(rules)) => rules.name_of(*number).map_or_else(|| tag.to_string(), str::to_owned),
+        _ => tag.to_string(),
+    }
+}
+
 /// Sets the label of each stack to its tag: the one that its program has set, or else that of the first rule that matches.
 /// Rules can give tags of programs another name.
 pub(crate) fn label(profile: &mut Profile, rules: Option<&TagRules>) {
     let mut labels = Labels::default();
-    let name = |tag: &TagName| match (tag, rules) {
-        (TagName::Number(number), Some(rules)) => rules.name_of(*number).map_or_else(|| tag.to_string(), str::to_owned),
-        _ => tag.to_string(),
-    };
     let of_programs: BTreeMap<TagId, LabelId> =
-        profile.tags.iter().map(|(id, tag)| (*id, labels.number(&name(tag)))).collect();
+        profile.tags.iter().map(|(id, tag)| (*id, labels.number(&name(tag, rules)))).collect();
     if let Some(rules) = rules {
         rules.label(profile, &mut labels);
     }

@@ -3,7 +3,7 @@
 use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::{Ledger, Settings};
 use memtrace::model::{
-    AbsAddr, AccountLevel, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, Tick, Tid,
+    AbsAddr, AccountLevel, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, TagId, Tick, Tid,
 };
 
 #[global_allocator]
@@ -18,7 +18,13 @@ fn memory(accounts: Option<AccountLevel>) -> usize {
     let mut ledger = Ledger::new(Settings { parts: PartitionBy::Threads, accounts, ..Settings::UNLIMITED });
     for tid in 0..THREADS {
         let (address, size) = (AbsAddr(0x7000_0000_0000 + u64::from(tid) * 16), Bytes(10));
-        let kind = EventKind::Alloc { address, size, stack: StackId::NOT_TAKEN, allocator: AllocatorId::UNKNOWN };
+        let kind = EventKind::Alloc {
+            address,
+            size,
+            stack: StackId::NOT_TAKEN,
+            allocator: AllocatorId::UNKNOWN,
+            tag: TagId::UNTAGGED,
+        };
         ledger.apply(Event { pid: Pid(1), tid: Tid(tid + 1), tick: Tick(0), kind });
     }
     assert_eq!((ledger.live().count, ledger.losses().total()), (u64::from(THREADS), 0));

@@ -94,6 +94,37 @@ fn tag_of_the_process_is_that_of_all_threads() {
 }
 
 #[test]
+fn accounts_by_tag_have_the_totals_of_the_victim() {
+    let scratch = Scratch::new();
+    let rules = scratch.path("tags.toml");
+    std::fs::write(&rules, "[[rule]]\ntag = 'network'\nnumber = 7").expect("the file can be written");
+    let mut victim = start("set", "5000");
+    let process = format!("modules ({})", victim.pid());
+    let trace = Trace::victim(&victim).options(&["--tag-from", "set=set_module(id=arg0)", "--by", "process"]);
+    let tracer = trace.option("--tags").option(&rules).accounts().start();
+    victim.process().write_line("");
+    let mut expected: BTreeMap<String, Totals> = victim.read_json();
+    let outcome = tracer.stop();
+    victim.finish();
+    let accounts = outcome.accounts();
+    accounts.assert_consistent();
+    assert_eq!(accounts.keys, ["process", "tag"]);
+    assert_eq!(accounts.accounts.len(), expected.len());
+    let seventh = expected.remove("7").expect("the victim has a module 7");
+    expected.insert(String::from("network"), seventh);
+    for (name, totals) in expected {
+        let account = accounts.of(&[&process, &name]);
+        let Totals { alloc_bytes, alloc_count, free_bytes, free_count, live_bytes, live_count, .. } = totals;
+        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
+        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
+        assert_eq!([account.current_bytes, account.current_count], [live_bytes, live_count], "{name}");
+        assert_eq!(account.high_bytes_at_least, account.high_bytes_at_most, "a tag of one process has exact marks");
+        assert!(account.high_bytes_at_least >= Some(live_bytes), "{name}");
+        assert!(account.free_by_others_count > Some(0), "{name}");
+    }
+}
+
+#[test]
 fn other_processes_of_the_same_file_set_no_tags() {
     let (mut victim, mut other) = (start("set", "2000"), start("set", "2000"));
     let function = format!("set={}:set_module(id=arg0)", victim::path("modules").display());

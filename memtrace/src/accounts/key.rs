@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{AllocatorId, ImageId, Tid};
+use crate::model::{AllocatorId, ImageId, TagId, Tid};
 
 /// Parts of the key of a group, one for each column.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +17,8 @@ pub(crate) enum KeyPart {
     Thread(ImageId, Option<Tid>),
     /// An allocator; `None` for blocks of allocators without an account.
     Allocator(Option<AllocatorId>),
+    /// A tag that programs set; `None` for blocks of tags without an account.
+    Tag(Option<TagId>),
     /// Anything with a final name.
     Named(Arc<str>),
 }
@@ -33,7 +35,7 @@ impl AccountKey {
     pub(crate) fn image(&self) -> Option<ImageId> {
         self.0.iter().find_map(|part| match part {
             KeyPart::Process(id) | KeyPart::Thread(id, _) => Some(*id),
-            KeyPart::Allocator(_) | KeyPart::Named(_) => None,
+            KeyPart::Allocator(_) | KeyPart::Tag(_) | KeyPart::Named(_) => None,
         })
     }
 }

@@ -164,7 +164,12 @@ fn each_account_beyond_the_maximum_is_one_loss() {
     story.0.budget.accounts = Some(Box::new(AccountBudget::new(AccountLevel::Thread, 1)));
     let alloc = |pid, tid, address, stack| {
         let (address, size, allocator) = (AbsAddr(address), Bytes(10), AllocatorId(1));
-        Event { pid, tid, tick: Tick(5), kind: EventKind::Alloc { address, size, stack, allocator } }
+        Event {
+            pid,
+            tid,
+            tick: Tick(5),
+            kind: EventKind::Alloc { address, size, stack, allocator, tag: TagId::UNTAGGED },
+        }
     };
     let (other, third) = (Pid(500), Pid(600));
     story.0.apply(alloc(PID, T1, A, S));

@@ -8,13 +8,15 @@ use crate::accounts::{AccountGroups, AccountKey, KeyPart};
 use crate::model::format;
 use crate::model::{
     AccountChanges, AccountRow, AccountTable, AllocatorId, GroupBy, ImageEnd, ImageId, Losses, Partition, ProcessImage,
-    Tick, Tid, User,
+    TagId, TagName, Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
 use crate::session::config::AccountReport;
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::observer::Observer;
 use crate::session::track::ProcessTracker;
+use crate::tags;
+use crate::tags::TagRules;
 
 /// Changes that wait. The shard keeps further ones.
 const WAITING: usize = 16;
@@ -46,6 +48,10 @@ pub(super) struct RunAccounts {
     done: Vec<Duration>,
     /// Accounts that follow from stacks have no water marks.
     has_marks: bool,
+    /// Names of tags that programs set.
+    rules: Option<TagRules>,
+    /// Tags that programs have set, by their names.
+    tags: BTreeMap<TagId, String>,
 }
 
 /// A request for new water marks.
@@ -64,8 +70,8 @@ struct Refresh {
 }
 
 impl RunAccounts {
-    /// Returns the accounts, and the sink of the shard.
-    pub(super) fn new(report: &AccountReport) -> (Self, AccountSink) {
+    /// Returns the accounts, and the sink of the shard. `rules` give tags of programs other names.
+    pub(super) fn new(report: &AccountReport, rules: Option<&TagRules>) -> (Self, AccountSink) {
         let (sink, changes) = mpsc::sync_channel(WAITING);
         let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every });
         let (keys, groups) = (report.keys.clone(), AccountGroups::new(MAX_GROUPS));
@@ -80,8 +86,15 @@ impl RunAccounts {
             losses: Losses::default(),
             done: Vec::new(),
             has_marks: !report.needs_stacks(),
+            rules: rules.cloned(),
+            tags: BTreeMap::new(),
         };
         (accounts, sink)
+    }
+
+    /// Names the tags that programs have set so far.
+    pub(super) fn name_tags(&mut self, tags: &BTreeMap<TagId, TagName>) {
+        self.tags = tags.iter().map(|(id, tag)| (*id, tags::name(tag, self.rules.as_ref()))).collect();
     }
 
     /// Adds the changes that have arrived.
@@ -119,7 +132,7 @@ impl RunAccounts {
                     }
                     KeyPart::Process(_) => KeyPart::Named(process_name(id, image).into()),
                     KeyPart::Thread(_, tid) => KeyPart::Named(thread_name(id, *tid, image).into()),
-                    KeyPart::Allocator(_) | KeyPart::Named(_) => part.clone(),
+                    KeyPart::Allocator(_) | KeyPart::Tag(_) | KeyPart::Named(_) => part.clone(),
                 };
                 AccountKey(key.0.iter().map(final_part).collect())
             },
@@ -160,7 +173,7 @@ impl RunAccounts {
     /// Returns the table of a trace that began at `start`, not sorted. Its losses are those of the ledger.
     pub(super) fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
         let is_by_process = self.keys.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread));
-        let names = |key: &AccountKey| key.0.iter().map(|part| name(part, tracker)).collect();
+        let names = |key: &AccountKey| key.0.iter().map(|part| name(part, tracker, &self.tags)).collect();
         let rows = self.groups.by_name(names, is_by_process).map(|(names, totals)| AccountRow { names, totals });
         AccountTable {
             keys: self.keys.clone(),
@@ -235,6 +248,7 @@ fn key(keys: &[GroupBy], id: ImageId, part: Partition, image: &ProcessImage, tra
         GroupBy::Cgroup => {
             named(image.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone()))
         }
+        GroupBy::Tag if part.tag().is_some() => KeyPart::Tag(part.tag()),
         // These are grouped by their stacks, at the end.
         GroupBy::Memory | GroupBy::Object | GroupBy::Tag => named(unknown(by.name())),
     };
@@ -247,7 +261,7 @@ fn first_with_name(id: AllocatorId, names: &BTreeMap<AllocatorId, String>) -> Op
     names.iter().find_map(|(id, other)| (other == name).then_some(*id))
 }
 
-fn name(part: &KeyPart, tracker: &ProcessTracker) -> String {
+fn name(part: &KeyPart, tracker: &ProcessTracker, tags: &BTreeMap<TagId, String>) -> String {
     let unknown_image = ProcessImage::default();
     let image = |id: &ImageId| tracker.images().get(id).unwrap_or(&unknown_image);
     match part {
@@ -257,6 +271,8 @@ fn name(part: &KeyPart, tracker: &ProcessTracker) -> String {
             tracker.allocators.names().get(id).cloned().unwrap_or_else(|| unknown("allocator"))
         }
         KeyPart::Allocator(None) => unknown("allocator"),
+        KeyPart::Tag(Some(TagId::UNTAGGED)) => String::from("[no tag]"),
+        KeyPart::Tag(id) => id.and_then(|id| tags.get(&id).cloned()).unwrap_or_else(|| unknown("tag")),
         KeyPart::Named(name) => name.as_ref().to_owned(),
     }
 }
@@ -300,7 +316,9 @@ mod tests {
 
     fn run_accounts(key: GroupBy) -> RunAccounts {
         let (outputs, sort) = (Vec::new(), AccountColumn::Current);
-        RunAccounts::new(&AccountReport { keys: vec![key], outputs, sort, refresh: None, socket: None }).0
+        let report =
+            AccountReport { keys: vec![key], outputs, sort, refresh: None, socket: None, has_program_tags: false };
+        RunAccounts::new(&report, None).0
     }
 
     #[test]

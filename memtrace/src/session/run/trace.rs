@@ -133,7 +133,9 @@ impl Trace {
             parts: config.parts(),
             accounts: config.accounts.as_ref().map(AccountReport::level),
         };
-        let (accounts, account_sink) = config.accounts.as_ref().map(RunAccounts::new).unzip();
+        let accounts = config.accounts.as_ref();
+        let (accounts, account_sink) =
+            accounts.map(|report| RunAccounts::new(report, config.grouping.tags.as_ref())).unzip();
         let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
         let rings = sources.len();
         let (sink, parts) = ended_images::channel();
@@ -400,6 +402,7 @@ impl Trace {
         let mut accounts = self.accounts.take();
         if let Some(accounts) = &mut accounts {
             accounts.finish(last_accounts, &mut self.tracker);
+            accounts.name_tags(&tags);
             accounts.note_resets(observer);
         }
         let generated_code = self.tracker.generated_code();

@@ -18,6 +18,7 @@ impl Trace {
         self.shards.send_accounts();
         let now = Instant::now();
         if accounts.is_due(now) {
+            accounts.name_tags(&self.kernel.tags());
             let mut table = accounts.table(self.start_tick, now.duration_since(self.start), &self.tracker);
             table.losses.merge(losses);
             table.losses.merge(&self.tracker.losses());
