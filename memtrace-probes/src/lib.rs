@@ -1,0 +1,36 @@
+//! Probes by which a program names the parts of its work for memtrace.
+//!
+//! The probes are USDT probes of the provider `memtrace`, which bpftrace, perf and SystemTap see too. On Linux for x86-64
+//! and aarch64, each is one nop and the moves of its arguments; on other systems it is nothing. The crate has no
+//! dependencies and needs no installed memtrace.
+//!
+//! ```
+//! let _tag = memtrace_probes::tag(c"net");
+//! // Blocks that this thread allocates here have the tag `net`.
+//! let _user = memtrace_probes::computed_tag(format_args!("user {}", 7));
+//! ```
+//!
+//! Names and texts are C strings; memtrace reads their first 63 bytes during the call, and keeps a copy. All calls are for
+//! the current thread. memtrace reads the tags and claims; tasks, locks and events are for other tools until a later version
+//! of memtrace draws them.
+//!
+//! C and C++ programs use `include/memtrace.h` of this crate, with the same probes.
+
+#![no_std]
+
+mod events;
+mod label;
+mod locks;
+mod probe;
+mod tags;
+mod tasks;
+
+pub use events::{
+    event_number, event_number_is_enabled, event_text, event_text_is_enabled, number_at_end, text_at_end, NumberAtEnd,
+    TextAtEnd,
+};
+pub use locks::{lock_acquire, lock_is_enabled, lock_release, lock_wait, waiting, Held, Waiting};
+pub use tags::{
+    claim, computed_tag, tag, tag_begin, tag_begin_id, tag_end, tag_is_enabled, tag_number, ComputedTag, Tag,
+};
+pub use tasks::{task, task_begin, task_end, task_is_enabled, Task};
