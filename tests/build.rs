@@ -67,6 +67,7 @@ const STACKS: &[&str] =
 
 fn main() {
     println!("cargo::rerun-if-changed=victims");
+    println!("cargo::rerun-if-changed=../memtrace-probes/include");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let ledger = out.join("ledger.o");
     compile("gcc", &["-std=c11", "-c"], &["ledger.c"], &[], &ledger);
@@ -87,6 +88,10 @@ fn main() {
     for name in ["widgets", "modules"] {
         compile("g++", &["-std=c++17"], &[&format!("{name}.cpp")], &[&ledger], &out.join(name));
     }
+    let header = ["-Wpedantic", "-I../../memtrace-probes/include"];
+    compile("gcc", &[&header[..], &["-std=c99"]].concat(), &["probes.c"], &[&ledger], &out.join("probes"));
+    let cpp = [&header[..], &["-std=c++11", "-xc++", "probes.c", "-xnone"]].concat();
+    compile("g++", &cpp, &[], &[&ledger], &out.join("probes.cpp"));
     let bare = ["-std=gnu11", "-nostdlib", "-static", "-fno-stack-protector"];
     for (name, flags) in [("bare", &[][..]), ("bare.go", &["-DGO"]), ("bare.32", &["-m32"])] {
         compile("gcc", &[&bare[..], flags].concat(), &["bare.c"], &[], &out.join(name));

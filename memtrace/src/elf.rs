@@ -20,6 +20,7 @@ mod sections;
 mod segment;
 mod source;
 mod symbol_table;
+mod user_probes;
 
 pub(crate) use dynamic_symbols::{Symbol, SymbolKind};
 pub(crate) use error::ElfError;

@@ -37,7 +37,7 @@ pub mod unwind_maps;
 mod uprobe_multi;
 mod wire_type;
 
-pub use attach::{Probe, Probes};
+pub use attach::{Probe, Probes, TagSite};
 pub use attach_point::Scope;
 pub use calibrate::CalibrationFunction;
 pub use counters::Counters;

@@ -22,6 +22,7 @@ mod stack;
 mod tag;
 mod totals;
 mod units;
+mod user_probe;
 
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;
@@ -62,6 +63,7 @@ pub use totals::{
     ImageAccounts, Log2, MarkBounds, Partition, PartitionBy, TagId, Usage, Variance, WaterMarks,
 };
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
+pub use user_probe::UserProbe;
 
 /// The table of hooked functions, shared with the BPF programs.
 pub use memtrace_common::vocabulary::{

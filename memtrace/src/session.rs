@@ -28,7 +28,7 @@ mod unwind_tables;
 
 pub(crate) use config::{
     AccountReport, BlockSizes, Config, Destination, MarkFunction, Output, Percent, ProbeSite, Recording, TagFunction,
-    Target,
+    TagProbes, Target,
 };
 pub(crate) use error::from_engines;
 pub(crate) use error::{AllocatorUser, Error};

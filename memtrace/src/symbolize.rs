@@ -28,6 +28,7 @@ mod recorded;
 mod stack_totals;
 mod symbolized;
 mod translated_paths;
+mod user_probes;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -52,6 +53,7 @@ pub use located_process::LiveChangesByStack;
 pub use name_source::NameSource;
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
 pub use symbolized::{Symbolized, SymbolizedClasses};
+pub use user_probes::user_probes;
 
 /// Opens the file of an object that was closed, if it is still there. Returns the file and a path by which it can be opened
 /// as long as the file is open.

@@ -16,7 +16,7 @@ pub(super) use subcommands::{DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkAr
 
 use super::filters::Excluded;
 use super::hooks::TaggedHooks;
-use super::tag_functions::{TagFunctions, tag_functions};
+use super::tag_functions::{TagFrom, tag_from};
 use super::{filters, help, hooks, units};
 use crate::model::{AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
 use crate::report::Format;
@@ -321,12 +321,12 @@ pub(super) struct TraceArgs {
     ///
     /// May be given more than once, and with several functions: set=FUNC(id=argN) sets the tag of the thread to an
     /// argument, enter=FUNC(id=argN),leave=FUNC nest, get=FUNC()->ret sets it to a result, and process=FUNC(id=argN)
-    /// sets that of threads without one. name=argN is a C string, id=argN:32 a number of 32
-    /// bits, and if=argN==VALUE a condition. A file can precede the
-    /// function, as in set=/usr/bin/server:set_module(id=arg0). A block keeps the tag with which it was allocated. Needs
-    /// Linux 5.17.
-    #[arg(long, value_name = "FUNCTIONS", value_parser = tag_functions, help_heading = OUTPUT)]
-    pub(super) tag_from: Vec<TagFunctions>,
+    /// sets that of threads without one. name=argN is a C string, id=argN:32 a number of 32 bits, and if=argN==VALUE a
+    /// condition. A file can precede the function, as in set=/usr/bin/server:set_module(id=arg0). `probes` takes the tags
+    /// from the probes of memtrace.h in all objects of the targets, and FILE:probes from those of a file. A block keeps the
+    /// tag with which it was allocated. Needs Linux 5.17.
+    #[arg(long, value_name = "FUNCTIONS", value_parser = tag_from, help_heading = OUTPUT)]
+    pub(super) tag_from: Vec<TagFrom>,
 
     /// Count the requested or the usable size of each block [default: requested]
     ///

@@ -108,6 +108,7 @@ impl From<&Error> for Exit {
             Error::Recording { .. } | Error::BadReport { .. } => Self::Unreadable,
             Error::MarkFunction { .. }
             | Error::TagFunction { .. }
+            | Error::TagProbes { .. }
             | Error::NotRecorded { .. }
             | Error::NotComparable { .. } => Self::Usage,
             Error::Memory { .. }

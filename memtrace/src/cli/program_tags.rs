@@ -2,8 +2,9 @@
 
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
+use super::tag_functions::TagFrom;
 use crate::model::GroupBy;
-use crate::session::TagFunction;
+use crate::session::{TagFunction, TagProbes};
 use crate::tags::TagRules;
 
 /// Returns true if blocks have the tags that the program sets.
@@ -11,11 +12,16 @@ pub(super) fn are_given(args: &TraceArgs) -> bool {
     !args.tag_from.is_empty() || args.hooks.iter().any(|hooks| !hooks.tags.is_empty())
 }
 
-/// Returns the functions that change the current tag.
-pub(super) fn take_functions(args: &mut TraceArgs) -> Result<Vec<TagFunction>, ArgConflict> {
-    let of_threads = std::mem::take(&mut args.tag_from).into_iter().flat_map(|functions| functions.0);
-    let of_calls = args.hooks.iter_mut().flat_map(|hooks| std::mem::take(&mut hooks.tags));
-    let functions: Vec<TagFunction> = of_threads.chain(of_calls).collect();
+/// Returns the functions and the probes that change the current tag.
+pub(super) fn take(args: &mut TraceArgs) -> Result<(Vec<TagFunction>, Vec<TagProbes>), ArgConflict> {
+    let (mut functions, mut probes) = (Vec::new(), Vec::new());
+    for from in std::mem::take(&mut args.tag_from) {
+        match from {
+            TagFrom::Functions(of_threads) => functions.extend(of_threads),
+            TagFrom::Probes(object) => probes.push(object),
+        }
+    }
+    functions.extend(args.hooks.iter_mut().flat_map(|hooks| std::mem::take(&mut hooks.tags)));
     let has_target = !args.pids.is_empty() || !args.command.is_empty();
     if let Some(function) = functions.iter().find(|function| function.object.is_none() && !has_target) {
         return Err(ArgConflict::new(
@@ -23,7 +29,13 @@ pub(super) fn take_functions(args: &mut TraceArgs) -> Result<Vec<TagFunction>, A
             "give its file, as in --tag-from 'set=/usr/bin/server:set_module(id=arg0)'; for a tag of --hook, give --pid or a command",
         ));
     }
-    Ok(functions)
+    if !has_target && probes.iter().any(|probes| probes.object.is_none()) {
+        return Err(ArgConflict::new(
+            "no file is given for the probes with tags, and no process",
+            "give the file with the probes, as in --tag-from /usr/bin/server:probes",
+        ));
+    }
+    Ok((functions, probes))
 }
 
 /// Returns the error for rules that only name tags by number, if the program sets none.

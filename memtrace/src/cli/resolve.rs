@@ -38,7 +38,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let every = recording::every(&args, recording.as_ref())?;
     let events = events::resolve(&args)?;
     let grouping = grouping(&args)?;
-    let tag_functions = program_tags::take_functions(&mut args)?;
+    let (tag_functions, tag_probes) = program_tags::take(&mut args)?;
     let threads = thread_filter(&mut args);
     Ok(Config {
         metric: args.metric,
@@ -64,6 +64,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         probe_site: args.probe_site,
         threads,
         tag_functions,
+        tag_probes,
         user_hooks: UserHooks {
             allocators: args.allocators,
             hooks: args.hooks.into_iter().map(|hooks| hooks.hooks).collect(),
@@ -301,6 +302,7 @@ mod tests {
             user_hooks: UserHooks::default(),
             threads: ThreadFilter::default(),
             tag_functions: Vec::new(),
+            tag_probes: Vec::new(),
             sizes: BlockSizes::Requested,
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
@@ -339,6 +341,7 @@ mod tests {
             user_hooks: UserHooks::default(),
             threads: ThreadFilter::default(),
             tag_functions: Vec::new(),
+            tag_probes: Vec::new(),
             sizes: BlockSizes::Requested,
             target: Target::Command {
                 argv: vec!["ls".into(), "-l".into(), "--pid".into()],

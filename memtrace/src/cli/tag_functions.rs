@@ -1,31 +1,49 @@
-//! Parser of `--tag-from 'set=FUNC(id=arg0)'`.
+//! Parser of `--tag-from 'set=FUNC(id=arg0)'` and `--tag-from probes`.
 
 use std::path::PathBuf;
 
 use super::arguments_of_functions::{argument, number, split};
 use crate::model::{TagAction, TagEffect, TagSource, TagValue};
-use crate::session::TagFunction;
+use crate::session::{TagFunction, TagProbes};
 
-/// Functions of one `--tag-from`.
+/// Argument of one `--tag-from`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TagFunctions(pub(super) Vec<TagFunction>);
+pub(super) enum TagFrom {
+    Functions(Vec<TagFunction>),
+    Probes(TagProbes),
+}
+
+/// Parses `probes`, `FILE:probes`, or functions.
+pub(super) fn tag_from(text: &str) -> Result<TagFrom, String> {
+    match text.trim().strip_suffix("probes") {
+        Some("") => Ok(TagFrom::Probes(TagProbes { object: None })),
+        Some(file)
+            if let Some(file) = file.strip_suffix(':')
+                && file.contains('/')
+                && !file.contains('=') =>
+        {
+            Ok(TagFrom::Probes(TagProbes { object: Some(PathBuf::from(file)) }))
+        }
+        _ => tag_functions(text).map(TagFrom::Functions),
+    }
+}
 
 /// Parses a list of functions: `set=FUNC(id=argN)`, `set=FUNC(id=argN:32)`, `set=FUNC(name=argN)`, `enter=FUNC(id=argN)` with `leave=FUNC`,
 /// `get=FUNC()->ret`, `get=FUNC()->name` and `process=FUNC(id=argN)`. All but `get` can have a condition, as in
 /// `set=FUNC(id=argN,if=argM==7)`. Before a function, its file can be given, as in `set=/usr/bin/server:FUNC(id=arg0)`.
-pub(super) fn tag_functions(text: &str) -> Result<TagFunctions, String> {
+fn tag_functions(text: &str) -> Result<Vec<TagFunction>, String> {
     let functions = split(text).into_iter().map(tag_function).collect::<Result<Vec<_>, _>>()?;
     let has = |action| functions.iter().any(|function| function.effect.action == action);
     if has(TagAction::Enter) != has(TagAction::Leave) {
         return Err(String::from("enter and leave belong together, as in enter=push(id=arg0),leave=pop"));
     }
-    Ok(TagFunctions(functions))
+    Ok(functions)
 }
 
 fn tag_function(text: &str) -> Result<TagFunction, String> {
     let malformed = || {
         format!(
-            "`{text}` is none of set=FUNC(id=argN), enter=FUNC(id=argN), leave=FUNC, get=FUNC()->ret and process=FUNC(id=argN)"
+            "`{text}` is none of set=FUNC(id=argN), enter=FUNC(id=argN), leave=FUNC, get=FUNC()->ret, process=FUNC(id=argN), probes and FILE:probes"
         )
     };
     let (role, rest) = text.split_once('=').ok_or_else(malformed)?;
@@ -138,7 +156,7 @@ mod tests {
     use super::*;
 
     fn parsed(text: &str) -> Vec<(Option<PathBuf>, String, TagEffect)> {
-        let TagFunctions(functions) = tag_functions(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let functions = tag_functions(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         functions.into_iter().map(|TagFunction { object, name, effect }| (object, name, effect)).collect()
     }
 
@@ -175,6 +193,15 @@ mod tests {
         assert_eq!(parsed("get=module_name->name")[0].2, TagEffect { value: TagValue::Name, ..get });
         assert_eq!(parsed("get=f()->ret:32")[0].2, TagEffect { value: TagValue::Half, ..get });
         assert_eq!(parsed("set=f(id=arg0:32)")[0].2, TagEffect { value: TagValue::Half, ..set });
+    }
+
+    #[test]
+    fn probes_are_those_of_all_objects_or_of_a_file() {
+        let probes = |object: Option<&str>| Ok(TagFrom::Probes(TagProbes { object: object.map(PathBuf::from) }));
+        assert_eq!(tag_from("probes"), probes(None));
+        assert_eq!(tag_from("/opt/server:probes"), probes(Some("/opt/server")));
+        assert!(tag_from("server:probes").is_err(), "a file has a slash");
+        assert!(matches!(tag_from("set=probes(id=arg0)"), Ok(TagFrom::Functions(_))));
     }
 
     #[test]

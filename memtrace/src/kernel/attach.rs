@@ -37,6 +37,17 @@ pub struct Probe {
     pub has_sizes: bool,
 }
 
+/// Instruction at which the current tag changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagSite {
+    /// Probed instruction.
+    pub offset: FileOffset,
+    /// Counter of the users of the probe, which the program reads before it computes arguments.
+    pub semaphore: Option<FileOffset>,
+    /// The change.
+    pub effect: TagEffect,
+}
+
 /// A program at an instruction of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Attachment {
@@ -120,27 +131,19 @@ impl Probes {
         offset: FileOffset,
         function: u32,
     ) -> Result<(), KernelError> {
-        let point = AttachPoint { offset, cookie: Some(function.into()) };
+        let point = AttachPoint { offset, cookie: Some(function.into()), semaphore: None };
         self.attach_all(backend, scope, path, [(MARK_PROGRAM, point)])
     }
 
-    /// Attaches a probe to the function at `offset`, which changes the current tag.
-    pub(super) fn attach_tag(
+    /// Attaches probes to `sites`, which change the current tag.
+    pub(super) fn attach_tags(
         &mut self,
         backend: &mut AttachBackend<'_>,
         scope: Scope,
         path: &Path,
-        offset: FileOffset,
-        effect: TagEffect,
+        sites: &[TagSite],
     ) -> Result<(), KernelError> {
-        let TagEffect { action, source, value, condition } = effect;
-        let (program, argument) = match source {
-            Some(TagSource::Result) => (TAG_RETURN_PROGRAM, None),
-            Some(TagSource::Argument(argument)) => (TAG_PROGRAM, Some(argument)),
-            None => (TAG_PROGRAM, None),
-        };
-        let cookie = TagCookie::new(action, argument, value, condition);
-        self.attach_all(backend, scope, path, [(program, AttachPoint { offset, cookie: Some(cookie.0) })])
+        self.attach_all(backend, scope, path, sites.iter().map(tag_point))
     }
 
     /// Attaches those of `probes` to the object at `path` that are not attached.
@@ -194,6 +197,18 @@ impl Drop for Probes {
     }
 }
 
+/// Program and attach point of a change of the tag.
+fn tag_point(site: &TagSite) -> (&'static str, AttachPoint) {
+    let TagEffect { action, source, value, condition } = site.effect;
+    let (program, argument) = match source {
+        Some(TagSource::Result) => (TAG_RETURN_PROGRAM, None),
+        Some(TagSource::Argument(argument)) => (TAG_PROGRAM, Some(argument)),
+        None => (TAG_PROGRAM, None),
+    };
+    let TagCookie(cookie) = TagCookie::new(action, argument, value, condition);
+    (program, AttachPoint { offset: site.offset, cookie: Some(cookie), semaphore: site.semaphore })
+}
+
 /// Program and attach point at the function's entry.
 fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
     let program = probe.signature.entry_program();
@@ -204,12 +219,12 @@ fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
     if probe.has_sizes {
         cookie = Some(cookie.unwrap_or(Cookie(0)).with_sizes());
     }
-    (program.name, AttachPoint { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0) })
+    (program.name, AttachPoint { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0), semaphore: None })
 }
 
 /// Programs and attach points at the function's returns, if its signature needs them.
 fn returns(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
-    let point = |offset| AttachPoint { offset, cookie: None };
+    let point = |offset| AttachPoint { offset, cookie: None, semaphore: None };
     if probe.signature.needs_return() && probe.return_sites.is_empty() {
         return vec![(RETURN_PROGRAM, point(probe.offset))];
     }

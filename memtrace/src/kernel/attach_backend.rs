@@ -54,7 +54,14 @@ impl AttachBackend<'_> {
                     }
                     Scope::AllProcesses => UProbeScope::AllProcesses,
                 };
-                for &AttachPoint { offset, cookie } in points {
+                if points.iter().any(|point| point.semaphore.is_some()) {
+                    log::warn!(
+                        "this kernel has no uprobe_multi links: labels that {} computes on demand do not appear",
+                        printable(path)
+                    );
+                }
+                // aya passes no semaphore to perf events.
+                for &AttachPoint { offset, cookie, .. } in points {
                     let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset.0), cookie };
                     let link = program.attach(point, path, scope).and_then(|id| program.take_link(id));
                     let link = link.map_err(|error| {

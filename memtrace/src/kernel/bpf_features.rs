@@ -57,7 +57,7 @@ pub(super) fn has_uprobe_multi() -> bool {
     let Ok(program) = load(&instructions, true) else { return false };
     // A directory cannot be probed, so no link is created.
     let refusal = |pid: i32| {
-        let points = LinkPoints { offsets: &[0], cookies: &[0] };
+        let points = LinkPoints { offsets: &[0], cookies: &[0], semaphores: &[0] };
         let link = bpf_syscall::create_link(program.as_fd(), c"/", points, pid.cast_unsigned(), false);
         link.err().as_ref().and_then(io::Error::raw_os_error)
     };

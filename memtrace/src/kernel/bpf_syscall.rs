@@ -52,6 +52,8 @@ pub(super) struct LinkPoints<'a> {
     pub(super) offsets: &'a [u64],
     /// BPF cookies, one per offset.
     pub(super) cookies: &'a [u64],
+    /// File offsets of the reference counters, one per offset; 0 for none.
+    pub(super) semaphores: &'a [u64],
 }
 
 /// Loads a program. The verifier writes its log to `log`, which may be empty.
@@ -111,8 +113,8 @@ pub(super) fn create_link(
     pid: u32,
     at_return: bool,
 ) -> io::Result<OwnedFd> {
-    let LinkPoints { offsets, cookies } = points;
-    assert_eq!(offsets.len(), cookies.len(), "each offset has a cookie");
+    let LinkPoints { offsets, cookies, semaphores } = points;
+    assert_eq!([cookies.len(), semaphores.len()], [offsets.len(); 2], "each offset has a cookie and a semaphore");
     let mut attributes = zeroed_attributes();
     // SAFETY: the variant consists of integers, for which any bytes are valid.
     let request = unsafe { &mut attributes.link_create };
@@ -123,12 +125,13 @@ pub(super) fn create_link(
     probes.path = path.as_ptr() as u64;
     probes.offsets = address(offsets);
     probes.cookies = address(cookies);
+    probes.ref_ctr_offsets = address(semaphores);
     probes.cnt = offsets.len() as u32;
     probes.flags = if at_return { BPF_F_UPROBE_MULTI_RETURN } else { 0 };
     probes.pid = pid;
     let mut link = Err(io::ErrorKind::Other.into());
     let call = || {
-        // SAFETY: the addresses are those of a string and of two slices with the given length, borrowed during the call.
+        // SAFETY: the addresses are those of a string and of three slices with the given length, borrowed during the call.
         link = unsafe { create(bpf_cmd::BPF_LINK_CREATE, &mut attributes) };
     };
     // SAFETY: the work is one system call, and an `io::Error` of an error code allocates no memory.

@@ -10,7 +10,7 @@ use aya::maps::PerCpuArray;
 use aya_log::EbpfLogger;
 use memtrace_common::unwind::ObjectKey;
 
-use super::attach::{Probe, Probes};
+use super::attach::{Probe, Probes, TagSite};
 use super::attach_backend::AttachBackend;
 use super::attach_point::Scope;
 use super::bpf::Bpf;
@@ -30,7 +30,7 @@ use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
 use super::{faults, file_id, tags, tracepoints};
-use crate::model::{CgroupId, FileOffset, LossReason, Pid, TagEffect, TagId, TagName};
+use crate::model::{CgroupId, FileOffset, LossReason, Pid, TagId, TagName};
 
 /// The loaded BPF programs. Dropping this detaches them.
 pub struct Kernel {
@@ -209,20 +209,19 @@ impl Kernel {
         probes.attach_mark(&mut self.attach_backend(), scope, path, offset, function)
     }
 
-    /// Attaches a probe to the function at `offset` of the object at `path`, which changes the current tag.
+    /// Attaches probes to `sites` of the object at `path`, which change the current tag.
     ///
     /// # Errors
     ///
     /// Those of [`Kernel::attach`].
-    pub fn attach_tag(
+    pub fn attach_tags(
         &mut self,
         probes: &mut Probes,
         scope: Scope,
         path: &Path,
-        offset: FileOffset,
-        effect: TagEffect,
+        sites: &[TagSite],
     ) -> Result<(), KernelError> {
-        probes.attach_tag(&mut self.attach_backend(), scope, path, offset, effect)
+        probes.attach_tags(&mut self.attach_backend(), scope, path, sites)
     }
 
     /// Returns the tags that programs have set so far.

@@ -68,7 +68,8 @@ impl UprobeMulti {
         let file = CString::new(path.as_os_str().as_bytes()).map_err(|_| no_file())?;
         let offsets: Vec<u64> = points.iter().map(|point| point.offset.0).collect();
         let cookies: Vec<u64> = points.iter().map(|point| point.cookie.unwrap_or(0)).collect();
-        let points = LinkPoints { offsets: &offsets, cookies: &cookies };
+        let semaphores: Vec<u64> = points.iter().map(|point| point.semaphore.map_or(0, |offset| offset.0)).collect();
+        let points = LinkPoints { offsets: &offsets, cookies: &cookies, semaphores: &semaphores };
         let pid = match scope {
             Scope::Process(pid) => pid.0,
             Scope::AllProcesses => 0,

@@ -62,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) threads: ThreadFilter,
     /// Functions that change the current tag.
     pub(crate) tag_functions: Vec<TagFunction>,
+    /// Objects whose probes change the current tag.
+    pub(crate) tag_probes: Vec<TagProbes>,
     pub(crate) sizes: BlockSizes,
     /// The most live blocks in the ledgers of all shards.
     pub(crate) max_live: u64,
@@ -235,6 +237,13 @@ impl TagFunction {
             None => self.name.clone(),
         }
     }
+}
+
+/// Objects whose probes of `memtrace.h` change the current tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TagProbes {
+    /// The executable or library; `None` for all objects of the targets.
+    pub(crate) object: Option<PathBuf>,
 }
 
 /// A function that sets a mark when it is entered.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::model::{Bytes, Pid, UntracedProcess, format, printable};
 use crate::procfs::ReadRefusal;
@@ -75,6 +75,13 @@ pub(crate) enum Error {
     TagFunction {
         /// The function, with its file if it is given.
         function: String,
+        source: FunctionError,
+    },
+    /// There are no probes that change the current tag. Found before tracing starts.
+    #[error("cannot take tags from the probes of {}: {source}", probed(object.as_deref()))]
+    TagProbes {
+        /// The file; `None` for all objects of the targets.
+        object: Option<PathBuf>,
         source: FunctionError,
     },
     /// The pid belongs to a kernel thread, or to a thread other than the main thread.
@@ -206,6 +213,9 @@ impl Error {
             Self::TagFunction { .. } => {
                 "name a function of the target's executable or libraries, or give its file, as in set=/usr/bin/server:set_module(id=arg0): `nm -C FILE` and `nm -DC FILE` list the functions of a file".into()
             }
+            Self::TagProbes { .. } => {
+                "build the program with memtrace.h or the crate memtrace-probes, and do not strip its section headers: `readelf -n FILE` lists the probes of a file".into()
+            }
             Self::BadReport { .. } => "give a report that memtrace wrote with `-o FILE.json`, or a recording".into(),
             Self::NoAllocator { target: AllocatorUser::Process(pid), .. } => {
                 format!(
@@ -280,6 +290,10 @@ impl fmt::Display for AllocatorUser {
             Self::Command(command) => write!(out, "{}", printable(command)),
         }
     }
+}
+
+fn probed(object: Option<&Path>) -> String {
+    object.map_or_else(|| String::from("the targets"), |object| printable(object).to_string())
 }
 
 fn paths(paths: &[PathBuf]) -> String {

@@ -18,6 +18,7 @@ mod selection;
 mod setup;
 mod snapshots;
 mod tag_functions;
+mod tag_probes;
 mod target_time;
 mod trace;
 mod wait;

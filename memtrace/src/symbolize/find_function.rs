@@ -20,6 +20,9 @@ pub enum FunctionError {
     /// No symbol has the name.
     #[error("its symbols have no such function")]
     Missing,
+    /// No note describes a probe.
+    #[error("it has no probes of memtrace.h")]
+    NoProbe,
     /// The dynamic linker chooses among several functions.
     #[error("the dynamic linker chooses it among several functions; name one of those")]
     Indirect,

@@ -80,7 +80,11 @@ fn kernel() -> Kernel {
 #[test]
 fn privileged_probes_stay_attached_until_they_are_dropped() {
     let original = code();
-    let points = [0, STEP].map(|distance| AttachPoint { offset: offset(address() + distance), cookie: Some(7) });
+    let points = [0, STEP].map(|distance| AttachPoint {
+        offset: offset(address() + distance),
+        cookie: Some(7),
+        semaphore: None,
+    });
     let attach = |backend: &mut AttachBackend<'_>, scope, points: &[AttachPoint]| {
         let mut probes = Probes::default();
         let points = points.iter().map(|&point| (RETURN_PROGRAM, point));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::kernel::{Kernel, Probes, Scope};
+use crate::kernel::{Kernel, Probes, Scope, TagSite};
 use crate::model::{Pid, ProcessImage, TagAction, TagEffect, TagSource, printable};
 use crate::probe_site::Needs;
 use crate::session::config::{Config, TagFunction};
@@ -37,7 +37,7 @@ pub(super) fn attach(
         for (scope, object, place) in places {
             let offset = function_site::choose(&object, place, needs(function.effect), config.probe_site);
             kernel
-                .attach_tag(probes, scope, &object, offset, function.effect)
+                .attach_tags(probes, scope, &object, &[TagSite { offset, semaphore: None, effect: function.effect }])
                 .map_err(|error| from_engines::kernel(None, error))?;
         }
     }
@@ -88,7 +88,7 @@ fn find(
 }
 
 /// Returns the handles of the objects that the targets have mapped, or may load at their start.
-fn objects<'a>(targets: &'a Targets, tracker: &'a ProcessTracker) -> impl Iterator<Item = (Pid, &'a Path)> {
+pub(super) fn objects<'a>(targets: &'a Targets, tracker: &'a ProcessTracker) -> impl Iterator<Item = (Pid, &'a Path)> {
     let mapped = targets.pids().flat_map(|pid| {
         let objects = tracker.image(pid).into_iter().flat_map(ProcessImage::objects);
         objects.map(move |object| (pid, object))

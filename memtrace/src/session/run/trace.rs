@@ -25,9 +25,9 @@ use super::selection::Selection;
 use super::setup;
 use super::setup::Setup;
 use super::snapshots::{complete_snapshots, page_totals};
-use super::tag_functions;
 use super::target_time::TargetTime;
 use super::wait::{Due, Signals, WakeupSources};
+use super::{tag_functions, tag_probes};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
@@ -151,6 +151,7 @@ impl Trace {
         let (copies, frame_data) = (plan.copies, plan.frame_data);
         let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
         tag_functions::attach(&mut kernel, &mut probes, config, &targets, &tracker)?;
+        tag_probes::attach(&mut kernel, &mut probes, &config.tag_probes, &targets, &tracker)?;
         for allocator in &allocators {
             let placed = allocator.place(&mut kernel, &mut probes);
             placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;

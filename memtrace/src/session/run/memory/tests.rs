@@ -185,6 +185,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         user_hooks: UserHooks::default(),
         threads: Default::default(),
         tag_functions: Vec::new(),
+        tag_probes: Vec::new(),
         sizes: BlockSizes::Requested,
         max_live: 32_000_000,
         debuginfod: Servers::None,

@@ -1,0 +1,18 @@
+//! USDT probes of a file.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::find_function::FunctionError;
+use crate::elf::Elf;
+use crate::model::UserProbe;
+
+/// Returns the probes of `provider` in `object`.
+///
+/// # Errors
+///
+/// The file cannot be read, or has no such probe.
+pub fn user_probes(object: &Path, provider: &str) -> Result<Vec<UserProbe>, FunctionError> {
+    let probes = Elf::parse(&File::open(object)?)?.user_probes(provider)?;
+    if probes.is_empty() { Err(FunctionError::NoProbe) } else { Ok(probes) }
+}

@@ -1,0 +1,72 @@
+//! Tags and claims by the probes of `memtrace.h` and of the crate `memtrace-probes`, compared with the victims' counters.
+
+use std::collections::BTreeMap;
+
+use memtrace_tests::{Outcome, Report, Totals, Trace, victim};
+
+/// Returns the totals of the groups.
+fn roots(report: &Report) -> BTreeMap<String, Totals> {
+    report.assert_consistent();
+    report.roots.iter().map(|root| (root.name.clone(), root.totals)).collect()
+}
+
+/// Traces a victim. Returns its own totals by tag, and the outcome.
+fn traced(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<String, Totals>, Outcome) {
+    let mut victim = victim::start_with(name, arguments);
+    let tracer = Trace::victim(&victim).options(options).start();
+    victim.process().write_line("");
+    let expected = victim.read_json();
+    let outcome = tracer.stop();
+    victim.finish();
+    (expected, outcome)
+}
+
+fn assert_equal(name: &str, arguments: &[&str], options: &[&str], tags: usize) {
+    let (expected, outcome) = traced(name, arguments, options);
+    assert_eq!(expected.len(), tags, "{name} {arguments:?}");
+    let report = outcome.report();
+    assert!(report.losses.values().all(|count| *count == 0), "{:?}", report.losses);
+    assert_eq!(roots(&report), expected, "{name} {arguments:?}");
+}
+
+const FROM: &[&str] = &["--tag-from", "probes"];
+
+#[test]
+fn tags_in_c_have_the_totals_of_the_victim() {
+    assert_equal("probes", &["ni", "10000"], FROM, 41);
+}
+
+#[test]
+fn computed_names_in_c_appear() {
+    assert_equal("probes", &["nic", "10000"], FROM, 61);
+}
+
+#[test]
+fn scopes_in_cpp_have_the_totals_of_the_victim() {
+    assert_equal("probes.cpp", &["ni", "10000"], FROM, 41);
+}
+
+#[test]
+fn computed_names_in_cpp_appear() {
+    assert_equal("probes.cpp", &["nic", "10000"], FROM, 61);
+}
+
+#[test]
+fn probes_of_a_file_are_used() {
+    let from = format!("{}:probes", victim::path("probes").display());
+    assert_equal("probes", &["nic", "2000"], &["--tag-from", &from], 61);
+}
+
+#[test]
+fn objects_without_probes_are_refused() {
+    let mut victim = victim::start_with("modules", &["set", "1"]);
+    let run = |from: &str| Trace::victim(&victim).options(&["--tag-from", from]).run();
+    run("probes").assert_refused(2, &["cannot take tags from the probes of the targets", "no probes of memtrace.h"]);
+    run("/bin/true:probes").assert_refused(2, &["cannot take tags from the probes of /bin/true"]);
+    run("/nothing:probes").assert_refused(2, &["cannot take tags from the probes of /nothing", "cannot be read"]);
+    let all = Trace::system_wide().options(FROM).run();
+    all.assert_refused(2, &["no file is given for the probes"]);
+    victim.process().write_line("");
+    let _: BTreeMap<String, Totals> = victim.read_json();
+    victim.finish();
+}
