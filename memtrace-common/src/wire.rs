@@ -103,6 +103,8 @@ record_kinds! {
     Owner = 19;
     /// As [`RecordKind::Alloc`], with a tag: [`AllocRecord`].
     TaggedAlloc = 20;
+    /// A thread takes over a block, for its tag: [`BlockRecord`].
+    Claim = 21;
 }
 
 impl RecordKind {
@@ -276,7 +278,7 @@ mod tests {
     #[test]
     fn record_kinds_are_decoded_as_encoded() {
         let kinds = (0..=u32::MAX >> UPPER_SHIFT).filter_map(RecordKind::from_raw);
-        assert_eq!(kinds.clone().count(), 20);
+        assert_eq!(kinds.clone().count(), 21);
         for kind in kinds {
             assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
             assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));

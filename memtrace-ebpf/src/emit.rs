@@ -119,6 +119,12 @@ pub fn free(context: &impl EbpfContext, thread: Thread, address: u64, is_last: b
     block(context, thread, RecordKind::Free.of_block(is_last), address, LossReason::RingFullFree);
 }
 
+/// Records that a thread takes over a block, for the tag with this number.
+#[inline(always)]
+pub fn claim(context: &impl EbpfContext, thread: Thread, address: u64, tag: u32) {
+    block(context, thread, RecordKind::Claim.with_number(tag as u16), address, LossReason::RingFullAlloc);
+}
+
 /// Records that a block is freed that was freed before.
 #[inline(always)]
 pub fn repeated_free(context: &impl EbpfContext, thread: Thread, address: u64) {

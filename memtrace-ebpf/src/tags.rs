@@ -72,6 +72,15 @@ pub fn of_allocation(thread: Thread, stack_pointer: u64) -> u32 {
     of_process(thread.pid).unwrap_or(UNTAGGED)
 }
 
+/// Returns the number of the current tag of the thread, or of its process.
+#[inline(always)]
+pub fn current(thread: Thread) -> u32 {
+    match pending::slot_of(thread.tid).and_then(of_thread) {
+        Some(tags) if tags.current != UNTAGGED => tags.current,
+        _ => of_process(thread.pid).unwrap_or(UNTAGGED),
+    }
+}
+
 /// Handles a call of a function, entered at `stack_pointer`, that changes the tag to `value`.
 #[inline(always)]
 pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, value: u64, stack_pointer: u64) {

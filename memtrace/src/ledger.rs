@@ -120,6 +120,12 @@ impl Ledger {
                     image.free_again(address, FreeCall { tid, is_last: false, tick }, budget);
                 }
             }
+            EventKind::Claim { address, tag } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN, tag);
+                if let Some((image, budget)) = self.image_of(pid) {
+                    image.claim(address, part, tid, tick, budget);
+                }
+            }
             EventKind::TentativeFree { address, is_last } => {
                 if let Some((image, budget)) = self.image_of(pid) {
                     image.free_tentatively(address, FreeCall { tid, is_last, tick }, budget);
@@ -231,7 +237,9 @@ impl Ledger {
                 EventKind::Alloc { address, stack, allocator, tag, .. } => {
                     image.load_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) })
                 }
-                EventKind::Free { address, .. } | EventKind::TentativeFree { address, .. } => image.load_free(address),
+                EventKind::Free { address, .. }
+                | EventKind::TentativeFree { address, .. }
+                | EventKind::Claim { address, .. } => image.load_free(address),
                 _ => 0,
             };
         }

@@ -52,6 +52,17 @@ fn computed_names_in_cpp_appear() {
 }
 
 #[test]
+fn claimed_blocks_move_to_the_tag_of_the_claim() {
+    assert_equal("probes", &["nip", "10000"], FROM, 41);
+    assert_equal("probes.cpp", &["nicp", "10000"], FROM, 61);
+}
+
+#[test]
+fn scopes_and_claims_in_rust_have_the_totals_of_the_victim() {
+    assert_equal("victim-rust-probes", &["10000"], FROM, 13);
+}
+
+#[test]
 fn probes_of_a_file_are_used() {
     let from = format!("{}:probes", victim::path("probes").display());
     assert_equal("probes", &["nic", "2000"], &["--tag-from", &from], 61);

@@ -14,6 +14,8 @@ pub enum TagAction {
     SetProcess = 3,
     /// Sets the tag of the block that the call allocates.
     SetCall = 4,
+    /// Moves a block to the current thread and tag.
+    Claim = 5,
 }
 
 /// Value of a tag.

@@ -83,7 +83,8 @@ impl TagCookie {
             1 => TagAction::Enter,
             2 => TagAction::Leave,
             3 => TagAction::SetProcess,
-            _ => TagAction::SetCall,
+            4 => TagAction::SetCall,
+            _ => TagAction::Claim,
         }
     }
 
@@ -122,7 +123,14 @@ mod tests {
 
     #[test]
     fn cookies_encode_the_effect() {
-        let all = [TagAction::Set, TagAction::Enter, TagAction::Leave, TagAction::SetProcess, TagAction::SetCall];
+        let all = [
+            TagAction::Set,
+            TagAction::Enter,
+            TagAction::Leave,
+            TagAction::SetProcess,
+            TagAction::SetCall,
+            TagAction::Claim,
+        ];
         for action in all {
             let cookie = TagCookie::new(action, Some(1), TagValue::Name, Some((0, u32::MAX)));
             assert_eq!((cookie.action(), cookie.is_name(), cookie.condition()), (action, true, u32::MAX));

@@ -3,11 +3,12 @@
 use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use memtrace_common::vocabulary::TagAction;
 use memtrace_common::wire::TagCookie;
 
 use crate::atomic::IS_LEGACY;
 use crate::thread::Thread;
-use crate::{arguments, private_stack, process_filter, registers, tags};
+use crate::{arguments, emit, gate, private_stack, process_filter, registers, tags};
 
 #[uprobe]
 fn tag_entry(context: ProbeContext) -> u32 {
@@ -29,11 +30,16 @@ fn tag_return(context: RetProbeContext) -> u32 {
     0
 }
 
-/// Changes the tag, also before events are recorded: later ones have it.
+/// Changes the tag, also before events are recorded: later ones have it. A claim is an event.
 #[inline(always)]
 fn change(context: &impl EbpfContext, cookie: TagCookie, value: u64, stack_pointer: u64) {
     let thread = Thread::current();
-    if !IS_LEGACY && process_filter::is_traced(thread.pid) {
+    if IS_LEGACY || !process_filter::is_traced(thread.pid) {
+        return;
+    }
+    if cookie.action() != TagAction::Claim {
         tags::change(context, thread, cookie, value, stack_pointer);
+    } else if value != 0 && gate::recorded().frees() {
+        emit::claim(context, thread, value, tags::current(thread));
     }
 }

@@ -28,7 +28,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
     let (kind, upper) = RecordKind::split(header.kind);
     let kind = kind.ok_or(BadRecord)?;
     let is_last = match kind {
-        RecordKind::Alloc | RecordKind::TaggedAlloc => false,
+        RecordKind::Alloc | RecordKind::TaggedAlloc | RecordKind::Claim => false,
         RecordKind::Free | RecordKind::TentativeFree if upper == LAST_BLOCK => true,
         _ if upper == 0 => false,
         _ => return Err(BadRecord),
@@ -39,6 +39,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         RecordKind::TaggedAlloc => alloc(&read(record)?, AllocatorId::UNKNOWN, TagId(upper)),
         RecordKind::Free => EventKind::Free { address: address(record)?, is_last },
         RecordKind::RepeatedFree => EventKind::RepeatedFree { address: address(record)? },
+        RecordKind::Claim => EventKind::Claim { address: address(record)?, tag: TagId(upper) },
         RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)?, is_last },
         RecordKind::UndoFree => EventKind::UndoFree { address: address(record)? },
         RecordKind::Stack => stack(record)?,

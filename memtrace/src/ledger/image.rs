@@ -15,8 +15,8 @@ use super::stack_totals::ImageTotals;
 use super::stalls::ImageStalls;
 use super::tentative_free::{TentativeFree, TentativeFrees};
 use crate::model::{
-    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, ImageEnd, ImageRusage, ImageUsage, Log2, LossReason, Pid,
-    StackKey, StackUsage, Tick, Tid, Usage,
+    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, ImageEnd, ImageRusage, ImageUsage, Log2, LossReason,
+    Partition, Pid, StackKey, StackUsage, Tick, Tid, Usage,
 };
 
 /// State of one process image.
@@ -126,6 +126,30 @@ impl Image {
         if self.remove_live(address, call, budget).is_none() {
             self.repeated_frees += 1;
         }
+    }
+
+    /// Moves a block to another part: it counts as freed there, and as allocated here with the same stack. Its age remains.
+    /// An unknown block counts as an unmatched free.
+    pub(super) fn claim(&mut self, address: AbsAddr, part: Partition, tid: Tid, tick: Tick, budget: &mut Budget) {
+        let Slot::Occupied(mut entry) = self.blocks.slot(Block::key(address)) else {
+            self.unmatched_frees += 1;
+            self.accounts.add_unmatched(tid, tick, budget);
+            return;
+        };
+        let old = *entry.get();
+        let amount = Amount::one(old.size);
+        let StackKey { stack, .. } = self.totals.key(old.stack);
+        self.accounts.free(&self.totals, &old, None, tick, budget);
+        self.totals.free(old.stack, amount);
+        count_lifetime(&mut self.totals, &old, tick, 1, budget);
+        change_epoch(&mut self.totals, &old, Amount::default() - amount, budget);
+        let stack = self.totals.index_or_insert(StackKey { stack, part }, budget);
+        let block = Block::new(address, tid, old.size, stack, old.tick);
+        *entry.get_mut() = block;
+        self.totals.alloc(stack, amount);
+        self.accounts.alloc(&self.totals, &Block::new(address, tid, old.size, stack, tick), budget);
+        count_size(&mut self.totals, &block, budget);
+        change_epoch(&mut self.totals, &block, amount, budget);
     }
 
     pub(super) fn free_tentatively(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {

@@ -130,14 +130,7 @@ impl ReferenceModel {
         let Event { pid, tid, tick, ref kind } = *event;
         match *kind {
             EventKind::Alloc { address, size, stack, allocator, tag } if self.open(pid) => {
-                let part = match self.settings.parts {
-                    PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
-                    PartitionBy::Threads => Partition::Thread(tid),
-                    PartitionBy::Allocators => Partition::Allocator(allocator),
-                    PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
-                    PartitionBy::Tags => Partition::Tag(tag),
-                    PartitionBy::ThreadsAndTags => Partition::ThreadAndTag(tid, tag),
-                };
+                let part = self.part(tid, allocator, tag);
                 self.alloc([pid.0, tid.0], address, size, StackKey { stack, part }, tick);
             }
             EventKind::Free { address, is_last } if self.open(pid) => {
@@ -145,6 +138,17 @@ impl ReferenceModel {
                 image.add_temporary(address, tid, is_last);
                 if image.free(address, tick).is_none() {
                     image.unmatched += 1;
+                }
+            }
+            EventKind::Claim { address, tag } if self.open(pid) => {
+                let part = self.part(tid, AllocatorId::UNKNOWN, tag);
+                let image = self.running.get_mut(&pid).unwrap();
+                match image.free(address, tick) {
+                    None => image.unmatched += 1,
+                    Some(ReferenceBlock { size, key, tick, .. }) => {
+                        let key = StackKey { stack: key.stack, part };
+                        self.alloc([pid.0, tid.0], address, Bytes(size), key, Tick(tick));
+                    }
                 }
             }
             EventKind::RepeatedFree { address } if self.open(pid) => {
@@ -192,6 +196,7 @@ impl ReferenceModel {
             // The budget was exceeded, or the event concerns pages, mappings or stalls.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
+            | EventKind::Claim { .. }
             | EventKind::RepeatedFree { .. }
             | EventKind::TentativeFree { .. }
             | EventKind::Stack { .. }
@@ -208,6 +213,17 @@ impl ReferenceModel {
             | EventKind::Fork { .. } => {}
         }
         self.running.values_mut().for_each(ReferenceImage::recount_peak);
+    }
+
+    fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Partition {
+        match self.settings.parts {
+            PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
+            PartitionBy::Threads => Partition::Thread(tid),
+            PartitionBy::Allocators => Partition::Allocator(allocator),
+            PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
+            PartitionBy::Tags => Partition::Tag(tag),
+            PartitionBy::ThreadsAndTags => Partition::ThreadAndTag(tid, tag),
+        }
     }
 
     fn alloc(&mut self, [pid, tid]: [u32; 2], address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
@@ -291,7 +307,13 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 fn any_settings() -> impl Strategy<Value = Settings> {
     let older = select(vec![None, Some(0), Some(1), Some(20 << 20), Some((20 << 20) + 1)]);
-    let parts = select(vec![PartitionBy::Whole, PartitionBy::Threads, PartitionBy::Allocators, PartitionBy::Tags]);
+    let parts = select(vec![
+        PartitionBy::Whole,
+        PartitionBy::Threads,
+        PartitionBy::Allocators,
+        PartitionBy::Tags,
+        PartitionBy::ThreadsAndTags,
+    ]);
     let bounds = (select(vec![2, 5, u64::MAX]), select(vec![0, 2, 5, u32::MAX]), select(vec![1, 2, u32::MAX]));
     (bounds, any::<(bool, bool)>(), older, parts).prop_map(
         |((blocks, stacks, processes), (track_peak, lifetimes), older, parts)| {
@@ -309,6 +331,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             let (allocator, tag) = (AllocatorId(number), TagId(2 - number));
             EventKind::Alloc { address, size: Bytes(size), stack, allocator, tag }
         }),
+        3 => (address.clone(), 0..3u16).prop_map(|(address, tag)| EventKind::Claim { address, tag: TagId(tag) }),
         6 => (address.clone(), any::<bool>()).prop_map(|(address, is_last)| EventKind::Free { address, is_last }),
         2 => address.clone().prop_map(|address| EventKind::RepeatedFree { address }),
         5 => (address.clone(), any::<bool>()).prop_map(|(address, is_last)| EventKind::TentativeFree { address, is_last }),

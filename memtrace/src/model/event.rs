@@ -45,6 +45,13 @@ pub enum EventKind {
         /// Address of the block.
         address: AbsAddr,
     },
+    /// The thread takes over a live block.
+    Claim {
+        /// Address of the block.
+        address: AbsAddr,
+        /// Tag that the thread has.
+        tag: TagId,
+    },
     /// A realloc has begun: its old block is given up, unless [`EventKind::UndoFree`] takes it back.
     TentativeFree {
         /// Where the old block lies.

@@ -98,6 +98,7 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
             EventKind::Alloc { address, .. }
             | EventKind::Free { address, .. }
             | EventKind::RepeatedFree { address }
+            | EventKind::Claim { address, .. }
             | EventKind::TentativeFree { address, .. }
             | EventKind::UndoFree { address } => {
                 rings[ring_of(event.pid.0, address.0, shards) as usize].push_back(event.clone());

@@ -46,6 +46,12 @@ fn free_contains_the_address() {
 }
 
 #[test]
+fn claim_contains_the_address_and_the_tag() {
+    assert_eq!(decoded(&record(21 | 7 << 16, &[ADDRESS.0])), EventKind::Claim { address: ADDRESS, tag: TagId(7) });
+    assert_eq!(decode(&header(21)), Err(BadRecord), "no address");
+}
+
+#[test]
 fn tentative_free_and_its_undo_contain_the_address() {
     assert_eq!(decoded(&record(18, &[ADDRESS.0])), EventKind::RepeatedFree { address: ADDRESS });
     assert_eq!(decoded(&record(3, &[ADDRESS.0])), EventKind::TentativeFree { address: ADDRESS, is_last: false });

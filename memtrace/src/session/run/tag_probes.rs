@@ -72,6 +72,7 @@ fn site(probe: &UserProbe) -> Option<TagSite> {
     let (action, has_argument, value) = match probe.name.as_str() {
         "tag_begin" => (TagAction::Enter, true, TagValue::Name),
         "tag_begin_id" => (TagAction::Enter, true, TagValue::Word),
+        "claim" => (TagAction::Claim, true, TagValue::Word),
         "tag_end" => (TagAction::Leave, false, TagValue::Word),
         _ => return None,
     };
