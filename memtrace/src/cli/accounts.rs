@@ -195,7 +195,7 @@ mod tests {
             ("--pid 7 --record a.memtrace", "accounts are not recorded, but --record is given"),
             ("--pid 7 -o a.memtrace", "accounts are not recorded, but --output a.memtrace is given"),
             ("--pid 7 --by user,object --every 2s", "--every shows no accounts by object or tag"),
-            ("--pid 7 --by process,user --tags a.toml", "--tags adds the key tag, but --by has two keys already"),
+            ("--pid 7 --by process,user --tags a.toml", "--tags and --tag-from add the key tag"),
             ("--pid 7 --all-stacks", "--all-stacks has no effect on these accounts"),
             ("--pid 7 --by object --all-stacks", "--all-stacks has no effect on these accounts"),
             ("--pid 7 --max-depth 5", "--max-depth has no effect on these accounts"),
