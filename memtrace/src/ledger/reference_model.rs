@@ -147,7 +147,8 @@ impl ReferenceModel {
                     None => image.unmatched += 1,
                     Some(ReferenceBlock { size, key, tick, .. }) => {
                         let key = StackKey { stack: key.stack, part };
-                        self.alloc([pid.0, tid.0], address, Bytes(size), key, Tick(tick));
+                        // The block is known, whatever the limit.
+                        self.insert([pid.0, tid.0], address, Bytes(size), key, Tick(tick));
                     }
                 }
             }
@@ -226,14 +227,19 @@ impl ReferenceModel {
         }
     }
 
-    fn alloc(&mut self, [pid, tid]: [u32; 2], address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
-        let pid = Pid(pid);
+    fn alloc(&mut self, thread: [u32; 2], address: AbsAddr, size: Bytes, key: StackKey, tick: Tick) {
+        let pid = Pid(thread[0]);
         if self.running.get_mut(&pid).unwrap().free(address, tick).is_some() {
             self.lose(LossReason::FreeUnseen);
         } else if self.running.values().map(|image| image.live.len() as u64).sum::<u64>() >= self.settings.blocks {
             self.lose(LossReason::LedgerFull);
             return;
         }
+        self.insert(thread, address, size, key, tick);
+    }
+
+    fn insert(&mut self, [pid, tid]: [u32; 2], address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
+        let pid = Pid(pid);
         if is_limited(key) && !self.running[&pid].alloc.contains_key(&key) {
             self.totals.requests += 1;
             if self.used_totals() >= self.settings.stacks as usize {

@@ -35,7 +35,7 @@ fn child_process_that_writes() {
     let number = |name| std::env::var(name).ok().map(|number| number.parse().unwrap());
     let (stacks, processes) = (number(STACKS).unwrap_or(0), number(PROCESSES));
     // Small enough that old intervals are merged.
-    let settings = Settings { size_limit: Bytes(1 << 20), queue: 4, ..Settings::default() };
+    let settings = Settings { size_limit: Bytes((1 << 20) + (1 << 16)), queue: 4, ..Settings::default() };
     let writer = Writer::create(path.as_ref(), &header(), settings).unwrap();
     for at in 0.. {
         writer.push(match processes {
