@@ -30,6 +30,7 @@ pub mod recording_report;
 pub mod redis;
 pub mod root;
 pub mod swap;
+pub mod totals_by_tag;
 pub mod traced;
 pub mod tracer;
 pub mod victim;

@@ -2,32 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_tests::{Outcome, Report, Totals, Trace, victim};
-
-/// Returns the totals of the groups.
-fn roots(report: &Report) -> BTreeMap<String, Totals> {
-    report.assert_consistent();
-    report.roots.iter().map(|root| (root.name.clone(), root.totals)).collect()
-}
-
-/// Traces a victim. Returns its own totals by tag, and the outcome.
-fn traced(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<String, Totals>, Outcome) {
-    let mut victim = victim::start_with(name, arguments);
-    let tracer = Trace::victim(&victim).options(options).start();
-    victim.process().write_line("");
-    let expected = victim.read_json();
-    let outcome = tracer.stop();
-    victim.finish();
-    (expected, outcome)
-}
-
-fn assert_equal(name: &str, arguments: &[&str], options: &[&str], tags: usize) {
-    let (expected, outcome) = traced(name, arguments, options);
-    assert_eq!(expected.len(), tags, "{name} {arguments:?}");
-    let report = outcome.report();
-    assert!(report.losses.values().all(|count| *count == 0), "{:?}", report.losses);
-    assert_eq!(roots(&report), expected, "{name} {arguments:?}");
-}
+use memtrace_tests::totals_by_tag::assert_equal;
+use memtrace_tests::{Totals, Trace, victim};
 
 const FROM: &[&str] = &["--tag-from", "probes"];
 

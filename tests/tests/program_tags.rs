@@ -2,13 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_tests::{Outcome, Report, Scratch, Totals, Trace, Victim, recording_report, victim};
-
-/// Returns the totals of the groups.
-fn roots(report: &Report) -> BTreeMap<String, Totals> {
-    report.assert_consistent();
-    report.roots.iter().map(|root| (root.name.clone(), root.totals)).collect()
-}
+use memtrace_tests::totals_by_tag::{self, roots};
+use memtrace_tests::{Outcome, Scratch, Totals, Trace, Victim, recording_report, victim};
 
 /// Starts the victim in a mode, with this number of steps for each of its eight threads.
 fn start(mode: &str, steps: &str) -> Victim {
@@ -17,21 +12,11 @@ fn start(mode: &str, steps: &str) -> Victim {
 
 /// Traces the victim in a mode. Returns its own totals by module, and the outcome.
 fn traced(mode: &str, options: &[&str]) -> (BTreeMap<String, Totals>, Outcome) {
-    let mut victim = start(mode, "20000");
-    let tracer = Trace::victim(&victim).options(options).start();
-    victim.process().write_line("");
-    let expected = victim.read_json();
-    let outcome = tracer.stop();
-    victim.finish();
-    (expected, outcome)
+    totals_by_tag::traced("modules", &[mode, "20000"], options)
 }
 
 fn assert_equal(mode: &str, options: &[&str], modules: usize) {
-    let (expected, outcome) = traced(mode, options);
-    assert_eq!(expected.len(), modules, "{mode}");
-    let report = outcome.report();
-    assert!(report.losses.values().all(|count| *count == 0), "{:?}", report.losses);
-    assert_eq!(roots(&report), expected, "{mode}");
+    totals_by_tag::assert_equal("modules", &[mode, "20000"], options, modules);
 }
 
 #[test]

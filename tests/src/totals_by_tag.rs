@@ -1,0 +1,41 @@
+//! Traces of victims that count their own blocks by tag.
+
+use std::collections::BTreeMap;
+
+use crate::{Outcome, Report, Totals, Trace, victim};
+
+/// Returns the totals of the groups of a report, by their names.
+///
+/// # Panics
+///
+/// If the report contradicts itself.
+#[must_use]
+pub fn roots(report: &Report) -> BTreeMap<String, Totals> {
+    report.assert_consistent();
+    report.roots.iter().map(|root| (root.name.clone(), root.totals)).collect()
+}
+
+/// Traces the victim `name`. Returns its own totals by tag, and the outcome.
+#[must_use]
+pub fn traced(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<String, Totals>, Outcome) {
+    let mut victim = victim::start_with(name, arguments);
+    let tracer = Trace::victim(&victim).options(options).start();
+    victim.process().write_line("");
+    let expected = victim.read_json();
+    let outcome = tracer.stop();
+    victim.finish();
+    (expected, outcome)
+}
+
+/// Asserts that the report of a trace of the victim `name` has its totals of `tags` tags, without losses.
+///
+/// # Panics
+///
+/// If that is not so.
+pub fn assert_equal(name: &str, arguments: &[&str], options: &[&str], tags: usize) {
+    let (expected, outcome) = traced(name, arguments, options);
+    assert_eq!(expected.len(), tags, "{name} {arguments:?}");
+    let report = outcome.report();
+    assert!(report.losses.values().all(|count| *count == 0), "{:?}", report.losses);
+    assert_eq!(roots(&report), expected, "{name} {arguments:?}");
+}
