@@ -2,7 +2,7 @@
 
 use crate::vocabulary::{TagAction, TagValue};
 
-/// The most distinct tags of a run. Blocks of further ones have no tag.
+/// The most distinct tags of a run. Blocks of further ones have the number [`OTHER_TAGS`].
 pub const MAX_TAGS: u32 = 4096;
 
 /// Bytes of a tag's name with its zero. Longer names are cut.
