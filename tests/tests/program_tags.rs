@@ -79,6 +79,25 @@ fn tag_of_the_process_is_that_of_all_threads() {
 }
 
 #[test]
+fn accounts_by_object_and_tag_have_the_totals_of_the_victim() {
+    let mut victim = start("set", "5000");
+    let tracer = Trace::victim(&victim).options(&["--tag-from", "set=set_module(id=arg0)", "--by", "object,tag"]);
+    let tracer = tracer.accounts().start();
+    victim.process().write_line("");
+    let expected: BTreeMap<String, Totals> = victim.read_json();
+    let accounts = tracer.stop().accounts();
+    victim.finish();
+    accounts.assert_consistent();
+    let object = victim::path("modules").display().to_string();
+    assert_eq!(accounts.accounts.len(), expected.len());
+    for (name, Totals { alloc_bytes, alloc_count, free_bytes, free_count, .. }) in expected {
+        let account = accounts.of(&[&object, &name]);
+        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
+        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
+    }
+}
+
+#[test]
 fn accounts_by_tag_have_the_totals_of_the_victim() {
     let scratch = Scratch::new();
     let rules = scratch.path("tags.toml");

@@ -63,7 +63,8 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     report.refresh = every.or(is_shown.then_some(REFRESH));
     trace.every = None;
     // Stacks are grouped by the key that depends on them.
-    trace.by = report.keys.iter().copied().filter(|key| matches!(key, GroupBy::Object | GroupBy::Tag)).collect();
+    let of_stacks = |by: &GroupBy| report.keys.contains(by);
+    trace.by = [GroupBy::Tag, GroupBy::Object].into_iter().find(of_stacks).into_iter().collect();
     trace.top.get_or_insert(DEFAULT_TOP);
     if !report.needs_stacks() {
         trace.max_depth = 0;
@@ -110,15 +111,9 @@ fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Ve
             "give another key, or use `memtrace faults --by memory`",
         ),
         keys if keys.contains(&GroupBy::Tag) && !has_tags => Err(tags::without_rules()),
-        keys if has_program_tags && keys.iter().any(|key| matches!(key, GroupBy::Allocator | GroupBy::Object)) => {
-            conflict(
-                "tags of the program have no accounts by allocator or object",
-                "give another key, as in --by process,tag",
-            )
-        }
-        [GroupBy::Object, GroupBy::Tag] | [GroupBy::Tag, GroupBy::Object] => conflict(
-            "--by object,tag groups each stack by two properties of its frames",
-            "give one of them with another key, as in --by process,tag",
+        keys if has_program_tags && keys.contains(&GroupBy::Allocator) => conflict(
+            "a block has no number for its allocator beside the one for the tag of the program",
+            "give another key, as in --by object,tag",
         ),
         _ => Ok(keys),
     }
@@ -188,6 +183,10 @@ mod tests {
             ("--pid 7 --by user,user", "--by has the same key twice"),
             ("--pid 7 --by user,comm,thread", "accounts have more than two keys"),
             ("--pid 7 --by memory", "--by memory is for page faults, which have no accounts"),
+            (
+                "--pid 7 --by allocator,tag --tag-from set=f(id=arg0)",
+                "no number for its allocator beside the one for the tag",
+            ),
             ("--pid 7 --by tag", "--by tag needs rules for tags"),
             ("--pid 7 --shards 2", "water marks need a single shard, but --shards is 2"),
             ("--pid 7 -m alloc-bytes", "--metric does not apply"),

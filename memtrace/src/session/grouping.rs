@@ -27,7 +27,12 @@ impl Grouping {
 
     /// Sets the labels of the stacks, if groups depend on them.
     pub(super) fn label(&self, profile: &mut Profile) {
-        match (self.by, &self.tags) {
+        self.label_by(self.by, profile);
+    }
+
+    /// Sets the labels of the stacks, if groups by `by` depend on them.
+    pub(super) fn label_by(&self, by: GroupBy, profile: &mut Profile) {
+        match (by, &self.tags) {
             (GroupBy::Object, _) => report::label_objects(profile),
             (GroupBy::Tag, rules) => tags::label(profile, rules.as_ref()),
             _ => {}

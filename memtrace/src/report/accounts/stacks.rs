@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use crate::model::{AccountCounters, AccountRow, AccountTable, AccountTotals, GroupBy, Profile, Usage};
 use crate::report::groups::Groups;
 
-/// Returns the accounts of the groups of stacks by `keys`, without water marks.
+/// Returns the accounts of the groups of stacks by `keys`, without water marks. `label` sets the labels of the stacks for a key.
 #[must_use]
-pub fn of_stacks(profile: &Profile, keys: &[GroupBy]) -> AccountTable {
-    let groups: Vec<_> = keys.iter().map(|&key| Groups::of(profile, key)).collect();
+pub fn of_stacks(profile: &mut Profile, keys: &[GroupBy], label: impl Fn(GroupBy, &mut Profile)) -> AccountTable {
+    let groups_by = |&key: &GroupBy| {
+        profile.stacks.iter_mut().for_each(|stack| stack.label = None);
+        label(key, profile);
+        Groups::of(profile, key)
+    };
+    let groups: Vec<_> = keys.iter().map(groups_by).collect();
     let mut sums: BTreeMap<Vec<usize>, Usage> = BTreeMap::new();
     let mut total = Usage::default();
     for (index, stack) in profile.stacks.iter().enumerate() {

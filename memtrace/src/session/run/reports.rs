@@ -135,7 +135,7 @@ impl Reports {
             }
             match (&config.accounts, &self.accounts, account_outputs.take()) {
                 (Some(report), Some(accounts), Some(outputs)) => {
-                    let table = account_table(report, accounts, &profile, finished);
+                    let table = account_table(config, report, accounts, &mut profile, finished);
                     let summary = (!report.shows_text()).then(|| text_of_accounts(&table, config.top));
                     failures.extend(write_accounts(&table, config.top, outputs, observer, summary.as_deref()));
                 }
@@ -207,13 +207,14 @@ fn killed_cgroups(snapshot: &Snapshot) -> BTreeSet<CgroupId> {
 
 /// Returns the accounts of a run.
 fn account_table(
+    config: &Config,
     report: &AccountReport,
     accounts: &RunAccounts,
-    profile: &Profile,
+    profile: &mut Profile,
     finished: &FinishedTrace<'_>,
 ) -> AccountTable {
     let mut table = match report.needs_stacks() {
-        true => report::accounts_of_stacks(profile, &report.keys),
+        true => report::accounts_of_stacks(profile, &report.keys, |by, profile| config.grouping.label_by(by, profile)),
         false => accounts.table(finished.window.start, finished.duration, finished.tracker),
     };
     table.losses.clone_from(&profile.losses);
