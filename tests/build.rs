@@ -24,6 +24,7 @@ const FLAGS: &[&str] = &[
 
 /// Victims in C, for glibc.
 const GLIBC: &[&str] = &[
+    "account_family",
     "accounts",
     "aligned",
     "block_times",

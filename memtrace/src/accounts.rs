@@ -1,9 +1,10 @@
 //! Accounts of groups: sums of counters, and bounds of water marks. Pure.
 //!
-//! A ledger has exact water marks for each account of an image, between two takes. Those of a group of several accounts lie
-//! within bounds, because only the order of changes of one account is known: between two takes, the group has at most the
-//! sum of the highest amounts, and at least the highest amount of one account with the lowest ones of the others. No group has
-//! more than the sum of all. A group of one account, and the sum of all, have equal bounds.
+//! A ledger has exact water marks for each account of an image, between two takes, and for the sum of the members of each group. Those
+//! of a group with other accounts lie within bounds, because the order of changes of different accounts is not known: between two
+//! takes, the group has at most the sum of the highest amounts, and at least the highest amount of one account with the lowest
+//! ones of the others. The members count as one account. No group has more than the sum of all. A group of one account or of
+//! members only, and the sum of all, have equal bounds.
 //!
 //! An account has marks of its own until its image is identified. They are merged with those of the group then.
 
@@ -17,8 +18,8 @@ use std::collections::hash_map::Entry;
 use rustc_hash::FxHashMap;
 
 use crate::model::{
-    AccountChanges, AccountCounters, AccountState, AccountTotals, Amount, ImageAccounts, ImageEnd, ImageId, Partition,
-    Tick, WaterMarks,
+    AccountChanges, AccountCounters, AccountGroupId, AccountState, AccountTotals, Amount, GroupMember, ImageAccounts,
+    ImageEnd, ImageId, Partition, Tick, WaterMarks,
 };
 use group::{Change, Group, Step};
 pub(crate) use key::{AccountKey, KeyPart};
@@ -43,6 +44,8 @@ pub(crate) struct AccountGroups {
     /// Accounts of images that have ended, and are not identified.
     unidentified: FxHashMap<ImageId, Vec<(Partition, Account)>>,
     total: Group,
+    /// New members of groups of several images.
+    members: Vec<GroupMember>,
 }
 
 /// An account of an image.
@@ -58,6 +61,8 @@ struct Account {
     ended: Option<(ImageEnd, Amount)>,
     /// The account has changed in the interval in which the image ends.
     is_changed: bool,
+    /// The marks of the group include the account.
+    is_member: bool,
 }
 
 impl AccountGroups {
@@ -76,6 +81,7 @@ impl AccountGroups {
             running: FxHashMap::default(),
             unidentified: FxHashMap::default(),
             total: Group::default(),
+            members: Vec::new(),
         }
     }
 
@@ -85,13 +91,27 @@ impl AccountGroups {
         changes: AccountChanges,
         mut identify: impl FnMut(ImageId, Partition) -> Option<AccountKey>,
     ) {
-        let AccountChanges { images, live, marks, peak_at, .. } = changes;
+        let AccountChanges { images, groups, joined, live, marks, peak_at, .. } = changes;
         let mut steps: FxHashMap<usize, Step> = FxHashMap::default();
         for image in images {
             self.apply_image(image, &mut identify, &mut steps);
         }
+        for marks in groups {
+            steps.entry(marks.group.0 as usize).or_default().add_members(&marks);
+        }
         self.add_steps(steps, marks.high);
         self.total.apply_exact(live, marks, peak_at);
+        for GroupMember { image, account, .. } in joined {
+            if let Some(account) = self.running.get_mut(&image).and_then(|accounts| accounts.get_mut(&account)) {
+                account.is_member = true;
+            }
+        }
+    }
+
+    /// Returns the accounts that are new members of groups since the last call, for exact marks of the groups. Accounts of
+    /// one thread or process are groups of their own.
+    pub(crate) fn take_members(&mut self) -> Vec<GroupMember> {
+        std::mem::take(&mut self.members)
     }
 
     /// Starts new water marks at the end of the last changes.
@@ -218,7 +238,14 @@ impl AccountGroups {
             if account.group.is_none()
                 && let Some(key) = identify(id, part)
             {
+                let is_of_several = key.image().is_none();
                 let group = self.group_of(key);
+                if is_of_several
+                    && ended.is_none()
+                    && let Ok(number) = u32::try_from(group)
+                {
+                    self.members.push(GroupMember { image: id, account: part, group: AccountGroupId(number) });
+                }
                 // The steps of this interval are added later, so the group is at the start of the interval too.
                 self.add_late(group, &account.as_group());
                 account.group = Some(group);
@@ -240,7 +267,9 @@ impl AccountGroups {
             self.total.end(end, live);
             account.ended = Some((end, live));
             match account.group {
-                Some(group) if account.is_changed => steps.entry(group).or_default().end(end, live),
+                Some(group) if account.is_changed || account.is_member => {
+                    steps.entry(group).or_default().end(end, live);
+                }
                 Some(group) => steps.entry(group).or_default().add(&account.end_alone()),
                 None => {
                     account.marks.lower(Amount::default());
@@ -333,6 +362,7 @@ impl Account {
     fn apply(&mut self, state: &AccountState, steps: &mut FxHashMap<usize, Step>) {
         let before = std::mem::replace(&mut self.counters, state.counters);
         match self.group {
+            Some(group) if self.is_member => steps.entry(group).or_default().count(&before, &state.counters),
             Some(group) => steps.entry(group).or_default().add(&Change {
                 before,
                 after: state.counters,

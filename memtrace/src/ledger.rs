@@ -6,6 +6,7 @@
 
 mod account_budget;
 mod account_changes;
+mod account_groups;
 mod accounts;
 mod address_table;
 mod block;

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use crate::ledger::Settings;
 use crate::model::{
-    AccountChanges, CallsBySize, Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot,
-    Snapshots, Stacks, Tick,
+    AccountChanges, CallsBySize, Delta, EndedImage, EventClass, GroupMember, ImageEnd, ImageId, ImageUsage, LossReason,
+    Snapshot, Snapshots, Stacks, Tick,
 };
 use progress::ShardProgress;
 use shard::{Command, Shard, ShardTotals};
@@ -145,6 +145,15 @@ impl Shards {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
             let _ = shard.commands.send(Command::SendAccounts);
+        }
+    }
+
+    /// Makes accounts members of groups, as [`Ledger::group_accounts`](crate::ledger::Ledger::group_accounts) does.
+    /// Only a single shard has accounts.
+    pub fn group_accounts(&self, members: Vec<GroupMember>) {
+        if let Some(shard) = self.shards.first() {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::GroupAccounts(members));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The account of one group.
 
 use crate::model::{
-    AccountCounters, AccountTotals, Amount, AmountBounds, Bytes, ImageEnd, MarkBounds, Tick, WaterMarks,
+    AccountCounters, AccountTotals, Amount, AmountBounds, Bytes, GroupMarks, ImageEnd, MarkBounds, Tick, WaterMarks,
 };
 
 /// The account of one group.
@@ -46,18 +46,31 @@ impl Step {
     /// Adds the change of an account.
     pub(super) fn add(&mut self, change: &Change) {
         let &Change { before, after, marks, peak_at, ended } = change;
-        self.counters.add(&after);
-        self.counters.subtract(&before);
-        let start = before.current();
+        self.count(&before, &after);
+        self.add_marks(before.current(), marks, peak_at);
+        if let Some((end, live)) = ended {
+            self.end(end, live);
+        }
+    }
+
+    /// Adds the counters of a member, which the marks of the members include.
+    pub(super) fn count(&mut self, before: &AccountCounters, after: &AccountCounters) {
+        self.counters.add(after);
+        self.counters.subtract(before);
+    }
+
+    /// Adds the marks of all members together.
+    pub(super) fn add_members(&mut self, members: &GroupMarks) {
+        self.add_marks(members.before, members.marks, members.peak_at);
+    }
+
+    fn add_marks(&mut self, start: Amount, marks: WaterMarks, peak_at: Tick) {
         let rise = less(marks.high, start);
         self.rise += rise;
         self.fall += less(start, marks.low);
         self.widest = greater(self.widest, less(marks.high, marks.low));
         if self.peak.is_none_or(|(most, _)| rise.bytes > most) {
             self.peak = Some((rise.bytes, peak_at));
-        }
-        if let Some((end, live)) = ended {
-            self.end(end, live);
         }
     }
 

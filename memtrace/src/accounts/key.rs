@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::model::{AllocatorId, ImageId, TagId, Tid};
 
-/// Parts of the key of a group, one for each column.
+/// Parts of the key of a group, one for each column. Clones share them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct AccountKey(pub(crate) Box<[KeyPart]>);
+pub(crate) struct AccountKey(pub(crate) Arc<[KeyPart]>);
 
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

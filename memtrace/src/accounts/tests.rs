@@ -89,7 +89,8 @@ impl Counted {
             images.push(ImageAccounts { id, ended: None, accounts: self.states(|of| of == id) });
         }
         let marks = std::mem::replace(&mut self.marks, WaterMarks::at(self.live));
-        AccountChanges { images, live: self.live, marks, peak_at: Tick(0), losses: Losses::default() }
+        let (groups, joined) = Default::default();
+        AccountChanges { images, groups, joined, live: self.live, marks, peak_at: Tick(0), losses: Losses::default() }
     }
 }
 
@@ -302,7 +303,8 @@ fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>, others: Amount) -
     let live = if ended.is_some() { others } else { others + block };
     let marks = WaterMarks { low: others, high: others + block };
     let images = vec![ImageAccounts { id, ended, accounts: vec![account] }];
-    AccountChanges { images, live, marks, peak_at: Tick(7), losses: Losses::default() }
+    let (groups, joined) = Default::default();
+    AccountChanges { images, groups, joined, live, marks, peak_at: Tick(7), losses: Losses::default() }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Limits of accounts, and the water marks of all images.
 
+use super::account_groups::AccountGroups;
 use crate::model::{AccountLevel, Amount, ImageAccounts, Tick, WaterMarks};
 
 /// Number of accounts of an image, and of parts that are known to share the account of their image.
@@ -20,6 +21,7 @@ pub(super) struct AccountBudget {
     /// Number of calls of [`Self::take`].
     takes: u32,
     peak_at: Tick,
+    pub(super) groups: AccountGroups,
     /// Accounts of images that have ended.
     ended: Vec<ImageAccounts>,
     /// Number of accounts of these images.
@@ -35,6 +37,7 @@ impl AccountBudget {
             marks: WaterMarks::default(),
             takes: 0,
             peak_at: Tick::default(),
+            groups: AccountGroups::default(),
             ended: Vec::new(),
             ended_accounts: AccountCounts::default(),
         }

@@ -1,7 +1,7 @@
 //! Changes of the accounts of a ledger.
 
 use super::Ledger;
-use crate::model::{AccountChanges, ImageAccounts};
+use crate::model::{AccountChanges, GroupMember, ImageAccounts};
 
 impl Ledger {
     /// Returns true if images with accounts have ended since [`Self::take_accounts`].
@@ -16,11 +16,40 @@ impl Ledger {
         let (mut images, marks, peak_at) = self.budget.accounts.as_mut()?.take(live);
         for process in self.processes.iter_mut() {
             let id = process.id;
-            let changed = process.image.as_mut().map(|image| image.accounts.take_changed()).unwrap_or_default();
-            if !changed.is_empty() {
-                images.push(ImageAccounts { id, ended: None, accounts: changed });
+            let Some(image) = process.image.as_mut() else { continue };
+            let accounts = image.accounts.take_changed();
+            if !accounts.is_empty() {
+                images.push(ImageAccounts { id, ended: None, accounts });
             }
         }
-        Some(AccountChanges { images, live, marks, peak_at, losses: self.budget.losses.clone() })
+        let groups = self.budget.accounts.as_mut()?.groups.take_changed();
+        let joined = self.join_groups();
+        Some(AccountChanges { images, groups, joined, live, marks, peak_at, losses: self.budget.losses.clone() })
+    }
+
+    /// Makes accounts members of groups after the next [`Self::take_accounts`], which returns those that are. The marks of
+    /// a group are exact, and those of an account that is no member of a group are reported for itself. Ignored without accounts.
+    pub fn group_accounts(&mut self, members: Vec<GroupMember>) {
+        if let Some(accounts) = &mut self.budget.accounts {
+            accounts.groups.add(members);
+        }
+    }
+
+    /// Makes the waiting accounts members of their groups. Returns those that exist.
+    fn join_groups(&mut self) -> Vec<GroupMember> {
+        let Some(accounts) = &mut self.budget.accounts else { return Vec::new() };
+        let mut joined = accounts.groups.take_waiting();
+        joined.retain(|&GroupMember { image, account, group }| {
+            let process = self.processes.get_mut(image.pid).filter(|process| process.id == image);
+            let Some(current) = process
+                .and_then(|process| process.image.as_mut())
+                .and_then(|image| image.accounts.join(account, group))
+            else {
+                return false;
+            };
+            accounts.groups.join(group, current);
+            true
+        });
+        joined
     }
 }

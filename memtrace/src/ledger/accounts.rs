@@ -7,8 +7,8 @@ use super::block::Block;
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
 use crate::model::{
-    AccountCounters, AccountLevel, AccountState, AllocatorId, Amount, LossReason, Partition, TagId, Tick, Tid,
-    WaterMarks,
+    AccountCounters, AccountGroupId, AccountLevel, AccountState, AllocatorId, Amount, LossReason, Partition, TagId,
+    Tick, Tid, WaterMarks,
 };
 
 /// Accounts of one image, if there are some.
@@ -31,17 +31,20 @@ struct Table {
 struct Account {
     account: Partition,
     is_changed: bool,
+    /// Group of which the account is a member.
+    group: Option<AccountGroupId>,
     peak_at: Tick,
     counters: AccountCounters,
     marks: WaterMarks,
 }
 
-/// Low-water marks of an account, and of all images, before the tentative free of a block.
+/// Low-water marks of an account, of its group, and of all images, before the tentative free of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LowMarks {
     /// Index of the account.
     account: u32,
     of_account: Amount,
+    of_group: Amount,
     of_all: Amount,
     /// Number of times that the accounts were taken before.
     takes: u32,
@@ -63,7 +66,8 @@ impl Accounts {
         let owned = OwnedBlock::new(totals, block);
         let is_new = totals.has_one_allocation(block.stack);
         let index = if is_new { table.assign(owned, budget) } else { table.of_block(owned, budget) };
-        table.raise(index, block.tick, |counters| counters.alloc += Amount::one(block.size));
+        let group = table.raise(index, block.tick, |counters| counters.alloc += Amount::one(block.size));
+        raise_group(group, block, block.tick, budget);
     }
 
     /// Counts the free of a block at `tick` by the thread `by`, if it is known.
@@ -79,12 +83,15 @@ impl Accounts {
         let Some(table) = self.table(budget) else { return };
         let owned = OwnedBlock::new(totals, block);
         let index = table.of_block(owned, budget);
-        table.lower(index, tick, |counters| {
+        let group = table.lower(index, tick, |counters| {
             counters.free += Amount::one(block.size);
             if by.is_some_and(|by| owned.is_of_other(by)) {
                 counters.free_by_others += Amount::one(block.size);
             }
         });
+        if let (Some(group), Some(accounts)) = (group, &mut budget.accounts) {
+            accounts.groups.lower(group, Amount::one(block.size), tick);
+        }
     }
 
     /// Takes back the free of a block by the thread `by`.
@@ -92,21 +99,25 @@ impl Accounts {
         let Some(table) = self.table(budget) else { return };
         let owned = OwnedBlock::new(totals, block);
         let index = table.of_block(owned, budget);
-        table.raise(index, tick, |counters| {
+        let group = table.raise(index, tick, |counters| {
             counters.free -= Amount::one(block.size);
             if owned.is_of_other(by) {
                 counters.free_by_others -= Amount::one(block.size);
             }
         });
+        raise_group(group, block, tick, budget);
     }
 
     /// Returns the low-water marks before the free of a block; `None` without accounts.
     pub(super) fn low_marks(&mut self, totals: &ImageTotals, block: &Block, budget: &mut Budget) -> Option<LowMarks> {
         let table = self.table(budget)?;
         let account = table.of_block(OwnedBlock::new(totals, block), budget);
-        let of_account = table.all.get(account as usize)?.marks_at_change().low;
-        let (of_all, takes) = budget.accounts.as_ref()?.low_mark();
-        Some(LowMarks { account, of_account, of_all, takes })
+        let known = table.all.get(account as usize)?;
+        let of_account = known.marks_at_change().low;
+        let accounts = budget.accounts.as_ref()?;
+        let of_group = known.group.map(|group| accounts.groups.low_mark(group)).unwrap_or_default();
+        let (of_all, takes) = accounts.low_mark();
+        Some(LowMarks { account, of_account, of_group, of_all, takes })
     }
 
     /// Corrects the low-water marks after [`Self::undo_free`]: the amounts since `before` had one block more. Marks of
@@ -117,6 +128,9 @@ impl Accounts {
             && let Some(account) = table.all.get_mut(before.account as usize)
         {
             account.marks.restore_low(before.of_account, block);
+            if let Some(group) = account.group {
+                all.groups.restore_low_mark(group, before.of_group, block);
+            }
         }
     }
 
@@ -132,6 +146,28 @@ impl Accounts {
             && let Some(Account { counters, .. }) = table.changing(account, tick)
         {
             counters.unmatched_frees = counters.unmatched_frees.saturating_sub(1);
+        }
+    }
+
+    /// Makes an account a member of a group. Returns its amount; `None` if there is no such account, or it is a member of one.
+    pub(super) fn join(&mut self, part: Partition, group: AccountGroupId) -> Option<Amount> {
+        let table = self.0.as_mut()?;
+        let index = *table.by_part.get(&part)?;
+        let account = table.all.get_mut(index as usize)?;
+        if account.account != part || account.group.is_some() {
+            return None;
+        }
+        account.group = Some(group);
+        Some(account.counters.current())
+    }
+
+    /// Removes the amounts of all accounts from their groups at the end of the image.
+    pub(super) fn leave_groups(&self, tick: Tick, budget: &mut Budget) {
+        let (Some(table), Some(all)) = (&self.0, &mut budget.accounts) else { return };
+        for account in &table.all {
+            if let Some(group) = account.group {
+                all.groups.lower(group, account.counters.current(), tick);
+            }
         }
     }
 
@@ -174,6 +210,14 @@ impl OwnedBlock {
     }
 }
 
+/// Adds a block to a group.
+#[inline]
+fn raise_group(group: Option<AccountGroupId>, block: &Block, tick: Tick, budget: &mut Budget) {
+    if let (Some(group), Some(accounts)) = (group, &mut budget.accounts) {
+        accounts.groups.raise(group, Amount::one(block.size), tick);
+    }
+}
+
 impl Table {
     #[cold]
     fn add_unmatched(&mut self, by: Tid, tick: Tick, budget: &mut Budget) -> u32 {
@@ -201,7 +245,7 @@ impl Table {
     fn take_changed(&mut self) -> Vec<AccountState> {
         let mut states = Vec::with_capacity(self.changed.len());
         for index in self.changed.drain(..) {
-            let Some(Account { account, is_changed, peak_at, counters, marks }) = self.all.get_mut(index as usize)
+            let Some(Account { account, is_changed, peak_at, counters, marks, .. }) = self.all.get_mut(index as usize)
             else {
                 continue;
             };
@@ -253,34 +297,38 @@ impl Table {
     }
 
     fn add(&mut self, account: Partition) -> u32 {
-        let index = self.len();
-        self.all.push(Account {
+        let new = Account {
             account,
             is_changed: false,
+            group: None,
             peak_at: Tick::default(),
             counters: AccountCounters::default(),
             marks: WaterMarks::default(),
-        });
+        };
+        let index = self.len();
+        self.all.push(new);
         self.by_part.insert(account, index);
         index
     }
 
-    /// Adds a block to an account, or takes back its free.
+    /// Adds a block to an account, or takes back its free. Returns the group of the account.
     #[inline]
-    fn raise(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) {
-        let Some(account) = self.changing(index, tick) else { return };
+    fn raise(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) -> Option<AccountGroupId> {
+        let account = self.changing(index, tick)?;
         change(&mut account.counters);
         if account.marks.raise(account.counters.current()) {
             account.peak_at = tick;
         }
+        account.group
     }
 
-    /// Removes a block from an account.
+    /// Removes a block from an account. Returns the group of the account.
     #[inline]
-    fn lower(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) {
-        let Some(account) = self.changing(index, tick) else { return };
+    fn lower(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) -> Option<AccountGroupId> {
+        let account = self.changing(index, tick)?;
         change(&mut account.counters);
         account.marks.lower(account.counters.current());
+        account.group
     }
 
     /// Returns an account that is about to change.

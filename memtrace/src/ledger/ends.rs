@@ -55,6 +55,7 @@ impl Ledger {
             untaken.frames += (stacks.len() - stacks.merged()) as u32;
             untaken.nodes += stacks.calls().len();
             if let Some(image) = &mut image {
+                image.accounts.leave_groups(at, &mut self.budget);
                 accounts = (image.accounts.counts(), image.accounts.take_changed());
             }
             if let Some(image) = &image {
@@ -90,12 +91,12 @@ impl Ledger {
     }
 
     /// Adds the accounts of an image that ends: their numbers, and those with changes.
-    fn end_accounts(&mut self, ended: &EndedImage, (counts, changed): (AccountCounts, Vec<AccountState>)) {
-        if let Some(accounts) = &mut self.budget.accounts
+    fn end_accounts(&mut self, ended: &EndedImage, (counts, accounts): (AccountCounts, Vec<AccountState>)) {
+        if let Some(budget) = &mut self.budget.accounts
             && counts.own > 0
         {
             let (id, end) = (ended.id, Some(ended.end));
-            accounts.add_ended(ImageAccounts { id, ended: end, accounts: changed }, counts);
+            budget.add_ended(ImageAccounts { id, ended: end, accounts }, counts);
         }
     }
 

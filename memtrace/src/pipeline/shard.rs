@@ -12,8 +12,8 @@ use super::sink::{EndedSink, Sinks};
 use super::source::{Drained, Source};
 use crate::ledger::{BATCH, Ledger, Settings};
 use crate::model::{
-    AccountChanges, CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, ImageEnd, ImageId, LossReason,
-    Snapshots, Tick,
+    AccountChanges, CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, GroupMember, ImageEnd, ImageId,
+    LossReason, Snapshots, Tick,
 };
 
 /// Records drained between two checks for commands: a few milliseconds of work.
@@ -37,6 +37,8 @@ pub(super) enum Command {
     DeferStacks(Duration),
     /// Sends the changes of accounts.
     SendAccounts,
+    /// Makes accounts members of groups.
+    GroupAccounts(Vec<GroupMember>),
     /// Separates the changes of accounts until this time from later ones.
     SplitAccounts(u64, Tick),
 }
@@ -119,6 +121,7 @@ impl<S: Source> Shard<S> {
                         accounts.request();
                     }
                 }
+                Ok(Command::GroupAccounts(members)) => self.ledger.group_accounts(members),
                 Ok(Command::SplitAccounts(number, at)) => {
                     if let Some(accounts) = &mut self.accounts {
                         accounts.add_split(number, at);

@@ -146,11 +146,43 @@ pub struct ImageAccounts {
     pub accounts: Vec<AccountState>,
 }
 
+/// Number of a group of accounts of several images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AccountGroupId(pub u32);
+
+/// An account that belongs to a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupMember {
+    /// The image.
+    pub image: ImageId,
+    /// Part of the process.
+    pub account: Partition,
+    /// The group.
+    pub group: AccountGroupId,
+}
+
+/// Water marks of the sum of the members of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupMarks {
+    /// The group.
+    pub group: AccountGroupId,
+    /// Sum of the members at the start of the interval.
+    pub before: Amount,
+    /// Water marks in the interval.
+    pub marks: WaterMarks,
+    /// First time in the interval with the most bytes.
+    pub peak_at: Tick,
+}
+
 /// Changed accounts of an interval, which begins at the end of the previous one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountChanges {
     /// The images in the order of their ends; running ones are the last.
     pub images: Vec<ImageAccounts>,
+    /// Groups of which a member has changed.
+    pub groups: Vec<GroupMarks>,
+    /// Accounts that are members of their groups from the end of the interval on.
+    pub joined: Vec<GroupMember>,
     /// Live amount of all images at the end of the interval.
     pub live: Amount,
     /// Water marks of that amount in the interval.

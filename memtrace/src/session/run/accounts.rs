@@ -1,5 +1,8 @@
 //! Accounts of a run: groups of the accounts that the shard counts, with their names.
 
+#[cfg(test)]
+mod group_marks;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -7,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::accounts::{AccountGroups, AccountKey, KeyPart};
 use crate::model::format;
 use crate::model::{
-    AccountChanges, AccountRow, AccountTable, AllocatorId, GroupBy, ImageEnd, ImageId, Losses, Partition, ProcessImage,
-    TagId, TagName, Tick, Tid, User,
+    AccountChanges, AccountRow, AccountTable, AllocatorId, GroupBy, GroupMember, ImageEnd, ImageId, Losses, Partition,
+    ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
 use crate::session::config::AccountReport;
@@ -102,6 +105,11 @@ impl RunAccounts {
         while let Ok((reached, changes)) = self.changes.try_recv() {
             self.apply_until(reached, changes, tracker);
         }
+    }
+
+    /// Returns new members of groups, which the shard is to count together.
+    pub(super) fn take_members(&mut self) -> Vec<GroupMember> {
+        self.groups.take_members()
     }
 
     /// Adds the last changes, and groups accounts of processes that were not known until now.

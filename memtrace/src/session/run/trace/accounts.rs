@@ -15,6 +15,10 @@ impl Trace {
         let Some(accounts) = &mut self.accounts else { return };
         accounts.receive(&mut self.tracker);
         accounts.note_resets(observer);
+        let members = accounts.take_members();
+        if !members.is_empty() {
+            self.shards.group_accounts(members);
+        }
         self.shards.send_accounts();
         let now = Instant::now();
         if accounts.is_due(now) {
