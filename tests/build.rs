@@ -54,6 +54,7 @@ const GLIBC: &[&str] = &[
     "steady",
     "thread_burst",
     "threads",
+    "transient",
 ];
 
 /// Victims that are compiled for musl too.

@@ -105,6 +105,8 @@ record_kinds! {
     TaggedAlloc = 20;
     /// A thread takes over a block, for its tag: [`BlockRecord`].
     Claim = 21;
+    /// A thread has exited, and its process runs on: [`ProcessRecord`].
+    ThreadExit = 22;
 }
 
 impl RecordKind {

@@ -38,7 +38,7 @@ pub static SETTINGS: Settings = Settings {
     syscall_programs: 1,
     pending_slots: PENDING_SLOTS as u32,
     scratch_slots: SCRATCH_SLOTS as u32,
-    reserved: 0,
+    records_thread_exits: 1,
     task: TaskLayout::UNRESOLVED,
     return_instances: ReturnInstanceLayout { known: 0, ..ReturnInstanceLayout::UNRESOLVED },
     vma: VmaLayout::UNRESOLVED,
@@ -154,6 +154,12 @@ pub fn has_usable_sizes() -> bool {
 #[inline(always)]
 pub fn page_sample() -> u32 {
     field!(page_sample)
+}
+
+/// Returns true if exits of threads are recorded.
+#[inline(always)]
+pub fn records_thread_exits() -> bool {
+    field!(records_thread_exits) != 0
 }
 
 #[inline(always)]

@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::hash_map::Entry;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{
     AccountChanges, AccountCounters, AccountGroupId, AccountState, AccountTotals, Amount, GroupMember, ImageAccounts,
@@ -227,7 +227,8 @@ impl AccountGroups {
         identify: &mut impl FnMut(ImageId, Partition) -> Option<AccountKey>,
         steps: &mut FxHashMap<usize, Step>,
     ) {
-        let ImageAccounts { id, ended, accounts } = image;
+        let ImageAccounts { id, ended, merged, accounts } = image;
+        self.remove_merged(id, &merged);
         for mut state in accounts {
             let part = state.account;
             if ended.is_some() {
@@ -257,6 +258,31 @@ impl AccountGroups {
         if let Some(end) = ended {
             self.end_image(id, end, steps);
         }
+    }
+
+    /// Removes accounts of ended threads whose counters another account of the image includes. A group of a thread has no other
+    /// accounts.
+    fn remove_merged(&mut self, id: ImageId, merged: &[Partition]) {
+        let Some(accounts) = self.running.get_mut(&id) else { return };
+        let mut removed = FxHashSet::default();
+        for account in merged.iter().filter_map(|part| accounts.remove(part)) {
+            self.total.count(&account.counters, &AccountCounters::default());
+            removed.extend(account.group);
+        }
+        if let Some(keys) = self.of_images.get_mut(&id) {
+            let by_key = &mut self.by_key;
+            keys.retain(|key| {
+                let is_kept = by_key.get(key).is_none_or(|group| !removed.contains(group));
+                if !is_kept {
+                    by_key.remove(key);
+                }
+                is_kept
+            });
+        }
+        for &group in &removed {
+            self.groups[group] = Group::default();
+        }
+        self.vacant.extend(removed);
     }
 
     /// Ends the accounts of an image, if it runs.

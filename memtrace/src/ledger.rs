@@ -197,6 +197,11 @@ impl Ledger {
             }
             EventKind::Exec => self.end_image(pid, ImageEnd::Exec, tick),
             EventKind::Exit => self.end_image(pid, ImageEnd::Exit, tick),
+            EventKind::ThreadExit => {
+                if let Some((image, _)) = self.running_image(pid) {
+                    image.accounts.end_thread(tid, tick);
+                }
+            }
         }
     }
 

@@ -245,6 +245,14 @@ impl Registry {
         }
     }
 
+    /// Removes the names of threads that have ended.
+    pub(crate) fn forget_threads(&mut self, id: ImageId, ended: impl IntoIterator<Item = Tid>) {
+        let Some(image) = self.images.get_mut(&id) else { return };
+        let before = image.thread_names.len();
+        ended.into_iter().for_each(|tid| drop(image.thread_names.remove(&tid)));
+        self.thread_names -= before - image.thread_names.len();
+    }
+
     fn insert(&mut self, id: ImageId, mapping: Mapping, at: Duration) {
         if mapping.start >= mapping.end {
             self.losses.add(LossReason::MappingsLost, 1);

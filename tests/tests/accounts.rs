@@ -188,11 +188,49 @@ fn transient_threads_add_up_to_their_process() {
     let report = Trace::command([&path]).run().report();
     let accounts = Trace::command([&path]).options(&["--by", "thread"]).accounts().run().accounts();
     accounts.assert_consistent();
-    assert!(accounts.accounts.len() > 200, "{}", accounts.accounts.len());
+    // The first thread, the last 100 of the others, and the sum of those before.
+    assert_eq!(accounts.accounts.len(), 102);
     let (total, expected) = (accounts.total, report.totals);
     assert_eq!([total.alloc_bytes, total.alloc_count], [expected.alloc_bytes, expected.alloc_count]);
     assert_eq!([total.free_bytes, total.free_count], [expected.free_bytes, expected.free_count]);
     assert_eq!([total.exit_bytes, total.exit_count], [expected.exit_bytes, expected.exit_count]);
+}
+
+/// `victims/transient.c` has 2,000 short-lived threads. The last 100 of them have accounts of their own.
+#[test]
+fn ended_threads_are_merged() {
+    for keys in ["thread", "allocator,thread"] {
+        let mut victim = victim::start("transient");
+        let tracer = Trace::victim(&victim).options(&["--by", keys]).accounts().start();
+        victim.process().write_line("");
+        let _: Vec<u64> = victim.read_json();
+        victim.process().write_line("");
+        let counted: [u64; 6] = victim.read_json();
+        let pid = victim.pid();
+        let accounts = tracer.stop().accounts();
+        victim.finish();
+        accounts.assert_consistent();
+        let ended = format!("[ended threads] of transient ({pid})");
+        let first = format!("transient ({pid})");
+        let thread = |account: &NamedAccount| account.names.last().expect("each account has names").clone();
+        let threads: Vec<&NamedAccount> = accounts.accounts.iter().filter(|account| thread(account) != first).collect();
+        assert_eq!(threads.len(), 101, "{keys}: {threads:#?}");
+        let mut sum = [0; 6];
+        for NamedAccount { account, .. } in &threads {
+            let others =
+                [account.free_by_others_bytes, account.free_by_others_count].map(|number| number.expect("by thread"));
+            let numbers = [account.alloc_bytes, account.alloc_count, account.free_bytes, account.free_count];
+            sum.iter_mut().zip(numbers.into_iter().chain(others)).for_each(|(sum, number)| *sum += number);
+        }
+        assert_eq!(sum, counted, "{keys}");
+        let [ended] = threads.iter().filter(|account| thread(account) == ended).collect::<Vec<_>>()[..] else {
+            panic!("{threads:#?}")
+        };
+        assert_eq!(ended.account.alloc_count, 2 * (2000 - 100), "{ended:#?}");
+        let high = ended.account.high_bytes_at_most;
+        assert_eq!(high, ended.account.high_bytes_at_least);
+        assert!(high >= Some(ended.account.current_bytes), "{ended:#?}");
+    }
 }
 
 #[test]

@@ -54,8 +54,8 @@ pub struct Settings {
     pub pending_slots: u32,
     /// Number of slots of scratch memory: a power of two.
     pub scratch_slots: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 if exits of threads are recorded, else 0.
+    pub records_thread_exits: u32,
     /// Members that every run needs.
     pub task: TaskLayout,
     /// Members for pending uretprobes.

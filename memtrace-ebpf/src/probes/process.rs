@@ -76,6 +76,8 @@ impl Event for Exit {
                 emit::process(context, thread, RecordKind::Exit);
             }
             process_filter::exit(thread.pid);
+        } else if settings::records_thread_exits() && gate::is_open() && process_filter::records_lifetime(thread.pid) {
+            emit::process(context, thread, RecordKind::ThreadExit);
         }
     }
 }

@@ -1,215 +1,17 @@
 //! Tests of groups with events in a known order.
 
+mod world;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AmountBounds, Bytes, Losses, MarkBounds, Pid, Tid};
+use crate::model::{AmountBounds, Losses, MarkBounds, Tid};
+use world::{Event, World, amount, assert_within, events, events_of_threads, image, key, keys, parity};
 
 /// Maximum number of groups.
 const MAX: usize = 1000;
-
-const fn amount(bytes: u64, count: u64) -> Amount {
-    Amount { bytes: Bytes(bytes), count }
-}
-
-fn image(number: u32) -> ImageId {
-    ImageId { pid: Pid(100 + number), ordinal: 0 }
-}
-
-/// Keys of a thread, of its image, and of images of which the pids are both even or both odd.
-fn keys(id: ImageId, tid: Tid) -> [AccountKey; 3] {
-    [key(&format!("thread {id:?} {:?}", Some(tid))), key(&format!("image {id:?}")), key(parity(id))]
-}
-
-const fn parity(id: ImageId) -> &'static str {
-    if id.pid.0.is_multiple_of(2) { "even" } else { "odd" }
-}
-
-fn key(name: &str) -> AccountKey {
-    AccountKey([KeyPart::Named(name.into())].into())
-}
-
-/// Accounts of threads as a ledger has them.
-#[derive(Default)]
-struct Counted {
-    accounts: BTreeMap<(ImageId, Tid), (AccountCounters, WaterMarks)>,
-    changed: Vec<(ImageId, Tid)>,
-    ended: Vec<ImageAccounts>,
-    live: Amount,
-    marks: WaterMarks,
-}
-
-impl Counted {
-    fn change(&mut self, id: ImageId, tid: Tid, is_free: bool, bytes: u64) {
-        let (counters, marks) = self.accounts.entry((id, tid)).or_default();
-        if !self.changed.contains(&(id, tid)) {
-            *marks = WaterMarks::at(counters.current());
-            self.changed.push((id, tid));
-        }
-        let block = amount(bytes, 1);
-        if is_free {
-            counters.free += block;
-            self.live -= block;
-        } else {
-            counters.alloc += block;
-            self.live += block;
-        }
-        marks.include(counters.current());
-        self.marks.include(self.live);
-    }
-
-    fn end(&mut self, id: ImageId) {
-        let accounts = self.states(|of| of == id);
-        for ((_, _), (counters, _)) in self.accounts.extract_if(.., |(of, _), _| *of == id) {
-            self.live -= counters.current();
-        }
-        self.marks.include(self.live);
-        self.ended.push(ImageAccounts { id, ended: Some(ImageEnd::Exit), accounts });
-    }
-
-    fn states(&mut self, is_of: impl Fn(ImageId) -> bool) -> Vec<AccountState> {
-        let (taken, rest) = self.changed.iter().partition(|(id, _)| is_of(*id));
-        self.changed = rest;
-        let taken: Vec<(ImageId, Tid)> = taken;
-        let state = |key: (ImageId, Tid)| {
-            let (counters, marks) = self.accounts[&key];
-            AccountState { account: Partition::Thread(key.1), counters, marks, peak_at: Tick(0) }
-        };
-        taken.into_iter().map(state).collect()
-    }
-
-    fn take(&mut self) -> AccountChanges {
-        let mut images = std::mem::take(&mut self.ended);
-        let mut ids: Vec<ImageId> = self.changed.iter().map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        for id in ids {
-            images.push(ImageAccounts { id, ended: None, accounts: self.states(|of| of == id) });
-        }
-        let marks = std::mem::replace(&mut self.marks, WaterMarks::at(self.live));
-        let (groups, joined) = Default::default();
-        AccountChanges { images, groups, joined, live: self.live, marks, peak_at: Tick(0), losses: Losses::default() }
-    }
-}
-
-/// An event.
-#[derive(Clone, Debug)]
-enum Event {
-    /// Image, thread, size.
-    Alloc(u32, u32, u64),
-    /// Frees the oldest block of the thread.
-    Free(u32, u32),
-    End(u32),
-    /// The changes are taken.
-    Take,
-    Reset,
-}
-
-fn events() -> impl Strategy<Value = Vec<Event>> {
-    let event = prop_oneof![
-        8 => (0..3u32, 0..3u32, 1..1000u64).prop_map(|(image, thread, size)| Event::Alloc(image, thread, size)),
-        6 => (0..3u32, 0..3u32).prop_map(|(image, thread)| Event::Free(image, thread)),
-        1 => (0..3u32).prop_map(Event::End),
-        3 => Just(Event::Take),
-        1 => Just(Event::Reset),
-    ];
-    prop::collection::vec(event, 1..200)
-}
-
-/// Amounts over time of one group.
-#[derive(Default)]
-struct Known {
-    live: Amount,
-    exit: Amount,
-    marks: WaterMarks,
-}
-
-/// Ends a process that holds `held`.
-fn end(known: &mut Known, held: Amount) {
-    known.live -= held;
-    known.exit += held;
-    known.marks.include(known.live);
-}
-
-fn assert_within(account: &AccountTotals, known: &Known, is_exact: bool) {
-    let MarkBounds { low, high } = account.marks.unwrap();
-    assert_eq!((account.live, account.exit), (known.live, known.exit));
-    for (bounds, mark) in [(low, known.marks.low), (high, known.marks.high)] {
-        for (least, most, mark) in [
-            (bounds.at_least.bytes.0, bounds.at_most.bytes.0, mark.bytes.0),
-            (bounds.at_least.count, bounds.at_most.count, mark.count),
-        ] {
-            assert!(least <= mark && mark <= most, "{least} to {most}: {mark}, of {account:?}");
-            assert!(!is_exact || least == most, "{account:?}");
-        }
-    }
-    assert!(low.at_most.bytes <= account.live.bytes && account.live.bytes <= high.at_least.bytes);
-}
-
-/// Applies events to accounts, and to the amounts of their groups.
-struct World {
-    counted: Counted,
-    blocks: BTreeMap<(u32, u32), VecDeque<u64>>,
-    running: [ImageId; 3],
-    known: BTreeMap<AccountKey, Known>,
-    total: Known,
-}
-
-impl World {
-    fn new() -> Self {
-        let (known, total) = Default::default();
-        Self { counted: Counted::default(), blocks: BTreeMap::new(), running: [0, 1, 2].map(image), known, total }
-    }
-
-    /// Applies an event. Returns the image that it ends.
-    fn apply(&mut self, event: &Event) -> Option<ImageId> {
-        match *event {
-            Event::Alloc(number, thread, size) => {
-                self.blocks.entry((number, thread)).or_default().push_back(size);
-                self.change(number, thread, false, size);
-            }
-            Event::Free(number, thread) => {
-                if let Some(size) = self.blocks.get_mut(&(number, thread)).and_then(VecDeque::pop_front) {
-                    self.change(number, thread, true, size);
-                }
-            }
-            Event::End(number) => {
-                let id = self.running[number as usize];
-                self.running[number as usize].ordinal += 1;
-                self.counted.end(id);
-                for ((_, thread), sizes) in self.blocks.extract_if(.., |(of, _), _| *of == number) {
-                    let held = amount(sizes.iter().sum(), sizes.len() as u64);
-                    keys(id, Tid(thread)).into_iter().for_each(|key| end(self.known.entry(key).or_default(), held));
-                    end(&mut self.total, held);
-                }
-                return Some(id);
-            }
-            Event::Take => {}
-            Event::Reset => {
-                let all = self.known.values_mut().chain([&mut self.total]);
-                all.for_each(|known| known.marks = WaterMarks::at(known.live));
-            }
-        }
-        None
-    }
-
-    fn change(&mut self, number: u32, thread: u32, is_free: bool, size: u64) {
-        let (id, block) = (self.running[number as usize], amount(size, 1));
-        self.counted.change(id, Tid(thread), is_free, size);
-        let change = |known: &mut Known| {
-            if is_free {
-                known.live -= block;
-            } else {
-                known.live += block;
-            }
-            known.marks.include(known.live);
-        };
-        keys(id, Tid(thread)).into_iter().for_each(|key| change(self.known.entry(key).or_default()));
-        change(&mut self.total);
-    }
-}
 
 /// Asserts that the bounds of all groups contain the marks, and that those of all together are exact.
 fn assert_all_within(groups: &AccountGroups, world: &World, is_exact: bool) {
@@ -243,6 +45,35 @@ proptest! {
         }
         let threads = world.known.keys().filter(|key| matches!(&key.0[0], KeyPart::Named(name) if name.starts_with("thread")));
         prop_assert_eq!(by_thread.number_of_groups(), threads.count());
+    }
+
+    #[test]
+    fn ended_threads_have_one_account_with_exact_marks(events in events_of_threads()) {
+        let mut world = World::new();
+        let mut groups = AccountGroups::new(MAX);
+        let thread = |id, part: Partition| AccountKey([KeyPart::Thread(id, part.thread())].into());
+        for event in events.into_iter().chain([Event::Take]) {
+            if matches!(event, Event::Take | Event::Reset) {
+                groups.apply(world.counted.take(), |id, part| Some(thread(id, part)));
+                for (group, account) in groups.all() {
+                    let KeyPart::Thread(id, Some(tid)) = group.0[0] else { panic!("{group:?}") };
+                    assert_within(&account, &world.known[&keys(id, tid)[0]], true);
+                }
+                let threads = world.known.keys().filter(|key| matches!(&key.0[0], KeyPart::Named(name) if name.starts_with("thread")));
+                prop_assert_eq!(groups.number_of_groups(), threads.count());
+                let total = groups.total();
+                assert_within(&total, &world.total, true);
+                let sum = groups.all().fold(AccountCounters::default(), |mut sum, (_, account)| {
+                    sum.add(&account.counters);
+                    sum
+                });
+                prop_assert_eq!(sum, total.counters);
+            }
+            if matches!(event, Event::Reset) {
+                groups.reset_marks();
+            }
+            world.apply(&event);
+        }
     }
 
     #[test]
@@ -302,9 +133,16 @@ fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>, others: Amount) -
     let account = AccountState { account: Partition::Whole, counters, marks, peak_at: Tick(7) };
     let live = if ended.is_some() { others } else { others + block };
     let marks = WaterMarks { low: others, high: others + block };
-    let images = vec![ImageAccounts { id, ended, accounts: vec![account] }];
-    let (groups, joined) = Default::default();
-    AccountChanges { images, groups, joined, live, marks, peak_at: Tick(7), losses: Losses::default() }
+    let images = vec![ImageAccounts { id, ended, merged: Vec::new(), accounts: vec![account] }];
+    AccountChanges {
+        images,
+        groups: Vec::new(),
+        joined: Vec::new(),
+        live,
+        marks,
+        peak_at: Tick(7),
+        losses: Losses::default(),
+    }
 }
 
 #[test]

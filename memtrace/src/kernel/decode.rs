@@ -76,6 +76,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         RecordKind::Owner => owner(&read(record)?),
         RecordKind::Exec => EventKind::Exec,
         RecordKind::Exit => EventKind::Exit,
+        RecordKind::ThreadExit => EventKind::ThreadExit,
     };
     Ok(Event { pid: Pid(header.pid), tid: Tid(header.tid), tick: Tick(header.tick), kind })
 }

@@ -26,6 +26,7 @@ const TRIAL: Options = Options {
     threads: ThreadFilter { included: Vec::new(), excluded: Vec::new() },
     records_allocators: false,
     records_tags: false,
+    records_thread_exits: false,
     usable_sizes: false,
     page_sample: None,
     reclaim: false,

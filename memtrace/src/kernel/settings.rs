@@ -46,6 +46,8 @@ pub struct Options {
     pub records_tags: bool,
     /// Blocks have the usable size of their allocator (Linux 5.17).
     pub usable_sizes: bool,
+    /// Record exits of threads.
+    pub records_thread_exits: bool,
     /// Record page faults, of one page in this number.
     pub page_sample: Option<NonZeroU32>,
     /// Record reclaim, and stalls for memory.
@@ -126,7 +128,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         syscall_programs: if options.follows_syscalls() { tracepoints::programs_per_syscall() } else { 0 },
         pending_slots: options.map_sizes.entries("PENDING"),
         scratch_slots: options.map_sizes.entries("SCRATCH"),
-        reserved: 0,
+        records_thread_exits: options.records_thread_exits.into(),
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
         vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },

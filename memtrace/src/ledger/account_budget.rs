@@ -3,6 +3,10 @@
 use super::account_groups::AccountGroups;
 use crate::model::{AccountLevel, Amount, ImageAccounts, Tick, WaterMarks};
 
+/// Number of ended threads of a process that have accounts of their own: the threads of a program that has just ended are shown,
+/// and those of a server with a thread for each request do not accumulate.
+const KEPT_THREADS: usize = 100;
+
 /// Number of accounts of an image, and of parts that are known to share the account of their image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AccountCounts {
@@ -14,6 +18,8 @@ pub(super) struct AccountCounts {
 #[derive(Debug)]
 pub(super) struct AccountBudget {
     pub(super) level: AccountLevel,
+    /// Number of ended threads of each process that keep their accounts: the last ones.
+    pub(super) kept_threads: usize,
     /// Maximum number of accounts, and of parts that share one. Beyond it, parts of an image share its account.
     max: u32,
     used: AccountCounts,
@@ -32,6 +38,7 @@ impl AccountBudget {
     pub(super) fn new(level: AccountLevel, max: u32) -> Self {
         Self {
             level,
+            kept_threads: if level.has_threads() { KEPT_THREADS } else { 0 },
             max,
             used: AccountCounts::default(),
             marks: WaterMarks::default(),
@@ -82,8 +89,8 @@ impl AccountBudget {
         }
     }
 
-    /// Releases accounts of images that have ended.
-    const fn release(&mut self, accounts: AccountCounts) {
+    /// Releases accounts of images or threads that have ended.
+    pub(super) const fn release(&mut self, accounts: AccountCounts) {
         self.used.own = self.used.own.saturating_sub(accounts.own);
         self.used.shared = self.used.shared.saturating_sub(accounts.shared);
     }

@@ -11,15 +11,17 @@ impl Ledger {
     }
 
     /// Returns the accounts that have changed since the last call, and starts new water marks; `None` without accounts.
+    /// Merges accounts of ended threads before.
     pub fn take_accounts(&mut self) -> Option<AccountChanges> {
         let live = self.budget.live;
         let (mut images, marks, peak_at) = self.budget.accounts.as_mut()?.take(live);
         for process in self.processes.iter_mut() {
             let id = process.id;
             let Some(image) = process.image.as_mut() else { continue };
+            let merged = image.merge_ended_threads(&mut self.budget);
             let accounts = image.accounts.take_changed();
             if !accounts.is_empty() {
-                images.push(ImageAccounts { id, ended: None, accounts });
+                images.push(ImageAccounts { id, ended: None, merged, accounts });
             }
         }
         let groups = self.budget.accounts.as_mut()?.groups.take_changed();

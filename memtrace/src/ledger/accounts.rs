@@ -1,5 +1,7 @@
 //! Accounts of images: counters since the start of the trace, and water marks since they were last taken.
 
+use std::collections::VecDeque;
+
 use rustc_hash::FxHashMap;
 
 use super::account_budget::AccountCounts;
@@ -25,6 +27,10 @@ struct Table {
     of_stacks: Vec<u32>,
     /// Accounts that have changed since the last take.
     changed: Vec<u32>,
+    /// Indices without an account.
+    vacant: Vec<u32>,
+    /// Threads that have ended and are not merged, with the times of their ends, in this order.
+    ended: VecDeque<(Tid, Tick)>,
 }
 
 #[derive(Debug)]
@@ -149,6 +155,24 @@ impl Accounts {
         }
     }
 
+    /// Records the end of a thread.
+    pub(super) fn end_thread(&mut self, tid: Tid, tick: Tick) {
+        if let Some(table) = &mut self.0 {
+            table.ended.push_back((tid, tick));
+        }
+    }
+
+    /// Removes and returns the ended threads that are to be merged, with the times of their ends.
+    pub(super) fn take_ended_threads(&mut self, budget: &Budget) -> FxHashMap<Tid, Tick> {
+        let (Some(table), Some(accounts)) = (&mut self.0, &budget.accounts) else { return FxHashMap::default() };
+        table.ended.drain(..table.ended.len().saturating_sub(accounts.kept_threads)).collect()
+    }
+
+    /// Merges the accounts of threads that have ended into one of their image. Returns the parts whose accounts are removed.
+    pub(super) fn merge_threads(&mut self, ended: &FxHashMap<Tid, Tick>, budget: &mut Budget) -> Vec<Partition> {
+        self.0.as_mut().map(|table| table.merge_threads(ended, budget)).unwrap_or_default()
+    }
+
     /// Makes an account a member of a group. Returns its amount; `None` if there is no such account, or it is a member of one.
     pub(super) fn join(&mut self, part: Partition, group: AccountGroupId) -> Option<Amount> {
         let table = self.0.as_mut()?;
@@ -239,7 +263,39 @@ impl Table {
 
     fn len(&self) -> u32 {
         // The budget limits the number by a u32.
-        self.all.len() as u32
+        (self.all.len() - self.vacant.len()) as u32
+    }
+
+    fn merge_threads(&mut self, ended: &FxHashMap<Tid, Tick>, budget: &mut Budget) -> Vec<Partition> {
+        let is_ended = |part: &Partition, _: &mut u32| part.thread().is_some_and(|tid| ended.contains_key(&tid));
+        let parts: Vec<_> = self.by_part.extract_if(is_ended).collect();
+        let (own, shared): (Vec<_>, Vec<_>) = parts.into_iter().partition(|&(part, index)| self.is_own(part, index));
+        self.shared -= shared.len() as u32;
+        if let Some(accounts) = &mut budget.accounts {
+            accounts.release(AccountCounts { own: own.len() as u32, shared: shared.len() as u32 });
+        }
+        let mut merged = FxHashMap::default();
+        for &(part, index) in &own {
+            let Some(&Account { counters, group, .. }) = self.all.get(index as usize) else { continue };
+            let into = self.index(part.with_thread(Tid::ENDED), budget);
+            let tick = part.thread().and_then(|tid| ended.get(&tid)).copied().unwrap_or_default();
+            self.raise(into, tick, |sum| sum.add(&counters));
+            if let (Some(group), Some(accounts)) = (group, &mut budget.accounts) {
+                accounts.groups.lower(group, counters.current(), tick);
+            }
+            merged.insert(index, into);
+        }
+        self.changed.retain(|index| !merged.contains_key(index));
+        for index in &mut self.of_stacks {
+            *index = merged.get(index).copied().unwrap_or(*index);
+        }
+        self.vacant.extend(merged.into_keys());
+        own.into_iter().map(|(part, _)| part).collect()
+    }
+
+    /// Returns false if the part shares the account of its image.
+    fn is_own(&self, part: Partition, index: u32) -> bool {
+        self.all.get(index as usize).is_some_and(|account| account.account == part)
     }
 
     fn take_changed(&mut self) -> Vec<AccountState> {
@@ -305,8 +361,17 @@ impl Table {
             counters: AccountCounters::default(),
             marks: WaterMarks::default(),
         };
-        let index = self.len();
-        self.all.push(new);
+        let index = match self.vacant.pop() {
+            Some(index) => {
+                self.all[index as usize] = new;
+                index
+            }
+            None => {
+                self.all.push(new);
+                // The budget limits the number by a u32.
+                self.all.len() as u32 - 1
+            }
+        };
         self.by_part.insert(account, index);
         index
     }

@@ -1,6 +1,7 @@
 //! Blocks and totals of one process image.
 
 mod changes;
+mod ended_threads;
 mod stacks;
 
 use std::time::Duration;

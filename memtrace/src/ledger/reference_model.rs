@@ -194,13 +194,14 @@ impl ReferenceModel {
             EventKind::Stack { id, ref stack } if self.open(pid) => self.add_stack(pid, id, stack),
             EventKind::Exec => self.end(pid, ImageEnd::Exec, tick),
             EventKind::Exit => self.end(pid, ImageEnd::Exit, tick),
-            // The budget was exceeded, or the event concerns pages, mappings or stalls.
+            // The budget was exceeded, or the event concerns accounts, pages, mappings or stalls.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
             | EventKind::Claim { .. }
             | EventKind::RepeatedFree { .. }
             | EventKind::TentativeFree { .. }
             | EventKind::Stack { .. }
+            | EventKind::ThreadExit
             | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Rusage { .. }
@@ -348,6 +349,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         }),
         1 => Just(EventKind::Exec),
         1 => Just(EventKind::Exit),
+        1 => Just(EventKind::ThreadExit),
     ];
     (1..=3u32, 0..2u32, 0..60u32, kind).prop_map(|(pid, thread, tick, kind)| Event {
         pid: Pid(pid),

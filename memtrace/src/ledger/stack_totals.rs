@@ -8,7 +8,7 @@ use super::deferred_stacks::DeferredStacks;
 use super::epochs::Epochs;
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, ImageEnd, ImageUsage, Log2, LossReason, Partition, StackId,
-    StackKey, StackUsage, Usage,
+    StackKey, StackUsage, Tid, Usage,
 };
 
 /// Totals of one stack. Freed is allocated minus live.
@@ -52,6 +52,8 @@ pub(super) struct ImageTotals {
     limited: u32,
     /// Number of times that a stack was merged.
     merged: u64,
+    /// Number of stacks of ended threads that got a key of their own.
+    ended_threads: u32,
     /// Amounts inherited on fork, by index; empty if the process was not forked.
     inherited: Vec<Amount>,
     live: Amount,
@@ -203,6 +205,38 @@ impl ImageTotals {
         }
         self.merged += 1;
         Some([index, other])
+    }
+
+    /// Gives stacks of ended threads keys that no other thread has, since another one can have the ID of the thread later.
+    /// Merges stacks without live amounts, as [`Self::merge_stack`] does. Returns the number of merged ones. `is_pinned` is
+    /// that of [`Self::idle`].
+    pub(super) fn end_threads(&mut self, is_ended: impl Fn(Tid) -> bool, is_pinned: impl Fn(u32) -> bool) -> u32 {
+        let is_of_ended = |totals: &StackTotals| !totals.is_vacant() && totals.key.part.thread().is_some_and(&is_ended);
+        let of_ended = (0..).zip(&self.stacks).filter(|(_, totals)| is_of_ended(totals));
+        let of_ended: Vec<_> = of_ended.map(|(index, totals)| (index, totals.key, totals.live)).collect();
+        let mut merged = 0;
+        for (index, key, live) in of_ended {
+            if live == Amount::default() && is_limited(key) && !is_pinned(index) {
+                merged += u32::from(self.merge_stack(key).is_some());
+            } else {
+                self.end_thread(index, key);
+            }
+        }
+        merged
+    }
+
+    /// Gives a stack of an ended thread another key. Deltas refer to the key, so that it stays if there are some.
+    fn end_thread(&mut self, index: u32, key: StackKey) {
+        if self.changes.is_some() || self.deferred.is_some() {
+            return;
+        }
+        self.ended_threads = self.ended_threads.wrapping_add(1);
+        let ended = StackKey { part: key.part.with_thread(Tid::ended(self.ended_threads)), ..key };
+        if let Some(totals) = self.stacks.get_mut(index as usize) {
+            totals.key = ended;
+            self.by_partition.remove(&key);
+            self.by_partition.insert(ended, index);
+        }
     }
 
     #[inline]

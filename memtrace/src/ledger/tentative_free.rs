@@ -27,7 +27,7 @@ pub(super) struct TentativeFree {
 /// The tentative frees of a thread may be split by address over several ledgers. It is sufficient that each ledger keeps the
 /// latest it received: an undo refers to the thread's latest tentative free, and both go to the same ledger.
 ///
-/// The ledger does not learn when a thread exits, so old entries are dropped: when the young generation is full, it replaces
+/// The ledger learns in traces with accounts only when a thread exits, so old entries are dropped: when the young generation is full, it replaces
 /// the old one. A dropped free is final, unless 32,768 other threads started a realloc during one realloc.
 #[derive(Debug, Default)]
 pub(super) struct TentativeFrees {

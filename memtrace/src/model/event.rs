@@ -140,6 +140,8 @@ pub enum EventKind {
     Exec,
     /// The process exited.
     Exit,
+    /// The thread has exited, and its process runs on.
+    ThreadExit,
 }
 
 /// Victim and cause of an OOM kill.

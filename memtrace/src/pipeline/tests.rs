@@ -117,7 +117,7 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
             | EventKind::Move { .. } => {
                 rings[ring_of_memory(event.pid.0, true, shards) as usize].push_back(event.clone());
             }
-            EventKind::Owner(_) | EventKind::Exec | EventKind::Exit | EventKind::OomKill(_) => {
+            EventKind::Owner(_) | EventKind::Exec | EventKind::Exit | EventKind::ThreadExit | EventKind::OomKill(_) => {
                 rings.iter_mut().for_each(|ring| ring.push_back(event.clone()));
             }
         }

@@ -69,6 +69,7 @@ fn kernel() -> Kernel {
         threads: ThreadFilter::default(),
         records_allocators: false,
         records_tags: false,
+        records_thread_exits: false,
         usable_sizes: false,
         page_sample: None,
         reclaim: false,

@@ -22,6 +22,7 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
         threads: ThreadFilter::default(),
         records_allocators: true,
         records_tags: false,
+        records_thread_exits: false,
         usable_sizes: false,
         page_sample: NonZeroU32::new(2),
         reclaim: true,

@@ -19,6 +19,20 @@ impl fmt::Display for Pid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(pub u32);
 
+impl Tid {
+    /// Stands for all threads of a process that have ended and have no account of their own.
+    pub const ENDED: Self = Self(u32::MAX);
+
+    /// Upper limit of thread IDs: `PID_MAX_LIMIT`, include/linux/threads.h.
+    const LIMIT: u32 = 4 << 20;
+
+    /// Stands for the ended thread with this number, which no longer has its ID. Repeats after four billion threads.
+    #[must_use]
+    pub const fn ended(number: u32) -> Self {
+        Self(Self::LIMIT + 1 + number % (u32::MAX - Self::LIMIT - 1))
+    }
+}
+
 /// Identity of a process image: one program run by one process. A PID gets another image after each exec and when it
 /// is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

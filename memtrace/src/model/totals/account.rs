@@ -21,6 +21,12 @@ pub enum AccountLevel {
 }
 
 impl AccountLevel {
+    /// Returns true if each thread has accounts of its own.
+    #[must_use]
+    pub const fn has_threads(self) -> bool {
+        matches!(self, Self::Thread | Self::ThreadAndAllocator | Self::ThreadAndTag)
+    }
+
     /// Returns the account of blocks that were allocated in `part`, a [`Partition`] by thread, or by thread and allocator or
     /// tag.
     #[must_use]
@@ -142,6 +148,8 @@ pub struct ImageAccounts {
     pub id: ImageId,
     /// End of the image, if it has ended: its accounts have no blocks after the interval.
     pub ended: Option<ImageEnd>,
+    /// Accounts of ended threads that no longer exist, and can be new in the interval: their counters are included in the account for [`Tid::ENDED`](crate::model::Tid::ENDED).
+    pub merged: Vec<Partition>,
     /// The changed accounts.
     pub accounts: Vec<AccountState>,
 }

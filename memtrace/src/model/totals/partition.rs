@@ -90,6 +90,17 @@ impl Partition {
         }
     }
 
+    /// Returns the same part of the thread `tid`, if the part has a thread.
+    #[must_use]
+    pub const fn with_thread(self, tid: Tid) -> Self {
+        match self {
+            Self::Thread(_) => Self::Thread(tid),
+            Self::ThreadAndAllocator(_, id) => Self::ThreadAndAllocator(tid, id),
+            Self::ThreadAndTag(_, id) => Self::ThreadAndTag(tid, id),
+            Self::Whole | Self::Allocator(_) | Self::Tag(_) | Self::Memory(_) => self,
+        }
+    }
+
     /// Returns the allocator of the part, if it has one.
     #[must_use]
     pub const fn allocator(self) -> Option<AllocatorId> {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::accounts::{AccountGroups, AccountKey, KeyPart};
 use crate::model::format;
 use crate::model::{
-    AccountChanges, AccountRow, AccountTable, AllocatorId, GroupBy, GroupMember, ImageEnd, ImageId, Losses, Partition,
-    ProcessImage, TagId, TagName, Tick, Tid, User,
+    AccountChanges, AccountRow, AccountTable, AllocatorId, GroupBy, GroupMember, ImageAccounts, ImageEnd, ImageId,
+    Losses, Partition, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
 use crate::session::config::AccountReport;
@@ -218,8 +218,11 @@ impl RunAccounts {
             }
         }
         self.losses.clone_from(&changes.losses);
+        let merged = |image: &ImageAccounts| (image.id, image.merged.iter().filter_map(|part| part.thread()).collect());
+        let merged: Vec<(ImageId, Vec<Tid>)> = changes.images.iter().map(merged).collect();
         let keys = &self.keys;
         self.groups.apply(changes, |id, part| Some(key(keys, id, part, tracker.images().get(&id)?, tracker)));
+        merged.into_iter().for_each(|(id, threads)| tracker.forget_threads(id, threads));
         if self.groups.number_of_unidentified() > MAX_UNKNOWN {
             self.groups.give_up_unidentified(keys.len());
         }
@@ -292,6 +295,7 @@ fn process_name(id: ImageId, image: &ProcessImage) -> String {
 /// Returns the name of a thread, with that of its process.
 fn thread_name(id: ImageId, tid: Option<Tid>, image: &ProcessImage) -> String {
     let name = match tid {
+        Some(Tid::ENDED) => String::from("[ended threads]"),
         Some(tid) => match image.thread_names.get(&tid) {
             Some(name) => format!("{name} ({})", tid.0),
             // The first thread has the name of the process.

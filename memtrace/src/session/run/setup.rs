@@ -127,6 +127,7 @@ fn options(
         threads: config.threads.clone(),
         records_allocators: config.parts().has_allocators(),
         records_tags: config.parts().has_tags(),
+        records_thread_exits: config.accounts.as_ref().is_some_and(|accounts| !accounts.needs_stacks()),
         usable_sizes: config.sizes == BlockSizes::Usable,
         page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
         reclaim: config.follows(EventClass::counts_stalls),

@@ -15,7 +15,7 @@ use crate::loader::Candidates;
 use crate::mmap_events::MmapEvents;
 use crate::model::{
     AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartitionBy, Pid, ProcessEvent,
-    ProcessEventKind, ProcessImage, Snapshot, Tick,
+    ProcessEventKind, ProcessImage, Snapshot, Tick, Tid,
 };
 use crate::procfs;
 use crate::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
@@ -223,6 +223,11 @@ impl ProcessTracker {
                 self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Thread { tid, name } });
             }
         }
+    }
+
+    /// Removes the names of threads that have ended, and that nothing refers to.
+    pub(in crate::session) fn forget_threads(&mut self, id: ImageId, ended: impl IntoIterator<Item = Tid>) {
+        self.registry.forget_threads(id, ended);
     }
 
     /// Reads the metadata of the running processes of `snapshot` again: they may have changed their control group or
