@@ -9,11 +9,14 @@
 //! An account has marks of its own until its image is identified. They are merged with those of the group then.
 
 mod group;
+mod intervals;
 mod key;
+mod marks;
+mod names;
+mod recorded;
+mod step;
 #[cfg(test)]
 mod tests;
-
-use std::collections::hash_map::Entry;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,8 +24,12 @@ use crate::model::{
     AccountChanges, AccountCounters, AccountGroupId, AccountState, AccountTotals, Amount, GroupMember, ImageAccounts,
     ImageEnd, ImageId, Partition, Tick, WaterMarks,
 };
-use group::{Change, Group, Step};
+use group::Group;
 pub(crate) use key::{AccountKey, KeyPart};
+pub(crate) use names::add_up;
+use recorded::RecordedGroups;
+pub(crate) use recorded::RecordedInterval;
+use step::{Change, Step};
 
 /// Accounts of groups.
 #[derive(Debug)]
@@ -46,6 +53,8 @@ pub(crate) struct AccountGroups {
     total: Group,
     /// New members of groups of several images.
     members: Vec<GroupMember>,
+    /// `None` if the accounts are not recorded.
+    recorded: Option<RecordedGroups>,
 }
 
 /// An account of an image.
@@ -82,6 +91,7 @@ impl AccountGroups {
             unidentified: FxHashMap::default(),
             total: Group::default(),
             members: Vec::new(),
+            recorded: None,
         }
     }
 
@@ -176,19 +186,9 @@ impl AccountGroups {
         &self,
         name: impl Fn(&AccountKey) -> Vec<String>,
         is_unique: bool,
-    ) -> impl Iterator<Item = (Vec<String>, AccountTotals)> {
-        let mut by_name: FxHashMap<Vec<String>, Group> = FxHashMap::default();
-        for (key, &group) in &self.by_key {
-            let Some(group) = self.groups.get(group) else { continue };
-            match by_name.entry(name(key)) {
-                Entry::Occupied(sum) if is_unique => sum.into_mut().merge_other_time(group),
-                Entry::Occupied(sum) => sum.into_mut().merge(group, self.total.high()),
-                Entry::Vacant(entry) => {
-                    entry.insert(group.clone());
-                }
-            }
-        }
-        by_name.into_iter().map(|(name, group)| (name, group.totals()))
+    ) -> Vec<(Vec<String>, AccountTotals)> {
+        let totals = self.by_key.iter().filter_map(|(key, &group)| Some((name(key), self.groups.get(group)?.totals())));
+        add_up(totals, is_unique, self.total.high()).collect()
     }
 
     /// Returns the totals of each group, in no particular order.
@@ -279,10 +279,9 @@ impl AccountGroups {
                 is_kept
             });
         }
-        for &group in &removed {
-            self.groups[group] = Group::default();
+        for group in removed {
+            self.remove_group(group);
         }
-        self.vacant.extend(removed);
     }
 
     /// Ends the accounts of an image, if it runs.
@@ -311,7 +310,7 @@ impl AccountGroups {
     /// Adds the changes of an interval, in which all groups together had at most `most`.
     fn add_steps(&mut self, steps: FxHashMap<usize, Step>, most: Amount) {
         for (group, step) in steps {
-            if let Some(group) = self.groups.get_mut(group) {
+            if let Some(group) = self.changing(group) {
                 group.apply(&step, most);
             }
         }
@@ -320,7 +319,7 @@ impl AccountGroups {
     /// Adds an account that was not identified until now to its group.
     fn add_late(&mut self, group: usize, account: &Group) {
         let most = self.total.high();
-        if let Some(group) = self.groups.get_mut(group) {
+        if let Some(group) = self.changing(group) {
             group.merge(account, most);
         }
     }
@@ -354,6 +353,23 @@ impl AccountGroups {
         group
     }
 
+    /// Returns a group that is about to change.
+    fn changing(&mut self, index: usize) -> Option<&mut Group> {
+        let group = self.groups.get_mut(index)?;
+        if let Some(recorded) = &mut self.recorded {
+            recorded.begin_change(index, group);
+        }
+        Some(group)
+    }
+
+    /// Removes and returns a group. Its index can be that of another one then.
+    fn remove_group(&mut self, index: usize) -> Group {
+        self.vacant.push(index);
+        let group = std::mem::take(&mut self.groups[index]);
+        self.recorded.iter_mut().for_each(|recorded| recorded.remove(&group));
+        group
+    }
+
     /// Gives a group of an image its final key.
     fn rename(&mut self, key: &AccountKey, mut name: AccountKey, mut is_unique: bool) {
         let Some(group) = self.by_key.remove(key) else { return };
@@ -367,16 +383,17 @@ impl AccountGroups {
         }
         match self.by_key.get(&name) {
             Some(&into) => {
-                let merged = std::mem::take(&mut self.groups[group]);
-                if is_unique {
-                    self.groups[into].merge_other_time(&merged);
-                } else {
-                    self.groups[into].merge(&merged, self.total.high());
-                }
                 // Only accounts of the image, which has ended, refer to the group.
-                self.vacant.push(group);
+                let merged = self.remove_group(group);
+                let most = self.total.high();
+                match self.changing(into) {
+                    Some(into) if is_unique => into.merge_other_time(&merged),
+                    Some(into) => into.merge(&merged, most),
+                    None => {}
+                }
             }
             None => {
+                self.recorded.iter_mut().for_each(|recorded| recorded.rename(group));
                 self.by_key.insert(name, group);
             }
         }

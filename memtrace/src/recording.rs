@@ -3,6 +3,7 @@
 //! A recording is a sequence of [`Interval`]s. Each holds what changed since the interval before it, so that the totals at
 //! a moment are the sum of all intervals up to it. `docs/recording.md` describes the tables.
 
+mod accounts;
 mod changes;
 mod compaction;
 mod error;
@@ -29,6 +30,7 @@ mod total_merge;
 mod total_numbers;
 mod writer;
 
+pub use accounts::{AccountNames, RecordedAccount};
 pub use changes::{Change, Detail, DetailKind, ImageChange, ImageValue, StallChange, TotalKey};
 pub use error::Error;
 pub use gap::{Gap, GapReason};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AmountBounds, Losses, MarkBounds, Tid};
+use crate::model::{AccountNumber, AmountBounds, Losses, MarkBounds, Tid};
 use world::{Event, World, amount, assert_within, events, events_of_threads, image, key, keys, parity};
 
 /// Maximum number of groups.
@@ -17,6 +17,67 @@ const MAX: usize = 1000;
 fn assert_all_within(groups: &AccountGroups, world: &World, is_exact: bool) {
     groups.all().for_each(|(key, account)| assert_within(&account, &world.known[key], is_exact));
     assert_within(&groups.total(), &world.total, true);
+}
+
+/// Accounts, and the sum of what a recording gets.
+struct Recorded {
+    groups: AccountGroups,
+    accounts: BTreeMap<AccountNumber, AccountTotals>,
+    keys: BTreeMap<AccountNumber, AccountKey>,
+}
+
+impl Recorded {
+    fn new() -> Self {
+        let (accounts, keys) = Default::default();
+        Self { groups: AccountGroups::new(MAX).recorded(1000), accounts, keys }
+    }
+
+    fn apply(&mut self, changes: AccountChanges, key: impl Fn(ImageId, Partition) -> AccountKey) {
+        self.groups.apply(changes, |id, part| Some(key(id, part)));
+        let interval = self.groups.end_interval().unwrap();
+        for (number, totals) in interval.totals {
+            let known = self.accounts.entry(number).or_insert(totals);
+            *known = known.followed_by(totals);
+        }
+        self.keys.extend(interval.keys);
+    }
+
+    /// Asserts that the recording of these events has the totals of all groups, with their marks.
+    fn check(mut self, events: Vec<Event>, key: impl Fn(ImageId, Partition) -> AccountKey) {
+        let mut world = World::new();
+        for event in events.into_iter().filter(|event| !matches!(event, Event::Reset)).chain([Event::Take]) {
+            if matches!(event, Event::Take) {
+                self.apply(world.counted.take(), &key);
+            }
+            world.apply(&event);
+        }
+        let total = self.accounts[&AccountNumber::TOTAL];
+        assert_eq!(total, self.groups.total());
+        let named: BTreeMap<AccountKey, AccountTotals> =
+            self.keys.iter().map(|(number, key)| (key.clone(), self.accounts[number])).collect();
+        for (key, totals) in self.groups.all() {
+            assert_eq!(named[key], totals, "{key:?}");
+        }
+        let mut sum = AccountCounters::default();
+        self.accounts
+            .iter()
+            .filter(|(number, _)| **number != AccountNumber::TOTAL)
+            .for_each(|(_, totals)| sum.add(&totals.counters));
+        assert_eq!(sum, total.counters);
+        let all: BTreeMap<AccountNumber, AccountKey> = self.groups.recorded_keys().into_iter().collect();
+        assert!(all.iter().all(|(number, key)| self.keys[number] == *key));
+    }
+}
+
+#[test]
+fn accounts_beyond_the_limit_of_a_recording_are_counted() {
+    let mut groups = AccountGroups::new(MAX).recorded(2);
+    for number in 0..5 {
+        let others = amount(10 * u64::from(number), u64::from(number));
+        groups.apply(allocated(image(number), 10, None, others), |id, _| Some(key(&format!("{id:?}"))));
+        groups.end_interval().unwrap();
+    }
+    assert_eq!((groups.recorded_keys().len(), groups.number_of_unrecorded()), (2, 3));
 }
 
 /// Images are identified after a number of takes or, from these numbers on, when they are completed, or at the end.
@@ -74,6 +135,13 @@ proptest! {
             }
             world.apply(&event);
         }
+    }
+
+    #[test]
+    fn recorded_intervals_add_up_to_the_totals(of_threads in events_of_threads(), of_images in events()) {
+        let thread = |id, part: Partition| AccountKey([KeyPart::Thread(id, part.thread())].into());
+        Recorded::new().check(of_threads, thread);
+        Recorded::new().check(of_images, |id, _| key(parity(id)));
     }
 
     #[test]
@@ -142,6 +210,7 @@ fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>, others: Amount) -
         marks,
         peak_at: Tick(7),
         losses: Losses::default(),
+        interval_end: None,
     }
 }
 
@@ -252,7 +321,7 @@ fn groups_with_equal_names_are_one_row() {
     groups.apply(allocated(image(2), 100, None, amount(0, 0)), process);
     groups.reset_marks();
     // Images of one process do not run at the same time, so that the sum has exact marks too.
-    let rows: Vec<_> = groups.by_name(|_| vec![String::from("sh (7)")], true).collect();
+    let rows = groups.by_name(|_| vec![String::from("sh (7)")], true);
     let [(_, account)] = rows.as_slice() else { panic!("{rows:?}") };
     let now = AmountBounds { at_least: amount(100, 1), at_most: amount(100, 1) };
     assert_eq!(
@@ -260,11 +329,11 @@ fn groups_with_equal_names_are_one_row() {
         (amount(400, 2), amount(100, 1), amount(300, 1))
     );
     assert_eq!(account.marks, Some(MarkBounds { low: now, high: now }));
-    assert_eq!(groups.by_name(|key| vec![format!("{key:?}")], false).count(), 2);
+    assert_eq!(groups.by_name(|key| vec![format!("{key:?}")], false).len(), 2);
 }
 
 #[test]
 fn group_and_account_have_the_documented_sizes() {
     // docs/design/0071-accounts.md
-    assert_eq!([size_of::<Group>(), size_of::<(Partition, Account)>()], [176, 152]);
+    assert_eq!([size_of::<Group>(), size_of::<(Partition, Account)>()], [192, 152]);
 }

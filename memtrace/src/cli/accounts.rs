@@ -13,18 +13,14 @@ use crate::session::{AccountReport, Config};
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Rows of texts.
-const DEFAULT_TOP: usize = 40;
+pub(super) const DEFAULT_TOP: usize = 40;
 
 /// Returns the configuration of a run that writes accounts. `is_terminal` is true if standard error is a terminal.
 pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> {
     let AccountsArgs { mut trace, sort } = args;
     let socket = trace.socket.take();
-    if let Some(option) = recording::option_of_trace(&trace) {
-        return Err(ArgConflict::new(
-            format!("accounts are not recorded, but {option} is given"),
-            "remove it, or record the stacks by thread: `memtrace record --by thread`",
-        ));
-    }
+    let recording = recording::resolve(&mut trace)?;
+    (trace.interval, trace.size_limit) = (None, None);
     let of_stacks = [
         ("--metric", trace.metric.is_some()),
         ("--older", trace.older.is_some()),
@@ -48,8 +44,14 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     let keys = keys(&trace.by, trace.tags.is_some(), has_program_tags)?;
     let outputs = outputs::resolve_accounts(std::mem::take(&mut trace.outputs), trace.format.take())?;
     let mut report = AccountReport { keys, outputs, sort, refresh: None, socket, has_program_tags };
-    if let Some(option) = option_without_effect(&trace, report.needs_stacks()) {
+    if let Some(option) = option_without_effect(&trace, report.needs_stacks() || recording.is_some()) {
         return Err(ArgConflict::new(format!("{option} has no effect on these accounts"), "remove it"));
+    }
+    if recording.is_some() && report.needs_stacks() {
+        return Err(ArgConflict::new(
+            "accounts by object or tag follow from stacks, and are not recorded",
+            "record the stacks: `memtrace record`, then `memtrace report --by object`",
+        ));
     }
     let every = recording::every(&trace, None)?;
     if every.is_some() && report.needs_stacks() {
@@ -66,7 +68,7 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     let of_stacks = |by: &GroupBy| report.keys.contains(by);
     trace.by = [GroupBy::Tag, GroupBy::Object].into_iter().find(of_stacks).into_iter().collect();
     trace.top.get_or_insert(DEFAULT_TOP);
-    if !report.needs_stacks() {
+    if !report.needs_stacks() && recording.is_none() {
         trace.max_depth = 0;
     }
     let config = resolve::config(trace)?;
@@ -76,7 +78,7 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
             "give rules with `number` only, or remove --tags or --tag-from",
         ));
     }
-    Ok(Config { outputs: Vec::new(), shards: Some(NonZeroU32::MIN), accounts: Some(report), ..config })
+    Ok(Config { outputs: Vec::new(), shards: Some(NonZeroU32::MIN), accounts: Some(report), recording, ..config })
 }
 
 /// Returns an option that is given and would be ignored.
@@ -177,6 +179,18 @@ mod tests {
     }
 
     #[test]
+    fn recordings_have_stacks_and_accounts() {
+        let config = resolved("--pid 7 --by thread -i 2s --socket a.sock -o a.memtrace -o a.csv", false).unwrap();
+        let accounts = config.accounts.as_ref().unwrap();
+        let recording = config.recording.as_ref().unwrap();
+        assert_eq!((recording.path.as_path(), recording.interval), ("a.memtrace".as_ref(), Duration::from_secs(2)));
+        assert_eq!((recording.socket.as_deref(), accounts.socket.as_deref()), (None, Some("a.sock".as_ref())));
+        assert_eq!((accounts.outputs.len(), config.max_depth), (1, DEFAULT_FRAMES));
+        let without_stacks = resolved("--pid 7 --record a.memtrace --max-depth 0", false).unwrap();
+        assert_eq!(without_stacks.max_depth, 0);
+    }
+
+    #[test]
     fn conflicts_are_refused() {
         for (line, message) in [
             ("--pid 7 --by a", "invalid value 'a'"),
@@ -191,8 +205,8 @@ mod tests {
             ("--pid 7 --shards 2", "water marks need a single shard, but --shards is 2"),
             ("--pid 7 -m alloc-bytes", "--metric does not apply"),
             ("--pid 7 --events fault", "--events does not apply"),
-            ("--pid 7 --record a.memtrace", "accounts are not recorded, but --record is given"),
-            ("--pid 7 -o a.memtrace", "accounts are not recorded, but --output a.memtrace is given"),
+            ("--pid 7 --by object --record a.memtrace", "accounts by object or tag follow from stacks"),
+            ("--pid 7 --interval 2s", "--interval is given without a recording"),
             ("--pid 7 --by user,object --every 2s", "--every shows no accounts by object or tag"),
             ("--pid 7 --by process,user --tags a.toml", "--tags and --tag-from add the key tag"),
             ("--pid 7 --all-stacks", "--all-stacks has no effect on these accounts"),

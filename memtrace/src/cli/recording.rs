@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
-use crate::model::{Bytes, printable};
+use crate::model::Bytes;
 use crate::session::Recording;
 
 /// Extension of recordings.
@@ -72,14 +72,6 @@ pub(super) fn every(args: &TraceArgs, recording: Option<&Recording>) -> Result<O
         )),
         (every, _) => Ok(every),
     }
-}
-
-/// Returns an option that makes a trace record, or that applies to recordings only.
-pub(super) fn option_of_trace(args: &TraceArgs) -> Option<String> {
-    let record = args.record.is_some().then(|| String::from("--record"));
-    let output = args.outputs.iter().find(|path| is_recording(path));
-    let output = output.map(|path| format!("--output {}", printable(path)));
-    record.or(output).or(option_of_recordings(args).map(String::from))
 }
 
 /// Returns an option that is given and applies to recordings only.

@@ -26,7 +26,16 @@ impl Ledger {
         }
         let groups = self.budget.accounts.as_mut()?.groups.take_changed();
         let joined = self.join_groups();
-        Some(AccountChanges { images, groups, joined, live, marks, peak_at, losses: self.budget.losses.clone() })
+        Some(AccountChanges {
+            images,
+            groups,
+            joined,
+            live,
+            marks,
+            peak_at,
+            losses: self.budget.losses.clone(),
+            interval_end: None,
+        })
     }
 
     /// Makes accounts members of groups after the next [`Self::take_accounts`], which returns those that are. The marks of

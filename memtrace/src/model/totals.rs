@@ -10,8 +10,8 @@ mod usage;
 mod variance;
 
 pub use account::{
-    AccountChanges, AccountCounters, AccountGroupId, AccountLevel, AccountState, AccountTotals, AmountBounds,
-    GroupMarks, GroupMember, ImageAccounts, MarkBounds, WaterMarks,
+    AccountChanges, AccountCounters, AccountGroupId, AccountLevel, AccountNumber, AccountState, AccountTotals,
+    AmountBounds, GroupMarks, GroupMember, ImageAccounts, MarkBounds, WaterMarks,
 };
 pub use account_table::{AccountColumn, AccountRow, AccountTable};
 pub use block_histograms::{BlockHistograms, BlockQuantity, Log2};

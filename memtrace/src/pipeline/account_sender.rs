@@ -73,11 +73,18 @@ impl AccountSender {
         true
     }
 
-    /// Returns the changes that were not sent, in order.
-    pub(super) fn finish(mut self, ledger: &mut Ledger) -> Vec<(u64, AccountChanges)> {
+    /// Takes the changes at the end of an interval of a recording.
+    pub(super) fn end_interval(&mut self, until: Tick, ledger: &mut Ledger) {
+        let changes = ledger.take_accounts();
+        let interval_end = Some(until);
+        self.unsent.extend(changes.map(|changes| (self.reached, AccountChanges { interval_end, ..changes })));
+    }
+
+    /// Returns the changes that were not sent, in order. The last interval ends at `now`.
+    pub(super) fn finish(mut self, ledger: &mut Ledger, now: Tick) -> Vec<(u64, AccountChanges)> {
         self.take_at_all_splits(ledger);
-        let last = ledger.take_accounts().map(|changes| (self.reached, changes));
-        self.unsent.into_iter().chain(last).collect()
+        self.end_interval(now, ledger);
+        self.unsent.into()
     }
 
     fn take(&mut self, number: u64, ledger: &mut Ledger) {

@@ -46,18 +46,18 @@ impl DeltaSender {
         Self { shard, sink, due, unsent: VecDeque::new(), marks: VecDeque::new(), until: Tick::default() }
     }
 
-    /// Sends the changes of the ledger if an interval has ended.
-    pub(super) fn send(&mut self, ledger: &mut Ledger) {
+    /// Sends the changes of the ledger if an interval has ended. Returns the end of the delta.
+    pub(super) fn send(&mut self, ledger: &mut Ledger) -> Option<Tick> {
         self.try_send();
         let now = Instant::now();
         if now < self.due {
-            return;
+            return None;
         }
         self.due = next_boundary(&self.sink, now);
-        if self.unsent.is_empty() {
+        self.unsent.is_empty().then(|| {
             let until = Tick::at(now.saturating_duration_since(self.sink.start));
-            self.end_delta(until, false, ledger);
-        }
+            self.end_delta(until, false, ledger)
+        })
     }
 
     /// Adds a mark. The caller limits the number of marks that wait.
@@ -71,35 +71,23 @@ impl DeltaSender {
         self.marks.front().is_some_and(|&mark| mark < tick)
     }
 
-    /// Ends a delta at each mark before `tick`. All earlier events are applied, and no later one.
-    pub(super) fn end_at_marks(&mut self, before: Tick, ledger: &mut Ledger) {
-        while self.is_after_mark(before)
-            && let Some(mark) = self.marks.pop_front()
-        {
-            self.end_epoch(mark, ledger);
-        }
-    }
-
-    /// Ends a delta at each mark. The source has no event from before them.
-    pub(super) fn end_at_all_marks(&mut self, ledger: &mut Ledger) {
-        while let Some(mark) = self.marks.pop_front() {
-            self.end_epoch(mark, ledger);
-        }
+    /// Ends a delta at the next mark, if there is one. All earlier events are applied, and no later one. Returns the end of the
+    /// delta.
+    pub(super) fn end_at_mark(&mut self, ledger: &mut Ledger) -> Option<Tick> {
+        let mark = self.marks.pop_front()?;
+        let until = self.end_delta(mark, true, ledger);
+        ledger.begin_epoch(mark);
+        Some(until)
     }
 
     /// Returns the deltas that were not sent, in order. The last one ends at `now`.
     pub(super) fn finish(mut self, ledger: &mut Ledger, now: Tick) -> Vec<Delta> {
-        self.end_at_all_marks(ledger);
+        while self.end_at_mark(ledger).is_some() {}
         ledger.send_stacks();
         self.unsent.into_iter().chain([ledger.take_delta(now)]).collect()
     }
 
-    fn end_epoch(&mut self, mark: Tick, ledger: &mut Ledger) {
-        self.end_delta(mark, true, ledger);
-        ledger.begin_epoch(mark);
-    }
-
-    fn end_delta(&mut self, until: Tick, is_marked: bool, ledger: &mut Ledger) {
+    fn end_delta(&mut self, until: Tick, is_marked: bool, ledger: &mut Ledger) -> Tick {
         // The shard can have ended an interval between the mark and its arrival.
         self.until = self.until.max(until);
         if is_marked {
@@ -107,6 +95,7 @@ impl DeltaSender {
         }
         self.unsent.push_back(Delta { is_marked, ..ledger.take_delta(self.until) });
         self.try_send();
+        self.until
     }
 
     fn try_send(&mut self) {

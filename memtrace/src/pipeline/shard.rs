@@ -134,17 +134,16 @@ impl<S: Source> Shard<S> {
             let records = self.drain().records;
             if records < DRAIN_LIMIT {
                 self.end_images();
-                if let Some(deltas) = &mut self.deltas {
-                    deltas.end_at_all_marks(&mut self.ledger);
-                }
+                end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
                 if let Some(accounts) = &mut self.accounts {
                     accounts.take_at_all_splits(&mut self.ledger);
                 }
             }
             self.send_accounts();
             self.send_ended();
-            if let Some(deltas) = &mut self.deltas {
-                deltas.send(&mut self.ledger);
+            let ended = self.deltas.as_mut().and_then(|deltas| deltas.send(&mut self.ledger));
+            if let (Some(until), Some(accounts)) = (ended, &mut self.accounts) {
+                accounts.end_interval(until, &mut self.ledger);
             }
             if records >= DRAIN_LIMIT {
                 pause = SHORTEST_PAUSE;
@@ -166,7 +165,7 @@ impl<S: Source> Shard<S> {
         if self.sink.is_some() {
             ended.append(&mut self.ledger.take_ended());
         }
-        let accounts = self.accounts.take().map(|accounts| accounts.finish(&mut self.ledger)).unwrap_or_default();
+        let accounts = self.accounts.take().map(|accounts| accounts.finish(&mut self.ledger, now)).unwrap_or_default();
         ShardTotals { snapshots: self.snapshots(now), ended, deltas, accounts }
     }
 
@@ -212,9 +211,10 @@ impl<S: Source> Shard<S> {
     fn drain(&mut self) -> Drained {
         let mut batch = std::mem::take(&mut self.batch);
         let drained = self.source.drain(DRAIN_LIMIT, |event| {
-            if let Some(deltas) = self.deltas.as_mut().filter(|deltas| deltas.is_after_mark(event.tick)) {
+            if self.deltas.as_ref().is_some_and(|deltas| deltas.is_after_mark(event.tick)) {
                 self.ledger.apply_all(&mut batch);
-                deltas.end_at_marks(event.tick, &mut self.ledger);
+                let is_before = |deltas: &DeltaSender| deltas.is_after_mark(event.tick);
+                end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, is_before);
             }
             if let Some(accounts) = self.accounts.as_mut().filter(|accounts| accounts.is_after_split(event.tick)) {
                 self.ledger.apply_all(&mut batch);
@@ -238,6 +238,23 @@ impl<S: Source> Shard<S> {
             calls: self.calls,
         });
         drained
+    }
+}
+
+/// Ends a delta at each mark as long as `is_due` returns true, and takes the changes of accounts there.
+fn end_at_marks(
+    deltas: &mut Option<DeltaSender>,
+    accounts: &mut Option<AccountSender>,
+    ledger: &mut Ledger,
+    is_due: impl Fn(&DeltaSender) -> bool,
+) {
+    let Some(deltas) = deltas else { return };
+    while is_due(deltas)
+        && let Some(until) = deltas.end_at_mark(ledger)
+    {
+        if let Some(accounts) = accounts {
+            accounts.end_interval(until, ledger);
+        }
     }
 }
 

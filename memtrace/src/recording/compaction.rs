@@ -8,7 +8,7 @@ use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, is_full, rows_of_step};
 use super::retention::StoredInterval;
-use super::schema::{ADD_AMOUNTS, SUMS_OF_AMOUNTS};
+use super::schema::{ACCOUNT, ADD_AMOUNTS, ADD_EARLIER_MARKS, SUMS_OF_AMOUNTS};
 use super::text::nanoseconds;
 
 /// A table with rows that are merged.
@@ -24,7 +24,7 @@ struct Table {
     add: Option<&'static str>,
 }
 
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 9] = [
     Table { name: "change", first: Some("total"), key: "total", values: SUMS_OF_AMOUNTS, add: Some(ADD_AMOUNTS) },
     Table {
         name: "detail",
@@ -75,6 +75,14 @@ const TABLES: [Table; 8] = [
         // The value of the row with the largest interval (sqlite.org/lang_select.html, bare columns).
         values: "value FROM (SELECT *, max(interval)",
         add: None,
+    },
+    Table {
+        name: "account_interval",
+        first: Some("account"),
+        key: "account",
+        // One row after another, the latest first: it has the totals.
+        values: ACCOUNT,
+        add: Some(ADD_EARLIER_MARKS),
     },
     Table { name: "fact", first: None, key: "topic, item", values: "value FROM (SELECT *, max(interval)", add: None },
 ];
@@ -173,7 +181,12 @@ impl Compaction {
         let rows = format!("interval IN ({others}){range}");
         let into = self.into;
         let conflict = add.map_or_else(|| String::from("NOTHING"), |add| format!("UPDATE SET {add}"));
-        let insert = if values.contains(" FROM ") {
+        let insert = if *values == ACCOUNT {
+            format!(
+                "INSERT INTO {name} SELECT {into}, {key}, {values} FROM {name} WHERE {rows} ORDER BY interval DESC
+                    ON CONFLICT DO {conflict}"
+            )
+        } else if values.contains(" FROM ") {
             format!(
                 "INSERT INTO {name} SELECT {into}, {key}, {values} FROM {name} WHERE {rows} GROUP BY {key}) WHERE true
                     ON CONFLICT DO {conflict}"

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use super::accounts::{AccountNames, RecordedAccount};
 use super::changes::{Change, Detail, ImageChange, StallChange};
 use super::locations::{RecordedObject, RecordedPath, RecordedSymbols};
 use super::processes::RecordedImage;
@@ -44,6 +45,10 @@ pub struct Interval {
     pub samples: Vec<Sample>,
     /// Facts that reports show.
     pub facts: Vec<Fact>,
+    /// New accounts, and accounts with other names.
+    pub account_names: Vec<AccountNames>,
+    /// Accounts that have changed.
+    pub accounts: Vec<RecordedAccount>,
     /// Marks. A mark ends an interval, so that the totals at the mark are exact.
     pub marks: Vec<Mark>,
 }
@@ -73,6 +78,8 @@ impl Interval {
         replace(&mut self.symbols, next.symbols, offset_of);
         replace(&mut self.images, next.images, |image| image.id);
         replace(&mut self.samples, next.samples, |sample| (sample.subject, sample.counter.clone()));
+        replace(&mut self.account_names, next.account_names, |account| account.number);
+        add(&mut self.accounts, next.accounts, |account| account.number, RecordedAccount::merge);
         replace(&mut self.facts, next.facts, |fact| (fact.topic.clone(), fact.item.clone()));
         add(
             &mut self.changes,
@@ -107,7 +114,8 @@ impl Interval {
 
     /// Returns the number of rows with numbers, by which the cost of a merge grows.
     pub(super) const fn rows(&self) -> usize {
-        self.changes.len() + self.details.len() + self.image_changes.len() + self.stalls.len() + self.samples.len()
+        let numbers = self.changes.len() + self.details.len() + self.image_changes.len() + self.stalls.len();
+        numbers + self.samples.len() + self.accounts.len()
     }
 
     /// Returns the mark at the end of the interval, if it ends in one.

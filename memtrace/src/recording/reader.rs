@@ -1,5 +1,6 @@
 //! Reading of recordings, while they are written too.
 
+mod accounts;
 mod boundaries;
 mod contents;
 mod locations;

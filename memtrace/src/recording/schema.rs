@@ -32,6 +32,23 @@ pub(super) const ADD_AMOUNTS: &str =
     temporary_bytes = temporary_bytes + excluded.temporary_bytes,
     temporary_count = temporary_count + excluded.temporary_count";
 
+/// Columns of `account_interval` after its key.
+pub(super) const ACCOUNT: &str = "alloc_bytes, alloc_count, free_bytes, free_count, free_by_others_bytes,
+    free_by_others_count, unmatched_frees, live_bytes, live_count, exit_bytes, exit_count, discarded_bytes,
+    discarded_count, low_bytes_at_least, low_bytes_at_most, low_count_at_least, low_count_at_most,
+    high_bytes_at_least, high_bytes_at_most, high_count_at_least, high_count_at_most, peak_at_ns";
+
+/// Assignments that add the water marks of an earlier row of `account_interval` to the row that exists.
+pub(super) const ADD_EARLIER_MARKS: &str = "low_bytes_at_least = min(low_bytes_at_least, excluded.low_bytes_at_least),
+    low_bytes_at_most = min(low_bytes_at_most, excluded.low_bytes_at_most),
+    low_count_at_least = min(low_count_at_least, excluded.low_count_at_least),
+    low_count_at_most = min(low_count_at_most, excluded.low_count_at_most),
+    peak_at_ns = iif(excluded.high_bytes_at_least >= high_bytes_at_least, excluded.peak_at_ns, peak_at_ns),
+    high_bytes_at_least = max(high_bytes_at_least, excluded.high_bytes_at_least),
+    high_bytes_at_most = max(high_bytes_at_most, excluded.high_bytes_at_most),
+    high_count_at_least = max(high_count_at_least, excluded.high_count_at_least),
+    high_count_at_most = max(high_count_at_most, excluded.high_count_at_most)";
+
 const TABLES: &str = "
 CREATE TABLE recording (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE event_class (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
@@ -96,6 +113,16 @@ CREATE TABLE counter (
     id INTEGER PRIMARY KEY, subject TEXT NOT NULL, image INTEGER, cgroup_id INTEGER, name TEXT NOT NULL);
 CREATE TABLE sample (
     interval INTEGER, counter INTEGER, value INTEGER NOT NULL, PRIMARY KEY (interval, counter)) WITHOUT ROWID;
+CREATE TABLE account (id INTEGER PRIMARY KEY, name TEXT, name_2 TEXT);
+CREATE TABLE account_interval (
+    interval INTEGER, account INTEGER, alloc_bytes INTEGER NOT NULL, alloc_count INTEGER NOT NULL,
+    free_bytes INTEGER NOT NULL, free_count INTEGER NOT NULL, free_by_others_bytes INTEGER NOT NULL,
+    free_by_others_count INTEGER NOT NULL, unmatched_frees INTEGER NOT NULL, live_bytes INTEGER NOT NULL,
+    live_count INTEGER NOT NULL, exit_bytes INTEGER NOT NULL, exit_count INTEGER NOT NULL,
+    discarded_bytes INTEGER NOT NULL, discarded_count INTEGER NOT NULL, low_bytes_at_least INTEGER NOT NULL,
+    low_bytes_at_most INTEGER NOT NULL, low_count_at_least INTEGER NOT NULL, low_count_at_most INTEGER NOT NULL,
+    high_bytes_at_least INTEGER NOT NULL, high_bytes_at_most INTEGER NOT NULL, high_count_at_least INTEGER NOT NULL,
+    high_count_at_most INTEGER NOT NULL, peak_at_ns INTEGER, PRIMARY KEY (interval, account)) WITHOUT ROWID;
 CREATE TABLE fact (
     interval INTEGER, topic TEXT, item TEXT, value, PRIMARY KEY (interval, topic, item)) WITHOUT ROWID;
 ";

@@ -1,5 +1,6 @@
 //! The tables of one recording, and the transaction that stores an interval.
 
+mod accounts;
 mod merges;
 mod processes;
 mod totals;
@@ -167,6 +168,7 @@ impl Store {
         totals::write(&transaction, id, interval, images, totals)?;
         write_samples(&transaction, id, interval, images, counters)?;
         write_facts(&transaction, id, interval)?;
+        accounts::write(&transaction, id, interval)?;
         for mark in &interval.marks {
             write_mark(&transaction, id, mark, mark.at == interval.span.end)?;
         }

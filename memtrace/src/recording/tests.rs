@@ -1,5 +1,6 @@
 //! Recordings that are written and read.
 
+mod accounts;
 mod damage;
 mod full_disk;
 mod image_merges;

@@ -43,6 +43,12 @@ pub(in crate::session) fn at_start(
     facts
 }
 
+/// Returns the fact that accounts by `keys` are recorded.
+pub(in crate::session) fn of_accounts(keys: &[GroupBy]) -> Fact {
+    let names: Vec<&str> = keys.iter().map(|key| key.name()).collect();
+    text(RUN, "accounts_by", &names.join(","))
+}
+
 /// Returns the facts of the whole run that are known when it ends, at `end`.
 pub(in crate::session) fn at_end(end: Tick, run: Duration) -> [Fact; 2] {
     [duration(RUN, "end_ns", end.since_start()), duration(RUN, "duration_ns", run)]
@@ -138,6 +144,12 @@ impl RecordedFacts {
             tags: self.text(RUN, "tags").and_then(|text| TagRules::parse(text).ok()),
             program_tags: self.text(RUN, "program_tags").is_some(),
         }
+    }
+
+    /// Returns the keys of the recorded accounts; `None` if there are no accounts.
+    pub(in crate::session) fn account_keys(&self) -> Option<Vec<GroupBy>> {
+        let named = |name| GroupBy::ALL.iter().copied().find(|key| key.name() == name);
+        self.text(RUN, "accounts_by")?.split(',').map(named).collect()
     }
 
     /// Returns the metric of the run, if it was chosen.

@@ -1,5 +1,6 @@
 //! One run, from its configuration to its report.
 
+mod account_interval;
 mod accounts;
 mod cost;
 mod debug_files;

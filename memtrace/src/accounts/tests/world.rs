@@ -119,6 +119,7 @@ impl Counted {
             marks,
             peak_at: Tick(0),
             losses: Losses::default(),
+            interval_end: None,
         }
     }
 }

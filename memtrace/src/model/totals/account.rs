@@ -182,6 +182,24 @@ pub struct GroupMarks {
     pub peak_at: Tick,
 }
 
+/// Number of an account in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AccountNumber(pub u32);
+
+impl AccountNumber {
+    /// Sum of all accounts.
+    pub const TOTAL: Self = Self(0);
+
+    /// Stands for accounts that are not recorded, since there are too many.
+    pub const NOT_RECORDED: Self = Self(u32::MAX);
+
+    /// Returns true if the account is recorded.
+    #[must_use]
+    pub const fn is_recorded(self) -> bool {
+        self.0 != Self::NOT_RECORDED.0
+    }
+}
+
 /// Changed accounts of an interval, which begins at the end of the previous one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountChanges {
@@ -199,6 +217,8 @@ pub struct AccountChanges {
     pub peak_at: Tick,
     /// Losses of the ledger since the start of the trace.
     pub losses: Losses,
+    /// End of the interval of a recording, if it ends here.
+    pub interval_end: Option<Tick>,
 }
 
 /// Bounds of an amount.
@@ -234,6 +254,26 @@ pub struct AccountTotals {
     pub marks: Option<MarkBounds>,
     /// Time of the highest amount of bytes; for a group of several accounts, that of the account that rose most.
     pub peak_at: Option<Tick>,
+}
+
+impl AccountTotals {
+    /// Returns the totals at the end of two intervals, with the marks of both. `later` are those of the second one.
+    #[must_use]
+    pub fn followed_by(&self, later: Self) -> Self {
+        let (ours, theirs) = (self.marks.unwrap_or_default(), later.marks.unwrap_or_default());
+        let rises = theirs.high.at_least.bytes > ours.high.at_least.bytes;
+        let marks = MarkBounds {
+            low: AmountBounds {
+                at_least: ours.low.at_least.lesser(theirs.low.at_least),
+                at_most: ours.low.at_most.lesser(theirs.low.at_most),
+            },
+            high: AmountBounds {
+                at_least: ours.high.at_least.greater(theirs.high.at_least),
+                at_most: ours.high.at_most.greater(theirs.high.at_most),
+            },
+        };
+        Self { marks: Some(marks), peak_at: if rises { later.peak_at } else { self.peak_at }, ..later }
+    }
 }
 
 #[cfg(test)]

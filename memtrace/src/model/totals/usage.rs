@@ -19,6 +19,24 @@ impl Amount {
     pub const fn one(bytes: Bytes) -> Self {
         Self { bytes, count: 1 }
     }
+
+    /// Returns the greater number of bytes, and of blocks.
+    #[must_use]
+    pub fn greater(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), count: self.count.max(other.count) }
+    }
+
+    /// Returns the lesser number of bytes, and of blocks.
+    #[must_use]
+    pub fn lesser(self, other: Self) -> Self {
+        Self { bytes: self.bytes.min(other.bytes), count: self.count.min(other.count) }
+    }
+
+    /// Returns the difference of bytes, and of blocks; 0 where `other` is greater.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self { bytes: Bytes(self.bytes.0.saturating_sub(other.bytes.0)), count: self.count.saturating_sub(other.count) }
+    }
 }
 
 impl AddAssign for Amount {

@@ -5,7 +5,8 @@ use rusqlite::Connection;
 use crate::recording::error::Error;
 
 /// Tables whose rows begin with the number of their interval.
-const BY_INTERVAL: [&str; 7] = ["detail", "image_change", "stall_change", "merged_image", "loss", "sample", "fact"];
+const BY_INTERVAL: [&str; 8] =
+    ["detail", "image_change", "stall_change", "merged_image", "loss", "sample", "account_interval", "fact"];
 
 /// Returns the last interval of which all rows can be read; 0 if there is none.
 pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Error> {

@@ -241,7 +241,12 @@ impl Recording {
         Ok(stalls)
     }
 
-    fn losses(&self, from: Boundary, to: Boundary) -> Result<Losses, Error> {
+    /// Returns the losses between two boundaries.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn losses(&self, from: Boundary, to: Boundary) -> Result<Losses, Error> {
         let mut losses = Losses::default();
         let sql = "SELECT reason, count FROM loss WHERE interval > ? AND interval <= ?";
         self.connection.each_row(sql, [from.id, to.id], |row| {

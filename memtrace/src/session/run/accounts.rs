@@ -7,14 +7,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use crate::accounts::{AccountGroups, AccountKey, KeyPart};
+use super::account_interval::AccountInterval;
+use crate::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInterval};
 use crate::model::format;
 use crate::model::{
-    AccountChanges, AccountRow, AccountTable, AllocatorId, GroupBy, GroupMember, ImageAccounts, ImageEnd, ImageId,
-    Losses, Partition, ProcessImage, TagId, TagName, Tick, Tid, User,
+    AccountChanges, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember, ImageAccounts,
+    ImageEnd, ImageId, Losses, Partition, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
-use crate::session::config::AccountReport;
+use crate::recording::{AccountNames, RecordedAccount};
+use crate::session::config::{AccountReport, Recording};
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::observer::Observer;
 use crate::session::track::ProcessTracker;
@@ -33,6 +35,12 @@ const MAX_GROUPS: usize = 10_000;
 
 /// Ended images with accounts of which the process is not known. Beyond it, they are added up.
 const MAX_UNKNOWN: usize = 10_000;
+
+/// Accounts of a recording.
+const MAX_RECORDED: u32 = 100_000;
+
+/// A recording of this many bytes has one account at most.
+const BYTES_PER_ACCOUNT: u64 = 1024;
 
 /// Accounts of a run.
 pub(super) struct RunAccounts {
@@ -55,6 +63,17 @@ pub(super) struct RunAccounts {
     rules: Option<TagRules>,
     /// Tags that programs have set, by their names.
     tags: BTreeMap<TagId, String>,
+    /// `None` if the accounts are not recorded.
+    recorded: Option<Recorded>,
+}
+
+/// Accounts of the intervals of a recording.
+#[derive(Default)]
+struct Recorded {
+    /// Intervals that the recorder has not taken.
+    intervals: Vec<AccountInterval>,
+    /// End of the last interval.
+    until: Tick,
 }
 
 /// A request for new water marks.
@@ -73,11 +92,20 @@ struct Refresh {
 }
 
 impl RunAccounts {
-    /// Returns the accounts, and the sink of the shard. `rules` give tags of programs other names.
-    pub(super) fn new(report: &AccountReport, rules: Option<&TagRules>) -> (Self, AccountSink) {
+    /// Returns the accounts, and the sink of the shard. `rules` give tags of programs other names. The accounts of each
+    /// interval of `recording` are kept for it.
+    pub(super) fn new(
+        report: &AccountReport,
+        rules: Option<&TagRules>,
+        recording: Option<&Recording>,
+    ) -> (Self, AccountSink) {
         let (sink, changes) = mpsc::sync_channel(WAITING);
         let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every });
-        let (keys, groups) = (report.keys.clone(), AccountGroups::new(MAX_GROUPS));
+        let mut groups = AccountGroups::new(MAX_GROUPS);
+        if let Some(recording) = recording {
+            groups = groups.recorded(most_recorded(recording.size_limit));
+        }
+        let keys = report.keys.clone();
         let accounts = Self {
             keys,
             changes,
@@ -91,6 +119,7 @@ impl RunAccounts {
             has_marks: !report.needs_stacks(),
             rules: rules.cloned(),
             tags: BTreeMap::new(),
+            recorded: recording.map(|_| Recorded::default()),
         };
         (accounts, sink)
     }
@@ -182,7 +211,8 @@ impl RunAccounts {
     pub(super) fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
         let is_by_process = self.keys.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread));
         let names = |key: &AccountKey| key.0.iter().map(|part| name(part, tracker, &self.tags)).collect();
-        let rows = self.groups.by_name(names, is_by_process).map(|(names, totals)| AccountRow { names, totals });
+        let rows =
+            self.groups.by_name(names, is_by_process).into_iter().map(|(names, totals)| AccountRow { names, totals });
         AccountTable {
             keys: self.keys.clone(),
             rows: rows.collect(),
@@ -190,7 +220,7 @@ impl RunAccounts {
             start,
             elapsed,
             losses: self.losses.clone(),
-            notes: self.note_of_others().into_iter().collect(),
+            notes: self.note_of_others().into_iter().chain(self.note_of_unrecorded()).collect(),
         }
     }
 
@@ -218,6 +248,7 @@ impl RunAccounts {
             }
         }
         self.losses.clone_from(&changes.losses);
+        let interval_end = changes.interval_end;
         let merged = |image: &ImageAccounts| (image.id, image.merged.iter().filter_map(|part| part.thread()).collect());
         let merged: Vec<(ImageId, Vec<Tid>)> = changes.images.iter().map(merged).collect();
         let keys = &self.keys;
@@ -226,6 +257,45 @@ impl RunAccounts {
         if self.groups.number_of_unidentified() > MAX_UNKNOWN {
             self.groups.give_up_unidentified(keys.len());
         }
+        if let Some(until) = interval_end {
+            self.end_interval(until, tracker);
+        }
+    }
+
+    /// Returns the intervals that have ended since the last call.
+    pub(super) fn take_intervals(&mut self) -> Vec<AccountInterval> {
+        self.recorded.as_mut().map(|recorded| std::mem::take(&mut recorded.intervals)).unwrap_or_default()
+    }
+
+    /// Returns the end of the last interval of the recording.
+    pub(super) fn recorded_until(&self) -> Option<Tick> {
+        self.recorded.as_ref().map(|recorded| recorded.until)
+    }
+
+    /// Returns the changes since the last interval, and all names, at the end of the run; `None` if the accounts are not
+    /// recorded.
+    pub(super) fn last_interval(&mut self, tracker: &ProcessTracker) -> Option<AccountInterval> {
+        let RecordedInterval { totals, .. } = self.groups.end_interval()?;
+        let interval = RecordedInterval { totals, keys: self.groups.recorded_keys() };
+        Some(self.named(interval, self.recorded_until()?, tracker))
+    }
+
+    fn end_interval(&mut self, until: Tick, tracker: &ProcessTracker) {
+        let Some(interval) = self.groups.end_interval() else { return };
+        let interval = self.named(interval, until, tracker);
+        if let Some(recorded) = &mut self.recorded {
+            recorded.intervals.push(interval);
+            recorded.until = until;
+        }
+    }
+
+    fn named(&self, interval: RecordedInterval, until: Tick, tracker: &ProcessTracker) -> AccountInterval {
+        let RecordedInterval { totals, keys } = interval;
+        let accounts = totals.into_iter().map(|(number, totals)| RecordedAccount { number, totals });
+        let names = |key: AccountKey| key.0.iter().map(|part| name(part, tracker, &self.tags)).collect();
+        let total = AccountNames { number: AccountNumber::TOTAL, names: vec![String::from("total")] };
+        let names = keys.into_iter().map(|(number, key)| AccountNames { number, names: names(key) });
+        AccountInterval { until, accounts: accounts.collect(), names: names.chain([total]).collect() }
     }
 
     /// Returns a note about the accounts beyond the maximum number of groups.
@@ -235,6 +305,18 @@ impl RunAccounts {
         let most = format::grouped(MAX_GROUPS as u64);
         (others > 0).then(|| format!("there are more than {most} groups: [other] is the sum of {accounts}"))
     }
+
+    /// Returns a note about the accounts that the recording lacks.
+    fn note_of_unrecorded(&self) -> Option<String> {
+        let missing = self.groups.number_of_unrecorded();
+        let accounts = format::counted(missing, "account", "accounts");
+        (missing > 0).then(|| format!("{accounts} more are in the table, but not in the recording, which is limited"))
+    }
+}
+
+/// Returns the maximum number of accounts of a recording, of which each takes up to 200 bytes.
+fn most_recorded(size_limit: Bytes) -> u32 {
+    u32::try_from(size_limit.0 / BYTES_PER_ACCOUNT).unwrap_or(u32::MAX).min(MAX_RECORDED)
 }
 
 /// Answers a request for new water marks: with their time since the start of the trace, or the reason for which there are none.
@@ -330,7 +412,7 @@ mod tests {
         let (outputs, sort) = (Vec::new(), AccountColumn::Current);
         let report =
             AccountReport { keys: vec![key], outputs, sort, refresh: None, socket: None, has_program_tags: false };
-        RunAccounts::new(&report, None).0
+        RunAccounts::new(&report, None, None).0
     }
 
     #[test]

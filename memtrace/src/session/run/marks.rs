@@ -44,8 +44,8 @@ impl MarkRequests {
         let signal = signal(SignalKind::user_defined2())
             .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
         let (service, socket, name) = match (&config.recording, &config.accounts) {
-            (Some(Recording { path, socket, .. }), _) => (Service::Recording, socket, printable(path)),
-            (None, Some(accounts)) => (Service::Accounts, &accounts.socket, "accounts".into()),
+            (_, Some(accounts)) => (Service::Accounts, &accounts.socket, "accounts".into()),
+            (Some(Recording { path, socket, .. }), None) => (Service::Recording, socket, printable(path)),
             (None, None) => return Ok(Self { signal, server: None, functions: None }),
         };
         let server = match (MarkServer::listen(service, socket.as_deref(), &name), socket) {

@@ -1,5 +1,6 @@
 //! Recording of a run: the changes of each interval, with stacks as call paths.
 
+mod account_intervals;
 mod changes;
 mod completion;
 mod deferral;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant, SystemTime};
 
+use self::account_intervals::AccountIntervals;
 use self::changes::PathChanges;
 use self::deferral::Deferral;
 use self::groups::GroupedImages;
@@ -31,6 +33,7 @@ use self::old_blocks::OldBlocks;
 use self::readings::IntervalReadings;
 use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
+use super::account_interval::AccountInterval;
 use super::memory::{MemoryPlan, RecorderLimits};
 use crate::model::{
     Delta, EndedImage, EventClass, FinishedStacks, ImageEnd, ImageId, ImageUsage, Losses, Object, PageFaults, Pid,
@@ -73,6 +76,7 @@ pub(super) struct Recorder {
     /// `None` if the run is recorded: the recording has the changes.
     live_series: Option<LiveSeries>,
     deltas: Receiver<(usize, Delta)>,
+    accounts: AccountIntervals,
     open: OpenIntervals,
     stacks: RecordedStacks,
     changes: PathChanges,
@@ -124,6 +128,7 @@ impl Recorder {
             file,
             sites: config.every.map(|_| LiveSites::default()),
             deltas,
+            accounts: AccountIntervals::default(),
             open: OpenIntervals::new(interval, waiting.clone(), shards),
             stacks: RecordedStacks::new(paths),
             changes: PathChanges::default(),
@@ -261,6 +266,11 @@ impl Recorder {
         }
     }
 
+    /// Adds accounts that have changed in intervals. They are recorded with the delta that ends then, or later.
+    pub(super) fn add_accounts(&mut self, intervals: Vec<AccountInterval>) {
+        self.accounts.add(intervals);
+    }
+
     /// Adds the deltas that have arrived.
     fn receive(&mut self) {
         while let Ok((shard, delta)) = self.deltas.try_recv() {
@@ -347,6 +357,7 @@ impl Recorder {
             self.stacks.forget(id);
             self.changes.forget(id);
         }
+        self.accounts.move_to(until, &mut interval);
         if let Some(sites) = &mut self.sites {
             sites.add(&interval);
         }

@@ -134,8 +134,9 @@ impl Trace {
             accounts: config.accounts.as_ref().map(AccountReport::level),
         };
         let accounts = config.accounts.as_ref();
-        let (accounts, account_sink) =
-            accounts.map(|report| RunAccounts::new(report, config.grouping.tags.as_ref())).unzip();
+        let (accounts, account_sink) = accounts
+            .map(|report| RunAccounts::new(report, config.grouping.tags.as_ref(), config.recording.as_ref()))
+            .unzip();
         let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
         let rings = sources.len();
         let (sink, parts) = ended_images::channel();
@@ -178,10 +179,9 @@ impl Trace {
         let start = Instant::now();
         let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
         if let Some(recorder) = &mut recorder {
-            recorder.start(
-                start_tick,
-                recorded_facts::at_start(&targets.name, start_tick, &config.grouping, config.metric),
-            );
+            let facts = recorded_facts::at_start(&targets.name, start_tick, &config.grouping, config.metric);
+            let of_accounts = config.accounts.as_ref().map(|report| recorded_facts::of_accounts(&report.keys));
+            recorder.start(start_tick, facts.into_iter().chain(of_accounts));
         }
         let mut trace = Self {
             kernel,
@@ -413,10 +413,13 @@ impl Trace {
             let mut losses = counters.losses.clone();
             losses.merge(&late);
             losses.merge(&self.tracker.losses());
+            recorder.add_accounts(accounts.as_mut().map(RunAccounts::take_intervals).unwrap_or_default());
             recorder.record_rest(deltas, unsent, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses);
             recorder.record_pages(&snapshots, &before, config.page_sample.get() > 1);
             recorder.record_peaks_and_ages(&snapshots);
             recorder.record_old_blocks(&snapshots);
+            let last = accounts.as_mut().and_then(|accounts| accounts.last_interval(&self.tracker));
+            last.into_iter().for_each(|last| recorder.record_accounts(last));
         }
         for snapshot in snapshots.0.values_mut() {
             finished_stacks.apply(snapshot);

@@ -11,6 +11,7 @@ use crate::model::{
     StackUsage,
 };
 use crate::recording::{Interval, RecordedImage, Status};
+use crate::session::run::account_interval::AccountInterval;
 use crate::symbolize::FramesByObject;
 
 impl Recorder {
@@ -70,6 +71,13 @@ impl Recorder {
             let interval = Interval { details, ..self.last_interval() };
             self.push(interval);
         }
+    }
+
+    /// Records accounts that were identified after the last interval, and their final names.
+    pub(in crate::session::run) fn record_accounts(&mut self, last: AccountInterval) {
+        let AccountInterval { accounts, names: account_names, .. } = last;
+        let interval = Interval { accounts, account_names, ..self.last_interval() };
+        self.push(interval);
     }
 
     /// Records the names of calls, and the images of `snapshots`, of which some had no event. Their names and threads may

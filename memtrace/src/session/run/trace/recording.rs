@@ -16,7 +16,14 @@ impl Trace {
         let finished = self.tables.finished_stacks();
         let mut losses = losses.clone();
         losses.merge(&self.tracker.losses());
-        recorder.record(now, earlier(now, SETTLED), &mut self.tracker, &find_copy(finished), &losses);
+        let mut settled = earlier(now, SETTLED);
+        if let Some(accounts) = &mut self.accounts {
+            accounts.receive(&mut self.tracker);
+            recorder.add_accounts(accounts.take_intervals());
+            // The accounts of an interval are recorded with its delta.
+            settled = accounts.recorded_until().map_or(settled, |until| until.min(settled));
+        }
+        recorder.record(now, settled, &mut self.tracker, &find_copy(finished), &losses);
         for mark in recorder.take_stored_marks() {
             observer.note(&format!("mark {} at {:.3} s", mark.text, mark.at.as_secs_f64()));
         }
@@ -36,9 +43,15 @@ impl Trace {
         }
     }
 
-    /// Sets a mark: the interval ends now. A trace with accounts starts new water marks instead.
+    /// Sets a mark: the interval ends now. A trace with accounts starts new water marks then.
     pub(super) fn mark(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
         if self.accounts.is_some() {
+            if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.has_file()) {
+                let mark = MarkRequest { text: request.text.clone(), reply: None };
+                if recorder.add_mark(mark) {
+                    self.shards.mark(self.now());
+                }
+            }
             return self.reset_accounts(request, observer);
         }
         match self.recorder.as_mut().filter(|recorder| recorder.has_file()) {

@@ -1,0 +1,14 @@
+//! Accounts of one interval of a recording.
+
+use crate::model::Tick;
+use crate::recording::{AccountNames, RecordedAccount};
+
+/// Accounts that have changed in one interval.
+#[derive(Debug)]
+pub(super) struct AccountInterval {
+    /// End of the interval.
+    pub(super) until: Tick,
+    pub(super) accounts: Vec<RecordedAccount>,
+    /// Names of new accounts, and of those with another name.
+    pub(super) names: Vec<AccountNames>,
+}
