@@ -1,8 +1,11 @@
 //! Accounts as `memtrace accounts` writes them to JSON.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::Deserialize;
+
+use crate::recording_report;
 
 /// A report of accounts.
 #[derive(Debug, Deserialize)]
@@ -16,7 +19,7 @@ pub struct Accounts {
 }
 
 /// The account of a group.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedAccount {
     pub names: Vec<String>,
     #[serde(flatten)]
@@ -24,7 +27,7 @@ pub struct NamedAccount {
 }
 
 /// Numbers of an account.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Account {
     pub current_bytes: u64,
     pub current_count: u64,
@@ -51,6 +54,33 @@ pub struct Account {
 }
 
 impl Accounts {
+    /// Reads the accounts of a recording with `memtrace report`.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read.
+    #[must_use]
+    pub fn of_recording(recording: &Path, options: &[&str]) -> Self {
+        let output = recording_report::run(recording, &[&["--view", "accounts", "--format", "json"], options].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("memtrace report writes JSON")
+    }
+
+    /// Asserts that the accounts are the same, in any order.
+    ///
+    /// # Panics
+    ///
+    /// If they differ.
+    pub fn assert_same(&self, other: &Self) {
+        assert_eq!((&self.keys, self.total, &self.losses), (&other.keys, other.total, &other.losses));
+        let sorted = |accounts: &Self| {
+            let mut accounts = accounts.accounts.clone();
+            accounts.sort();
+            accounts
+        };
+        assert_eq!(sorted(self), sorted(other));
+    }
+
     /// Returns the account with these names.
     ///
     /// # Panics

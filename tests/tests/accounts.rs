@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use memtrace_tests::accounts::{Account, NamedAccount};
-use memtrace_tests::{Outcome, Scratch, Trace, Victim, tracer, victim};
+use memtrace_tests::accounts::{Account, Accounts, NamedAccount};
+use memtrace_tests::{Outcome, Scratch, Trace, Victim, recording_report, tracer, victim};
 
 /// An account as `victims/accounts.c` prints it: thread ID, then bytes and blocks that were allocated, freed and freed by
 /// other threads, and those of the low and high water marks.
@@ -101,6 +101,54 @@ fn marks_start_again_at_a_reset() {
         assert_equals(&accounts.of(&[&process, &name]), *thread);
     }
     assert_equals(&accounts.total, *all);
+}
+
+#[test]
+fn recordings_have_the_accounts_of_the_run() {
+    for key in ["thread", "user,comm", "allocator"] {
+        let scratch = Scratch::new();
+        let recording = scratch.path("run.memtrace");
+        let text = recording.to_str().expect("the path is text");
+        let (_, outcome, counted) = traced(&["--by", key, "--interval", "100ms", "--record", text], None);
+        let accounts = outcome.accounts();
+        accounts.assert_consistent();
+        assert_eq!(accounts.total.alloc_bytes, counted.last().expect("the victim prints the sum")[1]);
+        Accounts::of_recording(&recording, &[]).assert_same(&accounts);
+    }
+}
+
+#[test]
+fn recordings_have_the_marks_of_each_interval() {
+    let scratch = Scratch::new();
+    let [socket, recording] = ["socket", "run.memtrace"].map(|name| scratch.path(name));
+    let mut victim = victim::start("accounts");
+    let trace = Trace::victim(&victim).options(&["--by", "thread", "--interval", "100ms", "--record"]);
+    let tracer = trace.option(&recording).option("--socket").option(&socket).accounts().start();
+    victim.process().write_line("");
+    let _: Vec<Counted> = victim.read_json();
+    reset(&socket);
+    victim.process().write_line("");
+    let counted: Vec<Counted> = victim.read_json();
+    reset(&socket);
+    tracer.stop().assert_code(0);
+    let pid = victim.pid();
+    victim.finish();
+
+    let accounts = Accounts::of_recording(&recording, &["--between", "reset", "reset#2"]);
+    accounts.assert_consistent();
+    assert!(accounts.notes.iter().any(|note| note.starts_with("water marks are those from ")), "{:?}", accounts.notes);
+    let (all, threads) = counted.split_last().expect("the victim prints the sum");
+    assert!(all[7] > 0, "the low-water mark of the second phase is not 0");
+    for (number, thread) in threads.iter().enumerate() {
+        let name = format!("worker-{number} ({}) of accounts ({pid})", thread[0]);
+        assert_equals(&accounts.of(&[&name]), *thread);
+    }
+    assert_equals(&accounts.total, *all);
+    let stacks_only = scratch.path("stacks.memtrace");
+    Trace::command(["/bin/true"]).option("--record").option(&stacks_only).run().assert_code(0);
+    let refused = recording_report::run(&stacks_only, &["--view", "accounts"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("the recording has no accounts"), "{refused:?}");
 }
 
 /// The three processes of `victims/account_family.c` count under a common lock.

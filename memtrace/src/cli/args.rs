@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
-pub(super) use subcommands::{DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, ReportArgs, ResetArgs};
+pub(super) use subcommands::{
+    DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, RecordingView, ReportArgs, ResetArgs,
+};
 
 use super::filters::Excluded;
 use super::hooks::TaggedHooks;

@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
-use super::args::ReportArgs;
+use super::args::{RecordingView, ReportArgs};
 use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
-use super::{logging, outputs, tags};
-use crate::session::replay::{self, Config, Span};
+use super::{accounts, logging, outputs, tags};
+use crate::model::AccountColumn;
+use crate::session::replay::{self, Config, Span, View};
 
 /// Runs `memtrace report`.
 pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
@@ -23,7 +24,11 @@ pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
     }
 }
 
+/// Number of sites and of processes in texts.
+const DEFAULT_TOP: usize = 10;
+
 fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
+    let view = view(&args)?;
     let span = match (args.at, args.from, args.to, <[String; 2]>::try_from(args.between)) {
         (Some(at), ..) => Span::At(at),
         (None, None, None, Ok([from, to])) => Span::Marks(from, to),
@@ -32,17 +37,44 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
         (None, from, to, _) => Span::Window(from, to),
     };
     let (by, tags) = tags::resolve(args.tags.as_deref(), args.by)?;
+    let (outputs, default_top) = match view {
+        View::Stacks => (outputs::resolve_or_stdout(args.outputs, args.format)?, DEFAULT_TOP),
+        View::Accounts(_) => (outputs::resolve_accounts(args.outputs, args.format)?, accounts::DEFAULT_TOP),
+    };
     Ok(Config {
         path: args.file,
+        view,
         span,
-        outputs: outputs::resolve_or_stdout(args.outputs, args.format)?,
+        outputs,
         metric: args.metric,
         by,
         tags,
-        top: args.top,
+        top: args.top.unwrap_or(default_top),
         keep_ended: args.keep_ended,
         all_stacks: args.all_stacks,
     })
+}
+
+fn view(args: &ReportArgs) -> Result<View, ArgConflict> {
+    if args.view == RecordingView::Stacks {
+        return match args.sort {
+            AccountColumn::Current => Ok(View::Stacks),
+            _ => Err(ArgConflict::new("--sort is for accounts", "remove it, or add --view accounts")),
+        };
+    }
+    let of_stacks = [
+        ("--metric", args.metric.is_some()),
+        ("--by", args.by.is_some()),
+        ("--tags", args.tags.is_some()),
+        ("--all-stacks", args.all_stacks),
+    ];
+    match of_stacks.iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(ArgConflict::new(
+            format!("{option} does not apply to accounts, whose keys are those of the trace"),
+            "remove it",
+        )),
+        None => Ok(View::Accounts(args.sort)),
+    }
 }
 
 #[cfg(test)]
@@ -70,6 +102,7 @@ mod tests {
     fn totals_at_the_end_go_to_standard_output_by_default() {
         let expected = Config {
             path: PathBuf::from("run.memtrace"),
+            view: View::Stacks,
             span: Span::End,
             outputs: vec![Output { destination: Destination::Stdout, format: Format::Text }],
             metric: None,
@@ -86,6 +119,7 @@ mod tests {
     fn every_argument_reaches_the_configuration() {
         let expected = Config {
             path: PathBuf::from("a"),
+            view: View::Stacks,
             span: Span::Window(
                 Some(Moment::AfterStart(Duration::from_secs(90))),
                 Some(Moment::BeforeEnd(Duration::from_secs(300))),
@@ -100,6 +134,23 @@ mod tests {
         };
         let line = "a --from +90s --to -5m -o b.svg -m alloc-bytes --by thread --top 3 --keep-ended 0 --all-stacks";
         assert_eq!(parse(line), Ok(expected));
+    }
+
+    #[test]
+    fn accounts_have_options_of_their_own() {
+        let config = parse("a --view accounts --sort high -o b.csv").unwrap();
+        assert_eq!((config.view, config.top), (View::Accounts(AccountColumn::High), accounts::DEFAULT_TOP));
+        let output = Output { destination: Destination::File("b.csv".into()), format: Format::Csv };
+        assert_eq!(config.outputs, [output]);
+        for (line, message) in [
+            ("a --sort high", "--sort is for accounts"),
+            ("a --view accounts --by thread", "--by does not apply to accounts"),
+            ("a --view accounts -m peak-bytes", "--metric does not apply to accounts"),
+            ("a --view accounts -o b.svg", "the extension of b.svg is no known format"),
+        ] {
+            let refused = parse(line).expect_err(line);
+            assert!(refused.contains(message), "{line}: {refused}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Reports of recordings: the totals at a moment, or their changes between two moments.
 
+mod accounts;
 mod moments;
 mod paths;
 mod processes;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +20,9 @@ use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Outputs};
 use super::recorded_facts::RecordedFacts;
-use crate::model::{EventClass, GroupBy, Losses, Metric, PartitionBy, Profile, RunFacts, format, printable};
+use crate::model::{
+    AccountColumn, EventClass, GroupBy, Losses, Metric, PartitionBy, Profile, RunFacts, format, printable,
+};
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
 use crate::report::{self, Format, SavedReport};
@@ -32,6 +36,7 @@ pub(crate) use self::moments::{Moment, Span};
 pub(crate) struct Config {
     /// File of the recording.
     pub(crate) path: PathBuf,
+    pub(crate) view: View,
     pub(crate) span: Span,
     pub(crate) outputs: Vec<Output>,
     /// Metric to draw; `None` for that of the run.
@@ -48,6 +53,16 @@ pub(crate) struct Config {
     pub(crate) all_stacks: bool,
 }
 
+/// Part of a recording that a report shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum View {
+    /// Stacks of the event classes.
+    #[default]
+    Stacks,
+    /// Accounts, sorted by this column.
+    Accounts(AccountColumn),
+}
+
 /// Number of ended processes in a comparison, besides the groups of the others.
 const LISTED: usize = 1000;
 
@@ -61,6 +76,9 @@ const MAX_GAPS: usize = 10;
 /// The recording cannot be read, does not have what the configuration needs, or an output cannot be written.
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let opened = Opened::new(config)?;
+    if let View::Accounts(sort) = config.view {
+        return write_accounts(&opened, sort, observer);
+    }
     let outputs = Outputs::open_for(&opened.recording.header().classes, &config.outputs)?;
     let mut outputs: BTreeMap<EventClass, Outputs> = outputs.into_iter().collect();
     let mut losses = Losses::default();
@@ -87,6 +105,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
 pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClass>) -> Result<SavedReport, Error> {
     let config = Config {
         path: path.to_owned(),
+        view: View::Stacks,
         span: at.map_or(Span::End, Span::At),
         outputs: Vec::new(),
         metric: None,
@@ -141,7 +160,10 @@ impl<'a> Opened<'a> {
             selected.forget_parts();
         }
         let recorded = facts.grouping();
-        let grouping = grouping(config, &recorded)?;
+        let grouping = match config.view {
+            View::Stacks => grouping(config, &recorded)?,
+            View::Accounts(_) => Grouping::default(),
+        };
         let keeps_parts = keeps_parts(&grouping, &recorded)?;
         let is_at_end = selected.is_end_of(&recording);
         let metric = metric(config.metric, &facts, &selected, is_at_end)?;
@@ -203,6 +225,28 @@ fn write(
         observer.note(&format!("wrote {}", printable(&path)));
     }
     failures
+}
+
+/// Writes the accounts of a recording, sorted by a column.
+fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let Opened { config, recording, facts, selected, .. } = opened;
+    let keys = facts.account_keys().ok_or_else(|| Error::NotRecorded {
+        message: String::from("the recording has no accounts"),
+        remedy: String::from("record them: `memtrace accounts --by KEY --record FILE`"),
+    })?;
+    let outputs = Outputs::open(&config.outputs)?;
+    let table = accounts::table(recording, facts, selected, keys, notes_of(recording, selected));
+    let mut table = table.map_err(|source| unreadable(config, source))?;
+    table.sort(sort);
+    let content = |format, _, out: &mut dyn io::Write| report::write_accounts(format, &table, config.top, out);
+    let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
+    for path in written {
+        observer.note(&format!("wrote {}", printable(&path)));
+    }
+    if !failures.is_empty() {
+        return Err(Error::NotWritten(failures));
+    }
+    Ok(Outcome { losses: table.losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }
 
 /// Returns the grouping of the report. `recorded` is that of the run.

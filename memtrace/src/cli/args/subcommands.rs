@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 
 use super::possible_values;
 use crate::cli::units;
-use crate::model::{EventClass, GroupBy, Metric, Pid};
+use crate::model::{AccountColumn, EventClass, GroupBy, Metric, Pid};
 use crate::report::Format;
 use crate::session::difference::Source;
 use crate::session::replay::Moment;
@@ -104,8 +104,22 @@ pub(in crate::cli) struct ReportArgs {
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub(in crate::cli) peak: bool,
 
+    /// Show this part of the recording
+    #[arg(long, value_name = "VIEW", value_enum, default_value_t)]
+    pub(in crate::cli) view: RecordingView,
+
+    /// Sort accounts by this column, the largest first
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        value_parser = possible_values::account_columns(),
+        default_value = "current",
+        hide_possible_values = true
+    )]
+    pub(in crate::cli) sort: AccountColumn,
+
     /// Write to this file; '-' is standard output, the default. May be given more than once. The extension determines
-    /// the format: .svg, .folded, .json or .txt
+    /// the format: .svg, .folded, .json or .txt; for accounts .txt, .csv or .json
     #[arg(short, long = "output", value_name = "FILE")]
     pub(in crate::cli) outputs: Vec<PathBuf>,
 
@@ -125,9 +139,9 @@ pub(in crate::cli) struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) tags: Option<PathBuf>,
 
-    /// List N sites and N processes in texts
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub(in crate::cli) top: usize,
+    /// List N sites and N processes, or N accounts, in texts [default: 10; 40 accounts]
+    #[arg(long, value_name = "N")]
+    pub(in crate::cli) top: Option<usize>,
 
     /// Keep separate entries for the N largest processes that have ended
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -139,6 +153,16 @@ pub(in crate::cli) struct ReportArgs {
 
     #[command(flatten)]
     pub(in crate::cli) help: HelpFlag,
+}
+
+/// Part of a recording that a report shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum RecordingView {
+    /// Call stacks
+    #[default]
+    Stacks,
+    /// Accounts, of `memtrace accounts --record`
+    Accounts,
 }
 
 #[derive(Debug, Args)]

@@ -147,6 +147,7 @@ fn wait_for(writer: &Writer, intervals: u64) {
 
 fn config(path: &Path, span: Span, output: &Path, format: Format) -> Config {
     Config {
+        view: View::Stacks,
         path: path.to_owned(),
         span,
         outputs: vec![Output { destination: Destination::File(output.to_owned()), format }],
