@@ -34,6 +34,7 @@ const GLIBC: &[&str] = &[
     "crowd",
     "exact",
     "exec",
+    "exit_together",
     "flood",
     "fork",
     "growth",

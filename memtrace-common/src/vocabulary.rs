@@ -58,9 +58,9 @@ loss_reasons! {
     /// The ring was full for a stack's frames, which are sent again when the stack recurs.
     RingFullStack = "ring_full_stack",
         "stacks whose frames found their ring full; they are sent again when the stack recurs";
-    /// A ring was full at an exec, exit or fork.
+    /// A ring was full at an exec, exit or fork, or at the exit of a thread.
     RingFullProcess = "ring_full_process",
-        "execs, exits and forks that found a ring full; blocks of an exited process may be shown as live";
+        "execs, exits and forks, and exits of threads, that found a ring full; blocks of an exited process may be shown as live";
     /// The ring was full at a page fault: the page is reported without a stack.
     RingFullFault = "ring_full_fault",
         "page faults that found their ring full, so that their pages have no stack; raise --ring-size";

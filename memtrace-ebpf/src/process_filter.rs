@@ -91,6 +91,12 @@ pub fn records_lifetime(pid: u32) -> bool {
         || decision(pid).is_some_and(|known| known.flags & decision::TRACED != 0)
 }
 
+/// Returns true if `pid` is traced, or was and has recorded memory.
+#[inline(always)]
+pub fn has_records(pid: u32) -> bool {
+    decision(pid).is_some_and(|known| known.flags & (decision::TRACED | decision::RECORDED) != 0)
+}
+
 /// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child (`task`) is
 /// decided at once, because it may call exec before it hits a probe.
 #[inline(always)]

@@ -227,7 +227,7 @@ impl AccountGroups {
         identify: &mut impl FnMut(ImageId, Partition) -> Option<AccountKey>,
         steps: &mut FxHashMap<usize, Step>,
     ) {
-        let ImageAccounts { id, ended, merged, accounts } = image;
+        let ImageAccounts { id, ended, merged, accounts, .. } = image;
         self.remove_merged(id, &merged);
         for mut state in accounts {
             let part = state.account;

@@ -199,7 +199,7 @@ impl Ledger {
             EventKind::Exit => self.end_image(pid, ImageEnd::Exit, tick),
             EventKind::ThreadExit => {
                 if let Some((image, _)) = self.running_image(pid) {
-                    image.accounts.end_thread(tid, tick);
+                    image.end_thread(tid, tick);
                 }
             }
         }

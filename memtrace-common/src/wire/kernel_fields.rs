@@ -61,6 +61,7 @@ kernel_layouts! {
         task_cred: "task_struct", "cred";
         cred_euid: "cred", "euid";
         signal_live: "signal_struct", "live";
+        signal_flags: "signal_struct", "flags";
         mm_exe_file: "mm_struct", "exe_file";
         mm_brk: "mm_struct", "brk";
     }
@@ -152,7 +153,7 @@ kernel_layouts! {
 }
 
 const _: () = {
-    assert!(size_of::<TaskLayout>() == 44);
+    assert!(size_of::<TaskLayout>() == 48);
     assert!(size_of::<CgroupLayout>() == 44);
     assert!(size_of::<ReturnInstanceLayout>() == 24);
     assert!(size_of::<VmaLayout>() == 96);

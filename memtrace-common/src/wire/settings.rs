@@ -56,6 +56,8 @@ pub struct Settings {
     pub scratch_slots: u32,
     /// 1 if exits of threads are recorded, else 0.
     pub records_thread_exits: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Members that every run needs.
     pub task: TaskLayout,
     /// Members for pending uretprobes.
@@ -88,4 +90,4 @@ pub mod gate {
     pub const CALL_RATE: u64 = 2;
 }
 
-const _: () = assert!(size_of::<Settings>() == 440);
+const _: () = assert!(size_of::<Settings>() == 448);

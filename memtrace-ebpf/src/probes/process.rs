@@ -76,7 +76,11 @@ impl Event for Exit {
                 emit::process(context, thread, RecordKind::Exit);
             }
             process_filter::exit(thread.pid);
-        } else if settings::records_thread_exits() && gate::is_open() && process_filter::records_lifetime(thread.pid) {
+        } else if settings::records_thread_exits()
+            && gate::is_open()
+            && process_filter::has_records(thread.pid)
+            && !is_process_exiting(context.arg(0))
+        {
             emit::process(context, thread, RecordKind::ThreadExit);
         }
     }
@@ -176,6 +180,18 @@ fn forget_thread(tid: u32) {
 fn shares_memory(context: &RawTracePointContext) -> bool {
     let mm = |task| kernel::read::<u64>(task, field!(vma.task_mm));
     mm(context.arg(0)).unwrap_or(0) == mm(context.arg(1)).unwrap_or(1)
+}
+
+/// `SIGNAL_GROUP_EXIT`, include/linux/sched/signal.h.
+const SIGNAL_GROUP_EXIT: u32 = 4;
+
+/// Returns true if all threads of the task's process exit: `exit_group` and fatal signals set the flag before they end the
+/// other threads (`do_group_exit` and `complete_signal`, kernel/exit.c and kernel/signal.c).
+#[inline(always)]
+fn is_process_exiting(task: u64) -> bool {
+    let flags =
+        kernel::read(task, field!(task.task_signal)).and_then(|signal| kernel::read(signal, field!(task.signal_flags)));
+    flags.is_some_and(|flags: u32| flags & SIGNAL_GROUP_EXIT != 0)
 }
 
 /// Returns true if no thread of the task's process is left: `signal->live` is decremented before this tracepoint

@@ -201,7 +201,8 @@ fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>, others: Amount) -
     let account = AccountState { account: Partition::Whole, counters, marks, peak_at: Tick(7) };
     let live = if ended.is_some() { others } else { others + block };
     let marks = WaterMarks { low: others, high: others + block };
-    let images = vec![ImageAccounts { id, ended, merged: Vec::new(), accounts: vec![account] }];
+    let images =
+        vec![ImageAccounts { id, ended, ended_threads: Vec::new(), merged: Vec::new(), accounts: vec![account] }];
     AccountChanges {
         images,
         groups: Vec::new(),

@@ -95,9 +95,9 @@ impl AccountBudget {
         self.used.shared = self.used.shared.saturating_sub(accounts.shared);
     }
 
-    /// Counts one more account. Returns false if the maximum is reached; the account of a whole image always fits.
-    pub(super) const fn request(&mut self, is_whole: bool) -> bool {
-        let fits = self.used.own < self.max || is_whole;
+    /// Counts one more account. Returns false if the maximum is reached, unless `always_fits` is true.
+    pub(super) const fn request(&mut self, always_fits: bool) -> bool {
+        let fits = self.used.own < self.max || always_fits;
         self.used.own += fits as u32;
         fits
     }

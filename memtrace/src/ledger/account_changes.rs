@@ -18,10 +18,10 @@ impl Ledger {
         for process in self.processes.iter_mut() {
             let id = process.id;
             let Some(image) = process.image.as_mut() else { continue };
-            let merged = image.merge_ended_threads(&mut self.budget);
+            let (ended_threads, merged) = image.merge_ended_threads(&mut self.budget);
             let accounts = image.accounts.take_changed();
-            if !accounts.is_empty() {
-                images.push(ImageAccounts { id, ended: None, merged, accounts });
+            if !accounts.is_empty() || !ended_threads.is_empty() {
+                images.push(ImageAccounts { id, ended: None, ended_threads, merged, accounts });
             }
         }
         let groups = self.budget.accounts.as_mut()?.groups.take_changed();

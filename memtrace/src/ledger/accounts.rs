@@ -13,6 +13,9 @@ use crate::model::{
     Tick, Tid, WaterMarks,
 };
 
+/// Number of stacks for which a merge of ended threads waits for one more thread.
+const STACKS_PER_THREAD: usize = 64;
+
 /// Accounts of one image, if there are some.
 #[derive(Debug, Default)]
 pub(super) struct Accounts(Option<Box<Table>>);
@@ -29,8 +32,19 @@ struct Table {
     changed: Vec<u32>,
     /// Indices without an account.
     vacant: Vec<u32>,
-    /// Threads that have ended and are not merged, with the times of their ends, in this order.
-    ended: VecDeque<(Tid, Tick)>,
+    /// Threads that have ended and are not merged, in the order of their ends.
+    ended: VecDeque<EndedThread>,
+    /// Number of threads at the end of `ended` that have ended since the last take.
+    just_ended: usize,
+}
+
+/// A thread that has ended.
+#[derive(Clone, Copy, Debug)]
+struct EndedThread {
+    tid: Tid,
+    at: Tick,
+    /// Number of its allocations. If there are more, a new thread with the same ID runs.
+    allocations: u64,
 }
 
 #[derive(Debug)]
@@ -156,16 +170,18 @@ impl Accounts {
     }
 
     /// Records the end of a thread.
-    pub(super) fn end_thread(&mut self, tid: Tid, tick: Tick) {
+    pub(super) fn end_thread(&mut self, tid: Tid, at: Tick) {
         if let Some(table) = &mut self.0 {
-            table.ended.push_back((tid, tick));
+            table.ended.push_back(EndedThread { tid, at, allocations: 0 });
+            table.just_ended += 1;
         }
     }
 
-    /// Removes and returns the ended threads that are to be merged, with the times of their ends.
-    pub(super) fn take_ended_threads(&mut self, budget: &Budget) -> FxHashMap<Tid, Tick> {
+    /// Removes and returns the ended threads that are to be merged, with the times of their ends. A merge reads all of the
+    /// `stacks` stacks, so it waits for a number of threads if there are many.
+    pub(super) fn take_ended_threads(&mut self, stacks: usize, budget: &Budget) -> FxHashMap<Tid, Tick> {
         let (Some(table), Some(accounts)) = (&mut self.0, &budget.accounts) else { return FxHashMap::default() };
-        table.ended.drain(..table.ended.len().saturating_sub(accounts.kept_threads)).collect()
+        table.take_ended_threads(accounts.kept_threads, stacks / STACKS_PER_THREAD)
     }
 
     /// Merges the accounts of threads that have ended into one of their image. Returns the parts whose accounts are removed.
@@ -266,6 +282,34 @@ impl Table {
         (self.all.len() - self.vacant.len()) as u32
     }
 
+    /// Removes and returns the ended threads except the last `kept` ones, if they are more than `least`.
+    fn take_ended_threads(&mut self, kept: usize, least: usize) -> FxHashMap<Tid, Tick> {
+        let count = self.ended.len().saturating_sub(kept);
+        let due = if count > least { count } else { 0 };
+        let just_ended = std::mem::take(&mut self.just_ended).min(self.ended.len());
+        if due == 0 && just_ended == 0 {
+            return FxHashMap::default();
+        }
+        let mut allocations: FxHashMap<Tid, u64> = FxHashMap::default();
+        let new = self.ended.range(self.ended.len() - just_ended..);
+        allocations.extend(new.chain(self.ended.range(..due)).map(|thread| (thread.tid, 0)));
+        for (part, &index) in &self.by_part {
+            if let Some(count) = part.thread().and_then(|tid| allocations.get_mut(&tid))
+                && self.is_own(*part, index)
+            {
+                *count += self.all[index as usize].counters.alloc.count;
+            }
+        }
+        let first_new = self.ended.len() - just_ended;
+        for thread in self.ended.range_mut(first_new..) {
+            thread.allocations = allocations.get(&thread.tid).copied().unwrap_or_default();
+        }
+        let is_over =
+            |thread: &EndedThread| allocations.get(&thread.tid).is_none_or(|count| *count == thread.allocations);
+        let ended: Vec<EndedThread> = self.ended.drain(..due).collect();
+        ended.into_iter().filter(is_over).map(|thread| (thread.tid, thread.at)).collect()
+    }
+
     fn merge_threads(&mut self, ended: &FxHashMap<Tid, Tick>, budget: &mut Budget) -> Vec<Partition> {
         let is_ended = |part: &Partition, _: &mut u32| part.thread().is_some_and(|tid| ended.contains_key(&tid));
         let parts: Vec<_> = self.by_part.extract_if(is_ended).collect();
@@ -340,7 +384,9 @@ impl Table {
         if let Some(&index) = self.by_part.get(&part) {
             return index;
         }
-        if budget.accounts.as_mut().is_none_or(|accounts| accounts.request(part == Partition::Whole)) {
+        // The account of ended threads replaces others, and each image has one account at least.
+        let always_fits = part == Partition::Whole || part.thread() == Some(Tid::ENDED);
+        if budget.accounts.as_mut().is_none_or(|accounts| accounts.request(always_fits)) {
             return self.add(part);
         }
         budget.losses.add(LossReason::AccountsFull, 1);

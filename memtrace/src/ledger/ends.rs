@@ -7,7 +7,7 @@ use super::image::{Image, has_usage};
 use super::process::Process;
 use crate::model::{
     AccountState, EndedImage, EventClass, ImageAccounts, ImageEnd, ImageId, ImageRusage, ImageUsage, LossReason,
-    Ordinals, Partition, Pid, Stacks, Tick, UnsentStacks,
+    Ordinals, Pid, Stacks, Tick, UnsentStacks,
 };
 
 impl Ledger {
@@ -45,7 +45,7 @@ impl Ledger {
         };
         let mut untaken = self.untaken;
         let mut last_image = None;
-        let mut accounts = (AccountCounts::default(), Vec::new(), Vec::new());
+        let mut accounts = (AccountCounts::default(), Vec::new());
         if let Some(Process { is_killed, mut rusage, owner, mut image, stacks, .. }) = process {
             if is_killed && end == ImageEnd::Exit {
                 ended.end = ImageEnd::OomKill;
@@ -55,9 +55,8 @@ impl Ledger {
             untaken.frames += (stacks.len() - stacks.merged()) as u32;
             untaken.nodes += stacks.calls().len();
             if let Some(image) = &mut image {
-                let merged = image.merge_ended_threads(&mut self.budget);
                 image.accounts.leave_groups(at, &mut self.budget);
-                accounts = (image.accounts.counts(), merged, image.accounts.take_changed());
+                accounts = (image.accounts.counts(), image.accounts.take_changed());
             }
             if let Some(image) = &image {
                 untaken.totals += image.limited_stacks();
@@ -91,17 +90,14 @@ impl Ledger {
         }
     }
 
-    /// Adds the accounts of an image that ends: their numbers, those of merged threads, and those with changes.
-    fn end_accounts(
-        &mut self,
-        ended: &EndedImage,
-        (counts, merged, accounts): (AccountCounts, Vec<Partition>, Vec<AccountState>),
-    ) {
+    /// Adds the accounts of an image that ends: their numbers, and those with changes. The last threads keep their accounts.
+    fn end_accounts(&mut self, ended: &EndedImage, (counts, accounts): (AccountCounts, Vec<AccountState>)) {
         if let Some(budget) = &mut self.budget.accounts
             && counts.own > 0
         {
             let (id, end) = (ended.id, Some(ended.end));
-            budget.add_ended(ImageAccounts { id, ended: end, merged, accounts }, counts);
+            let (ended_threads, merged) = Default::default();
+            budget.add_ended(ImageAccounts { id, ended: end, ended_threads, merged, accounts }, counts);
         }
     }
 

@@ -208,17 +208,18 @@ impl ImageTotals {
     }
 
     /// Gives stacks of ended threads keys that no other thread has, since another one can have the ID of the thread later.
-    /// Merges stacks without live amounts, as [`Self::merge_stack`] does. Returns the number of merged ones. `is_pinned` is
-    /// that of [`Self::idle`].
+    /// Merges stacks of ended threads without live amounts, as [`Self::merge_stack`] does. Returns the number of merged ones.
+    /// `is_pinned` is that of [`Self::idle`].
     pub(super) fn end_threads(&mut self, is_ended: impl Fn(Tid) -> bool, is_pinned: impl Fn(u32) -> bool) -> u32 {
-        let is_of_ended = |totals: &StackTotals| !totals.is_vacant() && totals.key.part.thread().is_some_and(&is_ended);
+        let is_ended = |tid: Tid| tid.is_of_ended() || is_ended(tid);
+        let is_of_ended = |totals: &StackTotals| !totals.is_vacant() && totals.key.part.thread().is_some_and(is_ended);
         let of_ended = (0..).zip(&self.stacks).filter(|(_, totals)| is_of_ended(totals));
         let of_ended: Vec<_> = of_ended.map(|(index, totals)| (index, totals.key, totals.live)).collect();
         let mut merged = 0;
         for (index, key, live) in of_ended {
             if live == Amount::default() && is_limited(key) && !is_pinned(index) {
                 merged += u32::from(self.merge_stack(key).is_some());
-            } else {
+            } else if key.part.thread().is_some_and(|tid| !tid.is_of_ended()) {
                 self.end_thread(index, key);
             }
         }

@@ -27,8 +27,8 @@ pub(super) struct TentativeFree {
 /// The tentative frees of a thread may be split by address over several ledgers. It is sufficient that each ledger keeps the
 /// latest it received: an undo refers to the thread's latest tentative free, and both go to the same ledger.
 ///
-/// The ledger learns in traces with accounts only when a thread exits, so old entries are dropped: when the young generation is full, it replaces
-/// the old one. A dropped free is final, unless 32,768 other threads started a realloc during one realloc.
+/// Exits of threads are recorded in traces with accounts only, so old entries are dropped: when the young generation is full,
+/// it replaces the old one. A dropped free is final, unless 32,768 other threads started a realloc during one realloc.
 #[derive(Debug, Default)]
 pub(super) struct TentativeFrees {
     young: FxHashMap<Tid, TentativeFree>,
@@ -54,6 +54,12 @@ impl TentativeFrees {
             return None;
         }
         self.young.remove(&tid).or_else(|| self.old.remove(&tid))
+    }
+
+    /// Removes the tentative free of a thread that has exited: its realloc does not return.
+    pub(super) fn forget(&mut self, tid: Tid) {
+        self.young.remove(&tid);
+        self.old.remove(&tid);
     }
 
     /// Indices of the stacks with blocks that can come back.

@@ -69,7 +69,7 @@ impl Counted {
             self.live -= counters.current();
         }
         self.marks.include(self.live);
-        self.ended.push(ImageAccounts { id, ended: Some(ImageEnd::Exit), merged, accounts });
+        self.ended.push(ImageAccounts { id, ended: Some(ImageEnd::Exit), ended_threads: Vec::new(), merged, accounts });
     }
 
     /// Adds the account of a thread to that of the ended ones.
@@ -108,7 +108,13 @@ impl Counted {
         ids.dedup();
         for id in ids {
             let merged = self.take_merged(id);
-            images.push(ImageAccounts { id, ended: None, merged, accounts: self.states(|of| of == id) });
+            images.push(ImageAccounts {
+                id,
+                ended: None,
+                ended_threads: Vec::new(),
+                merged,
+                accounts: self.states(|of| of == id),
+            });
         }
         let marks = std::mem::replace(&mut self.marks, WaterMarks::at(self.live));
         AccountChanges {

@@ -93,6 +93,50 @@ fn new_thread_with_the_id_of_a_merged_one_has_its_own_account() {
 }
 
 #[test]
+fn thread_with_the_id_of_one_that_has_ended_is_not_merged() {
+    let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
+    ledger.budget.accounts.as_mut().unwrap().kept_threads = 1;
+    [alloc(1, A, 10), exit(1)].into_iter().for_each(|event| ledger.apply(event));
+    seen.take(&mut ledger);
+    // The kernel gives a new thread the ID 1, and thread 2 ends.
+    [alloc(1, B, 7), alloc(2, B + 64, 1), exit(2)].into_iter().for_each(|event| ledger.apply(event));
+    let changes = seen.take(&mut ledger);
+    assert!(
+        changes.images.iter().all(|image| image.ended_threads.is_empty() && image.merged.is_empty()),
+        "{changes:?}"
+    );
+    assert_eq!(bytes(seen.of(Tid(1)).alloc), 17, "both threads share an account");
+    // Later the new thread ends too.
+    [exit(1), alloc(3, A + 0x100, 1), exit(3)].into_iter().for_each(|event| ledger.apply(event));
+    seen.take(&mut ledger);
+    assert_eq!((bytes(seen.of(Tid::ENDED).alloc), bytes(seen.of(Tid(3)).alloc)), (18, 1));
+}
+
+#[test]
+fn threads_that_end_with_their_image_keep_their_accounts() {
+    let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
+    for tid in 1..=300 {
+        ledger.apply(alloc(tid, A + u64::from(tid) * 32, 10));
+    }
+    (1..=300).for_each(|tid| ledger.apply(exit(tid)));
+    ledger.apply(Event { pid: PID, tid: Tid(1), tick: Tick(8), kind: EventKind::Exec });
+    seen.take(&mut ledger);
+    assert_eq!((seen.0.len(), bytes(seen.of(Tid::ENDED).alloc)), (300, 0));
+}
+
+#[test]
+fn sum_of_ended_threads_fits_into_a_full_table() {
+    let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
+    let mut accounts = AccountBudget::new(AccountLevel::Thread, 2);
+    accounts.kept_threads = 0;
+    ledger.budget.accounts = Some(Box::new(accounts));
+    [alloc(1, A, 10), alloc(2, B, 20), alloc(3, B + 64, 5), exit(1)].into_iter().for_each(|event| ledger.apply(event));
+    seen.take(&mut ledger);
+    assert_eq!(bytes(seen.of(Tid::ENDED).alloc), 10);
+    assert_eq!(ledger.losses().get(LossReason::AccountsFull), 1, "that of thread 3");
+}
+
+#[test]
 fn transient_threads_need_no_more_accounts_or_stacks() {
     for level in [AccountLevel::Thread, AccountLevel::Process] {
         let mut ledger = Ledger::new(Settings { stacks: 400, accounts: Some(level), ..SETTINGS });
@@ -100,15 +144,23 @@ fn transient_threads_need_no_more_accounts_or_stacks() {
         accounts.kept_threads = accounts.kept_threads.min(100);
         ledger.budget.accounts = Some(Box::new(accounts));
         for tid in 1..=5000 {
-            let address = A + u64::from(tid) * 32;
-            [alloc(tid, address, 10), free(tid, address), exit(tid)].into_iter().for_each(|event| ledger.apply(event));
+            let [address, grown] = [0, 16].map(|offset| A + u64::from(tid) * 32 + offset);
+            let tentative = EventKind::TentativeFree { address: AbsAddr(address), is_last: false };
+            let realloc = Event { pid: PID, tid: Tid(tid), tick: Tick(6), kind: tentative };
+            let events = [alloc(tid, address, 10), realloc, alloc(tid, grown, 20), exit(tid)];
+            events.into_iter().for_each(|event| ledger.apply(event));
+            // Another thread frees the block of a thread that was merged.
+            if let Some(earlier) = tid.checked_sub(200).filter(|earlier| *earlier > 0) {
+                ledger.apply(free(6000, A + u64::from(earlier) * 32 + 16));
+            }
             if tid % 5 == 0 {
                 ledger.take_accounts();
             }
         }
         assert_eq!(ledger.losses().total(), 0, "{level:?}");
         let image = ledger.processes.get(PID).unwrap().image.as_ref().unwrap();
-        assert!(image.accounts.counts().own <= 110 && image.limited_stacks() <= 110, "{level:?}");
+        // 200 threads hold a block.
+        assert!(image.accounts.counts().own <= 110 && image.limited_stacks() <= 210, "{level:?}");
     }
 }
 
@@ -156,7 +208,8 @@ proptest! {
         // Address, size and owner of each block; counters of each owner; ended threads.
         let mut blocks: Vec<(u64, u64, Tid)> = Vec::new();
         let mut model: BTreeMap<Tid, AccountCounters> = BTreeMap::new();
-        let mut ended: Vec<Tid> = Vec::new();
+        // Ended threads with the number of their allocations; that of the last ones is counted at the next take.
+        let mut ended: Vec<(Tid, Option<u64>)> = Vec::new();
         for (step, address) in steps.into_iter().chain([Step::Take]).zip((A..).step_by(128)) {
             match step {
                 Step::Alloc(tid, size) => {
@@ -178,11 +231,15 @@ proptest! {
                     ledger.apply(exit(tid));
                     // The ledger has seen no event of the process before.
                     if !model.is_empty() {
-                        ended.push(Tid(tid));
+                        ended.push((Tid(tid), None));
                     }
                 }
                 Step::Take => {
-                    for tid in ended.drain(..ended.len().saturating_sub(kept)) {
+                    let allocations = |tid: &Tid| model.get(tid).map_or(0, |counters| counters.alloc.count);
+                    ended.iter_mut().for_each(|(tid, count)| *count = count.or(Some(allocations(tid))));
+                    let due: Vec<_> = ended.drain(..ended.len().saturating_sub(kept)).collect();
+                    let due: Vec<_> = due.into_iter().filter(|(tid, count)| *count == Some(allocations(tid))).collect();
+                    for (tid, _) in due {
                         if let Some(counters) = model.remove(&tid) {
                             model.entry(Tid::ENDED).or_default().add(&counters);
                         }

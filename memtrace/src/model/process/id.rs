@@ -26,6 +26,12 @@ impl Tid {
     /// Upper limit of thread IDs: `PID_MAX_LIMIT`, include/linux/threads.h.
     const LIMIT: u32 = 4 << 20;
 
+    /// Returns true if this stands for ended threads.
+    #[must_use]
+    pub const fn is_of_ended(self) -> bool {
+        self.0 > Self::LIMIT
+    }
+
     /// Stands for the ended thread with this number, which no longer has its ID. Repeats after four billion threads.
     #[must_use]
     pub const fn ended(number: u32) -> Self {

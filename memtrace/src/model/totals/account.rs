@@ -1,6 +1,6 @@
 //! Accounts: counters of blocks, and water marks of their live amount.
 
-use crate::model::{Amount, Bytes, ImageEnd, ImageId, Losses, Partition, Tick};
+use crate::model::{Amount, Bytes, ImageEnd, ImageId, Losses, Partition, Tick, Tid};
 
 /// Parts of processes that have accounts. Every process has at least one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -148,7 +148,10 @@ pub struct ImageAccounts {
     pub id: ImageId,
     /// End of the image, if it has ended: its accounts have no blocks after the interval.
     pub ended: Option<ImageEnd>,
-    /// Accounts of ended threads that no longer exist, and can be new in the interval: their counters are included in the account for [`Tid::ENDED`](crate::model::Tid::ENDED).
+    /// Threads that have ended, and have no accounts any more.
+    pub ended_threads: Vec<Tid>,
+    /// Accounts of ended threads that were removed, and can be new in the interval. The account of
+    /// [`Tid::ENDED`] includes their counters.
     pub merged: Vec<Partition>,
     /// The changed accounts.
     pub accounts: Vec<AccountState>,
@@ -279,7 +282,7 @@ impl AccountTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AllocatorId, Tid};
+    use crate::model::AllocatorId;
 
     #[test]
     fn accounts_are_parts_of_a_level() {

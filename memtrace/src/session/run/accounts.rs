@@ -11,8 +11,8 @@ use super::account_interval::AccountInterval;
 use crate::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInterval};
 use crate::model::format;
 use crate::model::{
-    AccountChanges, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember, ImageAccounts,
-    ImageEnd, ImageId, Losses, Partition, ProcessImage, TagId, TagName, Tick, Tid, User,
+    AccountChanges, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember, ImageEnd,
+    ImageId, Losses, Partition, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
 use crate::recording::{AccountNames, RecordedAccount};
@@ -249,11 +249,11 @@ impl RunAccounts {
         }
         self.losses.clone_from(&changes.losses);
         let interval_end = changes.interval_end;
-        let merged = |image: &ImageAccounts| (image.id, image.merged.iter().filter_map(|part| part.thread()).collect());
-        let merged: Vec<(ImageId, Vec<Tid>)> = changes.images.iter().map(merged).collect();
+        let ended = changes.images.iter().map(|image| (image.id, image.ended_threads.clone()));
+        let ended: Vec<(ImageId, Vec<Tid>)> = ended.filter(|(_, threads)| !threads.is_empty()).collect();
         let keys = &self.keys;
         self.groups.apply(changes, |id, part| Some(key(keys, id, part, tracker.images().get(&id)?, tracker)));
-        merged.into_iter().for_each(|(id, threads)| tracker.forget_threads(id, threads));
+        ended.into_iter().for_each(|(id, threads)| tracker.forget_threads(id, threads));
         if self.groups.number_of_unidentified() > MAX_UNKNOWN {
             self.groups.give_up_unidentified(keys.len());
         }
