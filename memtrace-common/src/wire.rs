@@ -165,11 +165,38 @@ pub struct AllocRecord {
     pub header: Header,
     /// Address of the block.
     pub address: u64,
-    /// Requested bytes.
+    /// Requested bytes. Of tagged allocations, the upper 16 bits are the number of the allocator ([`TaggedSize`]).
     pub size: u64,
     /// Id of the stack: a hash of its frames, the process and the generation of its mappings; or [`STACK_NOT_TAKEN`] or
     /// [`STACK_FAILED`].
     pub stack: u64,
+}
+
+/// Size of a tagged allocation, with the number of its allocator in the upper bits. No block has 256 TiB: a process has half of
+/// that, or 64 PiB with five levels of page tables and on request only (Documentation/arch/x86/x86_64/5level-paging.rst).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaggedSize(pub u64);
+
+impl TaggedSize {
+    const SHIFT: u32 = 48;
+
+    /// Returns the size with the number of an allocator. Sizes of 256 TiB or more are cut.
+    #[must_use]
+    pub const fn new(size: u64, allocator: u16) -> Self {
+        Self(size & ((1 << Self::SHIFT) - 1) | (allocator as u64) << Self::SHIFT)
+    }
+
+    /// Returns the number of bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0 & ((1 << Self::SHIFT) - 1)
+    }
+
+    /// Returns the number of the allocator; 0 if it was not recorded.
+    #[must_use]
+    pub const fn allocator(self) -> u16 {
+        (self.0 >> Self::SHIFT) as u16
+    }
 }
 
 /// A block was freed, tentatively freed, or kept after that; or a page had a major fault.

@@ -261,6 +261,7 @@ impl Ledger {
             PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
             PartitionBy::Tags => Partition::Tag(tag),
             PartitionBy::ThreadsAndTags => Partition::ThreadAndTag(tid, tag),
+            PartitionBy::ThreadsAllocatorsAndTags => Partition::ThreadAllocatorAndTag(tid, allocator, tag),
         }
     }
 

@@ -61,15 +61,17 @@ fn objects_without_probes_are_refused() {
 #[test]
 fn claimed_blocks_move_between_accounts() {
     let mut victim = victim::start_with("probes", &["nip", "10000"]);
-    let tracer = Trace::victim(&victim).options(FROM).options(&["--by", "tag"]).accounts().start();
+    // A claimed block remains one of its allocator.
+    let tracer = Trace::victim(&victim).options(FROM).options(&["--by", "allocator,tag"]).accounts().start();
     victim.process().write_line("");
     let expected: BTreeMap<String, Totals> = victim.read_json();
     let accounts = tracer.stop().accounts();
     victim.finish();
     accounts.assert_consistent();
     assert_eq!(accounts.accounts.len(), expected.len());
+    let allocator = accounts.accounts[0].names[0].clone();
     for (name, Totals { alloc_bytes, alloc_count, free_bytes, free_count, live_bytes, live_count, .. }) in expected {
-        let account = accounts.of(&[&name]);
+        let account = accounts.of(&[&allocator, &name]);
         assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
         assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
         assert_eq!([account.current_bytes, account.current_count], [live_bytes, live_count], "{name}");

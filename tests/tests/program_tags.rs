@@ -98,6 +98,28 @@ fn accounts_by_object_and_tag_have_the_totals_of_the_victim() {
 }
 
 #[test]
+fn accounts_by_allocator_and_tag_have_the_totals_of_the_victim() {
+    let mut victim = start("set", "5000");
+    let tracer = Trace::victim(&victim).options(&["--tag-from", "set=set_module(id=arg0)", "--by", "allocator,tag"]);
+    let tracer = tracer.accounts().start();
+    victim.process().write_line("");
+    let expected: BTreeMap<String, Totals> = victim.read_json();
+    let accounts = tracer.stop().accounts();
+    victim.finish();
+    accounts.assert_consistent();
+    assert_eq!(accounts.accounts.len(), expected.len());
+    let allocator = accounts.accounts[0].names[0].clone();
+    assert!(allocator.contains("glibc"), "{allocator}");
+    for (name, Totals { alloc_bytes, alloc_count, free_bytes, free_count, .. }) in expected {
+        let account = accounts.of(&[&allocator, &name]);
+        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
+        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
+        assert_eq!(account.high_bytes_at_least, account.high_bytes_at_most, "{name}");
+        assert!(account.free_by_others_count > Some(0), "{name}");
+    }
+}
+
+#[test]
 fn accounts_by_tag_have_the_totals_of_the_victim() {
     let scratch = Scratch::new();
     let rules = scratch.path("tags.toml");

@@ -5,7 +5,7 @@ use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::LossReason;
-use memtrace_common::wire::RecordKind;
+use memtrace_common::wire::{RecordKind, TaggedSize};
 
 use crate::emit::Block;
 use crate::origin::{Caller, Returning};
@@ -50,11 +50,14 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     } else {
         (RecordKind::Alloc, returned.allocator)
     };
-    if let Some((address, size)) = returned_block(context, registers, thread, &mut returned)
+    if let Some((address, mut size)) = returned_block(context, registers, thread, &mut returned)
         && recorded.allocations()
     {
         let ring = emit::ring_for(thread, address);
         let stack = stack::take(context, &Returning { registers, caller }, thread, ring);
+        if settings::records_tags() {
+            size = TaggedSize::new(size, returned.allocator).0;
+        }
         emit::alloc(context, ring, thread, kind, number, Block { address, size, stack });
     }
 }

@@ -113,10 +113,6 @@ fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Ve
             "give another key, or use `memtrace faults --by memory`",
         ),
         keys if keys.contains(&GroupBy::Tag) && !has_tags => Err(tags::without_rules()),
-        keys if has_program_tags && keys.contains(&GroupBy::Allocator) => conflict(
-            "a block has no number for its allocator beside the one for the tag of the program",
-            "give another key, as in --by object,tag",
-        ),
         _ => Ok(keys),
     }
 }
@@ -174,6 +170,9 @@ mod tests {
             accounts.outputs.iter().map(|output| output.format).collect::<Vec<_>>(),
             [Format::Csv, Format::Json]
         );
+        let by_tag = resolved("--all --by allocator --tag-from set=/a:f(id=arg0)", false).unwrap();
+        assert_eq!(by_tag.accounts.as_ref().unwrap().level(), AccountLevel::AllocatorAndTag);
+        assert_eq!(by_tag.parts(), PartitionBy::ThreadsAllocatorsAndTags);
         let by_object = resolved("--all --by user,object", false).unwrap();
         assert_eq!((by_object.grouping.by, by_object.max_depth), (GroupBy::Object, 128));
     }
@@ -197,10 +196,6 @@ mod tests {
             ("--pid 7 --by user,user", "--by has the same key twice"),
             ("--pid 7 --by user,comm,thread", "accounts have more than two keys"),
             ("--pid 7 --by memory", "--by memory is for page faults, which have no accounts"),
-            (
-                "--pid 7 --by allocator,tag --tag-from set=f(id=arg0)",
-                "no number for its allocator beside the one for the tag",
-            ),
             ("--pid 7 --by tag", "--by tag needs rules for tags"),
             ("--pid 7 --shards 2", "water marks need a single shard, but --shards is 2"),
             ("--pid 7 -m alloc-bytes", "--metric does not apply"),

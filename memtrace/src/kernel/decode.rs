@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, LAST_BLOCK, MAX_FRAMES, MoveRecord, OomRecord,
-    OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, UNKNOWN_COUNT, fault,
-    reclaim_kind,
+    OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, TaggedSize,
+    UNKNOWN_COUNT, fault, reclaim_kind,
 };
 
 use super::wire_type::{self, WireType};
@@ -36,7 +36,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
     let address = |record| read::<BlockRecord>(record).map(|block| AbsAddr(block.address));
     let kind = match kind {
         RecordKind::Alloc => alloc(&read(record)?, AllocatorId(upper), TagId::UNTAGGED),
-        RecordKind::TaggedAlloc => alloc(&read(record)?, AllocatorId::UNKNOWN, TagId(upper)),
+        RecordKind::TaggedAlloc => tagged_alloc(read(record)?, TagId(upper)),
         RecordKind::Free => EventKind::Free { address: address(record)?, is_last },
         RecordKind::RepeatedFree => EventKind::RepeatedFree { address: address(record)? },
         RecordKind::Claim => EventKind::Claim { address: address(record)?, tag: TagId(upper) },
@@ -93,6 +93,11 @@ const fn alloc(record: &AllocRecord, allocator: AllocatorId, tag: TagId) -> Even
         allocator,
         tag,
     }
+}
+
+const fn tagged_alloc(record: AllocRecord, tag: TagId) -> EventKind {
+    let size = TaggedSize(record.size);
+    alloc(&AllocRecord { size: size.bytes(), ..record }, AllocatorId(size.allocator()), tag)
 }
 
 /// Refuses ranges that exceed the address space.

@@ -268,6 +268,7 @@ impl Table {
             Some(AccountLevel::ThreadAndAllocator) => Partition::ThreadAndAllocator(by, AllocatorId::UNKNOWN),
             Some(AccountLevel::Tag) => Partition::Tag(TagId::UNTAGGED),
             Some(AccountLevel::ThreadAndTag) => Partition::ThreadAndTag(by, TagId::UNTAGGED),
+            Some(AccountLevel::AllocatorAndTag) => Partition::AllocatorAndTag(AllocatorId::UNKNOWN, TagId::UNTAGGED),
             Some(AccountLevel::Process) | None => Partition::Whole,
         };
         let index = self.index(part, budget);

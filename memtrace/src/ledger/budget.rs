@@ -184,6 +184,8 @@ pub(super) fn merged_key(key: StackKey) -> StackKey {
         | Partition::Thread(_)
         | Partition::ThreadAndAllocator(..)
         | Partition::ThreadAndTag(..)
+        | Partition::AllocatorAndTag(..)
+        | Partition::ThreadAllocatorAndTag(..)
         | Partition::Memory(_) => Partition::Whole,
     };
     StackKey { stack: StackId::OTHER, part }

@@ -139,7 +139,8 @@ impl Image {
         };
         let old = *entry.get();
         let amount = Amount::one(old.size);
-        let StackKey { stack, .. } = self.totals.key(old.stack);
+        let StackKey { stack, part: old_part } = self.totals.key(old.stack);
+        let part = part.with_allocator(old_part.allocator().unwrap_or_default());
         self.accounts.free(&self.totals, &old, None, tick, budget);
         self.totals.free(old.stack, amount);
         count_lifetime(&mut self.totals, &old, tick, 1, budget);

@@ -225,6 +225,7 @@ impl ReferenceModel {
             PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
             PartitionBy::Tags => Partition::Tag(tag),
             PartitionBy::ThreadsAndTags => Partition::ThreadAndTag(tid, tag),
+            PartitionBy::ThreadsAllocatorsAndTags => Partition::ThreadAllocatorAndTag(tid, allocator, tag),
         }
     }
 

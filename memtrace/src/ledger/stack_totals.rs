@@ -93,6 +93,8 @@ impl ImageTotals {
             | Partition::ThreadAndAllocator(..)
             | Partition::Tag(_)
             | Partition::ThreadAndTag(..)
+            | Partition::AllocatorAndTag(..)
+            | Partition::ThreadAllocatorAndTag(..)
             | Partition::Memory(_) => self.by_partition.get(&key).copied(),
         }
     }
@@ -138,6 +140,8 @@ impl ImageTotals {
             | Partition::ThreadAndAllocator(..)
             | Partition::Tag(_)
             | Partition::ThreadAndTag(..)
+            | Partition::AllocatorAndTag(..)
+            | Partition::ThreadAllocatorAndTag(..)
             | Partition::Memory(_) => self.by_partition.insert(key, index),
         };
         self.limited += u32::from(is_limited(key));
@@ -166,6 +170,8 @@ impl ImageTotals {
             | Partition::ThreadAndAllocator(..)
             | Partition::Tag(_)
             | Partition::ThreadAndTag(..)
+            | Partition::AllocatorAndTag(..)
+            | Partition::ThreadAllocatorAndTag(..)
             | Partition::Memory(_) => self.by_partition.remove(&removed.key),
         };
         self.vacant.push(index);

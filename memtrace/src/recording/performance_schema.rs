@@ -26,6 +26,7 @@ CREATE VIEW memory_change AS
             WHEN 'thread' THEN total.part
             WHEN 'thread_and_tag' THEN total.part >> 16
             WHEN 'thread_and_allocator' THEN total.part >> 16
+            WHEN 'thread_allocator_and_tag' THEN total.part >> 32
             ELSE image.pid END AS THREAD_ID,
         coalesce(image.user, CAST(image.uid AS TEXT)) AS USER,
         cgroup.path AS HOST,
@@ -41,7 +42,9 @@ CREATE VIEW memory_change AS
         LEFT JOIN calling_object ON calling_object.path = total.path
         LEFT JOIN object ON object.id = coalesce(calling_object.object, path.object)
         JOIN (SELECT id AS total, CASE part_kind
-            WHEN 'tag' THEN part WHEN 'thread_and_tag' THEN part & 65535 END AS id FROM total) AS tag_of
+            WHEN 'tag' THEN part
+            WHEN 'thread_and_tag' THEN part & 65535
+            WHEN 'thread_allocator_and_tag' THEN part & 65535 END AS id FROM total) AS tag_of
             ON tag_of.total = total.id
         LEFT JOIN tag ON tag.id = tag_of.id;
 CREATE VIEW threads AS

@@ -60,6 +60,13 @@ pub(super) fn part_values(part: Partition) -> (Option<&'static str>, Value) {
         Partition::ThreadAndTag(Tid(tid), TagId(id)) => {
             (Some("thread_and_tag"), Value::Integer(i64::from(tid) << u16::BITS | i64::from(id)))
         }
+        Partition::AllocatorAndTag(AllocatorId(id), TagId(tag)) => {
+            (Some("allocator_and_tag"), Value::Integer(i64::from(id) << u16::BITS | i64::from(tag)))
+        }
+        Partition::ThreadAllocatorAndTag(Tid(tid), AllocatorId(id), TagId(tag)) => {
+            let number = u64::from(tid) << u32::BITS | u64::from(id) << u16::BITS | u64::from(tag);
+            (Some("thread_allocator_and_tag"), Value::Integer(number.cast_signed()))
+        }
         Partition::Memory(kind) => (Some("memory"), Value::Text(kind.name().to_owned())),
     }
 }
@@ -81,6 +88,16 @@ pub(super) fn part_of(kind: Option<&str>, part: ValueRef<'_>) -> Option<Partitio
             let number = number?;
             let tid = Tid(u32::try_from(number >> u16::BITS).ok()?);
             Some(Partition::ThreadAndTag(tid, TagId(number.cast_unsigned() as u16)))
+        }
+        Some("allocator_and_tag") => {
+            let number = u32::try_from(number?).ok()?;
+            Some(Partition::AllocatorAndTag(AllocatorId((number >> u16::BITS) as u16), TagId(number as u16)))
+        }
+        Some("thread_allocator_and_tag") => {
+            let number = number?.cast_unsigned();
+            let (tid, ids) = (Tid((number >> u32::BITS) as u32), number as u32);
+            let (id, tag) = (AllocatorId((ids >> u16::BITS) as u16), TagId(ids as u16));
+            Some(Partition::ThreadAllocatorAndTag(tid, id, tag))
         }
         Some("memory") => {
             let name = part.as_str().ok()?;
@@ -156,7 +173,10 @@ mod tests {
         assert_eq!((build_id_of("0"), build_id_of("zz")), (None, None));
         let kinds = MappingKind::ALL.map(Partition::Memory);
         let both = Partition::ThreadAndAllocator(Tid(u32::MAX), AllocatorId(u16::MAX));
-        let parts = [Partition::Whole, Partition::Thread(Tid(7)), Partition::Allocator(AllocatorId(3)), both];
+        let all = Partition::ThreadAllocatorAndTag(Tid(u32::MAX), AllocatorId(3), TagId(u16::MAX));
+        let of_tag = Partition::AllocatorAndTag(AllocatorId(u16::MAX), TagId(7));
+        let parts =
+            [Partition::Whole, Partition::Thread(Tid(7)), Partition::Allocator(AllocatorId(3)), both, all, of_tag];
         for part in parts.into_iter().chain(kinds) {
             let (kind, value) = part_values(part);
             assert_eq!(part_of(kind, ValueRef::from(&value)), Some(part));

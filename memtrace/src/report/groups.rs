@@ -181,7 +181,9 @@ fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, par
             | Partition::Allocator(_)
             | Partition::ThreadAndAllocator(..)
             | Partition::Tag(_)
-            | Partition::ThreadAndTag(..) => String::from("[released]"),
+            | Partition::ThreadAndTag(..)
+            | Partition::AllocatorAndTag(..)
+            | Partition::ThreadAllocatorAndTag(..) => String::from("[released]"),
         },
         // Their groups are those of labels.
         GroupBy::Object | GroupBy::Tag => unknown(by.name()),

@@ -85,9 +85,12 @@ impl Config {
     pub(crate) fn parts(&self) -> PartitionBy {
         match &self.accounts {
             None => self.grouping.parts(),
-            Some(accounts) if accounts.has_program_tags => PartitionBy::ThreadsAndTags,
-            Some(accounts) if accounts.keys.contains(&GroupBy::Allocator) => PartitionBy::ThreadsAndAllocators,
-            Some(_) => PartitionBy::Threads,
+            Some(accounts) => match (accounts.has(GroupBy::Allocator), accounts.has_program_tags) {
+                (false, false) => PartitionBy::Threads,
+                (true, false) => PartitionBy::ThreadsAndAllocators,
+                (false, true) => PartitionBy::ThreadsAndTags,
+                (true, true) => PartitionBy::ThreadsAllocatorsAndTags,
+            },
         }
     }
 
@@ -182,15 +185,20 @@ pub(crate) struct AccountReport {
 impl AccountReport {
     /// Returns the parts of processes with accounts.
     pub(crate) fn level(&self) -> AccountLevel {
-        let has = |key| self.keys.contains(&key);
-        match (has(GroupBy::Thread), has(GroupBy::Allocator), self.has_program_tags) {
+        match (self.has(GroupBy::Thread), self.has(GroupBy::Allocator), self.has_program_tags) {
             (false, false, false) => AccountLevel::Process,
             (true, false, false) => AccountLevel::Thread,
-            (false, true, _) => AccountLevel::Allocator,
+            (false, true, false) => AccountLevel::Allocator,
+            // There are two keys at most, and tags of programs are one of them.
             (true, true, _) => AccountLevel::ThreadAndAllocator,
+            (false, true, true) => AccountLevel::AllocatorAndTag,
             (false, false, true) => AccountLevel::Tag,
             (true, false, true) => AccountLevel::ThreadAndTag,
         }
+    }
+
+    fn has(&self, key: GroupBy) -> bool {
+        self.keys.contains(&key)
     }
 
     /// Returns true if the text goes to standard output.

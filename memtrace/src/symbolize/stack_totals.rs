@@ -229,6 +229,12 @@ impl Encoder {
             }
             Partition::Tag(TagId(id)) => (5, Some(u64::from(id))),
             Partition::ThreadAndTag(Tid(tid), TagId(id)) => (6, Some(u64::from(tid) << u16::BITS | u64::from(id))),
+            Partition::AllocatorAndTag(AllocatorId(id), TagId(tag)) => {
+                (7, Some(u64::from(id) << u16::BITS | u64::from(tag)))
+            }
+            Partition::ThreadAllocatorAndTag(Tid(tid), AllocatorId(id), TagId(tag)) => {
+                (8, Some(u64::from(tid) << u32::BITS | u64::from(id) << u16::BITS | u64::from(tag)))
+            }
             Partition::Memory(kind) => {
                 (3, MappingKind::ALL.iter().position(|known| *known == kind).map(|at| at as u64))
             }
@@ -290,6 +296,15 @@ fn read_key(bytes: &mut &[u8], path: u32) -> Option<PathKey> {
         6 => {
             let number = read_number(bytes);
             Partition::ThreadAndTag(Tid((number >> u16::BITS) as u32), TagId(number as u16))
+        }
+        7 => {
+            let number = read_number(bytes);
+            Partition::AllocatorAndTag(AllocatorId((number >> u16::BITS) as u16), TagId(number as u16))
+        }
+        8 => {
+            let number = read_number(bytes);
+            let (id, tag) = (AllocatorId((number >> u16::BITS) as u16), TagId(number as u16));
+            Partition::ThreadAllocatorAndTag(Tid((number >> u32::BITS) as u32), id, tag)
         }
         _ => Partition::Memory(*MappingKind::ALL.get(read_number(bytes) as usize)?),
     };

@@ -18,6 +18,8 @@ pub enum AccountLevel {
     Tag,
     /// Tags of a thread.
     ThreadAndTag,
+    /// Tags of blocks of an allocator.
+    AllocatorAndTag,
 }
 
 impl AccountLevel {
@@ -27,8 +29,8 @@ impl AccountLevel {
         matches!(self, Self::Thread | Self::ThreadAndAllocator | Self::ThreadAndTag)
     }
 
-    /// Returns the account of blocks that were allocated in `part`, a [`Partition`] by thread, or by thread and allocator or
-    /// tag.
+    /// Returns the account of blocks that were allocated in `part`, a [`Partition`] by thread, and by allocator or tag if the
+    /// level has them.
     #[must_use]
     pub const fn account_of(self, part: Partition) -> Partition {
         match (self, part) {
@@ -38,7 +40,18 @@ impl AccountLevel {
             }
             (Self::Allocator, Partition::ThreadAndAllocator(_, id)) => Partition::Allocator(id),
             (Self::Tag, Partition::ThreadAndTag(_, id)) => Partition::Tag(id),
-            (Self::Thread | Self::Allocator | Self::ThreadAndAllocator | Self::Tag | Self::ThreadAndTag, part) => part,
+            (Self::AllocatorAndTag, Partition::ThreadAllocatorAndTag(_, id, tag)) => {
+                Partition::AllocatorAndTag(id, tag)
+            }
+            (
+                Self::Thread
+                | Self::Allocator
+                | Self::ThreadAndAllocator
+                | Self::Tag
+                | Self::ThreadAndTag
+                | Self::AllocatorAndTag,
+                part,
+            ) => part,
         }
     }
 }

@@ -36,6 +36,10 @@ pub enum Partition {
     Tag(TagId),
     /// Allocations of a thread with a tag.
     ThreadAndTag(Tid, TagId),
+    /// Allocations of an allocator with a tag.
+    AllocatorAndTag(AllocatorId, TagId),
+    /// Allocations of a thread by an allocator with a tag.
+    ThreadAllocatorAndTag(Tid, AllocatorId, TagId),
     /// Memory of one kind.
     Memory(MappingKind),
 }
@@ -56,6 +60,8 @@ pub enum PartitionBy {
     Tags,
     /// By thread and tag.
     ThreadsAndTags,
+    /// By thread, allocator and tag.
+    ThreadsAllocatorsAndTags,
     /// By kind of memory.
     Memory,
 }
@@ -64,19 +70,22 @@ impl PartitionBy {
     /// Returns true if the parts have a thread.
     #[must_use]
     pub const fn has_threads(self) -> bool {
-        matches!(self, Self::Threads | Self::ThreadsAndAllocators | Self::ThreadsAndTags)
+        matches!(
+            self,
+            Self::Threads | Self::ThreadsAndAllocators | Self::ThreadsAndTags | Self::ThreadsAllocatorsAndTags
+        )
     }
 
     /// Returns true if the parts have an allocator.
     #[must_use]
     pub const fn has_allocators(self) -> bool {
-        matches!(self, Self::Allocators | Self::ThreadsAndAllocators)
+        matches!(self, Self::Allocators | Self::ThreadsAndAllocators | Self::ThreadsAllocatorsAndTags)
     }
 
     /// Returns true if the parts have a tag that programs set.
     #[must_use]
     pub const fn has_tags(self) -> bool {
-        matches!(self, Self::Tags | Self::ThreadsAndTags)
+        matches!(self, Self::Tags | Self::ThreadsAndTags | Self::ThreadsAllocatorsAndTags)
     }
 }
 
@@ -85,8 +94,11 @@ impl Partition {
     #[must_use]
     pub const fn thread(self) -> Option<Tid> {
         match self {
-            Self::Thread(tid) | Self::ThreadAndAllocator(tid, _) | Self::ThreadAndTag(tid, _) => Some(tid),
-            Self::Whole | Self::Allocator(_) | Self::Tag(_) | Self::Memory(_) => None,
+            Self::Thread(tid)
+            | Self::ThreadAndAllocator(tid, _)
+            | Self::ThreadAndTag(tid, _)
+            | Self::ThreadAllocatorAndTag(tid, ..) => Some(tid),
+            Self::Whole | Self::Allocator(_) | Self::Tag(_) | Self::AllocatorAndTag(..) | Self::Memory(_) => None,
         }
     }
 
@@ -97,7 +109,8 @@ impl Partition {
             Self::Thread(_) => Self::Thread(tid),
             Self::ThreadAndAllocator(_, id) => Self::ThreadAndAllocator(tid, id),
             Self::ThreadAndTag(_, id) => Self::ThreadAndTag(tid, id),
-            Self::Whole | Self::Allocator(_) | Self::Tag(_) | Self::Memory(_) => self,
+            Self::ThreadAllocatorAndTag(_, id, tag) => Self::ThreadAllocatorAndTag(tid, id, tag),
+            Self::Whole | Self::Allocator(_) | Self::Tag(_) | Self::AllocatorAndTag(..) | Self::Memory(_) => self,
         }
     }
 
@@ -105,8 +118,23 @@ impl Partition {
     #[must_use]
     pub const fn allocator(self) -> Option<AllocatorId> {
         match self {
-            Self::Allocator(id) | Self::ThreadAndAllocator(_, id) => Some(id),
+            Self::Allocator(id)
+            | Self::ThreadAndAllocator(_, id)
+            | Self::AllocatorAndTag(id, _)
+            | Self::ThreadAllocatorAndTag(_, id, _) => Some(id),
             Self::Whole | Self::Thread(_) | Self::Tag(_) | Self::ThreadAndTag(..) | Self::Memory(_) => None,
+        }
+    }
+
+    /// Returns the same part of the allocator `id`, if the part has an allocator.
+    #[must_use]
+    pub const fn with_allocator(self, id: AllocatorId) -> Self {
+        match self {
+            Self::Allocator(_) => Self::Allocator(id),
+            Self::ThreadAndAllocator(tid, _) => Self::ThreadAndAllocator(tid, id),
+            Self::AllocatorAndTag(_, tag) => Self::AllocatorAndTag(id, tag),
+            Self::ThreadAllocatorAndTag(tid, _, tag) => Self::ThreadAllocatorAndTag(tid, id, tag),
+            Self::Whole | Self::Thread(_) | Self::Tag(_) | Self::ThreadAndTag(..) | Self::Memory(_) => self,
         }
     }
 
@@ -114,7 +142,10 @@ impl Partition {
     #[must_use]
     pub const fn tag(self) -> Option<TagId> {
         match self {
-            Self::Tag(id) | Self::ThreadAndTag(_, id) => Some(id),
+            Self::Tag(id)
+            | Self::ThreadAndTag(_, id)
+            | Self::AllocatorAndTag(_, id)
+            | Self::ThreadAllocatorAndTag(.., id) => Some(id),
             Self::Whole | Self::Thread(_) | Self::Allocator(_) | Self::ThreadAndAllocator(..) | Self::Memory(_) => None,
         }
     }

@@ -17,6 +17,9 @@ fn key() -> impl Strategy<Value = PathKey> {
         any::<(u32, u16)>().prop_map(|(tid, id)| Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id))),
         any::<u16>().prop_map(|id| Partition::Tag(TagId(id))),
         any::<(u32, u16)>().prop_map(|(tid, id)| Partition::ThreadAndTag(Tid(tid), TagId(id))),
+        any::<(u16, u16)>().prop_map(|(id, tag)| Partition::AllocatorAndTag(AllocatorId(id), TagId(tag))),
+        any::<(u32, u16, u16)>()
+            .prop_map(|(tid, id, tag)| { Partition::ThreadAllocatorAndTag(Tid(tid), AllocatorId(id), TagId(tag)) }),
         prop::sample::select(&MappingKind::ALL[..]).prop_map(Partition::Memory),
     ];
     (prop_oneof![0..4_u32, any::<u32>()], prop::sample::select(StackEnd::ALL), part)
