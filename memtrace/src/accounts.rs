@@ -8,12 +8,14 @@
 //!
 //! An account has marks of its own until its image is identified. They are merged with those of the group then.
 
+mod account;
 mod group;
 mod intervals;
 mod key;
 mod marks;
 mod names;
 mod recorded;
+mod running;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -21,15 +23,17 @@ mod tests;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{
-    AccountChanges, AccountCounters, AccountGroupId, AccountState, AccountTotals, Amount, GroupMember, ImageAccounts,
-    ImageEnd, ImageId, Partition, Tick, WaterMarks,
+    AccountChanges, AccountCounters, AccountGroupId, AccountTotals, Amount, GroupMember, ImageAccounts, ImageEnd,
+    ImageId, Partition,
 };
+use account::Account;
 use group::Group;
 pub(crate) use key::{AccountKey, KeyPart};
 pub(crate) use names::add_up;
 use recorded::RecordedGroups;
 pub(crate) use recorded::RecordedInterval;
-use step::{Change, Step};
+use running::RunningAccounts;
+use step::Step;
 
 /// Accounts of groups.
 #[derive(Debug)]
@@ -47,31 +51,14 @@ pub(crate) struct AccountGroups {
     /// Keys of processes, and of their threads.
     of_images: FxHashMap<ImageId, Vec<AccountKey>>,
     /// Accounts of the images that run.
-    running: FxHashMap<ImageId, FxHashMap<Partition, Account>>,
-    /// Accounts of images that have ended, and are not identified.
-    unidentified: FxHashMap<ImageId, Vec<(Partition, Account)>>,
+    running: FxHashMap<ImageId, RunningAccounts>,
+    /// Accounts of images that have ended and are not identified, as groups of one account.
+    unidentified: FxHashMap<ImageId, Vec<(Partition, Group)>>,
     total: Group,
     /// New members of groups of several images.
     members: Vec<GroupMember>,
     /// `None` if the accounts are not recorded.
     recorded: Option<RecordedGroups>,
-}
-
-/// An account of an image.
-#[derive(Debug, Default)]
-struct Account {
-    counters: AccountCounters,
-    /// `None` as long as the image is not identified.
-    group: Option<usize>,
-    /// Marks since the start or the last reset, if the image is not identified.
-    marks: WaterMarks,
-    peak_at: Option<Tick>,
-    /// End of the image, and the amount that it held then.
-    ended: Option<(ImageEnd, Amount)>,
-    /// The account has changed in the interval in which the image ends.
-    is_changed: bool,
-    /// The marks of the group include the account.
-    is_member: bool,
 }
 
 impl AccountGroups {
@@ -112,8 +99,8 @@ impl AccountGroups {
         self.add_steps(steps, marks.high);
         self.total.apply_exact(live, marks, peak_at);
         for GroupMember { image, account, .. } in joined {
-            if let Some(account) = self.running.get_mut(&image).and_then(|accounts| accounts.get_mut(&account)) {
-                account.is_member = true;
+            if let Some(account) = self.running.get_mut(&image).and_then(|accounts| accounts.get_mut(account)) {
+                account.join();
             }
         }
     }
@@ -127,8 +114,8 @@ impl AccountGroups {
     /// Starts new water marks at the end of the last changes.
     pub(crate) fn reset_marks(&mut self) {
         self.groups.iter_mut().chain([&mut self.total]).for_each(Group::reset_marks);
-        let ended = self.unidentified.values_mut().flatten().map(|(_, account)| account);
-        ended.chain(self.running.values_mut().flat_map(FxHashMap::values_mut)).for_each(Account::reset_marks);
+        self.unidentified.values_mut().flatten().for_each(|(_, group)| group.reset_marks());
+        self.running.values_mut().flat_map(RunningAccounts::accounts_mut).for_each(Account::reset_marks);
     }
 
     /// Identifies the accounts of an image that has ended, and has no later changes. `identify` returns the group of an
@@ -148,7 +135,7 @@ impl AccountGroups {
         self.add_steps(steps, self.total.high());
         for (part, account) in self.unidentified.remove(&id).into_iter().flatten() {
             let group = self.group_of(identify(part));
-            self.add_late(group, &account.as_group());
+            self.add_late(group, &account);
         }
         for key in self.of_images.remove(&id).unwrap_or_default() {
             let name = rename(&key);
@@ -160,7 +147,7 @@ impl AccountGroups {
     pub(crate) fn give_up_unidentified(&mut self, columns: usize) {
         for (_, account) in std::mem::take(&mut self.unidentified).into_values().flatten() {
             let group = self.other_group(columns);
-            self.add_late(group, &account.as_group());
+            self.add_late(group, &account);
         }
     }
 
@@ -168,11 +155,10 @@ impl AccountGroups {
     pub(crate) fn finish(&mut self, mut identify: impl FnMut(ImageId, Partition) -> AccountKey) {
         let ended = std::mem::take(&mut self.unidentified).into_iter();
         let mut late: Vec<_> = ended
-            .flat_map(|(id, accounts)| accounts.into_iter().map(move |(part, account)| (id, part, account.as_group())))
+            .flat_map(|(id, accounts)| accounts.into_iter().map(move |(part, account)| (id, part, account)))
             .collect();
         for (id, accounts) in &self.running {
-            let unidentified = accounts.iter().filter(|(_, account)| account.group.is_none());
-            late.extend(unidentified.map(|(part, account)| (*id, *part, account.as_group())));
+            late.extend(accounts.iter().filter_map(|(part, account)| Some((*id, part, account.as_group()?))));
         }
         for (id, part, account) in late {
             let group = self.group_of(identify(id, part));
@@ -229,32 +215,34 @@ impl AccountGroups {
     ) {
         let ImageAccounts { id, ended, merged, accounts, .. } = image;
         self.remove_merged(id, &merged);
+        let mut running = self.running.remove(&id).unwrap_or_default();
         for mut state in accounts {
             let part = state.account;
             if ended.is_some() {
                 state.marks.low = Amount::default();
             }
-            let mut account = self.running.entry(id).or_default().remove(&part).unwrap_or_default();
+            let account = running.get_or_add(part);
             self.total.count(&account.counters, &state.counters);
-            if account.group.is_none()
+            if let Some(late) = account.as_group()
                 && let Some(key) = identify(id, part)
             {
                 let is_of_several = key.image().is_none();
                 let group = self.group_of(key);
-                if is_of_several
-                    && ended.is_none()
-                    && let Ok(number) = u32::try_from(group)
-                {
+                // The number of accounts limits that of groups.
+                let number = group as u32;
+                if is_of_several && ended.is_none() {
                     self.members.push(GroupMember { image: id, account: part, group: AccountGroupId(number) });
                 }
                 // The steps of this interval are added later, so the group is at the start of the interval too.
-                self.add_late(group, &account.as_group());
-                account.group = Some(group);
+                self.add_late(group, &late);
+                account.identify(number);
             }
             account.apply(&state, steps);
-            account.is_changed = ended.is_some();
-            self.running.entry(id).or_default().insert(part, account);
+            if ended.is_some() {
+                account.change_at_end();
+            }
         }
+        self.running.insert(id, running);
         if let Some(end) = ended {
             self.end_image(id, end, steps);
         }
@@ -265,9 +253,9 @@ impl AccountGroups {
     fn remove_merged(&mut self, id: ImageId, merged: &[Partition]) {
         let Some(accounts) = self.running.get_mut(&id) else { return };
         let mut removed = FxHashSet::default();
-        for account in merged.iter().filter_map(|part| accounts.remove(part)) {
+        for account in merged.iter().filter_map(|part| accounts.remove(*part)) {
             self.total.count(&account.counters, &AccountCounters::default());
-            removed.extend(account.group);
+            removed.extend(account.group());
         }
         if let Some(keys) = self.of_images.get_mut(&id) {
             let by_key = &mut self.by_key;
@@ -287,20 +275,9 @@ impl AccountGroups {
     /// Ends the accounts of an image, if it runs.
     fn end_image(&mut self, id: ImageId, end: ImageEnd, steps: &mut FxHashMap<usize, Step>) {
         let mut unidentified = Vec::new();
-        for (part, mut account) in self.running.remove(&id).into_iter().flatten() {
-            let live = account.counters.current();
-            self.total.end(end, live);
-            account.ended = Some((end, live));
-            match account.group {
-                Some(group) if account.is_changed || account.is_member => {
-                    steps.entry(group).or_default().end(end, live);
-                }
-                Some(group) => steps.entry(group).or_default().add(&account.end_alone()),
-                None => {
-                    account.marks.lower(Amount::default());
-                    unidentified.push((part, account));
-                }
-            }
+        for (part, account) in self.running.remove(&id).into_iter().flat_map(RunningAccounts::into_accounts) {
+            self.total.end(end, account.counters.current());
+            unidentified.extend(account.end(end, steps).map(|group| (part, group)));
         }
         if !unidentified.is_empty() {
             self.unidentified.insert(id, unidentified);
@@ -397,55 +374,5 @@ impl AccountGroups {
                 self.by_key.insert(name, group);
             }
         }
-    }
-}
-
-impl Account {
-    /// Adds a state to the group, or to the marks of an image that is not identified.
-    fn apply(&mut self, state: &AccountState, steps: &mut FxHashMap<usize, Step>) {
-        let before = std::mem::replace(&mut self.counters, state.counters);
-        match self.group {
-            Some(group) if self.is_member => steps.entry(group).or_default().count(&before, &state.counters),
-            Some(group) => steps.entry(group).or_default().add(&Change {
-                before,
-                after: state.counters,
-                marks: state.marks,
-                peak_at: state.peak_at,
-                ended: None,
-            }),
-            None => {
-                self.marks.lower(state.marks.low);
-                if self.marks.raise(state.marks.high) {
-                    self.peak_at = Some(state.peak_at);
-                }
-            }
-        }
-    }
-
-    /// Starts new marks at the live amount, if the image is not identified.
-    fn reset_marks(&mut self) {
-        self.marks = WaterMarks::at(self.live());
-        self.peak_at = None;
-    }
-
-    /// Returns the live amount.
-    fn live(&self) -> Amount {
-        if self.ended.is_some() { Amount::default() } else { self.counters.current() }
-    }
-
-    /// Returns the end of the image as a change of its own.
-    fn end_alone(&self) -> Change {
-        let marks = WaterMarks { low: Amount::default(), high: self.counters.current() };
-        let (before, after) = (self.counters, self.counters);
-        Change { before, after, marks, peak_at: Tick::default(), ended: self.ended }
-    }
-
-    /// Returns the account, of an image that is not identified, as a group of its own.
-    fn as_group(&self) -> Group {
-        let mut group = Group::of_account(self.counters, self.live(), self.marks, self.peak_at);
-        if let Some((end, live)) = self.ended {
-            group.end(end, live);
-        }
-        group
     }
 }

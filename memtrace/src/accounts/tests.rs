@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AccountNumber, AmountBounds, Losses, MarkBounds, Tid};
+use crate::model::{AccountNumber, AccountState, AmountBounds, Losses, MarkBounds, Tick, Tid, WaterMarks};
 use world::{Event, World, amount, assert_within, events, events_of_threads, image, key, keys, parity};
 
 /// Maximum number of groups.
@@ -336,5 +336,5 @@ fn groups_with_equal_names_are_one_row() {
 #[test]
 fn group_and_account_have_the_documented_sizes() {
     // docs/design/0071-accounts.md
-    assert_eq!([size_of::<Group>(), size_of::<(Partition, Account)>()], [192, 152]);
+    assert_eq!([size_of::<Group>(), size_of::<Account>()], [192, 72]);
 }
