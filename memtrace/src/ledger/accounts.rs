@@ -55,6 +55,7 @@ struct Account {
     group: Option<AccountGroupId>,
     peak_at: Tick,
     counters: AccountCounters,
+    /// Of an account that is no member of a group.
     marks: WaterMarks,
 }
 
@@ -70,22 +71,17 @@ pub(super) struct LowMarks {
     takes: u32,
 }
 
-/// A block with the part that allocated it.
-#[derive(Clone, Copy, Debug)]
-struct OwnedBlock {
-    /// Index of its stack.
-    stack: u32,
-    owner: Partition,
-}
-
 impl Accounts {
     /// Counts a new block, which the totals have.
     #[inline]
     pub(super) fn alloc(&mut self, totals: &ImageTotals, block: &Block, budget: &mut Budget) {
         let Some(table) = self.table(budget) else { return };
-        let owned = OwnedBlock::new(totals, block);
         let is_new = totals.has_one_allocation(block.stack);
-        let index = if is_new { table.assign(owned, budget) } else { table.of_block(owned, budget) };
+        let index = if is_new {
+            table.assign(totals, block.stack, budget)
+        } else {
+            table.of_stack(totals, block.stack, budget)
+        };
         let group = table.raise(index, block.tick, |counters| counters.alloc += Amount::one(block.size));
         raise_group(group, block, block.tick, budget);
     }
@@ -101,11 +97,10 @@ impl Accounts {
         budget: &mut Budget,
     ) {
         let Some(table) = self.table(budget) else { return };
-        let owned = OwnedBlock::new(totals, block);
-        let index = table.of_block(owned, budget);
+        let index = table.of_stack(totals, block.stack, budget);
         let group = table.lower(index, tick, |counters| {
             counters.free += Amount::one(block.size);
-            if by.is_some_and(|by| owned.is_of_other(by)) {
+            if by.is_some_and(|by| is_of_other(totals, block, by)) {
                 counters.free_by_others += Amount::one(block.size);
             }
         });
@@ -117,11 +112,10 @@ impl Accounts {
     /// Takes back the free of a block by the thread `by`.
     pub(super) fn undo_free(&mut self, totals: &ImageTotals, block: &Block, by: Tid, tick: Tick, budget: &mut Budget) {
         let Some(table) = self.table(budget) else { return };
-        let owned = OwnedBlock::new(totals, block);
-        let index = table.of_block(owned, budget);
+        let index = table.of_stack(totals, block.stack, budget);
         let group = table.raise(index, tick, |counters| {
             counters.free -= Amount::one(block.size);
-            if owned.is_of_other(by) {
+            if is_of_other(totals, block, by) {
                 counters.free_by_others -= Amount::one(block.size);
             }
         });
@@ -131,7 +125,7 @@ impl Accounts {
     /// Returns the low-water marks before the free of a block; `None` without accounts.
     pub(super) fn low_marks(&mut self, totals: &ImageTotals, block: &Block, budget: &mut Budget) -> Option<LowMarks> {
         let table = self.table(budget)?;
-        let account = table.of_block(OwnedBlock::new(totals, block), budget);
+        let account = table.of_stack(totals, block.stack, budget);
         let known = table.all.get(account as usize)?;
         let of_account = known.marks_at_change().low;
         let accounts = budget.accounts.as_ref()?;
@@ -237,17 +231,10 @@ impl Account {
     }
 }
 
-impl OwnedBlock {
-    #[inline]
-    fn new(totals: &ImageTotals, block: &Block) -> Self {
-        Self { stack: block.stack, owner: totals.key(block.stack).part }
-    }
-
-    /// Returns true if a thread other than `tid` has allocated the block.
-    #[inline]
-    fn is_of_other(self, tid: Tid) -> bool {
-        self.owner.thread().is_some_and(|owner| owner != tid)
-    }
+/// Returns true if a thread other than `tid` has allocated the block.
+#[inline]
+fn is_of_other(totals: &ImageTotals, block: &Block, tid: Tid) -> bool {
+    totals.part(block.stack).thread().is_some_and(|owner| owner != tid)
 }
 
 /// Adds a block to a group.
@@ -356,22 +343,22 @@ impl Table {
         states
     }
 
-    /// Returns the account of a block.
+    /// Returns the account of the blocks of a stack.
     #[inline]
-    fn of_block(&mut self, block: OwnedBlock, budget: &mut Budget) -> u32 {
-        match self.of_stacks.get(block.stack as usize) {
+    fn of_stack(&mut self, totals: &ImageTotals, stack: u32, budget: &mut Budget) -> u32 {
+        match self.of_stacks.get(stack as usize) {
             Some(&index) if index != u32::MAX => index,
-            _ => self.assign(block, budget),
+            _ => self.assign(totals, stack, budget),
         }
     }
 
-    /// Sets the account of the stack of a block. The account remains until the stack is merged, without live blocks; the
-    /// index of the stack can be that of another one then.
+    /// Sets the account of a stack. It remains until the stack is merged, without live blocks; the index of the stack can be
+    /// that of another one then.
     #[cold]
-    fn assign(&mut self, block: OwnedBlock, budget: &mut Budget) -> u32 {
+    fn assign(&mut self, totals: &ImageTotals, stack: u32, budget: &mut Budget) -> u32 {
         let level = budget.accounts.as_ref().map_or(AccountLevel::Process, |accounts| accounts.level);
-        let index = self.index(level.account_of(block.owner), budget);
-        let stack = block.stack as usize;
+        let index = self.index(level.account_of(totals.part(stack)), budget);
+        let stack = stack as usize;
         if self.of_stacks.len() <= stack {
             self.of_stacks.resize(stack + 1, u32::MAX);
         }
@@ -423,23 +410,25 @@ impl Table {
         index
     }
 
-    /// Adds a block to an account, or takes back its free. Returns the group of the account.
+    /// Adds a block to an account, or takes back its free. Returns the group of the account, which has the water marks then.
     #[inline]
     fn raise(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) -> Option<AccountGroupId> {
         let account = self.changing(index, tick)?;
         change(&mut account.counters);
-        if account.marks.raise(account.counters.current()) {
+        if account.group.is_none() && account.marks.raise(account.counters.current()) {
             account.peak_at = tick;
         }
         account.group
     }
 
-    /// Removes a block from an account. Returns the group of the account.
+    /// Removes a block from an account. Returns the group of the account, which has the water marks then.
     #[inline]
     fn lower(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) -> Option<AccountGroupId> {
         let account = self.changing(index, tick)?;
         change(&mut account.counters);
-        account.marks.lower(account.counters.current());
+        if account.group.is_none() {
+            account.marks.lower(account.counters.current());
+        }
         account.group
     }
 

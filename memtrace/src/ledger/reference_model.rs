@@ -141,11 +141,11 @@ impl ReferenceModel {
                 }
             }
             EventKind::Claim { address, tag } if self.open(pid) => {
-                let part = self.part(tid, AllocatorId::UNKNOWN, tag);
                 let image = self.running.get_mut(&pid).unwrap();
                 match image.free(address, tick) {
                     None => image.unmatched += 1,
                     Some(ReferenceBlock { size, key, tick, .. }) => {
+                        let part = self.part(tid, key.part.allocator().unwrap_or_default(), tag);
                         let key = StackKey { stack: key.stack, part };
                         // The block is known, whatever the limit.
                         self.insert([pid.0, tid.0], address, Bytes(size), key, Tick(tick));
@@ -194,14 +194,19 @@ impl ReferenceModel {
             EventKind::Stack { id, ref stack } if self.open(pid) => self.add_stack(pid, id, stack),
             EventKind::Exec => self.end(pid, ImageEnd::Exec, tick),
             EventKind::Exit => self.end(pid, ImageEnd::Exit, tick),
-            // The budget was exceeded, or the event concerns accounts, pages, mappings or stalls.
+            EventKind::ThreadExit => {
+                // The realloc of a thread that has ended does not return.
+                if let Some(image) = self.running.get_mut(&pid) {
+                    image.tentative.remove(&tid);
+                }
+            }
+            // The budget was exceeded, or the event concerns pages, mappings or stalls.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
             | EventKind::Claim { .. }
             | EventKind::RepeatedFree { .. }
             | EventKind::TentativeFree { .. }
             | EventKind::Stack { .. }
-            | EventKind::ThreadExit
             | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Rusage { .. }

@@ -356,6 +356,12 @@ impl ImageTotals {
         self.stacks.get(index as usize).map_or(StackKey::from(StackId::FAILED), |totals| totals.key)
     }
 
+    /// Returns the part of the process that the stack belongs to.
+    #[inline]
+    pub(super) fn part(&self, index: u32) -> Partition {
+        self.stacks.get(index as usize).map_or(Partition::Whole, |totals| totals.key.part)
+    }
+
     /// Returns true if the stack has allocated one block so far.
     #[inline]
     pub(super) fn has_one_allocation(&self, index: u32) -> bool {

@@ -120,9 +120,14 @@ impl WaterMarks {
     /// Includes a time with an amount to which the last one has risen, as [`Self::include`] does.
     #[inline]
     pub fn raise(&mut self, current: Amount) -> bool {
+        // Marks rarely change, so that most events store nothing.
+        if current.count > self.high.count {
+            self.high.count = current.count;
+        }
         let is_peak = current.bytes > self.high.bytes;
-        self.high.bytes = self.high.bytes.max(current.bytes);
-        self.high.count = self.high.count.max(current.count);
+        if is_peak {
+            self.high.bytes = current.bytes;
+        }
         is_peak
     }
 
@@ -136,8 +141,12 @@ impl WaterMarks {
     /// Includes a time with an amount to which the last one has fallen.
     #[inline]
     pub fn lower(&mut self, current: Amount) {
-        self.low.bytes = self.low.bytes.min(current.bytes);
-        self.low.count = self.low.count.min(current.count);
+        if current.count < self.low.count {
+            self.low.count = current.count;
+        }
+        if current.bytes < self.low.bytes {
+            self.low.bytes = current.bytes;
+        }
     }
 }
 
