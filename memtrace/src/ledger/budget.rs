@@ -49,7 +49,7 @@ impl Settings {
     }
 }
 
-/// Maximum number of accounts. Each takes about 175 bytes here (`tests/account_memory.rs`).
+/// Maximum number of accounts. Each takes about 190 bytes here (`tests/account_memory.rs`).
 const MAX_ACCOUNTS: u32 = 100_000;
 
 /// Maximum number of stacks in a delta, if the ledger has a lower limit.
