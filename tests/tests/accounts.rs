@@ -329,6 +329,16 @@ fn resets_without_marks_are_refused() {
 }
 
 #[test]
+fn empty_tables_have_a_note() {
+    let accounts = Trace::system_wide().options(&["--comm", "no-such-comm"]).accounts().start().stop().accounts();
+    assert!(accounts.accounts.is_empty(), "{accounts:?}");
+    assert!(
+        accounts.notes.iter().any(|note| note == "no traced thread has allocated or freed a block"),
+        "{accounts:?}"
+    );
+}
+
+#[test]
 fn accounts_without_a_trace_are_refused() {
     let output = Command::new(tracer::binary()).args(["reset", "--socket", "/nonexistent"]).output().expect("it runs");
     assert_eq!(output.status.code(), Some(3));

@@ -219,6 +219,9 @@ fn account_table(
     };
     table.losses.clone_from(&profile.losses);
     table.notes.extend(profile.notes.iter().cloned());
+    if table.rows.is_empty() {
+        table.notes.push(String::from("no traced thread has allocated or freed a block"));
+    }
     table.sort(report.sort);
     table
 }
