@@ -13,7 +13,10 @@ use crate::model::{
     Tick, Tid, WaterMarks,
 };
 
-/// Number of stacks for which a merge of ended threads waits for one more thread.
+/// Number of stacks that a merge of ended threads reads without waiting for more threads: some ten microseconds.
+const FEW_STACKS: usize = 4096;
+
+/// Number of further stacks for which a merge waits for one more thread.
 const STACKS_PER_THREAD: usize = 64;
 
 /// Accounts of one image, if there are some.
@@ -175,7 +178,7 @@ impl Accounts {
     /// `stacks` stacks, so it waits for a number of threads if there are many.
     pub(super) fn take_ended_threads(&mut self, stacks: usize, budget: &Budget) -> FxHashMap<Tid, Tick> {
         let (Some(table), Some(accounts)) = (&mut self.0, &budget.accounts) else { return FxHashMap::default() };
-        table.take_ended_threads(accounts.kept_threads, stacks / STACKS_PER_THREAD)
+        table.take_ended_threads(accounts.kept_threads, stacks.saturating_sub(FEW_STACKS) / STACKS_PER_THREAD)
     }
 
     /// Merges the accounts of threads that have ended into one of their image. Returns the parts whose accounts are removed.
