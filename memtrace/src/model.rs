@@ -13,6 +13,7 @@ mod free_entries;
 mod losses;
 mod memory;
 mod metric;
+mod monitor;
 mod process;
 mod profile;
 mod reclaim;
@@ -37,6 +38,11 @@ pub(crate) use free_entries::{EntryBlock, FreeEntries};
 pub use losses::{LossReason, Losses};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
 pub use metric::{Measure, Metric};
+pub use monitor::{
+    CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,
+    OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadInterval, ThreadUsage,
+    UsageCounter,
+};
 pub(crate) use process::PidTable;
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,

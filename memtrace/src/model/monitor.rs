@@ -1,0 +1,19 @@
+//! Usage of threads, processes and the machine over time, without events and stacks.
+
+mod counter;
+mod interval;
+mod machine;
+mod process_memory;
+mod source;
+mod task_state;
+mod usage;
+
+pub use counter::UsageCounter;
+pub use interval::{
+    MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads, ProcessInterval, ThreadInterval,
+};
+pub use machine::{MachineUsage, MachineValue};
+pub use process_memory::{ProcessValue, ProcessValues};
+pub use source::{CounterSource, SourceState};
+pub use task_state::TaskState;
+pub use usage::ThreadUsage;

@@ -1,0 +1,40 @@
+//! Origin of the counters of the heap.
+
+/// Origin of the heap counters of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CounterSource {
+    /// No counters: memtrace knows no allocator of the process, or cannot trace it.
+    #[default]
+    None,
+    /// BPF programs at the functions of the allocator.
+    Bpf,
+    /// The counters that jemalloc keeps for each thread. It does not count blocks.
+    Jemalloc,
+}
+
+impl CounterSource {
+    /// Name in the output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Bpf => "bpf",
+            Self::Jemalloc => "jemalloc",
+        }
+    }
+
+    /// Returns true if the source counts blocks.
+    #[must_use]
+    pub const fn counts_blocks(self) -> bool {
+        matches!(self, Self::Bpf)
+    }
+}
+
+/// Origin of the heap counters of a process, and their age.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceState {
+    /// The origin.
+    pub source: CounterSource,
+    /// The counters could not be read in time. The last values are repeated.
+    pub is_stale: bool,
+}
