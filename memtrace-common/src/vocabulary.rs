@@ -9,7 +9,7 @@ mod tag_action;
 
 pub use allocators::{ALLOCATORS, KnownAllocator};
 pub use functions::{FUNCTIONS, Function, Naming, REPEATS_FREES};
-pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature};
+pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature, counting};
 pub use tag_action::{TagAction, TagValue};
 
 /// Number of a function's argument, from 0.
@@ -121,6 +121,12 @@ loss_reasons! {
     /// The allocator's usable sizes are not known.
     SizeRequested = "size_requested",
         "allocations counted with their requested size, because the usable sizes of their allocator are not known";
+    /// The map of block sizes was full.
+    SizesFull = "sizes_full",
+        "blocks whose frees count without bytes because the map of sizes was full";
+    /// The size of a freed block is not known.
+    SizeUnknown = "size_unknown",
+        "frees counted without bytes because the block was allocated before memtrace was attached, or its size was not stored";
     /// The table of processes is full.
     ProcessesFull = "processes_full",
         "events of processes not counted because the table of processes is full";

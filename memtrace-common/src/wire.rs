@@ -16,12 +16,14 @@ mod rusage;
 mod settings;
 mod stack_copy;
 mod tag;
+mod thread_usage;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use kernel_fields::{
-    CgroupLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, VmaLayout,
+    CgroupLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, ThreadIoLayout,
+    ThreadLayout, VmaLayout,
 };
 pub use mark::MarkRecord;
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
@@ -38,6 +40,9 @@ pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 pub use stack_copy::{CopyEnd, CopyPiece, LEAF_REGISTERS, MAX_PIECES, PIECE_BYTES, PIECE_WORDS, copy_kind};
 pub use tag::{
     MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, OTHER_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED,
+};
+pub use thread_usage::{
+    MAX_SIZES, MAX_USED_PROCESSES, PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, ThreadRecord, usage,
 };
 
 macro_rules! record_kinds {

@@ -5,6 +5,8 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::{decision, gate as values};
 
 use crate::process_filter;
+#[cfg(not(feature = "legacy"))]
+use crate::settings;
 use crate::thread::Thread;
 
 /// One of [`values`]. Probes are attached before the gate opens and detached after it closes, so that accounting starts
@@ -23,6 +25,20 @@ pub fn for_current() -> u64 {
 #[inline(always)]
 pub fn is_open_for_current() -> bool {
     for_current() == values::OPEN
+}
+
+/// Returns true if usage is counted now.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+pub fn is_counting() -> bool {
+    GATE.get(0).is_some_and(|&gate| gate == values::COUNTING)
+}
+
+/// Returns true if the usage of the current process is counted now.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+pub fn is_counting_for_current() -> bool {
+    is_counting() && (settings::is_attached_to_traced() || process_filter::is_traced(Thread::current().pid))
 }
 
 /// Events of the current process that are recorded now.

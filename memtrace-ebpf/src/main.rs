@@ -37,6 +37,8 @@ mod stack;
 mod tags;
 mod thread;
 mod unwind;
+#[cfg(not(feature = "legacy"))]
+mod usage;
 mod verifier;
 
 #[panic_handler]

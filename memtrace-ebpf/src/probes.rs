@@ -1,6 +1,8 @@
 //! The programs, one file for each family of probes. No file imports another.
 
 mod alloc;
+#[cfg(not(feature = "legacy"))]
+mod count;
 mod fault;
 mod free;
 mod mapping;
@@ -11,3 +13,5 @@ mod reclaim;
 mod returns;
 mod signal;
 mod tag;
+#[cfg(not(feature = "legacy"))]
+mod threads;

@@ -97,6 +97,14 @@ pub fn has_records(pid: u32) -> bool {
     decision(pid).is_some_and(|known| known.flags & (decision::TRACED | decision::RECORDED) != 0)
 }
 
+/// Returns true if `pid` is traced, or if this depends on properties of the process.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+pub fn may_be_traced(pid: u32) -> bool {
+    settings::filter_mode() == filter_mode::MATCHING
+        || decision(pid).is_some_and(|known| known.flags & decision::TRACED != 0)
+}
+
 /// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child (`task`) is
 /// decided at once, because it may call exec before it hits a probe.
 #[inline(always)]

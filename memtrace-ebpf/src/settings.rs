@@ -3,7 +3,7 @@
 
 use memtrace_common::wire::{
     CgroupLayout, HIERARCHIES, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout,
-    RusageLayout, Settings, TaskLayout, VmaLayout, filter_mode, thread_filter,
+    RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, filter_mode, thread_filter,
 };
 
 use crate::atomic::IS_LEGACY;
@@ -39,7 +39,7 @@ pub static SETTINGS: Settings = Settings {
     pending_slots: PENDING_SLOTS as u32,
     scratch_slots: SCRATCH_SLOTS as u32,
     records_thread_exits: 1,
-    reserved: 0,
+    attached_to_traced: 0,
     task: TaskLayout::UNRESOLVED,
     return_instances: ReturnInstanceLayout { known: 0, ..ReturnInstanceLayout::UNRESOLVED },
     vma: VmaLayout::UNRESOLVED,
@@ -47,6 +47,8 @@ pub static SETTINGS: Settings = Settings {
     memcg: MemcgLayout::UNRESOLVED,
     rusage: RusageLayout::UNRESOLVED,
     reclaim: ReclaimArguments { order: 0, lru: 6, has_memcg: 0, compaction_order: 0 },
+    thread: ThreadLayout::UNRESOLVED,
+    thread_io: ThreadIoLayout::UNRESOLVED,
 };
 
 /// Reads a field of the settings by its path, such as `field!(vma.vm_start)`.
@@ -161,6 +163,13 @@ pub fn page_sample() -> u32 {
 #[inline(always)]
 pub fn records_thread_exits() -> bool {
     field!(records_thread_exits) != 0
+}
+
+/// Returns true if the probes are attached to the traced processes only.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+pub fn is_attached_to_traced() -> bool {
+    field!(attached_to_traced) != 0
 }
 
 #[inline(always)]

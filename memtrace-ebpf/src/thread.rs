@@ -4,7 +4,8 @@ use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::bpf_ktime_get_ns;
 use memtrace_common::wire::{Header, RecordKind, TICK_SHIFT};
 
-use crate::settings;
+use crate::kernel;
+use crate::settings::{self, field};
 
 /// A thread of a process, in the root pid namespace.
 #[derive(Clone, Copy)]
@@ -39,4 +40,13 @@ pub fn since_start() -> u64 {
 fn tick() -> u32 {
     let ticks = since_start() >> TICK_SHIFT;
     if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 }
+}
+
+/// Returns true if no thread of the task's process is left: `signal->live` is decremented before this tracepoint
+/// (`do_exit`, kernel/exit.c).
+#[inline(always)]
+pub fn is_last(task: u64) -> bool {
+    let live =
+        kernel::read(task, field!(task.task_signal)).and_then(|signal| kernel::read(signal, field!(task.signal_live)));
+    live == Some(0_i32)
 }

@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use aya::Ebpf;
 use aya::programs::{Program, ProgramError};
+use aya::{Btf, EbpfLoader};
 use bpf_artifact::{BpfVariant, Machine};
 
 use crate::ui;
@@ -98,7 +98,9 @@ fn verify(workspace: &Workspace) -> Result<Verdicts> {
     for (variant, prefix) in [(BpfVariant::Atomics, ""), (BpfVariant::Legacy, LEGACY_PREFIX)] {
         let object = workspace.bpf().object(Machine::OWN, variant);
         let object = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
-        let mut ebpf = Ebpf::load(&object).context("the kernel refuses the object")?;
+        // aya has no type for maps in tasks.
+        let ebpf = EbpfLoader::new().allow_unsupported_maps().load(&object);
+        let mut ebpf = ebpf.context("the kernel refuses the object")?;
         let names: BTreeSet<String> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
         for name in names {
             let program = ebpf.program_mut(&name).context("a program has disappeared")?;
@@ -106,6 +108,7 @@ fn verify(workspace: &Workspace) -> Result<Verdicts> {
                 Program::UProbe(program) => program.load(),
                 Program::RawTracePoint(program) => program.load(),
                 Program::PerfEvent(program) => program.load(),
+                Program::Iter(program) => program.load("task", &Btf::from_sys_fs()?),
                 _ => bail!("{name} has an unknown program type"),
             };
             let verdict = match loaded {

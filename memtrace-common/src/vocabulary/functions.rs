@@ -65,6 +65,13 @@ pub struct Function {
 }
 
 impl Function {
+    /// Returns true if it calls no other hooked function in any C library: glibc (malloc/malloc.c, `__libc_malloc` and
+    /// `__libc_calloc`).
+    #[must_use]
+    pub fn is_leaf(&self) -> bool {
+        matches!(self.naming, Naming::Standard) && matches!(self.name, "malloc" | "calloc")
+    }
+
     /// Returns the name for reports: C++ operators are demangled.
     #[must_use]
     pub fn display_name(&self) -> &'static str {

@@ -75,6 +75,18 @@ pub const RETURN_PROGRAM: &str = "call_return";
 /// replaced.
 pub const RETURN_SITE_PROGRAM: &str = "call_return_site";
 
+/// Names of the BPF programs that count blocks, for runs without records.
+pub mod counting {
+    /// At the return of a function.
+    pub const RETURN_PROGRAM: &str = "count_return";
+    /// At the return instruction of a function whose return address must not be replaced.
+    pub const RETURN_SITE_PROGRAM: &str = "count_return_site";
+    /// At the return of a function that calls no other hooked function and returns a block with its size in front of it.
+    pub const SIZED_RETURN_PROGRAM: &str = "count_sized_return";
+    /// At the entry of a function that frees the block of its first argument, with its size in front of it.
+    pub const SIZED_FREE_PROGRAM: &str = "count_sized_free";
+}
+
 /// BPF program for the entry of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EntryProgram {
@@ -155,20 +167,43 @@ impl Signature {
             Self::Free { block: 0 } => ("free_block0", None),
             Self::FreeAround { block: 0 } => ("free_around_block0", None),
             Self::RepeatFrees => ("repeat_frees", None),
-            Self::Alloc { size } => ("alloc_any", Some(Cookie::new(Some(size), None, None))),
-            Self::AllocProduct { count, size } => ("alloc_any", Some(Cookie::new(Some(size), Some(count), None))),
-            Self::AllocOut { out, size } => ("alloc_any", Some(Cookie::new(Some(size), None, Some(out)))),
-            Self::Realloc { old, size } => ("realloc_any", Some(Cookie::new(Some(size), None, Some(old)))),
-            Self::ReallocProduct { old, count, size } => {
-                ("realloc_any", Some(Cookie::new(Some(size), Some(count), Some(old))))
+            Self::Alloc { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. } => {
+                ("alloc_any", Some(self.cookie()))
             }
-            Self::Resize { block, size, extra } => {
-                ("resize_any", Some(Cookie::new(Some(size), Some(extra), Some(block))))
-            }
-            Self::Free { block } => ("free_any", Some(Cookie::new(Some(block), None, None))),
-            Self::FreeAround { block } => ("free_around_any", Some(Cookie::new(Some(block), None, None))),
+            Self::Realloc { .. } | Self::ReallocProduct { .. } => ("realloc_any", Some(self.cookie())),
+            Self::Resize { .. } => ("resize_any", Some(self.cookie())),
+            Self::Free { .. } => ("free_any", Some(self.cookie())),
+            Self::FreeAround { .. } => ("free_around_any", Some(self.cookie())),
         };
         EntryProgram { name, cookie }
+    }
+
+    /// Returns the cookie with the places of the arguments, for programs that serve several signatures.
+    const fn cookie(self) -> Cookie {
+        match self {
+            Self::Alloc { size } => Cookie::new(Some(size), None, None),
+            Self::AllocProduct { count, size } => Cookie::new(Some(size), Some(count), None),
+            Self::AllocOut { out, size } => Cookie::new(Some(size), None, Some(out)),
+            Self::Realloc { old, size } => Cookie::new(Some(size), None, Some(old)),
+            Self::ReallocProduct { old, count, size } => Cookie::new(Some(size), Some(count), Some(old)),
+            Self::Resize { block, size, extra } => Cookie::new(Some(size), Some(extra), Some(block)),
+            Self::Free { block } | Self::FreeAround { block } => Cookie::new(Some(block), None, None),
+            Self::RepeatFrees => Cookie::new(None, None, None),
+        }
+    }
+
+    /// Returns the BPF program that counts blocks at the entry of a function with this signature, with its cookie.
+    #[must_use]
+    pub const fn counting_program(self) -> EntryProgram {
+        let name = match self {
+            Self::Alloc { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. } => "count_alloc",
+            Self::Realloc { .. } | Self::ReallocProduct { .. } => "count_realloc",
+            Self::Resize { .. } => "count_resize",
+            Self::Free { .. } => "count_free",
+            Self::FreeAround { .. } => "count_free_around",
+            Self::RepeatFrees => "count_repeat_frees",
+        };
+        EntryProgram { name, cookie: Some(self.cookie()) }
     }
 
     /// Returns true if the function's return must be probed.
@@ -216,6 +251,13 @@ mod tests {
         let cookie = program.cookie.expect("a general program has a cookie");
         assert_eq!([0, 1, 2].map(|place| cookie.argument(place)), [2, 4, COOKIE_NONE]);
         assert_eq!(Signature::Free { block: 3 }.entry_program().cookie, Some(Cookie(0xff3)));
+    }
+
+    #[test]
+    fn programs_that_count_serve_all_signatures_of_their_kind() {
+        let resize = Signature::Resize { block: 0, size: 1, extra: 2 }.counting_program();
+        let cookie = resize.cookie.expect("programs that count have a cookie");
+        assert_eq!((resize.name, [0, 1, 2].map(|place| cookie.argument(place))), ("count_resize", [1, 2, 0]));
     }
 
     #[test]

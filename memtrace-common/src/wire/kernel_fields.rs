@@ -150,6 +150,27 @@ kernel_layouts! {
         signal_stats_sequence: "signal_struct", "stats_lock.seqcount.seqcount.sequence";
         signal_maxrss: "signal_struct", "maxrss";
     }
+
+    /// Counters of a thread.
+    ThreadLayout {
+        task_pid: "task_struct", "pid";
+        task_state: "task_struct", "__state" | "state";
+        task_exit_state: "task_struct", "exit_state";
+        task_start: "task_struct", "start_boottime" | "real_start_time";
+        task_stime: "task_struct", "stime";
+        task_runtime: "task_struct", "se.sum_exec_runtime";
+        task_run_delay: "task_struct", "sched_info.run_delay";
+        task_nvcsw: "task_struct", "nvcsw";
+        task_nivcsw: "task_struct", "nivcsw";
+        task_min_flt: "task_struct", "min_flt";
+        task_maj_flt: "task_struct", "maj_flt";
+    }
+
+    /// Counters of a thread's I/O, if the kernel is built with them (CONFIG_TASK_IO_ACCOUNTING).
+    ThreadIoLayout {
+        task_read_bytes: "task_struct", "ioac.read_bytes";
+        task_write_bytes: "task_struct", "ioac.write_bytes";
+    }
 }
 
 const _: () = {
@@ -159,6 +180,8 @@ const _: () = {
     assert!(size_of::<VmaLayout>() == 96);
     assert!(size_of::<MemcgLayout>() == 64);
     assert!(size_of::<RusageLayout>() == 36);
+    assert!(size_of::<ThreadLayout>() == 48);
+    assert!(size_of::<ThreadIoLayout>() == 12);
 };
 
 #[cfg(test)]

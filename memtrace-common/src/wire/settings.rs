@@ -3,7 +3,8 @@
 use core::mem::size_of;
 
 use super::{
-    CgroupLayout, HIERARCHIES, MemcgLayout, ReclaimArguments, ReturnInstanceLayout, RusageLayout, TaskLayout, VmaLayout,
+    CgroupLayout, HIERARCHIES, MemcgLayout, ReclaimArguments, ReturnInstanceLayout, RusageLayout, TaskLayout,
+    ThreadIoLayout, ThreadLayout, VmaLayout,
 };
 
 /// Settings of a run. The verifier treats them as constants.
@@ -56,8 +57,8 @@ pub struct Settings {
     pub scratch_slots: u32,
     /// 1 if exits of threads are recorded, else 0.
     pub records_thread_exits: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 if the probes are attached to the traced processes only, else 0. Programs that count then ask no filter.
+    pub attached_to_traced: u32,
     /// Members that every run needs.
     pub task: TaskLayout,
     /// Members for pending uretprobes.
@@ -72,6 +73,10 @@ pub struct Settings {
     pub rusage: RusageLayout,
     /// Arguments of the tracepoints of reclaim.
     pub reclaim: ReclaimArguments,
+    /// Members for the usage of threads.
+    pub thread: ThreadLayout,
+    /// Members for the I/O of threads.
+    pub thread_io: ThreadIoLayout,
 }
 
 /// Number of programs at a tracepoint where one of them can be preempted. At least one of them sees each event.
@@ -88,6 +93,8 @@ pub mod gate {
     pub const OPEN: u64 = 1;
     /// Count allocation calls by size, to estimate the overhead of recording.
     pub const CALL_RATE: u64 = 2;
+    /// Add up the usage of threads.
+    pub const COUNTING: u64 = 3;
 }
 
-const _: () = assert!(size_of::<Settings>() == 448);
+const _: () = assert!(size_of::<Settings>() == 512);

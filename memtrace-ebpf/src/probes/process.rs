@@ -7,7 +7,7 @@ use memtrace_common::wire::RecordKind;
 use crate::redundant::{self, Event, Occurrence};
 use crate::settings::field;
 use crate::thread::Thread;
-use crate::{cgroup, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags, unwind};
+use crate::{cgroup, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags, thread, unwind};
 
 redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);
 redundant::programs!(Exit at "sched_process_exit": process_exit process_exit_2 process_exit_3);
@@ -67,7 +67,7 @@ impl Event for Exit {
     fn handle(context: &RawTracePointContext) {
         let thread = Thread::current();
         forget_thread(thread.tid);
-        if is_last_thread(context.arg(0)) {
+        if thread::is_last(context.arg(0)) {
             tags::forget_process(thread.pid);
             unwind::forget_process(thread.pid);
             if gate::is_open() && process_filter::records_lifetime(thread.pid) {
@@ -192,13 +192,4 @@ fn is_process_exiting(task: u64) -> bool {
     let flags =
         kernel::read(task, field!(task.task_signal)).and_then(|signal| kernel::read(signal, field!(task.signal_flags)));
     flags.is_some_and(|flags: u32| flags & SIGNAL_GROUP_EXIT != 0)
-}
-
-/// Returns true if no thread of the task's process is left: `signal->live` is decremented before this tracepoint
-/// (`do_exit`, kernel/exit.c).
-#[inline(always)]
-fn is_last_thread(task: u64) -> bool {
-    let live =
-        kernel::read(task, field!(task.task_signal)).and_then(|signal| kernel::read(signal, field!(task.signal_live)));
-    live == Some(0_i32)
 }

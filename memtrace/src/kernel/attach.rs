@@ -1,5 +1,7 @@
 //! Probes: which programs are attached to which instructions of an object.
 
+mod counting;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +37,8 @@ pub struct Probe {
     pub allocator: AllocatorId,
     /// Each block of the allocator has its size before it, as in glibc, and the usable sizes are recorded.
     pub has_sizes: bool,
+    /// The function calls no other hooked function.
+    pub is_leaf: bool,
 }
 
 /// Instruction at which the current tag changes.
@@ -157,6 +161,17 @@ impl Probes {
         // Returns first: the return of each recorded call is then recorded too.
         let returns = probes.iter().flat_map(returns);
         self.attach_all(backend, scope, path, returns.chain(probes.iter().map(entry)))
+    }
+
+    /// As [`Self::attach`], with the programs that count blocks and record nothing.
+    pub(super) fn attach_counting(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        probes: &[Probe],
+    ) -> Result<(), KernelError> {
+        self.attach_all(backend, scope, path, probes.iter().flat_map(counting::points))
     }
 
     fn attach_all(

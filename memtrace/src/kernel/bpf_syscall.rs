@@ -5,7 +5,7 @@ use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use aya_obj::generated::bpf_attach_type::BPF_TRACE_UPROBE_MULTI;
+use aya_obj::generated::bpf_attach_type::{BPF_TRACE_ITER, BPF_TRACE_UPROBE_MULTI};
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_KPROBE;
 use aya_obj::generated::{BPF_F_UPROBE_MULTI_RETURN, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_info};
 
@@ -137,6 +137,25 @@ pub(super) fn create_link(
     // SAFETY: the work is one system call, and an `io::Error` of an error code allocates no memory.
     unsafe { helper_process::run(call) };
     link
+}
+
+/// Attaches an iterator program.
+pub(super) fn create_iterator_link(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut attributes = zeroed_attributes();
+    // SAFETY: the variant consists of integers, for which any bytes are valid.
+    let request = unsafe { &mut attributes.link_create };
+    request.__bindgen_anon_1.prog_fd = fd_field(program.as_raw_fd());
+    request.attach_type = BPF_TRACE_ITER as u32;
+    // SAFETY: there are no addresses, and the command returns a new descriptor.
+    unsafe { create(bpf_cmd::BPF_LINK_CREATE, &mut attributes) }
+}
+
+/// Starts an iteration of the iterator that `link` has attached.
+pub(super) fn create_iterator(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut attributes = zeroed_attributes();
+    attributes.iter_create.link_fd = fd_field(link.as_raw_fd());
+    // SAFETY: there are no addresses, and the command returns a new descriptor.
+    unsafe { create(bpf_cmd::BPF_ITER_CREATE, &mut attributes) }
 }
 
 /// Returns the kernel's information about a program.

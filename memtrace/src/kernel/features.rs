@@ -31,6 +31,7 @@ const TRIAL: Options = Options {
     page_sample: None,
     reclaim: false,
     records_mappings: false,
+    counts_threads: false,
 };
 
 /// Checks the features and permissions without which no tracing is possible.

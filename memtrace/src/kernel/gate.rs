@@ -39,6 +39,11 @@ impl Gate {
         set(bpf, gate::OPEN)
     }
 
+    /// Starts to count the usage of threads.
+    pub(super) fn count(&self, bpf: &mut Bpf) -> Result<(), KernelError> {
+        set(bpf, gate::COUNTING)
+    }
+
     /// Stops recording. On return, all records are in their rings.
     pub(super) fn close(&self, bpf: &mut Bpf) -> Result<(), KernelError> {
         set(bpf, gate::CLOSED)?;

@@ -26,6 +26,7 @@ use super::removed_cgroups::RemovedCgroupReader;
 use super::rings::RingReader;
 use super::settings::{Options, settings};
 use super::stack_copies::StackCopyReader;
+use super::thread_usage::{self, ThreadUsageReader};
 use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
@@ -44,6 +45,8 @@ pub struct Kernel {
     missing_tracepoints: Vec<&'static str>,
     /// Blocks have the usable size of their allocator.
     usable_sizes: bool,
+    /// Probes count, and record nothing.
+    counts_threads: bool,
 }
 
 impl Kernel {
@@ -58,14 +61,16 @@ impl Kernel {
         if variant == BpfVariant::Legacy {
             log::info!("the BPF programs use spin locks, and user space supplies the mappings of processes");
         }
-        if variant == BpfVariant::Legacy && (options.records_tags || options.usable_sizes) {
+        if variant == BpfVariant::Legacy && (options.records_tags || options.usable_sizes || options.counts_threads) {
             return Err(KernelError::Unsupported {
-                action: String::from("tag blocks as the program says, or count usable sizes"),
+                action: String::from("tag blocks as the program says, count usable sizes, or monitor threads"),
                 reason: String::from("this needs Linux 5.17 (bpf_find_vma)"),
             });
         }
         let settings_entry = MapEntry(settings);
         let mut loader = EbpfLoader::new();
+        // aya has no type for maps in tasks.
+        loader.allow_unsupported_maps();
         loader.override_global("SETTINGS", &settings_entry, true);
         options.map_sizes.apply(&mut loader);
         let mut ebpf =
@@ -79,6 +84,10 @@ impl Kernel {
         let unwind_maps = UnwindMaps::take(&mut bpf, variant == BpfVariant::Atomics, options.map_sizes)?;
         let gate = Gate::new()?;
         let readers = make_rings(&mut bpf, options)?;
+        if options.counts_threads {
+            // Before the programs that forget a process when it exits.
+            thread_usage::TRACEPOINTS.iter().try_for_each(|(name, at)| bpf.attach_tracepoint(name, at))?;
+        }
         tracepoints::attach_process(&mut bpf, unwind_maps.finds_vmas())?;
         tracepoints::attach_filter(&mut bpf, &options.filter)?;
         if let Err(error) = tracepoints::attach_cgroup_removal(&mut bpf) {
@@ -89,18 +98,33 @@ impl Kernel {
             faults::attach(&mut bpf)?;
         }
         let missing_tracepoints = if options.reclaim { reclaim::attach(&mut bpf)? } else { Vec::new() };
-        if let Err(error) = bpf.attach_tracepoint("mark_victim", "mark_victim") {
+        let oom_kill = if options.counts_threads { "count_oom_kill" } else { "mark_victim" };
+        if let Err(error) = bpf.attach_tracepoint(oom_kill, "mark_victim") {
             log::info!("OOM kills are not recorded: {error}");
         }
-        if let Err(error) = bpf.attach_tracepoint("signal_deliver", "signal_deliver") {
+        if !options.counts_threads
+            && let Err(error) = bpf.attach_tracepoint("signal_deliver", "signal_deliver")
+        {
             log::info!("allocations in signal handlers may count as nested calls: {error}");
         }
         tracepoints::attach_syscalls(&mut bpf, settings.syscall_programs, unwind_maps.finds_vmas())?;
         options.filter.write(&mut bpf, Pid(std::process::id()))?;
         options.threads.write(&mut bpf)?;
         let timer = ProgramTimer::default();
-        let usable_sizes = options.usable_sizes;
-        Ok((Self { bpf, multi, unwind_maps, log, gate, timer, missing_tracepoints, usable_sizes }, readers))
+        let Options { usable_sizes, counts_threads, .. } = *options;
+        let missing = missing_tracepoints;
+        let kernel = Self {
+            bpf,
+            multi,
+            unwind_maps,
+            log,
+            gate,
+            timer,
+            missing_tracepoints: missing,
+            usable_sizes,
+            counts_threads,
+        };
+        Ok((kernel, readers))
     }
 
     /// Tracepoints of reclaim that the kernel lacks.
@@ -168,6 +192,9 @@ impl Kernel {
         path: &Path,
         sites: &[Probe],
     ) -> Result<(), KernelError> {
+        if self.counts_threads {
+            return probes.attach_counting(&mut self.attach_backend(), scope, path, sites);
+        }
         let sites: Vec<_> = sites.iter().map(|site| self.with_sizes(site)).collect();
         probes.attach(&mut self.attach_backend(), scope, path, &sites)
     }
@@ -269,6 +296,24 @@ impl Kernel {
     /// Errors of the map update.
     pub fn open(&mut self) -> Result<(), KernelError> {
         self.gate.open(&mut self.bpf)
+    }
+
+    /// Starts to count the usage of threads.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the map update.
+    pub fn count_threads(&mut self) -> Result<(), KernelError> {
+        self.gate.count(&mut self.bpf)
+    }
+
+    /// Returns the reader of the usage of threads.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel; or the reader was taken before.
+    pub fn take_thread_usage(&mut self) -> Result<ThreadUsageReader, KernelError> {
+        ThreadUsageReader::take(&mut self.bpf)
     }
 
     /// Stops recording. On return, all records are in their rings.

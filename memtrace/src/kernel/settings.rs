@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use memtrace_common::wire::{
     CgroupLayout, HIERARCHIES, KernelMember, MAX_FRAMES, MAX_RINGS, MemcgLayout, NO_HIERARCHY, ReclaimArguments,
-    ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, VmaLayout, filter_key,
+    ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, filter_key,
 };
 
 use super::btf::Btf;
@@ -54,6 +54,8 @@ pub struct Options {
     pub reclaim: bool,
     /// Record changes of mappings.
     pub records_mappings: bool,
+    /// Count the usage of threads instead of recording events (Linux 5.17).
+    pub counts_threads: bool,
 }
 
 impl Options {
@@ -129,7 +131,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         pending_slots: options.map_sizes.entries("PENDING"),
         scratch_slots: options.map_sizes.entries("SCRATCH"),
         records_thread_exits: options.records_thread_exits.into(),
-        reserved: 0,
+        attached_to_traced: u32::from(options.filter == ProcessFilter::Listed),
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
         vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },
@@ -137,6 +139,8 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         memcg: memcg(&types, offset_of),
         rusage,
         reclaim: reclaim(&types),
+        thread: if options.counts_threads { ThreadLayout::resolve(offset_of)? } else { ThreadLayout::default() },
+        thread_io: ThreadIoLayout::resolve(offset_of).unwrap_or_default(),
     })
 }
 

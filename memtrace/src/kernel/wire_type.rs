@@ -3,8 +3,9 @@
 use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, FaultRecord, FilterKey, ForkRecord, Header, KernelThread,
-    KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord, RangeRecord, RemovedCgroupRecord, RusageRecord,
-    Settings, StackRecord, StallRecord, TableRequestRecord, TagEntry, TagKey,
+    KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord, ProcessKey, ProcessUsage, RangeRecord,
+    RemovedCgroupRecord, RusageRecord, Settings, StackRecord, StallRecord, TableRequestRecord, TagEntry, TagKey,
+    ThreadRecord,
 };
 
 /// Type for which any bytes are a valid value, and which has no padding.
@@ -41,6 +42,8 @@ wire_types!(
     OomRecord,
     OwnerRecord,
     Process,
+    ProcessKey,
+    ProcessUsage,
     RangeRecord,
     RemovedCgroupRecord,
     RusageRecord,
@@ -50,6 +53,7 @@ wire_types!(
     TableRequestRecord,
     TagEntry,
     TagKey,
+    ThreadRecord,
     u32,
 );
 

@@ -46,6 +46,7 @@ fn probe(address: u64) -> Probe {
         return_sites: Vec::new(),
         allocator: AllocatorId::UNKNOWN,
         has_sizes: false,
+        is_leaf: false,
     }
 }
 
@@ -74,6 +75,7 @@ fn kernel() -> Kernel {
         page_sample: None,
         reclaim: false,
         records_mappings: false,
+        counts_threads: false,
     };
     Kernel::load(&options).unwrap().0
 }

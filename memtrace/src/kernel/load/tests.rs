@@ -27,6 +27,7 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
         page_sample: NonZeroU32::new(2),
         reclaim: true,
         records_mappings: true,
+        counts_threads: false,
     };
     let (mut kernel, _readers) = Kernel::load(&options).unwrap();
     kernel.attach_backend().load_all().unwrap();

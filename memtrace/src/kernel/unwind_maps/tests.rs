@@ -103,6 +103,7 @@ impl Trace {
             page_sample: None,
             reclaim: false,
             records_mappings: false,
+            counts_threads: false,
         };
         let (kernel, readers) = Kernel::load(&options).unwrap();
         Self { kernel, readers, probes: Probes::default() }
@@ -115,6 +116,7 @@ impl Trace {
             return_sites: Vec::new(),
             allocator: AllocatorId::UNKNOWN,
             has_sizes: false,
+            is_leaf: false,
         };
         self.kernel.attach(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();
         self.kernel.open().unwrap();

@@ -116,7 +116,9 @@ fn data(map: &Map) -> Option<&MapData> {
         | Map::PerCpuHashMap(data)
         | Map::PerfEventArray(data)
         | Map::ProgramArray(data)
-        | Map::RingBuf(data) => Some(data),
+        | Map::RingBuf(data)
+        // Maps in tasks, which aya has no type for.
+        | Map::Unsupported(data) => Some(data),
         _ => None,
     }
 }

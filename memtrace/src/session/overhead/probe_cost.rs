@@ -50,6 +50,7 @@ pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Ob
             return_sites: Vec::new(),
             allocator: AllocatorId::UNKNOWN,
             has_sizes: false,
+            is_leaf: false,
         };
         kernel.attach(probes, Scope::Process(own_pid()), &object, &[probe])?;
         Ok::<_, Error>(dummy.time())

@@ -132,5 +132,6 @@ fn options(
         page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
         reclaim: config.follows(EventClass::counts_stalls),
         records_mappings: config.follows(EventClass::holds_mappings),
+        counts_threads: false,
     }
 }

@@ -44,7 +44,8 @@ impl AllocatorProbes {
                 }
             };
             let (signature, return_sites) = (found.signature, found.return_sites.clone());
-            (Probe { signature, offset, return_sites, allocator: id, has_sizes }, cost)
+            let is_leaf = found.functions.iter().all(|function| function.is_leaf());
+            (Probe { signature, offset, return_sites, allocator: id, has_sizes, is_leaf }, cost)
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }

@@ -1,0 +1,138 @@
+//! Probes of runs that count the blocks of each thread, without records.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::macros::{uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use memtrace_common::vocabulary::Cookie;
+
+use crate::registers::{self, Registers};
+use crate::usage::calls::{self, Arguments, Call};
+use crate::{arguments, gate, private_stack};
+
+#[inline(always)]
+fn stack_pointer(context: &impl EbpfContext) -> u64 {
+    registers::stack_pointer(registers::of(context))
+}
+
+#[inline(always)]
+fn has_sizes(cookie: Cookie) -> bool {
+    cookie.0 & Cookie::HAS_SIZES != 0
+}
+
+/// Frees a block with its size in front of it: glibc's `free`.
+#[uprobe]
+fn count_sized_free(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        calls::free(&context, stack_pointer(&context), context.arg(0).unwrap_or(0), true);
+    }
+    0
+}
+
+/// Returns from a function that calls no other one: glibc's `malloc` and `calloc`.
+#[uretprobe]
+fn count_sized_return(context: RetProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        let registers = registers::of(&context);
+        let entry = calls::at_entry(registers::stack_pointer(registers));
+        calls::add_sized(&context, entry, registers::result(registers));
+    }
+    0
+}
+
+#[uprobe]
+fn count_free(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        let cookie = arguments::cookie(&context);
+        let block = arguments::argument(&context, cookie, 0).unwrap_or(0);
+        calls::free(&context, stack_pointer(&context), block, has_sizes(cookie));
+    }
+    0
+}
+
+#[uprobe]
+fn count_free_around(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        let cookie = arguments::cookie(&context);
+        let block = arguments::argument(&context, cookie, 0).unwrap_or(0);
+        calls::begin_free(&context, stack_pointer(&context), block, has_sizes(cookie));
+    }
+    0
+}
+
+#[uprobe]
+fn count_alloc(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        let cookie = arguments::cookie(&context);
+        let out = arguments::argument(&context, cookie, 2);
+        let call = if out.is_some() { Call::AllocOut } else { Call::Alloc };
+        begin(&context, cookie, call, arguments::size(&context, cookie));
+    }
+    0
+}
+
+#[uprobe]
+fn count_realloc(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        let cookie = arguments::cookie(&context);
+        begin(&context, cookie, Call::Realloc, arguments::size(&context, cookie));
+    }
+    0
+}
+
+#[uprobe]
+fn count_resize(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        let cookie = arguments::cookie(&context);
+        begin(&context, cookie, Call::Resize, arguments::argument(&context, cookie, 0).unwrap_or(0));
+    }
+    0
+}
+
+/// A function that frees blocks again, such as those in the cache of an exiting thread. They have been counted.
+#[uprobe]
+fn count_repeat_frees(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        let arguments = Arguments { call: Call::Other, size: 0, block: 0, has_sizes: false };
+        calls::begin(&context, stack_pointer(&context), arguments);
+    }
+    0
+}
+
+#[inline(always)]
+fn begin(context: &ProbeContext, cookie: Cookie, call: Call, size: u64) {
+    let block = arguments::argument(context, cookie, 2).unwrap_or(0);
+    let arguments = Arguments { call, size, block, has_sizes: has_sizes(cookie) };
+    calls::begin(context, stack_pointer(context), arguments);
+}
+
+#[uretprobe]
+fn count_return(context: RetProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    let registers = registers::of(&context);
+    finish(&context, registers, calls::at_entry(registers::stack_pointer(registers)));
+    0
+}
+
+/// Runs at the return instruction of a function that an exception may leave.
+#[uprobe]
+fn count_return_site(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    let registers = registers::of(&context);
+    finish(&context, registers, registers::stack_pointer(registers));
+    0
+}
+
+#[inline(always)]
+fn finish(context: &impl EbpfContext, registers: &Registers, at_entry: u64) {
+    if gate::is_counting_for_current() {
+        calls::finish(context, at_entry, registers::result(registers));
+    }
+}

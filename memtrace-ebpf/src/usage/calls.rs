@@ -1,0 +1,183 @@
+//! Allocator calls: adds the blocks of outermost calls to the counters of the thread.
+//!
+//! A call inside another one has a lower stack pointer, or the same one after a tail call. Functions that call no other
+//! allocator function need no probe at their entry, if the size of the block is in front of it.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::bpf_probe_read_user;
+use memtrace_common::vocabulary::LossReason;
+
+use super::sizes::{SizePlace, usable_size};
+use super::thread_counts::{self, ThreadCounts};
+use crate::loss;
+use crate::registers::POPPED_BY_RETURN;
+
+/// A call is dropped after this many nested calls: its return was missed.
+const MAX_NESTED: u32 = 64;
+
+/// Bit of [`ThreadCounts::call`]: blocks have their sizes in front of them.
+const HAS_SIZES: u32 = 1 << 31;
+
+/// Kind of a call.
+#[derive(Clone, Copy, PartialEq)]
+#[repr(u32)]
+pub enum Call {
+    /// Returns a block.
+    Alloc = 0,
+    /// Stores the address of the block at [`Arguments::block`].
+    AllocOut = 1,
+    /// Frees [`Arguments::block`] and returns a new block.
+    Realloc = 2,
+    /// Returns the new size of [`Arguments::block`].
+    Resize = 3,
+    /// Returns nothing.
+    Other = 4,
+}
+
+/// Arguments of a call.
+#[derive(Clone, Copy)]
+pub struct Arguments {
+    pub call: Call,
+    /// Requested bytes.
+    pub size: u64,
+    pub block: u64,
+    pub has_sizes: bool,
+}
+
+/// Returns true if the call at `stack_pointer` is inside the pending one.
+#[inline(always)]
+fn is_nested(counts: &mut ThreadCounts, stack_pointer: u64) -> bool {
+    if counts.stack_pointer == 0 {
+        return false;
+    }
+    if stack_pointer <= counts.stack_pointer && counts.nested < MAX_NESTED {
+        counts.nested += 1;
+        return true;
+    }
+    // The frame of the pending call is gone: its return was missed.
+    counts.stack_pointer = 0;
+    false
+}
+
+#[inline(always)]
+fn counts(context: &impl EbpfContext) -> Option<&'static mut ThreadCounts> {
+    let counts = thread_counts::of_current();
+    if counts.is_none() {
+        loss::count(context, LossReason::PendingFull, 1);
+    }
+    counts
+}
+
+/// Handles the return of a function that calls no other one, with the block in front of which its size is.
+/// `stack_pointer` is that at its entry.
+#[inline(always)]
+pub fn add_sized(context: &impl EbpfContext, stack_pointer: u64, block: u64) {
+    if block == 0 {
+        return;
+    }
+    if let Some(counts) = counts(context)
+        && !is_nested(counts, stack_pointer)
+    {
+        counts.add_allocated(usable_size(block));
+    }
+}
+
+/// Handles the entry of a function that frees a block and calls no other one.
+#[inline(always)]
+pub fn free(context: &impl EbpfContext, stack_pointer: u64, block: u64, has_sizes: bool) {
+    if block == 0 {
+        return;
+    }
+    let Some(counts) = counts(context) else { return };
+    if is_nested(counts, stack_pointer) {
+        return;
+    }
+    let place = SizePlace::new(has_sizes);
+    counts.add_freed(place.get(block));
+    place.remove(context, block);
+}
+
+/// Handles the entry of a function whose return is probed.
+#[inline(always)]
+pub fn begin(context: &impl EbpfContext, stack_pointer: u64, arguments: Arguments) {
+    let Some(counts) = counts(context) else { return };
+    if is_nested(counts, stack_pointer) {
+        return;
+    }
+    let Arguments { call, size, block, has_sizes } = arguments;
+    counts.stack_pointer = stack_pointer;
+    counts.call = call as u32 | if has_sizes { HAS_SIZES } else { 0 };
+    counts.nested = 0;
+    counts.size = size;
+    counts.block = block;
+    let frees = call == Call::Realloc || call == Call::Resize;
+    // Another thread may use its address before the call returns.
+    counts.old_size = if frees && block != 0 { SizePlace::new(has_sizes).get(block) } else { 0 };
+}
+
+/// As [`begin`], for a function that frees a block and may call other ones that do.
+#[inline(always)]
+pub fn begin_free(context: &impl EbpfContext, stack_pointer: u64, block: u64, has_sizes: bool) {
+    free(context, stack_pointer, block, has_sizes);
+    begin(context, stack_pointer, Arguments { call: Call::Other, size: 0, block: 0, has_sizes });
+}
+
+/// Handles a return with this result. `stack_pointer` is that at the entry of the function.
+#[inline(always)]
+pub fn finish(context: &impl EbpfContext, stack_pointer: u64, result: u64) {
+    let Some(counts) = thread_counts::of_current() else { return };
+    if counts.stack_pointer == 0 || stack_pointer < counts.stack_pointer {
+        return;
+    }
+    let is_of_pending = stack_pointer == counts.stack_pointer;
+    counts.stack_pointer = 0;
+    if !is_of_pending {
+        return;
+    }
+    let place = SizePlace::new(counts.call & HAS_SIZES != 0);
+    let call = counts.call & !HAS_SIZES;
+    if call == Call::Resize as u32 {
+        // If the result is less than the requested size, the block is unchanged.
+        if result >= counts.size {
+            counts.add_freed(counts.old_size);
+            counts.add_allocated(place.insert(context, counts.block, result));
+        }
+        return;
+    }
+    let block = if call == Call::AllocOut as u32 {
+        // The result is an int: the upper half of the register is undefined.
+        if result as u32 == 0 { stored_block(context, counts.block) } else { 0 }
+    } else if call == Call::Alloc as u32 || call == Call::Realloc as u32 {
+        result
+    } else {
+        0
+    };
+    // With size 0, null means that the old block was freed, as in glibc (malloc/malloc.c, realloc).
+    if call == Call::Realloc as u32 && counts.block != 0 && (block != 0 || counts.size == 0) {
+        counts.add_freed(counts.old_size);
+        if block != counts.block {
+            place.remove(context, counts.block);
+        }
+    }
+    if block != 0 {
+        counts.add_allocated(place.insert(context, block, counts.size));
+    }
+}
+
+#[inline(always)]
+fn stored_block(context: &impl EbpfContext, address: u64) -> u64 {
+    // SAFETY: the helper checks the address.
+    match unsafe { bpf_probe_read_user(address as *const u64) } {
+        Ok(block) => block,
+        Err(_) => {
+            loss::count(context, LossReason::PointerUnreadable, 1);
+            0
+        }
+    }
+}
+
+/// Returns the stack pointer at the entry of a function from that after its return.
+#[inline(always)]
+pub fn at_entry(after_return: u64) -> u64 {
+    after_return.wrapping_sub(POPPED_BY_RETURN)
+}

@@ -1,0 +1,70 @@
+//! Sums of the exited threads of each process.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, task_struct};
+use aya_ebpf::btf_maps::HashMap;
+use aya_ebpf::macros::btf_map;
+use memtrace_common::vocabulary::LossReason;
+use memtrace_common::wire::{MAX_USED_PROCESSES, PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, usage};
+
+use super::task;
+use crate::limits::BPF_NOEXIST;
+use crate::{atomic, loss};
+
+#[btf_map]
+static PROCESS_USAGE: HashMap<ProcessKey, ProcessUsage, MAX_USED_PROCESSES, { BPF_F_NO_PREALLOC as usize }> =
+    HashMap::new();
+
+const EMPTY: ProcessUsage = ProcessUsage { ended: [0; usage::COUNT], started: 0, exited: 0, flags: 0 };
+
+#[inline(always)]
+fn usage_of(context: &impl EbpfContext, key: &ProcessKey) -> Option<*mut ProcessUsage> {
+    if PROCESS_USAGE.get_ptr_mut(key).is_none() {
+        let _ = PROCESS_USAGE.insert(key, &EMPTY, BPF_NOEXIST);
+    }
+    let usage = PROCESS_USAGE.get_ptr_mut(key);
+    if usage.is_none() {
+        loss::count(context, LossReason::ProcessesFull, 1);
+    }
+    usage
+}
+
+/// Counts a thread that starts.
+#[inline(always)]
+pub fn start_thread(context: &impl EbpfContext, key: &ProcessKey) {
+    if let Some(usage) = usage_of(context, key) {
+        // SAFETY: the pointer is a map value's, and its fields are words.
+        unsafe { atomic::add(&raw mut (*usage).started, 1) };
+    }
+}
+
+/// Adds the counters of a thread that exits.
+#[inline(always)]
+pub fn end_thread(context: &impl EbpfContext, key: &ProcessKey, ended: *mut task_struct, is_last: bool) {
+    let Some(usage) = usage_of(context, key) else { return };
+    let counters = task::usage_of(ended);
+    for (index, &count) in counters.iter().enumerate() {
+        // SAFETY: the pointer is a map value's, and its fields are words.
+        unsafe { atomic::add(&raw mut (*usage).ended[index], count) };
+    }
+    // SAFETY: as above. The last thread alone sets the bit.
+    unsafe {
+        atomic::add(&raw mut (*usage).exited, 1);
+        if is_last {
+            atomic::add(&raw mut (*usage).flags, PROCESS_EXITED);
+        }
+    }
+}
+
+/// Notes that the OOM killer has selected a process. It selects a process once.
+#[inline(always)]
+pub fn select_victim(context: &impl EbpfContext, key: &ProcessKey) {
+    if let Some(usage) = usage_of(context, key) {
+        // SAFETY: the pointer is a map value's, and its fields are words.
+        unsafe {
+            if (*usage).flags & PROCESS_OOM_KILLED == 0 {
+                atomic::add(&raw mut (*usage).flags, PROCESS_OOM_KILLED);
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Counters of a thread, in the storage of its task.
+
+use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, task_struct};
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
+use aya_ebpf::macros::btf_map;
+use memtrace_common::wire::usage;
+
+/// `BPF_MAP_TYPE_TASK_STORAGE`, include/uapi/linux/bpf.h.
+const TASK_STORAGE: usize = 29;
+
+/// Map with a value in each task (Linux 5.11), which aya has no type for.
+#[repr(C)]
+struct TaskStorage<T> {
+    r#type: *const [i32; TASK_STORAGE],
+    key: *const i32,
+    value: *const T,
+    max_entries: *const [i32; 0],
+    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
+}
+
+// SAFETY: the pointers describe the map to the loader, and are never read.
+unsafe impl<T> Sync for TaskStorage<T> {}
+
+/// Counters of a thread, and its pending call. The thread alone writes them.
+#[repr(C)]
+pub struct ThreadCounts {
+    /// The counters of the heap, by the constants of [`usage`].
+    pub heap: [u64; usage::HEAP],
+    /// Stack pointer at the entry of the outermost call; 0: no call.
+    pub stack_pointer: u64,
+    pub call: u32,
+    /// Number of nested calls.
+    pub nested: u32,
+    /// Requested bytes.
+    pub size: u64,
+    /// Block that the call frees, or the pointer through which it stores the new one.
+    pub block: u64,
+    /// Size of the block that a realloc frees.
+    pub old_size: u64,
+}
+
+#[btf_map]
+static THREAD_COUNTS: TaskStorage<ThreadCounts> = TaskStorage {
+    r#type: core::ptr::null(),
+    key: core::ptr::null(),
+    value: core::ptr::null(),
+    max_entries: core::ptr::null(),
+    map_flags: core::ptr::null(),
+};
+
+impl ThreadCounts {
+    /// Counts an allocated block.
+    #[inline(always)]
+    pub fn add_allocated(&mut self, size: u64) {
+        self.heap[usage::ALLOC_BYTES] += size;
+        self.heap[usage::ALLOC_COUNT] += 1;
+    }
+
+    /// Counts a freed block.
+    #[inline(always)]
+    pub fn add_freed(&mut self, size: u64) {
+        self.heap[usage::FREE_BYTES] += size;
+        self.heap[usage::FREE_COUNT] += 1;
+    }
+}
+
+/// Returns the counters of the current thread, which it gets now if it has none; `None` if there is no memory.
+#[inline(always)]
+pub fn of_current() -> Option<&'static mut ThreadCounts> {
+    // SAFETY: the helper takes nothing.
+    let task = unsafe { bpf_get_current_task_btf() };
+    get(task, BPF_LOCAL_STORAGE_GET_F_CREATE as u64)
+}
+
+/// Returns the counters of a task, if it has any.
+#[inline(always)]
+pub fn of_task(task: *mut task_struct) -> Option<&'static mut ThreadCounts> {
+    get(task, 0)
+}
+
+#[inline(always)]
+fn get(task: *mut task_struct, flags: u64) -> Option<&'static mut ThreadCounts> {
+    let map = (&raw const THREAD_COUNTS).cast_mut().cast();
+    // SAFETY: the map is a task storage, and the verifier checks the task.
+    let counts = unsafe { bpf_task_storage_get(map, task, core::ptr::null_mut(), flags) };
+    // SAFETY: the pointer is a map value's, or null. The thread alone writes it, and others read single words.
+    unsafe { counts.cast::<ThreadCounts>().as_mut() }
+}
