@@ -61,7 +61,7 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
         ));
     }
     // The table would erase the output of a command.
-    let is_shown = is_terminal && !trace.quiet && trace.command.is_empty() && !report.needs_stacks();
+    let is_shown = is_terminal && !trace.quiet && trace.target.command.is_empty() && !report.needs_stacks();
     report.refresh = every.or(is_shown.then_some(REFRESH));
     trace.every = None;
     // Stacks are grouped by the key that depends on them.

@@ -1,11 +1,12 @@
 //! The command line as given: each argument parsed, combinations not checked yet.
 
+mod headings;
 mod possible_values;
 mod subcommands;
+mod target;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,23 +16,18 @@ use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 pub(super) use subcommands::{
     DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, RecordingView, ReportArgs, ResetArgs,
 };
+pub(super) use target::TargetArgs;
 
-use super::filters::Excluded;
+use self::headings::{FILTERS, GENERAL, OUTPUT, TARGET, TUNING};
 use super::hooks::TaggedHooks;
 use super::tag_functions::{TagFrom, tag_from};
 use super::{filters, help, hooks, units};
-use crate::model::{AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MAX_FRAMES, MAX_RINGS, Metric, Pid};
+use crate::model::{AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MAX_FRAMES, MAX_RINGS, Metric};
 use crate::report::Format;
 use crate::session::{BlockSizes, MarkFunction, NamedAllocator, Percent, ProbeSite};
 
 /// Number of ended processes with entries of their own.
 pub(super) const DEFAULT_KEEP_ENDED: usize = 1000;
-
-const TARGET: &str = "Target";
-const OUTPUT: &str = "Output";
-const FILTERS: &str = "Filters";
-const TUNING: &str = "Tuning";
-const GENERAL: &str = "General";
 
 /// Shows which code holds the memory of a running Linux system
 ///
@@ -134,46 +130,8 @@ pub(super) struct AccountsArgs {
 /// The arguments of a trace.
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
-    /// Trace this running process
-    ///
-    /// May be given more than once. For a process in a container, give its pid on the host.
-    #[arg(short, long = "pid", value_name = "PID", value_parser = units::pid, allow_negative_numbers = true, help_heading = TARGET)]
-    pub(super) pids: Vec<Pid>,
-
-    /// Trace the whole machine: every process, including those that start later
-    ///
-    /// With --comm, --exe, --cgroup or --user, only matching processes are traced, as without --all. --exclude leaves
-    /// out others.
-    #[arg(short, long, help_heading = TARGET)]
-    pub(super) all: bool,
-
-    /// Trace processes with this name, as `ps -o comm` shows it
-    ///
-    /// This includes processes that start later. May be given more than once, and with --exe, --cgroup and --user: a
-    /// process that matches one of them is traced.
-    #[arg(long = "comm", value_name = "NAME", help_heading = TARGET)]
-    pub(super) comms: Vec<String>,
-
-    /// Trace processes that run this executable
-    #[arg(long = "exe", value_name = "PATH", help_heading = TARGET)]
-    pub(super) exes: Vec<PathBuf>,
-
-    /// Trace processes in or below this control group: a container, a service
-    ///
-    /// Its directory, or its path below the root cgroup, as in system.slice/nginx.service.
-    #[arg(long = "cgroup", value_name = "PATH", help_heading = TARGET)]
-    pub(super) cgroups: Vec<PathBuf>,
-
-    /// Trace processes of this user, by name or id
-    #[arg(long = "user", value_name = "USER", help_heading = TARGET)]
-    pub(super) users: Vec<String>,
-
-    /// Exclude processes, as in comm=bash or user=root, or threads, as in thread=gc
-    ///
-    /// By comm, exe, cgroup, user or pid, or by the name of a thread. May be given more than once. It overrides all other
-    /// options.
-    #[arg(long, value_name = "KIND=VALUE", value_parser = filters::excluded, help_heading = TARGET)]
-    pub(super) exclude: Vec<Excluded>,
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
 
     /// Count only blocks that threads with this name allocate
     ///
@@ -181,23 +139,6 @@ pub(super) struct TraceArgs {
     /// by any thread count.
     #[arg(long = "thread", value_name = "NAME", value_parser = filters::thread, help_heading = TARGET)]
     pub(super) threads: Vec<String>,
-
-    /// Also trace child processes of --pid
-    ///
-    /// Child processes of a command are traced unless --no-children is given. Probes then apply to all processes that
-    /// use the same libraries; the others are slowed down a little.
-    #[arg(long, overrides_with = "no_children", help_heading = TARGET)]
-    pub(super) children: bool,
-
-    /// Trace only the process of the command
-    #[arg(long, overrides_with = "children", help_heading = TARGET)]
-    pub(super) no_children: bool,
-
-    /// Start this command and trace it from its first instruction to its end
-    ///
-    /// Under sudo, the command runs as the user that called sudo.
-    #[arg(last = true, value_names = ["CMD", "ARGS"], num_args = 1.., help_heading = TARGET)]
-    pub(super) command: Vec<OsString>,
 
     /// Also trace the allocator in this object, perhaps with prefixed functions
     ///

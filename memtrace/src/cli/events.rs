@@ -71,7 +71,7 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
         ("--allocator", !args.allocators.is_empty()),
         ("--hook", !args.hooks.is_empty()),
         ("--thread", !args.threads.is_empty()),
-        ("--exclude thread=", args.exclude.iter().any(|excluded| matches!(excluded, Excluded::Threads(_)))),
+        ("--exclude thread=", args.target.exclude.iter().any(|excluded| matches!(excluded, Excluded::Threads(_)))),
         ("--tag-from", !args.tag_from.is_empty()),
         ("--size", args.size.is_some()),
         ("--by allocator", args.by.contains(&GroupBy::Allocator)),

@@ -22,7 +22,7 @@ pub(super) fn take(args: &mut TraceArgs) -> Result<(Vec<TagFunction>, Vec<TagPro
         }
     }
     functions.extend(args.hooks.iter_mut().flat_map(|hooks| std::mem::take(&mut hooks.tags)));
-    let has_target = !args.pids.is_empty() || !args.command.is_empty();
+    let has_target = !args.target.pids.is_empty() || !args.target.command.is_empty();
     if let Some(function) = functions.iter().find(|function| function.object.is_none() && !has_target) {
         return Err(ArgConflict::new(
             format!("no file is given for the tags of {}, and no process", function.name),

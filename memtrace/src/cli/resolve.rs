@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use super::{events, outputs, program_tags, recording, tags};
+use super::{events, outputs, program_tags, recording, tags, target};
 use crate::model::format;
-use crate::model::{Bytes, FilterRule, GroupBy, Metric, ProcessAttribute};
-use crate::session::{Config, Grouping, Servers, Target, ThreadFilter, UserHooks};
+use crate::model::{Bytes, GroupBy, Metric};
+use crate::session::{Config, Grouping, Servers, ThreadFilter, UserHooks};
 use crate::tags::TagRules;
 
 /// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
@@ -30,7 +30,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     if args.max_live == 0 {
         return Err(ArgConflict::new("--max-live 0 allows no block", "give at least 1, as in 32M"));
     }
-    let target = target(&args)?;
+    let target = target::resolve(&args.target, args.exit_code)?;
     let has_outputs = !args.outputs.is_empty();
     let recording = recording::resolve(&mut args)?;
     // A recording alone needs no report.
@@ -128,80 +128,13 @@ fn debuginfod(urls: Option<&str>) -> Servers {
     }
 }
 
-fn target(args: &TraceArgs) -> Result<Target, ArgConflict> {
-    let rules = filter_rules(args);
-    let selects = rules.iter().any(|rule| !rule.exclude);
-    if args.exit_code && args.command.is_empty() {
-        return Err(ArgConflict::new(
-            "--exit-code needs a command",
-            "remove it, or give a command: `memtrace --exit-code -- CMD ARGS`",
-        ));
-    }
-    match (args.pids.is_empty(), args.command.is_empty()) {
-        (false, false) => Err(ArgConflict::new(
-            "both --pid and a command are given",
-            "trace either running processes or a command; two instances of memtrace may run at the same time",
-        )),
-        (false, true) | (true, false) if args.all => Err(ArgConflict::new(
-            "--all is given together with --pid or a command",
-            "remove one of them; --all traces every process until --duration is over, or until Ctrl-C",
-        )),
-        (false, true) | (true, false) if !rules.is_empty() => Err(ArgConflict::new(
-            "--pid or a command is given together with a process filter",
-            "give either --pid or a command, or --comm, --exe, --cgroup, --user and --exclude",
-        )),
-        (true, true) if args.children || args.no_children => Err(ArgConflict::new(
-            "--children and --no-children need --pid or a command",
-            "remove it: every process that matches the filter is traced, whatever its parent",
-        )),
-        (true, true) if args.all || selects => Ok(Target::Selected(rules)),
-        (true, true) if !rules.is_empty() => Err(ArgConflict::new(
-            "--exclude is given without a target",
-            "add --all to trace all other processes of the machine, or select some: --comm, --exe, --cgroup, --user",
-        )),
-        (true, true) => Err(ArgConflict::new(
-            "no target is given",
-            "give --pid PID for a running process, -- CMD ARGS for a command, --comm, --exe, --cgroup or --user for \
-             some processes, or --all for the whole machine",
-        )),
-        (false, true) => {
-            let mut pids = Vec::with_capacity(args.pids.len());
-            for &pid in &args.pids {
-                if !pids.contains(&pid) {
-                    pids.push(pid);
-                }
-            }
-            Ok(Target::Pids { pids, children: args.children })
-        }
-        (true, false) => Ok(Target::Command {
-            argv: args.command.clone(),
-            pass_exit_code: args.exit_code,
-            children: !args.no_children,
-        }),
-    }
-}
-
-/// Returns the rules of all options that select processes.
 /// Returns the threads whose allocations are traced.
 fn thread_filter(args: &mut TraceArgs) -> ThreadFilter {
-    let excluded = args.exclude.iter().filter_map(|excluded| match excluded {
+    let excluded = args.target.exclude.iter().filter_map(|excluded| match excluded {
         Excluded::Threads(name) => Some(name.clone()),
         Excluded::Processes(_) => None,
     });
     ThreadFilter { excluded: excluded.collect(), included: std::mem::take(&mut args.threads) }
-}
-
-fn filter_rules(args: &TraceArgs) -> Vec<FilterRule> {
-    let include = |attribute| FilterRule { attribute, exclude: false };
-    let comms = args.comms.iter().cloned().map(ProcessAttribute::Comm);
-    let exes = args.exes.iter().cloned().map(ProcessAttribute::Exe);
-    let cgroups = args.cgroups.iter().cloned().map(ProcessAttribute::Cgroup);
-    let users = args.users.iter().cloned().map(ProcessAttribute::User);
-    let excluded = args.exclude.iter().filter_map(|excluded| match excluded {
-        Excluded::Processes(rule) => Some(rule.clone()),
-        Excluded::Threads(_) => None,
-    });
-    comms.chain(exes).chain(cgroups).chain(users).map(include).chain(excluded).collect()
 }
 
 fn sizes(args: &TraceArgs) -> Result<(), ArgConflict> {
@@ -282,9 +215,9 @@ mod tests {
 
     use super::super::args::Arguments;
     use super::*;
-    use crate::model::{EventClass, GroupBy, Pid};
+    use crate::model::{EventClass, FilterRule, GroupBy, Pid, ProcessAttribute};
     use crate::report::Format;
-    use crate::session::{BlockSizes, Destination, Output, ProbeSite};
+    use crate::session::{BlockSizes, Destination, Output, ProbeSite, Target};
 
     fn resolved(line: &str) -> Result<Config, String> {
         let words = std::iter::once("memtrace").chain(line.split_whitespace());
