@@ -21,6 +21,7 @@ mod pressure;
 mod process;
 mod process_metadata;
 mod refusal;
+mod remote_words;
 mod resident;
 mod rusage;
 mod select;

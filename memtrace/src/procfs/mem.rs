@@ -7,11 +7,10 @@ use std::os::unix::fs::FileExt as _;
 use crate::model::{AbsAddr, Bytes, Pid};
 use crate::procfs::pagemap::{PageMap, ResidentPages};
 use crate::procfs::process::proc_path;
+use crate::procfs::remote_words::RemoteWords;
 
 /// Size of a read.
 const WINDOW: Bytes = Bytes(1 << 20);
-/// Maximum number of ranges per call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
-const AT_ONCE: usize = 1024;
 
 /// Reader of a process's memory.
 #[derive(Debug)]
@@ -31,41 +30,11 @@ impl MemoryReader {
 
     /// Reads two words at each of `places` with few system calls; `None` for unreadable places.
     pub(crate) fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
-        let mut pairs_read = Vec::with_capacity(places.len());
-        while let Some(rest) = places.get(pairs_read.len()..).filter(|rest| !rest.is_empty()) {
-            let batch = &rest[..rest.len().min(AT_ONCE)];
-            let read = self.read_pairs(batch);
-            let count = read.len();
-            pairs_read.extend(read.into_iter().map(Some));
-            // The first missing pair cannot be read; the next call continues after it.
-            if count < batch.len() {
-                pairs_read.push(None);
-            }
+        let mut pairs = Vec::with_capacity(places.len());
+        // An error ends the read: the process has ended.
+        if RemoteWords::default().read(self.pid, places, &mut pairs).is_err() {
+            pairs.resize(places.len(), None);
         }
-        pairs_read
-    }
-
-    /// Returns the pairs up to the first unreadable one.
-    fn read_pairs(&self, places: &[AbsAddr]) -> Vec<[u64; 2]> {
-        const PAIR: usize = size_of::<[u64; 2]>();
-        let mut pairs = vec![[0u64; 2]; places.len()];
-        let local = libc::iovec { iov_base: pairs.as_mut_ptr().cast(), iov_len: places.len() * PAIR };
-        let remote: Vec<_> = places
-            .iter()
-            .map(|place| libc::iovec { iov_base: std::ptr::without_provenance_mut(place.0 as usize), iov_len: PAIR })
-            .collect();
-        // SAFETY: the local range is `pairs`, which has the total length; the kernel checks the remote addresses.
-        let read = unsafe {
-            libc::process_vm_readv(
-                self.pid.0.cast_signed(),
-                &raw const local,
-                1,
-                remote.as_ptr(),
-                remote.len() as u64,
-                0,
-            )
-        };
-        pairs.truncate(usize::try_from(read).unwrap_or(0) / PAIR);
         pairs
     }
 
@@ -158,20 +127,5 @@ mod tests {
         // Reading faulted no page in.
         let residence = peek.pages.residence(start, end).unwrap();
         assert_eq!(residence.resident(start, end), Bytes(302 * page));
-    }
-
-    #[test]
-    fn pairs_are_read_around_unreadable_places() {
-        let memory = Anonymous::new(4096);
-        memory.write(0, 7);
-        memory.write(8, 8);
-        let (here, nowhere) = (memory.start(), AbsAddr(8));
-        let peek = MemoryReader::open(Pid(std::process::id())).unwrap();
-        assert_eq!(
-            peek.pairs(&[nowhere, here, nowhere, nowhere, here]),
-            [None, Some([7, 8]), None, None, Some([7, 8])]
-        );
-        assert_eq!(peek.pairs(&vec![here; 3000]), vec![Some([7, 8]); 3000]);
-        assert_eq!(peek.pairs(&[]), []);
     }
 }
