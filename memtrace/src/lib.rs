@@ -22,7 +22,7 @@ pub(crate) mod mmap_events;
 pub mod model;
 pub mod pipeline;
 pub mod probe_site;
-pub(crate) mod procfs;
+pub mod procfs;
 pub(crate) mod reconcile;
 pub mod recording;
 pub(crate) mod registry;
