@@ -14,14 +14,36 @@ const CHUNK: u64 = 4096;
 /// Bytes read after a chunk, so that no instruction is cut off.
 const OVERLAP: u64 = 32;
 
+/// Code of an object file, read in chunks.
+pub(super) struct CodeChunks<'a, S> {
+    elf: &'a Elf<S>,
+    chunks: RefCell<HashMap<u64, (u64, Vec<u8>)>>,
+}
+
+impl<'a, S: Source> CodeChunks<'a, S> {
+    pub(super) fn new(elf: &'a Elf<S>) -> Self {
+        Self { elf, chunks: RefCell::default() }
+    }
+
+    /// Returns at least one instruction from `address` on; nothing if no code is there.
+    pub(super) fn at(&self, address: u64) -> Vec<u8> {
+        let first = address / CHUNK * CHUNK;
+        let mut chunks = self.chunks.borrow_mut();
+        let read = || self.elf.code(first, first.saturating_add(CHUNK + OVERLAP)).unwrap_or((first, Vec::new()));
+        let (from, chunk) = chunks.entry(first).or_insert_with(read);
+        let at = address.checked_sub(*from).and_then(|at| usize::try_from(at).ok());
+        let rest = at.and_then(|at| chunk.get(at..)).unwrap_or_default();
+        rest[..rest.len().min(OVERLAP as usize)].to_vec()
+    }
+}
+
 /// Code of an object file, with caches of what has been read.
 pub(super) struct CachedCode<'a, S> {
-    elf: &'a Elf<S>,
+    code: CodeChunks<'a, S>,
     /// Entries of the hooked functions.
     hooked: HashSet<u64>,
     /// Addresses of all functions, sorted.
     starts: Vec<u64>,
-    chunks: RefCell<HashMap<u64, (u64, Vec<u8>)>>,
     slots: RefCell<HashMap<u64, PointerTarget>>,
 }
 
@@ -30,23 +52,17 @@ impl<'a, S: Source> CachedCode<'a, S> {
         let mut starts = elf.function_starts();
         starts.dedup();
         let hooked = hooked.into_iter().map(|candidate| candidate.virt.0).collect();
-        Self { elf, hooked, starts, chunks: RefCell::default(), slots: RefCell::default() }
+        Self { code: CodeChunks::new(elf), hooked, starts, slots: RefCell::default() }
     }
 }
 
 impl<S: Source> ObjectCode for CachedCode<'_, S> {
     fn machine(&self) -> Machine {
-        self.elf.machine()
+        self.code.elf.machine()
     }
 
     fn code(&self, address: u64) -> Vec<u8> {
-        let first = address / CHUNK * CHUNK;
-        let mut chunks = self.chunks.borrow_mut();
-        let read = || self.elf.code(first, first.saturating_add(CHUNK + OVERLAP)).unwrap_or((first, Vec::new()));
-        let (from, chunk) = chunks.entry(first).or_insert_with(read);
-        let at = address.checked_sub(*from).and_then(|at| usize::try_from(at).ok());
-        let rest = at.and_then(|at| chunk.get(at..)).unwrap_or_default();
-        rest[..rest.len().min(OVERLAP as usize)].to_vec()
+        self.code.at(address)
     }
 
     fn function_end(&self, address: u64) -> Option<u64> {
@@ -60,7 +76,7 @@ impl<S: Source> ObjectCode for CachedCode<'_, S> {
     }
 
     fn pointer_target(&self, slot: u64) -> PointerTarget {
-        *self.slots.borrow_mut().entry(slot).or_insert_with(|| match self.elf.import_at(slot) {
+        *self.slots.borrow_mut().entry(slot).or_insert_with(|| match self.code.elf.import_at(slot) {
             Ok(Some(import)) => match import.own {
                 Some(address) => PointerTarget::Code(address),
                 None if names::is_hooked(&import.name) => PointerTarget::Hooked,
