@@ -5,6 +5,7 @@
 
 mod error;
 mod functions;
+mod jemalloc_counters;
 mod kind;
 mod names;
 mod object_code;
@@ -26,6 +27,7 @@ use crate::probe_site::Site;
 pub use error::AllocatorError;
 use functions::Candidate;
 pub use functions::{HookedFunction, SkipReason, Skipped};
+pub use jemalloc_counters::{CountersRefusal, JemallocCounters, TpOffset};
 pub use kind::{Kind, Kinds};
 use names::ObjectSymbols;
 pub(crate) use sites::ProbedFunction;

@@ -8,6 +8,7 @@
 //! with SIGBUS.
 
 mod code;
+mod constants;
 mod dynamic_symbols;
 mod error;
 mod file;
@@ -15,11 +16,13 @@ mod function_starts;
 mod imports;
 mod machine;
 mod notes;
+mod relocations;
 mod runtime;
 mod sections;
 mod segment;
 mod source;
 mod symbol_table;
+mod thread_locals;
 mod user_probes;
 
 pub(crate) use dynamic_symbols::{Symbol, SymbolKind};
@@ -30,3 +33,4 @@ pub(crate) use runtime::{is_go, is_stripped};
 pub(crate) use sections::Sections;
 pub(crate) use segment::{Segment, virt_offset};
 pub(crate) use source::Source;
+pub(crate) use thread_locals::ThreadPointerSlot;

@@ -2,9 +2,7 @@
 //! stripped.
 
 use object::elf::SectionType;
-use object::elf::{
-    SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, SectionHeader64, Sym64,
-};
+use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_TLS, SectionHeader64, Sym64};
 use object::{LittleEndian, pod};
 
 use super::dynamic_symbols::{Symbol, SymbolKind};
@@ -41,26 +39,32 @@ impl<S: Source> Elf<S> {
         self.find_functions_in(SHT_DYNSYM, has_name)
     }
 
+    /// Returns the offset and the size of the thread-local variables for which `has_name` accepts the name; none if the symbol
+    /// table is stripped.
+    pub(crate) fn find_thread_locals(&self, has_name: impl Fn(&[u8]) -> bool) -> Result<Vec<(u64, u64)>, ElfError> {
+        let mut found = Vec::new();
+        self.for_each_symbol(SHT_SYMTAB, |name, symbol| {
+            if symbol.st_type() == STT_TLS && has_name(name) {
+                found.push((symbol.st_value.get(LE), symbol.st_size.get(LE)));
+            }
+        })?;
+        Ok(found)
+    }
+
     fn find_functions_in(
         &self,
         table: SectionType,
         has_name: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
-        let Some((symbols, names)) = self.symbol_tables(table)? else { return Ok(None) };
-        let names = self.bytes(names.offset, names.size)?;
-        let symbols = self.read_symbols(&symbols)?;
         let mut functions = Vec::new();
-        for symbol in symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF) {
+        let visited = self.for_each_symbol(table, |full, symbol| {
             let kind = match symbol.st_type() {
                 STT_FUNC => SymbolKind::Function,
                 STT_GNU_IFUNC => SymbolKind::Indirect,
-                STT_NOTYPE | STT_OBJECT => SymbolKind::Other,
-                _ => continue,
+                _ => return,
             };
-            let Some(rest) = names.get(symbol.st_name.get(LE) as usize..) else { continue };
-            let full = rest.split(|&byte| byte == 0).next().unwrap_or_default();
             let name = full.split(|&byte| byte == b'@').next().unwrap_or_default();
-            if kind != SymbolKind::Other && has_name(name) {
+            if has_name(name) {
                 functions.push((
                     String::from_utf8_lossy(name).into_owned(),
                     Symbol {
@@ -71,8 +75,24 @@ impl<S: Source> Elf<S> {
                     },
                 ));
             }
+        })?;
+        Ok(visited.map(|()| functions))
+    }
+
+    /// Calls `visit` with the name and the entry of each symbol that the object defines; `None` if the table is stripped.
+    fn for_each_symbol(
+        &self,
+        table: SectionType,
+        mut visit: impl FnMut(&[u8], &Sym64<LittleEndian>),
+    ) -> Result<Option<()>, ElfError> {
+        let Some((symbols, names)) = self.symbol_tables(table)? else { return Ok(None) };
+        let names = self.bytes(names.offset, names.size)?;
+        let symbols = self.read_symbols(&symbols)?;
+        for symbol in symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF) {
+            let Some(rest) = names.get(symbol.st_name.get(LE) as usize..) else { continue };
+            visit(rest.split(|&byte| byte == 0).next().unwrap_or_default(), symbol);
         }
-        Ok(Some(functions))
+        Ok(Some(()))
     }
 
     /// Returns the addresses of all functions, sorted; `None` if the symbol table is stripped.

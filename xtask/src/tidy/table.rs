@@ -159,7 +159,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "env_logger", users: Users::Only(&["cli"]) },
     Dependency { path: "gimli", users: Users::Only(&["eh_frame"]) },
     Dependency { path: "hashbrown", users: Users::All },
-    Dependency { path: "iced_x86", users: Users::Only(&["probe_site"]) },
+    Dependency { path: "iced_x86", users: Users::Only(&["probe_site", "allocators"]) },
     Dependency { path: "inferno", users: Users::Only(&["report"]) },
     Dependency { path: "jiff", users: Users::Only(&["cli"]) },
     Dependency {

@@ -1,0 +1,137 @@
+//! Thread-local variables of an object, and their distance from the thread pointer ("ELF Handling For Thread-Local Storage",
+//! 3.4, variant II).
+
+use object::LittleEndian;
+use object::elf::{DF_1_PIE, DT_FLAGS_1, DT_SYMTAB, ET_EXEC, PT_TLS, SHN_UNDEF, Sym64};
+
+use super::error::{BEYOND, ElfError};
+use super::file::Elf;
+use super::segment::Segment;
+use super::source::{LE, Source};
+
+/// `R_X86_64_TPOFF64`: the dynamic linker stores the distance of a variable from the thread pointer.
+const TPOFF64: u32 = 18;
+
+/// A GOT slot with the distance of a thread-local variable from the thread pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadPointerSlot {
+    /// Address of the slot.
+    pub(crate) virt: u64,
+    /// Offset of the variable in the object's thread-local block.
+    pub(crate) variable: u64,
+}
+
+impl<S: Source> Elf<S> {
+    /// Returns the segment of thread-local variables.
+    pub(crate) fn thread_locals(&self) -> Option<&Segment> {
+        self.segments().iter().find(|segment| segment.kind == PT_TLS)
+    }
+
+    /// Returns true for an executable: its thread-local block is the first below the thread pointer. A library may have an
+    /// interpreter too, but has a soname.
+    pub(crate) fn is_executable(&self) -> Result<bool, ElfError> {
+        let flags = self.dynamic_value(DT_FLAGS_1).unwrap_or(0);
+        let is_marked = self.header().e_type.get(LE) == ET_EXEC || flags & DF_1_PIE.0 != 0;
+        Ok(is_marked || (self.interpreter()?.is_some() && self.soname()?.is_none()))
+    }
+
+    /// Returns the distance from the thread pointer of the thread-local block of an x86-64 executable (lld, ELF/InputSection.cpp,
+    /// `getTlsTpOffset`).
+    pub(crate) fn thread_local_block(&self) -> Option<i64> {
+        let segment = self.thread_locals()?;
+        let end = segment.virt.wrapping_add(segment.memory_size);
+        let padding = end.wrapping_neg() & segment.align.max(1).wrapping_sub(1);
+        Some(segment.memory_size.wrapping_add(padding).wrapping_neg().cast_signed())
+    }
+
+    /// Returns the GOT slots for the object's own thread-local variables on x86-64.
+    pub(crate) fn thread_pointer_slots(&self) -> Result<Vec<ThreadPointerSlot>, ElfError> {
+        let mut slots = Vec::new();
+        self.for_each_relocation(|relocation| {
+            if relocation.kind == TPOFF64
+                && let Some(start) = self.own_thread_local(relocation.symbol)?
+            {
+                let variable = start.wrapping_add_signed(relocation.addend);
+                slots.push(ThreadPointerSlot { virt: relocation.place, variable });
+            }
+            Ok(())
+        })?;
+        Ok(slots)
+    }
+
+    /// Returns the offset of a dynamic symbol in the thread-local block; `None` if another object may define it.
+    fn own_thread_local(&self, symbol: u32) -> Result<Option<u64>, ElfError> {
+        if symbol == 0 {
+            return Ok(Some(0));
+        }
+        let table = self.dynamic_value(DT_SYMTAB).ok_or(BEYOND)?;
+        let symbol: Sym64<LittleEndian> = self.entry(table, u64::from(symbol))?;
+        Ok((symbol.st_shndx.get(LE) != SHN_UNDEF).then(|| symbol.st_value.get(LE)))
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod tests {
+    use std::fs::File;
+    use std::path::Path;
+
+    use super::*;
+    use crate::scratch::{GLIBC, MUSL, Scratch, output};
+
+    /// Prints the distance of a variable from the thread pointer.
+    const PROGRAM: &str = "#include <stdio.h>
+        __thread char first = 1;
+        __thread long searched[5] = {1};
+        __thread char last[77] __attribute__((aligned(ALIGNMENT)));
+        int main(void) { return printf(\"%ld\", (long)searched - (long)__builtin_thread_pointer()) < 0 || last[first]; }";
+
+    #[test]
+    fn distances_of_executables_are_those_of_the_linker() {
+        let scratch = Scratch::new();
+        let builds: [(&str, &[&str]); 4] = [
+            ("pie", &["-DALIGNMENT=1", "-pie"]),
+            ("fixed", &["-DALIGNMENT=1", "-no-pie"]),
+            ("static", &["-DALIGNMENT=1", "-static"]),
+            ("aligned", &["-DALIGNMENT=128"]),
+        ];
+        for (build, options) in builds {
+            let path = scratch.compile("gcc", build, PROGRAM, options);
+            let file = File::open(&path).unwrap();
+            let elf = Elf::parse(&file).unwrap();
+            let [(offset, 40)] = elf.find_thread_locals(|name| name == b"searched").unwrap()[..] else {
+                panic!("{build}")
+            };
+            let distance = elf.thread_local_block().unwrap() + i64::try_from(offset).unwrap();
+            assert_eq!(distance.to_string(), output(path.to_str().unwrap(), &[]), "{build}");
+        }
+    }
+
+    #[test]
+    fn slots_of_a_library_match_readelf() {
+        let scratch = Scratch::new();
+        let source = "__thread long a, b; static __thread long c; long f(void) { return a + b + c; }
+            void g(long n) { c = n; }";
+        let path = scratch.compile("gcc", "slots.so", source, &["-O1", "-shared", "-fPIC", "-ftls-model=initial-exec"]);
+        let printed = output("readelf", &["-rW".as_ref(), path.as_ref()]);
+        let expected = printed.lines().filter(|line| line.contains("R_X86_64_TPOFF64")).map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+            // Place, info, type, then either the addend, or the symbol's value, its name, a plus sign and the addend.
+            ThreadPointerSlot { virt: number(fields[0]), variable: number(fields[3]) }
+        });
+        let expected: Vec<_> = expected.collect();
+        assert_eq!(expected.len(), 3, "{printed}");
+        assert_eq!(Elf::parse(&File::open(path).unwrap()).unwrap().thread_pointer_slots().unwrap(), expected);
+    }
+
+    #[test]
+    fn libraries_are_no_executables() {
+        let is_executable = |path: &Path| Elf::parse(&File::open(path).unwrap()).unwrap().is_executable().unwrap();
+        let scratch = Scratch::new();
+        let fixed = scratch.compile("gcc", "fixed", "int main(void) { return 0; }", &["-no-pie"]);
+        let library = scratch.compile("gcc", "library.so", "int f(void) { return 0; }", &["-shared", "-fPIC"]);
+        assert!(is_executable(&fixed) && is_executable(Path::new("/bin/bash")));
+        assert!(!is_executable(&library) && !is_executable(Path::new(GLIBC)) && !is_executable(Path::new(MUSL)));
+    }
+}
