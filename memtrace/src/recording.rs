@@ -12,6 +12,7 @@ mod header;
 mod image_merge;
 mod interval;
 mod locations;
+mod mark_texts;
 mod merge;
 mod merge_step;
 mod numbers;
@@ -37,6 +38,7 @@ pub use gap::{Gap, GapReason};
 pub use header::Header;
 pub use interval::{Interval, Mark};
 pub use locations::{Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
+pub use mark_texts::MarkTexts;
 pub use processes::RecordedImage;
 pub use reader::{
     Boundary, FramesByOffset, ImageValues, IntervalRow, Locations, MarkRow, PathRows, Recording, StackTotal, Totals,

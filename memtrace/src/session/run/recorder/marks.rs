@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
-use crate::recording::{Interval, Mark, Status};
+use crate::recording::{Interval, Mark, MarkTexts, Status};
 use crate::session::marks::{MarkRequest, StoredMark};
 
 /// Most marks that are not stored yet.
@@ -18,8 +17,7 @@ const MAX_MARKS: u32 = 100_000;
 /// Marks of a recording.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// The texts, with the number of the last mark of each.
-    used: FxHashMap<String, u32>,
+    texts: MarkTexts,
     /// Number of marks.
     count: u32,
     /// Marks that no interval has ended at.
@@ -55,7 +53,7 @@ impl Marks {
             "the recording has 100,000 marks, the most that are possible"
         } else {
             self.count += 1;
-            mark.text = self.unique(mark.text);
+            mark.text = self.texts.unique(mark.text);
             self.waiting.push_back(mark);
             return true;
         };
@@ -100,23 +98,6 @@ impl Marks {
             }
         }
         stored
-    }
-
-    /// Returns the text, or the first of `TEXT#2`, `TEXT#3` and so on that no mark has.
-    fn unique(&mut self, text: String) -> String {
-        let Some(&last) = self.used.get(&text) else {
-            self.used.insert(text.clone(), 1);
-            return text;
-        };
-        let mut number = last + 1;
-        let mut next = format!("{text}#{number}");
-        while self.used.contains_key(&next) {
-            number += 1;
-            next = format!("{text}#{number}");
-        }
-        self.used.insert(text, number);
-        self.used.insert(next.clone(), 1);
-        next
     }
 }
 

@@ -1,0 +1,29 @@
+//! Texts of marks, each of which one mark has.
+
+use rustc_hash::FxHashMap;
+
+/// Texts of the marks of a recording.
+#[derive(Debug, Default)]
+pub struct MarkTexts {
+    /// The texts, with the number of the last mark of each.
+    used: FxHashMap<String, u32>,
+}
+
+impl MarkTexts {
+    /// Returns the text, or the first of `TEXT#2`, `TEXT#3` and so on that no mark has.
+    pub fn unique(&mut self, text: String) -> String {
+        let Some(&last) = self.used.get(&text) else {
+            self.used.insert(text.clone(), 1);
+            return text;
+        };
+        let mut number = last + 1;
+        let mut next = format!("{text}#{number}");
+        while self.used.contains_key(&next) {
+            number += 1;
+            next = format!("{text}#{number}");
+        }
+        self.used.insert(text, number);
+        self.used.insert(next.clone(), 1);
+        next
+    }
+}
