@@ -15,6 +15,7 @@ mod locations;
 mod mark_texts;
 mod merge;
 mod merge_step;
+mod monitor;
 mod numbers;
 mod performance_schema;
 mod processes;
@@ -24,11 +25,14 @@ mod reader;
 mod retention;
 mod samples;
 mod schema;
+mod short_threads;
 mod stack_merge;
 mod store;
 mod text;
+mod threads;
 mod total_merge;
 mod total_numbers;
+mod usage_columns;
 mod writer;
 
 pub use accounts::{AccountNames, RecordedAccount};
@@ -39,11 +43,14 @@ pub use header::Header;
 pub use interval::{Interval, Mark};
 pub use locations::{Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
 pub use mark_texts::MarkTexts;
+pub use monitor::MonitorRecorder;
 pub use processes::RecordedImage;
 pub use reader::{
-    Boundary, FramesByOffset, ImageValues, IntervalRow, Locations, MarkRow, PathRows, Recording, StackTotal, Totals,
+    Boundary, FramesByOffset, ImageValues, IntervalRow, Locations, MarkRow, PathRows, ProcessRow, Recording,
+    StackTotal, ThreadRow, Totals,
 };
 pub use samples::{Fact, FactValue, Sample, Subject};
+pub use threads::{RecordedProcessUsage, RecordedThread, RecordedThreadUsage, ThreadNumber};
 pub use writer::{Settings, Status, Writer};
 
 #[cfg(test)]

@@ -4,12 +4,16 @@
 //! from then on. Then the rows are merged, a few thousand in each transaction. If the writer is killed in between, some
 //! rows stay unmerged, which costs space only.
 
+use std::ops::Range;
+
 use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, is_full, rows_of_step};
 use super::retention::StoredInterval;
 use super::schema::{ACCOUNT, ADD_AMOUNTS, ADD_EARLIER_MARKS, SUMS_OF_AMOUNTS};
+use super::short_threads;
 use super::text::nanoseconds;
+use super::usage_columns::{ADD_THREADS, ADD_USAGE, PROCESS_COLUMNS, USAGE};
 
 /// A table with rows that are merged.
 struct Table {
@@ -18,73 +22,98 @@ struct Table {
     first: Option<&'static str>,
     /// Columns of the key after the interval.
     key: &'static str,
-    /// Values of the merged row.
-    values: &'static str,
-    /// Assignments that add the values to those of the row, if it exists; `None` if the row remains as it is.
-    add: Option<&'static str>,
+    /// Rows that are inserted.
+    rows: Rows,
+    /// Assignments that add the values of a row to those of the row that exists; without any, that row remains as it is.
+    add: &'static [&'static str],
 }
 
-const TABLES: [Table; 9] = [
-    Table { name: "change", first: Some("total"), key: "total", values: SUMS_OF_AMOUNTS, add: Some(ADD_AMOUNTS) },
+/// Rows that are inserted into the merged interval.
+enum Rows {
+    /// One row for each key, with these values.
+    Groups(&'static str),
+    /// The last row of each key, with this value.
+    Last(&'static str),
+    /// One row after another with these columns, the last one first.
+    Each(&'static [&'static str]),
+}
+
+/// Table without the threads that started and ended in the merged interval.
+const THREAD_TABLE: &str = "thread_interval";
+
+const TABLES: [Table; 11] = [
+    Table {
+        name: "change",
+        first: Some("total"),
+        key: "total",
+        rows: Rows::Groups(SUMS_OF_AMOUNTS),
+        add: &[ADD_AMOUNTS],
+    },
     Table {
         name: "detail",
         first: Some("total"),
         key: "total, quantity, idx",
-        values: "sum(value)",
-        add: Some("value = value + excluded.value"),
+        rows: Rows::Groups("sum(value)"),
+        add: &["value = value + excluded.value"],
     },
     Table {
         name: "image_change",
         first: Some("image"),
         key: "image, class, quantity, idx",
         // 208 is `peak_rss_bytes`.
-        values: "iif(quantity = 208, max(value), sum(value))",
-        add: Some("value = iif(quantity = 208, max(value, excluded.value), value + excluded.value)"),
+        rows: Rows::Groups("iif(quantity = 208, max(value), sum(value))"),
+        add: &["value = iif(quantity = 208, max(value, excluded.value), value + excluded.value)"],
     },
     Table {
         name: "stall_change",
         first: Some("image"),
         key: "image, kind, cgroup_id, quantity, idx",
         // 302 is `longest_ns`.
-        values: "iif(quantity = 302, max(value), sum(value))",
-        add: Some("value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)"),
+        rows: Rows::Groups("iif(quantity = 302, max(value), sum(value))"),
+        add: &["value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)"],
     },
     Table {
         name: "merged_image",
         first: Some("image"),
         key: "image, class, end_kind",
-        values: "sum(images), sum(traced_ns), sum(inherited_frees), min(first_start_ns), max(last_end_ns)",
-        add: Some(
-            "images = images + excluded.images, traced_ns = traced_ns + excluded.traced_ns,
+        rows: Rows::Groups("sum(images), sum(traced_ns), sum(inherited_frees), min(first_start_ns), max(last_end_ns)"),
+        add: &["images = images + excluded.images, traced_ns = traced_ns + excluded.traced_ns,
             inherited_frees = inherited_frees + excluded.inherited_frees,
             first_start_ns = min(first_start_ns, excluded.first_start_ns),
-            last_end_ns = max(last_end_ns, excluded.last_end_ns)",
-        ),
+            last_end_ns = max(last_end_ns, excluded.last_end_ns)"],
     },
     Table {
         name: "loss",
         first: None,
         key: "reason",
-        values: "sum(count)",
-        add: Some("count = count + excluded.count"),
+        rows: Rows::Groups("sum(count)"),
+        add: &["count = count + excluded.count"],
     },
-    Table {
-        name: "sample",
-        first: Some("counter"),
-        key: "counter",
-        // The value of the row with the largest interval (sqlite.org/lang_select.html, bare columns).
-        values: "value FROM (SELECT *, max(interval)",
-        add: None,
-    },
+    Table { name: "sample", first: Some("counter"), key: "counter", rows: Rows::Last("value"), add: &[] },
     Table {
         name: "account_interval",
         first: Some("account"),
         key: "account",
-        // One row after another, the latest first: it has the totals.
-        values: ACCOUNT,
-        add: Some(ADD_EARLIER_MARKS),
+        // The latest row has the totals.
+        rows: Rows::Each(&[ACCOUNT]),
+        add: &[ADD_EARLIER_MARKS],
     },
-    Table { name: "fact", first: None, key: "topic, item", values: "value FROM (SELECT *, max(interval)", add: None },
+    Table {
+        name: THREAD_TABLE,
+        first: Some("thread"),
+        key: "thread",
+        // The latest row has the state.
+        rows: Rows::Each(&[USAGE, "state"]),
+        add: &[ADD_USAGE],
+    },
+    Table {
+        name: "process_interval",
+        first: Some("image"),
+        key: "image",
+        rows: Rows::Each(&[USAGE, PROCESS_COLUMNS]),
+        add: &[ADD_USAGE, ADD_THREADS],
+    },
+    Table { name: "fact", first: None, key: "topic, item", rows: Rows::Last("value"), add: &[] },
 ];
 
 /// A merge of intervals in progress.
@@ -94,6 +123,8 @@ pub(super) struct Compaction {
     into: i64,
     /// The other intervals, as a list for SQL.
     others: Vec<i64>,
+    /// Span of the merged interval, in nanoseconds.
+    span: Range<i64>,
     /// Index of the table in progress.
     table: usize,
     /// First key of the next step.
@@ -114,9 +145,9 @@ impl Compaction {
         let others: Vec<i64> = others.iter().map(|interval| interval.id).collect();
         let merged: u64 = intervals.iter().map(|interval| interval.merged).sum();
         let transaction = connection.transaction()?;
-        let start = nanoseconds(first.span.start);
+        let span = nanoseconds(first.span.start)..nanoseconds(last.span.end);
         transaction.prepare_cached("UPDATE interval SET start_ns = ?, merged = ? WHERE id = ?")?.execute(params![
-            start,
+            span.start,
             merged.cast_signed(),
             last.id
         ])?;
@@ -126,7 +157,7 @@ impl Compaction {
         }
         drop(row);
         transaction.commit()?;
-        Ok(Some(Self { into: last.id, others, table: 0, next: 0, rows: rows_of_step(max_pages) }))
+        Ok(Some(Self { into: last.id, others, span, table: 0, next: 0, rows: rows_of_step(max_pages) }))
     }
 
     /// Merges some rows in one transaction. Returns false if no rows are left.
@@ -144,6 +175,9 @@ impl Compaction {
     fn try_step(&self, connection: &mut Connection, table: &Table) -> Result<Option<i64>> {
         let transaction = connection.transaction()?;
         let end = self.end_of_step(&transaction, table)?;
+        if table.name == THREAD_TABLE {
+            short_threads::remove(&transaction, &self.all(), self.next..end.unwrap_or(i64::MAX), &self.span)?;
+        }
         self.merge_rows(&transaction, table, end)?;
         transaction.commit()?;
         Ok(end)
@@ -171,34 +205,39 @@ impl Compaction {
     }
 
     fn merge_rows(&self, transaction: &Transaction<'_>, table: &Table, end: Option<i64>) -> Result<()> {
-        let Table { name, first, key, values, add } = table;
-        let others = self.others.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+        let Table { name, first, key, rows, add } = table;
+        let others = list(&self.others);
         let range = match (first, end) {
             (None, _) => String::new(),
             (Some(first), None) => format!(" AND {first} >= {}", self.next),
             (Some(first), Some(end)) => format!(" AND {first} >= {} AND {first} < {end}", self.next),
         };
-        let rows = format!("interval IN ({others}){range}");
+        let old = format!("interval IN ({others}){range}");
         let into = self.into;
-        let conflict = add.map_or_else(|| String::from("NOTHING"), |add| format!("UPDATE SET {add}"));
-        let insert = if *values == ACCOUNT {
-            format!(
-                "INSERT INTO {name} SELECT {into}, {key}, {values} FROM {name} WHERE {rows} ORDER BY interval DESC
-                    ON CONFLICT DO {conflict}"
-            )
-        } else if values.contains(" FROM ") {
-            format!(
-                "INSERT INTO {name} SELECT {into}, {key}, {values} FROM {name} WHERE {rows} GROUP BY {key}) WHERE true
-                    ON CONFLICT DO {conflict}"
-            )
-        } else {
-            format!(
-                "INSERT INTO {name} SELECT {into}, {key}, {values} FROM {name} WHERE {rows} GROUP BY {key}
-                    ON CONFLICT DO {conflict}"
-            )
+        let new = match rows {
+            Rows::Groups(values) => format!("SELECT {into}, {key}, {values} FROM {name} WHERE {old} GROUP BY {key}"),
+            // The value of the row with the largest interval (sqlite.org/lang_select.html, bare columns).
+            Rows::Last(value) => format!(
+                "SELECT {into}, {key}, {value} FROM (SELECT *, max(interval) FROM {name} WHERE {old} GROUP BY {key})
+                    WHERE true"
+            ),
+            Rows::Each(columns) => {
+                let columns = columns.join(", ");
+                format!("SELECT {into}, {key}, {columns} FROM {name} WHERE {old} ORDER BY interval DESC")
+            }
         };
-        transaction.execute(&insert, [])?;
-        transaction.execute(&format!("DELETE FROM {name} WHERE {rows}"), [])?;
+        let conflict = if add.is_empty() { String::from("NOTHING") } else { format!("UPDATE SET {}", add.join(", ")) };
+        transaction.execute(&format!("INSERT INTO {name} {new} ON CONFLICT DO {conflict}"), [])?;
+        transaction.execute(&format!("DELETE FROM {name} WHERE {old}"), [])?;
         Ok(())
     }
+
+    /// Returns the merged intervals as a list for SQL.
+    fn all(&self) -> String {
+        format!("{}, {}", list(&self.others), self.into)
+    }
+}
+
+fn list(intervals: &[i64]) -> String {
+    intervals.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -10,6 +10,7 @@ use rusqlite::{Connection, Result, Transaction, params};
 use super::merge_step::{MIN_ROWS, first_number, is_full, rows_of_step};
 use super::quantities::class_number;
 use super::total_merge::{TotalMerge, TotalMergeKind};
+use super::usage_columns::{ADD_THREADS, ADD_USAGE, USAGE};
 use crate::model::EventClass;
 
 /// Rows of an image that a step reads and writes, about, except for its stacks and counters.
@@ -18,12 +19,14 @@ const ROWS_OF_IMAGE: isize = 8;
 const REMOVE_BATCH_TABLES: &str = "
     DROP TABLE IF EXISTS temp.batch_value;
     DROP TABLE IF EXISTS temp.batch_stall;
+    DROP TABLE IF EXISTS temp.batch_usage;
     DROP TABLE IF EXISTS temp.batch_count;";
 
 /// The rows of a step. They are deleted before the new rows are inserted, which can use their pages.
 const BATCH_TABLES: &str = "
     CREATE TEMP TABLE batch_value (interval, image, class, quantity, idx, value);
     CREATE TEMP TABLE batch_stall (interval, image, kind, cgroup_id, quantity, idx, value);
+    CREATE TEMP TABLE batch_usage AS SELECT * FROM process_interval WHERE false;
     CREATE TEMP TABLE batch_count (
         interval, image, class, end_kind, images, traced_ns, inherited_frees, first_start_ns, last_end_ns);";
 
@@ -33,6 +36,9 @@ const READ_VALUES: &str = "INSERT INTO temp.batch_value SELECT interval, image, 
         AND +image IN (SELECT image FROM temp.old_image)";
 const READ_STALLS: &str = "INSERT INTO temp.batch_stall SELECT interval, image, kind, cgroup_id, quantity, idx, value
     FROM stall_change WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
+        AND +image IN (SELECT image FROM temp.old_image)";
+const READ_USAGE: &str = "INSERT INTO temp.batch_usage SELECT * FROM process_interval
+    WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
         AND +image IN (SELECT image FROM temp.old_image)";
 
 /// Counts the images from ?1 to below ?2. As in reports, an image is a member of its group from the first boundary on at
@@ -56,8 +62,12 @@ const COUNT: &str = "INSERT INTO temp.batch_count
         JOIN image ON image.id = listed.image
     GROUP BY counted, merged.target, class, image.end_kind";
 
-/// Removes the rows of the images from ?1 to below ?2. Their totals become those of the group, which has no threads.
-const REMOVE: [&str; 6] = [
+/// Removes the rows of the images from ?1 to below ?2, with their monitored threads. Their totals become those of the group, which has no threads.
+const REMOVE: [&str; 8] = [
+    "DELETE FROM process_interval WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
+        AND +image IN (SELECT image FROM temp.old_image)",
+    "DELETE FROM monitored_thread WHERE id IN (SELECT own.thread FROM temp.old_thread AS own
+        JOIN temp.old_image AS merged ON merged.image = own.image WHERE own.image >= ?1 AND own.image < ?2)",
     "DELETE FROM image_change WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
         AND +image IN (SELECT image FROM temp.old_image)",
     "DELETE FROM stall_change WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
@@ -74,7 +84,7 @@ const REMOVE: [&str; 6] = [
 
 /// Adds the rows of a step to the groups. 205 is `peak_bytes`, which groups do not have, 208 `peak_rss_bytes`, and 302
 /// `longest_ns`.
-const ADD: [&str; 6] = [
+const ADD: [&str; 7] = [
     "INSERT INTO image_change
         SELECT interval, target, class, quantity, idx, iif(quantity = 208, max(value), sum(value)) FROM temp.batch_value
             JOIN temp.old_image AS merged ON merged.image = batch_value.image
@@ -90,19 +100,42 @@ const ADD: [&str; 6] = [
         inherited_frees = inherited_frees + excluded.inherited_frees,
         first_start_ns = min(first_start_ns, excluded.first_start_ns),
         last_end_ns = max(last_end_ns, excluded.last_end_ns)",
+    "DELETE FROM temp.batch_usage",
     "DELETE FROM temp.batch_value",
     "DELETE FROM temp.batch_stall",
     "DELETE FROM temp.batch_count",
 ];
 
+/// Returns the statement that adds the usage of the images of a step to the groups.
+fn add_usage() -> String {
+    format!(
+        "INSERT INTO process_interval
+            SELECT interval, target, {USAGE}, ended_threads, started_threads, 0, source, 0 FROM temp.batch_usage
+                JOIN temp.old_image AS merged ON merged.image = batch_usage.image WHERE true
+            ON CONFLICT DO UPDATE SET {ADD_USAGE}, {ADD_THREADS}"
+    )
+}
+
+/// A table without the image in its rows, from which the rows of the images are removed before.
+struct OwnedRows {
+    name: &'static str,
+    /// The column after the interval, also of `temp.old_KEY`, which has the keys of the images.
+    key: &'static str,
+}
+
+const OWNED_ROWS: [OwnedRows; 2] =
+    [OwnedRows { name: "sample", key: "counter" }, OwnedRows { name: "thread_interval", key: "thread" }];
+
 /// A merge of images in progress. `temp.old_image` has the images that disappear, with their groups.
 #[derive(Debug)]
 pub(super) struct ImageMerge {
-    /// Intervals that can have samples of the images.
+    /// Intervals that can have samples and threads of the images.
     intervals: Vec<i64>,
-    /// Index of the interval whose samples are removed; after the last one, the images are merged.
+    /// Index of the interval whose samples and threads are removed; after the last one, the images are merged.
     interval: usize,
-    /// First counter or image of the next step.
+    /// Index in [`OWNED_ROWS`] of the table in progress.
+    table: usize,
+    /// First counter, thread or image of the next step.
     next: i64,
     /// Start of tracing.
     trace_start: i64,
@@ -134,12 +167,12 @@ impl ImageMerge {
         )?;
         transaction.commit()?;
         let rows = rows_of_step(max_pages);
-        let merge = Self { intervals, interval: 0, next: 0, trace_start: trace_start.unwrap_or(0), rows };
+        let merge = Self { intervals, interval: 0, table: 0, next: 0, trace_start: trace_start.unwrap_or(0), rows };
         Ok(Some((merge, groups)))
     }
 
     /// Removes the temporary tables, which take space until then. Images that were not merged remain as they are, but their
-    /// samples can be gone.
+    /// samples and the rows of their threads can be gone.
     pub(super) fn end(connection: &Connection) -> Result<()> {
         choice::remove_tables(connection)?;
         connection.execute_batch(REMOVE_BATCH_TABLES)
@@ -148,33 +181,34 @@ impl ImageMerge {
     /// Merges some rows in one transaction. Returns false if nothing is left. Images with numbers in `unfinished` remain.
     pub(super) fn step(&mut self, connection: &mut Connection, unfinished: impl Iterator<Item = i64>) -> Result<bool> {
         let result = match self.intervals.get(self.interval) {
-            Some(&interval) => self.remove_samples(connection, interval),
+            Some(&interval) => self.remove_owned_rows(connection, interval, &OWNED_ROWS[self.table]),
             None => self.move_images(connection, unfinished),
         };
         match result {
             Ok(Some(end)) => self.next = end,
             Ok(None) if self.interval >= self.intervals.len() => return Ok(false),
-            Ok(None) => (self.interval, self.next) = (self.interval + 1, 0),
+            Ok(None) if self.table + 1 < OWNED_ROWS.len() => (self.table, self.next) = (self.table + 1, 0),
+            Ok(None) => (self.interval, self.table, self.next) = (self.interval + 1, 0, 0),
             Err(error) if is_full(&error) && self.rows > MIN_ROWS => self.rows /= 2,
             Err(error) => return Err(error),
         }
         Ok(true)
     }
 
-    /// Removes samples of the images in an interval. Returns the counter with which the next step begins; `None` if none is
-    /// left.
-    fn remove_samples(&self, connection: &mut Connection, interval: i64) -> Result<Option<i64>> {
+    /// Removes rows of the images in an interval. Returns the key with which the next step begins; `None` if none is left.
+    fn remove_owned_rows(&self, connection: &mut Connection, interval: i64, table: &OwnedRows) -> Result<Option<i64>> {
+        let OwnedRows { name, key } = table;
         let transaction = connection.transaction()?;
         let end = first_number(
             &transaction,
-            "SELECT counter FROM sample WHERE interval = ? AND counter >= ? ORDER BY counter LIMIT 1 OFFSET ?",
+            &format!("SELECT {key} FROM {name} WHERE interval = ? AND {key} >= ? ORDER BY {key} LIMIT 1 OFFSET ?"),
             params![interval, self.next, self.rows.cast_signed()],
         )?;
         transaction
-            .prepare_cached(
-                "DELETE FROM sample WHERE interval = ? AND counter >= ? AND counter < ?
-                    AND +counter IN (SELECT counter FROM temp.old_counter)",
-            )?
+            .prepare_cached(&format!(
+                "DELETE FROM {name} WHERE interval = ? AND {key} >= ? AND {key} < ?
+                    AND +{key} IN (SELECT {key} FROM temp.old_{key})"
+            ))?
             .execute(params![interval, self.next, end.unwrap_or(i64::MAX)])?;
         transaction.commit()?;
         Ok(end)
@@ -185,6 +219,7 @@ impl ImageMerge {
         let mut images = transaction.prepare_cached(
             "SELECT image, (SELECT count(*) FROM temp.old_total AS own WHERE own.image = old_image.image)
                 + (SELECT count(*) FROM temp.old_counter AS own WHERE own.image = old_image.image)
+                + (SELECT count(*) FROM temp.old_thread AS own WHERE own.image = old_image.image)
                 FROM temp.old_image WHERE image >= ? ORDER BY image",
         )?;
         let mut images = images.query([self.next])?;
@@ -215,8 +250,10 @@ impl ImageMerge {
         };
         run(READ_VALUES, &[from, until])?;
         run(READ_STALLS, &[from, until])?;
+        run(READ_USAGE, &[from, until])?;
         run(COUNT, &[from, until, class_number(EventClass::Reclaim), self.trace_start])?;
         REMOVE.iter().try_for_each(|sql| run(sql, &[from, until]))?;
+        run(&add_usage(), &[])?;
         ADD.iter().try_for_each(|sql| run(sql, &[]))?;
         transaction.commit()?;
         Ok(end)

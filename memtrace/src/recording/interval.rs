@@ -12,6 +12,7 @@ use super::changes::{Change, Detail, ImageChange, StallChange};
 use super::locations::{RecordedObject, RecordedPath, RecordedSymbols};
 use super::processes::RecordedImage;
 use super::samples::{Fact, Sample};
+use super::threads::{RecordedProcessUsage, RecordedThread, RecordedThreadUsage, remove_short_threads};
 use crate::model::{ImageId, Losses, OomKill};
 
 /// Changes within a span of time, and values at its end. Intervals are sent in order, without gaps and overlaps.
@@ -49,6 +50,12 @@ pub struct Interval {
     pub account_names: Vec<AccountNames>,
     /// Accounts that have changed.
     pub accounts: Vec<RecordedAccount>,
+    /// New monitored threads, and those with another name or an end.
+    pub monitored: Vec<RecordedThread>,
+    /// Usage of monitored threads, each thread at most once.
+    pub threads: Vec<RecordedThreadUsage>,
+    /// Usage of monitored processes, each process at most once.
+    pub process_usage: Vec<RecordedProcessUsage>,
     /// Marks. A mark ends an interval, so that the totals at the mark are exact.
     pub marks: Vec<Mark>,
 }
@@ -80,6 +87,10 @@ impl Interval {
         replace(&mut self.samples, next.samples, |sample| (sample.subject, sample.counter.clone()));
         replace(&mut self.account_names, next.account_names, |account| account.number);
         add(&mut self.accounts, next.accounts, |account| account.number, RecordedAccount::merge);
+        replace(&mut self.monitored, next.monitored, |thread| thread.number);
+        add(&mut self.threads, next.threads, |row| row.thread, RecordedThreadUsage::merge);
+        add(&mut self.process_usage, next.process_usage, |row| row.image, RecordedProcessUsage::merge);
+        remove_short_threads(self.span.start, &mut self.monitored, &mut self.threads);
         replace(&mut self.facts, next.facts, |fact| (fact.topic.clone(), fact.item.clone()));
         add(
             &mut self.changes,
@@ -115,7 +126,7 @@ impl Interval {
     /// Returns the number of rows with numbers, by which the cost of a merge grows.
     pub(super) const fn rows(&self) -> usize {
         let numbers = self.changes.len() + self.details.len() + self.image_changes.len() + self.stalls.len();
-        numbers + self.samples.len() + self.accounts.len()
+        numbers + self.samples.len() + self.accounts.len() + self.threads.len() + self.process_usage.len()
     }
 
     /// Returns the mark at the end of the interval, if it ends in one.

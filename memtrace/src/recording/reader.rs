@@ -5,11 +5,13 @@ mod boundaries;
 mod contents;
 mod locations;
 mod merged_images;
+mod monitored_values;
 mod open;
 mod processes;
 mod query;
 mod salvage;
 mod samples;
+mod threads;
 mod total_rows;
 mod totals;
 
@@ -24,6 +26,7 @@ use super::header::Header;
 
 pub use self::boundaries::{Boundary, IntervalRow, MarkRow};
 pub use self::locations::{FramesByOffset, Locations, PathRows};
+pub use self::threads::{ProcessRow, ThreadRow};
 pub use self::totals::{ImageValues, StackTotal, Totals};
 
 /// A recording that is read. It shows the state of the moment at which it was opened.

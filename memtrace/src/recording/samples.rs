@@ -49,3 +49,6 @@ pub enum FactValue {
     /// A text.
     Text(String),
 }
+
+/// Topic of the facts with the counters of the machine at the start of the recording. Their samples are the kernel's totals.
+pub(super) const MACHINE_START: &str = "machine_start";

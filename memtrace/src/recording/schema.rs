@@ -123,6 +123,24 @@ CREATE TABLE account_interval (
     low_bytes_at_most INTEGER NOT NULL, low_count_at_least INTEGER NOT NULL, low_count_at_most INTEGER NOT NULL,
     high_bytes_at_least INTEGER NOT NULL, high_bytes_at_most INTEGER NOT NULL, high_count_at_least INTEGER NOT NULL,
     high_count_at_most INTEGER NOT NULL, peak_at_ns INTEGER, PRIMARY KEY (interval, account)) WITHOUT ROWID;
+CREATE TABLE monitored_thread (
+    id INTEGER PRIMARY KEY, image INTEGER NOT NULL, tid INTEGER NOT NULL, name TEXT NOT NULL, start_ns INTEGER NOT NULL,
+    end_ns INTEGER);
+CREATE TABLE thread_interval (
+    interval INTEGER, thread INTEGER, alloc_bytes INTEGER NOT NULL, alloc_count INTEGER NOT NULL,
+    free_bytes INTEGER NOT NULL, free_count INTEGER NOT NULL, user_ns INTEGER NOT NULL,
+    system_ns INTEGER NOT NULL, run_delay_ns INTEGER NOT NULL, voluntary_switches INTEGER NOT NULL,
+    involuntary_switches INTEGER NOT NULL, read_bytes INTEGER NOT NULL, write_bytes INTEGER NOT NULL,
+    minor_faults INTEGER NOT NULL, major_faults INTEGER NOT NULL, state TEXT NOT NULL,
+    PRIMARY KEY (interval, thread)) WITHOUT ROWID;
+CREATE TABLE process_interval (
+    interval INTEGER, image INTEGER, alloc_bytes INTEGER NOT NULL, alloc_count INTEGER NOT NULL,
+    free_bytes INTEGER NOT NULL, free_count INTEGER NOT NULL, user_ns INTEGER NOT NULL,
+    system_ns INTEGER NOT NULL, run_delay_ns INTEGER NOT NULL, voluntary_switches INTEGER NOT NULL,
+    involuntary_switches INTEGER NOT NULL, read_bytes INTEGER NOT NULL, write_bytes INTEGER NOT NULL,
+    minor_faults INTEGER NOT NULL, major_faults INTEGER NOT NULL, ended_threads INTEGER NOT NULL,
+    started_threads INTEGER NOT NULL, other_threads INTEGER NOT NULL, source TEXT NOT NULL,
+    stale INTEGER NOT NULL, PRIMARY KEY (interval, image)) WITHOUT ROWID;
 CREATE TABLE fact (
     interval INTEGER, topic TEXT, item TEXT, value, PRIMARY KEY (interval, topic, item)) WITHOUT ROWID;
 ";

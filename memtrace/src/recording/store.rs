@@ -3,6 +3,7 @@
 mod accounts;
 mod merges;
 mod processes;
+mod threads;
 mod totals;
 
 use std::path::Path;
@@ -169,6 +170,7 @@ impl Store {
         write_samples(&transaction, id, interval, images, counters)?;
         write_facts(&transaction, id, interval)?;
         accounts::write(&transaction, id, interval)?;
+        threads::write(&transaction, id, interval, images)?;
         for mark in &interval.marks {
             write_mark(&transaction, id, mark, mark.at == interval.span.end)?;
         }

@@ -5,8 +5,11 @@ mod damage;
 mod full_disk;
 mod image_merges;
 mod kill;
+mod monitor_model;
+mod monitor_recorder;
 mod sample_intervals;
 mod size_limit;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::path::Path;

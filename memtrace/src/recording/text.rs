@@ -8,7 +8,8 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
 use crate::model::{
-    AllocatorId, BuildId, ImageEnd, ImageStart, MappingKind, Partition, ReclaimKind, TagId, Tick, Tid, Unnamed,
+    AllocatorId, BuildId, CounterSource, ImageEnd, ImageStart, MappingKind, Partition, ReclaimKind, TagId, TaskState,
+    Tick, Tid, Unnamed,
 };
 
 /// Returns a time in nanoseconds.
@@ -138,6 +139,16 @@ pub(super) const fn end_name(end: ImageEnd) -> &'static str {
 /// Returns the end with this name.
 pub(super) fn end_of(name: &str) -> Option<ImageEnd> {
     [ImageEnd::Exit, ImageEnd::OomKill, ImageEnd::Exec].into_iter().find(|end| end_name(*end) == name)
+}
+
+/// Returns the state with this letter.
+pub(super) fn state_of(text: &str) -> Option<TaskState> {
+    text.chars().next().and_then(TaskState::of_letter)
+}
+
+/// Returns the source of heap counters with this name.
+pub(super) fn source_of(name: &str) -> Option<CounterSource> {
+    CounterSource::ALL.into_iter().find(|source| source.name() == name)
 }
 
 /// Returns the tick at a time in nanoseconds.

@@ -13,6 +13,9 @@ pub enum CounterSource {
 }
 
 impl CounterSource {
+    /// All origins.
+    pub const ALL: [Self; 3] = [Self::None, Self::Bpf, Self::Jemalloc];
+
     /// Name in the output.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -26,6 +26,7 @@ const REMOVE_TABLES: &str = "
     DROP TABLE IF EXISTS temp.old_image;
     DROP TABLE IF EXISTS temp.old_total;
     DROP TABLE IF EXISTS temp.old_counter;
+    DROP TABLE IF EXISTS temp.old_thread;
     DROP TABLE IF EXISTS temp.merge_interval;
     DROP TABLE IF EXISTS temp.image_group;
     DROP TABLE IF EXISTS temp.new_group;";
@@ -38,6 +39,8 @@ const TABLES: &str = "
     CREATE TEMP TABLE old_total (image INTEGER, total INTEGER, PRIMARY KEY (image, total)) WITHOUT ROWID;
     CREATE TEMP TABLE old_counter (image INTEGER, counter INTEGER, PRIMARY KEY (image, counter)) WITHOUT ROWID;
     CREATE INDEX temp.old_counter_number ON old_counter (counter);
+    CREATE TEMP TABLE old_thread (image INTEGER, thread INTEGER, PRIMARY KEY (image, thread)) WITHOUT ROWID;
+    CREATE INDEX temp.old_thread_number ON old_thread (thread);
     CREATE TEMP TABLE merge_interval (id INTEGER PRIMARY KEY, end_ns INTEGER);
     CREATE TEMP TABLE image_group (key TEXT PRIMARY KEY, image INTEGER) WITHOUT ROWID;
     CREATE TEMP TABLE new_group (id INTEGER PRIMARY KEY, key TEXT, member INTEGER);";
@@ -58,6 +61,10 @@ const SET_SIZES: &str = "
         (SELECT total.image AS owner, sum(exit_bytes) AS held, sum(alloc_bytes) AS allocated
             FROM change CROSS JOIN total ON total.id = change.total
             WHERE +total.image IN (SELECT image FROM temp.image_size) GROUP BY total.image)
+        WHERE owner = image;
+    UPDATE temp.image_size SET alloc_bytes = alloc_bytes + allocated FROM
+        (SELECT image AS owner, sum(alloc_bytes) AS allocated FROM process_interval
+            WHERE +image IN (SELECT image FROM temp.image_size) GROUP BY image)
         WHERE owner = image;
     UPDATE temp.image_size SET stall_ns = stalled FROM
         (SELECT image AS owner, sum(value) AS stalled FROM stall_change
@@ -99,6 +106,8 @@ pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iter
     transaction.execute_batch(
         "INSERT INTO temp.old_total SELECT image, id FROM total WHERE image IN (SELECT image FROM temp.old_image);
         INSERT INTO temp.old_counter SELECT image, id FROM counter
+            WHERE image IN (SELECT image FROM temp.old_image);
+        INSERT INTO temp.old_thread SELECT image, id FROM monitored_thread
             WHERE image IN (SELECT image FROM temp.old_image);
         INSERT INTO temp.merge_interval SELECT id, end_ns FROM interval;
         DROP TABLE temp.image_size;",

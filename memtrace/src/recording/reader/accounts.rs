@@ -21,7 +21,7 @@ impl Recording {
     /// The file is damaged.
     pub fn accounts(&self, from: Boundary, at: Boundary) -> Result<BTreeMap<AccountNumber, AccountTotals>, Error> {
         let mut accounts: BTreeMap<AccountNumber, AccountTotals> = BTreeMap::new();
-        if !self.has_accounts()? {
+        if !self.connection.has_table("account_interval")? {
             return Ok(accounts);
         }
         let sql = format!(
@@ -54,7 +54,7 @@ impl Recording {
     /// The file is damaged.
     pub fn account_names(&self) -> Result<Vec<AccountNames>, Error> {
         let mut accounts = Vec::new();
-        if !self.has_accounts()? {
+        if !self.connection.has_table("account_interval")? {
             return Ok(accounts);
         }
         self.connection.each_row("SELECT id, name, name_2 FROM account", [], |row| {
@@ -66,17 +66,6 @@ impl Recording {
             Ok(())
         })?;
         Ok(accounts)
-    }
-
-    /// Returns true if the recording has the tables of accounts, which older ones lack.
-    fn has_accounts(&self) -> Result<bool, Error> {
-        let mut found = false;
-        let sql = "SELECT 1 FROM sqlite_schema WHERE name = 'account_interval'";
-        self.connection.each_row(sql, [], |_| {
-            found = true;
-            Ok(())
-        })?;
-        Ok(found)
     }
 }
 

@@ -20,6 +20,12 @@ pub(super) trait Query {
 
     /// Returns an empty list for the rows of a table, which have ascending numbers.
     fn list_of_rows<T>(&self, table: &str) -> Result<Vec<T>, Error>;
+
+    /// Returns true if a query has a row.
+    fn has_rows(&self, sql: &str) -> Result<bool, Error>;
+
+    /// Returns true if the recording has a table, which older ones can lack.
+    fn has_table(&self, name: &str) -> Result<bool, Error>;
 }
 
 impl Query for Connection {
@@ -40,5 +46,13 @@ impl Query for Connection {
     fn list_of_rows<T>(&self, table: &str) -> Result<Vec<T>, Error> {
         let last: Option<i64> = self.query_row(&format!("SELECT max(id) FROM {table}"), [], |row| row.get(0))?;
         Ok(Vec::with_capacity(usize::try_from(last.unwrap_or(0).min(MOST_EXPECTED)).unwrap_or(0)))
+    }
+
+    fn has_rows(&self, sql: &str) -> Result<bool, Error> {
+        Ok(self.prepare_cached(sql)?.exists([])?)
+    }
+
+    fn has_table(&self, name: &str) -> Result<bool, Error> {
+        Ok(self.prepare_cached("SELECT 1 FROM sqlite_schema WHERE name = ?")?.exists([name])?)
     }
 }

@@ -2,11 +2,21 @@
 
 use rusqlite::Connection;
 
+use super::query::Query;
 use crate::recording::error::Error;
 
 /// Tables whose rows begin with the number of their interval.
-const BY_INTERVAL: [&str; 8] =
-    ["detail", "image_change", "stall_change", "merged_image", "loss", "sample", "account_interval", "fact"];
+const BY_INTERVAL: [&str; 9] = [
+    "detail",
+    "image_change",
+    "stall_change",
+    "merged_image",
+    "loss",
+    "sample",
+    "account_interval",
+    "thread_interval",
+    "fact",
+];
 
 /// Returns the last interval of which all rows can be read; 0 if there is none.
 pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Error> {
@@ -21,7 +31,14 @@ pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Err
         last = if is_all { last } else { last.min(read - 1) };
     };
     limit(readable(connection, "SELECT interval, total FROM change ORDER BY interval, total", |row| row[1] <= totals)?);
+    if connection.has_table("process_interval")? {
+        let sql = "SELECT interval, image FROM process_interval ORDER BY interval, image";
+        limit(readable(connection, sql, |row| row[1] <= images)?);
+    }
     for table in BY_INTERVAL {
+        if !connection.has_table(table)? {
+            continue;
+        }
         limit(readable(connection, &format!("SELECT interval FROM {table} ORDER BY interval"), |_| true)?);
     }
     Ok(last.max(0))

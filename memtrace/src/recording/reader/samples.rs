@@ -79,7 +79,7 @@ impl Recording {
         Ok(facts.into_iter().map(fact).collect())
     }
 
-    fn counters(&self) -> Result<FxHashMap<i64, (Subject, String)>, Error> {
+    pub(super) fn counters(&self) -> Result<FxHashMap<i64, (Subject, String)>, Error> {
         let images = self.image_ids()?;
         let mut counters = FxHashMap::default();
         self.connection.each_row("SELECT id, subject, image, cgroup_id, name FROM counter", [], |row| {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::sample_intervals::{allocated, header, second};
-use super::{image_merges, sum};
+use super::{image_merges, monitor_model, sum};
 use crate::model::Bytes;
 use crate::recording::*;
 use crate::scratch::Scratch;
@@ -19,6 +19,9 @@ const STACKS: &str = "MEMTRACE_TEST_STACKS";
 
 /// Environment variable with the number of short processes in each interval.
 const PROCESSES: &str = "MEMTRACE_TEST_PROCESSES";
+
+/// Environment variable with the number of monitored threads that run all the time.
+const THREADS: &str = "MEMTRACE_TEST_THREADS";
 
 /// An interval with changes of `stacks` stacks more than those of [`second`].
 fn interval(at: u64, stacks: u32) -> Interval {
@@ -33,14 +36,16 @@ fn interval(at: u64, stacks: u32) -> Interval {
 fn child_process_that_writes() {
     let Some(path) = std::env::var_os(FILE) else { return };
     let number = |name| std::env::var(name).ok().map(|number| number.parse().unwrap());
-    let (stacks, processes) = (number(STACKS).unwrap_or(0), number(PROCESSES));
+    let (stacks, processes, threads) = (number(STACKS).unwrap_or(0), number(PROCESSES), number(THREADS));
+    let mut recorder = monitor_model::recorder();
     // Small enough that old intervals are merged.
     let settings = Settings { size_limit: Bytes((1 << 20) + (1 << 16)), queue: 4, ..Settings::default() };
     let writer = Writer::create(path.as_ref(), &header(), settings).unwrap();
     for at in 0.. {
-        writer.push(match processes {
-            Some(processes) => image_merges::second(at, processes),
-            None => interval(at, stacks as u32),
+        writer.push(match (processes, threads) {
+            (Some(processes), _) => image_merges::second(at, processes),
+            (None, Some(threads)) => recorder.convert(&monitor_model::monitored(at, threads)),
+            (None, None) => interval(at, stacks as u32),
         });
         while writer.status().intervals <= at {
             std::thread::yield_now();
@@ -134,4 +139,24 @@ fn killed_writer_has_exact_sums_of_merged_processes() {
         merged += usize::from(!recording.merged_images(Boundary::START, end).unwrap().is_empty());
     }
     assert!(merged > 0, "no processes were merged");
+}
+
+#[test]
+fn killed_writer_has_exact_usage_of_threads() {
+    const THREADS_OF_SERVER: u64 = 100;
+    let directory = Scratch::in_memory();
+    let mut random = random();
+    let mut merged = 0;
+    for run in 0..12 {
+        let path = directory.path("run.memtrace");
+        let moment = Duration::from_micros(random(20_000));
+        let stored = run_and_kill(&path, (THREADS, THREADS_OF_SERVER), 150 + random(50), moment);
+        let recording = Recording::open(&path).unwrap();
+        let seconds = recording.end().at().as_secs();
+        assert!((stored..=stored + 1).contains(&(seconds as usize)), "run {run}");
+        let all: Vec<_> = (0..seconds).map(|second| monitor_model::monitored(second, THREADS_OF_SERVER)).collect();
+        monitor_model::check(&recording, &all);
+        merged += usize::from(recording.intervals().len() < all.len());
+    }
+    assert!(merged > 0, "no old intervals were merged");
 }
