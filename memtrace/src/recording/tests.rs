@@ -9,6 +9,7 @@ mod monitor_model;
 mod monitor_recorder;
 mod sample_intervals;
 mod size_limit;
+mod thread_sizes;
 mod threads;
 
 use std::collections::BTreeMap;

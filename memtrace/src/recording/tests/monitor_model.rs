@@ -101,7 +101,7 @@ pub(super) fn monitored(second: u64, threads: u64) -> MonitorInterval {
     let mut machine = MachineUsage::default();
     machine.set(MachineValue::UserTime, Some(hash([boot, 0, 1]) % 3));
     machine.set(MachineValue::MemoryPressure, Some(second));
-    machine.set(MachineValue::MemoryAvailable, Some(1 << 30 | second / 5));
+    machine.set(MachineValue::MemoryAvailable, Some((1 << 30) + second / 5));
     let end = Duration::from_secs(second + 1);
     let event = |kind| MonitorEvent { at: end, kind };
     let mut events = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::monitor_model::{SERVER, check, monitored, recorder};
 use super::sample_intervals::header;
 use super::{SETTINGS, empty_store, store_or_keep, write};
-use crate::model::{Bytes, ImageId, MonitorInterval, ThreadUsage};
+use crate::model::{Bytes, ImageId, MonitorInterval, ProcessValue, ProcessValues, ThreadUsage};
 use crate::recording::*;
 use crate::scratch::Scratch;
 
@@ -34,9 +34,9 @@ fn usage_is_read_as_it_was_monitored() {
     assert_eq!(exact, [("begin", 50), ("begin#2", 100)]);
     let values = recording.process_values(recording.end()).unwrap();
     let rss = &values[&ImageId { pid: SERVER, ordinal: 0 }];
-    let rss: Vec<_> = rss.iter().filter_map(|(at, values)| Some((at.at().as_secs(), values.rss()))).take(3).collect();
-    // The RSS is a sum of three kinds, of which two are unknown.
-    assert_eq!(rss[0], (1, None));
+    let anonymous = |(at, values): &(Boundary, ProcessValues)| (at.at().as_secs(), values.get(ProcessValue::RssAnon));
+    let changes: Vec<_> = rss.iter().map(anonymous).filter(|(at, _)| at % 3 == 1).take(3).collect();
+    assert_eq!(changes, [(1, Some(0)), (4, Some(4096)), (7, Some(8192))]);
 }
 
 #[test]
