@@ -14,6 +14,7 @@ mod losses;
 mod memory;
 mod metric;
 mod monitor;
+pub(crate) mod parse;
 mod process;
 mod profile;
 mod reclaim;
