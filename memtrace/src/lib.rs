@@ -20,6 +20,7 @@ pub mod ledger;
 pub(crate) mod loader;
 pub(crate) mod mmap_events;
 pub mod model;
+pub mod monitor;
 pub mod pipeline;
 pub mod probe_site;
 pub mod procfs;

@@ -25,6 +25,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "ledger", imports: &["model"] },
     Module { name: "pipeline", imports: &["model", "ledger"] },
     Module { name: "accounts", imports: &["model"] },
+    Module { name: "monitor", imports: &["model"] },
     Module { name: "registry", imports: &["model"] },
     Module { name: "reconcile", imports: &["model"] },
     Module { name: "symbolize", imports: &["model", "elf"] },
@@ -210,7 +211,7 @@ pub(super) fn starts_with(path: &[String], prefix: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PURE: [&str; 7] = ["accounts", "ledger", "mmap_events", "reconcile", "registry", "report", "tags"];
+    const PURE: [&str; 8] = ["accounts", "ledger", "mmap_events", "monitor", "reconcile", "registry", "report", "tags"];
 
     #[test]
     fn pure_modules_import_only_the_model() {

@@ -47,6 +47,22 @@ impl ThreadUsage {
         self.with(other, u64::max)
     }
 
+    /// Returns the smaller value of each counter.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        self.with(other, u64::min)
+    }
+
+    /// Returns the values of some counters; the others are 0.
+    #[must_use]
+    pub fn only(self, is_kept: fn(UsageCounter) -> bool) -> Self {
+        let mut usage = Self::default();
+        for counter in UsageCounter::ALL.into_iter().filter(|counter| is_kept(*counter)) {
+            usage.set(counter, self.get(counter));
+        }
+        usage
+    }
+
     /// Returns allocated minus freed bytes.
     #[must_use]
     pub const fn net(&self) -> i64 {
@@ -91,5 +107,13 @@ mod tests {
         let change = late.since(early);
         assert_eq!((change.net(), early.net(), early.plus(change)), (4, -20, late));
         assert_eq!((early.since(late), early.max(late)), (ThreadUsage::default(), late));
+        assert_eq!(early.min(late), early);
+    }
+
+    #[test]
+    fn some_counters_can_be_left_out() {
+        let heap = ThreadUsage::of(&[(UsageCounter::AllocBytes, 10), (UsageCounter::FreeCount, 3)]);
+        let all = heap.plus(ThreadUsage::of(&[(UsageCounter::UserTime, 7), (UsageCounter::MajorFaults, 1)]));
+        assert_eq!(all.only(UsageCounter::is_of_heap), heap);
     }
 }
