@@ -41,8 +41,9 @@ pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRa
 pub use metric::{Measure, Metric};
 pub use monitor::{
     CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,
-    OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadInterval, ThreadUsage,
-    UsageCounter,
+    OtherThreads, ProcessInterval, ProcessPoint, ProcessSeries, ProcessValue, ProcessValues, Series, SeriesPoint,
+    SourceState, TIMELINE_POINTS, TaskState, ThreadColumn, ThreadInterval, ThreadSeries, ThreadTimeline, ThreadUsage,
+    TimelineBuilder, UsageCounter, UsagePoint,
 };
 pub(crate) use process::PidTable;
 pub use process::{

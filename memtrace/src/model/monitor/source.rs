@@ -1,5 +1,7 @@
 //! Origin of the counters of the heap.
 
+use super::counter::UsageCounter;
+
 /// Origin of the heap counters of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CounterSource {
@@ -30,6 +32,16 @@ impl CounterSource {
     #[must_use]
     pub const fn counts_blocks(self) -> bool {
         matches!(self, Self::Bpf)
+    }
+
+    /// Returns true if the values of a counter are known with this source.
+    #[must_use]
+    pub const fn counts(self, counter: UsageCounter) -> bool {
+        match self {
+            Self::None => !counter.is_of_heap(),
+            Self::Bpf => true,
+            Self::Jemalloc => !counter.counts_blocks(),
+        }
     }
 }
 

@@ -1,0 +1,98 @@
+//! Values at consecutive points of a timeline.
+
+use std::ops::Range;
+
+/// A value that can be merged with the next one.
+pub trait SeriesPoint: Copy {
+    /// Returns the value for two consecutive points with lengths in seconds. One of them is known at least.
+    fn merged(points: [Option<Self>; 2], lengths: [f64; 2]) -> Self;
+}
+
+/// Values at some points of a timeline, usually at consecutive ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series<P> {
+    /// Point of the first value.
+    first: usize,
+    values: Vec<Option<P>>,
+}
+
+impl<P> Default for Series<P> {
+    fn default() -> Self {
+        Self { first: 0, values: Vec::new() }
+    }
+}
+
+impl<P: SeriesPoint> Series<P> {
+    /// Returns the value at a point.
+    #[must_use]
+    pub fn at(&self, point: usize) -> Option<&P> {
+        self.values.get(point.checked_sub(self.first)?)?.as_ref()
+    }
+
+    /// Sets the value at a point. Points must be set in their order.
+    pub fn set(&mut self, point: usize, value: P) {
+        if self.values.is_empty() {
+            self.first = point;
+        }
+        let place = point.saturating_sub(self.first);
+        if place >= self.values.len() {
+            self.values.resize(place + 1, None);
+        }
+        self.values[place] = Some(value);
+    }
+
+    /// Returns the values with their points.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, &P)> {
+        self.values.iter().enumerate().filter_map(|(place, value)| Some((self.first + place, value.as_ref()?)))
+    }
+
+    /// Merges groups of one or two points with `lengths` into one point each.
+    pub(super) fn merge(&mut self, groups: &[Range<usize>], lengths: &[f64]) {
+        let mut merged = Self::default();
+        for (at, group) in groups.iter().enumerate() {
+            let value = match group.len() {
+                1 => self.at(group.start).copied(),
+                _ => {
+                    let pair = [group.start, group.start + 1];
+                    let points = pair.map(|point| self.at(point).copied());
+                    let is_known = points.iter().any(Option::is_some);
+                    is_known.then(|| P::merged(points, pair.map(|point| lengths[point])))
+                }
+            };
+            if let Some(value) = value {
+                merged.set(at, value);
+            }
+        }
+        *self = merged;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Sum(f64);
+
+    impl SeriesPoint for Sum {
+        fn merged(points: [Option<Self>; 2], lengths: [f64; 2]) -> Self {
+            Self(points.iter().zip(lengths).filter_map(|(point, length)| Some(point.as_ref()?.0 * length)).sum())
+        }
+    }
+
+    #[test]
+    fn values_are_at_their_points_after_a_merge() {
+        let mut series = Series::default();
+        assert_eq!(series.at(0), None);
+        for (point, value) in [(3, 1.0), (4, 2.0), (7, 4.0)] {
+            series.set(point, Sum(value));
+        }
+        let values = |series: &Series<Sum>| series.iter().map(|(point, value)| (point, value.0)).collect::<Vec<_>>();
+        assert_eq!(values(&series), [(3, 1.0), (4, 2.0), (7, 4.0)]);
+        assert_eq!((series.at(2), series.at(5), series.at(7), series.at(8)), (None, None, Some(&Sum(4.0)), None));
+        series.merge(&[0..2, 2..4, 4..6, 6..7, 7..8], &[1.0, 1.0, 1.0, 10.0, 1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(values(&series), [(1, 10.0), (2, 2.0), (4, 4.0)]);
+        series.merge(&[0..1, 1..2], &[1.0; 2]);
+        assert_eq!(values(&series), [(1, 10.0)]);
+    }
+}
