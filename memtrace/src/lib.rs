@@ -33,3 +33,4 @@ mod scratch;
 pub(crate) mod session;
 pub mod symbolize;
 pub(crate) mod tags;
+pub mod triggers;

@@ -26,6 +26,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "pipeline", imports: &["model", "ledger"] },
     Module { name: "accounts", imports: &["model"] },
     Module { name: "monitor", imports: &["model"] },
+    Module { name: "triggers", imports: &["model"] },
     Module { name: "registry", imports: &["model"] },
     Module { name: "reconcile", imports: &["model"] },
     Module { name: "symbolize", imports: &["model", "elf"] },
@@ -211,7 +212,8 @@ pub(super) fn starts_with(path: &[String], prefix: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PURE: [&str; 8] = ["accounts", "ledger", "mmap_events", "monitor", "reconcile", "registry", "report", "tags"];
+    const PURE: [&str; 9] =
+        ["accounts", "ledger", "mmap_events", "monitor", "reconcile", "registry", "report", "tags", "triggers"];
 
     #[test]
     fn pure_modules_import_only_the_model() {

@@ -168,7 +168,7 @@ impl Machine {
             true => ThreadSample { has_heap: false, usage: kernel_part(thread.usage), ..thread.clone() },
             false => thread.clone(),
         });
-        Sampling { boot_ns, ..super::sampling(second, samples, threads.collect()) }
+        Sampling { boot_ns, ..sampling(second, samples, threads.collect()) }
     }
 }
 

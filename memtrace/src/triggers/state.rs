@@ -1,0 +1,85 @@
+//! State of a condition for one subject.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::condition::Condition;
+use super::window::{Timeline, Window};
+
+/// Time without the condition after which it can fire again.
+const REARM_TIME: Duration = Duration::from_secs(60);
+
+/// State of a condition for one subject.
+#[derive(Debug)]
+pub(super) struct State {
+    window: Window,
+    /// Start of the first interval.
+    since: Duration,
+    /// Time without the condition since it fired. `None` if it can fire.
+    unmet: Option<Duration>,
+}
+
+/// Room for states, shared by all conditions.
+#[derive(Debug)]
+pub(super) struct Room {
+    free: usize,
+    refused: u64,
+}
+
+impl State {
+    pub(super) fn new(since: Duration) -> Self {
+        Self { window: Window::default(), since, unmet: None }
+    }
+
+    /// Returns true if the state differs from a new one.
+    pub(super) fn is_needed(&self, condition: &Condition) -> bool {
+        self.unmet.is_some() || !self.window.is_empty() || condition.needs_whole_period()
+    }
+
+    /// Adds the value of an interval. Returns the value to compare, if it is complete.
+    pub(super) fn add(&mut self, condition: &Condition, timeline: &Timeline, end: Duration, value: i64) -> Option<i64> {
+        if !condition.field.is_sum {
+            return Some(value);
+        }
+        self.window.add(timeline, value);
+        let period = condition.period.filter(|_| condition.needs_whole_period());
+        let is_complete = period.is_none_or(|period| end.saturating_sub(self.since) >= period.length());
+        is_complete.then(|| self.window.sum(timeline))
+    }
+
+    /// Notes at the end of an interval that the condition is true or not. Returns true if it fires.
+    pub(super) fn fires(&mut self, is_met: bool, span: &Range<Duration>) -> bool {
+        let was_armed = self.unmet.is_none();
+        if is_met {
+            self.unmet = Some(Duration::ZERO);
+        } else {
+            // The whole interval counts as time without the condition.
+            let unmet = self.unmet.map(|unmet| unmet.saturating_add(span.end.saturating_sub(span.start)));
+            self.unmet = unmet.filter(|unmet| *unmet < REARM_TIME);
+        }
+        is_met && was_armed
+    }
+}
+
+impl Room {
+    pub(super) const fn new(limit: usize) -> Self {
+        Self { free: limit, refused: 0 }
+    }
+
+    /// Takes the room of a state. Returns false, and counts it, if there is none.
+    pub(super) const fn take(&mut self) -> bool {
+        let has_room = self.free > 0;
+        self.free -= has_room as usize;
+        self.refused = self.refused.saturating_add(!has_room as u64);
+        has_room
+    }
+
+    pub(super) const fn give_back(&mut self, count: usize) {
+        self.free += count;
+    }
+
+    /// Number of states without room so far.
+    pub(super) const fn refused(&self) -> u64 {
+        self.refused
+    }
+}

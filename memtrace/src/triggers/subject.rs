@@ -1,0 +1,30 @@
+//! Kinds of subjects.
+
+/// Kind of things that a condition observes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// Each monitored process.
+    Process,
+    /// The machine.
+    Machine,
+    /// Each cgroup of a monitored process.
+    Cgroup,
+    /// Each thread of a monitored process.
+    Thread,
+}
+
+impl Subject {
+    /// All kinds. The first one that has a field is the default of the field.
+    pub const ALL: [Self; 4] = [Self::Process, Self::Machine, Self::Cgroup, Self::Thread];
+
+    /// Name in conditions.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Machine => "machine",
+            Self::Cgroup => "cgroup",
+            Self::Thread => "thread",
+        }
+    }
+}
