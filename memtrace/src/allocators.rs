@@ -4,9 +4,11 @@
 //! executable, by its symbol table. The result for an object depends only on its bytes and on [`UserHooks`].
 
 mod error;
+mod function_sites;
 mod functions;
 mod jemalloc_counters;
 mod kind;
+mod mapped_address;
 mod names;
 mod object_code;
 mod own_executable;
@@ -29,6 +31,7 @@ use functions::Candidate;
 pub use functions::{HookedFunction, SkipReason, Skipped};
 pub use jemalloc_counters::{CountersRefusal, JemallocCounters, TpOffset};
 pub use kind::{Kind, Kinds};
+pub(crate) use mapped_address::address_in;
 use names::ObjectSymbols;
 pub(crate) use sites::ProbedFunction;
 pub use user_hooks::{Hooks, NamedAllocator, UserHooks};
@@ -136,7 +139,7 @@ pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
 
 /// Returns the best instruction for a probe that is to run at each entry of `function` in a file.
 pub(crate) fn entry_site<S: Source>(source: S, function: ProbedFunction) -> Option<Site> {
-    sites::choose(source, &[function]).pop()
+    sites::choose(source, &[function]).pop().map(|sites| sites.entry)
 }
 
 /// Functions of an allocator before the choice of their probe sites.
@@ -161,7 +164,7 @@ impl AllocatorCandidates {
         let Self { kinds, functions, skipped } = self;
         let probed: Vec<_> = functions.iter().map(Into::into).collect();
         let sites = sites::choose(source, &probed);
-        let functions = functions.into_iter().zip(sites).map(|(candidate, site)| candidate.with_site(site)).collect();
+        let functions = functions.into_iter().zip(sites).map(|(candidate, site)| candidate.with_sites(site)).collect();
         AllocatorProbes { kinds, functions, skipped }
     }
 }

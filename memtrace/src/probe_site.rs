@@ -10,6 +10,7 @@
 
 mod aarch64;
 mod instruction;
+mod loaded_word;
 mod machine;
 mod paths;
 mod reason;
@@ -18,6 +19,8 @@ mod site;
 mod window;
 mod x86_64;
 
+pub use loaded_word::LoadedWord;
+pub(crate) use loaded_word::find as find_loaded_word;
 pub(crate) use paths::{ObjectCode, PointerTarget, always_calls_hooked, return_sites};
 pub use reason::Reason;
 pub(crate) use rules::{Choice, Code, Needs, choose};

@@ -85,6 +85,35 @@ pub mod counting {
     pub const SIZED_RETURN_PROGRAM: &str = "count_sized_return";
     /// At the entry of a function that frees the block of its first argument, with its size in front of it.
     pub const SIZED_FREE_PROGRAM: &str = "count_sized_free";
+    /// As [`SIZED_FREE_PROGRAM`], at an instruction at which a register has the word with the size: see [`SizeCookie`].
+    pub const LOADED_FREE_PROGRAM: &str = "count_loaded_free";
+
+    /// BPF cookie with the register that has the size of a block.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct SizeCookie(pub u64);
+
+    impl SizeCookie {
+        /// Returns the cookie for a register with this DWARF number, at an instruction at which the stack pointer is `lowered`
+        /// bytes below that at the entry.
+        #[must_use]
+        pub const fn new(register: u8, lowered: u8) -> Self {
+            Self(register as u64 | (lowered as u64) << 8)
+        }
+
+        /// Returns the DWARF number of the register.
+        #[inline(always)]
+        #[must_use]
+        pub const fn register(self) -> usize {
+            (self.0 & 0xff) as usize
+        }
+
+        /// Returns the bytes by which the stack pointer is lower than at the entry.
+        #[inline(always)]
+        #[must_use]
+        pub const fn lowered(self) -> u64 {
+            self.0 >> 8 & 0xff
+        }
+    }
 }
 
 /// BPF program for the entry of a function.

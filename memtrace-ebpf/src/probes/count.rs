@@ -4,6 +4,7 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::Cookie;
+use memtrace_common::vocabulary::counting::SizeCookie;
 
 use crate::registers::{self, Registers};
 use crate::usage::calls::{self, Arguments, Call};
@@ -25,6 +26,20 @@ fn count_sized_free(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
     if gate::is_counting_for_current() {
         calls::free(&context, stack_pointer(&context), context.arg(0).unwrap_or(0), true);
+    }
+    0
+}
+
+/// As [`count_sized_free`], at an instruction at which a register has the size. Only calls with a block execute it.
+#[uprobe]
+fn count_loaded_free(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        let cookie = SizeCookie(arguments::cookie(&context).0);
+        let registers = registers::of(&context);
+        let stack_pointer = registers::stack_pointer(registers);
+        let word = registers::by_number(registers, stack_pointer, cookie.register());
+        calls::free_with_word(&context, stack_pointer + cookie.lowered(), word);
     }
     0
 }
@@ -100,7 +115,7 @@ fn count_resize(context: ProbeContext) -> u32 {
 fn count_repeat_frees(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
     if gate::is_counting_for_current() {
-        let arguments = Arguments { call: Call::Other, size: 0, block: 0, has_sizes: false };
+        let arguments = Arguments { call: Call::RepeatFrees, size: 0, block: 0, has_sizes: false };
         calls::begin(&context, stack_pointer(&context), arguments);
     }
     0

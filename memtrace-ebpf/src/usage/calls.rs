@@ -7,7 +7,7 @@ use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::bpf_probe_read_user;
 use memtrace_common::vocabulary::LossReason;
 
-use super::sizes::{SizePlace, usable_size};
+use super::sizes::{SizePlace, size_in_word, usable_size};
 use super::thread_counts::{self, ThreadCounts};
 use crate::loss;
 use crate::registers::POPPED_BY_RETURN;
@@ -31,7 +31,9 @@ pub enum Call {
     /// Returns the new size of [`Arguments::block`].
     Resize = 3,
     /// Returns nothing.
-    Other = 4,
+    Free = 4,
+    /// Frees any number of blocks that have been counted as freed.
+    RepeatFrees = 5,
 }
 
 /// Arguments of a call.
@@ -50,8 +52,9 @@ fn is_nested(counts: &mut ThreadCounts, stack_pointer: u64) -> bool {
     if counts.stack_pointer == 0 {
         return false;
     }
-    if stack_pointer <= counts.stack_pointer && counts.nested < MAX_NESTED {
-        counts.nested += 1;
+    let is_inside = stack_pointer <= counts.stack_pointer;
+    if is_inside && counts.nested < MAX_NESTED {
+        counts.nested += u32::from(counts.call & !HAS_SIZES != Call::RepeatFrees as u32);
         return true;
     }
     // The frame of the pending call is gone: its return was missed.
@@ -97,6 +100,17 @@ pub fn free(context: &impl EbpfContext, stack_pointer: u64, block: u64, has_size
     place.remove(context, block);
 }
 
+/// Handles a call of a function that frees a block and calls no other one, with `word` in front of the block.
+/// `stack_pointer` is that at its entry.
+#[inline(always)]
+pub fn free_with_word(context: &impl EbpfContext, stack_pointer: u64, word: u64) {
+    if let Some(counts) = counts(context)
+        && !is_nested(counts, stack_pointer)
+    {
+        counts.add_freed(size_in_word(word));
+    }
+}
+
 /// Handles the entry of a function whose return is probed.
 #[inline(always)]
 pub fn begin(context: &impl EbpfContext, stack_pointer: u64, arguments: Arguments) {
@@ -119,7 +133,7 @@ pub fn begin(context: &impl EbpfContext, stack_pointer: u64, arguments: Argument
 #[inline(always)]
 pub fn begin_free(context: &impl EbpfContext, stack_pointer: u64, block: u64, has_sizes: bool) {
     free(context, stack_pointer, block, has_sizes);
-    begin(context, stack_pointer, Arguments { call: Call::Other, size: 0, block: 0, has_sizes });
+    begin(context, stack_pointer, Arguments { call: Call::Free, size: 0, block: 0, has_sizes });
 }
 
 /// Handles a return with this result. `stack_pointer` is that at the entry of the function.

@@ -77,15 +77,22 @@ fn key(address: u64) -> BlockKey {
     BlockKey { pid: Thread::current().pid as u64, address }
 }
 
+const FLAGS: u64 = 7;
+const IS_MAPPED: u64 = 2;
+const WORD: u64 = 8;
+
 /// Returns the usable size of a block, from the word before it: the size of its chunk, with three flags (glibc 2.26 to 2.41,
 /// malloc/malloc.c, `musable`). A chunk of its own mapping has two words that the block cannot use, others have one.
 #[inline(always)]
 pub fn usable_size(address: u64) -> u64 {
-    const FLAGS: u64 = 7;
-    const IS_MAPPED: u64 = 2;
-    const WORD: u64 = 8;
     // SAFETY: the helper checks the address.
     let word = unsafe { bpf_probe_read_user(address.wrapping_sub(WORD) as *const u64) }.unwrap_or(0);
+    size_in_word(word)
+}
+
+/// Returns the usable size of a block with this word in front of it.
+#[inline(always)]
+pub fn size_in_word(word: u64) -> u64 {
     // Without branches: two words if the flag is set, else one.
     (word & !FLAGS).saturating_sub(WORD + ((word & IS_MAPPED) << 2))
 }

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
+use super::function_sites::FunctionSites;
 use super::names;
 use crate::elf::{Symbol, SymbolKind};
 use crate::model::{Bytes, FileOffset, Function, Signature, VirtOffset};
-use crate::probe_site::Site;
+use crate::probe_site::{LoadedWord, Site};
 
 /// A hooked function in an object: one address with all its symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct HookedFunction {
     pub site: Site,
     /// File offsets of the return instructions, if these are probed in place of a uretprobe.
     pub return_sites: Vec<FileOffset>,
+    /// For a function that frees a block: file offset of an instruction at which a register has the size of the block.
+    pub size_site: Option<(FileOffset, LoadedWord)>,
 }
 
 impl HookedFunction {
@@ -117,10 +120,11 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn with_site(self, site: Site) -> HookedFunction {
+    pub(super) fn with_sites(self, sites: FunctionSites) -> HookedFunction {
         let Self { functions, symbols, file_offset, virt, size, signature, returns } = self;
+        let FunctionSites { entry: site, loaded_word: size_site } = sites;
         let return_sites = returns.into_iter().map(|(_, offset)| offset).collect();
-        HookedFunction { functions, symbols, file_offset, virt, size, signature, site, return_sites }
+        HookedFunction { functions, symbols, file_offset, virt, size, signature, site, return_sites, size_site }
     }
 
     pub(super) fn skipped(self, reason: SkipReason) -> impl Iterator<Item = Skipped> {

@@ -1,10 +1,11 @@
 //! Choice of the probe sites of functions: applies the rules of [`crate::probe_site`] to a file.
 
+use super::function_sites::FunctionSites;
 use super::functions::Candidate;
 use crate::elf::Machine;
 use crate::elf::{Elf, ElfError, Source};
-use crate::model::{Bytes, FileOffset, VirtOffset};
-use crate::probe_site::{self, Choice, Code, Cost, Needs, Reason, Site, Window};
+use crate::model::{Bytes, FileOffset, Signature, VirtOffset};
+use crate::probe_site::{self, Choice, Code, Cost, LoadedWord, Needs, Reason, Site, Window};
 
 /// Limit of the length of examined functions; those of glibc have up to 5 KiB.
 const MAX_FUNCTION: u64 = 1 << 18;
@@ -26,17 +27,20 @@ pub(crate) struct ProbedFunction {
     pub(crate) file_offset: FileOffset,
     /// Registers that its probe reads.
     pub(crate) needs: Needs,
+    /// It frees the block in its first argument, and calls no other function that frees blocks.
+    pub(crate) frees_block: bool,
 }
 
 impl From<&Candidate> for ProbedFunction {
     fn from(candidate: &Candidate) -> Self {
         let &Candidate { virt, size, file_offset, signature, .. } = candidate;
-        Self { virt, size, file_offset, needs: Needs::of_signature(signature) }
+        let frees_block = signature == Signature::Free { block: 0 };
+        Self { virt, size, file_offset, needs: Needs::of_signature(signature), frees_block }
     }
 }
 
-/// Returns the probe site of each function.
-pub(crate) fn choose<S: Source>(source: S, functions: &[ProbedFunction]) -> Vec<Site> {
+/// Returns the probe sites of each function.
+pub(crate) fn choose<S: Source>(source: S, functions: &[ProbedFunction]) -> Vec<FunctionSites> {
     match Elf::parse(source) {
         Ok(elf) => choose_in(&elf, functions),
         // The file was parsed before, when the functions were found; it has changed since.
@@ -44,35 +48,59 @@ pub(crate) fn choose<S: Source>(source: S, functions: &[ProbedFunction]) -> Vec<
     }
 }
 
-fn unread(function: &ProbedFunction) -> Site {
-    Site {
+fn unread(function: &ProbedFunction) -> FunctionSites {
+    let entry = Site {
         offset: 0,
         file_offset: function.file_offset,
         instruction: String::from("(unread)"),
         cost: Cost::Stepped,
         reason: Reason::Unreadable,
-    }
+    };
+    FunctionSites { entry, loaded_word: None }
 }
 
-fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<Site> {
+fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<FunctionSites> {
     // Without the symbols, no site after an entry can be proved.
     let symbols = elf.symbol_addresses().map_err(|_| Reason::Unreadable);
     let mut choices: Vec<_> =
         functions.iter().map(|function| choose_by_code(elf, function, symbols.as_deref())).collect();
-    for (index, reason) in jumped_into(elf, functions, &choices) {
-        choices[index].1 = Choice::entry(reason);
+    let mut words: Vec<_> = match &symbols {
+        Ok(symbols) => {
+            functions.iter().zip(&choices).map(|(of, (bytes, _))| loaded_word(elf, of, bytes, symbols)).collect()
+        }
+        Err(_) => vec![None; functions.len()],
+    };
+    for (index, reason) in jumped_into(elf, functions, &choices, &words) {
+        match choices.get_mut(index) {
+            Some((_, choice)) => *choice = Choice::entry(reason),
+            None => words[index - functions.len()] = None,
+        }
     }
-    let sites = choices.into_iter().zip(functions).map(|((bytes, choice), function)| {
+    let sites = choices.into_iter().zip(words).zip(functions).map(|(((bytes, choice), word), function)| {
         let code = Code { machine: elf.machine(), bytes: &bytes, entry: function.virt.0 };
-        Site {
+        let loaded_word = word.map(|word| (FileOffset(function.file_offset.0 + word.offset), word));
+        let entry = Site {
             offset: choice.offset,
             file_offset: FileOffset(function.file_offset.0 + choice.offset),
             instruction: code.text(choice.offset),
             cost: code.cost(choice.offset),
             reason: choice.reason,
-        }
+        };
+        FunctionSites { entry, loaded_word }
     });
     sites.collect()
+}
+
+/// Finds the instruction at which a register has the word in front of the block that a function frees.
+fn loaded_word<S: Source>(
+    elf: &Elf<S>,
+    function: &ProbedFunction,
+    bytes: &[u8],
+    symbols: &[u64],
+) -> Option<LoadedWord> {
+    let is_complete = function.size.0 > 0 && bytes.len() as u64 == function.size.0;
+    let code = Code { machine: elf.machine(), bytes, entry: function.virt.0 };
+    if function.frees_block && is_complete { probe_site::find_loaded_word(&code, symbols) } else { None }
 }
 
 /// Returns the function's code, and the choice that its code alone permits.
@@ -100,15 +128,18 @@ fn choose_by_code<S: Source>(
     (bytes, choice)
 }
 
-/// Returns the indices of the functions that must be probed at their entry because other code may jump behind it, with
-/// the reasons.
+/// Returns the indices of the choices that must not be used because other code may jump to between the entry of the function
+/// and the chosen instruction, with the reasons. The indices of `words` follow those of `choices`.
 fn jumped_into<S: Source>(
     elf: &Elf<S>,
     functions: &[ProbedFunction],
     choices: &[(Vec<u8>, Choice)],
+    words: &[Option<LoadedWord>],
 ) -> Vec<(usize, Reason)> {
-    let windows = choices.iter().zip(functions).enumerate();
-    let windows = windows.filter_map(|(index, ((_, choice), function))| Some((index, choice.window(function.virt.0)?)));
+    let of_entries = choices.iter().map(|(_, choice)| Some(choice.clone()));
+    let of_words = words.iter().map(|word| word.map(LoadedWord::choice));
+    let windows = of_entries.chain(of_words).zip(functions.iter().cycle()).enumerate();
+    let windows = windows.filter_map(|(index, (choice, function))| Some((index, choice?.window(function.virt.0)?)));
     let (indices, windows): (Vec<usize>, Vec<Window>) = windows.unzip();
     if windows.is_empty() {
         return Vec::new();
@@ -128,7 +159,7 @@ fn jumped_into<S: Source>(
     jumps.retain(|&(index, from)| is_jump_into(elf, windows[index], from));
     let mut jumps: Vec<_> = jumps.into_iter().map(|(index, from)| (indices[index], Reason::JumpedInto(from))).collect();
     for (&index, &window) in indices.iter().zip(&windows) {
-        match near_jump_into(elf, &functions[index], window) {
+        match near_jump_into(elf, &functions[index % functions.len()], window) {
             Ok(Some(from)) => jumps.push((index, Reason::JumpedInto(from))),
             Ok(None) => {}
             Err(_) => jumps.push((index, Reason::Unreadable)),

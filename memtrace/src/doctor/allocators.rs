@@ -133,6 +133,7 @@ mod tests {
             symbols: names.iter().map(|&name| name.to_owned()).collect(),
             signature: row(names[0]).signature,
             return_sites: Vec::new(),
+            size_site: None,
             file_offset: FileOffset(0),
             virt: VirtOffset(0),
             size: Bytes(0),

@@ -1,6 +1,7 @@
 //! Probes: which programs are attached to which instructions of an object.
 
 mod counting;
+mod probe;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,9 @@ use super::attach_backend::AttachBackend;
 use super::attach_point::{AttachPoint, Scope};
 use super::detach::{AttachedProbes, Detach};
 use super::error::KernelError;
-use crate::model::{AllocatorId, FileOffset, Signature, TagEffect, TagSource};
+use crate::model::{AllocatorId, FileOffset, TagEffect, TagSource};
+
+pub use self::probe::{Probe, SizeSite};
 
 /// Program at the entry of a function that sets a mark.
 const MARK_PROGRAM: &str = "mark_entry";
@@ -22,24 +25,6 @@ const TAG_PROGRAM: &str = "tag_entry";
 
 /// Program at the return of a function with the current tag as its result.
 const TAG_RETURN_PROGRAM: &str = "tag_return";
-
-/// Probe of one function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// Calling signature of the function.
-    pub signature: Signature,
-    /// Probed instruction.
-    pub offset: FileOffset,
-    /// Return instructions to probe instead of using a uretprobe, which changes the return address: the unwinder cannot find
-    /// the handler of an exception that passes such a frame. Empty: a uretprobe is used.
-    pub return_sites: Vec<FileOffset>,
-    /// Allocator of the function, if events contain it; requires Linux 5.15.
-    pub allocator: AllocatorId,
-    /// Each block of the allocator has its size before it, as in glibc, and the usable sizes are recorded.
-    pub has_sizes: bool,
-    /// The function calls no other hooked function.
-    pub is_leaf: bool,
-}
 
 /// Instruction at which the current tag changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,6 +63,31 @@ impl Machine {
         }
     }
 
+    /// If the first instruction of `code` loads the word in front of the address in this argument into a register, returns
+    /// the DWARF number of the register.
+    pub(super) fn loads_word_before(self, code: &[u8], argument: u8) -> Option<u8> {
+        match self {
+            Self::X86_64 => x86_64::loads_word_before(code, argument),
+            Self::Aarch64 => None,
+        }
+    }
+
+    /// Returns true if the first instruction of `code` may write the register with this DWARF number.
+    pub(super) fn may_write(self, code: &[u8], register: u8) -> bool {
+        match self {
+            Self::X86_64 => x86_64::may_write(code, register),
+            Self::Aarch64 => true,
+        }
+    }
+
+    /// Returns the bytes by which the first instruction of `code` lowers the stack pointer, if they are constant.
+    pub(super) fn stack_decrease(self, code: &[u8]) -> Option<u8> {
+        match self {
+            Self::X86_64 => x86_64::stack_decrease(code),
+            Self::Aarch64 => None,
+        }
+    }
+
     /// Returns true if the branch at the start of `code`, which lies at `address`, is taken after a comparison with null,
     /// false if it is taken otherwise; `None` if it depends on another condition.
     pub(crate) fn taken_if_null(self, code: &[u8], address: u64) -> Option<bool> {

@@ -79,11 +79,11 @@ impl Choice {
 }
 
 impl Code<'_> {
-    fn decode(&self, at: u64) -> Option<super::instruction::Instruction> {
+    pub(super) fn decode(&self, at: u64) -> Option<super::instruction::Instruction> {
         self.machine.decode(self.rest(at), self.entry.wrapping_add(at))
     }
 
-    fn rest(&self, at: u64) -> &[u8] {
+    pub(super) fn rest(&self, at: u64) -> &[u8] {
         usize::try_from(at).ok().and_then(|at| self.bytes.get(at..)).unwrap_or_default()
     }
 
@@ -158,7 +158,7 @@ fn candidate(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
 }
 
 /// Proves that the function itself does not jump into the window and that no other symbol starts there.
-fn prove(code: &Code<'_>, symbols: &[u64], choice: Choice) -> Result<Choice, Reason> {
+pub(super) fn prove(code: &Code<'_>, symbols: &[u64], choice: Choice) -> Result<Choice, Reason> {
     let Some(window) = choice.window(code.entry) else { return Ok(choice) };
     if let Some(symbol) = symbols.iter().find(|&&symbol| window.contains(symbol)) {
         return Err(Reason::OtherSymbol(symbol - code.entry));

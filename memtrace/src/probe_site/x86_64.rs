@@ -93,6 +93,62 @@ fn decreases_stack_pointer(decoded: &Decoded) -> bool {
     subtracts || decoded.stack_pointer_increment() < 0
 }
 
+/// General registers by their DWARF numbers (System V ABI, AMD64 supplement, figure 3.36).
+const BY_DWARF_NUMBER: [Register; 16] = [
+    Register::RAX,
+    Register::RDX,
+    Register::RCX,
+    Register::RBX,
+    Register::RSI,
+    Register::RDI,
+    Register::RBP,
+    Register::RSP,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+];
+
+/// Matches `mov -8(ARGUMENT),REGISTER`.
+pub(super) fn loads_word_before(code: &[u8], argument: u8) -> Option<u8> {
+    let found = decoded(code, 0)?;
+    let base = ARGUMENTS.get(usize::from(argument)).copied()?;
+    let loads = found.mnemonic() == Mnemonic::Mov
+        && found.op0_kind() == OpKind::Register
+        && found.op1_kind() == OpKind::Memory
+        && found.segment_prefix() == Register::None
+        && (found.memory_base(), found.memory_index()) == (base, Register::None)
+        && found.memory_displacement64().cast_signed() == -8;
+    let number = BY_DWARF_NUMBER.iter().position(|register| *register == found.op0_register());
+    number.filter(|_| loads).and_then(|number| u8::try_from(number).ok())
+}
+
+pub(super) fn may_write(code: &[u8], register: u8) -> bool {
+    let (Some(found), Some(register)) = (decoded(code, 0), BY_DWARF_NUMBER.get(usize::from(register))) else {
+        return true;
+    };
+    let mut factory = InstructionInfoFactory::new();
+    let writes =
+        |access| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
+    let used = factory.info(&found).used_registers().iter();
+    used.clone().any(|used| used.register().full_register() == *register && writes(used.access()))
+}
+
+/// Matches `push`, and `sub` of a constant from the stack pointer.
+pub(super) fn stack_decrease(code: &[u8]) -> Option<u8> {
+    let found = decoded(code, 0)?;
+    let bytes = match found.mnemonic() {
+        Mnemonic::Push => -i64::from(found.stack_pointer_increment()),
+        Mnemonic::Sub if decreases_stack_pointer(&found) => found.immediate(1).cast_signed(),
+        _ => return None,
+    };
+    u8::try_from(bytes).ok()
+}
+
 /// Disassembles in GNU syntax.
 pub(super) fn text(code: &[u8], address: u64) -> String {
     let Some(decoded) = decoded(code, address) else { return String::from("(bad)") };

@@ -1,8 +1,9 @@
 //! Programs that count blocks, for each hooked function.
 
 use memtrace_common::vocabulary::counting;
+use memtrace_common::vocabulary::counting::SizeCookie;
 
-use super::Probe;
+use super::probe::{Probe, SizeSite};
 use crate::kernel::attach_point::AttachPoint;
 use crate::model::{FileOffset, Signature};
 
@@ -10,7 +11,13 @@ use crate::model::{FileOffset, Signature};
 pub(super) fn points(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     let point = |offset, cookie| AttachPoint { offset, cookie, semaphore: None };
     if probe.has_sizes && probe.signature == (Signature::Free { block: 0 }) {
-        return vec![(counting::SIZED_FREE_PROGRAM, point(probe.offset, None))];
+        return vec![match probe.size_site {
+            Some(SizeSite { offset, register, lowered }) => {
+                let cookie = SizeCookie::new(register, lowered);
+                (counting::LOADED_FREE_PROGRAM, point(offset, Some(cookie.0)))
+            }
+            None => (counting::SIZED_FREE_PROGRAM, point(probe.offset, None)),
+        }];
     }
     if probe.has_sizes && probe.is_leaf && probe.return_sites.is_empty() {
         return vec![(counting::SIZED_RETURN_PROGRAM, point(probe.offset, None))];
@@ -44,6 +51,7 @@ mod tests {
             allocator: AllocatorId::UNKNOWN,
             has_sizes,
             is_leaf,
+            size_site: None,
         };
         points(&probe).into_iter().map(|(program, _)| program).collect()
     }

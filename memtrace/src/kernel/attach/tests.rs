@@ -2,6 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::kernel::{Kernel, MapSizes, Options, ProcessFilter, ThreadFilter};
+use crate::model::Signature;
 use crate::model::{AllocatorId, Bytes, Pid};
 
 /// Function that only these tests probe, and that is never called.
@@ -47,6 +48,7 @@ fn probe(address: u64) -> Probe {
         allocator: AllocatorId::UNKNOWN,
         has_sizes: false,
         is_leaf: false,
+        size_site: None,
     }
 }
 

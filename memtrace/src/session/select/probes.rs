@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::allocators::{Allocator, HookedFunction};
-use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope};
+use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope, SizeSite};
 use crate::model::{AllocatorId, Pid};
-use crate::probe_site::Cost as SiteCost;
+use crate::probe_site::{Cost as SiteCost, LoadedWord};
 use crate::session::config::ProbeSite;
 
 /// Probes of one allocator in one process, or in all processes.
@@ -44,8 +44,13 @@ impl AllocatorProbes {
                 }
             };
             let (signature, return_sites) = (found.signature, found.return_sites.clone());
+            let size_site = found.size_site.map(|(offset, LoadedWord { register, lowered, .. })| SizeSite {
+                offset,
+                register,
+                lowered,
+            });
             let is_leaf = found.functions.iter().all(|function| function.is_leaf());
-            (Probe { signature, offset, return_sites, allocator: id, has_sizes, is_leaf }, cost)
+            (Probe { signature, offset, return_sites, allocator: id, has_sizes, is_leaf, size_site }, cost)
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }

@@ -1,0 +1,13 @@
+//! Probe sites of a function.
+
+use crate::model::FileOffset;
+use crate::probe_site::{LoadedWord, Site};
+
+/// Probe sites of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FunctionSites {
+    /// The site that is reached as the entry.
+    pub(crate) entry: Site,
+    /// File offset of an instruction at which a register has the word in front of the block.
+    pub(crate) loaded_word: Option<(FileOffset, LoadedWord)>,
+}

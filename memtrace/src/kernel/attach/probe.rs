@@ -1,0 +1,34 @@
+//! Probe of a function.
+
+use crate::model::{AllocatorId, FileOffset, Signature};
+
+/// Probe of one function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Calling signature of the function.
+    pub signature: Signature,
+    /// Probed instruction.
+    pub offset: FileOffset,
+    /// Return instructions to probe instead of using a uretprobe, which changes the return address: the unwinder cannot find
+    /// the handler of an exception that passes such a frame. Empty: a uretprobe is used.
+    pub return_sites: Vec<FileOffset>,
+    /// Allocator of the function, if events contain it; requires Linux 5.15.
+    pub allocator: AllocatorId,
+    /// Each block of the allocator has its size before it, as in glibc, and the usable sizes are recorded.
+    pub has_sizes: bool,
+    /// The function calls no other hooked function.
+    pub is_leaf: bool,
+    /// Instruction at which a register has the size of the block that the function frees.
+    pub size_site: Option<SizeSite>,
+}
+
+/// Instruction at which a register has the word in front of a block, which is its size with flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeSite {
+    /// Probed instruction.
+    pub offset: FileOffset,
+    /// DWARF number of the register.
+    pub register: u8,
+    /// Bytes by which the stack pointer is lower than at the entry.
+    pub lowered: u8,
+}
