@@ -84,6 +84,8 @@ pub struct ProcessUsage {
     pub exited: u64,
     /// Bits: [`PROCESS_EXITED`], [`PROCESS_OOM_KILLED`].
     pub flags: u64,
+    /// Name of the first thread, if the process has exited.
+    pub comm: [u8; COMM],
 }
 
 /// Bit of [`ProcessUsage::flags`]: the process has exited.
@@ -99,6 +101,6 @@ pub const MAX_SIZES: usize = 1 << 20;
 
 const _: () = {
     assert!(size_of::<ThreadRecord>() == 160);
-    assert!(size_of::<ProcessUsage>() == 128);
+    assert!(size_of::<ProcessUsage>() == 144);
     assert!(size_of::<ProcessKey>() == 16);
 };

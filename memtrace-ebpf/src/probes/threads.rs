@@ -15,6 +15,9 @@ use crate::{gate, kernel, process_filter, thread};
 /// `PF_KTHREAD`, include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
+/// `PF_EXITING`, include/linux/sched.h: set before the tracepoint of the exit.
+const EXITING: u32 = 4;
+
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, include/trace/events/sched.h: runs in the parent,
 /// before the child does.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
@@ -66,7 +69,8 @@ struct TaskContext {
     task: *mut task_struct,
 }
 
-/// Writes a [`ThreadRecord`] for each thread of a traced process.
+/// Writes a [`ThreadRecord`] for each thread of a traced process. Threads that exit are added to the sums of their process
+/// at that moment, and have no record from then on.
 #[unsafe(link_section = "iter/task")]
 #[unsafe(no_mangle)]
 extern "C" fn thread_usage(context: *const TaskContext) -> i32 {
@@ -76,7 +80,7 @@ extern "C" fn thread_usage(context: *const TaskContext) -> i32 {
         return 0;
     }
     let flags: u32 = kernel::read(current as u64, field!(task.task_flags)).unwrap_or(KERNEL_THREAD);
-    if flags & KERNEL_THREAD != 0 {
+    if flags & (KERNEL_THREAD | EXITING) != 0 {
         return 0;
     }
     let key = task::process_of(current as u64);

@@ -5,7 +5,9 @@ use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, task_struct};
 use aya_ebpf::btf_maps::HashMap;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
-use memtrace_common::wire::{MAX_USED_PROCESSES, PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, usage};
+use memtrace_common::wire::{
+    COMM, MAX_USED_PROCESSES, PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, usage,
+};
 
 use super::task;
 use crate::limits::BPF_NOEXIST;
@@ -15,7 +17,7 @@ use crate::{atomic, loss};
 static PROCESS_USAGE: HashMap<ProcessKey, ProcessUsage, MAX_USED_PROCESSES, { BPF_F_NO_PREALLOC as usize }> =
     HashMap::new();
 
-const EMPTY: ProcessUsage = ProcessUsage { ended: [0; usage::COUNT], started: 0, exited: 0, flags: 0 };
+const EMPTY: ProcessUsage = ProcessUsage { ended: [0; usage::COUNT], started: 0, exited: 0, flags: 0, comm: [0; COMM] };
 
 #[inline(always)]
 fn usage_of(context: &impl EbpfContext, key: &ProcessKey) -> Option<*mut ProcessUsage> {
@@ -51,6 +53,7 @@ pub fn end_thread(context: &impl EbpfContext, key: &ProcessKey, ended: *mut task
     unsafe {
         atomic::add(&raw mut (*usage).exited, 1);
         if is_last {
+            (*usage).comm = task::name_of_process(ended as u64);
             atomic::add(&raw mut (*usage).flags, PROCESS_EXITED);
         }
     }

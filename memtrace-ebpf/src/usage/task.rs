@@ -1,7 +1,7 @@
 //! Counters of a task.
 
 use aya_ebpf::bindings::task_struct;
-use memtrace_common::wire::{ProcessKey, ThreadRecord, usage};
+use memtrace_common::wire::{COMM, ProcessKey, ThreadRecord, usage};
 
 use super::thread_counts;
 use crate::kernel::{read, read_word};
@@ -13,6 +13,12 @@ pub fn process_of(task: u64) -> ProcessKey {
     let leader = read_word(task, field!(task.task_group_leader));
     let pid: u32 = read(task, field!(task.task_tgid)).unwrap_or(0);
     ProcessKey { pid: pid as u64, start_ns: read_word(leader, field!(thread.task_start)) }
+}
+
+/// Returns the name of the process of a task: that of its first thread.
+#[inline(always)]
+pub fn name_of_process(task: u64) -> [u8; COMM] {
+    read(read_word(task, field!(task.task_group_leader)), field!(task.task_comm)).unwrap_or_default()
 }
 
 /// Returns the counters of a task since its start; those of the heap since it was first counted.

@@ -41,7 +41,7 @@ pub struct RunningThread {
 }
 
 /// Threads of a process that have started or exited since the probes were attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTurnover {
     /// Sum of the counters of exited threads.
     pub ended: ThreadUsage,
@@ -53,6 +53,8 @@ pub struct ThreadTurnover {
     pub has_exited: bool,
     /// The OOM killer has selected the process.
     pub oom_killed: bool,
+    /// Name of a process that has exited.
+    pub comm: Option<Comm>,
 }
 
 /// Identity of a process: its pid, and its start since boot in nanoseconds.
@@ -133,16 +135,20 @@ fn pid(key: ProcessKey) -> Pid {
 }
 
 fn running(record: &ThreadRecord) -> RunningThread {
-    let end = record.comm.iter().position(|&byte| byte == 0).unwrap_or(record.comm.len());
     let thread = MonitoredThread { pid: Pid(record.pid), tid: Tid(record.tid), start_ns: record.start_ns };
     RunningThread {
         thread,
         process_start_ns: record.process_start_ns,
-        comm: Comm::from(String::from_utf8_lossy(&record.comm[..end])),
+        comm: name(&record.comm),
         state: TaskState::of_bits(record.state),
         thread_pointer: record.thread_pointer,
         usage: usage(&record.usage),
     }
+}
+
+fn name(comm: &[u8]) -> Comm {
+    let end = comm.iter().position(|&byte| byte == 0).unwrap_or(comm.len());
+    Comm::from(String::from_utf8_lossy(&comm[..end]))
 }
 
 /// Converts the counters, which have the order of [`UsageCounter`].
@@ -155,12 +161,14 @@ fn usage(counters: &[u64; UsageCounter::COUNT]) -> ThreadUsage {
 }
 
 fn turnover(process: &ProcessUsage) -> ThreadTurnover {
+    let has_exited = process.flags & PROCESS_EXITED != 0;
     ThreadTurnover {
         ended: usage(&process.ended),
         started: process.started,
         exited: process.exited,
-        has_exited: process.flags & PROCESS_EXITED != 0,
+        has_exited,
         oom_killed: process.flags & PROCESS_OOM_KILLED != 0,
+        comm: has_exited.then(|| name(&process.comm)),
     }
 }
 
