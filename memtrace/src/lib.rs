@@ -23,7 +23,7 @@ pub mod model;
 pub mod monitor;
 pub mod pipeline;
 pub mod probe_site;
-pub mod procfs;
+pub(crate) mod procfs;
 pub(crate) mod reconcile;
 pub mod recording;
 pub(crate) mod registry;

@@ -7,6 +7,7 @@ mod error;
 mod generated_code;
 mod image;
 mod machine_memory;
+mod machine_usage;
 mod maps;
 mod mem;
 mod memcg;
@@ -20,6 +21,7 @@ mod pidfd;
 mod pressure;
 mod process;
 mod process_metadata;
+mod process_values;
 mod refusal;
 mod remote_counters;
 mod remote_words;
@@ -37,6 +39,7 @@ pub(crate) use error::ProcessError;
 pub(crate) use generated_code::{CodeGenerator, belongs_to, code_generator, perf_map, perf_map_of};
 pub(crate) use image::{object_at, program_of, read_image, vdso};
 pub(crate) use machine_memory::machine_memory;
+pub(crate) use machine_usage::machine_usage;
 pub(crate) use maps::Inode;
 pub(crate) use mem::{MemoryReader, MemoryView, WordReader};
 pub(crate) use memcg::{GroupReading, MemoryGroups};
@@ -44,8 +47,8 @@ pub(crate) use memcg_limits::cgroup_memory;
 pub(crate) use mountinfo::Tmpfs;
 pub(crate) use objects::{Objects, Opened, regular};
 pub(crate) use own_process::{
-    descriptor_path, effective_capabilities, monotonic_offset, own_pid_namespace, own_status, own_uid_map,
-    set_own_oom_score,
+    boot_offset, descriptor_path, effective_capabilities, monotonic_offset, own_pid_namespace, own_program, own_status,
+    own_uid_map, set_own_oom_score,
 };
 pub(crate) use pagemap::page_size;
 #[cfg(test)]
@@ -54,8 +57,9 @@ pub(crate) use pidfd::{has_ended, open_pidfd};
 pub(crate) use pressure::machine_pressure;
 pub(crate) use process::{Process, comm, inspect, proc_path};
 pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_names};
+pub(crate) use process_values::process_values;
 pub(crate) use refusal::{ReadRefusal, in_root_user_namespace, missing_for_mapped_files};
-pub use remote_counters::{CounterReading, RemoteCounters};
+pub(crate) use remote_counters::RemoteCounters;
 pub(crate) use resident::resident;
 pub(crate) use rusage::{kernel_counts, page_faults};
 pub(crate) use select::{all_processes, traits, user_id};

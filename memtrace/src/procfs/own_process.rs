@@ -29,11 +29,21 @@ pub(crate) fn own_pid_namespace() -> Option<String> {
 /// Returns the offset of `CLOCK_MONOTONIC` in memtrace's time namespace, in nanoseconds (time_namespaces(7)).
 pub(crate) fn monotonic_offset() -> i128 {
     // Kernels without time namespaces have no such file.
-    fs::read_to_string("/proc/self/timens_offsets").ok().and_then(|text| parse_monotonic_offset(&text)).unwrap_or(0)
+    clock_offset("monotonic")
 }
 
-fn parse_monotonic_offset(text: &str) -> Option<i128> {
-    let mut fields = text.lines().find_map(|line| line.strip_prefix("monotonic"))?.split_whitespace();
+/// As [`monotonic_offset`], for the clock that counts suspended time too.
+pub(crate) fn boot_offset() -> i128 {
+    clock_offset("boottime")
+}
+
+fn clock_offset(clock: &str) -> i128 {
+    // Kernels without time namespaces have no such file.
+    fs::read_to_string("/proc/self/timens_offsets").ok().and_then(|text| parse_offset(&text, clock)).unwrap_or(0)
+}
+
+fn parse_offset(text: &str, clock: &str) -> Option<i128> {
+    let mut fields = text.lines().find_map(|line| line.strip_prefix(clock))?.split_whitespace();
     let (seconds, nanoseconds): (i128, i128) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     Some(seconds * 1_000_000_000 + nanoseconds)
 }
@@ -47,6 +57,11 @@ pub(crate) fn set_own_oom_score(score: i32) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", score.to_string())
 }
 
+/// Returns the path of this program, also after its file was replaced.
+pub(crate) fn own_program() -> &'static Path {
+    Path::new("/proc/self/exe")
+}
+
 /// Returns a path that opens the file of a descriptor again, as long as that is open.
 pub(crate) fn descriptor_path(descriptor: &impl AsRawFd) -> PathBuf {
     Path::new("/proc/self/fd").join(descriptor.as_raw_fd().to_string())
@@ -57,9 +72,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn monotonic_offset_has_seconds_and_nanoseconds() {
+    fn clock_offset_has_seconds_and_nanoseconds() {
         let text = "monotonic      -86400         5\nboottime           0         0\n";
-        assert_eq!(parse_monotonic_offset(text), Some(-86_399_999_999_995));
-        assert_eq!(parse_monotonic_offset("boottime 0 0\n"), None);
+        assert_eq!(parse_offset(text, "monotonic"), Some(-86_399_999_999_995));
+        assert_eq!(parse_offset(text, "boottime"), Some(0));
+        assert_eq!(parse_offset("boottime 0 0\n", "monotonic"), None);
     }
 }

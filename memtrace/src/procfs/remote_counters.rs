@@ -22,7 +22,7 @@ struct Batch {
 
 /// Reader of the counters of a process.
 #[derive(Debug)]
-pub struct RemoteCounters {
+pub(crate) struct RemoteCounters {
     requests: SyncSender<Batch>,
     answers: Receiver<Batch>,
     /// A read has been sent and has not returned.
@@ -34,7 +34,7 @@ pub struct RemoteCounters {
 
 /// Result of a read.
 #[derive(Debug)]
-pub struct CounterReading<'a> {
+pub(crate) struct CounterReading<'a> {
     /// The read has not returned in time: the values, and their places, are those of an earlier one.
     pub is_stale: bool,
     /// Error of the read: the process has ended, or permission is missing.
@@ -45,7 +45,7 @@ pub struct CounterReading<'a> {
 
 impl CounterReading<'_> {
     /// Returns the places with their values; `None` for an unreadable place.
-    pub fn values(&self) -> impl Iterator<Item = (AbsAddr, Option<u64>)> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = (AbsAddr, Option<u64>)> {
         self.places.iter().zip(self.values).map(|(place, value)| (*place, value.map(|[word]| word)))
     }
 }
@@ -57,7 +57,7 @@ impl RemoteCounters {
     /// # Errors
     ///
     /// The thread cannot be started.
-    pub fn start(pid: Pid) -> io::Result<Self> {
+    pub(crate) fn start(pid: Pid) -> io::Result<Self> {
         Self::with_reader(move || {
             let mut reader = RemoteWords::default();
             move |places: &[AbsAddr], values: &mut Vec<_>| reader.read(pid, places, values)
@@ -65,7 +65,7 @@ impl RemoteCounters {
     }
 
     /// Sends a read of the words at `places`, unless an earlier read has not returned.
-    pub fn request(&mut self, places: impl IntoIterator<Item = AbsAddr>) {
+    pub(crate) fn request(&mut self, places: impl IntoIterator<Item = AbsAddr>) {
         if self.is_pending
             && let Ok(late) = self.answers.try_recv()
         {
@@ -81,7 +81,7 @@ impl RemoteCounters {
     }
 
     /// Waits for the read until `deadline`, and returns its result or the last one.
-    pub fn wait(&mut self, deadline: Instant) -> CounterReading<'_> {
+    pub(crate) fn wait(&mut self, deadline: Instant) -> CounterReading<'_> {
         if self.is_pending {
             match self.answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(batch) => self.take(batch),

@@ -1,4 +1,4 @@
-//! The monotonic clock, which BPF programs and perf events read too.
+//! Clocks that BPF programs and perf events read too.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -10,13 +10,23 @@ use crate::procfs;
 /// the offset of a time namespace (time_namespaces(7)).
 pub(super) fn monotonic() -> Duration {
     static OFFSET: OnceLock<i128> = OnceLock::new();
+    without_offset(read(libc::CLOCK_MONOTONIC), *OFFSET.get_or_init(procfs::monotonic_offset))
+}
+
+/// Returns the time since the boot of the machine in nanoseconds, as in the initial time namespace.
+pub(super) fn boot_ns() -> u64 {
+    static OFFSET: OnceLock<i128> = OnceLock::new();
+    let time = without_offset(read(libc::CLOCK_BOOTTIME), *OFFSET.get_or_init(procfs::boot_offset));
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: the clock exists on every Linux, and the pointer is to a whole timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, time.as_mut_ptr()) };
+    unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) };
     // SAFETY: all zeros is a valid timespec, whatever the call did.
     let time = unsafe { time.assume_init() };
-    let shown = Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0));
-    without_offset(shown, *OFFSET.get_or_init(procfs::monotonic_offset))
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 fn without_offset(shown: Duration, offset: i128) -> Duration {

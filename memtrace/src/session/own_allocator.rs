@@ -13,6 +13,22 @@ pub(super) fn return_pages_at_once() {
     unsafe { mi_option_set(PURGE_DELAY, 0) };
 }
 
+/// Memory that is kept for later allocations.
+const RESERVE: usize = 16 << 20;
+
+/// Size of the blocks of the reserve.
+const RESERVE_BLOCK: usize = 1 << 16;
+
+/// Takes memory from the kernel that later allocations use, and keeps all free memory from now on: an allocation need not
+/// wait for reclaim when memory is scarce.
+pub(super) fn reserve() {
+    // SAFETY: the call has no conditions. A negative delay means never (mimalloc.h).
+    unsafe { mi_option_set(PURGE_DELAY, -1) };
+    // Written, so that the pages exist.
+    let blocks: Vec<Vec<u8>> = (0..RESERVE / RESERVE_BLOCK).map(|_| vec![1; RESERVE_BLOCK]).collect();
+    drop(std::hint::black_box(blocks));
+}
+
 /// Returns free memory between used blocks to the kernel.
 pub(super) fn trim() {
     // SAFETY: the call has no conditions.
