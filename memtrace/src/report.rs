@@ -21,6 +21,7 @@ mod stalls;
 mod svg;
 mod table;
 mod text;
+mod threads;
 mod tool;
 mod trend;
 mod wrap;
@@ -31,6 +32,10 @@ pub use explain::{PageOptions, write_json as write_explanation_json, write_text 
 pub use json::{ReadError, SavedReport, read as read_json};
 pub use objects::{is_library, label_objects};
 pub use options::Options;
+pub use threads::{
+    ThreadHistory, ThreadTableOptions, write_csv as write_threads_csv, write_csv_header as write_threads_csv_header,
+    write_json as write_threads_json, write_svg as write_thread_timeline, write_text as write_thread_table,
+};
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
@@ -59,6 +64,9 @@ impl Format {
 
     /// Every format of accounts, in the order of the help.
     pub const OF_ACCOUNTS: &[Self] = &[Self::Text, Self::Csv, Self::Json];
+
+    /// Every format of threads, in the order of the help.
+    pub const OF_THREADS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
 
     /// Returns the name, which is also the file extension.
     #[must_use]

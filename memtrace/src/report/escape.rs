@@ -17,6 +17,17 @@ pub(super) fn folded_entry(text: &str) -> String {
     visible(text).replace(';', ":")
 }
 
+/// Returns a name for CSV: spreadsheets take a cell that begins with one of these characters for a formula.
+pub(super) fn csv_text(name: &str) -> String {
+    let apostrophe = if name.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    format!("{apostrophe}{}", plain(name))
+}
+
+/// Returns plain text as the content of an XML element.
+pub(super) fn xml(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
 /// Returns a process or a group of processes as titles and flame graphs show it: `g++ (4711)`, `g++ ×412`.
 pub(super) fn process_title(process: &ProcessProfile) -> String {
     let comm = process.comm.raw();

@@ -7,6 +7,9 @@ use serde_json::ser::Formatter;
 
 use crate::model::is_not_plain;
 
+/// Breaks no line.
+pub(super) struct SingleLine;
+
 /// Breaks lines between the keys of the outermost object and between the elements of their lists, nowhere else.
 #[derive(Default)]
 pub(super) struct Lines {
@@ -35,21 +38,31 @@ impl Lines {
     }
 }
 
-impl Formatter for Lines {
-    /// Escapes characters that JSON allows but a terminal obeys, such as C1 controls. Readers get the same text.
-    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
-        let mut rest = fragment;
-        while let Some(at) = rest.find(is_not_plain) {
-            let (before, from) = rest.split_at(at);
-            out.write_all(before.as_bytes())?;
-            let mut characters = from.chars();
-            if let Some(character) = characters.next() {
-                // None of these characters is beyond the basic multilingual plane.
-                write!(out, "\\u{:04x}", u32::from(character))?;
-            }
-            rest = characters.as_str();
+/// Escapes characters that JSON allows but a terminal obeys, such as C1 controls. Readers get the same text.
+fn write_plain<W: ?Sized + io::Write>(out: &mut W, fragment: &str) -> io::Result<()> {
+    let mut rest = fragment;
+    while let Some(at) = rest.find(is_not_plain) {
+        let (before, from) = rest.split_at(at);
+        out.write_all(before.as_bytes())?;
+        let mut characters = from.chars();
+        if let Some(character) = characters.next() {
+            // None of these characters is beyond the basic multilingual plane.
+            write!(out, "\\u{:04x}", u32::from(character))?;
         }
-        out.write_all(rest.as_bytes())
+        rest = characters.as_str();
+    }
+    out.write_all(rest.as_bytes())
+}
+
+impl Formatter for SingleLine {
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        write_plain(out, fragment)
+    }
+}
+
+impl Formatter for Lines {
+    fn write_string_fragment<W: ?Sized + io::Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        write_plain(out, fragment)
     }
 
     fn begin_object<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {

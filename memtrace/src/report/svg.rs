@@ -15,7 +15,7 @@ use crate::model::format as number;
 use crate::model::{Frame, LossReason, Metric, Profile, Variance, plain};
 use crate::report::fold::{Pruning, Spelling, fold};
 use crate::report::options::Options;
-use crate::report::{estimate, format};
+use crate::report::{escape, estimate, format};
 
 /// Characters of the title line at the initial width of 1200 pixels, between the buttons in the corners.
 const TITLE_CHARACTERS: usize = 96;
@@ -143,8 +143,8 @@ fn losses(profile: &Profile, room: usize) -> String {
 }
 
 /// Writes a picture with two titles and a sentence, where inferno would draw an error message.
-fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut dyn io::Write) -> io::Result<()> {
-    let [title, subtitle, reason] = [title, subtitle, reason].map(escaped);
+pub(super) fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut dyn io::Write) -> io::Result<()> {
+    let [title, subtitle, reason] = [title, subtitle, reason].map(escape::xml);
     write!(
         out,
         r##"<?xml version="1.0" standalone="no"?>
@@ -158,10 +158,6 @@ fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut dyn io::Writ
 </svg>
 "##
     )
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

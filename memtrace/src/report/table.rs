@@ -28,6 +28,11 @@ impl Column {
         Self { head, right: true, cells: cells.into_iter().collect() }
     }
 
+    /// Returns the head.
+    pub(super) const fn head(&self) -> &'static str {
+        self.head
+    }
+
     fn width(&self) -> usize {
         self.cells.iter().map(|cell| cell.chars().count()).chain([self.head.len()]).max().unwrap_or(0)
     }
@@ -35,18 +40,27 @@ impl Column {
 
 /// Writes the table. Cells of the last column are cut at the maximum width.
 pub(super) fn write(columns: &[Column], out: &mut dyn io::Write) -> io::Result<()> {
-    let Some((last, others)) = columns.split_last() else { return Ok(()) };
+    lines(columns, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
+}
+
+/// Returns the lines of the table. Cells of the last column are cut at `width`.
+pub(super) fn lines(columns: &[Column], width: usize) -> Vec<String> {
+    let Some((last, others)) = columns.split_last() else { return Vec::new() };
     let mut widths: Vec<_> = others.iter().map(Column::width).collect();
-    let taken = widths.iter().map(|width| width + GAP.len()).sum::<usize>() + GAP.len();
-    widths.push(last.width().min(COLUMNS.saturating_sub(taken).max(LEAST)));
+    let taken = total_width(others) + GAP.len();
+    widths.push(last.width().min(width.saturating_sub(taken).max(LEAST)));
     let rows = columns.iter().map(|column| column.cells.len()).max().unwrap_or(0);
-    let head = columns.iter().map(|column| column.head);
-    writeln!(out, "{}", line(columns, &widths, head))?;
-    for row in 0..rows {
+    let head = line(columns, &widths, columns.iter().map(|column| column.head));
+    let row = |row: usize| {
         let cells = columns.iter().map(|column| column.cells.get(row).map_or("", String::as_str));
-        writeln!(out, "{}", line(columns, &widths, cells))?;
-    }
-    Ok(())
+        line(columns, &widths, cells)
+    };
+    std::iter::once(head).chain((0..rows).map(row)).collect()
+}
+
+/// Returns the width of columns with the gaps before them.
+pub(super) fn total_width(columns: &[Column]) -> usize {
+    columns.iter().map(|column| column.width() + GAP.len()).sum()
 }
 
 fn line<'cell>(columns: &[Column], widths: &[usize], cells: impl Iterator<Item = &'cell str>) -> String {

@@ -3,7 +3,8 @@
 use std::io;
 
 use super::json::Numbers;
-use crate::model::{AccountTable, plain};
+use crate::model::AccountTable;
+use crate::report::escape::csv_text;
 
 /// Writes the rows.
 pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result<()> {
@@ -14,13 +15,7 @@ pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result
     for row in &table.rows {
         let values = Numbers::of(table, &row.totals).fields();
         let values = values.iter().map(|(_, value)| value.map_or_else(String::new, |value| value.to_string()));
-        writer.write_record(row.names.iter().map(|name| text(name)).chain(values))?;
+        writer.write_record(row.names.iter().map(|name| csv_text(name)).chain(values))?;
     }
     writer.flush()
-}
-
-/// Returns a name as text: spreadsheets take a cell that begins with one of these characters for a formula.
-fn text(name: &str) -> String {
-    let apostrophe = if name.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
-    format!("{apostrophe}{}", plain(name))
 }

@@ -1,0 +1,17 @@
+//! Reports of the thread monitor: a table, CSV and JSON of intervals, and a picture of their course.
+
+mod csv;
+mod event;
+mod history;
+mod json;
+mod svg;
+mod text;
+
+pub use csv::{write as write_csv, write_header as write_csv_header};
+pub use history::ThreadHistory;
+pub use json::write as write_json;
+pub use svg::write as write_svg;
+pub use text::{ThreadTableOptions, write as write_text};
+
+#[cfg(test)]
+mod tests;

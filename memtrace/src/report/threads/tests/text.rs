@@ -1,0 +1,107 @@
+//! Tests of the table.
+
+use super::*;
+
+fn table(interval: &MonitorInterval, sort: ThreadColumn, rows: usize, width: Option<usize>) -> String {
+    let mut history = ThreadHistory::new(sort);
+    history.add(interval);
+    history.add(interval);
+    written(|out| write_text(interval, &history, &ThreadTableOptions { sort, rows, width }, out))
+}
+
+/// Returns the lines of the threads, from the head of their table.
+fn threads(table: &str) -> Vec<&str> {
+    table.lines().skip_while(|line| !line.contains("  NAME")).collect()
+}
+
+const TABLE: &str = r#"1:30  1,204 threads of 2 processes in 2 s, sorted by net
+CPU       25.0% user  6.2% system  5.0% iowait  62.5% idle
+memory    12.00 GiB available of 32.00 GiB
+pressure  1.5% cpu  0% memory  <0.1% io    disk  2.00M/s read  10.0M/s written
+event     1:28  mark: =a�[2J,"b" <c>&'�
+event     1:29  OOM kill of store (20)
+lost      2 ledger_full (allocations and pages not counted because the ledger is full; raise --max-live)
+
+  PID  PROCESS  THREADS  STARTED  ENDED   CPU%   RSS  ANON   FILE  SHMEM  SWAP  FDS  HEAP      NOTE
+    7  server     1,203        5      2  240.0  321M  300M  20.0M  1.00M    0B   64  bpf
+   20  store          -        0      0   40.0     -     -      -      -     -    -  jemalloc  stale
+
+  PID  TID  NAME                 S  ALLOC/s  FREE/s     NET  BLOCKS/s   CPU%  DELAY%  CSW/s  READ/s  WRITE/s  MINFLT/s  MAJFLT/s  HISTORY
+    7    8  worker-1             R    3.00M   1.00M  +4.00M    40,000   80.0     2.0    513   64.0K    5.00M     1,200      2.00                    ██
+   20   21  [empty name]         S    1.50M    512K  +2.00M         -   40.0     1.0    256   32.0K    2.50M       600      1.00
+    7    7  server               S       0B      0B      0B         0    0.0     0.0      0      0B       0B         0         0                    ▁▁
+    7    9  =a�[2J,"b" <c>&'�    S       0B   2.44K  -4.88K         0    0.0     0.0      0      0B       0B         0         0                    ▁▁
+    7       [ended threads] (2)       1.50M    512K  +2.00M    20,000   40.0     1.0    256   32.0K    2.50M       600      1.00
+    7       [others] (1,200)          4.50M   1.50M  +6.00M    60,000  120.0     3.0    770   96.0K    7.50M     1,800      3.00
+"#;
+
+#[test]
+fn the_table_has_all_of_the_interval() {
+    assert_eq!(table(&interval(), ThreadColumn::Net, 10, None), TABLE);
+}
+
+#[test]
+fn lines_fit_in_any_width() {
+    for width in 1..160 {
+        let table = table(&interval(), ThreadColumn::Faults, 10, Some(width));
+        let widest = table.lines().map(|line| line.chars().count()).max();
+        assert!(widest.is_some_and(|widest| widest <= width), "{width}: {table}");
+    }
+    let narrow = table(&interval(), ThreadColumn::Faults, 10, Some(80));
+    // The columns of the sort order remain, and the newest values of the history.
+    let head = "  PID  TID  NAME                 S  ALLOC/s     NET   CPU%  MINFLT/s  MAJFLT/s";
+    let worker = "    7    8  worker-1             R    3.00M  +4.00M   80.0     1,200      2.00";
+    assert_eq!(threads(&narrow)[..2], [head, worker]);
+    let wide = table(&interval(), ThreadColumn::Alloc, 10, Some(93));
+    let head = "  PID  TID  NAME                 S  ALLOC/s  FREE/s     NET   CPU%  DELAY%  HISTORY";
+    let worker = "    7    8  worker-1             R    3.00M   1.00M  +4.00M   80.0     2.0                 ██";
+    assert_eq!(threads(&wide)[..2], [head, worker]);
+}
+
+#[test]
+fn threads_beyond_the_rows_are_counted() {
+    let table = table(&interval(), ThreadColumn::Cpu, 1, None);
+    // The head, a thread, two sums, and the last line.
+    assert_eq!(threads(&table).len(), 5, "{table}");
+    assert!(table.contains("worker-1") && table.contains("[others] (1,200)"), "{table}");
+    assert!(table.ends_with("\n  … and 3 more threads\n"), "{table}");
+}
+
+#[test]
+fn unknown_numbers_are_dashes() {
+    let unknown = MonitorInterval {
+        processes: vec![process(CounterSource::None, vec![thread(7, "a", &[])])],
+        span: Duration::ZERO..Duration::from_millis(500),
+        ..MonitorInterval::default()
+    };
+    let expected = "0:00  1 thread of 1 process in 0.5 s, sorted by name
+CPU       - user  - system  - iowait  - idle
+memory    - available of -
+pressure  - cpu  - memory  - io    disk  - read  - written
+
+  PID  PROCESS  THREADS  STARTED  ENDED  CPU%  RSS  ANON  FILE  SHMEM  SWAP  FDS  HEAP
+    7  server         -        0      0   0.0    -     -     -      -     -    -  none
+
+  TID  NAME  S  ALLOC/s  FREE/s  NET  BLOCKS/s  CPU%  DELAY%  CSW/s  READ/s  WRITE/s  MINFLT/s  MAJFLT/s  HISTORY
+    7  a     S        -       -    -         -   0.0     0.0      0      0B       0B         0         0
+";
+    assert_eq!(table(&unknown, ThreadColumn::Name, 10, None), expected);
+}
+
+#[test]
+fn processes_without_lines_are_summed() {
+    let of = |pid: u32| {
+        let mut process = process(CounterSource::Bpf, Vec::new());
+        (process.pid, process.comm) = (Pid(pid), Comm::from(format!("p{pid}")));
+        process.ended = OtherThreads { count: 1, usage: usage(u64::from(pid)) };
+        process.usage = process.ended.usage;
+        process
+    };
+    let interval = MonitorInterval { processes: (1..=10).map(of).collect(), ..interval() };
+    let table = table(&interval, ThreadColumn::Alloc, 10, None);
+    assert!(table.contains("\n   10  p10 ") && !table.contains("  p2 "), "{table}");
+    assert!(table.contains("\n  … and 2 more processes\n"), "{table}");
+    // Processes 1 and 2 have three times 3 MiB in two seconds.
+    let sum = threads(&table).into_iter().find(|line| line.contains("more  ")).unwrap();
+    assert!(sum.contains("[ended threads] (2)") && sum.contains("  4.50M  "), "{table}");
+}
