@@ -24,7 +24,9 @@ mod report;
 mod resolve;
 mod tag_functions;
 mod tags;
+mod target;
 mod terminal;
+mod threads;
 mod units;
 
 use std::ffi::OsString;
@@ -33,7 +35,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use self::args::{Action, Arguments, TraceArgs};
+use self::args::{Action, Arguments, ThreadsArgs, TraceArgs};
 use self::conflict::ArgConflict;
 use self::console::Console;
 use self::exit::Exit;
@@ -63,6 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let (quiet, verbose) = (args.trace.quiet, args.trace.verbose);
             run_trace(accounts::config(*args, console.is_terminal()), quiet, verbose, &console)
         }
+        Some(Action::Threads(args)) => monitor_threads(*args, &console),
         Some(Action::Doctor(args)) => {
             let findings = crate::doctor::examine(args.pid);
             let colour = console::wants_colour(&io::stdout());
@@ -125,6 +128,22 @@ fn run_trace(config: Result<Config, ArgConflict>, quiet: bool, verbose: u8, cons
             }
             exit::code_of(&outcome, pass).into()
         }
+        Err(error) => exit::of_error(&error, console).into(),
+    }
+}
+
+fn monitor_threads(args: ThreadsArgs, console: &Console) -> ExitCode {
+    let (quiet, verbose) = (args.quiet, args.verbose);
+    let config = match threads::config(args) {
+        Ok(config) => config,
+        Err(conflict) => return exit::of_conflict(&conflict, console).into(),
+    };
+    logging::start(console, quiet, verbose);
+    let has_command = matches!(config.target, Target::Command { .. });
+    let outcome = session::monitor(&config, &mut Terminal::new(console.clone(), quiet, has_command));
+    console.clear();
+    match outcome {
+        Ok(outcome) => exit::code_of(&outcome, false).into(),
         Err(error) => exit::of_error(&error, console).into(),
     }
 }

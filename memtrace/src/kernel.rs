@@ -38,7 +38,7 @@ pub mod unwind_maps;
 mod uprobe_multi;
 mod wire_type;
 
-pub use attach::{Probe, Probes, TagSite};
+pub use attach::{Probe, Probes, SizeSite, TagSite};
 pub use attach_point::Scope;
 pub use calibrate::CalibrationFunction;
 pub use counters::Counters;

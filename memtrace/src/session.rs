@@ -22,6 +22,7 @@ pub(crate) mod replay;
 mod run;
 mod sample;
 mod select;
+mod threads;
 mod track;
 mod trend_parts;
 mod unwind_tables;
@@ -36,6 +37,7 @@ pub(crate) use grouping::Grouping;
 pub(crate) use observer::{Observer, Progress};
 pub(crate) use outcome::{CommandEnd, Outcome};
 pub(crate) use run::run;
+pub(crate) use threads::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace, monitor};
 
 pub(crate) use crate::debuginfod::Servers;
 pub(crate) use crate::kernel::ThreadFilter;

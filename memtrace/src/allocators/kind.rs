@@ -65,6 +65,12 @@ impl Kinds {
         self.0.iter().all(|kind| matches!(kind, Kind::Known(allocator) if allocator.has_glibc_chunks))
     }
 
+    /// Returns true if one of them is jemalloc.
+    #[must_use]
+    pub fn have_jemalloc(&self) -> bool {
+        self.0.iter().any(|kind| matches!(kind, Kind::Known(allocator) if allocator.name == "jemalloc"))
+    }
+
     /// Returns true if one of them is unknown and may therefore be a wrapper around another allocator.
     pub(super) fn has_unknown(&self) -> bool {
         self.0.iter().any(|kind| matches!(kind, Kind::Other(_)))

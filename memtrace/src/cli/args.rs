@@ -6,6 +6,7 @@ mod subcommands;
 mod target;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ pub(super) use subcommands::{
     DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, RecordingView, ReportArgs, ResetArgs,
 };
 pub(super) use target::TargetArgs;
+pub(super) use threads::ThreadsArgs;
 
 use self::headings::{FILTERS, GENERAL, OUTPUT, TARGET, TUNING};
 use super::hooks::TaggedHooks;
@@ -74,6 +76,9 @@ pub(super) enum Action {
     /// Count blocks by process, user, thread, allocator and others, with low and high water marks
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::ACCOUNTS_USAGE)]
     Accounts(Box<AccountsArgs>),
+    /// Monitor the threads of processes: blocks, processor time, I/O and page faults at each interval
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::THREADS_USAGE)]
+    Threads(Box<ThreadsArgs>),
     /// Set a mark in a running recording: totals at the mark are exact
     #[command(disable_help_flag = true)]
     Mark(MarkArgs),

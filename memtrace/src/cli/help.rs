@@ -9,7 +9,7 @@ use crate::model::{ALLOCATORS, FUNCTIONS, Naming};
 pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
                                 memtrace [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER>\n       \
-                                memtrace record|faults|maps|reclaim|accounts [OPTIONS] --pid <PID>...|--all|-- <CMD> [ARGS]...\n       \
+                                memtrace record|faults|maps|reclaim|accounts|threads [OPTIONS] --pid <PID>...|--all|-- <CMD> [ARGS]...\n       \
                                 memtrace mark [--socket <PATH>] <TEXT>\n       \
                                 memtrace reset [--socket <PATH>]\n       \
                                 memtrace report [OPTIONS] <FILE>\n       \
@@ -38,6 +38,7 @@ pub(super) const FAULTS_USAGE: &str = usage_of!("faults");
 pub(super) const MAPS_USAGE: &str = usage_of!("maps");
 pub(super) const RECORD_USAGE: &str = usage_of!("record");
 pub(super) const ACCOUNTS_USAGE: &str = usage_of!("accounts");
+pub(super) const THREADS_USAGE: &str = usage_of!("threads");
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
 /// Examples with their purpose.

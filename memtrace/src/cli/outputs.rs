@@ -33,6 +33,17 @@ pub(super) fn resolve_accounts(paths: Vec<PathBuf>, format: Option<Format>) -> R
     resolve_text(paths, format, Format::OF_ACCOUNTS)
 }
 
+/// As [`resolve_or_stdout`], for threads.
+pub(super) fn resolve_threads(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
+    if let Some(format) = format.filter(|format| !Format::OF_THREADS.contains(format)) {
+        return Err(ArgConflict::new(
+            format!("threads are not written as {}, a format of stacks", format.name()),
+            format!("give one of {}", names(Format::OF_THREADS)),
+        ));
+    }
+    resolve_text(paths, format, Format::OF_THREADS)
+}
+
 fn resolve_text(paths: Vec<PathBuf>, format: Option<Format>, known: &[Format]) -> Result<Vec<Output>, ArgConflict> {
     if paths.is_empty() {
         return Ok(vec![Output { destination: Destination::Stdout, format: format.unwrap_or(Format::Text) }]);

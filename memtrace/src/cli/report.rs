@@ -8,7 +8,7 @@ use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
 use super::{accounts, logging, outputs, tags};
-use crate::model::AccountColumn;
+use crate::model::{AccountColumn, ThreadColumn};
 use crate::session::replay::{self, Config, Span, View};
 
 /// Runs `memtrace report`.
@@ -40,6 +40,7 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     let (outputs, default_top) = match view {
         View::Stacks => (outputs::resolve_or_stdout(args.outputs, args.format)?, DEFAULT_TOP),
         View::Accounts(_) => (outputs::resolve_accounts(args.outputs, args.format)?, accounts::DEFAULT_TOP),
+        View::Threads(_) => (outputs::resolve_threads(args.outputs, args.format)?, accounts::DEFAULT_TOP),
     };
     Ok(Config {
         path: args.file,
@@ -56,25 +57,44 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
 }
 
 fn view(args: &ReportArgs) -> Result<View, ArgConflict> {
-    if args.view == RecordingView::Stacks {
-        return match args.sort {
-            AccountColumn::Current => Ok(View::Stacks),
-            _ => Err(ArgConflict::new("--sort is for accounts", "remove it, or add --view accounts")),
-        };
-    }
     let of_stacks = [
         ("--metric", args.metric.is_some()),
         ("--by", args.by.is_some()),
         ("--tags", args.tags.is_some()),
         ("--all-stacks", args.all_stacks),
     ];
-    match of_stacks.iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => Err(ArgConflict::new(
+    let of_stacks = of_stacks.iter().find(|(_, is_given)| *is_given).map(|(option, _)| *option);
+    match (args.view, of_stacks, args.sort.as_deref()) {
+        (RecordingView::Stacks, _, None) => Ok(View::Stacks),
+        (RecordingView::Stacks, _, Some(_)) => Err(ArgConflict::new(
+            "--sort is for accounts and threads",
+            "remove it, or add --view accounts or --view threads",
+        )),
+        (RecordingView::Accounts, Some(option), _) => Err(ArgConflict::new(
             format!("{option} does not apply to accounts, whose keys are those of the trace"),
             "remove it",
         )),
-        None => Ok(View::Accounts(args.sort)),
+        (RecordingView::Threads, Some(option), _) => {
+            Err(ArgConflict::new(format!("{option} does not apply to threads, which have no stacks"), "remove it"))
+        }
+        (RecordingView::Accounts, None, name) => {
+            column(AccountColumn::ALL, name, AccountColumn::name).map(View::Accounts)
+        }
+        (RecordingView::Threads, None, name) => column(ThreadColumn::ALL, name, ThreadColumn::name).map(View::Threads),
     }
+}
+
+/// Returns the column with this name, or the default.
+fn column<C: Copy + Default>(
+    all: &[C],
+    name: Option<&str>,
+    name_of: impl Fn(C) -> &'static str,
+) -> Result<C, ArgConflict> {
+    let Some(name) = name else { return Ok(C::default()) };
+    all.iter().copied().find(|column| name_of(*column) == name).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|column| name_of(*column)).collect();
+        ArgConflict::new(format!("there is no column '{name}'"), format!("give one of {}", names.join(", ")))
+    })
 }
 
 #[cfg(test)]
@@ -144,6 +164,8 @@ mod tests {
         assert_eq!(config.outputs, [output]);
         for (line, message) in [
             ("a --sort high", "--sort is for accounts"),
+            ("a --view accounts --sort size", "there is no column 'size'"),
+            ("a --view threads --by thread", "--by does not apply to threads"),
             ("a --view accounts --by thread", "--by does not apply to accounts"),
             ("a --view accounts -m peak-bytes", "--metric does not apply to accounts"),
             ("a --view accounts -o b.svg", "the extension of b.svg is no known format"),

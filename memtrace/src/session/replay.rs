@@ -4,6 +4,7 @@ mod accounts;
 mod moments;
 mod paths;
 mod processes;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use self::moments::Selected;
 use self::paths::RecordedCalls;
+use self::threads::RecordedThreads;
 use super::config::Output;
 use super::error::{Error, NotWritten};
 use super::grouping::Grouping;
@@ -21,7 +23,7 @@ use super::outcome::Outcome;
 use super::outputs::{self, Outputs};
 use super::recorded_facts::RecordedFacts;
 use crate::model::{
-    AccountColumn, EventClass, GroupBy, Losses, Metric, PartitionBy, Profile, RunFacts, format, printable,
+    AccountColumn, EventClass, GroupBy, Losses, Metric, PartitionBy, Profile, RunFacts, ThreadColumn, format, printable,
 };
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
@@ -61,6 +63,8 @@ pub(crate) enum View {
     Stacks,
     /// Accounts, sorted by this column.
     Accounts(AccountColumn),
+    /// Usage of threads. Tables are sorted by this column.
+    Threads(ThreadColumn),
 }
 
 /// Number of ended processes in a comparison, besides the groups of the others.
@@ -78,6 +82,9 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     let opened = Opened::new(config)?;
     if let View::Accounts(sort) = config.view {
         return write_accounts(&opened, sort, observer);
+    }
+    if let View::Threads(sort) = config.view {
+        return write_threads(&opened, sort, observer);
     }
     let outputs = Outputs::open_for(&opened.recording.header().classes, &config.outputs)?;
     let mut outputs: BTreeMap<EventClass, Outputs> = outputs.into_iter().collect();
@@ -162,7 +169,7 @@ impl<'a> Opened<'a> {
         let recorded = facts.grouping();
         let grouping = match config.view {
             View::Stacks => grouping(config, &recorded)?,
-            View::Accounts(_) => Grouping::default(),
+            View::Accounts(_) | View::Threads(_) => Grouping::default(),
         };
         let keeps_parts = keeps_parts(&grouping, &recorded)?;
         let is_at_end = selected.is_end_of(&recording);
@@ -247,6 +254,33 @@ fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn O
         return Err(Error::NotWritten(failures));
     }
     Ok(Outcome { losses: table.losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
+}
+
+/// Writes the usage of threads of a recording.
+fn write_threads(opened: &Opened<'_>, sort: ThreadColumn, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let Opened { config, recording, facts, selected, .. } = opened;
+    let unreadable = |source| unreadable(config, source);
+    if !recording.has_thread_usage().map_err(unreadable)? {
+        return Err(Error::NotRecorded {
+            message: String::from("the recording has no usage of threads"),
+            remedy: String::from("record it: `memtrace threads --record FILE`"),
+        });
+    }
+    let outputs = Outputs::open(&config.outputs)?;
+    let threads = RecordedThreads::read(recording, selected).map_err(unreadable)?;
+    let content = |format, _, out: &mut dyn io::Write| threads.write(format, facts.subject(), config.top, sort, out);
+    let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
+    for path in written {
+        observer.note(&format!("wrote {}", printable(&path)));
+    }
+    for note in notes_of(recording, selected) {
+        observer.note(&note);
+    }
+    if !failures.is_empty() {
+        return Err(Error::NotWritten(failures));
+    }
+    let losses = recording.losses(selected.from(), selected.to()).map_err(unreadable)?;
+    Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }
 
 /// Returns the grouping of the report. `recorded` is that of the run.

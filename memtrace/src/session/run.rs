@@ -24,10 +24,14 @@ mod target_time;
 mod trace;
 mod wait;
 
+pub(in crate::session) use self::detach::Detach;
+pub(in crate::session) use self::selection::Selection;
+pub(in crate::session) use self::wait::{Signals, register};
+
 use self::marks::MarkRequests;
 use self::reports::Reports;
 use self::trace::Trace;
-use self::wait::{Signals, Stop, Wakeups};
+use self::wait::{Stop, Wakeups};
 use super::config::Config;
 use super::error::Error;
 use super::observer::Observer;
@@ -59,7 +63,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
             protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
         }
         if let Some(descriptor) = trace.mark_descriptor() {
-            let functions = wait::register(descriptor);
+            let functions = register(descriptor);
             marks.add_functions(
                 functions
                     .map_err(|error| Error::Failed(format!("cannot wait for functions that set marks: {error}")))?,

@@ -106,7 +106,7 @@ fn rate_is_the_sum_of_the_last_period() {
     let mut fired = Vec::new();
     for at in 0..200 {
         // 2 MiB/s in the first and the last minute, then nothing.
-        let allocated = if at < 60 || at >= 150 { 3 * MIB } else { 0 };
+        let allocated = if !(60..150).contains(&at) { 3 * MIB } else { 0 };
         let freed = allocated / 3;
         let usage = [(UsageCounter::AllocBytes, allocated), (UsageCounter::FreeBytes, freed)];
         fired.extend(triggers.observe(&second(at, vec![process(1, &usage, None)]), &[]));

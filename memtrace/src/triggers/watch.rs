@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::condition::Condition;
+use super::condition::{Condition, Period};
 use super::firing::Firing;
 use super::observed::{Observed, SubjectKey};
 use super::state::{Room, State};
@@ -24,7 +24,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(condition: Condition) -> Self {
-        let timeline = Timeline::new(condition.period.map(|period| period.length()));
+        let timeline = Timeline::new(condition.period.map(Period::length));
         Self { condition, timeline, states: FxHashMap::default(), values_unknown: 0 }
     }
 

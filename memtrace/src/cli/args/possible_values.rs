@@ -2,9 +2,9 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use crate::model::{AccountColumn, EventClass, GroupBy, Metric};
+use crate::model::{AccountColumn, EventClass, GroupBy, Metric, ThreadColumn};
 use crate::report::Format;
-use crate::session::{BlockSizes, ProbeSite};
+use crate::session::{BlockSizes, MonitorFormat, ProbeSite, SourceChoice};
 
 pub(super) fn formats() -> impl TypedValueParser<Value = Format> {
     one_of(Format::ALL, |format| {
@@ -51,6 +51,32 @@ pub(super) fn event_classes() -> impl TypedValueParser<Value = EventClass> {
     one_of(EventClass::ALL, |class| {
         let facts = class.facts();
         PossibleValue::new(facts.name).help(facts.help)
+    })
+}
+
+pub(super) fn monitor_formats() -> impl TypedValueParser<Value = MonitorFormat> {
+    one_of(MonitorFormat::ALL, |format| {
+        let help = match format {
+            MonitorFormat::Table => "a table of the threads, which changes in place on a terminal",
+            MonitorFormat::Csv => "comma-separated values, a row for each thread, process and interval",
+            MonitorFormat::Json => "JSON lines, one for each interval",
+        };
+        PossibleValue::new(format.name()).help(help)
+    })
+}
+
+pub(super) fn thread_columns() -> impl TypedValueParser<Value = ThreadColumn> {
+    one_of(ThreadColumn::ALL, |column| PossibleValue::new(column.name()))
+}
+
+pub(super) fn counter_sources() -> impl TypedValueParser<Value = SourceChoice> {
+    one_of(SourceChoice::ALL, |source| {
+        let help = match source {
+            SourceChoice::Auto => "the counters of the allocator if it has any (jemalloc), otherwise probes",
+            SourceChoice::Allocator => "the counters of the allocator only",
+            SourceChoice::Bpf => "probes only",
+        };
+        PossibleValue::new(source.name()).help(help)
     })
 }
 

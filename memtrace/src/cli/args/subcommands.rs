@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::possible_values;
 use crate::cli::units;
-use crate::model::{AccountColumn, EventClass, GroupBy, Metric, Pid};
+use crate::model::{EventClass, GroupBy, Metric, Pid};
 use crate::report::Format;
 use crate::session::difference::Source;
 use crate::session::replay::Moment;
@@ -108,18 +108,13 @@ pub(in crate::cli) struct ReportArgs {
     #[arg(long, value_name = "VIEW", value_enum, default_value_t)]
     pub(in crate::cli) view: RecordingView,
 
-    /// Sort accounts by this column, the largest first
-    #[arg(
-        long,
-        value_name = "COLUMN",
-        value_parser = possible_values::account_columns(),
-        default_value = "current",
-        hide_possible_values = true
-    )]
-    pub(in crate::cli) sort: AccountColumn,
+    /// Sort accounts or threads by this column, the largest first [default: current; net for threads]
+    #[arg(long, value_name = "COLUMN")]
+    pub(in crate::cli) sort: Option<String>,
 
     /// Write to this file; '-' is standard output, the default. May be given more than once. The extension determines
-    /// the format: .svg, .folded, .json or .txt; for accounts .txt, .csv or .json
+    /// the format: .svg, .folded, .json or .txt; for accounts .txt, .csv or .json;
+    /// for threads .svg, .txt, .csv or .json
     #[arg(short, long = "output", value_name = "FILE")]
     pub(in crate::cli) outputs: Vec<PathBuf>,
 
@@ -163,6 +158,8 @@ pub(in crate::cli) enum RecordingView {
     Stacks,
     /// Accounts, of `memtrace accounts --record`
     Accounts,
+    /// Usage of threads, of `memtrace threads --record`
+    Threads,
 }
 
 #[derive(Debug, Args)]

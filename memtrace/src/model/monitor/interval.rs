@@ -1,5 +1,6 @@
 //! An interval of the thread monitor.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -70,6 +71,36 @@ pub struct ProcessInterval {
     pub has_exited: bool,
 }
 
+impl ProcessInterval {
+    fn append(&mut self, next: &Self) {
+        let mut threads = std::mem::take(&mut self.threads);
+        let mut known: BTreeMap<MonitoredThread, usize> =
+            threads.iter().enumerate().map(|(place, thread)| (thread.thread, place)).collect();
+        for thread in &next.threads {
+            let place = *known.entry(thread.thread).or_insert_with(|| {
+                threads.push(ThreadInterval { usage: ThreadUsage::default(), ..thread.clone() });
+                threads.len() - 1
+            });
+            let usage = threads[place].usage.plus(thread.usage);
+            threads[place] = ThreadInterval { usage, ..thread.clone() };
+        }
+        *self = Self {
+            usage: self.usage.plus(next.usage),
+            threads,
+            ended: self.ended.followed_by(next.ended, self.ended.count + next.ended.count),
+            others: self.others.followed_by(next.others, next.others.count),
+            started: self.started + next.started,
+            ..next.clone()
+        };
+    }
+}
+
+impl OtherThreads {
+    fn followed_by(self, next: Self, count: u64) -> Self {
+        Self { count, usage: self.usage.plus(next.usage) }
+    }
+}
+
 /// Kind of an event, with what it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorEventKind {
@@ -108,6 +139,21 @@ pub struct MonitorInterval {
 }
 
 impl MonitorInterval {
+    /// Appends the next interval: sums of usage, and the values at its end.
+    pub fn append(&mut self, next: &Self) {
+        self.span.end = next.span.end;
+        self.machine = self.machine.followed_by(&next.machine);
+        self.events.extend(next.events.iter().cloned());
+        self.losses.merge(&next.losses);
+        for process in &next.processes {
+            let is_same = |own: &&mut ProcessInterval| own.pid == process.pid && own.start_ns == process.start_ns;
+            match self.processes.iter_mut().find(is_same) {
+                Some(own) => own.append(process),
+                None => self.processes.push(process.clone()),
+            }
+        }
+    }
+
     /// Returns the length of the interval in seconds, for rates.
     #[must_use]
     pub fn seconds(&self) -> f64 {

@@ -108,6 +108,16 @@ impl MachineUsage {
         usage
     }
 
+    /// Returns the values of this interval and the next one: sums of counters, and the later values of others.
+    #[must_use]
+    pub fn followed_by(&self, next: &Self) -> Self {
+        let mut usage = *next;
+        for value in MachineValue::ALL.into_iter().filter(|value| value.is_counter()) {
+            usage.set(value, self.get(value).zip(next.get(value)).map(|(one, other)| one + other));
+        }
+        usage
+    }
+
     /// Returns the share of a part of the processor time, 1 for all of it.
     #[must_use]
     pub fn processor_share(&self, part: &[MachineValue]) -> Option<f64> {

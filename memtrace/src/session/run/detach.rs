@@ -9,7 +9,7 @@ use crate::kernel::{self, Probes};
 use crate::session::observer::Observer;
 
 /// Removal in progress.
-pub(super) struct Detach {
+pub(in crate::session) struct Detach {
     detaching: kernel::Detach,
     /// Notified when probes are removed.
     removed: Arc<Notify>,
@@ -17,14 +17,14 @@ pub(super) struct Detach {
 
 impl Detach {
     /// Starts to remove the probes in the background.
-    pub(super) fn start(probes: Probes) -> Self {
+    pub(in crate::session) fn start(probes: Probes) -> Self {
         let removed = Arc::new(Notify::new());
         let notify = removed.clone();
         Self { detaching: probes.detach(move || notify.notify_one()), removed }
     }
 
     /// Waits until all are removed, or until a signal.
-    pub(super) async fn wait(self, signals: &mut Signals, observer: &mut dyn Observer) {
+    pub(in crate::session) async fn wait(self, signals: &mut Signals, observer: &mut dyn Observer) {
         let show = |detaching: &kernel::Detach| observer.detaching(detaching.removed(), detaching.total());
         if wait_for_detach(signals, &self.detaching, &self.removed, show).await {
             return;

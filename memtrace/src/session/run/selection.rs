@@ -8,20 +8,20 @@ use crate::procfs::Hierarchies;
 use crate::session::track::ProcessTracker;
 
 /// Decides which images a filter selects, by the same properties as the BPF programs.
-pub(super) struct Selection<'run> {
+pub(in crate::session) struct Selection<'run> {
     filter: &'run ProcessFilter,
     /// Only if the filter compares cgroups.
     hierarchies: Option<Hierarchies>,
 }
 
 impl<'run> Selection<'run> {
-    pub(super) fn of(filter: &'run ProcessFilter) -> Self {
+    pub(in crate::session) fn of(filter: &'run ProcessFilter) -> Self {
         let hierarchies = || Hierarchies::read().unwrap_or_default();
         Self { filter, hierarchies: filter.is_by_cgroup().then(hierarchies) }
     }
 
     /// Returns true if the filter selects an image by its present properties, or by those at its end.
-    pub(super) fn contains(&self, tracker: &ProcessTracker, id: ImageId) -> bool {
+    pub(in crate::session) fn contains(&self, tracker: &ProcessTracker, id: ImageId) -> bool {
         self.filter.selects(id.pid, || tracker.traits(id, self.hierarchies.as_ref()))
     }
 }

@@ -126,7 +126,7 @@ impl Wakeups {
 }
 
 /// Signals that end a run.
-pub(super) struct Signals {
+pub(in crate::session) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
@@ -134,7 +134,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Installs the handlers. Must be called inside the runtime.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(in crate::session) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -142,7 +142,7 @@ impl Signals {
         })
     }
 
-    pub(super) async fn any(&mut self) {
+    pub(in crate::session) async fn any(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -200,7 +200,7 @@ pub(super) async fn wait_for_detach(
 }
 
 /// Registers a descriptor with the runtime. It must stay open.
-pub(super) fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
+pub(in crate::session) fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd;
     // for other descriptors the caller guarantees that they stay open.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::tracker::ProcessTracker;
 use crate::model::{
-    EventClass, ImageId, ImageStart, ImageUsage, Object, ProcessImage, Snapshot, Snapshots, Untraced, UntracedProcess,
-    UntracedReason, Usage,
+    EventClass, ImageId, ImageStart, ImageUsage, Object, Pid, ProcessImage, Snapshot, Snapshots, Untraced,
+    UntracedProcess, UntracedReason, Usage,
 };
 use crate::procfs;
 use crate::procfs::ProcessError;
@@ -120,6 +120,11 @@ fn has_events(usage: &ImageUsage) -> bool {
 }
 
 impl ProcessTracker {
+    /// Returns true if `pid` has mapped an allocator with probes.
+    pub(in crate::session) fn has_probes(&self, pid: Pid) -> bool {
+        self.image(pid).is_some_and(|image| self.allocators.has_probes(pid, image))
+    }
+
     /// Returns the coverage of the images that `is_selected` returns true for. The last image of a process counts:
     /// after an exec, nothing of the earlier ones is left.
     pub(in crate::session) fn coverage(&mut self, is_selected: &dyn Fn(&Self, ImageId) -> bool) -> Coverage {

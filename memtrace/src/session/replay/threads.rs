@@ -1,0 +1,231 @@
+//! Usage of monitored threads in a recording.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use rustc_hash::FxHashMap;
+
+use super::moments::Selected;
+use crate::model::{
+    ImageId, MachineUsage, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads,
+    ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn, ThreadInterval, ThreadUsage,
+    TimelineBuilder,
+};
+use crate::recording::{
+    self, Boundary, IntervalRow, ProcessRow, RecordedImage, RecordedThread, Recording, ThreadNumber, ThreadRow,
+};
+use crate::report::{
+    Format, ThreadHistory, ThreadTableOptions, write_thread_table, write_thread_timeline, write_threads_csv,
+    write_threads_csv_header, write_threads_json,
+};
+
+/// Time since boot that stands for the start of the recording: threads may have started before it.
+const ORIGIN: i64 = 1 << 62;
+
+/// Values of earlier rows that hold until the next one.
+#[derive(Default)]
+struct Held {
+    states: FxHashMap<ThreadNumber, TaskState>,
+    /// Origin of the heap counters, and number of threads without usage of their own.
+    sources: FxHashMap<ImageId, (SourceState, u64)>,
+}
+
+/// Threads of a recording, without their usage.
+pub(super) struct RecordedThreads<'a> {
+    recording: &'a Recording,
+    from: Boundary,
+    to: Boundary,
+    images: BTreeMap<ImageId, RecordedImage>,
+    threads: BTreeMap<ThreadNumber, RecordedThread>,
+    processes: BTreeMap<Boundary, Vec<ProcessRow>>,
+    values: BTreeMap<ImageId, Vec<(Boundary, ProcessValues)>>,
+    machine: BTreeMap<Boundary, MachineUsage>,
+    events: Vec<MonitorEvent>,
+}
+
+impl<'a> RecordedThreads<'a> {
+    /// Reads the threads of the selected part of a recording.
+    pub(super) fn read(recording: &'a Recording, selected: &Selected) -> Result<Self, recording::Error> {
+        let (from, to) = (selected.from(), selected.to());
+        let threads = recording.monitored_threads()?.into_iter().map(|thread| (thread.number, thread)).collect();
+        let mut processes: BTreeMap<Boundary, Vec<ProcessRow>> = BTreeMap::new();
+        for row in recording.process_rows(from, to)? {
+            processes.entry(row.at).or_default().push(row);
+        }
+        let marks = recording
+            .marks()
+            .iter()
+            .map(|row| MonitorEvent { at: row.mark.at, kind: MonitorEventKind::Mark(row.mark.text.clone()) });
+        let kills = recording
+            .oom_kills(to)?
+            .into_iter()
+            .map(|kill| MonitorEvent { at: kill.at.since_start(), kind: MonitorEventKind::OomKill(kill.victim.pid) });
+        let mut events: Vec<_> = marks.chain(kills).collect();
+        events.sort_by_key(|event| event.at);
+        Ok(Self {
+            recording,
+            from,
+            to,
+            images: recording.images(to)?,
+            threads,
+            processes,
+            values: recording.process_values(to)?,
+            machine: recording.machine_usage(to)?.into_iter().collect(),
+            events,
+        })
+    }
+
+    /// Writes the intervals in a format. The table has the sum of all intervals.
+    pub(super) fn write(
+        &self,
+        format: Format,
+        title: &str,
+        rows: usize,
+        sort: ThreadColumn,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        match format {
+            Format::Svg => {
+                let mut timeline = TimelineBuilder::new(title.to_owned(), Some(ORIGIN.cast_unsigned()));
+                self.for_each_interval(|interval| {
+                    timeline.add(interval);
+                    Ok(())
+                })?;
+                write_thread_timeline(&timeline.finish(), out)
+            }
+            Format::Csv => {
+                write_threads_csv_header(out)?;
+                self.for_each_interval(|interval| write_threads_csv(interval, out))
+            }
+            Format::Json => self.for_each_interval(|interval| write_threads_json(interval, out)),
+            Format::Text | Format::Folded => {
+                let mut history = ThreadHistory::new(sort);
+                let mut sum: Option<MonitorInterval> = None;
+                self.for_each_interval(|interval| {
+                    history.add(interval);
+                    match &mut sum {
+                        Some(sum) => sum.append(interval),
+                        None => sum = Some(interval.clone()),
+                    }
+                    Ok(())
+                })?;
+                let options = ThreadTableOptions { sort, rows, width: None };
+                write_thread_table(&sum.unwrap_or_default(), &history, &options, out)
+            }
+        }
+    }
+
+    /// Calls `each` for the intervals in their order.
+    fn for_each_interval(&self, mut each: impl FnMut(&MonitorInterval) -> io::Result<()>) -> io::Result<()> {
+        let selected = |row: &&IntervalRow| self.from < row.end() && row.end() <= self.to;
+        let mut intervals = self.recording.intervals().iter().filter(selected).peekable();
+        let mut held = Held::default();
+        let mut rows: Vec<ThreadRow> = Vec::new();
+        let mut outcome = Ok(());
+        let mut emit = |until: Option<Boundary>, rows: &mut Vec<ThreadRow>| {
+            while let Some(row) = intervals.next_if(|row| until.is_none_or(|until| row.end() < until)) {
+                let own: Vec<_> = rows.extract_if(.., |usage| usage.at == row.end()).collect();
+                if outcome.is_ok() {
+                    outcome = each(&self.interval(row, &own, &mut held));
+                }
+            }
+        };
+        let read = self.recording.each_thread_row(self.from, self.to, |row| {
+            if rows.last().is_some_and(|last| last.at != row.at) {
+                emit(Some(row.at), &mut rows);
+            }
+            rows.push(row);
+        });
+        read.map_err(io::Error::other)?;
+        emit(None, &mut rows);
+        outcome
+    }
+
+    fn interval(&self, row: &IntervalRow, rows: &[ThreadRow], held: &mut Held) -> MonitorInterval {
+        let usage: FxHashMap<ThreadNumber, ThreadUsage> =
+            rows.iter().map(|row| (row.usage.thread, row.usage.usage)).collect();
+        held.states.extend(rows.iter().map(|row| (row.usage.thread, row.usage.state)));
+        let mut threads: BTreeMap<ImageId, Vec<ThreadInterval>> = BTreeMap::new();
+        for thread in self.threads.values().filter(|thread| runs_in(thread, row) || usage.contains_key(&thread.number))
+        {
+            threads.entry(thread.image).or_default().push(ThreadInterval {
+                thread: MonitoredThread {
+                    pid: thread.image.pid,
+                    tid: thread.tid,
+                    start_ns: (ORIGIN + thread.start_ns).cast_unsigned(),
+                },
+                comm: thread.name.clone(),
+                state: held.states.get(&thread.number).copied().unwrap_or_default(),
+                usage: usage.get(&thread.number).copied().unwrap_or_default(),
+            });
+        }
+        let end = row.end();
+        let rows = self.processes.get(&end).map(Vec::as_slice).unwrap_or_default();
+        held.sources.extend(rows.iter().map(|row| (row.usage.image, (row.usage.source, row.usage.other_threads))));
+        let by_image: FxHashMap<ImageId, &ProcessRow> = rows.iter().map(|row| (row.usage.image, row)).collect();
+        let running = self.images.iter().filter(|(id, image)| {
+            let has_ended = image.ended.is_some_and(|(_, at)| at.since_start() <= row.span.start);
+            by_image.contains_key(id) || threads.contains_key(id) && !has_ended
+        });
+        let processes = running.map(|(id, image)| {
+            let (source, others) = held.sources.get(id).copied().unwrap_or_default();
+            let threads = threads.get(id).cloned().unwrap_or_default();
+            let process = self.process(*id, image, by_image.get(id).copied(), threads, row);
+            ProcessInterval { source, others: OtherThreads { count: others, ..process.others }, ..process }
+        });
+        let events = self.events.iter().filter(|event| row.span.start < event.at && event.at <= row.span.end);
+        MonitorInterval {
+            span: row.span.clone(),
+            processes: processes.collect(),
+            machine: self.machine.get(&end).copied().unwrap_or_default(),
+            events: events.cloned().collect(),
+            ..MonitorInterval::default()
+        }
+    }
+
+    fn process(
+        &self,
+        id: ImageId,
+        image: &RecordedImage,
+        row: Option<&ProcessRow>,
+        threads: Vec<ThreadInterval>,
+        interval: &IntervalRow,
+    ) -> ProcessInterval {
+        let usage = row.map(|row| row.usage.usage).unwrap_or_default();
+        let shown = threads.iter().map(|thread| thread.usage).fold(ThreadUsage::default(), ThreadUsage::plus);
+        let rest = usage.since(shown);
+        let ended = row.map_or(0, |row| row.usage.ended_threads);
+        // The rest belongs to threads that have ended, unless there are none.
+        let (of_ended, of_others) =
+            if ended > 0 { (rest, ThreadUsage::default()) } else { (ThreadUsage::default(), rest) };
+        let values = self.values.get(&id).and_then(|values| {
+            let after = values.partition_point(|(at, _)| *at <= interval.end());
+            values.get(after.checked_sub(1)?).map(|(_, values)| *values)
+        });
+        let mut values = values.unwrap_or_default();
+        if values.get(ProcessValue::Threads).is_none() {
+            values.set(ProcessValue::Threads, Some(threads.len() as u64));
+        }
+        ProcessInterval {
+            pid: id.pid,
+            start_ns: id.ordinal.into(),
+            comm: image.comm.clone(),
+            source: SourceState::default(),
+            usage,
+            threads,
+            ended: OtherThreads { count: ended, usage: of_ended },
+            others: OtherThreads { count: 0, usage: of_others },
+            started: row.map_or(0, |row| row.usage.started_threads),
+            values,
+            has_exited: image.ended.is_some_and(|(_, at)| {
+                interval.span.contains(&at.since_start()) || at.since_start() == interval.span.end
+            }),
+        }
+    }
+}
+
+/// Returns true if a thread runs in an interval.
+fn runs_in(thread: &RecordedThread, row: &IntervalRow) -> bool {
+    let end = i64::try_from(row.span.end.as_nanos()).unwrap_or(i64::MAX);
+    thread.start_ns < end && thread.end.is_none_or(|at| at > row.span.start)
+}

@@ -1,0 +1,45 @@
+//! Memory and pressure of the cgroups of monitored processes, for triggers.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+use crate::model::CgroupId;
+use crate::procfs::MemoryGroups;
+use crate::triggers::CgroupObservation;
+
+/// Reads the memory cgroups. `None` if the machine has none.
+pub(super) struct CgroupReadings {
+    groups: Option<MemoryGroups>,
+    /// Time in which a task waited for memory so far, in nanoseconds.
+    last_pressure: FxHashMap<CgroupId, u64>,
+}
+
+impl CgroupReadings {
+    pub(super) fn new() -> Self {
+        Self { groups: MemoryGroups::find(), last_pressure: FxHashMap::default() }
+    }
+
+    /// Returns the values of the cgroups with these paths. A new cgroup has no pressure yet.
+    pub(super) fn read(&mut self, paths: BTreeSet<&str>) -> Vec<CgroupObservation> {
+        let Some(groups) = &self.groups else { return Vec::new() };
+        let mut pressures = FxHashMap::default();
+        let mut observations = Vec::new();
+        for path in paths {
+            let Some((id, reading)) = groups.usage(Path::new(path)) else { continue };
+            let total = reading.pressure.map(|pressure| pressure.some.total.as_nanos());
+            let total = total.map(|total| u64::try_from(total).unwrap_or(u64::MAX));
+            let before = self.last_pressure.get(&id).copied();
+            observations.push(CgroupObservation {
+                id,
+                path: path.to_owned(),
+                memory: reading.current.map(|bytes| bytes.0),
+                pressure: total.zip(before).map(|(total, before)| total.saturating_sub(before)),
+            });
+            pressures.extend(total.map(|total| (id, total)));
+        }
+        self.last_pressure = pressures;
+        observations
+    }
+}

@@ -1,0 +1,156 @@
+//! Counters of jemalloc in the monitored processes.
+
+use std::fs::File;
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::reading::Reading;
+use crate::allocators::{JemallocCounters, address_in};
+use crate::kernel::{ProcessStart, RunningThread};
+use crate::model::{AbsAddr, Mapping, MonitoredThread, Pid, ThreadUsage, UsageCounter};
+use crate::procfs::RemoteCounters;
+
+/// Time that reads of all processes may take.
+const DEADLINE: Duration = Duration::from_millis(50);
+
+/// Counters of a process.
+struct JemallocProcess {
+    counters: JemallocCounters,
+    /// Distance of jemalloc's state of a thread from the thread pointer.
+    tp_offset: i64,
+    remote: RemoteCounters,
+    /// Threads and counters at the places that were read last.
+    places: FxHashMap<AbsAddr, (MonitoredThread, UsageCounter)>,
+    /// Counters of the running threads.
+    running: FxHashMap<MonitoredThread, ThreadUsage>,
+    /// Sum of the counters of exited threads, as they were last read.
+    ended: ThreadUsage,
+}
+
+/// Reader of the counters of jemalloc.
+#[derive(Default)]
+pub(super) struct JemallocReader {
+    processes: FxHashMap<Pid, JemallocProcess>,
+}
+
+impl JemallocReader {
+    /// Adds a process with jemalloc in the object of `mapping`, which is the file.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the counters cannot be located.
+    pub(super) fn add(&mut self, pid: Pid, mapping: &Mapping, file: &File) -> Result<(), String> {
+        let counters = JemallocCounters::find(file).map_err(|error| error.to_string())?;
+        let content = match counters.location.slot() {
+            None => 0,
+            Some(slot) => {
+                let address = address_in(mapping, file, slot).ok_or("the object is mapped in an unknown way")?;
+                read_word(pid, address).map_err(|error| error.to_string())?
+            }
+        };
+        let tp_offset =
+            counters.location.resolve(content).ok_or("the dynamic linker has not stored the distance yet")?;
+        let remote = RemoteCounters::start(pid).map_err(|error| error.to_string())?;
+        let process = JemallocProcess {
+            counters,
+            tp_offset,
+            remote,
+            places: FxHashMap::default(),
+            running: FxHashMap::default(),
+            ended: ThreadUsage::default(),
+        };
+        self.processes.insert(pid, process);
+        Ok(())
+    }
+
+    pub(super) fn pids(&self) -> impl Iterator<Item = Pid> + '_ {
+        self.processes.keys().copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// Adds the counters to a reading.
+    pub(super) fn read(&mut self, reading: &mut Reading) {
+        for (pid, process) in &mut self.processes {
+            process.request(reading.threads.iter().filter(|thread| thread.thread.pid == *pid));
+        }
+        let deadline = Instant::now() + DEADLINE;
+        for (pid, process) in &mut self.processes {
+            if process.wait(deadline) {
+                reading.stale.insert(*pid);
+            }
+            let mut start: Option<ProcessStart> = None;
+            for thread in reading.threads.iter_mut().filter(|thread| thread.thread.pid == *pid) {
+                start = Some((*pid, thread.process_start_ns));
+                if let Some(usage) = process.running.get(&thread.thread) {
+                    thread.usage = thread.usage.plus(*usage);
+                }
+            }
+            // Those of a process that has exited remain as they were last read.
+            let exited = reading.turnover.iter().find(|((of, _), changes)| of == pid && changes.has_exited);
+            if let Some((&process_start, _)) = exited {
+                process.end_missing(|_| false);
+                start = Some(process_start);
+            }
+            if let Some(start) = start {
+                let changes = reading.turnover.entry(start).or_default();
+                changes.ended = changes.ended.plus(process.ended);
+            }
+        }
+    }
+}
+
+impl JemallocProcess {
+    /// Sends a read of the counters of the running threads.
+    fn request<'a>(&mut self, threads: impl Iterator<Item = &'a RunningThread>) {
+        let mut places = FxHashMap::default();
+        let mut running = FxHashSet::default();
+        for thread in threads {
+            running.insert(thread.thread);
+            let [allocated, freed] = self.counters.addresses(thread.thread_pointer, self.tp_offset);
+            places.insert(allocated, (thread.thread, UsageCounter::AllocBytes));
+            places.insert(freed, (thread.thread, UsageCounter::FreeBytes));
+        }
+        self.end_missing(|thread| running.contains(thread));
+        self.remote.request(places.keys().copied());
+        self.places = places;
+    }
+
+    /// Waits for the counters. Returns true if they are those of an earlier read.
+    fn wait(&mut self, deadline: Instant) -> bool {
+        let reading = self.remote.wait(deadline);
+        for (place, value) in reading.values() {
+            if let Some((thread, counter)) = self.places.get(&place)
+                && let Some(value) = value
+            {
+                self.running.entry(*thread).or_default().set(*counter, value);
+            }
+        }
+        reading.is_stale || reading.error.is_some()
+    }
+
+    /// Adds the counters of threads that have exited to the sum.
+    fn end_missing(&mut self, is_running: impl Fn(&MonitoredThread) -> bool) {
+        let ended = &mut self.ended;
+        self.running.retain(|thread, usage| {
+            let runs = is_running(thread);
+            if !runs {
+                *ended = ended.plus(*usage);
+            }
+            runs
+        });
+    }
+}
+
+/// Reads a word of a process.
+fn read_word(pid: Pid, address: AbsAddr) -> io::Result<u64> {
+    let mut remote = RemoteCounters::start(pid)?;
+    remote.request([address]);
+    let reading = remote.wait(Instant::now() + Duration::from_secs(1));
+    let value = reading.values().next().and_then(|(_, value)| value);
+    value.ok_or_else(|| io::Error::other("the memory of the process cannot be read"))
+}

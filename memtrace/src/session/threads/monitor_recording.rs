@@ -1,0 +1,77 @@
+//! The recording of a thread monitor.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use crate::model::{MachineUsage, MonitorInterval, Tick, printable};
+use crate::procfs;
+use crate::recording::{Header, MonitorRecorder, Settings, Writer};
+use crate::session::config::Recording;
+use crate::session::error::Error;
+use crate::session::grouping::Grouping;
+use crate::session::observer::Observer;
+use crate::session::recorded_facts;
+
+/// A recording that is being written.
+pub(super) struct MonitorRecording {
+    path: PathBuf,
+    writer: Writer,
+    /// `None` before the first reading.
+    recorder: Option<MonitorRecorder>,
+    /// Description of the targets, recorded with the first interval.
+    target: Option<String>,
+}
+
+impl MonitorRecording {
+    /// Creates the file. `elapsed` is the time since the origin of the monitor's times.
+    pub(super) fn create(recording: &Recording, target: &str, elapsed: Duration) -> Result<Self, Error> {
+        let header = Header {
+            version: String::from(env!("CARGO_PKG_VERSION")),
+            host: procfs::sysctl("kernel.hostname").unwrap_or_default(),
+            kernel: procfs::kernel_release().unwrap_or_default(),
+            arguments: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            start: SystemTime::now() - elapsed,
+            interval: recording.interval,
+            classes: Vec::new(),
+            page_sample: 0,
+            older: None,
+        };
+        let settings = Settings { size_limit: recording.size_limit, ..Settings::default() };
+        let writer = Writer::create(&recording.path, &header, settings)
+            .map_err(|error| Error::Output { path: recording.path.clone(), source: std::io::Error::other(error) })?;
+        Ok(Self { path: recording.path.clone(), writer, recorder: None, target: Some(target.to_owned()) })
+    }
+
+    /// Notes the first reading, `since_boot` after the boot of the machine less the time since the origin.
+    pub(super) fn start(&mut self, since_boot: Duration, machine: MachineUsage) {
+        self.recorder = Some(MonitorRecorder::new(since_boot, machine));
+    }
+
+    /// Adds an interval. Returns the texts of its marks as they are stored.
+    pub(super) fn write(&mut self, interval: &MonitorInterval) -> Vec<String> {
+        let Some(recorder) = &mut self.recorder else { return Vec::new() };
+        let mut recorded = recorder.convert(interval);
+        if let Some(target) = self.target.take() {
+            let start = Tick::at(interval.span.start);
+            recorded.facts.extend(recorded_facts::at_start(&target, start, &Grouping::default(), None));
+        }
+        let marks = recorded.marks.iter().map(|mark| mark.text.clone()).collect();
+        self.writer.push(recorded);
+        marks
+    }
+
+    /// Returns the end of the last stored interval.
+    pub(super) fn stored_until(&self) -> Duration {
+        self.writer.status().stored_until
+    }
+
+    /// Completes the file. Returns false if intervals could not be stored.
+    pub(super) fn finish(self, observer: &mut dyn Observer) -> bool {
+        let status = self.writer.finish();
+        observer.note(&format!("recorded {}", printable(&self.path)));
+        if let Some(gap) = &status.open_gap {
+            log::warn!("the last {} intervals are missing in the recording", gap.intervals);
+        }
+        status.open_gap.is_none()
+    }
+}

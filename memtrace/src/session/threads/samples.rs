@@ -1,0 +1,162 @@
+//! Samples for the monitor, from a reading of the kernel's counters.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
+
+use super::reading::Reading;
+use crate::kernel::ProcessStart;
+use crate::model::{Comm, CounterSource, Losses, Pid, ProcessValues, SourceState, ThreadUsage, UsageCounter};
+use crate::monitor::{ProcessSample, Sampling, ThreadSample};
+
+/// Number of readings without any sign of a process after which it is gone. A process whose last thread is exiting has
+/// neither running threads nor exited ones for a moment.
+const MISSING_READINGS: u32 = 2;
+
+/// What the last readings said about a process.
+#[derive(Default)]
+struct KnownProcess {
+    comm: Comm,
+    values: ProcessValues,
+    source: SourceState,
+    /// Number of readings without it.
+    missing: u32,
+}
+
+/// The processes of the last readings.
+#[derive(Default)]
+pub(super) struct KnownProcesses(BTreeMap<ProcessStart, KnownProcess>);
+
+impl KnownProcesses {
+    /// Returns the samples of a reading. `source` returns the origin of the heap counters of a process.
+    pub(super) fn sampling(
+        &mut self,
+        reading: Reading,
+        losses: Losses,
+        mut source: impl FnMut(Pid) -> SourceState,
+    ) -> Sampling {
+        let Reading { at, boot_ns, stale, threads, turnover, values, machine, .. } = reading;
+        for known in self.0.values_mut() {
+            known.missing += 1;
+        }
+        for thread in &threads {
+            let is_new = !self.0.contains_key(&(thread.thread.pid, thread.process_start_ns));
+            let known = self.0.entry((thread.thread.pid, thread.process_start_ns)).or_default();
+            // The first thread has the name of the process. It may have exited before the others.
+            if is_new || thread.thread.tid.0 == thread.thread.pid.0 {
+                known.comm = thread.comm.clone();
+            }
+        }
+        for (process, values) in values {
+            self.0.entry(process).or_default().values = values;
+            self.0.entry(process).or_default().missing = 0;
+        }
+        for (process, changes) in &turnover {
+            let known = self.0.entry(*process).or_default();
+            known.missing = 0;
+            if let Some(comm) = &changes.comm {
+                known.comm.clone_from(comm);
+            }
+        }
+        self.0.retain(|_, known| known.missing < MISSING_READINGS);
+        let counted = threads.iter().filter(|thread| has_heap(&thread.usage));
+        let counted = counted.map(|thread| (thread.thread.pid, thread.process_start_ns));
+        let exited = turnover.iter().filter(|(_, changes)| has_heap(&changes.ended)).map(|(process, _)| *process);
+        let counted: FxHashSet<ProcessStart> = counted.chain(exited).collect();
+        for (process, known) in &mut self.0 {
+            // A process that has exited is no longer known to have an allocator, but its counters prove it.
+            match source(process.0) {
+                found if found.source != CounterSource::None => known.source = found,
+                _ if counted.contains(process) => {
+                    known.source = SourceState { source: CounterSource::Bpf, is_stale: false }
+                }
+                _ => {}
+            }
+        }
+        let sample = |(&(pid, start_ns), known): (&ProcessStart, &KnownProcess)| {
+            let changes = turnover.get(&(pid, start_ns)).cloned().unwrap_or_default();
+            ProcessSample {
+                pid,
+                start_ns,
+                comm: known.comm.clone(),
+                source: SourceState { is_stale: stale.contains(&pid), ..known.source },
+                ended: changes.ended,
+                started: changes.started,
+                exited: changes.exited,
+                values: known.values,
+                has_exited: changes.has_exited,
+                oom_killed: changes.oom_killed,
+            }
+        };
+        let processes: Vec<_> = self.0.iter().map(sample).collect();
+        self.0.retain(|process, _| turnover.get(process).is_none_or(|changes| !changes.has_exited));
+        let threads = threads.into_iter().map(|thread| ThreadSample {
+            thread: thread.thread,
+            comm: thread.comm,
+            state: thread.state,
+            usage: thread.usage,
+            has_heap: !stale.contains(&thread.thread.pid),
+        });
+        Sampling { at, boot_ns, threads: threads.collect(), processes, machine, losses }
+    }
+}
+
+fn has_heap(usage: &ThreadUsage) -> bool {
+    usage.get(UsageCounter::AllocCount) > 0 || usage.get(UsageCounter::FreeCount) > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{RunningThread, ThreadTurnover};
+    use crate::model::{MonitoredThread, TaskState, Tid};
+
+    fn reading(threads: &[u32], turnover: Option<ThreadTurnover>) -> Reading {
+        let thread = |&tid: &u32| RunningThread {
+            thread: MonitoredThread { pid: Pid(7), tid: Tid(tid), start_ns: 5 },
+            process_start_ns: 5,
+            comm: Comm::from(format!("thread {tid}")),
+            state: TaskState::Running,
+            thread_pointer: 0,
+            usage: ThreadUsage::default(),
+        };
+        let process = (Pid(7), 5);
+        let values = (!threads.is_empty()).then(|| (process, ProcessValues::default()));
+        Reading {
+            threads: threads.iter().map(thread).collect(),
+            turnover: turnover.map(|turnover| (process, turnover)).into_iter().collect(),
+            values: values.into_iter().collect(),
+            ..Reading::default()
+        }
+    }
+
+    fn processes(known: &mut KnownProcesses, reading: Reading) -> Vec<(String, bool)> {
+        let sampling = known.sampling(reading, Losses::default(), |_| SourceState::default());
+        sampling.processes.iter().map(|process| (process.comm.raw().to_owned(), process.has_exited)).collect()
+    }
+
+    #[test]
+    fn process_has_the_name_of_its_first_thread() {
+        let mut known = KnownProcesses::default();
+        assert_eq!(processes(&mut known, reading(&[9, 7], None)), [(String::from("thread 7"), false)]);
+        assert_eq!(processes(&mut known, reading(&[9], None)), [(String::from("thread 7"), false)]);
+    }
+
+    #[test]
+    fn exiting_process_remains_until_its_exit_is_read() {
+        let mut known = KnownProcesses::default();
+        assert_eq!(processes(&mut known, reading(&[7], None)).len(), 1);
+        assert_eq!(processes(&mut known, reading(&[], None)).len(), 1);
+        let exited = ThreadTurnover { has_exited: true, ..ThreadTurnover::default() };
+        assert_eq!(processes(&mut known, reading(&[], Some(exited))), [(String::from("thread 7"), true)]);
+        assert_eq!(processes(&mut known, reading(&[], None)), []);
+    }
+
+    #[test]
+    fn process_without_any_sign_is_forgotten() {
+        let mut known = KnownProcesses::default();
+        assert_eq!(processes(&mut known, reading(&[7], None)).len(), 1);
+        assert_eq!(processes(&mut known, reading(&[], None)).len(), 1);
+        assert_eq!(processes(&mut known, reading(&[], None)), []);
+    }
+}
