@@ -59,6 +59,32 @@ impl Memtrace {
     }
 }
 
+/// `memtrace threads`, attached.
+pub(crate) struct ThreadMonitor(Process);
+
+impl ThreadMonitor {
+    /// Attaches `program` to `pid` and waits until all probes are attached. It reads the counters rarely.
+    pub(crate) fn attach(program: &Path, pid: u32) -> Result<Self> {
+        let pid = pid.to_string();
+        let mut command = Command::new(program);
+        command.args(["threads", "-q", "--pid", &pid, "--source", "bpf", "--interval", "10s", "--format", "json"]);
+        let mut process = start_tracer(&mut command);
+        if !process.wait_for_stderr_line("attached") {
+            bail!("memtrace threads did not attach: {}", process.remaining_stderr());
+        }
+        Ok(Self(process))
+    }
+
+    /// Waits until it exits, which it does after its target.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        let status = self.0.wait();
+        if !status.success() {
+            bail!("memtrace threads ended with {status}: {}", self.0.remaining_stderr());
+        }
+        Ok(())
+    }
+}
+
 /// Returns true if `program` has this option.
 pub(crate) fn has_option(program: &Path, option: &str) -> Result<bool> {
     let output = Command::new(program).arg("--help").output();

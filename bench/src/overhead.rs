@@ -102,7 +102,8 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Overhead
 
 /// Returns the variants that this machine can measure. memtrace is first, because the minimal BPF programs need its probe sites.
 fn available_kinds(options: &Options) -> Result<(Vec<Kind>, Vec<LeftOut>)> {
-    let mut kinds = vec![Kind::WithoutStacks, Kind::Bare, Kind::Floor, Kind::WithStacks];
+    let mut kinds =
+        vec![Kind::WithoutStacks, Kind::Bare, Kind::Floor, Kind::WithStacks, Kind::ThreadsFloor, Kind::Threads];
     let mut left_out = Vec::new();
     let mut add = |kind: Kind, is_available: bool, reason: &str| {
         if is_available {
@@ -138,6 +139,7 @@ fn measure(victims: &mut [TracedVictim], options: &Options) -> Vec<Vec<f64>> {
 
 fn summarize(victims: Vec<TracedVictim>, measured: Vec<Vec<f64>>) -> Result<Vec<Variant>> {
     let mut variants = Vec::new();
+    let kinds: Vec<_> = victims.iter().map(TracedVictim::kind).collect();
     // All victims end first, so that their tracers wait for RCU grace periods at the same time.
     let tracers: Vec<_> = victims.into_iter().map(TracedVictim::end_victim).collect();
     for (tracer, ns) in tracers.into_iter().zip(measured) {
@@ -148,8 +150,9 @@ fn summarize(victims: Vec<TracedVictim>, measured: Vec<Vec<f64>>) -> Result<Vec<
         variants.push(Variant { name, ns, spread, to_floor: None, to_bare: None, lost, frames });
     }
     let median = |kind: Kind| variants.iter().find(|v| v.name == kind.name()).map(|v| v.spread.median);
-    let (floor, bare) = (median(Kind::Floor), median(Kind::Bare));
-    for variant in &mut variants {
+    let bare = median(Kind::Bare);
+    let floors: Vec<_> = kinds.iter().map(|kind| median(kind.floor())).collect();
+    for (variant, floor) in variants.iter_mut().zip(floors) {
         variant.to_floor = floor.map(|floor| variant.spread.median / floor);
         variant.to_bare = bare.map(|bare| variant.spread.median / bare);
     }

@@ -10,9 +10,9 @@ use crate::children::start_victim;
 use crate::floor::{Floor, ReturnAction};
 use crate::heaptrack::Heaptrack;
 use crate::libc_copy::LibcCopy;
-use crate::memtrace::Memtrace;
+use crate::memtrace::{Memtrace, ThreadMonitor};
 use crate::options::Options;
-use crate::probes::{self, ProbeSite};
+use crate::probes::{self, Event, ProbeSite};
 use crate::victim::{self, FRAMES, PairTiming};
 
 /// memtrace's option that chooses the probed instruction.
@@ -33,6 +33,10 @@ pub(super) enum Kind {
     /// bpftrace with an equivalent script.
     Bpftrace,
     Heaptrack,
+    /// Minimal BPF programs at the probe sites of `memtrace threads`: the return of malloc, and free.
+    ThreadsFloor,
+    /// `memtrace threads`, which counts without records.
+    Threads,
 }
 
 impl Kind {
@@ -46,6 +50,16 @@ impl Kind {
             Self::AtEntry => "memtrace-at-entry",
             Self::Bpftrace => "bpftrace",
             Self::Heaptrack => "heaptrack",
+            Self::ThreadsFloor => "threads-floor",
+            Self::Threads => "memtrace-threads",
+        }
+    }
+
+    /// Returns the variant with minimal programs at the same probe sites.
+    pub(super) const fn floor(self) -> Self {
+        match self {
+            Self::ThreadsFloor | Self::Threads => Self::ThreadsFloor,
+            _ => Self::Floor,
         }
     }
 }
@@ -62,6 +76,7 @@ enum Tracer {
     None,
     Floor(Floor),
     Memtrace(Memtrace),
+    Threads(ThreadMonitor),
     Bpftrace(Bpftrace),
     Heaptrack(Heaptrack),
 }
@@ -94,6 +109,12 @@ impl TracedVictim {
         let tracer = match kind {
             Kind::Bare => Tracer::None,
             Kind::Floor => Tracer::Floor(Floor::attach(&options.floor, &library, pid, sites, ReturnAction::Nothing)?),
+            Kind::ThreadsFloor => {
+                let is_probed = |site: &&ProbeSite| (site.function, site.event) != ("malloc", Event::Entry);
+                let sites: Vec<_> = sites.iter().filter(is_probed).copied().collect();
+                Tracer::Floor(Floor::attach(&options.floor, &library, pid, &sites, ReturnAction::Nothing)?)
+            }
+            Kind::Threads => Tracer::Threads(ThreadMonitor::attach(&options.memtrace, pid)?),
             Kind::WithoutStacks => memtrace(&[], 0)?,
             Kind::WithStacks => memtrace(&[], FRAMES)?,
             Kind::AtEntry => memtrace(&[SITE_OPTION, "entry"], FRAMES)?,
@@ -112,6 +133,10 @@ impl TracedVictim {
             Tracer::Memtrace(memtrace) => probes::malloc_and_free(memtrace.pid(), &self.library),
             _ => Ok(Vec::new()),
         }
+    }
+
+    pub(super) const fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// Runs this number of pairs in the victim.
@@ -137,6 +162,7 @@ impl EndedTracer {
             Tracer::None => {}
             Tracer::Floor(floor) => drop(floor),
             Tracer::Memtrace(memtrace) => return memtrace.finish().map(Some),
+            Tracer::Threads(monitor) => monitor.finish()?,
             Tracer::Bpftrace(bpftrace) => bpftrace.finish(),
             Tracer::Heaptrack(heaptrack) => heaptrack.finish()?,
         }

@@ -14,6 +14,8 @@ const VARIANTS: &[(&str, &str)] = &[
     ("memtrace-at-entry", "memtrace, stacks of 5 frames, probing each function's first instruction"),
     ("bpftrace", "bpftrace with the same totals"),
     ("heaptrack", "heaptrack, preloaded, whole stacks"),
+    ("threads-floor", "floor of `memtrace threads`: empty BPF programs at the return of malloc and at free"),
+    ("memtrace-threads", "`memtrace threads`, which counts without records"),
 ];
 
 /// The modes, in the order of the columns.
