@@ -19,6 +19,7 @@ pub mod kernel_trace;
 pub mod killed_recording;
 pub mod mark;
 pub mod memory_cgroup;
+pub mod monitor;
 pub mod mounts;
 pub mod oracle;
 pub mod outcome;

@@ -1,0 +1,178 @@
+//! Runs of `memtrace threads`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::process::Process;
+use crate::{Victim, root, tracer};
+
+/// An interval as JSON.
+#[derive(Debug, Deserialize)]
+pub struct Interval {
+    pub from_s: f64,
+    pub to_s: f64,
+    pub processes: Vec<MonitoredProcess>,
+    pub events: Vec<Event>,
+    pub losses: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct MonitoredProcess {
+    pub pid: u32,
+    pub name: String,
+    pub source: String,
+    pub stale: bool,
+    pub started: u64,
+    pub exited: bool,
+    pub values: BTreeMap<String, Option<u64>>,
+    pub usage: Usage,
+    pub threads: Vec<MonitoredThread>,
+    pub ended: Others,
+    pub others: Others,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct MonitoredThread {
+    pub tid: u32,
+    pub name: String,
+    pub state: char,
+    pub usage: Usage,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Others {
+    pub count: u64,
+    pub usage: Usage,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Event {
+    pub kind: String,
+    pub pid: Option<u32>,
+    pub text: Option<String>,
+}
+
+/// Counters by name; `None` for those that the source does not have.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+pub struct Usage(pub BTreeMap<String, Option<u64>>);
+
+impl Usage {
+    #[must_use]
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().flatten().unwrap_or(0)
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (name, value) in &other.0 {
+            let sum = self.0.entry(name.clone()).or_insert(Some(0));
+            *sum = sum.zip(*value).map(|(sum, value)| sum + value);
+        }
+    }
+
+    /// Returns the bytes and blocks that were allocated and freed.
+    #[must_use]
+    pub fn heap(&self) -> [u64; 4] {
+        ["alloc_bytes", "alloc_count", "free_bytes", "free_count"].map(|name| self.get(name))
+    }
+}
+
+/// A running `memtrace threads --format json`.
+pub struct Monitor {
+    process: Process,
+}
+
+/// A monitor that has ended.
+pub struct Monitored {
+    pub code: Option<i32>,
+    pub stderr: String,
+    pub intervals: Vec<Interval>,
+}
+
+impl Monitor {
+    /// Monitors a victim with these options, and waits until it has attached.
+    #[must_use]
+    pub fn victim(victim: &Victim, options: &[&str]) -> Self {
+        let pid = victim.pid().to_string();
+        Self::start(&[&["--pid", &pid], options].concat())
+    }
+
+    /// Starts a monitor with these options, and waits until it has attached.
+    #[must_use]
+    pub fn start(options: &[&str]) -> Self {
+        root::require();
+        let mut command = Command::new(tracer::binary());
+        command.args(["threads", "--format", "json"]).args(options).env_remove("DEBUGINFOD_URLS");
+        let mut process = Process::start(&mut command);
+        assert!(process.wait_for_stderr_line("attached "), "memtrace exited: {}", process.remaining_stderr());
+        Self { process }
+    }
+
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// Waits for the next interval.
+    #[must_use]
+    pub fn next_interval(&mut self) -> Interval {
+        parse(&self.process.read_line())
+    }
+
+    /// Ends the monitor as Ctrl-C does.
+    #[must_use]
+    pub fn stop(self) -> Monitored {
+        self.process.signal(libc::SIGINT);
+        self.wait()
+    }
+
+    /// Waits until the monitor exits by itself. The result has the intervals that were read before, too.
+    #[must_use]
+    pub fn wait(mut self) -> Monitored {
+        let status = self.process.wait_with_open_stdin();
+        let intervals = self.process.remaining_stdout().lines().map(parse).collect();
+        Monitored { code: status.code(), stderr: self.process.remaining_stderr(), intervals }
+    }
+}
+
+fn parse(line: &str) -> Interval {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+impl Monitored {
+    /// Returns the sums of the counters of each thread, and of process `pid`.
+    #[must_use]
+    pub fn sums(&self, pid: u32) -> (BTreeMap<u32, Usage>, Usage) {
+        let mut threads: BTreeMap<u32, Usage> = BTreeMap::new();
+        let mut all = Usage::default();
+        for process in self.processes(pid) {
+            all.add(&process.usage);
+            for thread in &process.threads {
+                threads.entry(thread.tid).or_default().add(&thread.usage);
+            }
+        }
+        (threads, all)
+    }
+
+    /// Returns the intervals of a process.
+    pub fn processes(&self, pid: u32) -> impl Iterator<Item = &MonitoredProcess> {
+        self.intervals.iter().flat_map(|interval| &interval.processes).filter(move |process| process.pid == pid)
+    }
+
+    /// Asserts that no interval is longer than two of `interval`, and that each starts where the one before ends.
+    pub fn assert_continuous(&self, interval: Duration) {
+        for pair in self.intervals.windows(2) {
+            assert!((pair[0].to_s - pair[1].from_s).abs() < 1e-6, "a gap after {} s", pair[0].to_s);
+        }
+        let longest = self.intervals.iter().map(|interval| interval.to_s - interval.from_s).fold(0.0, f64::max);
+        assert!(longest <= 2.0 * interval.as_secs_f64(), "an interval of {longest} s");
+    }
+}
+
+/// Returns the path of a new recording in `directory`.
+#[must_use]
+pub fn recording_in(directory: &crate::Scratch) -> PathBuf {
+    directory.join("threads.memtrace")
+}

@@ -1,0 +1,303 @@
+//! `memtrace threads`: counters of threads, and monitoring under load.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use memtrace_tests::monitor::{Interval, Monitor, Monitored, recording_in};
+use memtrace_tests::{Cgroup, MemoryCgroup, Scratch, process, tracer, victim};
+
+/// Interval of the monitors.
+const INTERVAL: Duration = Duration::from_millis(500);
+const OPTIONS: [&str; 2] = ["--interval", "500ms"];
+
+/// A thread as `victims/thread_usage.c` prints it: its ID, and bytes and blocks that it has allocated and freed.
+type Counted = [u64; 5];
+
+/// Reads intervals until one starts `after` the start of the monitor, and returns that.
+fn read_until(monitor: &mut Monitor, after: f64) -> Interval {
+    loop {
+        let interval = monitor.next_interval();
+        if interval.from_s >= after {
+            return interval;
+        }
+    }
+}
+
+fn assert_no_losses(monitored: &Monitored) {
+    for interval in &monitored.intervals {
+        assert!(interval.losses.is_empty(), "{interval:?}");
+    }
+    assert_eq!(monitored.code, Some(0), "{}", monitored.stderr);
+}
+
+#[test]
+fn counters_equal_those_of_500_threads() {
+    let mut victim = victim::start_with("thread_usage", &["500", "300"]);
+    let pid = victim.pid();
+    let monitor = Monitor::victim(&victim, &OPTIONS);
+    victim.process().write_line("");
+    let expected: Vec<Counted> = victim.read_json();
+    let monitored = monitor.stop();
+    let (threads, all) = monitored.sums(pid);
+    for &[tid, ref counters @ ..] in &expected {
+        let tid = u32::try_from(tid).expect("a thread ID has 32 bits");
+        assert_eq!(threads[&tid].heap(), *counters, "thread {tid}");
+    }
+    let sum: [u64; 4] = std::array::from_fn(|index| expected.iter().map(|counted| counted[index + 1]).sum());
+    assert_eq!(all.heap(), sum);
+    assert_no_losses(&monitored);
+    assert!(monitored.processes(pid).all(|process| process.source == "bpf" && !process.stale));
+    victim.finish();
+}
+
+#[test]
+fn counters_of_exited_threads_remain_in_their_process() {
+    let mut victim = victim::start_with("thread_usage", &["8", "3000"]);
+    let pid = victim.pid();
+    let mut monitor = Monitor::victim(&victim, &OPTIONS);
+    victim.process().write_line("");
+    let expected: Vec<Counted> = victim.read_json();
+    // All threads have rows.
+    read_until(&mut monitor, 1.0);
+    victim.process().write_line("");
+    process::wait_for_file(pid, "status", |status| status.contains("Threads:\t1\n"), "end its threads");
+    read_until(&mut monitor, 2.0);
+    victim.finish();
+    let monitored = monitor.wait();
+    let sum: [u64; 4] = std::array::from_fn(|index| expected.iter().map(|counted| counted[index + 1]).sum());
+    let (_, all) = monitored.sums(pid);
+    assert_eq!(all.heap(), sum);
+    assert_eq!(monitored.processes(pid).map(|process| process.ended.count).sum::<u64>(), 9);
+    assert!(monitored.processes(pid).last().is_some_and(|process| process.exited));
+    assert!(monitored.stderr.contains("all monitored processes have ended"), "{}", monitored.stderr);
+}
+
+#[test]
+fn threads_between_two_readings_are_counted() {
+    const THREADS: u64 = 5000;
+    let mut victim = victim::start_with("thread_churn", &[&THREADS.to_string()]);
+    let pid = victim.pid();
+    let monitor = Monitor::victim(&victim, &OPTIONS);
+    victim.process().write_line("");
+    let [_, counters @ ..]: Counted = victim.read_json();
+    let monitored = monitor.stop();
+    assert_no_losses(&monitored);
+    let started: u64 = monitored.processes(pid).map(|process| process.started).sum();
+    let ended: u64 = monitored.processes(pid).map(|process| process.ended.count).sum();
+    assert_eq!((started, ended), (THREADS, THREADS));
+    // The first thread allocates the stacks and the thread-local storage of the others.
+    let (threads, all) = monitored.sums(pid);
+    let first = threads[&pid].heap();
+    assert_eq!(std::array::from_fn(|index| all.heap()[index] - first[index]), counters);
+    victim.finish();
+}
+
+#[test]
+fn threads_beyond_the_limit_are_summed() {
+    let mut victim = victim::start_with("thread_usage", &["20", "500"]);
+    let pid = victim.pid();
+    let monitor = Monitor::victim(&victim, &[&OPTIONS[..], &["--max-threads", "5"]].concat());
+    victim.process().write_line("");
+    let expected: Vec<Counted> = victim.read_json();
+    let monitored = monitor.stop();
+    let sum: [u64; 4] = std::array::from_fn(|index| expected.iter().map(|counted| counted[index + 1]).sum());
+    let (threads, all) = monitored.sums(pid);
+    assert_eq!((threads.len(), all.heap()), (5, sum));
+    let mut shown = [0; 4];
+    for process in monitored.processes(pid) {
+        assert_eq!(process.others.count, 16);
+        let parts = process.threads.iter().map(|thread| &thread.usage).chain([&process.others.usage]);
+        for usage in parts {
+            shown = std::array::from_fn(|index| shown[index] + usage.heap()[index]);
+        }
+    }
+    assert_eq!(shown, sum);
+    victim.finish();
+}
+
+#[test]
+fn processor_time_and_faults_equal_those_of_the_kernel() {
+    let mut victim = victim::start_with("thread_usage", &["4", "20000"]);
+    let pid = victim.pid();
+    // Minor faults, and ticks of processor time: the fields 10, 14 and 15 (proc_pid_stat(5)), counted from the state, which is
+    // the third.
+    let stat = || -> [u64; 2] {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the victim runs");
+        let fields: Vec<&str> = text.rsplit_once(") ").expect("a name in parentheses").1.split_whitespace().collect();
+        let number = |field: usize| fields[field - 3].parse::<u64>().expect("a number");
+        [number(10), number(14) + number(15)]
+    };
+    let before = stat();
+    let monitor = Monitor::victim(&victim, &OPTIONS);
+    victim.process().write_line("");
+    let _: Vec<Counted> = victim.read_json();
+    let monitored = monitor.stop();
+    let after = stat();
+    let (_, all) = monitored.sums(pid);
+    let [faults, ticks] = std::array::from_fn(|index| after[index] - before[index]);
+    assert!(all.get("minor_faults") <= faults && faults - all.get("minor_faults") < 20, "{faults} {all:?}");
+    let ticks = ticks as f64;
+    let counted = (all.get("user_ns") + all.get("system_ns")) as f64 / 1e7;
+    assert!((ticks - counted).abs() < 5.0 + 0.02 * ticks, "{ticks} ticks, {counted} counted");
+    victim.finish();
+}
+
+#[test]
+fn stopped_target_is_monitored() {
+    let mut victim = victim::start_with("busy_threads", &["4"]);
+    let mut monitor = Monitor::victim(&victim, &OPTIONS);
+    victim.process().write_line("");
+    read_until(&mut monitor, 1.0);
+    victim.process().signal(libc::SIGSTOP);
+    process::wait_for_file(victim.pid(), "stat", |stat| stat.contains(") T "), "stop");
+    let stopped = read_until(&mut monitor, 3.5);
+    assert!(stopped.processes[0].threads.iter().all(|thread| thread.state == 'T'), "{stopped:?}");
+    victim.process().signal(libc::SIGCONT);
+    let monitored = monitor.stop();
+    monitored.assert_continuous(INTERVAL);
+    victim.finish();
+}
+
+/// A cgroup whose processes get one percent of a processor. `None` if the machine has no such controller mounted.
+fn slow_cgroup() -> Cgroup {
+    let version_1 = Path::new("/sys/fs/cgroup/cpu");
+    if version_1.join("cpu.cfs_quota_us").exists() || version_1.join("cgroup.procs").exists() {
+        let cgroup = Cgroup::create_in(version_1);
+        cgroup.write("cpu.cfs_period_us", "100000");
+        cgroup.write("cpu.cfs_quota_us", "1000");
+        return cgroup;
+    }
+    let cgroup = Cgroup::new();
+    cgroup.write("cpu.max", "1000 100000");
+    cgroup
+}
+
+#[test]
+fn target_without_processor_time_is_monitored() {
+    let mut victim = victim::start_with("busy_threads", &["200"]);
+    let pid = victim.pid();
+    let mut monitor = Monitor::victim(&victim, &OPTIONS);
+    victim.process().write_line("");
+    process::wait_for_file(pid, "status", |status| status.contains("Threads:\t201\n"), "start its threads");
+    let cgroup = slow_cgroup();
+    cgroup.add_process(pid);
+    read_until(&mut monitor, 5.0);
+    let monitored = monitor.stop();
+    monitored.assert_continuous(INTERVAL);
+    assert_no_losses(&monitored);
+    let threads = monitored.processes(pid).map(|process| process.threads.len()).max();
+    assert_eq!(threads, Some(201));
+    // Its threads wait for a processor: of this the kernel and the monitor agree.
+    let (_, all) = monitored.sums(pid);
+    assert!(all.get("run_delay_ns") > 1_000_000_000, "{all:?}");
+    victim.process().signal(libc::SIGKILL);
+    victim.process().wait();
+}
+
+#[test]
+fn busy_machine_is_monitored() {
+    let mut victim = victim::start_with("busy_threads", &["32"]);
+    let mut monitor = Monitor::start(&[&OPTIONS[..], &["--all", "--protect"]].concat());
+    victim.process().write_line("");
+    read_until(&mut monitor, 4.0);
+    let monitored = monitor.stop();
+    monitored.assert_continuous(INTERVAL);
+    victim.finish();
+}
+
+#[test]
+fn end_by_the_oom_killer_is_an_event() {
+    let scratch = Scratch::new();
+    let cgroup = MemoryCgroup::with_memory(64 << 20);
+    let mut command = Command::new(victim::path("memcg_limit"));
+    let mut victim = memtrace_tests::Victim::start(command.args(["eat", "100000"]).arg(scratch.join("count")));
+    let pid = victim.pid();
+    cgroup.add_process(pid);
+    let monitor = Monitor::victim(&victim, &OPTIONS);
+    victim.process().write_line("");
+    let monitored = monitor.wait();
+    let events: Vec<_> = monitored.intervals.iter().flat_map(|interval| &interval.events).collect();
+    assert!(events.iter().any(|event| event.kind == "oom_kill" && event.pid == Some(pid)), "{events:?}");
+    assert!(monitored.processes(pid).last().is_some_and(|process| process.exited), "{events:?}");
+    let count = std::fs::read(scratch.join("count")).expect("the victim counts its blocks");
+    let counted = u64::from_ne_bytes(count[..8].try_into().expect("a word"));
+    let (_, all) = monitored.sums(pid);
+    assert_eq!(all.get("alloc_count"), counted);
+    victim.process().wait();
+}
+
+#[test]
+fn recording_of_a_killed_monitor_holds_all_but_the_last_interval() {
+    let scratch = Scratch::new();
+    let recording = recording_in(&scratch);
+    let path = recording.to_str().expect("a scratch directory has a plain path");
+    let mut victim = victim::start_with("busy_threads", &["4"]);
+    let mut monitor = Monitor::victim(&victim, &[&OPTIONS[..], &["--record", path]].concat());
+    victim.process().write_line("");
+    let last = read_until(&mut monitor, 2.0).to_s;
+    monitor.process().signal(libc::SIGKILL);
+    monitor.process().wait();
+    let stored = process::run(Command::new("sqlite3").arg(&recording).arg("SELECT max(end_ns) FROM interval"));
+    let stored: f64 = stored.trim().parse().expect("a number");
+    assert!(stored / 1e9 >= last - INTERVAL.as_secs_f64() * 1.5, "{stored} {last}");
+    victim.finish();
+}
+
+#[test]
+fn command_is_monitored_from_its_start() {
+    let mut monitored = Monitor::start(&[&OPTIONS[..], &["--", "/bin/true"]].concat()).wait();
+    let last = monitored.intervals.pop().expect("there is an interval");
+    assert!(last.processes.iter().any(|process| process.exited), "{last:?}");
+    assert_eq!(monitored.code, Some(0));
+}
+
+#[test]
+fn trigger_sets_a_mark_and_starts_a_trace() {
+    let scratch = Scratch::new();
+    let directory = scratch.join("traces");
+    let directory_name = directory.to_str().expect("a scratch directory has a plain path");
+    let mut victim = victim::start_with("busy_threads", &["2"]);
+    let options = ["--when", "threads > 2", "--then", "trace:1s", "--then-dir", directory_name];
+    let mut monitor = Monitor::victim(&victim, &[&OPTIONS[..], &options].concat());
+    victim.process().write_line("");
+    assert!(monitor.process().wait_for_stderr(|line| line.contains("wrote ")), "no trace");
+    let monitored = monitor.stop();
+    let is_trigger = |event: &&memtrace_tests::monitor::Event| event.kind == "trigger";
+    let triggers: Vec<_> =
+        monitored.intervals.iter().flat_map(|interval| interval.events.iter().filter(is_trigger)).collect();
+    let [trigger] = triggers[..] else { panic!("one trigger, not {triggers:?}") };
+    assert!(trigger.text.as_deref().is_some_and(|text| text.starts_with("threads > 2: process ")), "{trigger:?}");
+    let files = std::fs::read_dir(&directory).expect("there is a directory").count();
+    assert_eq!(files, 3);
+    victim.finish();
+}
+
+#[test]
+fn invalid_conditions_exit_with_2() {
+    for condition in ["nett > 1GiB/min", "net >", "rss > 20%", "rss > 1GiB/min"] {
+        let mut command = Command::new(tracer::binary());
+        let output = command.args(["threads", "--pid", "1", "--when", condition]).output().expect("memtrace runs");
+        assert_eq!(output.status.code(), Some(2), "{condition}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn counters_of_jemalloc_are_read_without_probes() {
+    let mut command = Command::new(victim::path("jemalloc_threads"));
+    // `cargo xtask setup` installs it for the tests of the library.
+    let mut victim = memtrace_tests::Victim::start(command.arg("8").env("LD_PRELOAD", "libjemalloc.so.2"));
+    let pid = victim.pid();
+    let monitor = Monitor::victim(&victim, &OPTIONS);
+    victim.process().write_line("");
+    let expected: Vec<[u64; 3]> = victim.read_json();
+    let monitored = monitor.stop();
+    let (threads, _) = monitored.sums(pid);
+    for [tid, allocated, freed] in expected {
+        let tid = u32::try_from(tid).expect("a thread ID has 32 bits");
+        assert_eq!(threads[&tid].heap(), [allocated, 0, freed, 0], "thread {tid}");
+    }
+    assert!(monitored.processes(pid).all(|process| process.source == "jemalloc" && !process.stale));
+    assert!(monitored.stderr.contains(", 0 probes"), "{}", monitored.stderr);
+    victim.finish();
+}
