@@ -301,3 +301,23 @@ fn counters_of_jemalloc_are_read_without_probes() {
     assert!(monitored.stderr.contains(", 0 probes"), "{}", monitored.stderr);
     victim.finish();
 }
+
+#[test]
+fn short_processes_are_selected_by_their_name() {
+    const PROCESSES: usize = 20;
+    let directory = Scratch::new();
+    // A name that no other process has.
+    let program = directory.join("short-lived-one");
+    std::fs::copy("/bin/true", &program).expect("the program can be copied");
+    let monitor = Monitor::start(&[&OPTIONS[..], &["--comm", "short-lived-one"]].concat());
+    for _ in 0..PROCESSES {
+        assert!(Command::new(&program).status().expect("the program starts").success());
+    }
+    let monitored = monitor.stop();
+    let ended = |process: &&memtrace_tests::monitor::MonitoredProcess| process.exited;
+    let ended: Vec<_> =
+        monitored.intervals.iter().flat_map(|interval| interval.processes.iter().filter(ended)).collect();
+    assert_eq!(ended.len(), PROCESSES, "{ended:?}");
+    assert!(ended.iter().all(|process| process.name == "short-lived-one"), "{ended:?}");
+    assert!(ended.iter().all(|process| process.ended.count == 1 && process.usage.get("minor_faults") > 0), "{ended:?}");
+}

@@ -164,7 +164,7 @@ impl MonitorRun {
     /// Completes the outputs, and starts to remove the probes.
     /// The clients of the socket wait for the last value.
     pub(super) fn finish(self, observer: &mut dyn Observer) -> Result<(Outcome, Detach, Option<LastAnswers>), Error> {
-        let Self { mut attachment, sampling, mut marks, outputs, skipped, triggers, traces, .. } = self;
+        let Self { mut attachment, sampling, mut marks, outputs, skipped, triggers, traces, has_source, .. } = self;
         sampling.finish()?;
         attachment.update(observer);
         let losses = attachment.losses();
@@ -173,6 +173,11 @@ impl MonitorRun {
         let answers = marks.close();
         if skipped > 0 {
             observer.note(&format!("{skipped} readings of the counters were too late, so their intervals are longer"));
+        }
+        if !has_source && attachment.notes().is_empty() {
+            observer.note(
+                "no monitored process had an allocator that memtrace can count; the columns of the heap are empty",
+            );
         }
         let TriggerLosses { subjects_full, values_unknown } = triggers.losses();
         if subjects_full > 0 {

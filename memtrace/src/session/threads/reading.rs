@@ -23,8 +23,6 @@ pub(super) struct Reading {
     pub(super) machine: MachineUsage,
     /// Number of readings before this one that nobody received.
     pub(super) skipped: u64,
-    /// It is the last one.
-    pub(super) is_last: bool,
     /// Processes whose counters of the heap are those of an earlier reading.
     pub(super) stale: FxHashSet<Pid>,
 }

@@ -46,10 +46,8 @@ impl Sampler {
         let mut skipped = 0;
         let mut is_last = false;
         loop {
-            let mut reading = self.read()?;
+            let (mut reading, exited) = self.read()?;
             reading.skipped = skipped;
-            reading.is_last = is_last;
-            let exited: Vec<_> = exited(&reading).collect();
             let sent = if is_last {
                 readings.blocking_send(reading).map_err(drop)
             } else {
@@ -73,7 +71,9 @@ impl Sampler {
         }
     }
 
-    fn read(&mut self) -> io::Result<Reading> {
+    /// Returns a reading, and the processes that have exited.
+    fn read(&mut self) -> io::Result<(Reading, Vec<ProcessStart>)> {
+        let mut exited = Vec::new();
         let mut reading = Reading {
             at: clock::monotonic().saturating_sub(self.clock_start),
             boot_ns: clock::boot_ns(),
@@ -82,7 +82,15 @@ impl Sampler {
         // Before the running threads: the counters of a thread that exits in between are missing until the next reading,
         // instead of being counted twice.
         for (process, turnover) in self.reader.turnover() {
-            if self.selection.contains(process) || turnover.has_exited && self.selection.has_selected(process) {
+            // The BPF programs have decided on a process that was never seen running.
+            let is_selected = match turnover.has_exited {
+                true => self.selection.has_selected(process),
+                false => self.selection.contains(process),
+            };
+            if turnover.has_exited {
+                exited.push(process);
+            }
+            if is_selected {
                 reading.turnover.insert(process, turnover);
             }
         }
@@ -97,7 +105,7 @@ impl Sampler {
         self.jemalloc.read(&mut reading);
         reading.values = self.readings.read(&reading.threads);
         reading.machine = procfs::machine_usage();
-        Ok(reading)
+        Ok((reading, exited))
     }
 }
 
@@ -106,10 +114,6 @@ fn until_next(elapsed: Duration, interval: Duration) -> Duration {
     let interval = interval.as_nanos().max(1);
     let wait = interval - elapsed.as_nanos() % interval;
     Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))
-}
-
-fn exited(reading: &Reading) -> impl Iterator<Item = ProcessStart> {
-    reading.turnover.iter().filter(|(_, turnover)| turnover.has_exited).map(|(process, _)| *process)
 }
 
 #[cfg(test)]
