@@ -64,7 +64,8 @@ impl Triggers {
 
     /// Evaluates an interval. Returns the conditions that became true, in their order, with their subjects.
     ///
-    /// A condition fires when it becomes true for a subject. It fires again after it was not true for a minute.
+    /// A condition fires when it becomes true for a subject. It fires again after it was not true for a minute. Threads
+    /// without rows are not evaluated, and the usage of a thread in the interval of its end is not either.
     pub fn observe(&mut self, interval: &MonitorInterval, cgroups: &[CgroupObservation]) -> Vec<Firing> {
         let mut firings = Vec::new();
         for watch in &mut self.watches {

@@ -106,7 +106,7 @@ fn rate_is_the_sum_of_the_last_period() {
     let mut fired = Vec::new();
     for at in 0..200 {
         // 2 MiB/s in the first and the last minute, then nothing.
-        let allocated = if !(60..150).contains(&at) { 3 * MIB } else { 0 };
+        let allocated = if (60..150).contains(&at) { 0 } else { 3 * MIB };
         let freed = allocated / 3;
         let usage = [(UsageCounter::AllocBytes, allocated), (UsageCounter::FreeBytes, freed)];
         fired.extend(triggers.observe(&second(at, vec![process(1, &usage, None)]), &[]));
@@ -250,7 +250,8 @@ fn states(triggers: &Triggers) -> usize {
 
 #[test]
 fn subjects_that_ended_or_are_idle_have_no_state() {
-    let mut triggers = triggers(&["alloc > 1GiB/min", "rss > 5"]);
+    let conditions = ["alloc > 1GiB/min", "rss > 5"].map(|text| text.parse().unwrap());
+    let mut triggers = Triggers::with_limit(conditions.into(), 200);
     let used = |pid, rss| process(pid, &[(UsageCounter::AllocBytes, 2)], Some(rss));
     triggers.observe(&second(0, (1..=100).map(|pid| used(pid, 9)).collect()), &[]);
     assert_eq!(states(&triggers), 200);
@@ -260,6 +261,8 @@ fn subjects_that_ended_or_are_idle_have_no_state() {
         triggers.observe(&second(at, (1..=10).map(|pid| process(pid, &[], Some(1))).collect()), &[]);
     }
     assert_eq!(states(&triggers), 0);
+    triggers.observe(&second(62, (101..=200).map(|pid| used(pid, 9)).collect()), &[]);
+    assert_eq!(states(&triggers), 200);
     assert_eq!(triggers.losses(), TriggerLosses::default());
 }
 
