@@ -25,6 +25,9 @@ use crate::session::run::Detach;
 use crate::session::{clock, own_allocator, protection};
 use crate::triggers::{TriggerLosses, Triggers};
 
+/// Maximum number of triggers in an interval with a line and a mark of their own.
+const MOST_FIRINGS: usize = 20;
+
 /// A monitor in progress. Dropping it removes its probes.
 pub(super) struct MonitorRun {
     attachment: Attachment,
@@ -152,7 +155,11 @@ impl MonitorRun {
             Some(readings) => readings.read(self.attachment.cgroups(interval)),
             None => Vec::new(),
         };
-        for firing in self.triggers.observe(interval, &cgroups) {
+        let firings = self.triggers.observe(interval, &cgroups);
+        if let Some(more) = firings.len().checked_sub(MOST_FIRINGS).filter(|more| *more > 0) {
+            observer.note(&format!("{more} more conditions became true at {:.1} s", interval.span.end.as_secs_f64()));
+        }
+        for firing in firings.into_iter().take(MOST_FIRINGS) {
             observer.note(&format!("trigger at {:.1} s: {firing}", firing.at.as_secs_f64()));
             if let Some(traces) = &mut self.traces {
                 observer.note(&traces.start(firing.pid, firing.at));
