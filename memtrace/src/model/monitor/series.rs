@@ -46,19 +46,19 @@ impl<P: SeriesPoint> Series<P> {
         self.values.iter().enumerate().filter_map(|(place, value)| Some((self.first + place, value.as_ref()?)))
     }
 
-    /// Merges groups of one or two points with `lengths` into one point each.
+    /// Merges groups of points with `lengths` into one point each.
     pub(super) fn merge(&mut self, groups: &[Range<usize>], lengths: &[f64]) {
         let mut merged = Self::default();
         for (at, group) in groups.iter().enumerate() {
-            let value = match group.len() {
-                1 => self.at(group.start).copied(),
-                _ => {
-                    let pair = [group.start, group.start + 1];
-                    let points = pair.map(|point| self.at(point).copied());
-                    let is_known = points.iter().any(Option::is_some);
-                    is_known.then(|| P::merged(points, pair.map(|point| lengths[point])))
+            let mut value = self.at(group.start).copied();
+            let mut before = 0.0;
+            for (point, &length) in group.clone().zip(&lengths[group.clone()]) {
+                let points = [value, self.at(point).copied()];
+                if point > group.start && points.iter().any(Option::is_some) {
+                    value = Some(P::merged(points, [before, length]));
                 }
-            };
+                before += length;
+            }
             if let Some(value) = value {
                 merged.set(at, value);
             }
@@ -72,11 +72,12 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, Debug, PartialEq)]
-    struct Sum(f64);
+    struct Mean(f64);
 
-    impl SeriesPoint for Sum {
+    impl SeriesPoint for Mean {
         fn merged(points: [Option<Self>; 2], lengths: [f64; 2]) -> Self {
-            Self(points.iter().zip(lengths).filter_map(|(point, length)| Some(point.as_ref()?.0 * length)).sum())
+            let sum = |(point, length): (Option<Self>, f64)| point.map_or(0.0, |point| point.0 * length);
+            Self(points.into_iter().zip(lengths).map(sum).sum::<f64>() / (lengths[0] + lengths[1]))
         }
     }
 
@@ -85,14 +86,14 @@ mod tests {
         let mut series = Series::default();
         assert_eq!(series.at(0), None);
         for (point, value) in [(3, 1.0), (4, 2.0), (7, 4.0)] {
-            series.set(point, Sum(value));
+            series.set(point, Mean(value));
         }
-        let values = |series: &Series<Sum>| series.iter().map(|(point, value)| (point, value.0)).collect::<Vec<_>>();
+        let values = |series: &Series<Mean>| series.iter().map(|(point, value)| (point, value.0)).collect::<Vec<_>>();
         assert_eq!(values(&series), [(3, 1.0), (4, 2.0), (7, 4.0)]);
-        assert_eq!((series.at(2), series.at(5), series.at(7), series.at(8)), (None, None, Some(&Sum(4.0)), None));
-        series.merge(&[0..2, 2..4, 4..6, 6..7, 7..8], &[1.0, 1.0, 1.0, 10.0, 1.0, 1.0, 1.0, 1.0]);
-        assert_eq!(values(&series), [(1, 10.0), (2, 2.0), (4, 4.0)]);
+        assert_eq!((series.at(2), series.at(5), series.at(7), series.at(8)), (None, None, Some(&Mean(4.0)), None));
+        series.merge(&[0..2, 2..5, 5..7, 7..8], &[1.0, 1.0, 1.0, 3.0, 6.0, 1.0, 1.0, 1.0]);
+        assert_eq!(values(&series), [(1, 1.5), (3, 4.0)]);
         series.merge(&[0..1, 1..2], &[1.0; 2]);
-        assert_eq!(values(&series), [(1, 10.0)]);
+        assert_eq!(values(&series), [(1, 1.5)]);
     }
 }

@@ -84,33 +84,49 @@ impl ThreadTimeline {
         first.map_or(Duration::ZERO, |first| first.start)..last.map_or(Duration::ZERO, |last| last.end)
     }
 
-    /// Merges points until they are at most [`TIMELINE_POINTS`]. Gaps remain unless most points have one.
+    /// Merges points if they are more than [`TIMELINE_POINTS`]. Gaps remain unless most points have one.
     pub fn merge_points(&mut self) {
-        while self.spans.len() > TIMELINE_POINTS {
-            let mut groups = self.pairs(true);
-            // The next round of pairs must not be much longer.
-            if groups.len() > self.spans.len() / 4 * 3 {
-                groups = self.pairs(false);
+        for keeps_gaps in [true, false] {
+            if self.spans.len() > TIMELINE_POINTS {
+                let span = self.span();
+                // Two consecutive groups are longer together than this.
+                let longest = length(&span) / (TIMELINE_POINTS as u32 / 2 - 2);
+                self.merge_groups(longest, keeps_gaps);
             }
-            let lengths: Vec<f64> = self.spans.iter().map(|span| length(span).as_secs_f64()).collect();
-            self.threads.iter_mut().for_each(|series| series.points.merge(&groups, &lengths));
-            self.processes.iter_mut().for_each(|series| series.points.merge(&groups, &lengths));
-            let span = |group: &Range<usize>| self.spans[group.start].start..self.spans[group.end - 1].end;
-            self.spans = groups.iter().map(span).collect();
         }
     }
 
-    /// Returns groups of one or two points each. The last point is alone, so that values at the end are exact.
-    fn pairs(&self, keeps_gaps: bool) -> Vec<Range<usize>> {
+    /// Merges short points, so that all are about as long as the longest.
+    pub(super) fn equalize_points(&mut self) {
+        let longest = self.spans.iter().map(length).max().unwrap_or_default();
+        // Intervals are not exactly equal.
+        self.merge_groups(longest + longest / 20, true);
+    }
+
+    fn merge_groups(&mut self, longest: Duration, keeps_gaps: bool) {
+        let groups = self.groups(longest, keeps_gaps);
+        let lengths: Vec<f64> = self.spans.iter().map(|span| length(span).as_secs_f64()).collect();
+        self.threads.iter_mut().for_each(|series| series.points.merge(&groups, &lengths));
+        self.processes.iter_mut().for_each(|series| series.points.merge(&groups, &lengths));
+        let span = |group: &Range<usize>| self.spans[group.start].start..self.spans[group.end - 1].end;
+        self.spans = groups.iter().map(span).collect();
+    }
+
+    /// Returns groups of points of at most this length each, or of a single point. The last point is alone, so that values
+    /// at the end are exact.
+    fn groups(&self, longest: Duration, keeps_gaps: bool) -> Vec<Range<usize>> {
+        let mut groups: Vec<Range<usize>> = Vec::new();
         let last = self.spans.len().saturating_sub(1);
-        let mut groups = Vec::with_capacity(self.spans.len() / 2 + 2);
-        let mut at = 0;
-        while at < last {
-            let is_pair = at + 1 < last && !(keeps_gaps && self.has_gap_before(at + 1));
-            groups.push(at..at + 1 + usize::from(is_pair));
-            at += 1 + usize::from(is_pair);
+        for (point, span) in self.spans.iter().enumerate() {
+            let group = groups.last_mut().filter(|group| {
+                let is_short = length(&(self.spans[group.start].start..span.end)) <= longest;
+                is_short && point != last && !(keeps_gaps && self.has_gap_before(point))
+            });
+            match group {
+                Some(group) => group.end = point + 1,
+                None => groups.push(point..point + 1),
+            }
         }
-        groups.extend((at < self.spans.len()).then_some(at..at + 1));
         groups
     }
 
@@ -191,7 +207,7 @@ mod tests {
         let mut merged = timeline(5001, |at| at == 1001);
         let whole = merged.clone();
         merged.merge_points();
-        assert!((1000..=TIMELINE_POINTS).contains(&merged.spans.len()), "{}", merged.spans.len());
+        assert!((900..=TIMELINE_POINTS).contains(&merged.spans.len()), "{}", merged.spans.len());
         assert_eq!(merged.span(), whole.span());
         let gaps = |timeline: &ThreadTimeline| {
             let gaps = (0..timeline.spans.len()).filter(|at| timeline.has_gap_before(*at));
@@ -216,10 +232,17 @@ mod tests {
     }
 
     #[test]
+    fn equal_points_are_not_merged() {
+        let mut equal = timeline(100, |at| at == 50);
+        equal.equalize_points();
+        assert_eq!(equal, timeline(100, |at| at == 50));
+    }
+
+    #[test]
     fn a_timeline_of_gaps_is_merged_across_them() {
         let mut merged = timeline(9000, |_| true);
         merged.merge_points();
-        assert!((1000..=TIMELINE_POINTS).contains(&merged.spans.len()), "{}", merged.spans.len());
+        assert!((900..=TIMELINE_POINTS).contains(&merged.spans.len()), "{}", merged.spans.len());
         let mut empty = ThreadTimeline::default();
         empty.merge_points();
         assert_eq!((empty.span(), empty), (Duration::ZERO..Duration::ZERO, ThreadTimeline::default()));

@@ -7,7 +7,7 @@ use super::column::ThreadColumn;
 use super::interval::{MonitorInterval, MonitoredThread, ProcessInterval, ThreadInterval};
 use super::series::Series;
 use super::source::CounterSource;
-use super::timeline::{ProcessPoint, ProcessSeries, ThreadSeries, ThreadTimeline, UsagePoint};
+use super::timeline::{ProcessPoint, ProcessSeries, TIMELINE_POINTS, ThreadSeries, ThreadTimeline, UsagePoint};
 use super::usage::ThreadUsage;
 use crate::model::Pid;
 
@@ -20,6 +20,8 @@ pub struct TimelineBuilder {
     timeline: ThreadTimeline,
     /// Start of the monitor since the boot of the machine, in nanoseconds.
     start_ns: Option<u64>,
+    /// Points have been merged.
+    has_merged: bool,
     threads: BTreeMap<MonitoredThread, usize>,
     processes: BTreeMap<(Pid, u64), usize>,
 }
@@ -46,12 +48,19 @@ impl TimelineBuilder {
         if self.timeline.threads.len() > THREADS {
             self.remove_small_threads();
         }
-        self.timeline.merge_points();
+        if self.timeline.spans.len() > TIMELINE_POINTS {
+            self.timeline.merge_points();
+            self.has_merged = true;
+        }
     }
 
     /// Returns the timeline.
     #[must_use]
-    pub fn finish(self) -> ThreadTimeline {
+    pub fn finish(mut self) -> ThreadTimeline {
+        if self.has_merged {
+            // Points since the last merge are shorter than those before it.
+            self.timeline.equalize_points();
+        }
         self.timeline
     }
 
@@ -126,9 +135,7 @@ fn usage_point(usage: &ThreadUsage, source: CounterSource, before: Option<i64>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        Comm, MonitorEvent, MonitorEventKind, OtherThreads, SourceState, TIMELINE_POINTS, TaskState, Tid, UsageCounter,
-    };
+    use crate::model::{Comm, MonitorEvent, MonitorEventKind, OtherThreads, SourceState, TaskState, Tid, UsageCounter};
 
     fn interval(at: u64, threads: &[(u32, u64)], others: u64) -> MonitorInterval {
         let thread = |&(tid, bytes): &(u32, u64)| ThreadInterval {
@@ -194,6 +201,9 @@ mod tests {
         }
         let timeline = builder.finish();
         assert!(timeline.spans.len() <= TIMELINE_POINTS && timeline.threads.len() <= THREADS);
+        let lengths = timeline.spans[..timeline.spans.len() - 1].iter().map(|span| span.end - span.start);
+        let [shortest, longest] = [lengths.clone().min(), lengths.max()].map(Option::unwrap);
+        assert!(timeline.spans.len() > 500 && longest <= shortest * 2, "{shortest:?} {longest:?}");
         assert_eq!(timeline.threads.len() as u64 + timeline.more_threads, 12_001);
         let kept = timeline.threads.iter().find(|series| series.thread.tid == Tid(1)).unwrap();
         assert_eq!(kept.points.at(timeline.spans.len() - 1).unwrap().net, Some(21_000));

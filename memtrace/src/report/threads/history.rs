@@ -53,11 +53,10 @@ impl ThreadHistory {
         let shown = || values.iter().rev().take(width).rev();
         let [least, most] =
             shown().flatten().fold([0.0_f64; 2], |[least, most], &value| [least.min(value), most.max(value)]);
-        #[expect(clippy::cast_sign_loss, reason = "the share is not negative")]
         let block = |value: f64| {
             let share = if most > least { (value - least) / (most - least) } else { 0.0 };
-            // The cast saturates.
-            BLOCKS[((share * (BLOCKS.len() - 1) as f64).round() as usize).min(BLOCKS.len() - 1)]
+            let steps = BLOCKS.len() - 1;
+            BLOCKS[(0..steps).filter(|step| share * steps as f64 >= *step as f64 + 0.5).count()]
         };
         let blocks: String = shown().map(|value| value.map_or(' ', block)).collect();
         format!("{blocks:>width$}")

@@ -26,9 +26,11 @@ use crate::report::{escape, svg};
 const TITLE: usize = 110;
 /// Styles. Names of fonts are those of the reader's system.
 const STYLE: &str = "text{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:11px;fill:#37474f}\
-.title{font-size:18px;font-weight:bold;fill:#263238}.panel{font-size:13px;font-weight:bold;fill:#263238}\
+.title{font-size:18px;font-weight:bold;fill:#263238}.panel{font-size:13px;font-weight:bold;fill:#263238;\
+paint-order:stroke;stroke:#fafafa;stroke-width:4px}\
 .note{fill:#78909c}.right{text-anchor:end}.middle{text-anchor:middle}\
 .line{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}.line:hover{stroke-width:3.5}\
+.event{fill:none;stroke-width:1.2;stroke-dasharray:4 3}\
 .grid{stroke:#eceff1;stroke-width:1}.zero{stroke:#90a4ae;stroke-width:1}.border{fill:none;stroke:#cfd8dc}\
 .read{fill:#000;fill-opacity:0}.read:hover{fill-opacity:.06}";
 
@@ -50,9 +52,12 @@ pub fn write(timeline: &ThreadTimeline, out: &mut dyn io::Write) -> io::Result<(
     let ranking = Ranking::of(&timeline);
     let frame = Frame::of(&timeline, events.height());
     let mut body = Vec::new();
-    let bottom = panel::write_all(&timeline, &ranking, &frame, &mut body)?;
-    let bottom = lanes::write(&timeline, &ranking, &frame, bottom, &mut body)?;
-    let height = bottom + 16.0;
+    // Titles of panels are written over the lines of events, and plots below them.
+    events.write_labels(&frame, &mut body)?;
+    let (bottom, mut plots) = panel::write_all(&timeline, &ranking, &frame, &mut body)?;
+    let (height, lanes) = lanes::write(&timeline, &ranking, &frame, bottom, &mut body)?;
+    plots.extend(lanes);
+    events.write_lines(&frame, &plots, &mut body)?;
     writeln!(out, r#"<?xml version="1.0" encoding="UTF-8" standalone="no"?>"#)?;
     writeln!(
         out,
@@ -62,7 +67,6 @@ pub fn write(timeline: &ThreadTimeline, out: &mut dyn io::Write) -> io::Result<(
     writeln!(out, r#"<text class="title" x="20" y="30">{}</text>"#, escape::xml(&title))?;
     writeln!(out, r#"<text class="note" x="20" y="49">{}</text>"#, escape::xml(&subtitle(&timeline)))?;
     out.write_all(&body)?;
-    events.write(&frame, bottom, out)?;
     writeln!(out, "</svg>")
 }
 

@@ -6,9 +6,10 @@ mod options;
 mod processes;
 mod rows;
 
+pub use self::options::ThreadTableOptions;
+
 use std::io;
 
-pub use self::options::ThreadTableOptions;
 use super::event;
 use super::history::ThreadHistory;
 use crate::model::format::{clock, counted, duration, grouped};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::format::clock;
+use crate::model::format::{self, clock};
 
 /// Unit of a vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +15,11 @@ pub(super) enum Unit {
 
 impl Unit {
     /// Returns a value with its unit: `1.50 MiB`, `-3 B/s`, `12.5 %`.
-    #[expect(clippy::cast_sign_loss, reason = "an absolute value")]
     pub(super) fn text(self, value: f64) -> String {
         let bytes = || {
             let sign = if value <= -0.5 { "-" } else { "" };
             // The cast saturates.
-            format!("{sign}{}", crate::model::format::bytes(value.abs().round() as u64))
+            format!("{sign}{}", format::bytes((value.round() as i64).unsigned_abs()))
         };
         match self {
             Self::Bytes => bytes(),
@@ -30,62 +29,68 @@ impl Unit {
     }
 }
 
-/// Vertical axis: multiples of a step that contain all values and 0.
+/// Part of the range of an axis above the largest and below the smallest value.
+const MARGIN: f64 = 0.06;
+
+/// Vertical axis that contains all values and 0, with ticks at multiples of a step.
 pub(super) struct Axis {
     unit: Unit,
     step: f64,
-    /// First and last tick, in steps.
-    ticks: [i32; 2],
+    /// Smallest and largest value.
+    range: [f64; 2],
 }
 
 impl Axis {
     /// Returns the axis for values from `least` to `most`, with about `count` ticks.
     pub(super) fn of(unit: Unit, [least, most]: [f64; 2], count: usize) -> Self {
         let (least, most) = (least.min(0.0), most.max(0.0));
-        let range = if most > least { most - least } else { 1.0 };
+        let length = if most > least { most - least } else { 1.0 };
         let step = match unit {
-            Unit::Bytes | Unit::BytesPerSecond => binary_step(range / count as f64),
-            Unit::Processor => decimal_step(range * 100.0 / count as f64) / 100.0,
+            Unit::Bytes | Unit::BytesPerSecond => binary_step(length / count as f64),
+            Unit::Processor => decimal_step(length * 100.0 / count as f64) / 100.0,
         };
-        let last = ((most / step - 1e-9).ceil() as i32).max(i32::from(least >= 0.0));
-        Self { unit, step, ticks: [(least / step + 1e-9).floor() as i32, last] }
+        let margin = length * MARGIN;
+        let below = if least < 0.0 { least - margin } else { 0.0 };
+        let above = if most > 0.0 || least == 0.0 { (most + margin).max(step.min(length)) } else { 0.0 };
+        Self { unit, step, range: [below, above] }
     }
 
     /// Returns the smallest and the largest value.
-    pub(super) fn range(&self) -> [f64; 2] {
-        self.ticks.map(|tick| f64::from(tick) * self.step)
+    pub(super) const fn range(&self) -> [f64; 2] {
+        self.range
     }
 
     /// Returns the ticks with their labels.
     pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
-        let [first, last] = self.ticks;
-        (first..=last).map(|tick| (f64::from(tick) * self.step, self.label(f64::from(tick) * self.step)))
+        let [first, last] = self.range.map(|value| value / self.step);
+        // The casts saturate.
+        let ticks = first.ceil() as i32..=last.floor() as i32;
+        ticks.map(|tick| (f64::from(tick) * self.step, self.label(f64::from(tick) * self.step)))
     }
 
     fn label(&self, value: f64) -> String {
-        let [first, last] = self.range();
         match self.unit {
-            Unit::Bytes => bytes(value, self.step, first.abs().max(last), ""),
-            Unit::BytesPerSecond => bytes(value, self.step, first.abs().max(last), "/s"),
+            Unit::Bytes => self.bytes(value, ""),
+            Unit::BytesPerSecond => self.bytes(value, "/s"),
             Unit::Processor => format!("{} %", trimmed(value * 100.0)),
         }
     }
-}
 
-/// Returns the label of bytes in the largest unit in which the greatest one is not below 1.
-fn bytes(value: f64, step: f64, greatest: f64, per: &str) -> String {
-    if value == 0.0 {
-        return String::from("0");
+    /// Returns the label of bytes. Its unit is not above the greatest value, and a step is a quarter of it at least.
+    fn bytes(&self, value: f64, per: &str) -> String {
+        if value == 0.0 {
+            return String::from("0");
+        }
+        let greatest = self.range[1].max(-self.range[0]);
+        let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let mut unit = 0;
+        let mut scale = 1.0;
+        while unit + 1 < units.len() && greatest >= scale * 1024.0 && self.step >= scale * 256.0 {
+            scale *= 1024.0;
+            unit += 1;
+        }
+        format!("{} {}{per}", trimmed(value / scale), units[unit])
     }
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut unit = 0;
-    let mut scale = 1.0;
-    // Steps of a quarter of a unit still have short labels.
-    while unit + 1 < units.len() && greatest >= scale * 1024.0 && step >= scale * 256.0 {
-        scale *= 1024.0;
-        unit += 1;
-    }
-    format!("{} {}{per}", trimmed(value / scale), units[unit])
 }
 
 fn trimmed(value: f64) -> String {
@@ -170,23 +175,27 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_numbers_that_enclose_the_values() {
+    fn ticks_are_round_numbers_within_the_axis() {
         let mib = f64::from(1 << 20);
-        assert_eq!(labels(Unit::Bytes, [0.0, 100.0 * mib]), ["0", "32 MiB", "64 MiB", "96 MiB", "128 MiB"]);
+        assert_eq!(labels(Unit::Bytes, [0.0, 100.0 * mib]), ["0", "32 MiB", "64 MiB", "96 MiB"]);
         assert_eq!(
             labels(Unit::Bytes, [-1.5 * mib, 0.9 * mib]),
             ["-1.5 MiB", "-1 MiB", "-0.5 MiB", "0", "0.5 MiB", "1 MiB"]
         );
+        assert_eq!(labels(Unit::Bytes, [-mib, 900.0 * mib]), ["0", "256 MiB", "512 MiB", "768 MiB"]);
         assert_eq!(labels(Unit::Bytes, [0.0, 0.0]), ["0", "1 B"]);
         assert_eq!(labels(Unit::Bytes, [-8.0, 0.0]), ["-8 B", "-6 B", "-4 B", "-2 B", "0"]);
-        assert_eq!(
-            labels(Unit::BytesPerSecond, [0.0, 4.9 * 1024.0]),
-            ["0", "1 KiB/s", "2 KiB/s", "3 KiB/s", "4 KiB/s", "5 KiB/s"]
-        );
-        assert_eq!(labels(Unit::Processor, [0.0, 3.3]), ["0 %", "100 %", "200 %", "300 %", "400 %"]);
-        assert_eq!(labels(Unit::Processor, [0.0, 0.0031]), ["0 %", "0.1 %", "0.2 %", "0.3 %", "0.4 %"]);
-        let [least, most] = Axis::of(Unit::Bytes, [-9e18, 9e18], 5).range();
-        assert!(least <= -9e18 && most >= 9e18);
+        let rates = ["0", "1 KiB/s", "2 KiB/s", "3 KiB/s", "4 KiB/s", "5 KiB/s"];
+        assert_eq!(labels(Unit::BytesPerSecond, [0.0, 4.9 * 1024.0]), rates);
+        assert_eq!(labels(Unit::Processor, [0.0, 3.3]), ["0 %", "100 %", "200 %", "300 %"]);
+        assert_eq!(labels(Unit::Processor, [0.0, 0.0031]), ["0 %", "0.1 %", "0.2 %", "0.3 %"]);
+        for range in [[-9e18, 9e18], [-3.0, 700.0], [5.0, 6.0], [-6.0, -5.0], [0.0, 0.001]] {
+            for unit in [Unit::Bytes, Unit::Processor] {
+                let [least, most] = Axis::of(unit, range, 5).range();
+                assert!(least <= range[0].min(0.0) && most >= range[1].max(0.0) && least < most, "{range:?}");
+                assert!((1..=12).contains(&Axis::of(unit, range, 5).ticks().count()), "{range:?}");
+            }
+        }
     }
 
     #[test]

@@ -123,11 +123,14 @@ fn held(timeline: &ThreadTimeline, number: Number) -> Vec<Option<f64>> {
     sums
 }
 
+/// Characters of the name of a thread with its ID.
+const NAME: usize = 28;
+
 /// Returns a thread's name with its ID, and with the process if there are several.
 pub(super) fn name(series: &ThreadSeries, timeline: &ThreadTimeline) -> String {
-    let name = shortened(&escape::visible(series.comm.raw()), 18);
-    match timeline.processes.len() {
-        0 | 1 => format!("{name} ({})", series.thread.tid.0),
-        _ => format!("{name} ({}/{})", series.thread.pid, series.thread.tid.0),
-    }
+    let id = match timeline.processes.len() {
+        0 | 1 => format!(" ({})", series.thread.tid.0),
+        _ => format!(" ({}/{})", series.thread.pid, series.thread.tid.0),
+    };
+    format!("{}{id}", shortened(&escape::visible(series.comm.raw()), NAME.saturating_sub(id.len())))
 }

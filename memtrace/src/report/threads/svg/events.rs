@@ -3,9 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::frame::{Frame, LEFT, RIGHT};
+use super::frame::{Frame, LEFT, LEGEND, LEGEND_END};
+use super::panel::TITLE;
 use crate::model::format::duration;
-use crate::model::{MonitorEventKind, ThreadTimeline};
+use crate::model::{MonitorEvent, MonitorEventKind, ThreadTimeline};
 use crate::report::escape;
 use crate::report::format::shortened;
 use crate::report::threads::event;
@@ -13,12 +14,14 @@ use crate::report::threads::event;
 /// Maximum number of events.
 const EVENTS: usize = 200;
 /// Characters of a label.
-const LABEL: usize = 40;
+const LABEL: usize = 60;
 /// Maximum number of rows of labels, and their height.
 const ROWS: usize = 4;
 const ROW: f64 = 15.0;
 /// Estimated width of a character.
-const CHARACTER: f64 = 6.4;
+const CHARACTER: f64 = 6.6;
+/// Space between a line and its label.
+const SPACE: f64 = 4.0;
 
 /// Events that are drawn.
 pub(super) struct EventLines {
@@ -32,8 +35,14 @@ struct EventLine {
     at: Duration,
     text: String,
     colour: &'static str,
-    /// Row and left end of the label, if there is room.
-    label: Option<(usize, f64)>,
+    /// Row of the label, if there is room, and its side of the line.
+    label: Option<(usize, Side)>,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Left,
+    Right,
 }
 
 impl EventLines {
@@ -46,7 +55,7 @@ impl EventLines {
         let more = events.len().saturating_sub(EVENTS);
         events.truncate(EVENTS);
         events.sort_by_key(|event| event.at);
-        let line = |event: &crate::model::MonitorEvent| {
+        let line = |event: &MonitorEvent| {
             let text = event::text(&event.kind, name);
             EventLine { at: event.at, text, colour: colour(&event.kind), label: None }
         };
@@ -60,26 +69,42 @@ impl EventLines {
         self.rows as f64 * ROW
     }
 
-    /// Writes the lines from the labels to the bottom of the panels.
-    pub(super) fn write(&self, frame: &Frame, bottom: f64, out: &mut dyn io::Write) -> io::Result<()> {
+    /// Writes the parts of the lines above the panels, and the labels.
+    pub(super) fn write_labels(&self, frame: &Frame, out: &mut dyn io::Write) -> io::Result<()> {
         for EventLine { at, text, colour, label } in &self.events {
-            let (x, row) = (frame.x(*at), label.map_or(self.rows, |(row, _)| row));
-            let top = frame.head + row as f64 * ROW;
-            let title = escape::xml(&format!("{}: {text}", duration(*at)));
+            let Some((row, side)) = label else { continue };
+            let (x, top) = (frame.x(*at), frame.head + *row as f64 * ROW);
+            let (class, left) = match side {
+                Side::Left => ("right", x - SPACE),
+                Side::Right => ("left", x + SPACE),
+            };
+            let (title, label) = (escape::xml(text), escape::xml(&shortened(text, LABEL)));
+            let bottom = frame.top + TITLE;
+            writeln!(out, r#"<path class="event" stroke="{colour}" d="M{x:.1} {top:.1}V{bottom:.1}"/>"#)?;
             writeln!(
                 out,
-                r#"<g><title>{title}</title><path d="M{x:.1} {top:.1}V{:.1}" fill="none" stroke="{colour}" stroke-width="1.2" stroke-dasharray="4 3"/>"#,
-                bottom - 30.0
+                r#"<text class="{class}" x="{left:.1}" y="{:.1}" style="fill:{colour}"><title>{title}</title>{label}</text>"#,
+                top + 10.0,
             )?;
-            if let Some((_, left)) = label {
-                let label = escape::xml(&shortened(text, LABEL));
-                writeln!(out, r#"<text x="{left:.1}" y="{:.1}" style="fill:{colour}">{label}</text>"#, top + 10.0)?;
-            }
-            writeln!(out, "</g>")?;
         }
         if self.more > 0 {
-            let (x, y) = (super::frame::LEGEND, frame.head + 10.0);
-            writeln!(out, r#"<text class="note" x="{x}" y="{y:.1}">{} more events are not drawn</text>"#, self.more)?;
+            let y = frame.head + 10.0;
+            writeln!(
+                out,
+                r#"<text class="note" x="{LEGEND}" y="{y:.1}">{} more events are not drawn</text>"#,
+                self.more
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Writes the lines in the plots, which have these vertical places.
+    pub(super) fn write_lines(&self, frame: &Frame, plots: &[[f64; 2]], out: &mut dyn io::Write) -> io::Result<()> {
+        for EventLine { at, text, colour, .. } in &self.events {
+            let x = frame.x(*at);
+            let path: String = plots.iter().map(|[bottom, top]| format!("M{x:.1} {top:.1}V{bottom:.1}")).collect();
+            let title = escape::xml(&format!("{}: {text}", duration(*at)));
+            writeln!(out, r#"<path class="event" stroke="{colour}" d="{path}"><title>{title}</title></path>"#)?;
         }
         Ok(())
     }
@@ -91,11 +116,12 @@ fn place_labels(lines: &mut [EventLine], frame: &Frame) -> usize {
     let mut ends = [f64::MIN; ROWS];
     for line in lines.iter_mut() {
         let (x, width) = (frame.x(line.at), line.text.chars().count().min(LABEL) as f64 * CHARACTER);
-        let left = if x + 4.0 + width > RIGHT { (x - 4.0 - width).max(LEFT) } else { x + 4.0 };
-        // A label at the left of its line must not cross the line of another one.
-        if let Some(row) = ends.iter().position(|end| *end <= left - 6.0) {
+        let fits_right = x + SPACE + width <= LEGEND_END;
+        let (left, side) =
+            if fits_right { (x + SPACE, Side::Right) } else { ((x - SPACE - width).max(LEFT), Side::Left) };
+        if let Some(row) = ends.iter().position(|end| *end <= left.min(x) - SPACE) {
             ends[row] = (left + width).max(x);
-            line.label = Some((row, left));
+            line.label = Some((row, side));
         }
     }
     ends.iter().filter(|end| **end > f64::MIN).count()

@@ -10,11 +10,11 @@ pub(super) const WIDTH: u32 = 1200;
 /// Left end of the plots.
 pub(super) const LEFT: f64 = 84.0;
 /// Right end of the plots.
-pub(super) const RIGHT: f64 = 880.0;
+pub(super) const RIGHT: f64 = 860.0;
 /// Left end of the legends.
-pub(super) const LEGEND: f64 = 900.0;
+pub(super) const LEGEND: f64 = 878.0;
 /// Right end of the legends.
-pub(super) const LEGEND_END: f64 = 1182.0;
+pub(super) const LEGEND_END: f64 = 1184.0;
 /// Height of the titles.
 const HEAD: f64 = 62.0;
 

@@ -28,9 +28,10 @@ pub(super) fn height(rows: usize) -> f64 {
     FIRST + rows as f64 * ROW
 }
 
-/// Writes the legend with the names of curves and a value for each.
+/// Writes the legend with the names of curves and a value for each. The first `lines` curves are lines.
 pub(super) fn write(
     curves: &[&Curve],
+    lines: usize,
     legend: Legend,
     unit: Unit,
     timeline: &ThreadTimeline,
@@ -52,11 +53,12 @@ pub(super) fn write(
             Legend::Mean => mean(curve, timeline),
         };
         let value = value.map_or_else(|| String::from("-"), |value| unit.text(value));
+        let height = if row < lines { 4.0 } else { 10.0 };
         writeln!(
             out,
-            r#"<g><title>{}</title><rect x="{LEGEND}" y="{:.1}" width="10" height="10" rx="2" fill="{}"/><text x="{}" y="{y:.1}">{}</text><text class="right" x="{LEGEND_END}" y="{y:.1}">{value}</text></g>"#,
+            r#"<g><title>{}</title><rect x="{LEGEND}" y="{:.1}" width="10" height="{height}" rx="2" fill="{}"/><text x="{}" y="{y:.1}">{}</text><text class="right" x="{LEGEND_END}" y="{y:.1}">{value}</text></g>"#,
             tooltip(curve, unit, timeline),
-            y - 9.0,
+            y - 4.0 - height / 2.0,
             curve.colour,
             LEGEND + 16.0,
             escape::xml(&curve.name),

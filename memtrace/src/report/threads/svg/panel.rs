@@ -20,7 +20,7 @@ const PLOT: f64 = 150.0;
 
 /// A plot with its curves.
 struct Panel {
-    title: &'static str,
+    title: String,
     unit: Unit,
     shape: Shape,
     /// Areas on each other, from the bottom.
@@ -30,45 +30,50 @@ struct Panel {
     height: f64,
 }
 
-/// Writes the panels below each other. Returns the bottom of the last.
+/// Writes the panels below each other. Returns the bottom of the last, and the vertical places of the plots.
 pub(super) fn write_all(
     timeline: &ThreadTimeline,
     ranking: &Ranking<'_>,
     frame: &Frame,
     out: &mut dyn io::Write,
-) -> io::Result<f64> {
-    let mut top = frame.top;
+) -> io::Result<(f64, Vec<[f64; 2]>)> {
+    let (mut top, mut plots) = (frame.top, Vec::new());
     for panel in [memory(timeline), net(timeline, ranking), allocation(timeline, ranking), processor(timeline, ranking)]
     {
-        top = panel.write(timeline, frame, top, out)?;
+        let bottom = panel.write(timeline, frame, top, out)?;
+        plots.push([bottom - FOOT, top + TITLE]);
+        top = bottom;
     }
-    Ok(top)
+    Ok((top, plots))
 }
 
 fn memory(timeline: &ThreadTimeline) -> Panel {
     let (stacked, total) = curves::memory(timeline);
     let lines = [Some(total), curves::swap(timeline)].into_iter().flatten().collect();
-    let title = "Resident memory by kind";
+    let title = match timeline.processes.len() {
+        0 | 1 => String::from("Resident memory by kind"),
+        many => format!("Resident memory by kind, sum of {many} processes"),
+    };
     Panel { title, unit: Unit::Bytes, shape: Shape::Level, stacked, lines, legend: Legend::Last, height: PLOT }
 }
 
 fn net(timeline: &ThreadTimeline, ranking: &Ranking<'_>) -> Panel {
     let number: Number = |point| point.net.map(|net| net as f64);
     let lines = curves::threads(timeline, ranking, number, true);
-    let title = "Net bytes of threads since the start (allocated − freed)";
+    let title = String::from("Net bytes of threads since the start (allocated − freed)");
     let stacked = Vec::new();
-    Panel { title, unit: Unit::Bytes, shape: Shape::Level, stacked, lines, legend: Legend::Last, height: 220.0 }
+    Panel { title, unit: Unit::Bytes, shape: Shape::Sum, stacked, lines, legend: Legend::Last, height: 220.0 }
 }
 
 fn allocation(timeline: &ThreadTimeline, ranking: &Ranking<'_>) -> Panel {
     let stacked = curves::threads(timeline, ranking, |point| point.alloc_rate, false);
-    let (title, unit) = ("Allocated bytes per second", Unit::BytesPerSecond);
+    let (title, unit) = (String::from("Allocated bytes per second"), Unit::BytesPerSecond);
     Panel { title, unit, shape: Shape::Rate, stacked, lines: Vec::new(), legend: Legend::Mean, height: PLOT }
 }
 
 fn processor(timeline: &ThreadTimeline, ranking: &Ranking<'_>) -> Panel {
     let stacked = curves::threads(timeline, ranking, |point| Some(point.processor), false);
-    let (title, unit) = ("Processor time (100 % is one processor)", Unit::Processor);
+    let (title, unit) = (String::from("Processor time (100 % is one processor)"), Unit::Processor);
     Panel { title, unit, shape: Shape::Rate, stacked, lines: Vec::new(), legend: Legend::Mean, height: PLOT }
 }
 
@@ -80,7 +85,7 @@ impl Panel {
         let vertical = [top + TITLE + height, top + TITLE];
         let scale = Scale { frame, timeline, vertical, range: axis.range() };
         writeln!(out, r#"<g><text class="panel" x="{LEFT}" y="{:.1}">{}</text>"#, top + 15.0, self.title)?;
-        write_background(frame, vertical, out)?;
+        write_background(timeline, frame, vertical, out)?;
         write_ticks(&axis, &scale, out)?;
         // The sums are drawn over each other, the largest first.
         for (curve, sum) in self.stacked.iter().zip(&sums).rev() {
@@ -99,16 +104,27 @@ impl Panel {
             let (x, y) = ((LEFT + RIGHT) / 2.0, top + TITLE + height / 2.0);
             writeln!(out, r#"<text class="note middle" x="{x:.1}" y="{y:.1}">not known</text>"#)?;
         }
-        legend::write(&all, self.legend, self.unit, timeline, top + TITLE, out)?;
+        legend::write(&all, self.lines.len(), self.legend, self.unit, timeline, top + TITLE, out)?;
         writeln!(out, "</g>")?;
         Ok(top + TITLE + height + FOOT)
     }
 }
 
-/// Writes the background of a plot with the time axis.
-pub(super) fn write_background(frame: &Frame, [bottom, top]: [f64; 2], out: &mut dyn io::Write) -> io::Result<()> {
+/// Writes the background of a plot with its gaps and the time axis.
+pub(super) fn write_background(
+    timeline: &ThreadTimeline,
+    frame: &Frame,
+    [bottom, top]: [f64; 2],
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     let (width, height) = (RIGHT - LEFT, bottom - top);
     writeln!(out, r##"<rect x="{LEFT}" y="{top:.1}" width="{width}" height="{height:.1}" fill="#fff"/>"##)?;
+    for point in (0..timeline.spans.len()).filter(|point| timeline.has_gap_before(*point)) {
+        let [left, right] = [timeline.spans[point - 1].end, timeline.spans[point].start].map(|at| frame.x(at));
+        let width = right - left;
+        write!(out, r##"<rect x="{left:.1}" y="{top:.1}" width="{width:.1}" height="{height:.1}" fill="#eceff1">"##)?;
+        writeln!(out, "<title>no data</title></rect>")?;
+    }
     for (at, label) in time_ticks(frame.span()) {
         let (x, below) = (frame.x(at), bottom + 14.0);
         writeln!(out, r#"<path class="grid" d="M{x:.1} {top:.1}V{bottom:.1}"/>"#)?;

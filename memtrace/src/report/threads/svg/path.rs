@@ -12,6 +12,8 @@ use crate::model::ThreadTimeline;
 pub(super) enum Shape {
     /// Values at the ends of the spans, connected by lines.
     Level,
+    /// As levels, but the value at the start of the first span is 0, and after a gap it is the last one before.
+    Sum,
     /// Averages over the spans: steps.
     Rate,
 }
@@ -40,9 +42,11 @@ impl Scale<'_> {
     /// Returns the path of a line.
     pub(super) fn line(&self, shape: Shape, values: &[Option<f64>]) -> String {
         let mut path = String::new();
+        let mut before = 0.0;
         for run in self.runs(values) {
             path.push('M');
-            self.add_run(&mut path, shape, &run);
+            self.add_run(&mut path, shape, before, &run);
+            before = run.last().map_or(before, |(_, value)| *value);
         }
         path
     }
@@ -56,22 +60,22 @@ impl Scale<'_> {
             let [left, right] = [self.span(*first).start, self.span(*last).end].map(|at| self.frame.x(at));
             // Writing to a string cannot fail.
             let _ = write!(path, "M{left:.1} {zero:.1}L");
-            self.add_run(&mut path, shape, &run);
+            self.add_run(&mut path, shape, 0.0, &run);
             let _ = write!(path, "L{right:.1} {zero:.1}Z");
         }
         path
     }
 
     /// Adds the points of a run. It begins at the start of its first span.
-    fn add_run(&self, path: &mut String, shape: Shape, run: &[(usize, f64)]) {
+    fn add_run(&self, path: &mut String, shape: Shape, before: f64, run: &[(usize, f64)]) {
         let Some(&(first, value)) = run.first() else { return };
-        let mut before = self.y(value);
+        let mut before = self.y(if shape == Shape::Sum { before } else { value });
         // Writing to a string cannot fail.
         let _ = write!(path, "{:.1} {before:.1}", self.frame.x(self.span(first).start));
         for (place, &(point, value)) in run.iter().enumerate() {
             let (x, y) = (self.frame.x(self.span(point).end), self.y(value));
             let _ = match shape {
-                Shape::Level => write!(path, "L{x:.1} {y:.1}"),
+                Shape::Level | Shape::Sum => write!(path, "L{x:.1} {y:.1}"),
                 Shape::Rate => {
                     if (y - before).abs() >= 0.05 {
                         let _ = write!(path, "V{y:.1}");

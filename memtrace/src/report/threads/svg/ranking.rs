@@ -22,15 +22,14 @@ pub(super) struct Ranking<'a> {
 
 impl<'a> Ranking<'a> {
     /// Returns the threads by their largest absolute net bytes, then by allocated bytes and by processor time.
-    #[expect(clippy::cast_sign_loss, reason = "rates and shares are not negative")]
     pub(super) fn of(timeline: &'a ThreadTimeline) -> Self {
         let mut threads: Vec<_> = timeline.threads.iter().collect();
         threads.sort_by_cached_key(|series| {
             let points = || series.points.iter().map(|(_, point)| point);
             let net = points().filter_map(|point| point.net).map(i64::unsigned_abs).max().unwrap_or(0);
             // The casts saturate.
-            let allocated = points().filter_map(|point| point.alloc_rate).sum::<f64>() as u64;
-            let processor = (points().map(|point| point.processor).sum::<f64>() * 1e6) as u64;
+            let allocated = points().filter_map(|point| point.alloc_rate).sum::<f64>() as i64;
+            let processor = (points().map(|point| point.processor).sum::<f64>() * 1e6) as i64;
             (Reverse((net, allocated, processor)), series.thread)
         });
         let shown: Vec<_> = threads.into_iter().zip(COLOURS).collect();

@@ -26,13 +26,13 @@ lost      2 ledger_full (allocations and pages not counted because the ledger is
     7  server     1,203        5      2  240.0  321M  300M  20.0M  1.00M    0B   64  bpf
    20  store          -        0      0   40.0     -     -      -      -     -    -  jemalloc  stale
 
-  PID  TID  NAME                 S  ALLOC/s  FREE/s     NET  BLOCKS/s   CPU%  DELAY%  CSW/s  READ/s  WRITE/s  MINFLT/s  MAJFLT/s  HISTORY
-    7    8  worker-1             R    3.00M   1.00M  +4.00M    40,000   80.0     2.0    513   64.0K    5.00M     1,200      2.00                    ██
-   20   21  [empty name]         S    1.50M    512K  +2.00M         -   40.0     1.0    256   32.0K    2.50M       600      1.00
-    7    7  server               S       0B      0B      0B         0    0.0     0.0      0      0B       0B         0         0                    ▁▁
-    7    9  =a�[2J,"b" <c>&'�    S       0B   2.44K  -4.88K         0    0.0     0.0      0      0B       0B         0         0                    ▁▁
-    7       [ended threads] (2)       1.50M    512K  +2.00M    20,000   40.0     1.0    256   32.0K    2.50M       600      1.00
-    7       [others] (1,200)          4.50M   1.50M  +6.00M    60,000  120.0     3.0    770   96.0K    7.50M     1,800      3.00
+  PID      TID  NAME                  S  ALLOC/s  FREE/s     NET  BLOCKS/s    CPU%  DELAY%  CSW/s  READ/s  WRITE/s  MINFLT/s  MAJFLT/s  HISTORY
+    7        8  worker-1              R    3.00M   1.00M  +4.00M    40,000    80.0     2.0    513   64.0K    5.00M     1,200      2.00                    ██
+   20       21  [empty name]          S    1.50M    512K  +2.00M         -    40.0     1.0    256   32.0K    2.50M       600      1.00
+    7        7  server                S       0B      0B      0B         0     0.0     0.0      0      0B       0B         0         0                    ▁▁
+    7        9  =a�[2J,"b" <c>&'�     S       0B   2.44K  -4.88K         0     0.0     0.0      0      0B       0B         0         0                    ▁▁
+    7           [ended threads] (2)        1.50M    512K  +2.00M    20,000    40.0     1.0    256   32.0K    2.50M       600      1.00
+    7           [others] (1,200)           4.50M   1.50M  +6.00M    60,000   120.0     3.0    770   96.0K    7.50M     1,800      3.00
 "#;
 
 #[test]
@@ -49,12 +49,12 @@ fn lines_fit_in_any_width() {
     }
     let narrow = table(&interval(), ThreadColumn::Faults, 10, Some(80));
     // The columns of the sort order remain, and the newest values of the history.
-    let head = "  PID  TID  NAME                 S  ALLOC/s     NET   CPU%  MINFLT/s  MAJFLT/s";
-    let worker = "    7    8  worker-1             R    3.00M  +4.00M   80.0     1,200      2.00";
+    let head = "  PID      TID  NAME                  S  ALLOC/s    CPU%  MINFLT/s  MAJFLT/s";
+    let worker = "    7        8  worker-1              R    3.00M    80.0     1,200      2.00";
     assert_eq!(threads(&narrow)[..2], [head, worker]);
     let wide = table(&interval(), ThreadColumn::Alloc, 10, Some(93));
-    let head = "  PID  TID  NAME                 S  ALLOC/s  FREE/s     NET   CPU%  DELAY%  HISTORY";
-    let worker = "    7    8  worker-1             R    3.00M   1.00M  +4.00M   80.0     2.0                 ██";
+    let head = "  PID      TID  NAME                  S  ALLOC/s  FREE/s     NET    CPU%  DELAY%  HISTORY";
+    let worker = "    7        8  worker-1              R    3.00M   1.00M  +4.00M    80.0     2.0           ██";
     assert_eq!(threads(&wide)[..2], [head, worker]);
 }
 
@@ -82,8 +82,8 @@ pressure  - cpu  - memory  - io    disk  - read  - written
   PID  PROCESS  THREADS  STARTED  ENDED  CPU%  RSS  ANON  FILE  SHMEM  SWAP  FDS  HEAP
     7  server         -        0      0   0.0    -     -     -      -     -    -  none
 
-  TID  NAME  S  ALLOC/s  FREE/s  NET  BLOCKS/s  CPU%  DELAY%  CSW/s  READ/s  WRITE/s  MINFLT/s  MAJFLT/s  HISTORY
-    7  a     S        -       -    -         -   0.0     0.0      0      0B       0B         0         0
+      TID  NAME                  S  ALLOC/s  FREE/s  NET  BLOCKS/s    CPU%  DELAY%  CSW/s  READ/s  WRITE/s  MINFLT/s  MAJFLT/s  HISTORY
+        7  a                     S        -       -    -         -     0.0     0.0      0      0B       0B         0         0
 ";
     assert_eq!(table(&unknown, ThreadColumn::Name, 10, None), expected);
 }

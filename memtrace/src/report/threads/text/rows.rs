@@ -12,8 +12,8 @@ use crate::report::format::shortened;
 use crate::report::table::{self, Column};
 use crate::report::threads::history::{LENGTH, ThreadHistory};
 
-/// Maximum width of a name.
-const NAME: usize = 24;
+/// Minimum and maximum width of a name. Columns should not move from interval to interval.
+const NAME: [usize; 2] = [20, 24];
 /// Minimum width of a sparkline.
 const SHORTEST: usize = 8;
 /// Importance of the sparkline.
@@ -100,16 +100,20 @@ fn sums(pid: Option<Pid>, processes: &[&ProcessInterval]) -> Vec<Row<'static>> {
 
 /// Returns the columns before the numbers.
 fn leading(rows: &[Row<'_>], has_processes: bool) -> Vec<(u8, Column)> {
-    let tid = |row: &Row<'_>| row.thread.map_or_else(String::new, |thread| thread.thread.tid.0.to_string());
+    let tid = |row: &Row<'_>| row.thread.map_or_else(String::new, |thread| format!("{:>7}", thread.thread.tid.0));
+    let name = |row: &Row<'_>| {
+        let [least, most] = NAME;
+        format!("{:<least$}", shortened(&row.name, most))
+    };
     let state = |row: &Row<'_>| row.thread.map_or_else(String::new, |thread| thread.state.letter().to_string());
     let pid = |row: &Row<'_>| row.pid.map_or_else(|| String::from("more"), |pid| pid.to_string());
     let mut columns = vec![
         (ALWAYS, Column::numbers("TID", rows.iter().map(tid))),
-        (ALWAYS, Column::text("NAME", rows.iter().map(|row| shortened(&row.name, NAME)))),
-        (10, Column::text("S", rows.iter().map(state))),
+        (ALWAYS, Column::text("NAME", rows.iter().map(name))),
+        (14, Column::text("S", rows.iter().map(state))),
     ];
     if has_processes {
-        columns.insert(0, (11, Column::numbers("PID", rows.iter().map(pid))));
+        columns.insert(0, (13, Column::numbers("PID", rows.iter().map(pid))));
     }
     columns
 }

@@ -46,11 +46,11 @@ impl NumberColumn {
 
 /// The columns in their order.
 pub(super) const COLUMNS: [NumberColumn; 11] = [
-    NumberColumn::new("ALLOC/s", 14, Value::Sort(ThreadColumn::Alloc), compact_bytes),
+    NumberColumn::new("ALLOC/s", 15, Value::Sort(ThreadColumn::Alloc), compact_bytes),
     NumberColumn::new("FREE/s", 9, Value::Sort(ThreadColumn::Free), compact_bytes),
-    NumberColumn::new("NET", 12, Value::Sort(ThreadColumn::Net), signed_bytes),
+    NumberColumn::new("NET", 11, Value::Sort(ThreadColumn::Net), signed_bytes),
     NumberColumn::new("BLOCKS/s", 6, Value::Sort(ThreadColumn::Blocks), compact_rate),
-    NumberColumn::new("CPU%", 13, Value::Sort(ThreadColumn::Cpu), percent),
+    NumberColumn::new("CPU%", 12, Value::Sort(ThreadColumn::Cpu), percent),
     NumberColumn::new("DELAY%", 7, Value::Sort(ThreadColumn::Delay), percent),
     NumberColumn::new("CSW/s", 3, Value::Sort(ThreadColumn::Switches), compact_rate),
     NumberColumn::new("READ/s", 4, Value::Sort(ThreadColumn::Read), compact_bytes),
@@ -59,19 +59,17 @@ pub(super) const COLUMNS: [NumberColumn; 11] = [
     NumberColumn::new("MAJFLT/s", 2, Value::Rate(UsageCounter::MajorFaults), compact_rate),
 ];
 
-/// Bytes with their sign: `+1.50K`, `-17B`, `0B`.
+/// Bytes with their sign, `+1.50K`, `-17B`, `0B`, in a width that does not change from interval to interval.
 fn signed_bytes(bytes: f64) -> String {
-    let sign = if bytes > 0.0 {
-        "+"
-    } else if bytes < 0.0 {
-        "-"
-    } else {
-        ""
+    let sign = match bytes {
+        _ if bytes > 0.0 => "+",
+        _ if bytes < 0.0 => "-",
+        _ => "",
     };
-    format!("{sign}{}", compact_bytes(bytes.abs()))
+    format!("{:>6}", format!("{sign}{}", compact_bytes(bytes.abs())))
 }
 
-/// A share of a processor in percent. The head has the sign.
+/// A share of a processor in percent, as wide as that of ten processors. The head has the sign.
 fn percent(share: f64) -> String {
-    format!("{:.1}", share * 100.0)
+    format!("{:>6.1}", share * 100.0)
 }
