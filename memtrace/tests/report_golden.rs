@@ -15,6 +15,8 @@ mod host;
 mod json;
 #[path = "report_golden/languages.rs"]
 mod languages;
+#[path = "report_golden/monitor.rs"]
+mod monitor;
 #[path = "report_golden/page.rs"]
 mod page;
 #[path = "report_golden/picture.rs"]
