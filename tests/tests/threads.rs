@@ -207,6 +207,27 @@ fn busy_machine_is_monitored() {
 }
 
 #[test]
+fn target_at_its_memory_limit_is_monitored() {
+    let cgroup = MemoryCgroup::with_memory(16 << 20);
+    // Longer than the limit, so each reading of it evicts its own pages.
+    let file = victim::binaries().join("memtrace");
+    assert!(file.metadata().expect("memtrace is built").len() > 32 << 20, "{} is too short", file.display());
+    let mut command = Command::new(victim::path("memcg_limit"));
+    let mut victim = memtrace_tests::Victim::start(command.arg("read").arg(&file).arg("1000000"));
+    let pid = victim.pid();
+    cgroup.add_process(pid);
+    let mut monitor = Monitor::victim(&victim, &OPTIONS);
+    victim.process().write_line("");
+    read_until(&mut monitor, 5.0);
+    assert!(cgroup.refaults().is_none_or(|refaults| refaults > 1000), "{:?}", cgroup.refaults());
+    let monitored = monitor.stop();
+    monitored.assert_continuous(INTERVAL);
+    assert_no_losses(&monitored);
+    victim.process().signal(libc::SIGKILL);
+    victim.process().wait();
+}
+
+#[test]
 fn end_by_the_oom_killer_is_an_event() {
     let scratch = Scratch::new();
     let cgroup = MemoryCgroup::with_memory(64 << 20);
