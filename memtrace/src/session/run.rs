@@ -26,7 +26,7 @@ mod wait;
 
 pub(in crate::session) use self::detach::Detach;
 pub(in crate::session) use self::selection::Selection;
-pub(in crate::session) use self::wait::{Signals, register};
+pub(in crate::session) use self::wait::{Signals, process_exit, register, until};
 
 use self::marks::MarkRequests;
 use self::reports::Reports;

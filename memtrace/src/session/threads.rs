@@ -17,13 +17,9 @@ mod samples;
 mod sampling_thread;
 mod triggered_traces;
 
-use std::future;
-use std::os::fd::OwnedFd;
-use std::task::Poll;
 use std::time::Duration;
 
-use tokio::io::unix::AsyncFd;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 pub(crate) use self::config::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace};
 
@@ -32,7 +28,7 @@ use self::sampler::Request;
 use super::error::Error;
 use super::observer::Observer;
 use super::outcome::Outcome;
-use super::run::{Signals, register};
+use super::run::{Signals, process_exit, register, until};
 
 /// Interval at which new mappings are processed. Few processes map an allocator after their start.
 const MAPPINGS: Duration = Duration::from_millis(100);
@@ -62,7 +58,7 @@ pub(crate) fn monitor(config: &MonitorConfig, observer: &mut dyn Observer) -> Re
             tokio::select! {
                 () = signals.any() => reason = Some("stopped"),
                 () = until(deadline) => reason = Some("the duration is over"),
-                was_last = next_exit(&mut pidfds) => {
+                was_last = process_exit(&mut pidfds) => {
                     if was_last {
                         reason = Some("all monitored processes have ended");
                     }
@@ -93,22 +89,4 @@ pub(crate) fn monitor(config: &MonitorConfig, observer: &mut dyn Observer) -> Re
         detach.wait(&mut signals, observer).await;
         Ok(outcome)
     })
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => future::pending().await,
-    }
-}
-
-/// Waits until a process exits. Returns true if it was the last one.
-async fn next_exit(pidfds: &mut Vec<AsyncFd<OwnedFd>>) -> bool {
-    let exited = future::poll_fn(|context| {
-        let has_exited = |pidfd: &AsyncFd<OwnedFd>| pidfd.poll_read_ready(context).is_ready();
-        pidfds.iter().position(has_exited).map_or(Poll::Pending, Poll::Ready)
-    });
-    let exited = exited.await;
-    pidfds.swap_remove(exited);
-    pidfds.is_empty()
 }

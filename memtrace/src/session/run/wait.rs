@@ -105,24 +105,6 @@ impl Wakeups {
             self.table_requests = None;
         }
     }
-
-    /// Waits until a process exits: its pidfd becomes readable (pidfd_open(2)). Returns true if it was the last one.
-    async fn process_exit(pidfds: &mut Vec<AsyncFd<OwnedFd>>) -> bool {
-        let exited = future::poll_fn(|context| {
-            let ready = |pidfd: &AsyncFd<OwnedFd>| match pidfd.poll_read_ready(context) {
-                Poll::Ready(Ok(_)) => true,
-                Poll::Ready(Err(error)) => {
-                    log::warn!("cannot wait for a process, which is taken for ended: {error}");
-                    true
-                }
-                Poll::Pending => false,
-            };
-            pidfds.iter().position(ready).map_or(Poll::Pending, Poll::Ready)
-        });
-        let exited = exited.await;
-        pidfds.swap_remove(exited);
-        pidfds.is_empty()
-    }
 }
 
 /// Signals that end a run.
@@ -168,7 +150,7 @@ pub(super) async fn wait(
         tokio::select! {
             () = signals.any() => return Stop::Signal,
             () = until(deadline) => return Stop::Duration,
-            was_last = Wakeups::process_exit(&mut pidfds) => {
+            was_last = process_exit(&mut pidfds) => {
                 if was_last {
                     return Stop::TargetsExited;
                 }
@@ -206,7 +188,26 @@ pub(in crate::session) fn register<T: AsRawFd>(descriptor: T) -> io::Result<Asyn
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
 }
 
-async fn until(deadline: Option<Instant>) {
+/// Waits until a process exits: its pidfd becomes readable (pidfd_open(2)). Returns true if it was the last one.
+pub(in crate::session) async fn process_exit(pidfds: &mut Vec<AsyncFd<OwnedFd>>) -> bool {
+    let exited = future::poll_fn(|context| {
+        let ready = |pidfd: &AsyncFd<OwnedFd>| match pidfd.poll_read_ready(context) {
+            Poll::Ready(Ok(_)) => true,
+            Poll::Ready(Err(error)) => {
+                log::warn!("cannot wait for a process, which is taken for ended: {error}");
+                true
+            }
+            Poll::Pending => false,
+        };
+        pidfds.iter().position(ready).map_or(Poll::Pending, Poll::Ready)
+    });
+    let exited = exited.await;
+    pidfds.swap_remove(exited);
+    pidfds.is_empty()
+}
+
+/// Waits until `deadline`, or forever without one.
+pub(in crate::session) async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => future::pending().await,
