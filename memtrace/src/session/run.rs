@@ -28,7 +28,7 @@ pub(in crate::session) use self::detach::Detach;
 pub(in crate::session) use self::selection::Selection;
 pub(in crate::session) use self::wait::{Signals, process_exit, register, until};
 
-use self::marks::MarkRequests;
+use self::marks::MarkSources;
 use self::reports::Reports;
 use self::trace::Trace;
 use self::wait::{Stop, Wakeups};
@@ -55,7 +55,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     runtime.block_on(async {
         let mut signals =
             Signals::listen().map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
-        let mut marks = MarkRequests::listen(config, observer)?;
+        let mut marks = MarkSources::listen(config, observer)?;
         let mut trace = Trace::start(config, observer)?;
         let wakeups = Wakeups::listen(trace.wakeup_sources()?)
             .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;

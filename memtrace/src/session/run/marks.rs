@@ -1,25 +1,19 @@
-//! Requests for marks during a run: from its socket, and from SIGUSR2.
+//! Requests for marks during a run: from the user, and from functions that are entered.
 
 use std::future;
 use std::os::fd::RawFd;
 
 use tokio::io::unix::AsyncFd;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::model::printable;
 use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
-use crate::session::marks::{LastAnswers, MarkRequest, MarkServer, Service};
+use crate::session::marks::{LastAnswers, MarkRequest, MarkRequests, MarkSocket, Service};
 use crate::session::observer::Observer;
 
-/// Text of marks by the signal.
-const SIGNAL: &str = "SIGUSR2";
-
-/// Sources of requests for marks.
-pub(super) struct MarkRequests {
-    signal: Signal,
-    /// `None` if the run is not recorded, or has no socket.
-    server: Option<MarkServer>,
+/// Sources of marks.
+pub(super) struct MarkSources {
+    requests: MarkRequests,
     /// Readable when a function is entered that sets a mark.
     functions: Option<AsyncFd<RawFd>>,
 }
@@ -32,37 +26,27 @@ pub(super) enum MarkSource {
     Functions,
 }
 
-impl MarkRequests {
-    /// Installs the signal handler, and listens on the socket of a recording, or of a trace with accounts. Must be called
+impl MarkSources {
+    /// Listens for requests: on the socket of a recording or of a trace with accounts, and for the signal. Must be called
     /// inside the runtime.
     ///
     /// # Errors
     ///
-    /// The handler cannot be installed, or the socket that the user has given cannot be used. Without one, the trace
-    /// has no socket then.
+    /// As for [`MarkRequests::listen`].
     pub(super) fn listen(config: &Config, observer: &mut dyn Observer) -> Result<Self, Error> {
-        let signal = signal(SignalKind::user_defined2())
-            .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
-        let (service, socket, name) = match (&config.recording, &config.accounts) {
-            (_, Some(accounts)) => (Service::Accounts, &accounts.socket, "accounts".into()),
-            (Some(Recording { path, socket, .. }), None) => (Service::Recording, socket, printable(path)),
-            (None, None) => return Ok(Self { signal, server: None, functions: None }),
-        };
-        let server = match (MarkServer::listen(service, socket.as_deref(), &name), socket) {
-            (Ok(server), _) => Some(server),
-            (Err(source), Some(path)) => return Err(Error::Socket { path: path.clone(), source }),
-            (Err(error), None) => {
-                observer.note(&format!(
-                    "marks can only be set by SIGUSR2, since the trace has no socket: {error}; --socket sets \
-                     another path"
-                ));
-                None
+        let requests = match (&config.recording, &config.accounts) {
+            (_, Some(accounts)) => {
+                let path = accounts.socket.as_deref();
+                MarkRequests::listen(Some(MarkSocket { service: Service::Accounts, path, name: "accounts" }), observer)
             }
+            (Some(Recording { path, socket, .. }), None) => {
+                let socket =
+                    MarkSocket { service: Service::Recording, path: socket.as_deref(), name: &printable(path) };
+                MarkRequests::listen(Some(socket), observer)
+            }
+            (None, None) => MarkRequests::listen(None, observer),
         };
-        if let Some(server) = &server {
-            log::debug!("the trace listens on {}", printable(server.path()));
-        }
-        Ok(Self { signal, server, functions: None })
+        Ok(Self { requests: requests?, functions: None })
     }
 
     /// Waits for entries of functions too: `functions` is readable then.
@@ -72,22 +56,12 @@ impl MarkRequests {
 
     /// Stops listening.
     pub(super) fn close(self) -> Option<LastAnswers> {
-        self.server.map(MarkServer::close)
+        self.requests.close()
     }
 
     /// Waits for something that sets marks.
     pub(super) async fn next(&mut self) -> MarkSource {
-        let Self { signal, server, functions } = self;
-        let by_client = async {
-            match server {
-                // The server keeps a sender as long as it runs.
-                Some(server) => match server.next().await {
-                    Some(request) => request,
-                    None => future::pending().await,
-                },
-                None => future::pending().await,
-            }
-        };
+        let Self { requests, functions } = self;
         let entered = async {
             match functions {
                 // Clear readiness before the ring is read, so that an entry during the read wakes again.
@@ -96,8 +70,7 @@ impl MarkRequests {
             }
         };
         let entered = tokio::select! {
-            _ = signal.recv() => return MarkSource::Request(MarkRequest { text: SIGNAL.to_owned(), reply: None }),
-            request = by_client => return MarkSource::Request(request),
+            request = requests.next() => return MarkSource::Request(request),
             entered = entered => entered,
         };
         if let Err(error) = entered {

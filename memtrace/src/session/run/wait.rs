@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until};
 
-use super::marks::{MarkRequests, MarkSource};
+use super::marks::{MarkSource, MarkSources};
 use crate::kernel::Detach;
 
 /// Reason for the end of a run.
@@ -139,7 +139,7 @@ pub(super) async fn wait(
     signals: &mut Signals,
     duration: Option<Duration>,
     mut wakeups: Wakeups,
-    marks: &mut MarkRequests,
+    marks: &mut MarkSources,
     mut handle: impl FnMut(Due),
 ) -> Stop {
     let deadline = duration.map(|duration| Instant::now() + duration);

@@ -1,28 +1,19 @@
 //! Marks that the user sets while threads are monitored.
 
-use std::future;
-use std::path::Path;
 use std::time::Duration;
-
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::model::printable;
 use crate::session::config::Recording;
 use crate::session::error::Error;
-use crate::session::marks::{LastAnswers, MarkRequest, MarkServer, Service, StoredMark};
+use crate::session::marks::{LastAnswers, MarkRequest, MarkRequests, MarkSocket, Service, StoredMark};
 use crate::session::observer::Observer;
-
-/// Text of marks by the signal.
-const SIGNAL: &str = "SIGUSR2";
 
 /// Maximum number of marks that wait for the end of an interval.
 const MOST_WAITING: usize = 64;
 
 /// Requests for marks, and marks that are not stored yet.
 pub(super) struct Marks {
-    signal: Signal,
-    /// `None` if nothing is recorded, or without a socket.
-    server: Option<MarkServer>,
+    requests: MarkRequests,
     /// Marks that wait for the end of the interval.
     waiting: Vec<MarkRequest>,
     /// Marks in intervals that are not stored yet, with their time.
@@ -30,38 +21,24 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Installs the signal handler, and listens on the socket of the recording. Must be called inside the runtime.
+    /// Listens for requests: on the socket of the recording, and for the signal. Must be called inside the runtime.
     ///
     /// # Errors
     ///
-    /// The handler cannot be installed, or the socket that the user has given cannot be used.
+    /// As for [`MarkRequests::listen`].
     pub(super) fn listen(recording: Option<&Recording>, observer: &mut dyn Observer) -> Result<Self, Error> {
-        let signal = signal(SignalKind::user_defined2())
-            .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
-        let server = match recording {
-            None => None,
-            Some(Recording { path, socket, .. }) => listen(path, socket.as_deref(), observer)?,
-        };
-        Ok(Self { signal, server, waiting: Vec::new(), sent: Vec::new() })
+        let name = recording.map(|recording| printable(&recording.path));
+        let socket = recording.zip(name.as_deref()).map(|(recording, name)| MarkSocket {
+            service: Service::Recording,
+            path: recording.socket.as_deref(),
+            name,
+        });
+        Ok(Self { requests: MarkRequests::listen(socket, observer)?, waiting: Vec::new(), sent: Vec::new() })
     }
 
     /// Waits for a request.
     pub(super) async fn next(&mut self) -> MarkRequest {
-        let Self { signal, server, .. } = self;
-        let by_client = async {
-            match server {
-                // The server keeps a sender as long as it runs.
-                Some(server) => match server.next().await {
-                    Some(request) => request,
-                    None => future::pending().await,
-                },
-                None => future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = signal.recv() => MarkRequest { text: SIGNAL.to_owned(), reply: None },
-            request = by_client => request,
-        }
+        self.requests.next().await
     }
 
     /// Adds a mark at the end of the interval. Returns false if too many wait.
@@ -101,19 +78,6 @@ impl Marks {
 
     /// Stops listening.
     pub(super) fn close(self) -> Option<LastAnswers> {
-        self.server.map(MarkServer::close)
-    }
-}
-
-fn listen(path: &Path, socket: Option<&Path>, observer: &mut dyn Observer) -> Result<Option<MarkServer>, Error> {
-    match (MarkServer::listen(Service::Recording, socket, &printable(path)), socket) {
-        (Ok(server), _) => Ok(Some(server)),
-        (Err(source), Some(path)) => Err(Error::Socket { path: path.to_owned(), source }),
-        (Err(error), None) => {
-            observer.note(&format!(
-                "marks can only be set by SIGUSR2, since there is no socket: {error}; --socket sets another path"
-            ));
-            Ok(None)
-        }
+        self.requests.close()
     }
 }
