@@ -2,8 +2,10 @@
 
 mod coverage_gaps;
 pub(super) mod filter;
+mod late;
 mod probes;
 mod targets;
 
+pub(super) use late::LateProbes;
 pub(super) use probes::AllocatorProbes;
 pub(super) use targets::Targets;

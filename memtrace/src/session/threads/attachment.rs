@@ -12,16 +12,14 @@ use super::jemalloc::JemallocReader;
 use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, MapSizes, Probes, ProcessFilter, Scope, ThreadFilter, ThreadUsageReader};
 use crate::model::format;
-use crate::model::{
-    Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartitionBy, Pid, Tick, printable,
-};
+use crate::model::{Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartitionBy, Pid, Tick};
 use crate::registry;
 use crate::session::config::ProbeSite;
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::Observer;
 use crate::session::outcome::CommandEnd;
 use crate::session::run::{Detach, Selection};
-use crate::session::select::{AllocatorProbes, Targets, filter};
+use crate::session::select::{AllocatorProbes, LateProbes, Targets, filter};
 use crate::session::track::{Changes, ProcessTracker};
 
 /// Size of the ring of mmap events of each processor.
@@ -157,21 +155,11 @@ impl Attachment {
     }
 
     fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
-        let Some(probe_site) = self.targets.probe_site else { return };
         let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(pid));
-        let scope = self.targets.scope(pid);
-        let id = self.tracker.allocators.id(allocator);
-        let Some(new) = AllocatorProbes::new(pid, scope, allocator, id, probe_site) else { return };
-        let placed = new.place(&mut self.kernel, &mut self.probes);
-        if placed.is_err() {
-            self.tracker.allocators.set_unattached(allocator);
-        }
-        self.tracker.allocators.set_probed(allocator);
-        let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
-        let path = printable(&allocator.object.path);
-        let note = format!("process {pid} has mapped another allocator, {path}: {result}");
-        if is_selected && self.targets.add_late_note(&note) {
-            observer.note(&note);
+        let Self { targets, tracker, kernel, probes, .. } = self;
+        let Some(late) = LateProbes::place(pid, allocator, targets, tracker, kernel, probes) else { return };
+        if is_selected && self.targets.add_late_note(&late.note) {
+            observer.note(&late.note);
         }
     }
 

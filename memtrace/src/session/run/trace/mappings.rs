@@ -2,10 +2,10 @@
 
 use super::Trace;
 use crate::allocators::Allocator;
-use crate::model::{Pid, printable};
+use crate::model::Pid;
 use crate::session::observer::Observer;
 use crate::session::run::selection::Selection;
-use crate::session::select::AllocatorProbes;
+use crate::session::select::LateProbes;
 use crate::session::track::Changes;
 
 impl Trace {
@@ -25,22 +25,12 @@ impl Trace {
 
     /// Probes an allocator that `pid` has newly mapped.
     fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
-        let Some(probe_site) = self.targets.probe_site else { return };
         let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(pid));
-        let scope = self.targets.scope(pid);
-        let id = self.tracker.allocators.id(allocator);
-        let Some(new) = AllocatorProbes::new(pid, scope, allocator, id, probe_site) else { return };
-        let path = printable(&allocator.object.path);
-        let placed = new.place(&mut self.kernel, &mut self.probes);
-        self.complete &= placed.is_ok() || !is_selected;
-        if placed.is_err() {
-            self.tracker.allocators.set_unattached(allocator);
-        }
-        self.tracker.allocators.set_probed(allocator);
-        let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
-        let note = format!("process {pid} has mapped another allocator, {path}: {result}");
-        if is_selected && self.targets.add_late_note(&note) {
-            observer.note(&note);
+        let Self { targets, tracker, kernel, probes, .. } = self;
+        let Some(late) = LateProbes::place(pid, allocator, targets, tracker, kernel, probes) else { return };
+        self.complete &= late.are_placed || !is_selected;
+        if is_selected && self.targets.add_late_note(&late.note) {
+            observer.note(&late.note);
         }
     }
 }
