@@ -19,7 +19,7 @@ use slot::{Slot, claim, find};
 pub use interrupted::interrupt;
 
 /// A call is dropped after this many nested calls: its return was missed.
-const MAX_NESTED: u32 = 64;
+pub const MAX_NESTED: u32 = 64;
 
 /// Kind of a call, which determines how its return is handled.
 #[derive(Clone, Copy, PartialEq)]

@@ -6,8 +6,9 @@ use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::Cookie;
 use memtrace_common::vocabulary::counting::SizeCookie;
 
+use crate::pending::Call;
 use crate::registers::{self, Registers};
-use crate::usage::calls::{self, Arguments, Call};
+use crate::usage::calls::{self, Arguments};
 use crate::{arguments, gate, private_stack};
 
 #[inline(always)]

@@ -10,31 +10,11 @@ use memtrace_common::vocabulary::LossReason;
 use super::sizes::{SizePlace, size_in_word, usable_size};
 use super::thread_counts::{self, ThreadCounts};
 use crate::loss;
+use crate::pending::{Call, MAX_NESTED};
 use crate::registers::POPPED_BY_RETURN;
-
-/// A call is dropped after this many nested calls: its return was missed.
-const MAX_NESTED: u32 = 64;
 
 /// Bit of [`ThreadCounts::call`]: blocks have their sizes in front of them.
 const HAS_SIZES: u32 = 1 << 31;
-
-/// Kind of a call.
-#[derive(Clone, Copy, PartialEq)]
-#[repr(u32)]
-pub enum Call {
-    /// Returns a block.
-    Alloc = 0,
-    /// Stores the address of the block at [`Arguments::block`].
-    AllocOut = 1,
-    /// Frees [`Arguments::block`] and returns a new block.
-    Realloc = 2,
-    /// Returns the new size of [`Arguments::block`].
-    Resize = 3,
-    /// Returns nothing.
-    Free = 4,
-    /// Frees any number of blocks that have been counted as freed.
-    RepeatFrees = 5,
-}
 
 /// Arguments of a call.
 #[derive(Clone, Copy)]
@@ -42,6 +22,7 @@ pub struct Arguments {
     pub call: Call,
     /// Requested bytes.
     pub size: u64,
+    /// As [`Pending::aux`](crate::pending::Pending::aux).
     pub block: u64,
     pub has_sizes: bool,
 }
