@@ -4,7 +4,6 @@ use std::fs;
 
 use super::pressure::machine_pressure;
 use super::smaps::kilobytes;
-use crate::model::Stalled;
 
 /// Rows of `/proc/meminfo` (proc_meminfo(5)) with the names of their values.
 const MEMINFO: [(&str, &str); 14] = [
@@ -49,9 +48,8 @@ pub(crate) fn machine_memory() -> Vec<(&'static str, u64)> {
     let vmstat = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     values.extend(rows(&vmstat, ' ', &VMSTAT, |value| value.trim().parse().ok()));
     if let Some(pressure) = machine_pressure() {
-        let nanoseconds = |stalled: Stalled| u64::try_from(stalled.total.as_nanos()).unwrap_or(u64::MAX);
-        values.push(("pressure.memory_some_ns", nanoseconds(pressure.some)));
-        values.extend(pressure.full.map(|full| ("pressure.memory_full_ns", nanoseconds(full))));
+        values.push(("pressure.memory_some_ns", pressure.some.total_ns()));
+        values.extend(pressure.full.map(|full| ("pressure.memory_full_ns", full.total_ns())));
     }
     values
 }

@@ -29,8 +29,7 @@ pub(crate) fn machine_usage() -> MachineUsage {
         (MachineValue::MemoryPressure, "/proc/pressure/memory"),
         (MachineValue::IoPressure, "/proc/pressure/io"),
     ] {
-        let stalled = pressure::read(Path::new(path)).map(|pressure| pressure.some.total.as_nanos());
-        usage.set(value, stalled.map(|time| u64::try_from(time).unwrap_or(u64::MAX)));
+        usage.set(value, pressure::read(Path::new(path)).map(|pressure| pressure.some.total_ns()));
     }
     let meminfo = read("/proc/meminfo");
     for (value, row) in [

@@ -24,6 +24,14 @@ pub struct Stalled {
     pub total: Duration,
 }
 
+impl Stalled {
+    /// Returns the total time with stalls in nanoseconds.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        u64::try_from(self.total.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
 /// Time with memory pressure during the trace, for reclaim and for reading evicted pages again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PressureTime {

@@ -10,7 +10,7 @@ use std::process;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Cgroup, ImageId, Pid, Stalled};
+use crate::model::{Cgroup, ImageId, Pid};
 use crate::procfs::{self, GroupReading, MemoryGroups};
 use crate::recording::{Fact, FactValue, Sample, Subject};
 
@@ -138,14 +138,13 @@ fn of_process(pid: Pid) -> Vec<(&'static str, u64)> {
 }
 
 fn of_cgroup(reading: &GroupReading) -> Vec<(&'static str, u64)> {
-    let nanoseconds = |stalled: Stalled| u64::try_from(stalled.total.as_nanos()).unwrap_or(u64::MAX);
     let mut values = Vec::with_capacity(5);
     values.extend(reading.current.map(|bytes| ("usage_bytes", bytes.0)));
     values.extend(reading.limit.map(|bytes| ("limit_bytes", bytes.0)));
     values.extend(reading.high.map(|bytes| ("high_bytes", bytes.0)));
     if let Some(pressure) = reading.pressure {
-        values.push(("pressure_some_ns", nanoseconds(pressure.some)));
-        values.extend(pressure.full.map(|full| ("pressure_full_ns", nanoseconds(full))));
+        values.push(("pressure_some_ns", pressure.some.total_ns()));
+        values.extend(pressure.full.map(|full| ("pressure_full_ns", full.total_ns())));
     }
     values
 }

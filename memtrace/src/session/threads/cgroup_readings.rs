@@ -28,8 +28,7 @@ impl CgroupReadings {
         let mut observations = Vec::new();
         for path in paths {
             let Some((id, reading)) = groups.usage(Path::new(path)) else { continue };
-            let total = reading.pressure.map(|pressure| pressure.some.total.as_nanos());
-            let total = total.map(|total| u64::try_from(total).unwrap_or(u64::MAX));
+            let total = reading.pressure.map(|pressure| pressure.some.total_ns());
             let before = self.last_pressure.get(&id).copied();
             observations.push(CgroupObservation {
                 id,
