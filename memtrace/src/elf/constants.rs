@@ -1,7 +1,5 @@
 //! Constant data of an object.
 
-use object::elf::PT_LOAD;
-
 use super::error::{BEYOND, ElfError};
 use super::file::Elf;
 use super::segment::Segment;
@@ -28,8 +26,8 @@ impl<S: Source> Elf<S> {
     fn find_in(&self, sequence: &[u8], is_searched: fn(&Segment) -> bool) -> Result<Vec<u64>, ElfError> {
         let mut found = Vec::new();
         let overlap = sequence.len().saturating_sub(1) as u64;
-        let is_constant = |segment: &&Segment| segment.kind == PT_LOAD && !segment.writable && is_searched(segment);
-        for segment in self.segments().iter().filter(is_constant) {
+        let is_constant = |segment: &&Segment| !segment.writable && is_searched(segment);
+        for segment in self.loaded().filter(is_constant) {
             for start in (0..segment.file_size).step_by(CHUNK as usize) {
                 let offset = segment.offset.checked_add(start).ok_or(BEYOND)?;
                 let bytes = self.bytes(offset, (CHUNK + overlap).min(segment.file_size - start))?;

@@ -156,9 +156,13 @@ impl<S: Source> Elf<S> {
     /// Returns true for a statically linked executable, to which no dynamic linker is added. The dynamic linker itself
     /// has no interpreter either, but is no position-independent executable.
     pub(crate) fn is_static(&self) -> Result<bool, ElfError> {
+        Ok(self.is_marked_executable() && self.interpreter()?.is_none())
+    }
+
+    /// Returns true if the object says that it is an executable. Older linkers do not mark position-independent ones.
+    pub(super) fn is_marked_executable(&self) -> bool {
         let flags = self.dynamic_value(DT_FLAGS_1).unwrap_or(0);
-        let is_executable = self.header.e_type.get(LE) == ET_EXEC || flags & DF_1_PIE.0 != 0;
-        Ok(is_executable && self.interpreter()?.is_none())
+        self.header.e_type.get(LE) == ET_EXEC || flags & DF_1_PIE.0 != 0
     }
 
     pub(super) fn loaded(&self) -> impl Iterator<Item = &Segment> {

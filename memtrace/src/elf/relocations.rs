@@ -1,6 +1,6 @@
 //! Relocations of the dynamic section, and the pointers that they store.
 
-use object::elf::{DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, ET_EXEC, PT_LOAD, Rela64};
+use object::elf::{DT_RELA, DT_RELASZ, DT_RELR, DT_RELRSZ, ET_EXEC, Rela64};
 use object::{LittleEndian, U64, pod};
 
 use super::error::{BEYOND, ElfError};
@@ -94,7 +94,7 @@ impl<S: Source> Elf<S> {
     }
 
     fn for_each_word(&self, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
-        for segment in self.segments().iter().filter(|segment| segment.kind == PT_LOAD) {
+        for segment in self.loaded() {
             let first = segment.virt.next_multiple_of(WORD);
             let size = segment.file_size.saturating_sub(first - segment.virt);
             self.for_each_chunk(first, size, |start, bytes| {

@@ -2,7 +2,7 @@
 //! 3.4, variant II).
 
 use object::LittleEndian;
-use object::elf::{DF_1_PIE, DT_FLAGS_1, DT_SYMTAB, ET_EXEC, PT_TLS, SHN_UNDEF, Sym64};
+use object::elf::{DT_SYMTAB, PT_TLS, SHN_UNDEF, Sym64};
 
 use super::error::{BEYOND, ElfError};
 use super::file::Elf;
@@ -30,9 +30,7 @@ impl<S: Source> Elf<S> {
     /// Returns true for an executable: its thread-local block is the first below the thread pointer. A library may have an
     /// interpreter too, but has a soname.
     pub(crate) fn is_executable(&self) -> Result<bool, ElfError> {
-        let flags = self.dynamic_value(DT_FLAGS_1).unwrap_or(0);
-        let is_marked = self.header().e_type.get(LE) == ET_EXEC || flags & DF_1_PIE.0 != 0;
-        Ok(is_marked || (self.interpreter()?.is_some() && self.soname()?.is_none()))
+        Ok(self.is_marked_executable() || (self.interpreter()?.is_some() && self.soname()?.is_none()))
     }
 
     /// Returns the distance from the thread pointer of the thread-local block of an x86-64 executable (lld, ELF/InputSection.cpp,
