@@ -2,7 +2,7 @@
 
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction as Decoded,
-    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedRegister,
 };
 
 use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
@@ -67,12 +67,7 @@ fn flow(decoded: &Decoded) -> Flow {
 pub(super) fn effects(code: &[u8]) -> Effects {
     let Some(decoded) = decoded(code, 0) else { return Effects::UNKNOWN };
     let mut effects = Effects { writes: Arguments::default(), stack: Stack::Kept };
-    let mut factory = InstructionInfoFactory::new();
-    for used in factory.info(&decoded).used_registers() {
-        if matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess) {
-            continue;
-        }
-        let register = used.register().full_register();
+    for register in written_registers(&decoded) {
         if register == Register::RSP {
             effects.stack = if decreases_stack_pointer(&decoded) { Stack::Lowered } else { Stack::Lost };
         }
@@ -81,6 +76,16 @@ pub(super) fn effects(code: &[u8]) -> Effects {
         }
     }
     effects
+}
+
+/// Returns the full registers that an instruction may write.
+fn written_registers(decoded: &Decoded) -> Vec<Register> {
+    let writes = |used: &&UsedRegister| {
+        !matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+    };
+    let mut factory = InstructionInfoFactory::new();
+    let written = factory.info(decoded).used_registers().iter().filter(writes);
+    written.map(|used| used.register().full_register()).collect()
 }
 
 /// Returns true if an instruction that writes the stack pointer only decreases it.
@@ -131,11 +136,7 @@ pub(super) fn may_write(code: &[u8], register: u8) -> bool {
     let (Some(found), Some(register)) = (decoded(code, 0), BY_DWARF_NUMBER.get(usize::from(register))) else {
         return true;
     };
-    let mut factory = InstructionInfoFactory::new();
-    let writes =
-        |access| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
-    let used = factory.info(&found).used_registers().iter();
-    used.clone().any(|used| used.register().full_register() == *register && writes(used.access()))
+    written_registers(&found).contains(register)
 }
 
 /// Matches `push`, and `sub` of a constant from the stack pointer.
