@@ -1,6 +1,5 @@
 //! Probe sites of a function.
 
-use crate::model::FileOffset;
 use crate::probe_site::{LoadedWord, Site};
 
 /// Probe sites of a function.
@@ -8,6 +7,6 @@ use crate::probe_site::{LoadedWord, Site};
 pub(crate) struct FunctionSites {
     /// The site that is reached as the entry.
     pub(crate) entry: Site,
-    /// File offset of an instruction at which a register has the word in front of the block.
-    pub(crate) loaded_word: Option<(FileOffset, LoadedWord)>,
+    /// An instruction at which a register has the word in front of the block.
+    pub(crate) loaded_word: Option<LoadedWord>,
 }

@@ -28,8 +28,8 @@ pub struct HookedFunction {
     pub site: Site,
     /// File offsets of the return instructions, if these are probed in place of a uretprobe.
     pub return_sites: Vec<FileOffset>,
-    /// For a function that frees a block: file offset of an instruction at which a register has the size of the block.
-    pub size_site: Option<(FileOffset, LoadedWord)>,
+    /// For a function that frees a block: an instruction at which a register has the size of the block.
+    pub size_site: Option<LoadedWord>,
 }
 
 impl HookedFunction {

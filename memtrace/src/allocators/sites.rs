@@ -76,9 +76,8 @@ fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<Funct
             None => words[index - functions.len()] = None,
         }
     }
-    let sites = choices.into_iter().zip(words).zip(functions).map(|(((bytes, choice), word), function)| {
+    let sites = choices.into_iter().zip(words).zip(functions).map(|(((bytes, choice), loaded_word), function)| {
         let code = Code { machine: elf.machine(), bytes: &bytes, entry: function.virt.0 };
-        let loaded_word = word.map(|word| (FileOffset(function.file_offset.0 + word.offset), word));
         let entry = Site {
             offset: choice.offset,
             file_offset: FileOffset(function.file_offset.0 + choice.offset),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::allocators::{Allocator, HookedFunction};
 use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope, SizeSite};
-use crate::model::{AllocatorId, Pid};
+use crate::model::{AllocatorId, FileOffset, Pid};
 use crate::probe_site::{Cost as SiteCost, LoadedWord};
 use crate::session::config::ProbeSite;
 
@@ -44,8 +44,8 @@ impl AllocatorProbes {
                 }
             };
             let (signature, return_sites) = (found.signature, found.return_sites.clone());
-            let size_site = found.size_site.map(|(offset, LoadedWord { register, lowered, .. })| SizeSite {
-                offset,
+            let size_site = found.size_site.map(|LoadedWord { offset, register, lowered }| SizeSite {
+                offset: FileOffset(found.file_offset.0 + offset),
                 register,
                 lowered,
             });
