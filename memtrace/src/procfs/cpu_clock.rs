@@ -32,10 +32,14 @@ pub(crate) fn processor_time_of_children(pid: Pid) -> Option<Duration> {
     // `cutime` and `cstime`, in ticks: the fields 16 and 17 (proc_pid_stat(5)).
     let fields = stat_fields(&text)?;
     let ticks = fields.get(16 - 3..=17 - 3)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some(Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second()?))
+}
+
+/// Returns the rate of the ticks in `/proc`.
+pub(super) fn ticks_per_second() -> Option<u64> {
     // SAFETY: the call has no preconditions.
     let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    let ticks_per_second = u64::try_from(ticks_per_second).ok().filter(|&rate| rate > 0)?;
-    Some(Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second))
+    u64::try_from(ticks_per_second).ok().filter(|&rate| rate > 0)
 }
 
 #[cfg(test)]

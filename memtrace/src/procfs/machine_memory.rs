@@ -44,7 +44,7 @@ const VMSTAT: [(&str, &str); 12] = [
 pub(crate) fn machine_memory() -> Vec<(&'static str, u64)> {
     let mut values = Vec::with_capacity(MEMINFO.len() + VMSTAT.len() + 2);
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    values.extend(rows(&meminfo, ':', &MEMINFO, |value| Some(kilobytes(value.as_bytes())?.0)));
+    values.extend(rows(&meminfo, ':', &MEMINFO, bytes));
     let vmstat = fs::read_to_string("/proc/vmstat").unwrap_or_default();
     values.extend(rows(&vmstat, ' ', &VMSTAT, |value| value.trim().parse().ok()));
     if let Some(pressure) = machine_pressure() {
@@ -55,17 +55,22 @@ pub(crate) fn machine_memory() -> Vec<(&'static str, u64)> {
 }
 
 /// Returns the values of the rows that have a name in `names`. A row is `KEY SEPARATOR VALUE`.
-fn rows<'t>(
+pub(super) fn rows<'t, N: Copy>(
     text: &'t str,
     separator: char,
-    names: &'t [(&'static str, &'static str)],
+    names: &'t [(&'static str, N)],
     parse: impl Fn(&str) -> Option<u64> + 't,
-) -> impl Iterator<Item = (&'static str, u64)> + 't {
+) -> impl Iterator<Item = (N, u64)> + 't {
     text.lines().filter_map(move |line| {
         let (key, value) = line.split_once(separator)?;
         let (_, name) = names.iter().find(|(known, _)| *known == key)?;
         Some((*name, parse(value)?))
     })
+}
+
+/// Parses a value of `/proc/meminfo`.
+pub(super) fn bytes(value: &str) -> Option<u64> {
+    Some(kilobytes(value.as_bytes())?.0)
 }
 
 #[cfg(test)]
@@ -75,7 +80,7 @@ mod tests {
     #[test]
     fn rows_with_names_are_read() {
         let text = "MemTotal:        4096 kB\nHugePages_Total:       0\nSwapFree:       x kB\nDirty:       8 kB\n";
-        let values: Vec<_> = rows(text, ':', &MEMINFO, |value| Some(kilobytes(value.as_bytes())?.0)).collect();
+        let values: Vec<_> = rows(text, ':', &MEMINFO, bytes).collect();
         assert_eq!(values, [("meminfo.MemTotal_bytes", 4096 << 10), ("meminfo.Dirty_bytes", 8192)]);
     }
 

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use super::cpu_clock::ticks_per_second;
+use super::machine_memory::{bytes, rows};
 use super::pressure;
-use super::smaps::kilobytes;
 use crate::model::{MachineUsage, MachineValue};
 
 /// Sectors of `/proc/diskstats` have 512 bytes (Documentation/admin-guide/iostats.rst).
@@ -12,6 +13,13 @@ const SECTOR: u64 = 512;
 
 /// Prefixes of block devices whose I/O other devices count again, or that are memory.
 const NO_DISKS: [&str; 6] = ["loop", "ram", "zram", "dm-", "md", "fd"];
+
+/// Rows of `/proc/meminfo` (proc_meminfo(5)).
+const MEMINFO: [(&str, MachineValue); 3] = [
+    ("MemAvailable", MachineValue::MemoryAvailable),
+    ("MemTotal", MachineValue::MemoryTotal),
+    ("SwapFree", MachineValue::SwapFree),
+];
 
 /// Reads the usage of the machine since its start. Values that the kernel lacks are `None`.
 pub(crate) fn machine_usage() -> MachineUsage {
@@ -31,14 +39,8 @@ pub(crate) fn machine_usage() -> MachineUsage {
     ] {
         usage.set(value, pressure::read(Path::new(path)).map(|pressure| pressure.some.total_ns()));
     }
-    let meminfo = read("/proc/meminfo");
-    for (value, row) in [
-        (MachineValue::MemoryAvailable, "MemAvailable:"),
-        (MachineValue::MemoryTotal, "MemTotal:"),
-        (MachineValue::SwapFree, "SwapFree:"),
-    ] {
-        let bytes = meminfo.lines().find_map(|line| kilobytes(line.strip_prefix(row)?.as_bytes()));
-        usage.set(value, bytes.map(|bytes| bytes.0));
+    for (value, number) in rows(&read("/proc/meminfo"), ':', &MEMINFO, bytes) {
+        usage.set(value, Some(number));
     }
     usage
 }
@@ -64,9 +66,7 @@ fn number(field: &str) -> Option<u64> {
 
 /// Returns the length of a tick of `/proc/stat` in nanoseconds.
 fn tick_ns() -> u64 {
-    // SAFETY: the call has no preconditions.
-    let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    1_000_000_000 / u64::try_from(ticks_per_second).unwrap_or(100).max(1)
+    1_000_000_000 / ticks_per_second().unwrap_or(100)
 }
 
 /// Returns the bytes read from and written to disks: `MAJOR MINOR NAME READS MERGED SECTORS MS WRITES MERGED SECTORS …`.
