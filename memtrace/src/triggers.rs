@@ -22,7 +22,7 @@ mod window;
 pub use budget::{TraceBudget, TraceRefusal};
 pub use condition::{Comparison, Condition, Period};
 pub use error::ConditionError;
-pub use field::{Field, Unit, fields_help};
+pub use field::{Field, Unit};
 pub use firing::Firing;
 pub use observed::CgroupObservation;
 pub use subject::Subject;

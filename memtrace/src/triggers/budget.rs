@@ -22,15 +22,6 @@ impl TraceRefusal {
     /// All reasons.
     pub const ALL: [Self; 2] = [Self::Running, Self::TooMany];
 
-    /// Name in reports, in snake case.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "trace_running",
-            Self::TooMany => "too_many_traces",
-        }
-    }
-
     /// Explanation for the user.
     #[must_use]
     pub const fn explanation(self) -> &'static str {

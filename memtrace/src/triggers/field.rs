@@ -37,8 +37,6 @@ pub struct Field {
     pub unit: Unit,
     /// True if the values of intervals are added up: within a period, or since the start.
     pub is_sum: bool,
-    /// Description for the user.
-    pub help: &'static str,
     /// Returns the value of an interval with this length in nanoseconds; `None` if it is not known.
     pub(super) read: fn(Observed<'_>, u64) -> Option<i64>,
 }
@@ -48,80 +46,50 @@ const COUNTED: &[Subject] = &[Process, Thread];
 
 /// All fields. A name may have a row for some subjects and another row for others.
 pub(super) const FIELDS: &[Field] = &[
-    sum("net", Unit::SignedBytes, "allocated minus freed bytes", |subject, _| Some(subject.heap()?.net())),
-    sum("alloc", Unit::Bytes, "allocated bytes", |subject, _| Some(counter(subject.heap()?, AllocBytes))),
-    sum("free", Unit::Bytes, "freed bytes", |subject, _| Some(counter(subject.heap()?, FreeBytes))),
-    sum("major_faults", Unit::Number, "page faults with I/O", |subject, _| {
-        Some(counter(subject.usage()?, MajorFaults))
-    }),
-    sum("switches", Unit::Number, "context switches", |subject, _| {
+    sum("net", Unit::SignedBytes, |subject, _| Some(subject.heap()?.net())),
+    sum("alloc", Unit::Bytes, |subject, _| Some(counter(subject.heap()?, AllocBytes))),
+    sum("free", Unit::Bytes, |subject, _| Some(counter(subject.heap()?, FreeBytes))),
+    sum("major_faults", Unit::Number, |subject, _| Some(counter(subject.usage()?, MajorFaults))),
+    sum("switches", Unit::Number, |subject, _| {
         let usage = subject.usage()?;
         Some(counter(usage, VoluntarySwitches).saturating_add(counter(usage, InvoluntarySwitches)))
     }),
-    sum("read", Unit::Bytes, "bytes read from storage", |subject, _| Some(counter(subject.usage()?, ReadBytes))),
-    sum("write", Unit::Bytes, "bytes written", |subject, _| Some(counter(subject.usage()?, WriteBytes))),
-    percentage("cpu", COUNTED, "processor time, in percent of one processor", |subject, interval| {
-        share(subject.usage()?.processor_time(), interval)
-    }),
-    percentage("run_delay", COUNTED, "time of waiting for a processor, in percent", |subject, interval| {
-        share(subject.usage()?.get(RunDelay), interval)
-    }),
-    value("rss", &[Process], Unit::Bytes, "resident memory", |subject, _| subject.process_values()?.rss().map(signed)),
-    value("swap", &[Process], Unit::Bytes, "swapped-out memory", |subject, _| of_process(subject, Swap)),
-    value("descriptors", &[Process], Unit::Number, "open file descriptors", |subject, _| {
-        of_process(subject, Descriptors)
-    }),
-    value("threads", &[Process], Unit::Number, "threads", |subject, _| of_process(subject, Threads)),
-    percentage(
-        "pressure",
-        &[Machine],
-        "time in which a task waited for memory (PSI), in percent",
-        |subject, interval| share(of_machine(subject, MemoryPressure)?, interval),
-    ),
-    percentage(
-        "cpu_pressure",
-        &[Machine],
-        "time in which a task waited for a processor (PSI), in percent",
-        |subject, interval| share(of_machine(subject, CpuPressure)?, interval),
-    ),
-    percentage(
-        "io_pressure",
-        &[Machine],
-        "time in which a task waited for I/O (PSI), in percent",
-        |subject, interval| share(of_machine(subject, IoPressure)?, interval),
-    ),
-    value("available", &[Machine], Unit::Bytes, "memory that is available without swapping", |subject, _| {
-        of_machine(subject, MemoryAvailable).map(signed)
-    }),
-    percentage("cpu", &[Machine], "processor time, in percent of all processors", |subject, _| {
+    sum("read", Unit::Bytes, |subject, _| Some(counter(subject.usage()?, ReadBytes))),
+    sum("write", Unit::Bytes, |subject, _| Some(counter(subject.usage()?, WriteBytes))),
+    percentage("cpu", COUNTED, |subject, interval| share(subject.usage()?.processor_time(), interval)),
+    percentage("run_delay", COUNTED, |subject, interval| share(subject.usage()?.get(RunDelay), interval)),
+    value("rss", &[Process], Unit::Bytes, |subject, _| subject.process_values()?.rss().map(signed)),
+    value("swap", &[Process], Unit::Bytes, |subject, _| of_process(subject, Swap)),
+    value("descriptors", &[Process], Unit::Number, |subject, _| of_process(subject, Descriptors)),
+    value("threads", &[Process], Unit::Number, |subject, _| of_process(subject, Threads)),
+    percentage("pressure", &[Machine], |subject, interval| share(of_machine(subject, MemoryPressure)?, interval)),
+    percentage("cpu_pressure", &[Machine], |subject, interval| share(of_machine(subject, CpuPressure)?, interval)),
+    percentage("io_pressure", &[Machine], |subject, interval| share(of_machine(subject, IoPressure)?, interval)),
+    value("available", &[Machine], Unit::Bytes, |subject, _| of_machine(subject, MemoryAvailable).map(signed)),
+    percentage("cpu", &[Machine], |subject, _| {
         let share = subject.machine()?.processor_share(&[MachineUserTime, MachineSystemTime])?;
         Some((share * 100_000.0).round() as i64)
     }),
-    value("memory", &[Cgroup], Unit::Bytes, "charged memory", |subject, _| subject.cgroup()?.memory.map(signed)),
-    percentage(
-        "pressure",
-        &[Cgroup],
-        "time in which a task waited for memory (PSI), in percent",
-        |subject, interval| share(subject.cgroup()?.pressure?, interval),
-    ),
+    value("memory", &[Cgroup], Unit::Bytes, |subject, _| subject.cgroup()?.memory.map(signed)),
+    percentage("pressure", &[Cgroup], |subject, interval| share(subject.cgroup()?.pressure?, interval)),
 ];
 
 /// Function that reads a field.
 type Read = fn(Observed<'_>, u64) -> Option<i64>;
 
 /// Returns a row for values that are added up.
-const fn sum(name: &'static str, unit: Unit, help: &'static str, read: Read) -> Field {
-    Field { name, subjects: COUNTED, unit, is_sum: true, help, read }
+const fn sum(name: &'static str, unit: Unit, read: Read) -> Field {
+    Field { name, subjects: COUNTED, unit, is_sum: true, read }
 }
 
 /// Returns a row for shares of the time of an interval.
-const fn percentage(name: &'static str, subjects: &'static [Subject], help: &'static str, read: Read) -> Field {
-    Field { name, subjects, unit: Unit::Percent, is_sum: false, help, read }
+const fn percentage(name: &'static str, subjects: &'static [Subject], read: Read) -> Field {
+    Field { name, subjects, unit: Unit::Percent, is_sum: false, read }
 }
 
 /// Returns a row for values at the end of an interval.
-const fn value(name: &'static str, subjects: &'static [Subject], unit: Unit, help: &'static str, read: Read) -> Field {
-    Field { name, subjects, unit, is_sum: false, help, read }
+const fn value(name: &'static str, subjects: &'static [Subject], unit: Unit, read: Read) -> Field {
+    Field { name, subjects, unit, is_sum: false, read }
 }
 
 /// Returns the names of the fields of a kind of subjects.
@@ -137,18 +105,6 @@ pub(super) fn field(subject: Subject, name: &str) -> Option<&'static Field> {
 /// Returns the kinds of subjects that have a field, the default first.
 pub(super) fn subjects_with(name: &str) -> impl Iterator<Item = Subject> {
     Subject::ALL.into_iter().filter(move |subject| field(*subject, name).is_some())
-}
-
-/// Returns the fields for a help text, one a line: name, subjects and description.
-#[must_use]
-pub fn fields_help() -> String {
-    let mut help = String::new();
-    for field in FIELDS {
-        let subjects: Vec<_> = field.subjects.iter().map(|subject| subject.name()).collect();
-        let period = if field.is_sum { "; with /s, /min or /h: in this period" } else { "" };
-        help += &format!("{:<12}  {:<15}  {}{period}\n", field.name, subjects.join(", "), field.help);
-    }
-    help
 }
 
 fn signed(value: u64) -> i64 {
@@ -195,15 +151,6 @@ mod tests {
         assert_eq!(["net", "cpu", "rss"].map(default), [Some(Process); 3]);
         assert_eq!(["pressure", "available"].map(default), [Some(Machine); 2]);
         assert_eq!((default("memory"), default("heap")), (Some(Cgroup), None));
-    }
-
-    #[test]
-    fn help_lists_all_fields() {
-        let help = fields_help();
-        let line = "major_faults  process, thread  page faults with I/O; with /s, /min or /h: in this period";
-        assert!(help.lines().any(|shown| shown == line), "{help}");
-        assert!(help.lines().any(|shown| shown == "memory        cgroup           charged memory"), "{help}");
-        assert_eq!(help.lines().count(), FIELDS.len());
     }
 
     #[test]
