@@ -10,6 +10,7 @@ pub(crate) mod difference;
 mod error;
 pub(crate) mod explain;
 mod grouping;
+mod mark_requests;
 pub(crate) mod marks;
 mod observer;
 mod outcome;

@@ -2,11 +2,9 @@
 
 mod client;
 mod protocol;
-mod requests;
 mod server;
 mod socket;
 
 pub(crate) use client::{MarkError, set};
 pub(crate) use protocol::{Service, StoredMark, check};
-pub(super) use requests::{MarkRequests, MarkSocket};
-pub(super) use server::{LastAnswers, MarkRequest};
+pub(super) use server::{LastAnswers, MarkRequest, MarkServer};

@@ -93,6 +93,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         Module { name: "outputs", imports: &["config", "error"] },
         Module { name: "explain", imports: &["config", "error", "outputs"] },
         Module { name: "marks", imports: &[] },
+        Module { name: "mark_requests", imports: &["error", "marks", "observer"] },
         Module { name: "trend_parts", imports: &[] },
         Module {
             name: "replay",
@@ -119,6 +120,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
                 "clock",
                 "config",
                 "error",
+                "mark_requests",
                 "marks",
                 "own_allocator",
                 "observer",
@@ -141,6 +143,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
                 "config",
                 "error",
                 "grouping",
+                "mark_requests",
                 "marks",
                 "own_allocator",
                 "observer",

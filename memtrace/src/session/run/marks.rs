@@ -8,7 +8,8 @@ use tokio::io::unix::AsyncFd;
 use crate::model::printable;
 use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
-use crate::session::marks::{LastAnswers, MarkRequest, MarkRequests, MarkSocket, Service};
+use crate::session::mark_requests::{MarkRequests, MarkSocket};
+use crate::session::marks::{LastAnswers, MarkRequest, Service};
 use crate::session::observer::Observer;
 
 /// Sources of marks.
@@ -37,12 +38,12 @@ impl MarkSources {
         let requests = match (&config.recording, &config.accounts) {
             (_, Some(accounts)) => {
                 let path = accounts.socket.as_deref();
-                MarkRequests::listen(Some(MarkSocket { service: Service::Accounts, path, name: "accounts" }), observer)
+                MarkRequests::listen(Some(&MarkSocket { service: Service::Accounts, path, name: "accounts" }), observer)
             }
             (Some(Recording { path, socket, .. }), None) => {
                 let socket =
                     MarkSocket { service: Service::Recording, path: socket.as_deref(), name: &printable(path) };
-                MarkRequests::listen(Some(socket), observer)
+                MarkRequests::listen(Some(&socket), observer)
             }
             (None, None) => MarkRequests::listen(None, observer),
         };

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::model::printable;
 use crate::session::config::Recording;
 use crate::session::error::Error;
-use crate::session::marks::{LastAnswers, MarkRequest, MarkRequests, MarkSocket, Service, StoredMark};
+use crate::session::mark_requests::{MarkRequests, MarkSocket};
+use crate::session::marks::{LastAnswers, MarkRequest, Service, StoredMark};
 use crate::session::observer::Observer;
 
 /// Maximum number of marks that wait for the end of an interval.
@@ -33,7 +34,7 @@ impl Marks {
             path: recording.socket.as_deref(),
             name,
         });
-        Ok(Self { requests: MarkRequests::listen(socket, observer)?, waiting: Vec::new(), sent: Vec::new() })
+        Ok(Self { requests: MarkRequests::listen(socket.as_ref(), observer)?, waiting: Vec::new(), sent: Vec::new() })
     }
 
     /// Waits for a request.

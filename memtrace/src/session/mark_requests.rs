@@ -5,26 +5,25 @@ use std::path::Path;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::protocol::Service;
-use super::server::{LastAnswers, MarkRequest, MarkServer};
+use super::error::Error;
+use super::marks::{LastAnswers, MarkRequest, MarkServer, Service};
+use super::observer::Observer;
 use crate::model::printable;
-use crate::session::error::Error;
-use crate::session::observer::Observer;
 
 /// Text of marks by the signal.
 const SIGNAL: &str = "SIGUSR2";
 
 /// The socket that marks are requested through.
-pub(in crate::session) struct MarkSocket<'a> {
-    pub(in crate::session) service: Service,
+pub(super) struct MarkSocket<'a> {
+    pub(super) service: Service,
     /// `None` for a socket in the directory of the user.
-    pub(in crate::session) path: Option<&'a Path>,
+    pub(super) path: Option<&'a Path>,
     /// Name of the recording, or of the service.
-    pub(in crate::session) name: &'a str,
+    pub(super) name: &'a str,
 }
 
 /// Sources of requests for marks.
-pub(in crate::session) struct MarkRequests {
+pub(super) struct MarkRequests {
     signal: Signal,
     /// `None` without a socket.
     server: Option<MarkServer>,
@@ -37,13 +36,10 @@ impl MarkRequests {
     ///
     /// The handler cannot be installed, or the socket that the user has given cannot be used. If the user has given none,
     /// marks can only be set by the signal then.
-    pub(in crate::session) fn listen(
-        socket: Option<MarkSocket<'_>>,
-        observer: &mut dyn Observer,
-    ) -> Result<Self, Error> {
+    pub(super) fn listen(socket: Option<&MarkSocket<'_>>, observer: &mut dyn Observer) -> Result<Self, Error> {
         let signal = signal(SignalKind::user_defined2())
             .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
-        let Some(MarkSocket { service, path, name }) = socket else { return Ok(Self { signal, server: None }) };
+        let Some(&MarkSocket { service, path, name }) = socket else { return Ok(Self { signal, server: None }) };
         let server = match (MarkServer::listen(service, path, name), path) {
             (Ok(server), _) => Some(server),
             (Err(source), Some(path)) => return Err(Error::Socket { path: path.to_owned(), source }),
@@ -61,7 +57,7 @@ impl MarkRequests {
     }
 
     /// Waits for a request.
-    pub(in crate::session) async fn next(&mut self) -> MarkRequest {
+    pub(super) async fn next(&mut self) -> MarkRequest {
         let Self { signal, server } = self;
         let by_client = async {
             match server {
@@ -80,7 +76,7 @@ impl MarkRequests {
     }
 
     /// Stops listening.
-    pub(in crate::session) fn close(self) -> Option<LastAnswers> {
+    pub(super) fn close(self) -> Option<LastAnswers> {
         self.server.map(MarkServer::close)
     }
 }
