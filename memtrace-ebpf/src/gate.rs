@@ -34,11 +34,13 @@ pub fn is_counting() -> bool {
     GATE.get(0).is_some_and(|&gate| gate == values::COUNTING)
 }
 
-/// Returns true if the usage of the current process is counted now.
+/// Returns true if the usage of the current process is counted now. If processes are listed, the probes are attached to these
+/// only.
 #[cfg(not(feature = "legacy"))]
 #[inline(always)]
 pub fn is_counting_for_current() -> bool {
-    is_counting() && (settings::is_attached_to_traced() || process_filter::is_traced(Thread::current().pid))
+    let is_listed = || settings::filter_mode() == memtrace_common::wire::filter_mode::LISTED;
+    is_counting() && (is_listed() || process_filter::is_traced(Thread::current().pid))
 }
 
 /// Events of the current process that are recorded now.

@@ -39,7 +39,7 @@ pub static SETTINGS: Settings = Settings {
     pending_slots: PENDING_SLOTS as u32,
     scratch_slots: SCRATCH_SLOTS as u32,
     records_thread_exits: 1,
-    attached_to_traced: 0,
+    reserved: 0,
     task: TaskLayout::UNRESOLVED,
     return_instances: ReturnInstanceLayout { known: 0, ..ReturnInstanceLayout::UNRESOLVED },
     vma: VmaLayout::UNRESOLVED,
@@ -163,13 +163,6 @@ pub fn page_sample() -> u32 {
 #[inline(always)]
 pub fn records_thread_exits() -> bool {
     field!(records_thread_exits) != 0
-}
-
-/// Returns true if the probes are attached to the traced processes only.
-#[cfg(not(feature = "legacy"))]
-#[inline(always)]
-pub fn is_attached_to_traced() -> bool {
-    field!(attached_to_traced) != 0
 }
 
 #[inline(always)]

@@ -57,8 +57,8 @@ pub struct Settings {
     pub scratch_slots: u32,
     /// 1 if exits of threads are recorded, else 0.
     pub records_thread_exits: u32,
-    /// 1 if the probes are attached to the traced processes only, else 0. Programs that count then ask no filter.
-    pub attached_to_traced: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Members that every run needs.
     pub task: TaskLayout,
     /// Members for pending uretprobes.

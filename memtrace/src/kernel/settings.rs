@@ -131,7 +131,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         pending_slots: options.map_sizes.entries("PENDING"),
         scratch_slots: options.map_sizes.entries("SCRATCH"),
         records_thread_exits: options.records_thread_exits.into(),
-        attached_to_traced: u32::from(options.filter == ProcessFilter::Listed),
+        reserved: 0,
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
         vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },
