@@ -83,10 +83,11 @@ pub fn was_traced_before_exec(pid: u32) -> bool {
     }
 }
 
-/// Returns true if forks, execs and exits of `pid` are recorded. A process without a decision may be traced later, and
-/// user space numbers the executables of each process from its start.
+/// Returns true if `pid` is traced, or if this depends on properties of the process. Forks, execs and exits of such processes
+/// are recorded: a process without a decision may be traced later, and user space numbers the executables of each process
+/// from its start.
 #[inline(always)]
-pub fn records_lifetime(pid: u32) -> bool {
+pub fn may_be_traced(pid: u32) -> bool {
     settings::filter_mode() == filter_mode::MATCHING
         || decision(pid).is_some_and(|known| known.flags & decision::TRACED != 0)
 }
@@ -95,14 +96,6 @@ pub fn records_lifetime(pid: u32) -> bool {
 #[inline(always)]
 pub fn has_records(pid: u32) -> bool {
     decision(pid).is_some_and(|known| known.flags & (decision::TRACED | decision::RECORDED) != 0)
-}
-
-/// Returns true if `pid` is traced, or if this depends on properties of the process.
-#[cfg(not(feature = "legacy"))]
-#[inline(always)]
-pub fn may_be_traced(pid: u32) -> bool {
-    settings::filter_mode() == filter_mode::MATCHING
-        || decision(pid).is_some_and(|known| known.flags & decision::TRACED != 0)
 }
 
 /// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child (`task`) is

@@ -31,7 +31,7 @@ impl Event for Exec {
         forget_thread(thread.tid);
         tags::forget_process(thread.pid);
         unwind::forget_process(thread.pid);
-        if gate::is_open() && process_filter::records_lifetime(thread.pid) {
+        if gate::is_open() && process_filter::may_be_traced(thread.pid) {
             let was_traced = process_filter::was_traced_before_exec(thread.pid);
             rusage::emit(context, thread, context.arg(0), was_traced);
             owner::emit(context, thread, context.arg(0), RecordKind::Exec);
@@ -46,7 +46,7 @@ impl Event for Exec {
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn process_exec_prefetch(context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
-    if gate::is_open() && process_filter::records_lifetime(thread.pid) {
+    if gate::is_open() && process_filter::may_be_traced(thread.pid) {
         unwind::prefetch_executable(thread.pid, context.arg(2));
         // A dynamic executable starts in its linker.
         unwind::add_exec_vma(thread, unwind::next_instruction(), 1);
@@ -70,7 +70,7 @@ impl Event for Exit {
         if thread::is_last(context.arg(0)) {
             tags::forget_process(thread.pid);
             unwind::forget_process(thread.pid);
-            if gate::is_open() && process_filter::records_lifetime(thread.pid) {
+            if gate::is_open() && process_filter::may_be_traced(thread.pid) {
                 rusage::emit(context, thread, context.arg(0), process_filter::is_traced(thread.pid));
                 owner::emit(context, thread, context.arg(0), RecordKind::Exit);
                 emit::process(context, thread, RecordKind::Exit);
@@ -106,7 +106,7 @@ impl Event for Fork {
                 tags::copy(thread, child);
                 process_filter::fork(parent, child, context.arg(1));
                 let is_recorded =
-                    settings::records_forks() && gate::is_open() && process_filter::records_lifetime(child);
+                    settings::records_forks() && gate::is_open() && process_filter::may_be_traced(child);
                 if is_recorded && !shares_memory(context) {
                     emit::fork(context, thread, child);
                 }
