@@ -144,10 +144,9 @@ impl Attachment {
     /// Removes the processes that have ended.
     fn forget_ended(&mut self) {
         let ended: Vec<_> = self.tracker.ended_before(Tick(u32::MAX)).collect();
-        let selection = Selection::of(&self.filter);
         for (id, end, at) in ended {
             let late = self.tracker.take_late(id);
-            if late > 0 && selection.contains(&self.tracker, id) {
+            if late > 0 && Selection::of(&self.filter).contains(&self.tracker, id) {
                 self.late += late;
             }
             self.tracker.take_ended(id, end, at);
