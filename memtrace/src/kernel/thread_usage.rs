@@ -11,6 +11,7 @@ use memtrace_common::wire::{PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, Proc
 
 use super::bpf::Bpf;
 use super::bpf_syscall;
+use super::decode::comm;
 use super::error::KernelError;
 use super::wire_type::{MapEntry, read};
 use crate::model::{Comm, MonitoredThread, Pid, TaskState, ThreadUsage, Tid, UsageCounter};
@@ -89,13 +90,17 @@ impl ThreadUsageReader {
         Ok(Self { link, processes, buffer })
     }
 
-    /// Calls `visit` for each running thread of the traced processes. If processes are selected by their properties, it is
-    /// called for the threads of all processes.
+    /// Calls `visit` for each running thread of the traced processes that `selects` selects. If processes are selected by their
+    /// properties, it is asked about the threads of all processes.
     ///
     /// # Errors
     ///
     /// Errors of the iterator, as without memory.
-    pub fn running(&mut self, mut visit: impl FnMut(RunningThread)) -> std::io::Result<()> {
+    pub fn running(
+        &mut self,
+        mut selects: impl FnMut(ProcessStart) -> bool,
+        mut visit: impl FnMut(RunningThread),
+    ) -> std::io::Result<()> {
         let mut file = File::from(bpf_syscall::create_iterator(self.link.as_fd())?);
         let mut filled = 0;
         loop {
@@ -108,7 +113,11 @@ impl ThreadUsageReader {
             };
             filled += bytes;
             let mut records = self.buffer[..filled].chunks_exact(size_of::<ThreadRecord>());
-            records.by_ref().filter_map(read::<ThreadRecord>).for_each(|record| visit(running(&record)));
+            for record in records.by_ref().filter_map(read::<ThreadRecord>) {
+                if selects((Pid(record.pid), record.process_start_ns)) {
+                    visit(running(&record));
+                }
+            }
             let rest = records.remainder().len();
             self.buffer.copy_within(filled - rest..filled, 0);
             filled = rest;
@@ -139,16 +148,11 @@ fn running(record: &ThreadRecord) -> RunningThread {
     RunningThread {
         thread,
         process_start_ns: record.process_start_ns,
-        comm: name(&record.comm),
+        comm: Comm::from(comm(&record.comm)),
         state: TaskState::of_bits(record.state),
         thread_pointer: record.thread_pointer,
         usage: usage(&record.usage),
     }
-}
-
-fn name(comm: &[u8]) -> Comm {
-    let end = comm.iter().position(|&byte| byte == 0).unwrap_or(comm.len());
-    Comm::from(String::from_utf8_lossy(&comm[..end]))
 }
 
 /// Converts the counters, which have the order of [`UsageCounter`].
@@ -168,7 +172,7 @@ fn turnover(process: &ProcessUsage) -> ThreadTurnover {
         exited: process.exited,
         has_exited,
         oom_killed: process.flags & PROCESS_OOM_KILLED != 0,
-        comm: has_exited.then(|| name(&process.comm)),
+        comm: has_exited.then(|| Comm::from(comm(&process.comm))),
     }
 }
 

@@ -96,11 +96,7 @@ impl Sampler {
         }
         let Self { reader, selection, .. } = self;
         let threads = &mut reading.threads;
-        reader.running(|thread| {
-            if selection.contains((thread.thread.pid, thread.process_start_ns)) {
-                threads.push(thread);
-            }
-        })?;
+        reader.running(|process| selection.contains(process), |thread| threads.push(thread))?;
         self.selection.end_reading();
         self.jemalloc.read(&mut reading);
         reading.values = self.readings.read(&reading.threads);
