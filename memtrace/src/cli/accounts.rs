@@ -7,6 +7,7 @@ use super::args::{AccountsArgs, DEFAULT_KEEP_ENDED, TraceArgs};
 use super::conflict::ArgConflict;
 use super::{outputs, program_tags, recording, resolve, tags};
 use crate::model::{DEFAULT_FRAMES, EventClass, GroupBy};
+use crate::report::Format;
 use crate::session::{AccountReport, Config};
 
 /// Interval of the table on a terminal.
@@ -42,7 +43,8 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     }
     let has_program_tags = program_tags::are_given(&trace);
     let keys = keys(&trace.by, trace.tags.is_some(), has_program_tags)?;
-    let outputs = outputs::resolve_accounts(std::mem::take(&mut trace.outputs), trace.format.take())?;
+    let (paths, format) = (std::mem::take(&mut trace.outputs), trace.format.take());
+    let outputs = outputs::resolve_view(paths, format, "accounts", Format::OF_ACCOUNTS)?;
     let mut report = AccountReport { keys, outputs, sort, refresh: None, socket, has_program_tags };
     if let Some(option) = option_without_effect(&trace, report.needs_stacks() || recording.is_some()) {
         return Err(ArgConflict::new(format!("{option} has no effect on these accounts"), "remove it"));

@@ -22,26 +22,20 @@ pub(super) fn resolve_or_stdout(paths: Vec<PathBuf>, format: Option<Format>) -> 
     resolve_text(paths, format, Format::ALL)
 }
 
-/// As [`resolve_or_stdout`], for accounts.
-pub(super) fn resolve_accounts(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
-    if let Some(format) = format.filter(|format| !Format::OF_ACCOUNTS.contains(format)) {
+/// As [`resolve_or_stdout`], for a view that is not drawn from stacks and has only the `known` formats.
+pub(super) fn resolve_view(
+    paths: Vec<PathBuf>,
+    format: Option<Format>,
+    view: &str,
+    known: &[Format],
+) -> Result<Vec<Output>, ArgConflict> {
+    if let Some(format) = format.filter(|format| !known.contains(format)) {
         return Err(ArgConflict::new(
-            format!("accounts are not written as {}, a format of stacks", format.name()),
-            format!("give one of {}", names(Format::OF_ACCOUNTS)),
+            format!("{view} are not written as {}, a format of stacks", format.name()),
+            format!("give one of {}", names(known)),
         ));
     }
-    resolve_text(paths, format, Format::OF_ACCOUNTS)
-}
-
-/// As [`resolve_or_stdout`], for threads.
-pub(super) fn resolve_threads(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
-    if let Some(format) = format.filter(|format| !Format::OF_THREADS.contains(format)) {
-        return Err(ArgConflict::new(
-            format!("threads are not written as {}, a format of stacks", format.name()),
-            format!("give one of {}", names(Format::OF_THREADS)),
-        ));
-    }
-    resolve_text(paths, format, Format::OF_THREADS)
+    resolve_text(paths, format, known)
 }
 
 fn resolve_text(paths: Vec<PathBuf>, format: Option<Format>, known: &[Format]) -> Result<Vec<Output>, ArgConflict> {

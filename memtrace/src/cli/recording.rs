@@ -13,7 +13,7 @@ const EXTENSION: &str = "memtrace";
 
 const DEFAULT_FILE: &str = "run.memtrace";
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
-/// The trace completes intervals ten times a second.
+/// The trace completes intervals ten times a second. The counters that the monitor reads hardly change below this.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const SHORTEST_EVERY: Duration = Duration::from_secs(1);
 
@@ -43,20 +43,34 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
             )),
             None => Ok(None),
         },
-        [_] if interval < SHORTEST_INTERVAL => {
-            Err(ArgConflict::new("--interval is shorter than 100ms", "give a longer one, as in 1s"))
+        [path] => {
+            check_interval(interval)?;
+            check_size_limit(size_limit)?;
+            Ok(Some(Recording {
+                path: path.clone(),
+                interval,
+                size_limit,
+                socket: args.socket.take(),
+                mark_functions: std::mem::take(&mut args.mark_on),
+            }))
         }
-        [_] if size_limit < SMALLEST_SIZE => {
-            Err(ArgConflict::new("--size-limit is less than 4MiB", "give a larger one, as in 200MiB"))
-        }
-        [path] => Ok(Some(Recording {
-            path: path.clone(),
-            interval,
-            size_limit,
-            socket: args.socket.take(),
-            mark_functions: std::mem::take(&mut args.mark_on),
-        })),
         [_, _, ..] => Err(ArgConflict::new("more than one recording is given", "give one --record")),
+    }
+}
+
+/// Checks the time between two recorded moments, or two readings of the thread monitor.
+pub(super) fn check_interval(interval: Duration) -> Result<(), ArgConflict> {
+    match interval < SHORTEST_INTERVAL {
+        true => Err(ArgConflict::new("--interval is shorter than 100ms", "give a longer one, as in 1s")),
+        false => Ok(()),
+    }
+}
+
+/// Checks the largest size of a recording.
+pub(super) fn check_size_limit(size_limit: Bytes) -> Result<(), ArgConflict> {
+    match size_limit < SMALLEST_SIZE {
+        true => Err(ArgConflict::new("--size-limit is less than 4MiB", "give a larger one, as in 200MiB")),
+        false => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use super::exit;
 use super::terminal::Terminal;
 use super::{accounts, logging, outputs, tags};
 use crate::model::{AccountColumn, ThreadColumn};
+use crate::report::Format;
 use crate::session::replay::{self, Config, Span, View};
 
 /// Runs `memtrace report`.
@@ -39,8 +40,12 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     let (by, tags) = tags::resolve(args.tags.as_deref(), args.by)?;
     let (outputs, default_top) = match view {
         View::Stacks => (outputs::resolve_or_stdout(args.outputs, args.format)?, DEFAULT_TOP),
-        View::Accounts(_) => (outputs::resolve_accounts(args.outputs, args.format)?, accounts::DEFAULT_TOP),
-        View::Threads(_) => (outputs::resolve_threads(args.outputs, args.format)?, accounts::DEFAULT_TOP),
+        View::Accounts(_) => {
+            (outputs::resolve_view(args.outputs, args.format, "accounts", Format::OF_ACCOUNTS)?, accounts::DEFAULT_TOP)
+        }
+        View::Threads(_) => {
+            (outputs::resolve_view(args.outputs, args.format, "threads", Format::OF_THREADS)?, accounts::DEFAULT_TOP)
+        }
     };
     Ok(Config {
         path: args.file,
@@ -107,7 +112,6 @@ mod tests {
     use super::super::args::{Action, Arguments};
     use super::*;
     use crate::model::{GroupBy, Metric};
-    use crate::report::Format;
     use crate::session::replay::Moment;
     use crate::session::{Destination, Output};
 
