@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use crate::model::{AccountTable, AccountTotals, Amount, MarkBounds};
@@ -72,10 +71,7 @@ impl Numbers {
 
 impl Serialize for Numbers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let fields = self.fields();
-        let mut map = serializer.serialize_map(Some(fields.len()))?;
-        fields.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
-        map.end()
+        serializer.collect_map(self.fields())
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use crate::model::{
@@ -75,9 +74,7 @@ struct Numbers(Vec<(&'static str, Option<u64>)>);
 
 impl Serialize for Numbers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        self.0.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
-        map.end()
+        serializer.collect_map(self.0.iter().copied())
     }
 }
 
