@@ -9,7 +9,6 @@ use crate::recording::samples::{Fact, FactValue, MACHINE_START, Sample, Subject}
 /// Values of the machine: the kernel's totals of counters, and the last values of others.
 #[derive(Debug)]
 pub(super) struct MachineTotals {
-    totals: MachineUsage,
     /// The values that were recorded last, with the counters at the start, which are facts.
     recorded: MachineUsage,
     is_started: bool,
@@ -22,7 +21,7 @@ impl MachineTotals {
         for value in MachineValue::ALL.into_iter().filter(|value| !value.is_counter()) {
             recorded.set(value, None);
         }
-        Self { totals: start, recorded, is_started: false }
+        Self { recorded, is_started: false }
     }
 
     /// Adds the usage of an interval, and records the values that have changed.
@@ -33,27 +32,26 @@ impl MachineTotals {
         }
         for value in MachineValue::ALL {
             let Some(number) = usage.get(value) else { continue };
-            let earlier = if value.is_counter() { self.totals.get(value).unwrap_or(0) } else { 0 };
-            let total = Some(earlier.saturating_add(number));
-            self.totals.set(value, total);
-            if total != self.recorded.get(value) {
-                self.recorded.set(value, total);
-                interval.samples.extend(total.map(|value_now| Sample {
+            let earlier = if value.is_counter() { self.recorded.get(value).unwrap_or(0) } else { 0 };
+            let total = earlier.saturating_add(number);
+            if Some(total) != self.recorded.get(value) {
+                self.recorded.set(value, Some(total));
+                interval.samples.push(Sample {
                     subject: Subject::Machine,
                     counter: Cow::Borrowed(value.name()),
-                    value: value_now,
-                }));
+                    value: total,
+                });
             }
         }
     }
 
     fn start_facts(&self) -> impl Iterator<Item = Fact> + '_ {
-        let counters = MachineValue::ALL.into_iter().filter(|value| value.is_counter());
-        counters.filter_map(|value| {
+        // Only counters have values before the first interval.
+        MachineValue::ALL.into_iter().filter_map(|value| {
             Some(Fact {
                 topic: Cow::Borrowed(MACHINE_START),
                 item: Cow::Borrowed(value.name()),
-                value: FactValue::Number(self.totals.get(value)?),
+                value: FactValue::Number(self.recorded.get(value)?),
             })
         })
     }
