@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use super::counter::UsageCounter;
 use super::interval::ThreadInterval;
 use super::usage::ThreadUsage;
+use crate::model::Comm;
 
 /// Nanoseconds of a second.
 const SECOND: f64 = 1e9;
@@ -116,13 +117,19 @@ impl ThreadColumn {
     /// Returns the order of two threads of an interval in the table: by name, by thread ID, or by decreasing value.
     #[must_use]
     pub fn order(self, one: &ThreadInterval, other: &ThreadInterval) -> Ordering {
-        let by_column = match self {
-            Self::Name => one.comm.cmp(&other.comm),
-            // The length of the interval is the same for both.
-            _ => self.value(&other.usage, 1.0).total_cmp(&self.value(&one.usage, 1.0)),
-        };
         let id = |thread: &ThreadInterval| (thread.thread.tid, thread.thread);
+        let by_column = self.compare((&one.comm, &one.usage), (&other.comm, &other.usage));
         by_column.then_with(|| id(one).cmp(&id(other)))
+    }
+
+    /// Returns the order of two threads or processes of an interval: by name, or by decreasing value. Thread IDs are equal.
+    #[must_use]
+    pub fn compare(self, one: (&Comm, &ThreadUsage), other: (&Comm, &ThreadUsage)) -> Ordering {
+        match self {
+            Self::Name => one.0.cmp(other.0),
+            // The length of the interval is the same for both.
+            _ => self.value(other.1, 1.0).total_cmp(&self.value(one.1, 1.0)),
+        }
     }
 }
 

@@ -15,10 +15,7 @@ const NAME: usize = 24;
 /// Returns the processes in the order of the table, and those that are not in it.
 pub(super) fn ranked(interval: &MonitorInterval, sort: ThreadColumn) -> (Vec<&ProcessInterval>, Vec<&ProcessInterval>) {
     let mut processes: Vec<_> = interval.processes.iter().collect();
-    match sort {
-        ThreadColumn::Name => processes.sort_by(|one, other| one.comm.cmp(&other.comm)),
-        _ => processes.sort_by(|one, other| sort.value(&other.usage, 1.0).total_cmp(&sort.value(&one.usage, 1.0))),
-    }
+    processes.sort_by(|one, other| sort.compare((&one.comm, &one.usage), (&other.comm, &other.usage)));
     let more = processes.split_off(PROCESSES.min(processes.len()));
     (processes, more)
 }
