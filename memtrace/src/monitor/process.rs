@@ -71,7 +71,7 @@ impl ProcessState {
         slots: &mut Slots,
     ) -> ProcessInterval {
         let step = self.rows.observe(threads, since_ns, slots);
-        let certain = step.rows.iter().fold(ThreadUsage::default(), |sum, row| sum.plus(row.usage));
+        let certain: ThreadUsage = step.rows.iter().map(|row| row.usage).sum();
         // A thread that exits during the sampling is missing in the sum until the next one. The others have grown anyway.
         let total = process.ended.plus(step.running).max(self.reported.plus(certain));
         let usage = total.since(self.reported);

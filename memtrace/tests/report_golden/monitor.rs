@@ -47,7 +47,7 @@ fn process(pid: u32, name: &str, source: CounterSource, threads: &[Row], rss: u6
         start_ns: START - 60_000_000_000,
         comm: Comm::from(name),
         source: SourceState { source, is_stale: false },
-        usage: threads.iter().fold(ThreadUsage::default(), |sum, thread| sum.plus(thread.usage)),
+        usage: threads.iter().map(|thread| thread.usage).sum(),
         threads,
         ended: OtherThreads::default(),
         others: OtherThreads::default(),

@@ -28,12 +28,6 @@ impl CounterSource {
         }
     }
 
-    /// Returns true if the source counts blocks.
-    #[must_use]
-    pub const fn counts_blocks(self) -> bool {
-        matches!(self, Self::Bpf)
-    }
-
     /// Returns true if the values of a counter are known with this source.
     #[must_use]
     pub const fn counts(self, counter: UsageCounter) -> bool {

@@ -1,7 +1,8 @@
 //! Counters of a thread.
 
+use std::iter::Sum;
+
 use super::counter::UsageCounter;
-use crate::model::Bytes;
 
 /// Values of all counters of a thread: since its start, or within an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,18 +71,6 @@ impl ThreadUsage {
         allocated.wrapping_sub(self.get(UsageCounter::FreeBytes)).cast_signed()
     }
 
-    /// Returns the allocated bytes.
-    #[must_use]
-    pub const fn allocated(&self) -> Bytes {
-        Bytes(self.get(UsageCounter::AllocBytes))
-    }
-
-    /// Returns the freed bytes.
-    #[must_use]
-    pub const fn freed(&self) -> Bytes {
-        Bytes(self.get(UsageCounter::FreeBytes))
-    }
-
     /// Returns the processor time, in nanoseconds.
     #[must_use]
     pub const fn processor_time(&self) -> u64 {
@@ -93,6 +82,12 @@ impl ThreadUsage {
             *ours = combine(*ours, theirs);
         }
         self
+    }
+}
+
+impl Sum for ThreadUsage {
+    fn sum<I: Iterator<Item = Self>>(usages: I) -> Self {
+        usages.fold(Self::default(), Self::plus)
     }
 }
 

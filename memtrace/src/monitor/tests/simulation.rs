@@ -177,7 +177,7 @@ fn kernel_part(usage: ThreadUsage) -> ThreadUsage {
 }
 
 fn sum<'a>(usages: impl Iterator<Item = &'a ThreadUsage>) -> ThreadUsage {
-    usages.fold(ThreadUsage::default(), |sum, usage| sum.plus(*usage))
+    usages.copied().sum()
 }
 
 /// Sums of all intervals, and the usage before the first one.

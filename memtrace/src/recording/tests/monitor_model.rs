@@ -47,7 +47,7 @@ fn process(pid: Pid, start_ns: u64, second: u64, threads: Vec<ThreadInterval>) -
     let mut values = ProcessValues::default();
     values.set(ProcessValue::RssAnon, Some(4096 * (second / 3)));
     values.set(ProcessValue::Threads, Some(threads.len() as u64));
-    let sum = threads.iter().fold(ThreadUsage::default(), |sum, thread| sum.plus(thread.usage));
+    let sum = threads.iter().map(|thread| thread.usage).sum();
     ProcessInterval {
         pid,
         start_ns,

@@ -51,7 +51,7 @@ fn busy(second: u64) -> Interval {
         .collect();
     let process = RecordedProcessUsage {
         image: image(1),
-        usage: threads.iter().fold(ThreadUsage::default(), |sum, row| sum.plus(row.usage)),
+        usage: threads.iter().map(|row| row.usage).sum(),
         ended_threads: 0,
         started_threads: 0,
         other_threads: 0,
@@ -116,7 +116,7 @@ fn many_threads_fit_into_the_size_limit_with_exact_sums() {
             second += 1;
         }
         process = process.plus(row.usage);
-        assert_eq!(threads.iter().fold(ThreadUsage::default(), |sum, usage| sum.plus(*usage)), process);
+        assert_eq!(threads.iter().copied().sum::<ThreadUsage>(), process);
         let mut sums = vec![ThreadUsage::default(); THREADS as usize];
         for row in rows.iter().take_while(|row| row.at <= at) {
             let sum = &mut sums[row.usage.thread.0 as usize - 1];

@@ -125,9 +125,9 @@ fn merged_processes_leave_their_usage_to_groups() {
     assert!(grouped > 0 && images.len() < 70, "{} images, {grouped} groups", images.len());
     let rows = recording.process_rows(Boundary::START, end).unwrap();
     for interval in &all {
-        let expected = interval.processes.iter().fold(ThreadUsage::default(), |sum, row| sum.plus(row.usage));
+        let expected: ThreadUsage = interval.processes.iter().map(|row| row.usage).sum();
         let of_interval = rows.iter().filter(|row| row.at.at() == interval.span.end);
-        let sum = of_interval.fold(ThreadUsage::default(), |sum, row| sum.plus(row.usage.usage));
+        let sum: ThreadUsage = of_interval.map(|row| row.usage.usage).sum();
         assert_eq!(sum, expected, "{:?}", interval.span);
     }
     let threads = recording.monitored_threads().unwrap();
@@ -151,8 +151,8 @@ fn truncated_file_has_the_usage_before_the_damage() {
             let usage = recording.process_rows(start, end).unwrap();
             let seconds = end.at().as_secs() as usize;
             let expected = all[..seconds].iter().flat_map(|interval| &interval.processes);
-            let expected = expected.fold(ThreadUsage::default(), |sum, row| sum.plus(row.usage));
-            assert_eq!(usage.iter().fold(ThreadUsage::default(), |sum, row| sum.plus(row.usage.usage)), expected);
+            let expected: ThreadUsage = expected.map(|row| row.usage).sum();
+            assert_eq!(usage.iter().map(|row| row.usage.usage).sum::<ThreadUsage>(), expected);
             let rows = recording.thread_rows(start, end).unwrap();
             let expected: usize = recorded[..seconds].iter().map(|interval| interval.threads.len()).sum();
             assert_eq!(rows.len(), expected, "{pages} pages");

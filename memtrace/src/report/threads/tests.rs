@@ -33,7 +33,7 @@ pub(super) fn process(source: CounterSource, threads: Vec<ThreadInterval>) -> Pr
         start_ns: 7_000_000_049,
         comm: Comm::from("server"),
         source: SourceState { source, is_stale: false },
-        usage: threads.iter().fold(ThreadUsage::default(), |sum, thread| sum.plus(thread.usage)),
+        usage: threads.iter().map(|thread| thread.usage).sum(),
         threads,
         ended: OtherThreads::default(),
         others: OtherThreads::default(),
