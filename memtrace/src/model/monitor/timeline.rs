@@ -46,6 +46,14 @@ pub struct ThreadSeries {
     pub points: Series<UsagePoint>,
 }
 
+impl ThreadSeries {
+    /// Returns the largest absolute value of the net bytes; 0 if they are not known.
+    #[must_use]
+    pub fn peak_net(&self) -> u64 {
+        self.points.iter().filter_map(|(_, point)| point.net).map(i64::unsigned_abs).max().unwrap_or(0)
+    }
+}
+
 /// Course of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessSeries {

@@ -73,7 +73,7 @@ impl TimelineBuilder {
         });
         let series = &mut all[place];
         series.comm.clone_from(&process.comm);
-        let before = series.points.iter().rev().find_map(|(_, point)| point.usage.net);
+        let before = || series.points.iter().rev().find_map(|(_, point)| point.usage.net);
         let usage = usage_point(&process.usage, process.source.source, before, interval.seconds());
         series.points.set(point, ProcessPoint { values: process.values, usage });
     }
@@ -91,8 +91,9 @@ impl TimelineBuilder {
         let series = &mut all[place];
         series.comm.clone_from(&thread.comm);
         series.ended = None;
-        let before = series.points.iter().rev().find_map(|(_, point)| point.net);
-        series.points.set(point, usage_point(&thread.usage, source, before, interval.seconds()));
+        let before = || series.points.iter().rev().find_map(|(_, point)| point.net);
+        let usage = usage_point(&thread.usage, source, before, interval.seconds());
+        series.points.set(point, usage);
     }
 
     /// Sets the end of threads that had a row in the interval before and have none now.
@@ -113,20 +114,23 @@ impl TimelineBuilder {
 
     fn remove_small_threads(&mut self) {
         let threads = &mut self.timeline.threads;
-        let peak = |series: &ThreadSeries| {
-            series.points.iter().filter_map(|(_, point)| point.net).map(i64::unsigned_abs).max().unwrap_or(0)
-        };
-        threads.sort_by_cached_key(|series| (series.ended.is_some(), std::cmp::Reverse(peak(series))));
+        threads.sort_by_cached_key(|series| (series.ended.is_some(), std::cmp::Reverse(series.peak_net())));
         let removed = threads.split_off(THREADS / 2);
         self.timeline.more_threads += removed.len() as u64;
         self.threads = threads.iter().enumerate().map(|(place, series)| (series.thread, place)).collect();
     }
 }
 
-fn usage_point(usage: &ThreadUsage, source: CounterSource, before: Option<i64>, seconds: f64) -> UsagePoint {
+/// Returns the point of an interval, after one with the net bytes `before`.
+fn usage_point(
+    usage: &ThreadUsage,
+    source: CounterSource,
+    before: impl FnOnce() -> Option<i64>,
+    seconds: f64,
+) -> UsagePoint {
     let is_known = source != CounterSource::None;
     UsagePoint {
-        net: is_known.then(|| before.unwrap_or(0).saturating_add(usage.net())),
+        net: is_known.then(|| before().unwrap_or(0).saturating_add(usage.net())),
         alloc_rate: is_known.then(|| ThreadColumn::Alloc.value(usage, seconds)),
         processor: ThreadColumn::Cpu.value(usage, seconds),
     }
@@ -145,7 +149,7 @@ mod tests {
             usage: ThreadUsage::of(&[(UsageCounter::AllocBytes, bytes), (UsageCounter::UserTime, 500_000_000)]),
         };
         let threads: Vec<_> = threads.iter().map(thread).collect();
-        let usage = threads.iter().fold(ThreadUsage::default(), |sum, thread| sum.plus(thread.usage));
+        let usage = threads.iter().map(|thread| thread.usage).sum();
         let process = ProcessInterval {
             pid: Pid(1),
             start_ns: 0,

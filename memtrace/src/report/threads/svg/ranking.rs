@@ -26,11 +26,10 @@ impl<'a> Ranking<'a> {
         let mut threads: Vec<_> = timeline.threads.iter().collect();
         threads.sort_by_cached_key(|series| {
             let points = || series.points.iter().map(|(_, point)| point);
-            let net = points().filter_map(|point| point.net).map(i64::unsigned_abs).max().unwrap_or(0);
             // The casts saturate.
             let allocated = points().filter_map(|point| point.alloc_rate).sum::<f64>() as i64;
             let processor = (points().map(|point| point.processor).sum::<f64>() * 1e6) as i64;
-            (Reverse((net, allocated, processor)), series.thread)
+            (Reverse((series.peak_net(), allocated, processor)), series.thread)
         });
         let shown: Vec<_> = threads.into_iter().zip(COLOURS).collect();
         let others = (timeline.threads.len() - shown.len()) as u64 + timeline.more_threads;
