@@ -163,15 +163,15 @@ impl<'a> RecordedThreads<'a> {
         let rows = self.processes.get(&end).map(Vec::as_slice).unwrap_or_default();
         held.sources.extend(rows.iter().map(|row| (row.usage.image, (row.usage.source, row.usage.other_threads))));
         let by_image: FxHashMap<ImageId, &ProcessRow> = rows.iter().map(|row| (row.usage.image, row)).collect();
-        let running = self.images.iter().filter(|(id, image)| {
+        let processes = self.images.iter().filter_map(|(id, image)| {
             let has_ended = image.ended.is_some_and(|(_, at)| at.since_start() <= row.span.start);
-            by_image.contains_key(id) || threads.contains_key(id) && !has_ended
-        });
-        let processes = running.map(|(id, image)| {
-            let (source, others) = held.sources.get(id).copied().unwrap_or_default();
-            let threads = threads.get(id).cloned().unwrap_or_default();
-            let process = self.process(*id, image, by_image.get(id).copied(), threads, row);
-            ProcessInterval { source, others: OtherThreads { count: others, ..process.others }, ..process }
+            let own = by_image.get(id).copied();
+            let threads = threads.remove(id);
+            if own.is_none() && (threads.is_none() || has_ended) {
+                return None;
+            }
+            let held = held.sources.get(id).copied().unwrap_or_default();
+            Some(self.process(*id, image, own, held, threads.unwrap_or_default(), row))
         });
         let events = self.events.iter().filter(|event| row.span.start < event.at && event.at <= row.span.end);
         MonitorInterval {
@@ -188,11 +188,12 @@ impl<'a> RecordedThreads<'a> {
         id: ImageId,
         image: &RecordedImage,
         row: Option<&ProcessRow>,
+        (source, others): (SourceState, u64),
         threads: Vec<ThreadInterval>,
         interval: &IntervalRow,
     ) -> ProcessInterval {
         let usage = row.map(|row| row.usage.usage).unwrap_or_default();
-        let shown = threads.iter().map(|thread| thread.usage).fold(ThreadUsage::default(), ThreadUsage::plus);
+        let shown: ThreadUsage = threads.iter().map(|thread| thread.usage).sum();
         let rest = usage.since(shown);
         let ended = row.map_or(0, |row| row.usage.ended_threads);
         // The rest belongs to threads that have ended, unless there are none.
@@ -210,11 +211,11 @@ impl<'a> RecordedThreads<'a> {
             pid: id.pid,
             start_ns: id.ordinal.into(),
             comm: image.comm.clone(),
-            source: SourceState::default(),
+            source,
             usage,
             threads,
             ended: OtherThreads { count: ended, usage: of_ended },
-            others: OtherThreads { count: 0, usage: of_others },
+            others: OtherThreads { count: others, usage: of_others },
             started: row.map_or(0, |row| row.usage.started_threads),
             values,
             has_exited: image.ended.is_some_and(|(_, at)| {
