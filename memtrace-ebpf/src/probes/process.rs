@@ -105,8 +105,7 @@ impl Event for Fork {
                 unwind::copy_process(parent, child);
                 tags::copy(thread, child);
                 process_filter::fork(parent, child, context.arg(1));
-                let is_recorded =
-                    settings::records_forks() && gate::is_open() && process_filter::may_be_traced(child);
+                let is_recorded = settings::records_forks() && gate::is_open() && process_filter::may_be_traced(child);
                 if is_recorded && !shares_memory(context) {
                     emit::fork(context, thread, child);
                 }
