@@ -171,6 +171,13 @@ impl Attachment {
         }
     }
 
+    /// Adds a note about the allocators that were mapped late, if there is no room for a note about each.
+    pub(super) fn count_late_notes(&mut self, observer: &mut dyn Observer) {
+        let before = self.targets.notes.len();
+        self.targets.count_late_notes();
+        self.targets.notes[before..].iter().for_each(|note| observer.note(note));
+    }
+
     /// Returns the number of selected processes without counters of the heap.
     fn untraced(&mut self) -> usize {
         let selection = Selection::of(&self.filter);

@@ -174,6 +174,7 @@ impl MonitorRun {
         let Self { mut attachment, sampling, mut marks, outputs, skipped, triggers, traces, has_source, .. } = self;
         sampling.finish()?;
         attachment.update(observer);
+        attachment.count_late_notes(observer);
         let losses = attachment.losses();
         let complete = outputs.finish(observer) && skipped == 0;
         marks.answer(Duration::MAX);
