@@ -35,7 +35,7 @@ pub(crate) use config::{
 pub(crate) use error::from_engines;
 pub(crate) use error::{AllocatorUser, Error};
 pub(crate) use grouping::Grouping;
-pub(crate) use observer::{Observer, Progress};
+pub(crate) use observer::{Observer, Progress, TableSize};
 pub(crate) use outcome::{CommandEnd, Outcome};
 pub(crate) use run::run;
 pub(crate) use threads::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace, monitor};

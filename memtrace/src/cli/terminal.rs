@@ -5,7 +5,7 @@ use std::path::Path;
 use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
 use crate::model::{Bytes, plain, printable};
-use crate::session::{Observer, Progress};
+use crate::session::{Observer, Progress, TableSize};
 
 /// Size of a terminal of unknown size.
 const COLUMNS: usize = 80;
@@ -65,25 +65,30 @@ impl Observer for Terminal {
         }
     }
 
-    fn table_lines(&self) -> Option<usize> {
-        // The last line is that of the progress.
-        let lines = || size().map_or(LINES, |(_, lines)| lines).saturating_sub(2);
-        (self.console.is_terminal() && !self.shares_terminal).then(lines)
+    fn table_size(&self) -> Option<TableSize> {
+        if !self.console.is_terminal() || self.shares_terminal {
+            return None;
+        }
+        let (columns, lines) = size().unwrap_or((COLUMNS, LINES));
+        // A line that fills the last column would wrap on some terminals. The last line is that of the progress.
+        Some(TableSize { columns: columns.saturating_sub(1), lines: lines.saturating_sub(2) })
     }
 
     fn table(&mut self, text: &str) {
         if self.quiet {
             return;
         }
-        let Some(most) = self.table_lines() else {
+        let Some(room) = self.table_size() else {
             self.console.line(text);
             return;
         };
-        // A line that fills the last column would wrap on some terminals.
-        let width = columns().unwrap_or(COLUMNS).saturating_sub(1);
-        let cut = |line: &str| line.chars().take(width).collect::<String>();
-        let lines: Vec<_> = text.lines().take(most).map(cut).collect();
+        let cut = |line: &str| line.chars().take(room.columns).collect::<String>();
+        let lines: Vec<_> = text.lines().take(room.lines).map(cut).collect();
         self.console.table(&lines.join("\n"));
+    }
+
+    fn erase_table(&mut self) {
+        self.console.clear();
     }
 
     fn note(&mut self, text: &str) {

@@ -20,6 +20,14 @@ pub(crate) struct Progress {
     pub(crate) lost: u64,
 }
 
+/// Room for a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableSize {
+    /// Width of a line, in characters.
+    pub(crate) columns: usize,
+    pub(crate) lines: usize,
+}
+
 /// Receives messages of a run.
 pub(crate) trait Observer {
     /// All probes are in place. `description` continues the word "attached": `to pid 4711 (redis-server), 12 probes`.
@@ -36,11 +44,14 @@ pub(crate) trait Observer {
     /// only if the removal takes longer than a moment. A second signal stops the wait.
     fn detaching(&mut self, removed: usize, total: usize);
 
-    /// Returns the number of lines that a table can have; `None` if it is not limited.
-    fn table_lines(&self) -> Option<usize>;
+    /// Returns the room for a table; `None` if it is not limited.
+    fn table_size(&self) -> Option<TableSize>;
 
     /// Table of several lines that replaces the previous one, if the display can do so.
     fn table(&mut self, text: &str);
+
+    /// Erases the table, before other text is written to the same terminal.
+    fn erase_table(&mut self);
 
     /// Message of one line: `wrote memtrace.svg`.
     fn note(&mut self, text: &str);

@@ -30,10 +30,11 @@ impl Observer for Silent {
     fn progress(&mut self, _: &crate::session::observer::Progress) {}
     fn downloading(&mut self, _: &Path, _: usize, _: usize, _: Bytes, _: Option<Bytes>) {}
     fn detaching(&mut self, _: usize, _: usize) {}
-    fn table_lines(&self) -> Option<usize> {
+    fn table_size(&self) -> Option<crate::session::observer::TableSize> {
         None
     }
     fn table(&mut self, _text: &str) {}
+    fn erase_table(&mut self) {}
 
     fn note(&mut self, _: &str) {}
     fn summary(&mut self, _: &str) {}

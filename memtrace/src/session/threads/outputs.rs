@@ -14,13 +14,16 @@ use crate::report::{
     write_threads_json,
 };
 use crate::session::error::Error;
-use crate::session::observer::Observer;
+use crate::session::observer::{Observer, TableSize};
 
 /// Lines of a table besides those of threads.
 const OTHER_LINES: usize = 10;
 
 /// Fewest threads in a table.
 const FEWEST_ROWS: usize = 3;
+
+/// Part of the interval, as a divisor, of which a table is worth showing.
+const SHORTEST_TABLE: u32 = 10;
 
 /// Outputs of a thread monitor.
 pub(super) struct Outputs {
@@ -31,9 +34,13 @@ pub(super) struct Outputs {
     in_place: bool,
     history: ThreadHistory,
     options: ThreadTableOptions,
+    /// Maximum number of threads in a table that need not fit.
+    rows: usize,
     /// The last table that was shown in place.
     last_table: Vec<u8>,
     intervals: u64,
+    /// Length of the intervals.
+    interval: Duration,
 }
 
 impl Outputs {
@@ -47,18 +54,18 @@ impl Outputs {
     ) -> Result<Self, Error> {
         let recording = config.recording.as_ref();
         let recording = recording.map(|recording| MonitorRecording::create(recording, target, elapsed)).transpose()?;
-        let lines = observer.table_lines().filter(|_| io::stdout().is_terminal() && !config.once);
-        let in_place = config.output == Some(MonitorFormat::Table) && lines.is_some();
-        let fitting = lines.map_or(usize::MAX, |lines| lines.saturating_sub(OTHER_LINES).max(FEWEST_ROWS));
+        let is_refreshed = observer.table_size().is_some() && io::stdout().is_terminal() && !config.once;
         Ok(Self {
             recording,
             format: config.output,
             stdout: OutputThread::start()?,
-            in_place,
+            in_place: is_refreshed && config.output == Some(MonitorFormat::Table),
             history: ThreadHistory::new(config.sort),
-            options: ThreadTableOptions { sort: config.sort, rows: config.rows.min(fitting), width: None },
+            options: ThreadTableOptions { sort: config.sort, rows: config.rows, width: None },
+            rows: config.rows,
             last_table: Vec::new(),
             intervals: 0,
+            interval: config.interval,
         })
     }
 
@@ -74,8 +81,11 @@ impl Outputs {
     pub(super) fn write(&mut self, interval: &MonitorInterval, observer: &mut dyn Observer) -> Vec<String> {
         // First of all: the other outputs may fail.
         let marks = self.recording.as_mut().map(|recording| recording.write(interval)).unwrap_or_default();
-        let Some(format) = self.format else { return marks };
+        let Some(format) = self.format.filter(|&format| self.shows(format, interval)) else { return marks };
         let mut text = Vec::new();
+        if self.in_place {
+            self.fit(observer.table_size());
+        }
         // Writing to memory does not fail.
         let _: io::Result<()> = self.format_interval(format, interval, &mut text);
         self.intervals += 1;
@@ -86,6 +96,19 @@ impl Outputs {
             self.stdout.write(text);
         }
         marks
+    }
+
+    /// Returns false for the table of the moment between the last interval and the end. Its rates mean nothing, and nobody
+    /// would see those of the interval before.
+    fn shows(&self, format: MonitorFormat, interval: &MonitorInterval) -> bool {
+        format != MonitorFormat::Table || self.intervals == 0 || is_worth_a_table(interval, self.interval)
+    }
+
+    /// Fits the table in the terminal, whose size may have changed.
+    fn fit(&mut self, size: Option<TableSize>) {
+        let lines = size.map_or(usize::MAX, |size| size.lines.saturating_sub(OTHER_LINES).max(FEWEST_ROWS));
+        self.options.rows = self.rows.min(lines);
+        self.options.width = size.map(|size| size.columns);
     }
 
     fn format_interval(
@@ -125,11 +148,44 @@ impl Outputs {
     /// Completes the outputs. Returns false if intervals are missing.
     pub(super) fn finish(mut self, observer: &mut dyn Observer) -> bool {
         let complete = self.recording.is_none_or(|recording| recording.finish(observer));
-        self.stdout.write(self.last_table);
+        if self.in_place {
+            observer.erase_table();
+            self.stdout.write(self.last_table);
+        }
         let skipped = self.stdout.finish();
         if skipped > 0 {
             observer.note(&format!("{skipped} intervals are missing on standard output, whose reader is too slow"));
         }
         complete && skipped == 0
+    }
+}
+
+/// Returns true if an interval is long enough, or has something to tell besides rates.
+fn is_worth_a_table(interval: &MonitorInterval, usual: Duration) -> bool {
+    let length = interval.span.end.saturating_sub(interval.span.start);
+    length >= usual / SHORTEST_TABLE || !interval.events.is_empty() || interval.losses.total() > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{LossReason, MonitorEvent, MonitorEventKind};
+
+    #[test]
+    fn short_interval_has_a_table_if_something_happened() {
+        let second = Duration::from_secs(1);
+        let interval = |milliseconds| {
+            let end = second + Duration::from_millis(milliseconds);
+            MonitorInterval { span: second..end, ..MonitorInterval::default() }
+        };
+        assert!(is_worth_a_table(&interval(100), second));
+        let short = interval(99);
+        assert!(!is_worth_a_table(&short, second));
+        let mut lossy = short.clone();
+        lossy.losses.add(LossReason::ProcessesFull, 1);
+        assert!(is_worth_a_table(&lossy, second));
+        let kind = MonitorEventKind::Mark(String::from("deploy"));
+        let eventful = MonitorInterval { events: vec![MonitorEvent { at: second, kind }], ..short };
+        assert!(is_worth_a_table(&eventful, second));
     }
 }

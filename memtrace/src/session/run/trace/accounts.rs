@@ -27,7 +27,8 @@ impl Trace {
             table.losses.merge(losses);
             table.losses.merge(&self.tracker.losses());
             table.sort(self.sort);
-            observer.table(&fitting_text(&table, self.top, observer.table_lines()));
+            let lines = observer.table_size().map(|size| size.lines);
+            observer.table(&fitting_text(&table, self.top, lines));
         }
     }
 
