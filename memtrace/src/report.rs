@@ -2,6 +2,7 @@
 
 mod accounts;
 mod allocators;
+mod axis;
 mod difference;
 mod escape;
 mod estimate;

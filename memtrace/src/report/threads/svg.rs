@@ -1,6 +1,5 @@
 //! A picture of the course of threads: memory by kind, then allocations and processor time of the largest threads.
 
-mod axis;
 mod curves;
 mod events;
 mod frame;

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use super::axis::Unit;
 use super::curves::Curve;
 use super::frame::{LEGEND, LEGEND_END};
 use crate::model::ThreadTimeline;
 use crate::model::format::duration;
+use crate::report::axis::Unit;
 use crate::report::escape;
 
 /// Height of a row.

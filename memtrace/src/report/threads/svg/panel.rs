@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::axis::{Axis, Unit, time_ticks};
 use super::curves::{self, Curve, Number};
 use super::frame::{Frame, LEFT, RIGHT};
 use super::legend::{self, Legend};
@@ -10,6 +9,7 @@ use super::path::{Scale, Shape};
 use super::ranking::Ranking;
 use super::readout;
 use crate::model::ThreadTimeline;
+use crate::report::axis::{Axis, Unit, time_ticks};
 
 /// Height of the title of a panel.
 pub(super) const TITLE: f64 = 24.0;

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use super::axis::Unit;
 use super::curves::Curve;
 use super::path::Scale;
 use crate::model::format::duration;
+use crate::report::axis::Unit;
 use crate::report::escape;
 
 /// Maximum number of moments.

@@ -6,7 +6,7 @@ use crate::model::format::{self, clock};
 
 /// Unit of a vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(in crate::report) enum Unit {
     Bytes,
     BytesPerSecond,
     /// Share of one processor, shown in percent.
@@ -15,7 +15,7 @@ pub(super) enum Unit {
 
 impl Unit {
     /// Returns a value with its unit: `1.50 MiB`, `-3 B/s`, `12.5 %`.
-    pub(super) fn text(self, value: f64) -> String {
+    pub(in crate::report) fn text(self, value: f64) -> String {
         let bytes = || {
             let sign = if value <= -0.5 { "-" } else { "" };
             // The cast saturates.
@@ -33,7 +33,7 @@ impl Unit {
 const MARGIN: f64 = 0.06;
 
 /// Vertical axis that contains all values and 0, with ticks at multiples of a step.
-pub(super) struct Axis {
+pub(in crate::report) struct Axis {
     unit: Unit,
     step: f64,
     /// Smallest and largest value.
@@ -42,7 +42,7 @@ pub(super) struct Axis {
 
 impl Axis {
     /// Returns the axis for values from `least` to `most`, with about `count` ticks.
-    pub(super) fn of(unit: Unit, [least, most]: [f64; 2], count: usize) -> Self {
+    pub(in crate::report) fn of(unit: Unit, [least, most]: [f64; 2], count: usize) -> Self {
         let (least, most) = (least.min(0.0), most.max(0.0));
         let length = if most > least { most - least } else { 1.0 };
         let step = match unit {
@@ -56,12 +56,12 @@ impl Axis {
     }
 
     /// Returns the smallest and the largest value.
-    pub(super) const fn range(&self) -> [f64; 2] {
+    pub(in crate::report) const fn range(&self) -> [f64; 2] {
         self.range
     }
 
     /// Returns the ticks with their labels.
-    pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
+    pub(in crate::report) fn ticks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
         let [first, last] = self.range.map(|value| value / self.step);
         // The casts saturate.
         let ticks = first.ceil() as i32..=last.floor() as i32;
@@ -145,7 +145,7 @@ const TIME_STEPS: [u64; 28] = [
 const TIME_TICKS: u64 = 12;
 
 /// Returns the ticks of a span of time with their labels.
-pub(super) fn time_ticks(span: &std::ops::Range<Duration>) -> Vec<(Duration, String)> {
+pub(in crate::report) fn time_ticks(span: &std::ops::Range<Duration>) -> Vec<(Duration, String)> {
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let [start, end] = [milliseconds(span.start), milliseconds(span.end)];
     let length = end.saturating_sub(start);
