@@ -60,6 +60,7 @@ const GLIBC: &[&str] = &[
     "thread_usage",
     "threads",
     "transient",
+    "working_set",
 ];
 
 /// Victims that are compiled for musl too.

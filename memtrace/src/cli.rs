@@ -28,6 +28,7 @@ mod target;
 mod terminal;
 mod threads;
 mod units;
+mod working_set;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -35,7 +36,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use self::args::{Action, Arguments, ThreadsArgs, TraceArgs};
+use self::args::{Action, Arguments, ThreadsArgs, TraceArgs, WorkingSetArgs};
 use self::conflict::ArgConflict;
 use self::console::Console;
 use self::exit::Exit;
@@ -66,6 +67,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             run_trace(accounts::config(*args, console.is_terminal()), quiet, verbose, &console)
         }
         Some(Action::Threads(args)) => monitor_threads(*args, &console),
+        Some(Action::Wss(args)) => measure_working_sets(*args, &console).into(),
         Some(Action::Doctor(args)) => {
             let findings = crate::doctor::examine(args.pid);
             let colour = console::wants_colour(&io::stdout());
@@ -145,6 +147,19 @@ fn monitor_threads(args: ThreadsArgs, console: &Console) -> ExitCode {
     match outcome {
         Ok(outcome) => exit::code_of(&outcome, false).into(),
         Err(error) => exit::of_error(&error, console).into(),
+    }
+}
+
+fn measure_working_sets(args: WorkingSetArgs, console: &Console) -> Exit {
+    let (quiet, verbose) = (args.quiet, args.verbose);
+    let config = match working_set::config(args) {
+        Ok(config) => config,
+        Err(conflict) => return exit::of_conflict(&conflict, console),
+    };
+    logging::start(console, quiet, verbose);
+    match session::measure_working_sets(&config, &mut Terminal::new(console.clone(), quiet, false)) {
+        Ok(()) => Exit::Success,
+        Err(error) => exit::of_error(&error, console),
     }
 }
 

@@ -25,6 +25,7 @@ mod tag;
 mod totals;
 mod units;
 mod user_probe;
+mod working_set;
 
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;
@@ -73,6 +74,7 @@ pub use totals::{
 };
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;
+pub use working_set::{ProcessWorkingSet, ReferencedMemory, WorkingSetMethod, WorkingSets, knee};
 
 /// The table of hooked functions, shared with the BPF programs.
 pub use memtrace_common::vocabulary::{

@@ -25,6 +25,7 @@ mod text;
 mod threads;
 mod tool;
 mod trend;
+mod working_set;
 mod wrap;
 
 pub use accounts::{of_stacks as accounts_of_stacks, write as write_accounts};
@@ -36,6 +37,9 @@ pub use options::Options;
 pub use threads::{
     ThreadHistory, ThreadTableOptions, write_csv as write_threads_csv, write_csv_header as write_threads_csv_header,
     write_json as write_threads_json, write_svg as write_thread_timeline, write_text as write_thread_table,
+};
+pub use working_set::{
+    summary as working_set_summary, write as write_working_sets, write_all as write_all_working_sets,
 };
 
 use std::borrow::Cow;
@@ -68,6 +72,9 @@ impl Format {
 
     /// Every format of threads, in the order of the help.
     pub const OF_THREADS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
+
+    /// Every format of working sets, in the order of the help.
+    pub const OF_WORKING_SETS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
 
     /// Returns the name, which is also the file extension.
     #[must_use]

@@ -27,6 +27,7 @@ mod threads;
 mod track;
 mod trend_parts;
 mod unwind_tables;
+mod working_set;
 
 pub(crate) use config::{
     AccountReport, BlockSizes, Config, Destination, MarkFunction, Output, Percent, ProbeSite, Recording, TagFunction,
@@ -39,6 +40,7 @@ pub(crate) use observer::{Observer, Progress, TableSize};
 pub(crate) use outcome::{CommandEnd, Outcome};
 pub(crate) use run::run;
 pub(crate) use threads::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace, monitor};
+pub(crate) use working_set::{WorkingSetConfig, WorkingSetMode, measure_working_sets};
 
 pub(crate) use crate::debuginfod::Servers;
 pub(crate) use crate::kernel::ThreadFilter;

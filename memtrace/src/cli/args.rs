@@ -7,6 +7,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod working_set;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub(super) use subcommands::{
 };
 pub(super) use target::TargetArgs;
 pub(super) use threads::ThreadsArgs;
+pub(super) use working_set::WorkingSetArgs;
 
 use self::headings::{FILTERS, GENERAL, OUTPUT, TARGET, TUNING};
 use super::hooks::TaggedHooks;
@@ -79,6 +81,9 @@ pub(super) enum Action {
     /// Monitor the threads of processes: blocks, processor time, I/O and page faults at each interval
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::THREADS_USAGE)]
     Threads(Box<ThreadsArgs>),
+    /// Measure working sets: the resident memory of processes that is touched within a time
+    #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::WSS_USAGE)]
+    Wss(Box<WorkingSetArgs>),
     /// Set a mark in a running recording: totals at the mark are exact
     #[command(disable_help_flag = true)]
     Mark(MarkArgs),

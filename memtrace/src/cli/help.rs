@@ -10,6 +10,7 @@ pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
                                 memtrace [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER>\n       \
                                 memtrace record|faults|maps|reclaim|accounts|threads [OPTIONS] --pid <PID>...|--all|-- <CMD> [ARGS]...\n       \
+                                memtrace wss [OPTIONS] --pid <PID>...|--all [DURATION]\n       \
                                 memtrace mark [--socket <PATH>] <TEXT>\n       \
                                 memtrace reset [--socket <PATH>]\n       \
                                 memtrace report [OPTIONS] <FILE>\n       \
@@ -39,10 +40,13 @@ pub(super) const MAPS_USAGE: &str = usage_of!("maps");
 pub(super) const RECORD_USAGE: &str = usage_of!("record");
 pub(super) const ACCOUNTS_USAGE: &str = usage_of!("accounts");
 pub(super) const THREADS_USAGE: &str = usage_of!("threads");
+pub(super) const WSS_USAGE: &str = "memtrace wss [OPTIONS] --pid <PID>... [DURATION]\n       \
+                                    memtrace wss [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER> \
+                                    [DURATION]";
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
 /// Examples with their purpose.
-pub(super) const EXAMPLES: [(&str, &str); 11] = [
+pub(super) const EXAMPLES: [(&str, &str); 12] = [
     (
         "Find the code that holds a service's memory, of the allocations of half a minute:",
         "sudo memtrace --pid 4711 -d 30s",
@@ -65,6 +69,7 @@ pub(super) const EXAMPLES: [(&str, &str); 11] = [
     ("Find processes that stall on memory or are killed by the OOM killer:", "sudo memtrace reclaim --all -d 1m"),
     ("Show the growth in the last five minutes of a recording:", "memtrace report --from -5m run.memtrace"),
     ("Explain the memory of a service without tracing it:", "sudo memtrace explain --pid 4711"),
+    ("Measure how much of its resident memory a service uses:", "sudo memtrace wss --pid 4711 --profile 16"),
     ("Check this machine:", "memtrace doctor"),
 ];
 

@@ -33,6 +33,20 @@ pub(crate) fn duration(duration: Duration) -> String {
     shown.join(" ")
 }
 
+/// A duration with three digits, also if it is shorter than a millisecond: `1.5 µs`, `100 ms`, `30.1 s`, `2 min 5 s`.
+pub(crate) fn short(time: Duration) -> String {
+    let nanoseconds = time.as_nanos();
+    let (unit, name) = match nanoseconds {
+        0..1_000 => (1, "ns"),
+        1_000..1_000_000 => (1_000, "µs"),
+        1_000_000..1_000_000_000 => (1_000_000, "ms"),
+        _ => return duration(time),
+    };
+    let text = three_digits(nanoseconds as f64 / f64::from(unit));
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {name}")
+}
+
 /// A duration as on a clock: `0:07`, `12:30`, `1:00:00`.
 pub(crate) fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
@@ -168,6 +182,13 @@ fn three_digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_durations_have_three_digits() {
+        let shown = |nanoseconds| short(Duration::from_nanos(nanoseconds));
+        assert_eq!([0, 999, 1500, 319_414_000].map(shown), ["0 ns", "999 ns", "1.5 µs", "319 ms"]);
+        assert_eq!([100_000_000, 1_003_000_000, 125_000_000_000].map(shown), ["100 ms", "1.003 s", "2 min 5 s"]);
+    }
 
     #[test]
     fn bytes_have_a_binary_unit_and_two_decimals() {

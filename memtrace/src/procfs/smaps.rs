@@ -18,6 +18,8 @@ pub(crate) struct Sizes {
     pub resident: Bytes,
     /// Resident, each page divided by the number of its mappings.
     pub pss: Bytes,
+    /// Resident pages that were referenced since the references were cleared (`clear_references`).
+    pub referenced: Bytes,
     /// Resident anonymous pages, including copies of a private file's pages.
     pub anonymous: Bytes,
     /// Resident, mapped by transparent huge pages of any kind.
@@ -47,6 +49,7 @@ impl AddAssign for Sizes {
             (&mut self.reserved, other.reserved),
             (&mut self.resident, other.resident),
             (&mut self.pss, other.pss),
+            (&mut self.referenced, other.referenced),
             (&mut self.anonymous, other.anonymous),
             (&mut self.huge, other.huge),
             (&mut self.hugetlb, other.hugetlb),
@@ -124,6 +127,7 @@ impl Vma {
             b"Size" => &mut sizes.reserved,
             b"Rss" => &mut sizes.resident,
             b"Pss" => &mut sizes.pss,
+            b"Referenced" => &mut sizes.referenced,
             b"Anonymous" => &mut sizes.anonymous,
             b"AnonHugePages" | b"ShmemPmdMapped" | b"FilePmdMapped" => &mut sizes.huge,
             b"Shared_Hugetlb" | b"Private_Hugetlb" => &mut sizes.hugetlb,

@@ -155,6 +155,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
                 "track",
             ],
         },
+        Module { name: "working_set", imports: &["config", "error", "observer", "outputs", "run", "select"] },
     ],
 }];
 

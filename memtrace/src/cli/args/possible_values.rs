@@ -65,6 +65,18 @@ pub(super) fn monitor_formats() -> impl TypedValueParser<Value = MonitorFormat> 
     })
 }
 
+pub(super) fn working_set_formats() -> impl TypedValueParser<Value = Format> {
+    one_of(Format::OF_WORKING_SETS, |format| {
+        let help = match format {
+            Format::Svg => "curves over time",
+            Format::Csv => "comma-separated values, a row for each process and reading",
+            Format::Json => "JSON lines, one for each reading",
+            Format::Text | Format::Folded => "a table",
+        };
+        PossibleValue::new(format.name()).help(help)
+    })
+}
+
 pub(super) fn thread_columns() -> impl TypedValueParser<Value = ThreadColumn> {
     one_of(ThreadColumn::ALL, |column| PossibleValue::new(column.name()))
 }

@@ -1,0 +1,48 @@
+//! Formats of working sets.
+
+mod csv;
+mod json;
+mod summary;
+mod svg;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::io;
+
+pub use self::summary::summary;
+
+use super::Format;
+use crate::model::WorkingSets;
+
+/// Writes a reading. The first one has the heads of the columns before it.
+///
+/// # Errors
+///
+/// Returns the errors of `out`, and one for formats that need all readings.
+pub fn write(format: Format, sets: &WorkingSets, is_first: bool, out: &mut dyn io::Write) -> io::Result<()> {
+    match format {
+        Format::Text => text::write(sets, is_first, out),
+        Format::Csv => csv::write(sets, is_first, out),
+        Format::Json => json::write(sets, out),
+        Format::Svg | Format::Folded => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// Writes all readings, the text with a summary.
+///
+/// # Errors
+///
+/// Returns the errors of `out`, and one for formats of stacks.
+pub fn write_all(format: Format, readings: &[WorkingSets], out: &mut dyn io::Write) -> io::Result<()> {
+    if format == Format::Svg {
+        return svg::write(readings, out);
+    }
+    for (index, sets) in readings.iter().enumerate() {
+        write(format, sets, index == 0, out)?;
+    }
+    match summary(readings).filter(|_| format == Format::Text) {
+        Some(summary) => writeln!(out, "\n{summary}"),
+        None => Ok(()),
+    }
+}

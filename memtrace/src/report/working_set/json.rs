@@ -1,0 +1,94 @@
+//! Working sets as JSON, a line for each reading. `docs/json.md` documents the fields.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde::Serialize;
+
+use crate::model::{ProcessWorkingSet, ReferencedMemory, WorkingSets};
+use crate::report::json_lines::SingleLine;
+use crate::report::tool::Tool;
+
+/// Version of the fields.
+const SCHEMA_VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Line<'a> {
+    tool: Tool,
+    kind: &'static str,
+    schema_version: u32,
+    method: &'static str,
+    requested_s: f64,
+    at_s: f64,
+    total: Memory,
+    processes: Vec<Process<'a>>,
+    exited: u64,
+    not_permitted: u64,
+}
+
+#[derive(Serialize)]
+struct Process<'a> {
+    pid: u32,
+    name: &'a str,
+    estimated_s: f64,
+    clear_s: f64,
+    read_s: f64,
+    total: Memory,
+    kinds: BTreeMap<&'static str, Memory>,
+}
+
+#[derive(Serialize)]
+struct Memory {
+    rss_bytes: u64,
+    pss_bytes: u64,
+    referenced_bytes: u64,
+    least_referenced_bytes: u64,
+    huge_bytes: u64,
+}
+
+impl From<ReferencedMemory> for Memory {
+    fn from(memory: ReferencedMemory) -> Self {
+        Self {
+            rss_bytes: memory.resident.0,
+            pss_bytes: memory.pss.0,
+            referenced_bytes: memory.referenced.0,
+            least_referenced_bytes: memory.least_referenced.0,
+            huge_bytes: memory.huge.0,
+        }
+    }
+}
+
+/// Writes a reading as an object in a line of its own.
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
+pub(super) fn write(sets: &WorkingSets, mut out: &mut dyn io::Write) -> io::Result<()> {
+    let line = Line {
+        tool: Tool::THIS,
+        kind: "working-sets",
+        schema_version: SCHEMA_VERSION,
+        method: sets.method.name(),
+        requested_s: sets.requested.as_secs_f64(),
+        at_s: sets.at().as_secs_f64(),
+        total: sets.total().into(),
+        processes: sets.processes.iter().map(process).collect(),
+        exited: sets.exited,
+        not_permitted: sets.not_permitted,
+    };
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, SingleLine);
+    line.serialize(&mut serializer)?;
+    out.write_all(b"\n")
+}
+
+fn process(process: &ProcessWorkingSet) -> Process<'_> {
+    Process {
+        pid: process.pid.0,
+        name: process.comm.raw(),
+        estimated_s: process.duration().as_secs_f64(),
+        clear_s: process.clear_time().as_secs_f64(),
+        read_s: process.read_time().as_secs_f64(),
+        total: process.total().into(),
+        kinds: process.kinds.iter().map(|(kind, memory)| (kind.name(), (*memory).into())).collect(),
+    }
+}

@@ -1,0 +1,102 @@
+//! Tests of the formats of working sets.
+
+use std::time::Duration;
+
+use super::*;
+use crate::model::{Bytes, Comm, MappingKind, Pid, ProcessWorkingSet, ReferencedMemory};
+
+const MIB: u64 = 1 << 20;
+
+/// A process whose references were cleared at second `cleared`, and read at `read` milliseconds after that.
+fn process(pid: u32, cleared: u64, read: u64, referenced: u64) -> ProcessWorkingSet {
+    let moment = |at: Duration| at..at;
+    let cleared = Duration::from_secs(cleared);
+    let memory = |resident, referenced| {
+        ReferencedMemory::of_mapping(Bytes(resident), Bytes(resident / 2), Bytes(referenced), Bytes(0), Bytes(2 * MIB))
+    };
+    ProcessWorkingSet {
+        pid: Pid(pid),
+        comm: Comm::from("=a\u{1b}[2J<b>"),
+        cleared: moment(cleared),
+        read: moment(cleared + Duration::from_millis(read)),
+        kinds: vec![(MappingKind::Heap, memory(404 * MIB, referenced)), (MappingKind::File, memory(MIB, 4096))],
+    }
+}
+
+fn reading(processes: Vec<ProcessWorkingSet>) -> WorkingSets {
+    WorkingSets { requested: Duration::from_secs(1), processes, ..WorkingSets::default() }
+}
+
+fn profile() -> Vec<WorkingSets> {
+    let points = [(1, 2), (10, 10), (100, 28), (1000, 30), (10_000, 32), (33_000, 33)];
+    points.map(|(time, referenced)| reading(vec![process(7, 0, time, referenced * MIB)])).into()
+}
+
+fn written(format: Format, readings: &[WorkingSets]) -> String {
+    let mut out = Vec::new();
+    write_all(format, readings, &mut out).expect("writing to memory");
+    String::from_utf8(out).expect("text")
+}
+
+#[test]
+fn text_has_a_line_for_each_process_and_their_sum() {
+    let mut sets = reading(vec![process(7, 0, 1003, 28 * MIB), process(4711, 0, 1003, 12 * MIB)]);
+    sets.exited = 2;
+    assert_eq!(
+        written(Format::Text, &[sets]),
+        "   TIME    EST(s)     RSS     PSS     REF    REF%   LEAST    HEAP    ANON    FILE   STACK   SHMEM    HUGE      PID  PROCESS\n\
+         \x20  0:01     1.003    405M    202M   28.0M    6.9%   28.0M   28.0M      0B   4.00K      0B      0B      0B        7  =a\u{fffd}[2J<b>\n\
+         \x20  0:01     1.003    405M    202M   12.0M    3.0%   12.0M   12.0M      0B   4.00K      0B      0B      0B     4711  =a\u{fffd}[2J<b>\n\
+         \x20  0:01     1.003    810M    405M   40.0M    4.9%   40.0M   40.0M      0B   8.00K      0B      0B      0B           2 processes\n\
+         \x20 not measured: 2 processes (exited)\n\
+         \n\
+         40.01 MiB of 810.00 MiB resident in 2 processes were touched within 1.003 s.\n"
+    );
+}
+
+#[test]
+fn summary_of_a_profile_has_its_knee() {
+    assert_eq!(
+        summary(&profile()).as_deref(),
+        Some("30.00 MiB of 405.00 MiB resident were touched within 1 s, 33.00 MiB within 33 s.")
+    );
+    assert_eq!(summary(&[]), None);
+    assert_eq!(summary(&[reading(Vec::new())]), None);
+}
+
+#[test]
+fn summary_of_separate_readings_has_their_range() {
+    let readings = [(0, 5), (10, 9), (20, 7)];
+    let readings = readings.map(|(cleared, referenced)| reading(vec![process(7, cleared, 1000, referenced * MIB)]));
+    assert_eq!(
+        summary(&readings).as_deref(),
+        Some("7.00 MiB of 405.00 MiB resident were touched within 1 s. All readings: 5.00 MiB to 9.00 MiB.")
+    );
+}
+
+#[test]
+fn csv_and_json_have_the_same_values() {
+    let sets = [reading(vec![process(7, 0, 1003, 28 * MIB)])];
+    let text = written(Format::Csv, &sets);
+    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+    let heads = reader.headers().expect("a head").clone();
+    let row = reader.records().next().expect("a line").expect("fields");
+    let value = |name: &str| row[heads.iter().position(|head| head == name).expect("a column")].to_owned();
+    let json: serde_json::Value = serde_json::from_str(&written(Format::Json, &sets)).expect("JSON");
+    let process = &json["processes"][0];
+    assert_eq!(value("referenced_bytes"), process["total"]["referenced_bytes"].to_string());
+    assert_eq!(value("heap_rss_bytes"), process["kinds"]["heap"]["rss_bytes"].to_string());
+    assert_eq!(value("file_referenced_bytes"), process["kinds"]["file"]["referenced_bytes"].to_string());
+    assert_eq!(value("estimated_s"), "1.003000");
+    assert_eq!(value("process"), "'=a\u{fffd}[2J<b>");
+    assert_eq!(json["kind"], "working-sets");
+}
+
+#[test]
+fn picture_of_a_profile_marks_the_knee_on_both_axes() {
+    let picture = written(Format::Svg, &profile());
+    assert_eq!(picture.matches("knee: 30.00 MiB within 1 s").count(), 2, "{picture}");
+    assert!(picture.contains("logarithmic") && !picture.contains("<b>"), "{picture}");
+    let one = written(Format::Svg, &profile()[..1]);
+    assert!(one.contains("a curve needs several readings"), "{one}");
+}

@@ -1,0 +1,69 @@
+//! Configuration of a measurement of working sets: resolved, without conflicts.
+
+use std::time::Duration;
+
+use crate::session::config::{Output, Target};
+
+/// Configuration of a measurement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WorkingSetConfig {
+    /// Running processes, or those that match rules.
+    pub(crate) target: Target,
+    pub(crate) mode: WorkingSetMode,
+    /// End after this time; `None` for the end of the schedule, or a signal.
+    pub(crate) duration: Option<Duration>,
+    pub(crate) outputs: Vec<Output>,
+}
+
+/// When references are cleared and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkingSetMode {
+    /// Clear, wait and read once.
+    Once { wait: Duration },
+    /// Clear, wait and read, from the start of each interval on.
+    Repeated { wait: Duration, every: Duration },
+    /// Clear once, and read at each interval.
+    Cumulative { every: Duration },
+    /// Clear once, and read after durations that double.
+    Profile { first: Duration, steps: u32 },
+}
+
+impl WorkingSetMode {
+    /// Returns the time from clearing to a reading, by its number since then; `None` if the references are not read again before
+    /// they are cleared.
+    pub(super) fn wait(self, reading: u32) -> Option<Duration> {
+        match self {
+            Self::Once { wait } | Self::Repeated { wait, .. } => (reading == 0).then_some(wait),
+            Self::Cumulative { every } => Some(every.saturating_mul(reading.saturating_add(1))),
+            Self::Profile { first, steps } => {
+                let factor = 1_u32.checked_shl(reading).unwrap_or(u32::MAX);
+                (reading < steps).then(|| first.saturating_mul(factor))
+            }
+        }
+    }
+
+    /// Returns the time between two clearings; `None` if the references are cleared once.
+    pub(super) const fn period(self) -> Option<Duration> {
+        match self {
+            Self::Repeated { every, .. } => Some(every),
+            Self::Once { .. } | Self::Cumulative { .. } | Self::Profile { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_of_a_profile_double() {
+        let second = Duration::from_secs(1);
+        let waits = |mode: WorkingSetMode| (0..4).map_while(|reading| mode.wait(reading)).collect::<Vec<_>>();
+        assert_eq!(waits(WorkingSetMode::Once { wait: second }), [second]);
+        assert_eq!(waits(WorkingSetMode::Repeated { wait: second, every: 3 * second }), [second]);
+        assert_eq!(waits(WorkingSetMode::Cumulative { every: second }), [second, 2 * second, 3 * second, 4 * second]);
+        assert_eq!(waits(WorkingSetMode::Profile { first: second, steps: 3 }), [second, 2 * second, 4 * second]);
+        let longest = WorkingSetMode::Profile { first: second, steps: 100 }.wait(60);
+        assert_eq!(longest, Some(second * u32::MAX));
+    }
+}

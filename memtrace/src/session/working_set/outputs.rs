@@ -1,0 +1,108 @@
+//! Outputs of working sets: standard output, which is written at each reading, and files.
+
+use std::io::{self, Write};
+
+use super::config::WorkingSetConfig;
+use crate::model::WorkingSets;
+use crate::report::{self, Format};
+use crate::session::config::{Destination, Output};
+use crate::session::error::Error;
+use crate::session::observer::Observer;
+use crate::session::outputs::{Content, Outputs};
+
+/// Maximum number of working sets of processes for the outputs that are written at the end.
+const MAX_KEPT: usize = 100_000;
+
+/// Outputs of a measurement.
+pub(super) struct WorkingSetOutputs {
+    /// Format of standard output, if it is written at each reading.
+    stream: Option<Format>,
+    /// Outputs that are written at the end.
+    others: Outputs,
+    keeps: bool,
+    readings: Vec<WorkingSets>,
+    /// Number of working sets of processes in `readings`.
+    kept: usize,
+    /// Number of readings for which there was no room.
+    skipped: u64,
+    is_first: bool,
+    is_closed: bool,
+}
+
+impl WorkingSetOutputs {
+    pub(super) fn open(config: &WorkingSetConfig) -> Result<Self, Error> {
+        let is_streamed = |output: &&Output| output.destination == Destination::Stdout && output.format != Format::Svg;
+        let stream = config.outputs.iter().find(is_streamed).map(|output| output.format);
+        let others: Vec<_> = config.outputs.iter().filter(|output| !is_streamed(output)).cloned().collect();
+        Ok(Self {
+            stream,
+            others: Outputs::open(&others)?,
+            keeps: !others.is_empty(),
+            readings: Vec::new(),
+            kept: 0,
+            skipped: 0,
+            is_first: true,
+            is_closed: false,
+        })
+    }
+
+    /// Writes a reading to standard output, and keeps it for the files.
+    pub(super) fn add(&mut self, sets: WorkingSets) {
+        if let Some(format) = self.stream {
+            let mut text = Vec::new();
+            // Writing to memory does not fail.
+            let _: io::Result<()> = report::write_working_sets(format, &sets, self.is_first, &mut text);
+            self.print(&text);
+        }
+        self.is_first = false;
+        self.keep(sets);
+    }
+
+    /// Keeps a reading. The text needs the last ones for its summary.
+    fn keep(&mut self, sets: WorkingSets) {
+        if !self.keeps && self.stream != Some(Format::Text) {
+            return;
+        }
+        if self.kept + sets.processes.len() > MAX_KEPT {
+            self.skipped += 1;
+            return;
+        }
+        self.kept += sets.processes.len();
+        self.readings.push(sets);
+    }
+
+    fn print(&mut self, text: &[u8]) {
+        let mut out = io::stdout().lock();
+        if let Err(error) = out.write_all(text).and_then(|()| out.flush()) {
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                log::warn!("cannot write to standard output: {error}");
+            }
+            self.is_closed = true;
+        }
+    }
+
+    /// Returns true if nobody reads the output any more, and no file is written.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed && !self.keeps
+    }
+
+    /// Writes the outputs at the end.
+    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        if self.stream == Some(Format::Text) {
+            let summary = report::working_set_summary(&self.readings).map(|line| format!("\n{line}\n"));
+            self.print(summary.unwrap_or_default().as_bytes());
+        }
+        if self.skipped > 0 {
+            observer.note(&format!(
+                "{} readings are missing in files and in the summary: there are too many",
+                self.skipped
+            ));
+        }
+        let readings = self.readings;
+        let content: &Content<'_> = &|format, _, out| report::write_all_working_sets(format, &readings, out);
+        // A measurement can be repeated, so it needs no rescue file.
+        let (written, failures) = self.others.fill(content, &[]);
+        written.iter().for_each(|path| observer.note(&format!("wrote {}", crate::model::printable(path))));
+        if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
+    }
+}

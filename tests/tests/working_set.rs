@@ -1,0 +1,203 @@
+//! Compares the working sets of `memtrace wss` with the pages that victims touch.
+
+use std::process::{Command, Output};
+
+use memtrace_tests::process::Process;
+use memtrace_tests::{Scratch, Victim, root, tracer, victim};
+use serde::Deserialize;
+
+const PAGE: u64 = 4096;
+const HUGE: u64 = 2 << 20;
+/// Pages of each victim: 160 MiB.
+const PAGES: u64 = 40_960;
+/// Pages of libraries, stacks and variables that a victim touches besides.
+const OTHERS: u64 = 64;
+
+#[derive(Clone, Debug, Deserialize)]
+struct Reading {
+    method: String,
+    requested_s: f64,
+    total: Memory,
+    processes: Vec<Measured>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Measured {
+    pid: u32,
+    estimated_s: f64,
+    clear_s: f64,
+    read_s: f64,
+    total: Memory,
+    kinds: std::collections::BTreeMap<String, Memory>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+struct Memory {
+    rss_bytes: u64,
+    pss_bytes: u64,
+    referenced_bytes: u64,
+    least_referenced_bytes: u64,
+    huge_bytes: u64,
+}
+
+fn wss(words: &[&str]) -> Output {
+    root::require();
+    Command::new(tracer::binary()).arg("wss").args(words).output().expect("memtrace wss starts")
+}
+
+/// Measures with these words, as JSON.
+fn measure(words: &[&str]) -> Vec<Reading> {
+    let output = wss(&[words, &["--format", "json"]].concat());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("method referenced: clears the accessed bits"), "{text}");
+    assert!(text.contains("clearing and reading a process took"), "{text}");
+    let lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).expect("a line of JSON")).collect()
+}
+
+fn start(kind: &str, touched: u64, pattern: &str) -> Victim {
+    start_with(&[kind, &PAGES.to_string(), &touched.to_string(), pattern])
+}
+
+/// Starts a victim that touches its pages.
+fn start_with(words: &[&str]) -> Victim {
+    let mut victim = victim::start_with("working_set", words);
+    victim.process().write_line("");
+    victim
+}
+
+/// Measures the memory of a kind in 300 ms, in which the victim touches all its pages many times.
+fn measured(victim: &Victim, kind: &str) -> Memory {
+    let readings = measure(&["--pid", &victim.pid().to_string(), "300ms"]);
+    assert_eq!((readings.len(), readings[0].method.as_str(), readings[0].requested_s), (1, "referenced", 0.3));
+    readings[0].processes[0].kinds[kind]
+}
+
+#[test]
+fn referenced_bytes_equal_the_touched_pages() {
+    for (kind, touched, pattern) in [
+        ("heap", 2560, "write"),
+        ("heap", 25_600, "read"),
+        ("shmem", 2560, "skewed"),
+        ("shmem", 25_600, "write"),
+        ("shmem", 0, "read"),
+    ] {
+        let victim = start(kind, touched, pattern);
+        let memory = measured(&victim, kind);
+        assert_eq!(memory.referenced_bytes, touched * PAGE, "{kind} {pattern}");
+        assert_eq!((memory.least_referenced_bytes, memory.rss_bytes), (touched * PAGE, PAGES * PAGE), "{kind}");
+        victim.finish();
+    }
+}
+
+#[test]
+fn other_kinds_contain_the_touched_pages() {
+    let scratch = Scratch::new();
+    let file = scratch.path("mapped").to_string_lossy().into_owned();
+    for (kind, path) in [("anonymous", ""), ("file", file.as_str())] {
+        let victim = start_with(&[kind, &PAGES.to_string(), "2560", "read", path]);
+        let memory = measured(&victim, kind);
+        let others = (memory.referenced_bytes / PAGE).checked_sub(2560);
+        // The file system may have cached the file in large folios, which count as a whole.
+        let most = if kind == "file" { 2 * OTHERS + HUGE / PAGE } else { OTHERS };
+        assert!(others.is_some_and(|others| others <= most), "{kind}: {memory:?}");
+        victim.finish();
+    }
+}
+
+#[test]
+fn huge_pages_have_two_bounds() {
+    // The first page of the first huge page, and as many pages of the next ones.
+    let touched = 3 * HUGE / PAGE + 1;
+    let victim = start("huge", touched, "read");
+    let memory = measured(&victim, "anonymous");
+    assert_eq!(memory.huge_bytes, PAGES * PAGE);
+    let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
+    assert!(within(memory.referenced_bytes, 4 * HUGE), "{memory:?}");
+    assert!(within(memory.least_referenced_bytes, 4 * PAGE), "{memory:?}");
+    assert!((memory.least_referenced_bytes..=memory.referenced_bytes).contains(&(touched * PAGE)));
+    victim.finish();
+}
+
+#[test]
+fn estimated_duration_is_that_of_the_touches() {
+    const RATE: u64 = 20_000;
+    let victim = start("shmem", RATE, "rate");
+    let readings = measure(&["--pid", &victim.pid().to_string(), "1s"]);
+    let process = &readings[0].processes[0];
+    // The victim's clock: it touches pages at a constant rate.
+    let by_victim = (process.kinds["shmem"].referenced_bytes / PAGE) as f64 / RATE as f64;
+    assert!((process.estimated_s / by_victim - 1.0).abs() < 0.02, "{} {by_victim}", process.estimated_s);
+    assert!(process.clear_s > 0.0 && process.read_s > 0.0);
+    victim.finish();
+}
+
+#[test]
+fn profile_grows_while_further_pages_are_touched() {
+    let victim = start("shmem", 20_000, "rate");
+    let readings = measure(&["--pid", &victim.pid().to_string(), "--profile", "6", "--start", "20ms"]);
+    let requested: Vec<f64> = readings.iter().map(|reading| reading.requested_s).collect();
+    assert_eq!(requested, [0.02, 0.04, 0.08, 0.16, 0.32, 0.64]);
+    let touched: Vec<u64> = readings.iter().map(|reading| reading.total.referenced_bytes).collect();
+    assert!(touched.windows(2).all(|pair| pair[0] < pair[1]), "{touched:?}");
+    victim.finish();
+}
+
+#[test]
+fn each_measurement_clears_unless_it_is_cumulative() {
+    let victim = start("shmem", 20_000, "rate");
+    let pid = victim.pid().to_string();
+    let shmem = |words: &[&str]| -> Vec<u64> {
+        let readings = measure(&[&["--pid", &pid, "200ms", "-d", "900ms"], words].concat());
+        readings.iter().map(|reading| reading.processes[0].kinds["shmem"].referenced_bytes / PAGE).collect()
+    };
+    let cumulative = shmem(&["--cumulative"]);
+    assert!(cumulative.len() == 4 && cumulative.windows(2).all(|pair| pair[0] < pair[1]), "{cumulative:?}");
+    victim.finish();
+    let victim = start("shmem", 20_000, "rate");
+    let pid = victim.pid().to_string();
+    let readings = measure(&["--pid", &pid, "200ms", "--every", "300ms", "-d", "900ms"]);
+    let each: Vec<u64> =
+        readings.iter().map(|reading| reading.processes[0].kinds["shmem"].referenced_bytes / PAGE).collect();
+    assert!(each.len() == 3 && each.iter().all(|pages| (3000..8000).contains(pages)), "{each:?}");
+    victim.finish();
+}
+
+#[test]
+fn several_processes_are_measured_together() {
+    let victims = [2560, 5120].map(|touched| start("shmem", touched, "read"));
+    let pids = victims.each_ref().map(|victim| victim.pid().to_string());
+    let reading = &measure(&["--pid", &pids[0], "--pid", &pids[1], "300ms"])[0];
+    let shmem = |at: usize| reading.processes[at].kinds["shmem"].referenced_bytes / PAGE;
+    assert_eq!((shmem(0), shmem(1)), (2560, 5120));
+    assert_eq!([0, 1].map(|at: usize| reading.processes[at].pid.to_string()), pids);
+    let sum: u64 = reading.processes.iter().map(|process| process.total.referenced_bytes).sum();
+    assert_eq!(reading.total.referenced_bytes, sum);
+    let reading = &measure(&["--comm", "working_set", "300ms"])[0];
+    assert!(victims.iter().all(|victim| reading.processes.iter().any(|process| process.pid == victim.pid())));
+    assert!(reading.total.pss_bytes > 0);
+    for victim in victims {
+        victim.finish();
+    }
+}
+
+#[test]
+fn process_that_ends_is_reported() {
+    let victim = start("shmem", 100, "read");
+    let pid = victim.pid().to_string();
+    let mut command = Command::new(tracer::binary());
+    let mut memtrace = Process::start(command.args(["wss", "--pid", &pid, "--cumulative", "100ms"]));
+    // The heads of the columns, and the first reading.
+    assert!(memtrace.read_line().contains("REF%"));
+    assert!(memtrace.read_line().ends_with("working_set"));
+    victim.finish();
+    // Without the end of the process, it would measure for ever.
+    assert!(memtrace.wait().success());
+    let text = memtrace.remaining_stderr();
+    assert!(text.contains("all measured processes have ended"), "{text}");
+    let output = wss(&["--pid", &pid]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = wss(&["--comm", "no-such-program"]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+}
