@@ -9,6 +9,7 @@ mod process;
 mod release;
 mod symbols;
 mod trial;
+mod working_sets;
 
 use crate::model::Pid;
 use crate::procfs;
@@ -21,6 +22,7 @@ pub(crate) fn examine(pid: Option<Pid>) -> Vec<Finding> {
     let (mut findings, probe_cost) = kernel::examine(&capabilities);
     findings.extend(permissions::examine(&capabilities));
     findings.extend(namespaces::examine());
+    findings.push(working_sets::examine());
     findings.extend(pid.into_iter().flat_map(|pid| process::examine(pid, probe_cost)));
     findings
 }
