@@ -76,6 +76,8 @@ pub struct ProcessWorkingSet {
     pub read: Range<Duration>,
     /// Kinds of memory with resident pages, in the order of [`MappingKind::ALL`].
     pub kinds: Vec<(MappingKind, ReferencedMemory)>,
+    /// Pages of hugetlbfs, which are no part of the RSS and whose references the kernel does not report.
+    pub hugetlb: Bytes,
 }
 
 impl ProcessWorkingSet {
@@ -151,6 +153,12 @@ impl WorkingSets {
         sum
     }
 
+    /// Returns the pages of hugetlbfs of all processes.
+    #[must_use]
+    pub fn hugetlb(&self) -> Bytes {
+        Bytes(self.processes.iter().map(|process| process.hugetlb.0).sum())
+    }
+
     /// Returns the mean of the estimated times; that of the process if there is one.
     #[must_use]
     pub fn duration(&self) -> Duration {
@@ -197,6 +205,7 @@ mod tests {
             cleared: seconds(2)..seconds(4),
             read: seconds(10)..seconds(20),
             kinds: vec![(MappingKind::Heap, mapping(8, 0)), (MappingKind::File, mapping(16, 0))],
+            hugetlb: Bytes(2 * MIB),
         };
         assert_eq!(process.duration(), seconds(12));
         assert_eq!(process.total().referenced, Bytes(24));
@@ -207,7 +216,7 @@ mod tests {
             (sets.total().referenced, sets.duration(), sets.longest_cost()),
             (Bytes(48), seconds(12), seconds(12))
         );
-        assert_eq!(sets.at(), seconds(20));
+        assert_eq!((sets.at(), sets.hugetlb()), (seconds(20), Bytes(4 * MIB)));
         assert_eq!(WorkingSets::default().duration(), Duration::ZERO);
     }
 }

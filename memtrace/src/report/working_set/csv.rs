@@ -6,7 +6,7 @@ use crate::model::{MappingKind, ProcessWorkingSet, WorkingSets};
 use crate::report::escape::csv_text;
 
 /// The columns before those of the kinds.
-const LEADING: [&str; 13] = [
+const LEADING: [&str; 14] = [
     "at_s",
     "method",
     "requested_s",
@@ -20,6 +20,7 @@ const LEADING: [&str; 13] = [
     "referenced_bytes",
     "least_referenced_bytes",
     "huge_bytes",
+    "hugetlb_bytes",
 ];
 
 /// Writes the lines of a reading.
@@ -30,9 +31,8 @@ const LEADING: [&str; 13] = [
 pub(super) fn write(sets: &WorkingSets, is_first: bool, out: &mut dyn io::Write) -> io::Result<()> {
     let mut writer = ::csv::Writer::from_writer(out);
     if is_first {
-        let of_kinds = MappingKind::ALL
-            .iter()
-            .flat_map(|kind| ["rss", "referenced"].map(|value| format!("{}_{value}_bytes", kind.name())));
+        let of_kinds =
+            kinds().flat_map(|kind| ["rss", "referenced"].map(|value| format!("{}_{value}_bytes", kind.name())));
         writer.write_record(LEADING.iter().map(|&name| name.to_owned()).chain(of_kinds))?;
     }
     for process in &sets.processes {
@@ -54,11 +54,16 @@ fn line(sets: &WorkingSets, process: &ProcessWorkingSet) -> Vec<String> {
         seconds(process.clear_time()),
         seconds(process.read_time()),
     ];
-    let bytes = [total.resident, total.pss, total.referenced, total.least_referenced, total.huge];
+    let bytes = [total.resident, total.pss, total.referenced, total.least_referenced, total.huge, process.hugetlb];
     line.extend(bytes.map(|bytes| bytes.0.to_string()));
-    for kind in MappingKind::ALL {
+    for kind in kinds() {
         let memory = process.of_kind(kind);
         line.extend([memory.resident, memory.referenced].map(|bytes| bytes.0.to_string()));
     }
     line
+}
+
+/// Kinds of memory with columns. The kernel reports no references of hugetlbfs pages.
+fn kinds() -> impl Iterator<Item = MappingKind> {
+    MappingKind::ALL.into_iter().filter(|kind| *kind != MappingKind::Hugetlb)
 }

@@ -35,6 +35,7 @@ struct Process<'a> {
     read_s: f64,
     total: Memory,
     kinds: BTreeMap<&'static str, Memory>,
+    hugetlb_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -90,5 +91,6 @@ fn process(process: &ProcessWorkingSet) -> Process<'_> {
         read_s: process.read_time().as_secs_f64(),
         total: process.total().into(),
         kinds: process.kinds.iter().map(|(kind, memory)| (kind.name(), (*memory).into())).collect(),
+        hugetlb_bytes: process.hugetlb.0,
     }
 }

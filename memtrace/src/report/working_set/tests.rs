@@ -20,6 +20,7 @@ fn process(pid: u32, cleared: u64, read: u64, referenced: u64) -> ProcessWorking
         cleared: moment(cleared),
         read: moment(cleared + Duration::from_millis(read)),
         kinds: vec![(MappingKind::Heap, memory(404 * MIB, referenced)), (MappingKind::File, memory(MIB, 4096))],
+        hugetlb: Bytes(0),
     }
 }
 
@@ -42,12 +43,14 @@ fn written(format: Format, readings: &[WorkingSets]) -> String {
 fn text_has_a_line_for_each_process_and_their_sum() {
     let mut sets = reading(vec![process(7, 0, 1003, 28 * MIB), process(4711, 0, 1003, 12 * MIB)]);
     sets.exited = 2;
+    sets.processes[1].hugetlb = Bytes(2 * MIB);
     assert_eq!(
         written(Format::Text, &[sets]),
         "   TIME    EST(s)     RSS     PSS     REF    REF%   LEAST    HEAP    ANON    FILE   STACK   SHMEM    HUGE      PID  PROCESS\n\
          \x20  0:01     1.003    405M    202M   28.0M    6.9%   28.0M   28.0M      0B   4.00K      0B      0B      0B        7  =a\u{fffd}[2J<b>\n\
          \x20  0:01     1.003    405M    202M   12.0M    3.0%   12.0M   12.0M      0B   4.00K      0B      0B      0B     4711  =a\u{fffd}[2J<b>\n\
          \x20  0:01     1.003    810M    405M   40.0M    4.9%   40.0M   40.0M      0B   8.00K      0B      0B      0B           2 processes\n\
+         \x20 not measured: 2.00 MiB of hugetlbfs, which the RSS does not contain\n\
          \x20 not measured: 2 processes (exited)\n\
          \n\
          40.01 MiB of 810.00 MiB resident in 2 processes were touched within 1.003 s.\n"

@@ -48,6 +48,9 @@ pub(super) fn write(sets: &WorkingSets, is_first: bool, out: &mut dyn io::Write)
         let row = row(&clock(sets.at()), sets.duration().as_secs_f64(), sets.total(), kind);
         writeln!(out, "{row}  {:>7}  {}", "", counted(sets.processes.len() as u64, "process", "processes"))?;
     }
+    if sets.hugetlb().0 > 0 {
+        writeln!(out, "  not measured: {} of hugetlbfs, which the RSS does not contain", sets.hugetlb())?;
+    }
     let unread = [(sets.exited, "exited"), (sets.not_permitted, "may not be read")];
     for (count, reason) in unread.into_iter().filter(|(count, _)| *count > 0) {
         writeln!(out, "  not measured: {} ({reason})", counted(count, "process", "processes"))?;

@@ -118,14 +118,14 @@ impl Measured {
             let end = start.elapsed();
             // If it has exited, the pid may be that of another process.
             let vmas = vmas.ok().filter(|_| !cleared.process.has_exited());
-            let kinds = vmas.map(|vmas| kinds(&vmas, &cleared.tmpfs, huge_page));
-            let Some(kinds) = kinds else { return false };
+            let Some(vmas) = vmas else { return false };
             read.push(ProcessWorkingSet {
                 pid: cleared.process.pid,
                 comm: cleared.process.comm.clone(),
                 cleared: cleared.during.clone(),
                 read: begin..end,
-                kinds,
+                kinds: kinds(&vmas, &cleared.tmpfs, huge_page),
+                hugetlb: Bytes(vmas.iter().map(|vma| vma.sizes.hugetlb.0).sum()),
             });
             true
         });
