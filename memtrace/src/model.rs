@@ -74,7 +74,9 @@ pub use totals::{
 };
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;
-pub use working_set::{ProcessWorkingSet, ReferencedMemory, WorkingSetMethod, WorkingSets, knee};
+pub use working_set::{
+    CacheSize, ComparedSizes, ProcessWorkingSet, ReferencedMemory, WorkingSetMethod, WorkingSets, knee,
+};
 
 /// The table of hooked functions, shared with the BPF programs.
 pub use memtrace_common::vocabulary::{

@@ -1,5 +1,6 @@
 //! Reader of `/proc`, cgroupfs, PSI and the page map.
 
+mod caches;
 mod cgroup;
 mod cgroup_hierarchies;
 mod cpu_clock;
@@ -34,6 +35,7 @@ mod status;
 mod system;
 mod vmstat;
 
+pub(crate) use caches::data_caches;
 pub(crate) use cgroup_hierarchies::Hierarchies;
 pub(crate) use cpu_clock::{processor_time, processor_time_of_children};
 pub(crate) use error::ProcessError;

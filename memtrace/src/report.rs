@@ -39,7 +39,7 @@ pub use threads::{
     write_json as write_threads_json, write_svg as write_thread_timeline, write_text as write_thread_table,
 };
 pub use working_set::{
-    summary as working_set_summary, write as write_working_sets, write_all as write_all_working_sets,
+    write as write_working_sets, write_all as write_all_working_sets, write_end as write_end_of_working_sets,
 };
 
 use std::borrow::Cow;

@@ -1,8 +1,10 @@
 //! Working sets: the resident memory of processes, and the part of it that was used within a time.
 
+mod comparison;
 mod knee;
 mod method;
 
+pub use self::comparison::{CacheSize, ComparedSizes};
 pub use self::knee::knee;
 pub use self::method::WorkingSetMethod;
 

@@ -1,5 +1,6 @@
 //! Formats of working sets.
 
+mod comparison;
 mod csv;
 mod json;
 mod summary;
@@ -10,10 +11,11 @@ mod text;
 
 use std::io;
 
-pub use self::summary::summary;
+use self::comparison::comparison;
+use self::summary::summary;
 
 use super::Format;
-use crate::model::WorkingSets;
+use crate::model::{ComparedSizes, WorkingSets};
 
 /// Writes a reading. The first one has the heads of the columns before it.
 ///
@@ -29,20 +31,33 @@ pub fn write(format: Format, sets: &WorkingSets, is_first: bool, out: &mut dyn i
     }
 }
 
-/// Writes all readings, the text with a summary.
+/// Writes all readings, the text with a summary and a comparison with `sizes`.
 ///
 /// # Errors
 ///
 /// Returns the errors of `out`, and one for formats of stacks.
-pub fn write_all(format: Format, readings: &[WorkingSets], out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write_all(
+    format: Format,
+    readings: &[WorkingSets],
+    sizes: &ComparedSizes,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     if format == Format::Svg {
         return svg::write(readings, out);
     }
     for (index, sets) in readings.iter().enumerate() {
         write(format, sets, index == 0, out)?;
     }
-    match summary(readings).filter(|_| format == Format::Text) {
-        Some(summary) => writeln!(out, "\n{summary}"),
-        None => Ok(()),
-    }
+    if format == Format::Text { write_end(readings, sizes, out) } else { Ok(()) }
+}
+
+/// Writes the sentences after the text of all readings.
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
+pub fn write_end(readings: &[WorkingSets], sizes: &ComparedSizes, out: &mut dyn io::Write) -> io::Result<()> {
+    let Some(summary) = summary(readings) else { return Ok(()) };
+    writeln!(out, "\n{summary}")?;
+    comparison(readings, sizes).map_or(Ok(()), |comparison| writeln!(out, "{comparison}"))
 }

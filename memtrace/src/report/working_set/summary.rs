@@ -7,8 +7,7 @@ use crate::model::{Bytes, WorkingSets, knee};
 
 /// Returns a sentence with the resident memory and its used part: at the knee and at the end of a profile, else at the last
 /// reading. `None` without a reading.
-#[must_use]
-pub fn summary(readings: &[WorkingSets]) -> Option<String> {
+pub(super) fn summary(readings: &[WorkingSets]) -> Option<String> {
     let last = readings.last().filter(|sets| !sets.processes.is_empty())?;
     let total = last.total();
     let point = |sets: &WorkingSets| (sets.duration(), sets.total().referenced);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{Bytes, Comm, MappingKind, Pid, ProcessWorkingSet, ReferencedMemory};
+use crate::model::{Bytes, CacheSize, Comm, MappingKind, Pid, ProcessWorkingSet, ReferencedMemory};
 
 const MIB: u64 = 1 << 20;
 
@@ -35,7 +35,7 @@ fn profile() -> Vec<WorkingSets> {
 
 fn written(format: Format, readings: &[WorkingSets]) -> String {
     let mut out = Vec::new();
-    write_all(format, readings, &mut out).expect("writing to memory");
+    write_all(format, readings, &ComparedSizes::default(), &mut out).expect("writing to memory");
     String::from_utf8(out).expect("text")
 }
 
@@ -102,4 +102,22 @@ fn picture_of_a_profile_marks_the_knee_on_both_axes() {
     assert!(picture.contains("logarithmic") && !picture.contains("<b>"), "{picture}");
     let one = written(Format::Svg, &profile()[..1]);
     assert!(one.contains("a curve needs several readings"), "{one}");
+}
+
+#[test]
+fn last_reading_is_compared_with_caches_and_the_limit() {
+    let caches = [(2, 1), (3, 64)].map(|(level, mebibytes)| CacheSize { level, size: Bytes(mebibytes * MIB) });
+    let sizes = ComparedSizes { caches: caches.into(), memory_limit: Some(Bytes(512 * MIB)) };
+    let readings = [reading(vec![process(7, 0, 1000, 32 * MIB - 4096)])];
+    assert_eq!(
+        comparison(&readings, &sizes).as_deref(),
+        Some(
+            "32.00 MiB are 32.0 times the L2 cache (1.00 MiB), 50% of the L3 cache (64.00 MiB) and 6% of the memory \
+             limit (512.00 MiB)."
+        )
+    );
+    let caches = ComparedSizes { memory_limit: None, caches: sizes.caches[..1].into() };
+    assert_eq!(comparison(&readings, &caches).as_deref(), Some("32.00 MiB are 32.0 times the L2 cache (1.00 MiB)."));
+    assert_eq!(comparison(&readings, &ComparedSizes::default()), None);
+    assert_eq!(comparison(&[], &sizes), None);
 }

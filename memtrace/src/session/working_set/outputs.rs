@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use super::config::WorkingSetConfig;
-use crate::model::WorkingSets;
+use crate::model::{ComparedSizes, WorkingSets};
+use crate::procfs;
 use crate::report::{self, Format};
 use crate::session::config::{Destination, Output};
 use crate::session::error::Error;
@@ -88,9 +89,12 @@ impl WorkingSetOutputs {
 
     /// Writes the outputs at the end.
     pub(super) fn finish(mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+        let sizes = compared_sizes(&self.readings);
         if self.stream == Some(Format::Text) {
-            let summary = report::working_set_summary(&self.readings).map(|line| format!("\n{line}\n"));
-            self.print(summary.unwrap_or_default().as_bytes());
+            let mut text = Vec::new();
+            // Writing to memory does not fail.
+            let _: io::Result<()> = report::write_end_of_working_sets(&self.readings, &sizes, &mut text);
+            self.print(&text);
         }
         if self.skipped > 0 {
             observer.note(&format!(
@@ -99,10 +103,20 @@ impl WorkingSetOutputs {
             ));
         }
         let readings = self.readings;
-        let content: &Content<'_> = &|format, _, out| report::write_all_working_sets(format, &readings, out);
+        let content: &Content<'_> = &|format, _, out| report::write_all_working_sets(format, &readings, &sizes, out);
         // A measurement can be repeated, so it needs no rescue file.
         let (written, failures) = self.others.fill(content, &[]);
         written.iter().for_each(|path| observer.note(&format!("wrote {}", crate::model::printable(path))));
         if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
     }
+}
+
+/// Returns the sizes with which the last reading is compared. A process that has ended has no limit.
+fn compared_sizes(readings: &[WorkingSets]) -> ComparedSizes {
+    let last = readings.last().map(|sets| sets.processes.as_slice()).unwrap_or_default();
+    let memory_limit = match last {
+        [process] => procfs::cgroup_memory(process.pid).and_then(|group| group.limit).map(|limit| limit.most),
+        _ => None,
+    };
+    ComparedSizes { caches: procfs::data_caches(), memory_limit }
 }

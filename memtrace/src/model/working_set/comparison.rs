@@ -1,0 +1,21 @@
+//! Sizes with which a working set is compared.
+
+use crate::model::Bytes;
+
+/// Cache of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSize {
+    /// Its level: 2 or more.
+    pub level: u8,
+    /// Its size.
+    pub size: Bytes,
+}
+
+/// Sizes with which a working set is compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ComparedSizes {
+    /// Caches of a processor, by level.
+    pub caches: Vec<CacheSize>,
+    /// Limit of the memory of the measured process, by its cgroup; `None` for none, or for several processes.
+    pub memory_limit: Option<Bytes>,
+}
