@@ -57,7 +57,7 @@ pub(in crate::cli) struct WorkingSetArgs {
     #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = TUNING)]
     pub(in crate::cli) duration: Option<Duration>,
 
-    /// Clear the references once, and show their growth at each DURATION, until Ctrl-C
+    /// Clear the references once, and read them at each DURATION, until Ctrl-C
     #[arg(long, conflicts_with = "profile", help_heading = TUNING)]
     pub(in crate::cli) cumulative: bool,
 
