@@ -158,7 +158,8 @@ fn measure_working_sets(args: WorkingSetArgs, console: &Console) -> Exit {
     };
     logging::start(console, quiet, verbose);
     match session::measure_working_sets(&config, &mut Terminal::new(console.clone(), quiet, false)) {
-        Ok(()) => Exit::Success,
+        Ok(true) => Exit::Success,
+        Ok(false) => Exit::Lossy,
         Err(error) => exit::of_error(&error, console),
     }
 }

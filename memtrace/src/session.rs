@@ -6,6 +6,7 @@
 mod bounded_set;
 mod clock;
 mod config;
+mod descriptors;
 pub(crate) mod difference;
 mod error;
 pub(crate) mod explain;

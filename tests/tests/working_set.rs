@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use memtrace_tests::cgroup::Cgroup;
 use memtrace_tests::process::Process;
 use memtrace_tests::{Scratch, Victim, root, tracer, victim};
 use serde::Deserialize;
@@ -51,7 +52,7 @@ fn measure(words: &[&str]) -> Vec<Reading> {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("method referenced: clears the accessed bits"), "{text}");
-    assert!(text.contains("clearing and reading a process took"), "{text}");
+    assert!(text.contains("clearing and reading took at most"), "{text}");
     let lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| serde_json::from_slice(line).expect("a line of JSON")).collect()
 }
@@ -108,34 +109,35 @@ fn other_kinds_contain_the_touched_pages() {
 
 #[test]
 fn huge_pages_have_two_bounds() {
-    // The first page of the first huge page, and as many pages of the next ones.
-    let touched = 3 * HUGE / PAGE + 1;
-    let victim = start("huge", touched, "read");
+    // One small page of each of the first eight huge pages.
+    let victim = start("huge", 8, "sparse");
     let memory = measured(&victim, "anonymous");
-    assert_eq!(memory.huge_bytes, PAGES * PAGE);
+    assert!(memory.huge_bytes >= 8 * HUGE, "{memory:?}");
     let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
-    assert!(within(memory.referenced_bytes, 4 * HUGE), "{memory:?}");
-    assert!(within(memory.least_referenced_bytes, 4 * PAGE), "{memory:?}");
-    assert!((memory.least_referenced_bytes..=memory.referenced_bytes).contains(&(touched * PAGE)));
+    assert!(within(memory.referenced_bytes, 8 * HUGE), "{memory:?}");
+    assert!(within(memory.least_referenced_bytes, 8 * PAGE), "{memory:?}");
     victim.finish();
 }
 
 #[test]
 fn estimated_duration_is_that_of_the_touches() {
-    const RATE: u64 = 20_000;
+    // The pages suffice for eight seconds.
+    const RATE: u64 = 5000;
     let victim = start("shmem", RATE, "rate");
     let readings = measure(&["--pid", &victim.pid().to_string(), "1s"]);
     let process = &readings[0].processes[0];
     // The victim's clock: it touches pages at a constant rate.
     let by_victim = (process.kinds["shmem"].referenced_bytes / PAGE) as f64 / RATE as f64;
-    assert!((process.estimated_s / by_victim - 1.0).abs() < 0.02, "{} {by_victim}", process.estimated_s);
-    assert!(process.clear_s > 0.0 && process.read_s > 0.0);
+    println!("estimated {} s, {by_victim} s by the victim's clock", process.estimated_s);
+    // Another process may run at either end.
+    assert!((process.estimated_s / by_victim - 1.0).abs() < 0.1, "{} {by_victim}", process.estimated_s);
+    assert!(process.clear_s + process.read_s < process.estimated_s, "{process:?}");
     victim.finish();
 }
 
 #[test]
 fn profile_grows_while_further_pages_are_touched() {
-    let victim = start("shmem", 20_000, "rate");
+    let victim = start("shmem", 5000, "rate");
     let readings = measure(&["--pid", &victim.pid().to_string(), "--profile", "6", "--start", "20ms"]);
     let requested: Vec<f64> = readings.iter().map(|reading| reading.requested_s).collect();
     assert_eq!(requested, [0.02, 0.04, 0.08, 0.16, 0.32, 0.64]);
@@ -146,38 +148,38 @@ fn profile_grows_while_further_pages_are_touched() {
 
 #[test]
 fn each_measurement_clears_unless_it_is_cumulative() {
-    let victim = start("shmem", 20_000, "rate");
-    let pid = victim.pid().to_string();
     let shmem = |words: &[&str]| -> Vec<u64> {
-        let readings = measure(&[&["--pid", &pid, "200ms", "-d", "900ms"], words].concat());
+        let victim = start("shmem", 5000, "rate");
+        let pid = victim.pid().to_string();
+        let readings = measure(&[&["--pid", &pid, "200ms", "-d", "1500ms"], words].concat());
+        victim.finish();
         readings.iter().map(|reading| reading.processes[0].kinds["shmem"].referenced_bytes / PAGE).collect()
     };
     let cumulative = shmem(&["--cumulative"]);
-    assert!(cumulative.len() == 4 && cumulative.windows(2).all(|pair| pair[0] < pair[1]), "{cumulative:?}");
-    victim.finish();
-    let victim = start("shmem", 20_000, "rate");
-    let pid = victim.pid().to_string();
-    let readings = measure(&["--pid", &pid, "200ms", "--every", "300ms", "-d", "900ms"]);
-    let each: Vec<u64> =
-        readings.iter().map(|reading| reading.processes[0].kinds["shmem"].referenced_bytes / PAGE).collect();
-    assert!(each.len() == 3 && each.iter().all(|pages| (3000..8000).contains(pages)), "{each:?}");
-    victim.finish();
+    assert!(cumulative.len() >= 3 && cumulative.windows(2).all(|pair| pair[0] < pair[1]), "{cumulative:?}");
+    assert!(cumulative.last().is_some_and(|pages| *pages > 3000), "{cumulative:?}");
+    let each = shmem(&["--every", "400ms"]);
+    assert!(each.len() >= 2 && each.iter().all(|pages| (500..3000).contains(pages)), "{each:?}");
 }
 
 #[test]
 fn several_processes_are_measured_together() {
-    let victims = [2560, 5120].map(|touched| start("shmem", touched, "read"));
-    let pids = victims.each_ref().map(|victim| victim.pid().to_string());
-    let reading = &measure(&["--pid", &pids[0], "--pid", &pids[1], "300ms"])[0];
+    let mut victims = [2560, 5120].map(|touched| (start("shmem", touched, "read"), touched));
+    // Pids are not always assigned in ascending order.
+    victims.sort_by_key(|(victim, _)| victim.pid());
+    let pids = victims.each_ref().map(|(victim, _)| victim.pid().to_string());
+    let reading = &measure(&["--pid", &pids[1], "--pid", &pids[0], "300ms"])[0];
     let shmem = |at: usize| reading.processes[at].kinds["shmem"].referenced_bytes / PAGE;
-    assert_eq!((shmem(0), shmem(1)), (2560, 5120));
+    assert_eq!([shmem(0), shmem(1)], victims.each_ref().map(|(_, touched)| *touched));
     assert_eq!([0, 1].map(|at: usize| reading.processes[at].pid.to_string()), pids);
     let sum: u64 = reading.processes.iter().map(|process| process.total.referenced_bytes).sum();
     assert_eq!(reading.total.referenced_bytes, sum);
-    let reading = &measure(&["--comm", "working_set", "300ms"])[0];
-    assert!(victims.iter().all(|victim| reading.processes.iter().any(|process| process.pid == victim.pid())));
+    let cgroup = Cgroup::new();
+    victims.iter().for_each(|(victim, _)| cgroup.add_process(victim.pid()));
+    let reading = &measure(&["--cgroup", &cgroup.path().to_string_lossy(), "300ms"])[0];
+    assert_eq!([0, 1].map(|at: usize| reading.processes[at].pid.to_string()), pids);
     assert!(reading.total.pss_bytes > 0);
-    for victim in victims {
+    for (victim, _) in victims {
         victim.finish();
     }
 }
@@ -200,4 +202,35 @@ fn process_that_ends_is_reported() {
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     let output = wss(&["--comm", "no-such-program"]);
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn readings_before_the_end_of_the_process_are_written() {
+    let scratch = Scratch::new();
+    let file = scratch.path("wss.csv");
+    let victim = start("shmem", 100, "read");
+    let (pid, path) = (victim.pid().to_string(), file.to_string_lossy().into_owned());
+    let mut command = Command::new(tracer::binary());
+    // The process ends between two measurements.
+    let words = ["wss", "--pid", &pid, "100ms", "--every", "2s", "-o", "-", "-o", &path];
+    let mut memtrace = Process::start(command.args(words));
+    assert!(memtrace.read_line().contains("REF%"));
+    assert!(memtrace.read_line().ends_with("working_set"));
+    victim.finish();
+    assert!(memtrace.wait().success(), "{}", memtrace.remaining_stderr());
+    let text = std::fs::read_to_string(&file).expect("the file is written");
+    assert_eq!(text.lines().count(), 2, "{text}");
+}
+
+#[test]
+fn full_output_is_an_error() {
+    let victim = start("shmem", 100, "read");
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("the device exists");
+    let mut command = Command::new(tracer::binary());
+    let output = command.args(["wss", "--pid", &victim.pid().to_string(), "50ms"]).stdout(full).output();
+    let output = output.expect("memtrace wss starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("cannot write"), "{text}");
+    victim.finish();
 }

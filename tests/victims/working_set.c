@@ -1,7 +1,7 @@
 /* `working_set KIND PAGES TOUCHED PATTERN [FILE]` maps resident memory of a kind: heap, anonymous, shmem, file or huge. From the
- * first line on, it touches its first TOUCHED pages again and again, until the second line. The pattern is read, write, or skewed:
- * the first tenth of the pages each time, and all in each eighth pass. With the pattern `rate`, it touches TOUCHED further pages in
- * each second instead. It allocates nothing. */
+ * first line on, it touches its first TOUCHED pages again and again, until the second line. The pattern is read, write, sparse (one
+ * page in each 2 MiB), or skewed: the first tenth of the pages each time, and all in each eighth pass. With the pattern `rate`, it
+ * touches TOUCHED further pages in each second instead. It allocates nothing. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -49,9 +49,11 @@ static char *map(const char *kind, size_t bytes, const char *path) {
     return is_huge ? (char *)(((uintptr_t)memory + HUGE - 1) / HUGE * HUGE) : memory;
 }
 
+static size_t stride = PAGE;
+
 static void touch(char *memory, size_t first, size_t end, int writes) {
     for (size_t page = first; page < end; page++) {
-        volatile char *byte = memory + page * PAGE;
+        volatile char *byte = memory + page * stride;
         if (writes)
             *byte = (char)(*byte + 1);
         else
@@ -78,6 +80,8 @@ int main(int count, char **arguments) {
     char *memory = map(arguments[1], pages * PAGE, count > 5 ? arguments[5] : "");
     touch(memory, 0, pages, 1);
     int writes = strcmp(pattern, "write") == 0;
+    if (strcmp(pattern, "sparse") == 0)
+        stride = HUGE;
     print_ready();
     if (!wait_for_harness())
         return 1;

@@ -84,7 +84,8 @@ pub struct ProcessWorkingSet {
 
 impl ProcessWorkingSet {
     /// Returns the estimated time in which the references were made: from the middle of clearing to the middle of reading. A page
-    /// in the middle of the address space is cleared and read at about these times.
+    /// in the middle of the address space is cleared and read at about these times. Pages with entries in a TLB count from the end
+    /// of clearing on, so the error is half of the clearing time at most.
     #[must_use]
     pub fn duration(&self) -> Duration {
         middle(&self.read).saturating_sub(middle(&self.cleared))
@@ -132,12 +133,23 @@ pub struct WorkingSets {
     pub method: WorkingSetMethod,
     /// Requested time between clearing and reading.
     pub requested: Duration,
+    /// The references were cleared once, before the first reading: later readings contain the earlier ones.
+    pub is_cumulative: bool,
     /// Processes in the order of their pids.
     pub processes: Vec<ProcessWorkingSet>,
-    /// Number of processes that exited before they were read.
+    /// Selected processes that are missing, since the references were cleared.
+    pub unmeasured: UnmeasuredProcesses,
+}
+
+/// Number of selected processes that could not be measured, by the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnmeasuredProcesses {
+    /// They exited before they were read.
     pub exited: u64,
-    /// Number of processes that memtrace may not read.
+    /// memtrace may not read them.
     pub not_permitted: u64,
+    /// Reading failed for another reason.
+    pub unreadable: u64,
 }
 
 impl WorkingSets {

@@ -4,7 +4,6 @@ mod account_interval;
 mod accounts;
 mod cost;
 mod debug_files;
-mod descriptors;
 mod detach;
 mod ended_images;
 mod function_site;

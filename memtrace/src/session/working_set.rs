@@ -1,20 +1,24 @@
 //! Measurement of working sets: references are cleared, and read after a time.
 
+mod cleared;
 mod config;
-mod measured;
+mod cost;
 mod outputs;
+mod selection;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use self::config::{WorkingSetConfig, WorkingSetMode};
 
-use self::measured::{Measured, Selection};
+use self::cleared::ClearedProcesses;
+use self::cost::Cost;
 use self::outputs::WorkingSetOutputs;
+use self::selection::Selection;
+use super::descriptors;
 use super::error::Error;
 use super::observer::Observer;
 use super::run::{Signals, until};
-use crate::model::WorkingSets;
-use crate::model::format::short;
+use crate::model::UnmeasuredProcesses;
 use crate::procfs;
 
 /// Shorter times are slept through: the timer of the event loop has a resolution of a millisecond.
@@ -22,60 +26,41 @@ const SHORT: Duration = Duration::from_millis(20);
 
 /// Effects of clearing the references, for the user.
 const SIDE_EFFECTS: &str = "method referenced: clears the accessed bits and the soft-dirty bits of all pages, which can mislead \
-                            reclaim and other users of these bits, and flushes the TLBs; reading holds the mmap lock";
+                            reclaim and other users of these bits, and flushes the TLBs; page faults wait while it clears";
 
-/// Measures working sets as `config` says.
+/// Measures working sets as `config` says. Returns false if readings are missing in the outputs.
 ///
 /// # Errors
 ///
 /// No process can be measured, or an output cannot be written.
-pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn Observer) -> Result<(), Error> {
+pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn Observer) -> Result<bool, Error> {
     if !procfs::has_clear_refs() {
         return Err(Error::Kernel {
             missing: String::from("accessed bits for user space (CONFIG_PROC_PAGE_MONITOR)"),
             remedy: String::from("use a kernel with this option"),
         });
     }
-    let selection = Selection::of(&config.target)?;
+    // A pidfd for each process.
+    descriptors::raise_limit();
+    let selection = Selection::resolve(&config.target)?;
     let mut outputs = WorkingSetOutputs::open(config)?;
     observer.note(SIDE_EFFECTS);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::Failed(format!("cannot start the event loop: {error}")))?;
-    let cost = runtime.block_on(measure(config, &selection, &mut outputs, observer))?;
-    match cost {
-        Some(cost) => observer.note(&cost.to_string()),
-        None => observer.note("stopped before the first reading"),
+    let mut cost = Cost::default();
+    let measured = runtime.block_on(measure(config, &selection, &mut outputs, &mut cost, observer));
+    if cost.is_empty() {
+        return measured.map(|()| true);
     }
-    outputs.finish(observer)
-}
-
-/// Time that the measurements took.
-#[derive(Clone, Copy, Debug)]
-struct Cost {
-    /// Longest time that clearing and reading a process took.
-    longest: Duration,
-    /// Shortest requested time.
-    requested: Duration,
-}
-
-impl Cost {
-    fn add(&mut self, sets: &WorkingSets) {
-        self.longest = self.longest.max(sets.longest_cost());
-        self.requested = self.requested.min(sets.requested);
+    observer.note(&cost.text());
+    if let Some(warning) = cost.warning() {
+        log::warn!("{warning}");
     }
-}
-
-impl std::fmt::Display for Cost {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (longest, requested) = (short(self.longest), short(self.requested));
-        write!(out, "clearing and reading a process took {longest} at most")?;
-        if self.longest > self.requested {
-            write!(out, ", longer than the requested {requested}: references are counted that were made meanwhile")?;
-        }
-        Ok(())
-    }
+    // Also after an error: the earlier readings are valid.
+    let written = outputs.finish(observer);
+    measured.and(written)
 }
 
 /// Clears and reads until the schedule, the duration or all processes end, or a signal arrives.
@@ -83,55 +68,70 @@ async fn measure(
     config: &WorkingSetConfig,
     selection: &Selection,
     outputs: &mut WorkingSetOutputs,
+    cost: &mut Cost,
     observer: &mut dyn Observer,
-) -> Result<Option<Cost>, Error> {
+) -> Result<(), Error> {
     let mut signals =
         Signals::listen().map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
     let start = Instant::now();
-    let deadline = config.duration.map(|duration| start + duration);
-    let mut cost: Option<Cost> = None;
-    let mut number = 0;
+    let mut deadline = None;
     loop {
-        let mut measured = Measured::clear(selection, start)?;
-        let cleared = Instant::now();
+        let mut cleared = ClearedProcesses::clear(selection, start)?;
+        let at = Instant::now();
+        deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
         let mut reading = 0;
-        while let Some(wait) = config.mode.wait(reading) {
-            if !sleep(cleared + wait, deadline, &mut signals).await {
-                return Ok(cost);
+        while let Some(wait) = config.mode.wait(reading).filter(|_| !cleared.is_empty()) {
+            let is_over = !sleep(at + wait, deadline, &mut signals).await;
+            // A shorter time than requested is better than nothing.
+            if is_over && !cost.is_empty() {
+                return Ok(());
             }
-            let sets = measured.read(wait);
-            if sets.processes.is_empty() {
-                break;
+            let mut sets = cleared.read(if is_over { at.elapsed() } else { wait });
+            sets.is_cumulative = config.mode.is_cumulative();
+            if !sets.processes.is_empty() {
+                cost.add(&sets);
+                outputs.add(sets);
             }
-            cost.get_or_insert(Cost { longest: Duration::ZERO, requested: wait }).add(&sets);
-            outputs.add(sets);
-            if outputs.is_closed() {
-                return Ok(cost);
+            if is_over || outputs.is_closed() {
+                return if cost.is_empty() { Err(nothing_measured(cleared.unmeasured())) } else { Ok(()) };
             }
             reading += 1;
         }
-        if measured.is_empty() && selection.is_final() {
-            if cost.is_none() {
-                return Err(ended());
-            }
+        if selection.has_ended() && !cost.is_empty() {
             observer.note("all measured processes have ended");
-            return Ok(cost);
+            return Ok(());
         }
-        number += 1;
-        let is_over = match config.mode.period() {
-            Some(period) => !sleep(start + period.saturating_mul(number), deadline, &mut signals).await,
+        let next = config.mode.next(start.elapsed()).map(|time| start + time).filter(|_| !selection.has_ended());
+        let has_time = |next: &Instant| {
+            let wait = config.mode.wait(0).unwrap_or_default();
+            deadline.is_none_or(|deadline| *next + wait <= deadline)
+        };
+        let is_over = match next.filter(has_time) {
+            Some(next) => !sleep(next, deadline, &mut signals).await,
             None => true,
         };
         if is_over {
-            return if cost.is_some() { Ok(cost) } else { Err(ended()) };
+            return if cost.is_empty() { Err(nothing_measured(cleared.unmeasured())) } else { Ok(()) };
         }
     }
 }
 
-fn ended() -> Error {
+/// Returns the error for a measurement without a reading.
+fn nothing_measured(unmeasured: UnmeasuredProcesses) -> Error {
+    let UnmeasuredProcesses { exited, not_permitted, unreadable } = unmeasured;
+    if not_permitted > 0 {
+        return Error::Permission {
+            action: String::from("read the selected processes"),
+            capability: String::from("CAP_SYS_PTRACE and CAP_DAC_OVERRIDE, and no sandbox that refuses it"),
+        };
+    }
+    let message = match exited + unreadable {
+        0 => "no running process is selected",
+        _ => "all selected processes ended before they were read",
+    };
     Error::NothingSelected {
-        message: String::from("no selected process ran long enough to be measured"),
-        remedy: String::from("`ps -e` lists the running processes; a shorter duration needs less time"),
+        message: message.to_owned(),
+        remedy: String::from("`ps -e` lists the running processes; a shorter time of measurement may help"),
     }
 }
 

@@ -84,6 +84,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         Module { name: "clock", imports: &[] },
         Module { name: "grouping", imports: &[] },
         Module { name: "config", imports: &["grouping"] },
+        Module { name: "descriptors", imports: &[] },
         Module { name: "error", imports: &[] },
         Module { name: "own_allocator", imports: &[] },
         Module { name: "observer", imports: &[] },
@@ -119,6 +120,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
             imports: &[
                 "clock",
                 "config",
+                "descriptors",
                 "error",
                 "mark_requests",
                 "marks",
@@ -155,7 +157,10 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
                 "track",
             ],
         },
-        Module { name: "working_set", imports: &["config", "error", "observer", "outputs", "run", "select"] },
+        Module {
+            name: "working_set",
+            imports: &["config", "descriptors", "error", "observer", "outputs", "run", "select"],
+        },
     ],
 }];
 

@@ -18,12 +18,14 @@ struct Line<'a> {
     kind: &'static str,
     schema_version: u32,
     method: &'static str,
+    cumulative: bool,
     requested_s: f64,
     at_s: f64,
     total: Memory,
     processes: Vec<Process<'a>>,
     exited: u64,
     not_permitted: u64,
+    unreadable: u64,
 }
 
 #[derive(Serialize)]
@@ -70,12 +72,14 @@ pub(super) fn write(sets: &WorkingSets, mut out: &mut dyn io::Write) -> io::Resu
         kind: "working-sets",
         schema_version: SCHEMA_VERSION,
         method: sets.method.name(),
+        cumulative: sets.is_cumulative,
         requested_s: sets.requested.as_secs_f64(),
         at_s: sets.at().as_secs_f64(),
         total: sets.total().into(),
         processes: sets.processes.iter().map(process).collect(),
-        exited: sets.exited,
-        not_permitted: sets.not_permitted,
+        exited: sets.unmeasured.exited,
+        not_permitted: sets.unmeasured.not_permitted,
+        unreadable: sets.unmeasured.unreadable,
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, SingleLine);
     line.serialize(&mut serializer)?;

@@ -12,7 +12,7 @@ pub(super) fn summary(readings: &[WorkingSets]) -> Option<String> {
     let total = last.total();
     let point = |sets: &WorkingSets| (sets.duration(), sets.total().referenced);
     let points: Vec<(Duration, Bytes)> = readings.iter().map(point).collect();
-    let is_cumulative = is_cumulative(readings);
+    let is_cumulative = last.is_cumulative;
     let processes = match last.processes.len() {
         1 => String::new(),
         some => format!(" in {}", counted(some as u64, "process", "processes")),
@@ -35,11 +35,4 @@ pub(super) fn summary(readings: &[WorkingSets]) -> Option<String> {
         }
     }
     Some(text)
-}
-
-/// Returns true if the references were cleared once, before the first reading: later readings contain the earlier ones.
-pub(super) fn is_cumulative(readings: &[WorkingSets]) -> bool {
-    let cleared = |sets: &WorkingSets| sets.processes.first().map(|process| process.cleared.start);
-    let first = readings.first().and_then(cleared);
-    readings.len() > 1 && readings.iter().all(|sets| cleared(sets) == first)
 }

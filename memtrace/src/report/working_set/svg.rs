@@ -8,7 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use self::scale::{Scale, TimeAxis};
-use super::summary::{is_cumulative, summary};
+use super::summary::summary;
 use crate::model::format::short;
 use crate::model::{Bytes, ReferencedMemory, WorkingSets, knee};
 use crate::report::axis::{Axis, Unit};
@@ -48,7 +48,7 @@ pub(super) fn write(readings: &[WorkingSets], out: &mut dyn io::Write) -> io::Re
     if readings.len() < 2 {
         return svg::write_empty(&title, "", "a curve needs several readings", out);
     }
-    let is_cumulative = is_cumulative(readings);
+    let is_cumulative = readings.iter().all(|sets| sets.is_cumulative);
     let time = |sets: &WorkingSets| if is_cumulative { sets.duration() } else { sets.at() };
     let points: Vec<_> = readings.iter().map(|sets| Point { time: time(sets), memory: sets.total() }).collect();
     let axes: &[(TimeAxis, &str)] = if is_cumulative {

@@ -30,7 +30,8 @@ fn reading(processes: Vec<ProcessWorkingSet>) -> WorkingSets {
 
 fn profile() -> Vec<WorkingSets> {
     let points = [(1, 2), (10, 10), (100, 28), (1000, 30), (10_000, 32), (33_000, 33)];
-    points.map(|(time, referenced)| reading(vec![process(7, 0, time, referenced * MIB)])).into()
+    let readings = points.map(|(time, referenced)| reading(vec![process(7, 0, time, referenced * MIB)]));
+    readings.map(|sets| WorkingSets { is_cumulative: true, ..sets }).into()
 }
 
 fn written(format: Format, readings: &[WorkingSets]) -> String {
@@ -42,7 +43,7 @@ fn written(format: Format, readings: &[WorkingSets]) -> String {
 #[test]
 fn text_has_a_line_for_each_process_and_their_sum() {
     let mut sets = reading(vec![process(7, 0, 1003, 28 * MIB), process(4711, 0, 1003, 12 * MIB)]);
-    sets.exited = 2;
+    sets.unmeasured.exited = 2;
     sets.processes[1].hugetlb = Bytes(2 * MIB);
     assert_eq!(
         written(Format::Text, &[sets]),

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::model::format::{clock, compact_bytes, counted, percent};
-use crate::model::{Bytes, MappingKind, ProcessWorkingSet, ReferencedMemory, WorkingSets};
+use crate::model::{Bytes, MappingKind, ProcessWorkingSet, ReferencedMemory, UnmeasuredProcesses, WorkingSets};
 use crate::report::escape;
 use crate::report::format::shortened;
 
@@ -51,7 +51,8 @@ pub(super) fn write(sets: &WorkingSets, is_first: bool, out: &mut dyn io::Write)
     if sets.hugetlb().0 > 0 {
         writeln!(out, "  not measured: {} of hugetlbfs, which the RSS does not contain", sets.hugetlb())?;
     }
-    let unread = [(sets.exited, "exited"), (sets.not_permitted, "may not be read")];
+    let UnmeasuredProcesses { exited, not_permitted, unreadable } = sets.unmeasured;
+    let unread = [(exited, "exited"), (not_permitted, "may not be read"), (unreadable, "cannot be read")];
     for (count, reason) in unread.into_iter().filter(|(count, _)| *count > 0) {
         writeln!(out, "  not measured: {} ({reason})", counted(count, "process", "processes"))?;
     }

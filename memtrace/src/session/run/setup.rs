@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use super::descriptors;
 use super::memory::MemoryPlan;
 use super::selection;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
 use crate::model::{Bytes, EventClass, Metric, Pid};
 use crate::session::config::{BlockSizes, Config};
+use crate::session::descriptors;
 use crate::session::error::{Error, from_engines};
 use crate::session::overhead::{self, Overhead, OverheadMonitor};
 use crate::session::select::{AllocatorProbes, Targets, filter};

@@ -42,12 +42,17 @@ impl WorkingSetMode {
         }
     }
 
-    /// Returns the time between two clearings; `None` if the references are cleared once.
-    pub(super) const fn period(self) -> Option<Duration> {
-        match self {
-            Self::Repeated { every, .. } => Some(every),
-            Self::Once { .. } | Self::Cumulative { .. } | Self::Profile { .. } => None,
-        }
+    /// Returns the time of the next clearing after `now`, both since the first one; `None` if the references are cleared once. A time that
+    /// was missed is left out.
+    pub(super) fn next(self, now: Duration) -> Option<Duration> {
+        let Self::Repeated { every, .. } = self else { return None };
+        let periods = now.as_nanos().checked_div(every.as_nanos())?;
+        Some(every.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX).saturating_add(1)))
+    }
+
+    /// Returns true if the references are cleared once, before the first reading.
+    pub(super) const fn is_cumulative(self) -> bool {
+        matches!(self, Self::Cumulative { .. } | Self::Profile { .. })
     }
 }
 
@@ -65,5 +70,13 @@ mod tests {
         assert_eq!(waits(WorkingSetMode::Profile { first: second, steps: 3 }), [second, 2 * second, 4 * second]);
         let longest = WorkingSetMode::Profile { first: second, steps: 100 }.wait(60);
         assert_eq!(longest, Some(second * u32::MAX));
+    }
+    #[test]
+    fn missed_clearings_are_left_out() {
+        let milliseconds = Duration::from_millis;
+        let mode = WorkingSetMode::Repeated { wait: milliseconds(100), every: milliseconds(500) };
+        let next = |now| mode.next(milliseconds(now));
+        assert_eq!([0, 499, 500, 1700].map(next), [500, 500, 1000, 2000].map(|time| Some(milliseconds(time))));
+        assert_eq!(WorkingSetMode::Cumulative { every: milliseconds(500) }.next(Duration::ZERO), None);
     }
 }

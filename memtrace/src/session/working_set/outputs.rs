@@ -7,7 +7,7 @@ use crate::model::{ComparedSizes, WorkingSets};
 use crate::procfs;
 use crate::report::{self, Format};
 use crate::session::config::{Destination, Output};
-use crate::session::error::Error;
+use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
 use crate::session::outputs::{Content, Outputs};
 
@@ -24,10 +24,12 @@ pub(super) struct WorkingSetOutputs {
     readings: Vec<WorkingSets>,
     /// Number of working sets of processes in `readings`.
     kept: usize,
-    /// Number of readings for which there was no room.
-    skipped: u64,
+    /// Number of working sets of processes for which there was no room.
+    removed: u64,
     is_first: bool,
+    /// The reader of standard output has closed it, or writing has failed.
     is_closed: bool,
+    failure: Option<io::Error>,
 }
 
 impl WorkingSetOutputs {
@@ -41,9 +43,10 @@ impl WorkingSetOutputs {
             keeps: !others.is_empty(),
             readings: Vec::new(),
             kept: 0,
-            skipped: 0,
+            removed: 0,
             is_first: true,
             is_closed: false,
+            failure: None,
         })
     }
 
@@ -64,21 +67,33 @@ impl WorkingSetOutputs {
         if !self.keeps && self.stream != Some(Format::Text) {
             return;
         }
-        if self.kept + sets.processes.len() > MAX_KEPT {
-            self.skipped += 1;
-            return;
-        }
         self.kept += sets.processes.len();
         self.readings.push(sets);
+        if self.kept > MAX_KEPT {
+            self.thin();
+        }
+    }
+
+    /// Removes every other reading, but not the last one.
+    fn thin(&mut self) {
+        let mut later = self.readings.len();
+        self.readings.retain(|_| {
+            later -= 1;
+            later.is_multiple_of(2)
+        });
+        let kept = self.readings.iter().map(|sets| sets.processes.len()).sum();
+        self.removed += (self.kept - kept) as u64;
+        self.kept = kept;
     }
 
     fn print(&mut self, text: &[u8]) {
+        if self.is_closed {
+            return;
+        }
         let mut out = io::stdout().lock();
         if let Err(error) = out.write_all(text).and_then(|()| out.flush()) {
-            if error.kind() != io::ErrorKind::BrokenPipe {
-                log::warn!("cannot write to standard output: {error}");
-            }
             self.is_closed = true;
+            self.failure = Some(error).filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
         }
     }
 
@@ -87,8 +102,12 @@ impl WorkingSetOutputs {
         self.is_closed && !self.keeps
     }
 
-    /// Writes the outputs at the end.
-    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> Result<(), Error> {
+    /// Writes the outputs at the end. Returns false if readings are missing in files.
+    ///
+    /// # Errors
+    ///
+    /// Outputs could not be written.
+    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> Result<bool, Error> {
         let sizes = compared_sizes(&self.readings);
         if self.stream == Some(Format::Text) {
             let mut text = Vec::new();
@@ -96,18 +115,19 @@ impl WorkingSetOutputs {
             let _: io::Result<()> = report::write_end_of_working_sets(&self.readings, &sizes, &mut text);
             self.print(&text);
         }
-        if self.skipped > 0 {
-            observer.note(&format!(
-                "{} readings are missing in files and in the summary: there are too many",
-                self.skipped
-            ));
+        if self.removed > 0 {
+            let removed = self.removed;
+            log::warn!(
+                "{removed} working sets of processes are missing in files and in the summary: there are too many"
+            );
         }
         let readings = self.readings;
         let content: &Content<'_> = &|format, _, out| report::write_all_working_sets(format, &readings, &sizes, out);
         // A measurement can be repeated, so it needs no rescue file.
-        let (written, failures) = self.others.fill(content, &[]);
+        let (written, mut failures) = self.others.fill(content, &[]);
+        failures.extend(self.failure.map(|source| NotWritten { path: "-".into(), source, rescue: None }));
         written.iter().for_each(|path| observer.note(&format!("wrote {}", crate::model::printable(path))));
-        if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
+        if failures.is_empty() { Ok(self.removed == 0 || !self.keeps) } else { Err(Error::NotWritten(failures)) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// Raises memtrace's limit of open descriptors as far as the hard limit permits. A command that was started before keeps
 /// its own limit.
-pub(super) fn raise_limit() {
+pub(in crate::session) fn raise_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is that of a limit.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {

@@ -1,0 +1,100 @@
+//! Time that a measurement takes.
+
+use std::time::Duration;
+
+use crate::model::format::short;
+use crate::model::{ProcessWorkingSet, WorkingSets};
+
+/// Part of the requested time by which the estimated time may exceed it without a warning, as a divisor.
+const TOLERANCE: u32 = 5;
+
+/// Times of all readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cost {
+    readings: u64,
+    /// Longest time that clearing and reading a process took together.
+    longest: Duration,
+    /// Longest requested time, and the longest estimated time of a process in these readings.
+    requested: Duration,
+    estimated: Duration,
+}
+
+impl Cost {
+    /// Adds a reading.
+    pub(super) fn add(&mut self, sets: &WorkingSets) {
+        self.readings += 1;
+        self.longest = self.longest.max(sets.longest_cost());
+        let estimated = sets.processes.iter().map(ProcessWorkingSet::duration).max().unwrap_or_default();
+        if sets.requested > self.requested {
+            (self.requested, self.estimated) = (sets.requested, estimated);
+        } else if sets.requested == self.requested {
+            self.estimated = self.estimated.max(estimated);
+        }
+    }
+
+    /// Returns true without a reading.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.readings == 0
+    }
+
+    /// Returns the cost as a line.
+    pub(super) fn text(&self) -> String {
+        format!("clearing and reading took at most {} for a process", short(self.longest))
+    }
+
+    /// Returns a warning if references were counted for much longer than requested: clearing and reading one process, or many of them one
+    /// after the other, took too long.
+    pub(super) fn warning(&self) -> Option<String> {
+        let is_late = self.estimated > self.requested + self.requested / TOLERANCE || self.longest > self.requested;
+        is_late.then(|| {
+            format!(
+                "references within {} are counted instead of the requested {}, because clearing and reading take long",
+                short(self.estimated),
+                short(self.requested)
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Comm, Pid};
+
+    fn reading(requested: u64, cleared: u64, read: u64) -> WorkingSets {
+        let milliseconds = Duration::from_millis;
+        let process = ProcessWorkingSet {
+            pid: Pid(7),
+            comm: Comm::from("server"),
+            cleared: Duration::ZERO..milliseconds(cleared),
+            read: milliseconds(cleared + requested)..milliseconds(cleared + requested + read),
+            kinds: Vec::new(),
+            hugetlb: Default::default(),
+        };
+        WorkingSets { requested: milliseconds(requested), processes: vec![process], ..WorkingSets::default() }
+    }
+
+    #[test]
+    fn long_clearing_and_reading_is_a_warning() {
+        let mut cost = Cost::default();
+        assert!(cost.is_empty());
+        cost.add(&reading(1000, 50, 50));
+        assert_eq!(
+            (cost.text().as_str(), cost.warning()),
+            ("clearing and reading took at most 100 ms for a process", None)
+        );
+        cost.add(&reading(1000, 300, 300));
+        let expected =
+            "references within 1.3 s are counted instead of the requested 1 s, because clearing and reading take long";
+        assert_eq!(cost.warning().as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn short_steps_of_a_profile_are_no_warning() {
+        let mut cost = Cost::default();
+        cost.add(&reading(1, 50, 50));
+        assert!(cost.warning().is_some());
+        cost.add(&reading(1000, 50, 50));
+        assert_eq!(cost.warning(), None);
+    }
+}
