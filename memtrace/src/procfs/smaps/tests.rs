@@ -13,7 +13,7 @@ Shared_Clean:          0 kB
 Shared_Dirty:         88 kB
 Private_Clean:         0 kB
 Private_Dirty:         0 kB
-Referenced:           88 kB
+Referenced:           80 kB
 Anonymous:            88 kB
 KSM:                   0 kB
 LazyFree:              0 kB
@@ -57,6 +57,7 @@ fn recorded_vmas_are_parsed() {
         reserved: kib(132),
         resident: kib(88),
         pss: kib(44),
+        referenced: kib(80),
         anonymous: kib(88),
         swap: kib(12),
         ..Sizes::default()
