@@ -75,7 +75,7 @@ async fn measure(
         Signals::listen().map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
     let start = Instant::now();
     let mut deadline = None;
-    loop {
+    let unmeasured = 'measurements: loop {
         let mut cleared = ClearedProcesses::clear(selection, start)?;
         let at = Instant::now();
         deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
@@ -84,7 +84,7 @@ async fn measure(
             let is_over = !sleep(at + wait, deadline, &mut signals).await;
             // A shorter time than requested is better than nothing.
             if is_over && !cost.is_empty() {
-                return Ok(());
+                break 'measurements cleared.unmeasured();
             }
             let mut sets = cleared.read(if is_over { at.elapsed() } else { wait });
             sets.is_cumulative = config.mode.is_cumulative();
@@ -93,7 +93,7 @@ async fn measure(
                 outputs.add(sets);
             }
             if is_over || outputs.is_closed() {
-                return if cost.is_empty() { Err(nothing_measured(cleared.unmeasured())) } else { Ok(()) };
+                break 'measurements cleared.unmeasured();
             }
             reading += 1;
         }
@@ -111,9 +111,10 @@ async fn measure(
             None => true,
         };
         if is_over {
-            return if cost.is_empty() { Err(nothing_measured(cleared.unmeasured())) } else { Ok(()) };
+            break cleared.unmeasured();
         }
-    }
+    };
+    if cost.is_empty() { Err(nothing_measured(unmeasured)) } else { Ok(()) }
 }
 
 /// Returns the error for a measurement without a reading.

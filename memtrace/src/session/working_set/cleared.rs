@@ -1,4 +1,4 @@
-//! Processes whose references were cleared.
+//! Processes with cleared references.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -9,14 +9,14 @@ use crate::model::{Bytes, MappingKind, ProcessWorkingSet, ReferencedMemory, Unme
 use crate::procfs::{self, Process, ProcessError, Tmpfs};
 use crate::session::error::Error;
 
-/// A process whose references were cleared.
+/// A process with cleared references.
 struct ClearedProcess {
     process: Rc<Process>,
     tmpfs: Tmpfs,
     during: Range<Duration>,
 }
 
-/// Processes whose references were cleared one after the other.
+/// Processes with references that were cleared one after the other.
 pub(super) struct ClearedProcesses {
     start: Instant,
     huge_page: Bytes,
@@ -31,10 +31,10 @@ impl ClearedProcesses {
     ///
     /// The references of a named process cannot be cleared.
     pub(super) fn clear(selection: &Selection, start: Instant) -> Result<Self, Error> {
-        let (running, mut unmeasured) = selection.running()?;
-        let running: Vec<_> = running.into_iter().map(|process| (Tmpfs::of(process.pid), process)).collect();
+        let (opened, mut unmeasured) = selection.processes()?;
+        let opened: Vec<_> = opened.into_iter().map(|process| (Tmpfs::of(process.pid), process)).collect();
         let mut processes = Vec::new();
-        for (tmpfs, process) in running {
+        for (tmpfs, process) in opened {
             let begin = start.elapsed();
             // If it has exited, the pid may be that of another process.
             let cleared = match process.has_exited() {

@@ -35,12 +35,12 @@ impl Selection {
         Ok(Self::Matching { filter, hierarchies })
     }
 
-    /// Returns the running processes, by pid, and the number of those that cannot be opened.
-    pub(super) fn running(&self) -> Result<(Vec<Rc<Process>>, UnmeasuredProcesses), Error> {
+    /// Returns the processes, by pid, and the number of those that cannot be opened. Named ones may have exited.
+    pub(super) fn processes(&self) -> Result<(Vec<Rc<Process>>, UnmeasuredProcesses), Error> {
         let mut unmeasured = UnmeasuredProcesses::default();
-        let mut running = Vec::new();
+        let mut opened = Vec::new();
         match self {
-            Self::Named(processes) => running.clone_from(processes),
+            Self::Named(processes) => opened.clone_from(processes),
             Self::Matching { filter, hierarchies } => {
                 let failed = |error| Error::Failed(format!("cannot list the processes: {error}"));
                 let own = Pid(std::process::id());
@@ -48,16 +48,13 @@ impl Selection {
                 let all = procfs::all_processes().map_err(failed)?;
                 for pid in all.into_iter().filter(|&pid| pid != own && filter.selects(pid, || traits(pid))) {
                     match procfs::inspect(pid) {
-                        Ok(process) => running.push(Rc::new(process)),
+                        Ok(process) => opened.push(Rc::new(process)),
                         Err(error) => count(&mut unmeasured, &error),
                     }
                 }
             }
         }
-        let before = running.len();
-        running.retain(|process| !process.has_exited());
-        unmeasured.exited += (before - running.len()) as u64;
-        Ok((running, unmeasured))
+        Ok((opened, unmeasured))
     }
 
     /// Returns true if all processes have exited, and no other one can be selected.
@@ -68,7 +65,7 @@ impl Selection {
         }
     }
 
-    /// Counts a process whose references cannot be cleared. That is an error for a named one.
+    /// Counts a process if its references cannot be cleared. That is an error for a named one.
     pub(super) fn refuse(&self, pid: Pid, error: ProcessError, sum: &mut UnmeasuredProcesses) -> Result<(), Error> {
         match (self, &error) {
             (Self::Named(_), ProcessError::Exited(_)) | (Self::Matching { .. }, _) => {
