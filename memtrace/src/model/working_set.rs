@@ -8,6 +8,7 @@ pub use self::comparison::{CacheSize, ComparedSizes};
 pub use self::knee::knee;
 pub use self::method::WorkingSetMethod;
 
+use std::iter::Sum;
 use std::ops::{AddAssign, Range};
 use std::time::Duration;
 
@@ -65,6 +66,15 @@ impl AddAssign for ReferencedMemory {
     }
 }
 
+impl Sum for ReferencedMemory {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |mut sum, part| {
+            sum += part;
+            sum
+        })
+    }
+}
+
 /// Working set of a process. Times are those since the start of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessWorkingSet {
@@ -78,7 +88,7 @@ pub struct ProcessWorkingSet {
     pub read: Range<Duration>,
     /// Kinds of memory with resident pages, in the order of [`MappingKind::ALL`].
     pub kinds: Vec<(MappingKind, ReferencedMemory)>,
-    /// Pages of hugetlbfs, which are no part of the RSS and whose references the kernel does not report.
+    /// Pages of hugetlbfs. They are no part of the RSS, and the kernel does not report their references.
     pub hugetlb: Bytes,
 }
 
@@ -106,9 +116,7 @@ impl ProcessWorkingSet {
     /// Returns the sum of all kinds.
     #[must_use]
     pub fn total(&self) -> ReferencedMemory {
-        let mut sum = ReferencedMemory::default();
-        self.kinds.iter().for_each(|(_, memory)| sum += *memory);
-        sum
+        self.kinds.iter().map(|(_, memory)| *memory).sum()
     }
 
     /// Returns the memory of a kind.
@@ -162,9 +170,7 @@ impl WorkingSets {
     /// Returns the sum of all processes. A page that several of them map is in the sum several times, except for the PSS.
     #[must_use]
     pub fn total(&self) -> ReferencedMemory {
-        let mut sum = ReferencedMemory::default();
-        self.processes.iter().for_each(|process| sum += process.total());
-        sum
+        self.processes.iter().map(ProcessWorkingSet::total).sum()
     }
 
     /// Returns the pages of hugetlbfs of all processes.

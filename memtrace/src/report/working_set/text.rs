@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::model::format::{clock, compact_bytes, counted, percent};
-use crate::model::{Bytes, MappingKind, ProcessWorkingSet, ReferencedMemory, UnmeasuredProcesses, WorkingSets};
+use crate::model::{Bytes, MappingKind, ReferencedMemory, UnmeasuredProcesses, WorkingSets};
 use crate::report::escape;
 use crate::report::format::shortened;
 
@@ -40,11 +40,7 @@ pub(super) fn write(sets: &WorkingSets, is_first: bool, out: &mut dyn io::Write)
         writeln!(out, "{row}  {:>7}  {name}", process.pid.to_string())?;
     }
     if sets.processes.len() > 1 {
-        let kind = |kind| {
-            let mut sum = ReferencedMemory::default();
-            sets.processes.iter().for_each(|process: &ProcessWorkingSet| sum += process.of_kind(kind));
-            sum
-        };
+        let kind = |kind| sets.processes.iter().map(|process| process.of_kind(kind)).sum();
         let row = row(&clock(sets.at()), sets.duration().as_secs_f64(), sets.total(), kind);
         writeln!(out, "{row}  {:>7}  {}", "", counted(sets.processes.len() as u64, "process", "processes"))?;
     }
