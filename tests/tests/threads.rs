@@ -159,7 +159,7 @@ fn stopped_target_is_monitored() {
     victim.finish();
 }
 
-/// Returns a cgroup whose processes get one percent of a processor.
+/// Returns a cgroup that gets one percent of a processor.
 fn slow_cgroup() -> Cgroup {
     let version_1 = Path::new("/sys/fs/cgroup/cpu");
     if version_1.join("cpu.cfs_quota_us").exists() || version_1.join("cgroup.procs").exists() {

@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
 /// Pages of each victim: 160 MiB.
 const PAGES: u64 = 40_960;
-/// Pages of libraries, stacks and variables that a victim touches besides.
+/// Other pages that a victim touches: of libraries, stacks and variables.
 const OTHERS: u64 = 64;
 
 #[derive(Clone, Debug, Deserialize)]

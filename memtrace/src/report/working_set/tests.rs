@@ -7,7 +7,7 @@ use crate::model::{Bytes, CacheSize, Comm, MappingKind, Pid, ProcessWorkingSet, 
 
 const MIB: u64 = 1 << 20;
 
-/// A process whose references were cleared at second `cleared`, and read at `read` milliseconds after that.
+/// A process with references that were cleared at second `cleared`, and read at `read` milliseconds after that.
 fn process(pid: u32, cleared: u64, read: u64, referenced: u64) -> ProcessWorkingSet {
     let moment = |at: Duration| at..at;
     let cleared = Duration::from_secs(cleared);

@@ -104,7 +104,7 @@ impl Outputs {
         format != MonitorFormat::Table || self.intervals == 0 || is_worth_a_table(interval, self.interval)
     }
 
-    /// Fits the table in the terminal, whose size may have changed.
+    /// Fits the table in the terminal. Its size may have changed.
     fn fit(&mut self, size: Option<TableSize>) {
         let lines = size.map_or(usize::MAX, |size| size.lines.saturating_sub(OTHER_LINES).max(FEWEST_ROWS));
         self.options.rows = self.rows.min(lines);
@@ -160,7 +160,7 @@ impl Outputs {
     }
 }
 
-/// Returns true if an interval is long enough, or has something to tell besides rates.
+/// Returns true if an interval is long enough, or has events or losses.
 fn is_worth_a_table(interval: &MonitorInterval, usual: Duration) -> bool {
     let length = interval.span.end.saturating_sub(interval.span.start);
     length >= usual / SHORTEST_TABLE || !interval.events.is_empty() || interval.losses.total() > 0
