@@ -1,9 +1,7 @@
 //! Stalls on memory, compared with the kernel's tracepoints and counters.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::fs;
 use std::time::Duration;
 
 use memtrace_tests::kernel_trace::TracepointHit;
@@ -12,38 +10,14 @@ use memtrace_tests::process::page_faults;
 use memtrace_tests::report::{OrderCount, ProcessReport, StallTotals};
 use memtrace_tests::swap::pages_swapped_in;
 use memtrace_tests::{
-    Cgroup, KernelTrace, MemoryCgroup, Report, Scratch, Stack, Swap, Totals, Trace, recording_report, victim,
+    Cgroup, KernelTrace, MemoryCgroup, Report, Scratch, Stack, Swap, Totals, Trace, large_file, recording_report,
+    victim,
 };
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 64 * MIB;
 /// Number of bytes that the victim reads.
 const FILE: u64 = 512 * MIB;
-
-/// Returns a file whose pages go through the page cache, and how many times to read it for [`FILE`] bytes.
-fn file(scratch: &Scratch) -> (PathBuf, u64) {
-    let path = scratch.join("file");
-    let file = File::create(&path).expect("the scratch directory is writable");
-    if keeps_pages_of_holes(&file) {
-        file.set_len(FILE).expect("the file can be sparse");
-        return (path, 1);
-    }
-    // In a guest, the scratch directory is in memory. Files of the host still go through the page cache.
-    let path = victim::binaries().join("memtrace");
-    let length = path.metadata().expect("memtrace is built").len();
-    assert!(length > LIMIT, "{} is too short", path.display());
-    (path, FILE.div_ceil(length))
-}
-
-/// Returns true if reading a hole fills the page cache: on any file system except tmpfs and overlayfs.
-fn keeps_pages_of_holes(file: &File) -> bool {
-    // SAFETY: the structure has integers only, so zeros are valid.
-    let mut statistics: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: as above; the descriptor is open.
-    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut statistics) };
-    assert_eq!(result, 0, "the file has a file system");
-    !matches!(statistics.f_type, libc::TMPFS_MAGIC | libc::OVERLAYFS_SUPER_MAGIC)
-}
 
 fn sum(hits: &[&TracepointHit], field: &str) -> u64 {
     hits.iter().map(|hit| hit.fields[field]).sum()
@@ -94,7 +68,7 @@ fn assert_caused_by(group: &MemoryCgroup, report: &Report, memcg_stalls: &StallT
 #[test]
 fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     let scratch = Scratch::new();
-    let (path, times) = file(&scratch);
+    let (path, times) = large_file::create(&scratch, LIMIT, FILE);
     let group = MemoryCgroup::with_memory(LIMIT);
     // The limit is that of the parent cgroup, and the victim leaves the cgroup before the report.
     let inner = group.child();

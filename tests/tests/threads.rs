@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use memtrace_tests::monitor::{Interval, Monitor, Monitored, recording_in};
-use memtrace_tests::{Cgroup, MemoryCgroup, Scratch, process, tracer, victim};
+use memtrace_tests::{Cgroup, MemoryCgroup, Scratch, large_file, process, tracer, victim};
 
 /// Interval of the monitors.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -208,10 +208,11 @@ fn busy_machine_is_monitored() {
 
 #[test]
 fn target_at_its_memory_limit_is_monitored() {
-    let cgroup = MemoryCgroup::with_memory(16 << 20);
-    // Longer than the limit, so each reading of it evicts its own pages.
-    let file = victim::binaries().join("memtrace");
-    assert!(file.metadata().expect("memtrace is built").len() > 32 << 20, "{} is too short", file.display());
+    const LIMIT: u64 = 16 << 20;
+    let cgroup = MemoryCgroup::with_memory(LIMIT);
+    // Longer than the limit, so each reading of it evicts its own pages. No other cgroup has pages of it.
+    let scratch = Scratch::new();
+    let (file, _) = large_file::create(&scratch, LIMIT, 4 * LIMIT);
     let mut command = Command::new(victim::path("memcg_limit"));
     let mut victim = memtrace_tests::Victim::start(command.arg("read").arg(&file).arg("1000000"));
     let pid = victim.pid();
