@@ -4,8 +4,10 @@ mod coverage_gaps;
 pub(super) mod filter;
 mod late;
 mod probes;
+mod running;
 mod targets;
 
 pub(super) use late::LateProbes;
 pub(super) use probes::AllocatorProbes;
+pub(super) use running::RunningSelection;
 pub(super) use targets::Targets;

@@ -3,9 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::kernel::{ProcessFilter, ProcessStart};
-use crate::model::Pid;
-use crate::procfs;
-use crate::procfs::Hierarchies;
+use crate::session::select::RunningSelection;
 
 /// Number of readings for which a decision holds: a process may change its name, user or cgroup.
 const VALID_READINGS: u32 = 10;
@@ -19,18 +17,13 @@ struct Decision {
 
 /// Decides which processes are monitored. Without conditions, the BPF programs have decided.
 pub(super) struct ProcessSelection {
-    filter: ProcessFilter,
-    /// Only if the filter compares cgroups.
-    hierarchies: Option<Hierarchies>,
-    own: Pid,
+    selection: RunningSelection,
     decisions: FxHashMap<ProcessStart, Decision>,
 }
 
 impl ProcessSelection {
     pub(super) fn new(filter: ProcessFilter) -> Self {
-        let hierarchies = || Hierarchies::read().unwrap_or_default();
-        let hierarchies = filter.is_by_cgroup().then(hierarchies);
-        Self { filter, hierarchies, own: Pid(std::process::id()), decisions: FxHashMap::default() }
+        Self { selection: RunningSelection::new(filter), decisions: FxHashMap::default() }
     }
 
     /// Returns true if the process is selected.
@@ -40,8 +33,7 @@ impl ProcessSelection {
             return decision.is_selected;
         }
         let (pid, _) = process;
-        let traits = || procfs::traits(pid, self.hierarchies.as_ref()).unwrap_or_default();
-        let is_selected = pid != self.own && self.filter.selects(pid, traits);
+        let is_selected = self.selection.contains(pid);
         self.decisions.insert(process, Decision { is_selected, age: 0, is_used: true });
         is_selected
     }

@@ -2,19 +2,18 @@
 
 use std::rc::Rc;
 
-use crate::kernel::ProcessFilter;
 use crate::model::{Pid, UnmeasuredProcesses};
-use crate::procfs::{self, Hierarchies, Process, ProcessError};
+use crate::procfs::{self, Process, ProcessError};
 use crate::session::config::Target;
 use crate::session::error::{Error, from_engines};
-use crate::session::select::filter;
+use crate::session::select::{RunningSelection, filter};
 
 /// Selects processes.
 pub(super) enum Selection {
     /// Processes that were named by their pids. They are opened once: a pid can be reused.
     Named(Vec<Rc<Process>>),
     /// Processes that match rules at the time of each measurement.
-    Matching { filter: ProcessFilter, hierarchies: Option<Hierarchies> },
+    Matching(RunningSelection),
 }
 
 impl Selection {
@@ -30,9 +29,7 @@ impl Selection {
             let open = |pid| procfs::inspect(pid).map(Rc::new).map_err(|error| from_engines::process(pid, error));
             return pids.into_iter().map(open).collect::<Result<_, _>>().map(Self::Named);
         }
-        let filter = filter::resolve(target, false)?;
-        let hierarchies = filter.is_by_cgroup().then(|| Hierarchies::read().unwrap_or_default());
-        Ok(Self::Matching { filter, hierarchies })
+        Ok(Self::Matching(RunningSelection::new(filter::resolve(target, false)?)))
     }
 
     /// Returns the processes, by pid, and the number of those that cannot be opened. Named ones may have exited.
@@ -41,12 +38,10 @@ impl Selection {
         let mut opened = Vec::new();
         match self {
             Self::Named(processes) => opened.clone_from(processes),
-            Self::Matching { filter, hierarchies } => {
+            Self::Matching(selection) => {
                 let failed = |error| Error::Failed(format!("cannot list the processes: {error}"));
-                let own = Pid(std::process::id());
-                let traits = |pid| procfs::traits(pid, hierarchies.as_ref()).unwrap_or_default();
                 let all = procfs::all_processes().map_err(failed)?;
-                for pid in all.into_iter().filter(|&pid| pid != own && filter.selects(pid, || traits(pid))) {
+                for pid in all.into_iter().filter(|&pid| selection.contains(pid)) {
                     match procfs::inspect(pid) {
                         Ok(process) => opened.push(Rc::new(process)),
                         Err(error) => count(&mut unmeasured, &error),
@@ -61,14 +56,14 @@ impl Selection {
     pub(super) fn has_ended(&self) -> bool {
         match self {
             Self::Named(processes) => processes.iter().all(|process| process.has_exited()),
-            Self::Matching { .. } => false,
+            Self::Matching(_) => false,
         }
     }
 
     /// Counts a process if its references cannot be cleared. That is an error for a named one.
     pub(super) fn refuse(&self, pid: Pid, error: ProcessError, sum: &mut UnmeasuredProcesses) -> Result<(), Error> {
         match (self, &error) {
-            (Self::Named(_), ProcessError::Exited(_)) | (Self::Matching { .. }, _) => {
+            (Self::Named(_), ProcessError::Exited(_)) | (Self::Matching(_), _) => {
                 count(sum, &error);
                 Ok(())
             }
