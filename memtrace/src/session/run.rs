@@ -25,7 +25,7 @@ mod wait;
 
 pub(in crate::session) use self::detach::Detach;
 pub(in crate::session) use self::selection::Selection;
-pub(in crate::session) use self::wait::{Signals, process_exit, register, until};
+pub(in crate::session) use self::wait::{Signals, event_loop, process_exit, register, until};
 
 use self::marks::MarkSources;
 use self::reports::Reports;
@@ -47,13 +47,8 @@ use super::protection;
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     own_allocator::return_pages_at_once();
     let reports = Reports::open(config)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Failed(format!("cannot start the event loop: {error}")))?;
-    runtime.block_on(async {
-        let mut signals =
-            Signals::listen().map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
+    event_loop()?.block_on(async {
+        let mut signals = Signals::listen()?;
         let mut marks = MarkSources::listen(config, observer)?;
         let mut trace = Trace::start(config, observer)?;
         let wakeups = Wakeups::listen(trace.wakeup_sources()?)

@@ -28,7 +28,7 @@ use self::sampler::Request;
 use super::error::Error;
 use super::observer::Observer;
 use super::outcome::Outcome;
-use super::run::{Signals, process_exit, register, until};
+use super::run::{Signals, event_loop, process_exit, register, until};
 
 /// Interval at which new mappings are processed. Few processes map an allocator after their start.
 const MAPPINGS: Duration = Duration::from_millis(100);
@@ -40,13 +40,8 @@ const MAPPINGS: Duration = Duration::from_millis(100);
 /// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, the counters
 /// could not be read.
 pub(crate) fn monitor(config: &MonitorConfig, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Failed(format!("cannot start the event loop: {error}")))?;
-    runtime.block_on(async {
-        let mut signals =
-            Signals::listen().map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
+    event_loop()?.block_on(async {
+        let mut signals = Signals::listen()?;
         let (mut run, pidfds) = MonitorRun::start(config, observer).await?;
         let pidfds = pidfds.into_iter().map(register).collect::<Result<Vec<_>, _>>();
         let mut pidfds = pidfds.map_err(|error| Error::Failed(format!("cannot wait for the targets: {error}")))?;

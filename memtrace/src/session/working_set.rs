@@ -17,7 +17,7 @@ use self::selection::Selection;
 use super::descriptors;
 use super::error::Error;
 use super::observer::Observer;
-use super::run::{Signals, until};
+use super::run::{Signals, event_loop, until};
 use crate::model::UnmeasuredProcesses;
 use crate::procfs;
 
@@ -45,12 +45,8 @@ pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn
     let selection = Selection::resolve(&config.target)?;
     let mut outputs = WorkingSetOutputs::open(config)?;
     observer.note(SIDE_EFFECTS);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Failed(format!("cannot start the event loop: {error}")))?;
     let mut cost = Cost::default();
-    let measured = runtime.block_on(measure(config, &selection, &mut outputs, &mut cost, observer));
+    let measured = event_loop()?.block_on(measure(config, &selection, &mut outputs, &mut cost, observer));
     if cost.is_empty() {
         return measured.map(|()| true);
     }
@@ -71,8 +67,7 @@ async fn measure(
     cost: &mut Cost,
     observer: &mut dyn Observer,
 ) -> Result<(), Error> {
-    let mut signals =
-        Signals::listen().map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
+    let mut signals = Signals::listen()?;
     let start = Instant::now();
     let mut deadline = None;
     let unmeasured = 'measurements: loop {

@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until};
 
 use super::marks::{MarkSource, MarkSources};
 use crate::kernel::Detach;
+use crate::session::error::Error;
 
 /// Reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +109,18 @@ impl Wakeups {
     }
 }
 
+/// Creates the event loop of a command.
+///
+/// # Errors
+///
+/// Errors of the kernel.
+pub(in crate::session) fn event_loop() -> Result<Runtime, Error> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Failed(format!("cannot start the event loop: {error}")))
+}
+
 /// Signals that end a run.
 pub(in crate::session) struct Signals {
     interrupt: Signal,
@@ -116,11 +130,17 @@ pub(in crate::session) struct Signals {
 
 impl Signals {
     /// Installs the handlers. Must be called inside the runtime.
-    pub(in crate::session) fn listen() -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// A handler cannot be installed.
+    pub(in crate::session) fn listen() -> Result<Self, Error> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")));
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
         })
     }
 
