@@ -5,6 +5,7 @@
 
 mod arm64;
 mod boot;
+mod built;
 mod bzimage;
 mod cpio;
 mod features;
@@ -22,6 +23,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use bpf_artifact::Machine;
+pub(crate) use built::REQUIREMENTS as REQUIREMENTS_OF_BUILDS;
 pub(crate) use features::write as write_table;
 pub(crate) use guest::emulator;
 use selection::Share;

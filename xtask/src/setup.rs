@@ -109,6 +109,9 @@ pub(crate) fn for_guests(workspace: &Workspace, kernels: &[&'static Kernel]) -> 
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
         ensure(CROSS, WHY)?;
     }
+    if kernels.iter().any(|kernel| kernel.config.is_some()) {
+        ensure(kernels::REQUIREMENTS_OF_BUILDS, WHY)?;
+    }
     for kernel in kernels {
         let Requirement { name, package } = kernels::emulator(kernel.machine);
         if !exists(name) {

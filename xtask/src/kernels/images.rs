@@ -7,14 +7,17 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use bpf_artifact::Machine;
 
-use super::bzimage;
 use super::supported::Kernel;
+use super::{built, bzimage};
 use crate::apt::{self, Apt, Mirror};
 use crate::workspace::{Workspace, create_empty};
 use crate::{command, ui};
 
 /// Modules of Debian's kernels that a guest needs: the host's files by 9p, and an overlay on them.
 const MODULES: &[&str] = &["virtio_pci", "9p", "9pnet_virtio", "overlay"];
+
+/// File of the kernel.
+const KERNEL: &str = "vmlinux";
 
 /// File with the packages' versions, written last.
 const COMPLETE: &str = "VERSION";
@@ -28,12 +31,13 @@ pub(super) struct Image {
 impl Image {
     /// Path of the kernel.
     pub(super) fn kernel(&self) -> PathBuf {
-        self.folder.join("vmlinux")
+        self.folder.join(KERNEL)
     }
 
-    /// Returns the modules to load, in order.
+    /// Returns the modules to load, in order. A kernel that is built here has none.
     pub(super) fn modules(&self) -> Result<Vec<PathBuf>> {
-        files(&self.folder.join("modules"))
+        let folder = self.folder.join("modules");
+        if folder.exists() { files(&folder) } else { Ok(Vec::new()) }
     }
 }
 
@@ -42,13 +46,15 @@ pub(super) fn kernel(workspace: &Workspace, kernel: &Kernel) -> Result<Image> {
     let all = workspace.join("target/kernels");
     let folder = all.join(kernel.name);
     if !folder.join(COMPLETE).exists() {
-        ui::step(&format!("Downloading Debian's Linux {}", kernel.name));
-        let why = || format!("cannot download Linux {}", kernel.name);
+        ui::step(&format!("Downloading Debian's Linux {}", kernel.number()));
+        let why = || format!("cannot prepare Linux {}", kernel.name);
         create_empty(&folder)?;
         let unpacked = folder.join("unpacked");
         fs::create_dir_all(&unpacked)?;
-        let version = fetch(&all, kernel, &unpacked).with_context(why)?;
-        prepare(&unpacked, &folder, kernel.machine).with_context(why)?;
+        let version = fetch(&all, kernel, &unpacked, &folder.join(KERNEL)).with_context(why)?;
+        if kernel.config.is_none() {
+            prepare(&unpacked, &folder, kernel.machine).with_context(why)?;
+        }
         fs::remove_dir_all(&unpacked).context("cannot remove the unpacked packages")?;
         fs::write(folder.join(COMPLETE), version + "\n").context("cannot write the version file")?;
     }
@@ -86,13 +92,17 @@ fn apt_for(all: &Path, mirror: &Mirror, suite: &str, kernel: &Kernel) -> Result<
     Ok(Apt::prepare(&all.join("apt").join(name), &mirror.source(suite))?.for_architecture(kernel.architecture()))
 }
 
-/// Unpacks the newest kernel with this version number from the first mirror and suite that has one.
-fn fetch(all: &Path, kernel: &Kernel, unpacked: &Path) -> Result<String> {
+/// Unpacks the newest kernel with this version number from the first mirror and suite that has one, or builds it from its source.
+fn fetch(all: &Path, kernel: &Kernel, unpacked: &Path, built: &Path) -> Result<String> {
     let mut problem = None;
     for mirror in apt::mirrors()? {
         for suite in kernel.suites {
             let apt = apt_for(all, &mirror, suite, kernel)?;
-            match apt.update().and_then(|()| fetch_from(&apt, kernel, unpacked)) {
+            let fetch = || match kernel.config {
+                None => fetch_from(&apt, kernel, unpacked),
+                Some(config) => built::build(&apt, kernel.number(), config, unpacked, built),
+            };
+            match apt.update().and_then(|()| fetch()) {
                 Ok(version) => return Ok(version),
                 Err(error) => problem = Some(error.context(format!("in {suite}"))),
             }
@@ -148,7 +158,7 @@ fn prepare(unpacked: &Path, folder: &Path, machine: Machine) -> Result<()> {
         |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"));
     let image = candidates.iter().find(is_kernel).context("the packages contain no kernel")?;
     let image = fs::read(image).with_context(|| format!("cannot read {}", image.display()))?;
-    fs::write(folder.join("vmlinux"), bzimage::unpack(image)?).context("cannot write the kernel")?;
+    fs::write(folder.join(KERNEL), bzimage::unpack(image)?).context("cannot write the kernel")?;
 
     fs::create_dir_all(folder.join("modules"))?;
     // A guest with its own files needs no modules.

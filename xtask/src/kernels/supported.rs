@@ -11,6 +11,8 @@ pub(crate) struct Kernel {
     pub(crate) machine: Machine,
     /// Debian suites that have, or recently had, this version.
     pub(super) suites: &'static [&'static str],
+    /// Options with which it is built from Debian's source; `None` for Debian's build.
+    pub(crate) config: Option<&'static str>,
     /// The objects that its verifier refuses, with a part of its log. It must accept the others.
     pub(super) refuses: &'static [(BpfVariant, &'static str)],
 }
@@ -23,17 +25,25 @@ pub(crate) const ALL: &[Kernel] = &[
         name: "5.10",
         machine: X86,
         suites: &["bullseye"],
+        config: None,
         refuses: &[
             (BpfVariant::Atomics, "BPF_STX uses reserved fields"),
             (BpfVariant::Legacy, "invalid func unknown#174"),
             (BpfVariant::Legacy, "invalid func unknown#158"),
         ],
     },
-    Kernel { name: "6.1", machine: X86, suites: &["bookworm"], refuses: &[] },
-    Kernel { name: "6.12", machine: X86, suites: &["trixie"], refuses: &[] },
-    Kernel { name: "6.18", machine: X86, suites: &["trixie-backports"], refuses: &[] },
-    Kernel { name: "7.2", machine: X86, suites: &["sid", "trixie-backports"], refuses: &[] },
-    Kernel { name: "6.1-arm64", machine: Machine::Aarch64, suites: &["bookworm"], refuses: &[] },
+    Kernel { name: "6.1", machine: X86, suites: &["bookworm"], config: None, refuses: &[] },
+    Kernel { name: "6.12", machine: X86, suites: &["trixie"], config: None, refuses: &[] },
+    Kernel { name: "6.18", machine: X86, suites: &["trixie-backports"], config: None, refuses: &[] },
+    Kernel { name: "7.2", machine: X86, suites: &["sid", "trixie-backports"], config: None, refuses: &[] },
+    Kernel {
+        name: "6.12-page-tracking",
+        machine: X86,
+        suites: &["trixie"],
+        config: Some(include_str!("page-tracking.config")),
+        refuses: &[],
+    },
+    Kernel { name: "6.1-arm64", machine: Machine::Aarch64, suites: &["bookworm"], config: None, refuses: &[] },
 ];
 
 /// The kernel that `cargo xtask test` always runs on.
@@ -93,7 +103,7 @@ mod tests {
     #[test]
     fn kernels_are_selected_by_list_without_duplicates() {
         assert_eq!(names("6.12,6.1,6.12"), ["6.12", "6.1"]);
-        assert_eq!(names("all"), ["5.10", "6.1", "6.12", "6.18", "7.2", "6.1-arm64"]);
+        assert_eq!(names("all"), ["5.10", "6.1", "6.12", "6.18", "7.2", "6.12-page-tracking", "6.1-arm64"]);
         assert_eq!(names(DEFAULT), [DEFAULT]);
         assert!(by_names("6.1,2.4").unwrap_err().to_string().contains("2.4"));
     }

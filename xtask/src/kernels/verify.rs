@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn unexpected_verdicts_are_reported() {
-        let kernel = |refuses| Kernel { name: "1.0", machine: Machine::X86_64, suites: &[], refuses };
+        let kernel = |refuses| Kernel { name: "1.0", machine: Machine::X86_64, suites: &[], config: None, refuses };
         let parse = |text| verifier::parse_verdicts(text);
         let (takes, refuses) = (kernel(&[]), kernel(&[(BpfVariant::Atomics, "no atomics")]));
         assert_eq!(unexpected(&takes, &parse("free 1\nlegacy_free -")), [""; 0]);
