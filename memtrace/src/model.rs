@@ -75,8 +75,8 @@ pub use totals::{
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;
 pub use working_set::{
-    CacheSize, ComparedSizes, ProcessWorkingSet, ReferencedMemory, UnmeasuredProcesses, WorkingSetMethod, WorkingSets,
-    knee,
+    CacheSize, ComparedSizes, PagePart, PageState, ProcessWorkingSet, ReferencedMemory, TouchWindow, TouchedPages,
+    TouchedProcesses, UnmeasuredProcesses, WorkingSetMethod, WorkingSets, knee,
 };
 
 /// The table of hooked functions, shared with the BPF programs.

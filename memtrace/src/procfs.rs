@@ -5,6 +5,7 @@ mod cgroup;
 mod cgroup_hierarchies;
 mod cpu_clock;
 mod error;
+mod freezer;
 mod generated_code;
 mod image;
 mod machine_memory;
@@ -16,6 +17,7 @@ mod memcg_limits;
 mod mountinfo;
 mod objects;
 mod own_process;
+mod page_touches;
 mod pagemap;
 mod passwd;
 mod pidfd;
@@ -39,6 +41,7 @@ pub(crate) use caches::data_caches;
 pub(crate) use cgroup_hierarchies::Hierarchies;
 pub(crate) use cpu_clock::{processor_time, processor_time_of_children};
 pub(crate) use error::ProcessError;
+pub(crate) use freezer::{Freezer, PauseError};
 pub(crate) use generated_code::{CodeGenerator, belongs_to, code_generator, perf_map, perf_map_of};
 pub(crate) use image::{object_at, program_of, read_image, vdso};
 pub(crate) use machine_memory::machine_memory;
@@ -53,6 +56,7 @@ pub(crate) use own_process::{
     boot_offset, descriptor_path, effective_capabilities, monotonic_offset, own_pid_namespace, own_program, own_status,
     own_uid_map, set_own_oom_score,
 };
+pub(crate) use page_touches::{ClearedPages, PageReading, PageTracker, has_soft_dirty};
 pub(crate) use pagemap::page_size;
 #[cfg(test)]
 pub(crate) use pidfd::exits_within;

@@ -37,6 +37,7 @@ pub mod traced;
 pub mod tracer;
 pub mod victim;
 pub mod wall_clock;
+pub mod working_set;
 
 pub use cgroup::Cgroup;
 pub use count_shim::CountShim;

@@ -1,72 +1,15 @@
 //! Compares the working sets of `memtrace wss` with the pages that victims touch.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
 use memtrace_tests::cgroup::Cgroup;
 use memtrace_tests::process::Process;
-use memtrace_tests::{Scratch, Victim, root, tracer, victim};
-use serde::Deserialize;
+use memtrace_tests::working_set::{Memory, PAGE, PAGES, measure, start, start_with, wss};
+use memtrace_tests::{Scratch, Victim, tracer};
 
-const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
-/// Pages of each victim: 160 MiB.
-const PAGES: u64 = 40_960;
 /// Other pages that a victim touches: of libraries, stacks and variables.
 const OTHERS: u64 = 64;
-
-#[derive(Clone, Debug, Deserialize)]
-struct Reading {
-    method: String,
-    requested_s: f64,
-    total: Memory,
-    processes: Vec<Measured>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Measured {
-    pid: u32,
-    estimated_s: f64,
-    clear_s: f64,
-    read_s: f64,
-    total: Memory,
-    kinds: std::collections::BTreeMap<String, Memory>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-struct Memory {
-    rss_bytes: u64,
-    pss_bytes: u64,
-    referenced_bytes: u64,
-    least_referenced_bytes: u64,
-    huge_bytes: u64,
-}
-
-fn wss(words: &[&str]) -> Output {
-    root::require();
-    Command::new(tracer::binary()).arg("wss").args(words).output().expect("memtrace wss starts")
-}
-
-/// Measures with these words, as JSON.
-fn measure(words: &[&str]) -> Vec<Reading> {
-    let output = wss(&[words, &["--format", "json"]].concat());
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("method referenced: clears the accessed bits"), "{text}");
-    assert!(text.contains("clearing and reading took at most"), "{text}");
-    let lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    lines.map(|line| serde_json::from_slice(line).expect("a line of JSON")).collect()
-}
-
-fn start(kind: &str, touched: u64, pattern: &str) -> Victim {
-    start_with(&[kind, &PAGES.to_string(), &touched.to_string(), pattern])
-}
-
-/// Starts a victim that touches its pages.
-fn start_with(words: &[&str]) -> Victim {
-    let mut victim = victim::start_with("working_set", words);
-    victim.process().write_line("");
-    victim
-}
 
 /// Measures the memory of a kind in 300 ms, in which the victim touches all its pages many times.
 fn measured(victim: &Victim, kind: &str) -> Memory {
@@ -232,5 +175,33 @@ fn full_output_is_an_error() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("cannot write"), "{text}");
+    victim.finish();
+}
+
+#[test]
+fn paused_process_is_frozen_by_its_own_cgroup() {
+    const RATE: u64 = 20_000;
+    let victim = start("shmem", RATE, "rate");
+    let pid = victim.pid().to_string();
+    let pause = || measure(&["--pid", &pid, "--pause", "500ms"]);
+    let cgroup = Cgroup::new();
+    cgroup.add_process(victim.pid());
+    let reading = &pause()[0];
+    let process = &reading.processes[0];
+    // The victim's clock goes on while it is frozen, and it then catches up.
+    let by_victim = (process.kinds["shmem"].referenced_bytes / PAGE) as f64 / RATE as f64;
+    let frozen = process.clear_s + process.read_s;
+    assert!(process.estimated_s >= 0.5, "{process:?}");
+    assert!((process.estimated_s..process.estimated_s + frozen + 0.1).contains(&by_victim), "{by_victim} {process:?}");
+    let state = std::fs::read_to_string(cgroup.path().join("cgroup.freeze")).expect("the cgroup can be frozen");
+    assert_eq!(state.trim(), "0");
+    // Another process of the group must not be stopped.
+    let other = start("shmem", 100, "read");
+    cgroup.add_process(other.pid());
+    let output = wss(&["--pid", &pid, "--pause", "500ms"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{text}");
+    assert!(text.contains(&format!("also contains process {}", other.pid())), "{text}");
+    other.finish();
     victim.finish();
 }

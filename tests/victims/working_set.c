@@ -1,7 +1,7 @@
-/* `working_set KIND PAGES TOUCHED PATTERN [FILE]` maps resident memory of a kind: heap, anonymous, shmem, file or huge. From the
- * first line on, it touches its first TOUCHED pages again and again, until the second line. The pattern is read, write, sparse (one
- * page in each 2 MiB), or skewed: the first tenth of the pages each time, and all in each eighth pass. With the pattern `rate`, it
- * touches TOUCHED further pages in each second instead. It allocates nothing. */
+/* `working_set KIND PAGES TOUCHED PATTERN [FILE] [write]` maps resident memory of a kind: heap, anonymous, shmem, file, huge or
+ * locked. From the first line on, it touches its first TOUCHED pages again and again, until the second line. The pattern is read,
+ * write, sparse (one page in each 2 MiB), or skewed: the first tenth of the pages each time, and all in each eighth pass. With the
+ * pattern `rate`, it touches TOUCHED further pages in each second instead. It allocates nothing. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -46,6 +46,8 @@ static char *map(const char *kind, size_t bytes, const char *path) {
     char *memory = mapped(bytes + HUGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     int is_huge = strcmp(kind, "huge") == 0;
     madvise(memory, bytes + HUGE, is_huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    if (strcmp(kind, "locked") == 0 && mlock(memory, bytes) != 0)
+        abort();
     return is_huge ? (char *)(((uintptr_t)memory + HUGE - 1) / HUGE * HUGE) : memory;
 }
 
@@ -55,7 +57,7 @@ static void touch(char *memory, size_t first, size_t end, int writes) {
     for (size_t page = first; page < end; page++) {
         volatile char *byte = memory + page * stride;
         if (writes)
-            *byte = (char)(*byte + 1);
+            *byte = (char)page;
         else
             (void)*byte;
     }
@@ -79,7 +81,7 @@ int main(int count, char **arguments) {
     const char *pattern = arguments[4];
     char *memory = map(arguments[1], pages * PAGE, count > 5 ? arguments[5] : "");
     touch(memory, 0, pages, 1);
-    int writes = strcmp(pattern, "write") == 0;
+    int writes = strcmp(count > 6 ? arguments[6] : pattern, "write") == 0;
     if (strcmp(pattern, "sparse") == 0)
         stride = HUGE;
     print_ready();

@@ -47,7 +47,7 @@ pub(super) fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConfli
         },
         false,
     )?;
-    Ok(WorkingSetConfig { target, mode, duration: args.duration, outputs })
+    Ok(WorkingSetConfig { target, method: args.method, pause: args.pause, mode, duration: args.duration, outputs })
 }
 
 fn mode(args: &WorkingSetArgs) -> Result<WorkingSetMode, ArgConflict> {

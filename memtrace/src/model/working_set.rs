@@ -3,10 +3,12 @@
 mod comparison;
 mod knee;
 mod method;
+mod touched_pages;
 
 pub use self::comparison::{CacheSize, ComparedSizes};
 pub use self::knee::knee;
 pub use self::method::WorkingSetMethod;
+pub use self::touched_pages::{PagePart, PageState, TouchWindow, TouchedPages, TouchedProcesses};
 
 use std::iter::Sum;
 use std::ops::{AddAssign, Range};
@@ -26,7 +28,7 @@ pub struct ReferencedMemory {
     pub pss: Bytes,
     /// Pages with a reference. A huge page counts as a whole: this is an upper bound.
     pub referenced: Bytes,
-    /// Lower bound of the referenced bytes: one small page of each huge page.
+    /// Lower bound of the referenced bytes: one small page of each huge page, and no page that the kernel does not track.
     pub least_referenced: Bytes,
     /// Resident in huge pages.
     pub huge: Bytes,
@@ -90,14 +92,23 @@ pub struct ProcessWorkingSet {
     pub kinds: Vec<(MappingKind, ReferencedMemory)>,
     /// Pages of hugetlbfs. They are no part of the RSS, and the kernel does not report their references.
     pub hugetlb: Bytes,
+    /// Resident pages that are locked in memory (`mlock`); `None` if the method does not determine them.
+    pub locked: Option<Bytes>,
+    /// It was frozen while it was cleared and while it was read.
+    pub paused: bool,
+    /// Time in which the sizes of the mappings were read after the references; 0 for methods that read both at once.
+    pub sizes_time: Duration,
 }
 
 impl ProcessWorkingSet {
     /// Returns the estimated time in which the references were made: from the middle of clearing to the middle of reading. A page
     /// in the middle of the address space is cleared and read at about these times. Pages with entries in a TLB count from the end
-    /// of clearing on, so the error is half of the clearing time at most.
+    /// of clearing on, so the error is half of the clearing time at most. A paused process touches nothing meanwhile.
     #[must_use]
     pub fn duration(&self) -> Duration {
+        if self.paused {
+            return self.read.start.saturating_sub(self.cleared.end);
+        }
         middle(&self.read).saturating_sub(middle(&self.cleared))
     }
 
@@ -189,7 +200,8 @@ impl WorkingSets {
     /// Returns the longest time that clearing and reading a process took together.
     #[must_use]
     pub fn longest_cost(&self) -> Duration {
-        self.processes.iter().map(|process| process.clear_time() + process.read_time()).max().unwrap_or_default()
+        let cost = |process: &ProcessWorkingSet| process.clear_time() + process.read_time() + process.sizes_time;
+        self.processes.iter().map(cost).max().unwrap_or_default()
     }
 }
 
@@ -226,8 +238,12 @@ mod tests {
             read: seconds(10)..seconds(20),
             kinds: vec![(MappingKind::Heap, mapping(8, 0)), (MappingKind::File, mapping(16, 0))],
             hugetlb: Bytes(2 * MIB),
+            locked: None,
+            paused: false,
+            sizes_time: Duration::ZERO,
         };
         assert_eq!(process.duration(), seconds(12));
+        assert_eq!(ProcessWorkingSet { paused: true, ..process.clone() }.duration(), seconds(6));
         assert_eq!(process.total().referenced, Bytes(24));
         assert_eq!(process.of_kind(MappingKind::File).referenced, Bytes(16));
         assert_eq!(process.of_kind(MappingKind::Stack), ReferencedMemory::default());

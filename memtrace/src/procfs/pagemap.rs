@@ -10,6 +10,8 @@ use crate::procfs::process::proc_path;
 /// Bits of a page's 8-byte entry (Documentation/admin-guide/mm/pagemap.rst).
 pub(crate) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
+/// Written since the bits were cleared, or part of a mapping that was made since then.
+pub(crate) const SOFT_DIRTY: u64 = 1 << 55;
 /// Page of a file or of shared memory.
 pub(crate) const FILE: u64 = 1 << 61;
 /// Frame number of a present page; 0 without CAP_SYS_ADMIN.

@@ -21,12 +21,25 @@ const CLEAR_SOFT_DIRTY: &[u8] = b"4";
 ///
 /// The process has exited, or permission is missing: the file belongs to the owner of the process.
 pub(crate) fn clear_references(pid: Pid) -> Result<(), ProcessError> {
+    clear(pid, &[CLEAR_ALL, CLEAR_SOFT_DIRTY])
+}
+
+/// Clears the soft-dirty bits of all pages that a process has mapped, and flushes its TLBs, also on kernels without such bits.
+///
+/// # Errors
+///
+/// The process has exited, or permission is missing.
+pub(crate) fn clear_soft_dirty(pid: Pid) -> Result<(), ProcessError> {
+    clear(pid, &[CLEAR_SOFT_DIRTY])
+}
+
+fn clear(pid: Pid, values: &[&[u8]]) -> Result<(), ProcessError> {
     let path = proc_path(pid, "clear_refs");
-    let clear = || {
+    let write = || {
         let mut file = File::options().write(true).open(&path)?;
-        [CLEAR_ALL, CLEAR_SOFT_DIRTY].into_iter().try_for_each(|value| file.write_all(value))
+        values.iter().try_for_each(|value| file.write_all(value))
     };
-    clear().map_err(|error| failure(pid, &path, error))
+    write().map_err(|error| failure(pid, &path, error))
 }
 
 /// Returns true if the kernel has accessed bits for user space (`CONFIG_PROC_PAGE_MONITOR`).

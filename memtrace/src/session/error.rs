@@ -134,6 +134,14 @@ pub(crate) enum Error {
         /// The limit, with its unit.
         allowed: String,
     },
+    /// A process cannot be frozen while it is measured.
+    #[error("{message}")]
+    CannotPause {
+        /// The reason: `the cgroup /x also contains process 7`.
+        message: String,
+        /// Advice, as a sentence without its full stop.
+        remedy: String,
+    },
     /// A recording that cannot be read.
     #[error("cannot read the recording {}: {source}", printable(path))]
     Recording { path: PathBuf, source: recording::Error },
@@ -199,6 +207,7 @@ impl Error {
             Self::Kernel { remedy, .. }
             | Self::Untraceable { remedy, .. }
             | Self::NothingSelected { remedy, .. }
+            | Self::CannotPause { remedy, .. }
             | Self::NotRecorded { remedy, .. }
             | Self::NotComparable { remedy, .. } => remedy.clone(),
             Self::Recording { source: recording::Error::Newer { .. }, .. } => {

@@ -3,6 +3,7 @@
 mod cleared;
 mod config;
 mod cost;
+mod method;
 mod outputs;
 mod selection;
 
@@ -12,6 +13,7 @@ pub(crate) use self::config::{WorkingSetConfig, WorkingSetMode};
 
 use self::cleared::ClearedProcesses;
 use self::cost::Cost;
+use self::method::Method;
 use self::outputs::WorkingSetOutputs;
 use self::selection::Selection;
 use super::descriptors;
@@ -19,14 +21,9 @@ use super::error::Error;
 use super::observer::Observer;
 use super::run::{Signals, event_loop, until};
 use crate::model::UnmeasuredProcesses;
-use crate::procfs;
 
 /// Shorter times are slept through: the timer of the event loop has a resolution of a millisecond.
 const SHORT: Duration = Duration::from_millis(20);
-
-/// Effects of clearing the references, for the user.
-const SIDE_EFFECTS: &str = "method referenced: clears the accessed bits and the soft-dirty bits of all pages, which can mislead \
-                            reclaim and other users of these bits, and flushes the TLBs; page faults wait while it clears";
 
 /// Measures working sets as `config` says. Returns false if readings are missing in the outputs.
 ///
@@ -34,19 +31,14 @@ const SIDE_EFFECTS: &str = "method referenced: clears the accessed bits and the 
 ///
 /// No process can be measured, or an output cannot be written.
 pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn Observer) -> Result<bool, Error> {
-    if !procfs::has_clear_refs() {
-        return Err(Error::Kernel {
-            missing: String::from("accessed bits for user space (CONFIG_PROC_PAGE_MONITOR)"),
-            remedy: String::from("use a kernel with this option"),
-        });
-    }
+    let method = Method::open(config.method)?;
     // A pidfd for each process.
     descriptors::raise_limit();
     let selection = Selection::resolve(&config.target)?;
     let mut outputs = WorkingSetOutputs::open(config)?;
-    observer.note(SIDE_EFFECTS);
+    observer.note(&format!("method {}: {}", method.kind().name(), method.kind().side_effects()));
     let mut cost = Cost::default();
-    let measured = event_loop()?.block_on(measure(config, &selection, &mut outputs, &mut cost, observer));
+    let measured = event_loop()?.block_on(measure(config, &method, &selection, &mut outputs, &mut cost, observer));
     if cost.is_empty() {
         return measured.map(|()| true);
     }
@@ -62,6 +54,7 @@ pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn
 /// Clears and reads until the schedule, the duration or all processes end, or a signal arrives.
 async fn measure(
     config: &WorkingSetConfig,
+    method: &Method,
     selection: &Selection,
     outputs: &mut WorkingSetOutputs,
     cost: &mut Cost,
@@ -71,7 +64,7 @@ async fn measure(
     let start = Instant::now();
     let mut deadline = None;
     let unmeasured = 'measurements: loop {
-        let mut cleared = ClearedProcesses::clear(selection, start)?;
+        let mut cleared = ClearedProcesses::clear(method, selection, config.pause, start)?;
         let at = Instant::now();
         deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
         let mut reading = 0;

@@ -86,6 +86,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         Module { name: "config", imports: &["grouping"] },
         Module { name: "descriptors", imports: &[] },
         Module { name: "error", imports: &[] },
+        Module { name: "page_tracker", imports: &["error"] },
         Module { name: "own_allocator", imports: &[] },
         Module { name: "observer", imports: &[] },
         Module { name: "recorded_facts", imports: &["grouping"] },
@@ -129,6 +130,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
                 "outcome",
                 "outputs",
                 "overhead",
+                "page_tracker",
                 "protection",
                 "recorded_facts",
                 "sample",
@@ -159,7 +161,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
         },
         Module {
             name: "working_set",
-            imports: &["config", "descriptors", "error", "observer", "outputs", "run", "select"],
+            imports: &["config", "descriptors", "error", "observer", "outputs", "page_tracker", "run", "select"],
         },
     ],
 }];

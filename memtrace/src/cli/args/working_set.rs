@@ -9,7 +9,7 @@ use super::headings::{GENERAL, OUTPUT, TARGET, TUNING};
 use super::possible_values;
 use crate::cli::filters::Excluded;
 use crate::cli::{filters, units};
-use crate::model::Pid;
+use crate::model::{Pid, WorkingSetMethod};
 use crate::report::Format;
 
 /// The arguments, as given.
@@ -48,6 +48,17 @@ pub(in crate::cli) struct WorkingSetArgs {
     /// Count the memory that is touched in this time, as in 10ms or 1m
     #[arg(value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
     pub(in crate::cli) wait: Duration,
+
+    /// Find touched pages by this method [default: the first one that the kernel has]
+    #[arg(long, value_parser = possible_values::working_set_methods(), help_heading = TUNING)]
+    pub(in crate::cli) method: Option<WorkingSetMethod>,
+
+    /// Freeze the processes while they are cleared and read
+    ///
+    /// For an exact result while memory is touched fast. By the freezer of their control group (version 2), which must not
+    /// contain other processes. The processes are never stopped by signals.
+    #[arg(long, help_heading = TUNING)]
+    pub(in crate::cli) pause: bool,
 
     /// Measure again at this interval, until Ctrl-C
     #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with_all = ["cumulative", "profile"], help_heading = TUNING)]

@@ -3,17 +3,54 @@
 /// Way in which touched pages are found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkingSetMethod {
-    /// The accessed bits of the page tables: `clear_refs` and `smaps`.
+    /// The accessed bits of the page tables, summed by mapping: `clear_refs` and `smaps`.
     #[default]
     Referenced,
+    /// The idle flags of the pages: `/sys/kernel/mm/page_idle/bitmap`.
+    Idle,
+    /// The soft-dirty bits of the page tables: writes only.
+    Written,
 }
 
 impl WorkingSetMethod {
-    /// Name in every output.
+    /// All methods, in the order of the help.
+    pub const ALL: &[Self] = &[Self::Referenced, Self::Idle, Self::Written];
+
+    /// Name on the command line and in every output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Referenced => "referenced",
+            Self::Idle => "idle",
+            Self::Written => "written",
+        }
+    }
+
+    /// What a page was, if it counts.
+    #[must_use]
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Self::Referenced | Self::Idle => "touched",
+            Self::Written => "written",
+        }
+    }
+
+    /// Effects on the process and on the machine, for the user.
+    #[must_use]
+    pub const fn side_effects(self) -> &'static str {
+        match self {
+            Self::Referenced => {
+                "clears the accessed bits and the soft-dirty bits of all pages, which can mislead reclaim and other users of \
+                 these bits, and flushes the TLBs; page faults wait while it clears"
+            }
+            Self::Idle => {
+                "clears the accessed bits of all pages in all processes that map them, and marks them as idle, which can \
+                 mislead other users of the idle flags; clears the soft-dirty bits and flushes the TLBs"
+            }
+            Self::Written => {
+                "clears the soft-dirty bits of all pages, which misleads other users of these bits, and flushes the TLBs; \
+                 the next write to each page causes a minor fault"
+            }
         }
     }
 }

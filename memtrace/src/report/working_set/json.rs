@@ -38,6 +38,7 @@ struct Process<'a> {
     total: Memory,
     kinds: BTreeMap<&'static str, Memory>,
     hugetlb_bytes: u64,
+    locked_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -96,5 +97,6 @@ fn process(process: &ProcessWorkingSet) -> Process<'_> {
         total: process.total().into(),
         kinds: process.kinds.iter().map(|(kind, memory)| (kind.name(), (*memory).into())).collect(),
         hugetlb_bytes: process.hugetlb.0,
+        locked_bytes: process.locked.map(|bytes| bytes.0),
     }
 }

@@ -21,6 +21,9 @@ fn process(pid: u32, cleared: u64, read: u64, referenced: u64) -> ProcessWorking
         read: moment(cleared + Duration::from_millis(read)),
         kinds: vec![(MappingKind::Heap, memory(404 * MIB, referenced)), (MappingKind::File, memory(MIB, 4096))],
         hugetlb: Bytes(0),
+        locked: None,
+        paused: false,
+        sizes_time: Duration::ZERO,
     }
 }
 

@@ -4,49 +4,60 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::method::{Method, Reading};
 use super::selection::{Selection, count};
-use crate::model::{Bytes, MappingKind, ProcessWorkingSet, ReferencedMemory, UnmeasuredProcesses, WorkingSets};
-use crate::procfs::{self, Process, ProcessError, Tmpfs};
+use crate::model::{Bytes, Pid, ProcessWorkingSet, UnmeasuredProcesses, WorkingSets};
+use crate::procfs::{self, ClearedPages, Freezer, PauseError, Process, ProcessError, Tmpfs};
 use crate::session::error::Error;
 
 /// A process with cleared references.
 struct ClearedProcess {
     process: Rc<Process>,
     tmpfs: Tmpfs,
+    pages: ClearedPages,
     during: Range<Duration>,
+    /// To pause it while it is read.
+    freezer: Option<Freezer>,
 }
 
 /// Processes with references that were cleared one after the other.
-pub(super) struct ClearedProcesses {
+pub(super) struct ClearedProcesses<'a> {
+    method: &'a Method,
     start: Instant,
     huge_page: Bytes,
     processes: Vec<ClearedProcess>,
     unmeasured: UnmeasuredProcesses,
 }
 
-impl ClearedProcesses {
+impl<'a> ClearedProcesses<'a> {
     /// Clears the references of all selected processes. Times are those since `start`.
     ///
     /// # Errors
     ///
     /// The references of a named process cannot be cleared.
-    pub(super) fn clear(selection: &Selection, start: Instant) -> Result<Self, Error> {
+    pub(super) fn clear(method: &'a Method, selection: &Selection, pause: bool, start: Instant) -> Result<Self, Error> {
         let (opened, mut unmeasured) = selection.processes()?;
         let opened: Vec<_> = opened.into_iter().map(|process| (Tmpfs::of(process.pid), process)).collect();
+        let own: Vec<Pid> = opened.iter().map(|(_, process)| process.pid).collect();
         let mut processes = Vec::new();
         for (tmpfs, process) in opened {
+            let freezer =
+                pause.then(|| Freezer::of(process.pid, &own)).transpose().map_err(|error| cannot_pause(&error))?;
+            let frozen = freezer.as_ref().map(Freezer::freeze).transpose().map_err(|error| cannot_pause(&error))?;
             let begin = start.elapsed();
             // If it has exited, the pid may be that of another process.
             let cleared = match process.has_exited() {
                 true => Err(ProcessError::Exited(process.pid)),
-                false => procfs::clear_references(process.pid),
+                false => method.clear(process.pid),
             };
+            let during = begin..start.elapsed();
+            drop(frozen);
             match cleared {
-                Ok(()) => processes.push(ClearedProcess { process, tmpfs, during: begin..start.elapsed() }),
+                Ok(pages) => processes.push(ClearedProcess { process, tmpfs, pages, during, freezer }),
                 Err(error) => selection.refuse(process.pid, error, &mut unmeasured)?,
             }
         }
-        Ok(Self { start, huge_page: procfs::huge_page_size(), processes, unmeasured })
+        Ok(Self { method, start, huge_page: procfs::huge_page_size(), processes, unmeasured })
     }
 
     /// Returns true if there is no process to read.
@@ -62,8 +73,8 @@ impl ClearedProcesses {
     /// Reads the references of the processes that still run, `requested` after they were cleared.
     pub(super) fn read(&mut self, requested: Duration) -> WorkingSets {
         let mut read = Vec::new();
-        let Self { start, huge_page, processes, unmeasured } = self;
-        processes.retain(|cleared| match cleared.read(*start, *huge_page) {
+        let Self { method, start, huge_page, processes, unmeasured } = self;
+        processes.retain(|cleared| match cleared.read(method, *start, *huge_page) {
             Ok(process) => {
                 read.push(process);
                 true
@@ -73,40 +84,57 @@ impl ClearedProcesses {
                 false
             }
         });
-        WorkingSets { requested, processes: read, unmeasured: *unmeasured, ..WorkingSets::default() }
+        WorkingSets {
+            method: method.kind(),
+            requested,
+            processes: read,
+            unmeasured: *unmeasured,
+            ..WorkingSets::default()
+        }
     }
 }
 
 impl ClearedProcess {
-    fn read(&self, start: Instant, huge_page: Bytes) -> Result<ProcessWorkingSet, ProcessError> {
+    fn read(&self, method: &Method, start: Instant, huge_page: Bytes) -> Result<ProcessWorkingSet, ProcessError> {
+        let pid = self.process.pid;
+        let frozen = self.freezer.as_ref().map(Freezer::freeze).transpose();
+        let frozen = frozen.unwrap_or_else(|error| {
+            log::warn!("process {pid} is not paused: {error}");
+            None
+        });
         let begin = start.elapsed();
-        let vmas = procfs::vmas(self.process.pid);
+        let reading = method.read(pid, &self.pages, &self.tmpfs, huge_page);
         let end = start.elapsed();
+        let paused = frozen.is_some();
+        drop(frozen);
         if self.process.has_exited() {
-            return Err(ProcessError::Exited(self.process.pid));
+            return Err(ProcessError::Exited(pid));
         }
-        let vmas = vmas?;
+        let Reading { kinds, hugetlb, locked, references_end } = reading?;
+        let references_end = references_end.saturating_duration_since(start);
         Ok(ProcessWorkingSet {
-            pid: self.process.pid,
+            pid,
             comm: self.process.comm.clone(),
             cleared: self.during.clone(),
-            read: begin..end,
-            kinds: kinds(&vmas, &self.tmpfs, huge_page),
-            hugetlb: Bytes(vmas.iter().map(|vma| vma.sizes.hugetlb.0).sum()),
+            read: begin..references_end,
+            kinds,
+            hugetlb,
+            locked,
+            paused,
+            sizes_time: end.saturating_sub(references_end),
         })
     }
 }
 
-/// Returns the sums of the VMAs of each kind.
-fn kinds(vmas: &[procfs::Vma], tmpfs: &Tmpfs, huge_page: Bytes) -> Vec<(MappingKind, ReferencedMemory)> {
-    let mut kinds = MappingKind::ALL.map(|kind| (kind, ReferencedMemory::default()));
-    for vma in vmas {
-        let kind = tmpfs.kind(vma);
-        let sizes = vma.sizes;
-        let memory = ReferencedMemory::of_mapping(sizes.resident, sizes.pss, sizes.referenced, sizes.huge, huge_page);
-        if let Some((_, sum)) = kinds.iter_mut().find(|(other, _)| *other == kind) {
-            *sum += memory;
+/// Returns the error for a process that cannot be paused.
+fn cannot_pause(error: &PauseError) -> Error {
+    let remedy = match error {
+        PauseError::NotMounted => "mount it, or measure without --pause",
+        PauseError::Root(_) | PauseError::Shared { .. } => {
+            "start the process in a group of its own, as with `systemd-run --scope`, or measure without --pause"
         }
-    }
-    kinds.into_iter().filter(|(_, memory)| memory.resident.0 > 0).collect()
+        PauseError::Frozen(_) => "wait until it is thawed, or measure without --pause",
+        PauseError::Late(_) | PauseError::Failed { .. } => "measure without --pause",
+    };
+    Error::CannotPause { message: error.to_string(), remedy: remedy.to_owned() }
 }

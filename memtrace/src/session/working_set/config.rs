@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::model::WorkingSetMethod;
 use crate::session::config::{Output, Target};
 
 /// Configuration of a measurement.
@@ -9,6 +10,10 @@ use crate::session::config::{Output, Target};
 pub(crate) struct WorkingSetConfig {
     /// Running processes, or those that match rules.
     pub(crate) target: Target,
+    /// `None` for the first method that the kernel has.
+    pub(crate) method: Option<WorkingSetMethod>,
+    /// Freeze the processes while they are cleared and read.
+    pub(crate) pause: bool,
     pub(crate) mode: WorkingSetMode,
     /// End after this time; `None` for the end of the schedule, or a signal.
     pub(crate) duration: Option<Duration>,

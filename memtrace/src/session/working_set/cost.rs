@@ -70,6 +70,9 @@ mod tests {
             read: milliseconds(cleared + requested)..milliseconds(cleared + requested + read),
             kinds: Vec::new(),
             hugetlb: Default::default(),
+            locked: None,
+            paused: false,
+            sizes_time: Duration::ZERO,
         };
         WorkingSets { requested: milliseconds(requested), processes: vec![process], ..WorkingSets::default() }
     }

@@ -1,0 +1,137 @@
+//! Freezer of control groups, version 2 (Documentation/admin-guide/cgroup-v2.rst, "Core Interface Files").
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::memcg_limits::find_mount;
+use super::process::proc_path;
+use crate::model::{Pid, printable};
+
+/// Maximum time in which a group must be frozen: a task in the kernel delays it until it returns to user space.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Interval at which the state is read while the group freezes.
+const POLL: Duration = Duration::from_micros(100);
+
+/// Waits until its input ends, which happens at the latest when memtrace is killed, and thaws the group in the file `$0`.
+const THAW: &str = "read _; echo 0 >\"$0\"";
+
+/// Reason why a process cannot be paused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PauseError {
+    #[error("cgroup version 2 is not mounted")]
+    NotMounted,
+    #[error("process {0} is in the root cgroup, which cannot be frozen")]
+    Root(Pid),
+    #[error("the cgroup {} also contains process {other}", printable(group))]
+    Shared { group: PathBuf, other: Pid },
+    #[error("the cgroup {} is frozen already", printable(.0))]
+    Frozen(PathBuf),
+    #[error("the cgroup {} was not frozen within {} s", printable(.0), LONGEST.as_secs())]
+    Late(PathBuf),
+    #[error("cannot freeze the cgroup {}: {source}", printable(group))]
+    Failed { group: PathBuf, source: io::Error },
+}
+
+/// Control group that contains only the processes of a measurement.
+#[derive(Debug)]
+pub(crate) struct Freezer {
+    group: PathBuf,
+}
+
+/// Frozen group. It is thawed when this is dropped, and also if memtrace is killed.
+#[derive(Debug)]
+pub(crate) struct FrozenGroup<'a> {
+    group: &'a Path,
+    guard: Child,
+}
+
+impl Freezer {
+    /// Finds the group of a process.
+    ///
+    /// # Errors
+    ///
+    /// The process is in the root group, or its group contains processes other than `own`.
+    pub(crate) fn of(pid: Pid, own: &[Pid]) -> Result<Self, PauseError> {
+        let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let mount = find_mount(&mounts, "cgroup2", None).ok_or(PauseError::NotMounted)?;
+        let groups = fs::read_to_string(proc_path(pid, "cgroup")).unwrap_or_default();
+        let path = groups.lines().find_map(|line| line.strip_prefix("0::")).ok_or(PauseError::NotMounted)?;
+        let group = mount.directory(Path::new(path)).ok_or(PauseError::NotMounted)?;
+        if !group.join("cgroup.freeze").exists() {
+            return Err(PauseError::Root(pid));
+        }
+        let failed = |source| PauseError::Failed { group: group.clone(), source };
+        let mut members = Vec::new();
+        add_members(&group, &mut members).map_err(failed)?;
+        match members.into_iter().find(|member| !own.contains(member)) {
+            Some(other) => Err(PauseError::Shared { group, other }),
+            None => Ok(Self { group }),
+        }
+    }
+
+    /// Freezes the group, and waits until all its tasks are stopped.
+    ///
+    /// # Errors
+    ///
+    /// The group is frozen already, a task does not stop in time, or a call fails.
+    pub(crate) fn freeze(&self) -> Result<FrozenGroup<'_>, PauseError> {
+        let failed = |source| PauseError::Failed { group: self.group.clone(), source };
+        let file = self.group.join("cgroup.freeze");
+        if fs::read_to_string(&file).map_err(failed)?.trim() == "1" {
+            return Err(PauseError::Frozen(self.group.clone()));
+        }
+        // The guard first, so that no moment remains in which the group would stay frozen.
+        let guard = Command::new("sh")
+            .args(["-c", THAW])
+            .arg(&file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ctrl-C must not end it.
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let frozen = FrozenGroup { group: &self.group, guard };
+        fs::write(&file, "1").map_err(failed)?;
+        let start = Instant::now();
+        while !is_frozen(&self.group).map_err(failed)? {
+            if start.elapsed() > LONGEST {
+                return Err(PauseError::Late(self.group.clone()));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(frozen)
+    }
+}
+
+impl Drop for FrozenGroup<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(self.group.join("cgroup.freeze"), "0") {
+            log::warn!("cannot thaw the cgroup {}: {error}", printable(self.group));
+        }
+        // The end of its input ends the guard.
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
+    }
+}
+
+/// Adds the processes of a group and its descendants.
+fn add_members(group: &Path, members: &mut Vec<Pid>) -> io::Result<()> {
+    let procs = fs::read_to_string(group.join("cgroup.procs"))?;
+    members.extend(procs.lines().filter_map(|line| line.parse().ok()).map(Pid));
+    for entry in fs::read_dir(group)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            add_members(&entry.path(), members)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_frozen(group: &Path) -> io::Result<bool> {
+    Ok(fs::read_to_string(group.join("cgroup.events"))?.lines().any(|line| line == "frozen 1"))
+}
