@@ -60,6 +60,7 @@ const GLIBC: &[&str] = &[
     "thread_usage",
     "threads",
     "transient",
+    "cold_archive",
     "working_set",
 ];
 

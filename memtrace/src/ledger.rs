@@ -37,10 +37,11 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
+use std::sync::Arc;
 
 use crate::model::{
     AllocatorId, Amount, Bytes, EndedImage, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, Ordinals,
-    OutOfMemory, Partition, PartitionBy, Pid, Rusage, StackKey, TagId, Tick, Tid,
+    OutOfMemory, Partition, PartitionBy, Pid, Rusage, StackKey, TagId, Tick, Tid, TouchedProcesses,
 };
 pub use budget::Settings;
 
@@ -70,6 +71,8 @@ pub struct Ledger {
     events: u64,
     /// `None` without deltas.
     next_delta: Option<Box<NextDelta>>,
+    /// Touched pages of the processes, if they were measured.
+    touches: Option<Arc<TouchedProcesses>>,
 }
 
 impl Ledger {
@@ -86,6 +89,7 @@ impl Ledger {
             budget: Budget::new(&settings),
             events: 0,
             next_delta: None,
+            touches: None,
         }
     }
 

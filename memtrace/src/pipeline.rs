@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::ledger::Settings;
 use crate::model::{
     AccountChanges, CallsBySize, Delta, EndedImage, EventClass, GroupMember, ImageEnd, ImageId, ImageUsage, LossReason,
-    Snapshot, Snapshots, Stacks, Tick,
+    Snapshot, Snapshots, Stacks, Tick, TouchedProcesses,
 };
 use progress::ShardProgress;
 use shard::{Command, Shard, ShardTotals};
@@ -173,6 +173,14 @@ impl Shards {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
             let _ = shard.commands.send(Command::End(Arc::clone(&images)));
+        }
+    }
+
+    /// Adds hot and cold bytes to the totals of blocks that [`Shards::finish`] returns.
+    pub fn set_touches(&self, touches: &Arc<TouchedProcesses>) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::SetTouches(Arc::clone(touches)));
         }
     }
 

@@ -18,6 +18,7 @@ mod outcome;
 mod outputs;
 pub(crate) mod overhead;
 mod own_allocator;
+mod page_tracker;
 mod protection;
 mod recorded_facts;
 pub(crate) mod replay;

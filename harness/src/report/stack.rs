@@ -34,6 +34,10 @@ pub struct Stack {
     pub frame_indices: Vec<usize>,
     #[serde(flatten)]
     pub totals: Totals,
+    /// If touches were measured.
+    pub hot_bytes: Option<u64>,
+    /// If touches were measured.
+    pub cold_bytes: Option<u64>,
     /// Heap only.
     #[serde(default)]
     pub temporary_bytes: u64,

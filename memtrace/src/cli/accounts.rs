@@ -25,6 +25,7 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     let of_stacks = [
         ("--metric", trace.metric.is_some()),
         ("--older", trace.older.is_some()),
+        ("--cold-after", trace.cold_after.is_some()),
         ("--lifetimes", trace.lifetimes),
         ("--debuginfod", trace.debuginfod.is_some()),
         ("--events", trace.events.iter().any(|class| *class != EventClass::Heap)),

@@ -339,6 +339,14 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::duration, help_heading = FILTERS)]
     pub(super) older: Option<Duration>,
 
+    /// Measure which live bytes are cold: not touched for this time
+    ///
+    /// Before the report is written, memtrace watches for this time which pages the traced processes touch. The report has
+    /// the metrics hot-bytes and cold-bytes, and draws cold-bytes by default. Needs a kernel with
+    /// CONFIG_IDLE_PAGE_TRACKING; with CONFIG_MEM_SOFT_DIRTY only, pages that are only read are cold too.
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, help_heading = FILTERS)]
+    pub(super) cold_after: Option<Duration>,
+
     /// Limit the additional processor time of the target, as in 10%
     ///
     /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the

@@ -8,7 +8,7 @@ use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
 use super::{accounts, logging, outputs, tags};
-use crate::model::{AccountColumn, ThreadColumn};
+use crate::model::{AccountColumn, Metric, ThreadColumn};
 use crate::report::Format;
 use crate::session::replay::{self, Config, Span, View};
 
@@ -30,6 +30,12 @@ const DEFAULT_TOP: usize = 10;
 
 fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     let view = view(&args)?;
+    if let Some(metric) = args.metric.filter(|metric| matches!(metric, Metric::HotBytes | Metric::ColdBytes)) {
+        return Err(ArgConflict::new(
+            format!("--metric {} is not recorded", metric.name()),
+            "trace with --cold-after, which measures it before a report is written",
+        ));
+    }
     let span = match (args.at, args.from, args.to, <[String; 2]>::try_from(args.between)) {
         (Some(at), ..) => Span::At(at),
         (None, None, None, Ok([from, to])) => Span::Marks(from, to),
@@ -111,7 +117,7 @@ mod tests {
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::model::{GroupBy, Metric};
+    use crate::model::GroupBy;
     use crate::session::replay::Moment;
     use crate::session::{Destination, Output};
 

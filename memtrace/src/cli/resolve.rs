@@ -35,6 +35,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let recording = recording::resolve(&mut args)?;
     // A recording alone needs no report.
     let needs_report = !has_outputs || !args.outputs.is_empty();
+    args.metric = metric(&args, needs_report)?;
     let every = recording::every(&args, recording.as_ref())?;
     let events = events::resolve(&args)?;
     let grouping = grouping(&args)?;
@@ -54,6 +55,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         min_size: args.min_size,
         max_size: args.max_size,
         older: args.older,
+        cold_after: args.cold_after,
         lifetimes: args.lifetimes,
         top: args.top.unwrap_or(DEFAULT_TOP),
         keep_ended: args.keep_ended,
@@ -77,6 +79,29 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         protect: args.protect,
         quiet: args.quiet,
     })
+}
+
+/// Returns the metric to draw: that of touches if they are measured.
+fn metric(args: &TraceArgs, needs_report: bool) -> Result<Option<Metric>, ArgConflict> {
+    let is_of_touches = |metric: Metric| matches!(metric, Metric::HotBytes | Metric::ColdBytes);
+    match (args.metric, args.cold_after) {
+        (Some(metric), None) if is_of_touches(metric) => Err(ArgConflict::new(
+            format!("--metric {} needs --cold-after", metric.name()),
+            "give the time after which memory is cold, as in --cold-after 10s",
+        )),
+        (_, Some(_)) if !needs_report => Err(ArgConflict::new(
+            "--cold-after applies to reports, and only a recording is written",
+            "add a report, as in -o cold.svg, or remove it",
+        )),
+        (_, Some(time)) if time.is_zero() => {
+            Err(ArgConflict::new("--cold-after 0s measures no touches", "give a longer time, as in 10s"))
+        }
+        (_, Some(_)) if args.older.is_some() => {
+            Err(ArgConflict::new("--cold-after counts blocks of any age", "remove --older, or --cold-after"))
+        }
+        (None, Some(_)) => Ok(Some(Metric::ColdBytes)),
+        (metric, _) => Ok(metric),
+    }
 }
 
 fn grouping(args: &TraceArgs) -> Result<Grouping, ArgConflict> {
@@ -250,6 +275,7 @@ mod tests {
             min_size: None,
             max_size: None,
             older: None,
+            cold_after: None,
             lifetimes: false,
             top: 10,
             keep_ended: 1000,
@@ -296,6 +322,7 @@ mod tests {
             min_size: Some(Bytes(1024)),
             max_size: Some(Bytes(1 << 20)),
             older: Some(Duration::from_secs(60)),
+            cold_after: None,
             lifetimes: true,
             top: 3,
             keep_ended: 0,

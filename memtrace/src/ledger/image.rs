@@ -7,7 +7,7 @@ mod stacks;
 use std::time::Duration;
 
 use super::accounts::Accounts;
-use super::address_table::{AddressTable, Slot};
+use super::address_table::{AddressTable, Addressed as _, Slot};
 use super::block::Block;
 use super::budget::{Budget, Settings};
 use super::mappings::Mappings;
@@ -17,7 +17,7 @@ use super::stalls::ImageStalls;
 use super::tentative_free::{TentativeFree, TentativeFrees};
 use crate::model::{
     AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, ImageEnd, ImageRusage, ImageUsage, Log2, LossReason,
-    Partition, Pid, StackKey, StackUsage, Tick, Tid, Usage,
+    Partition, Pid, StackKey, StackUsage, Tick, Tid, TouchedPages, Usage,
 };
 
 /// State of one process image.
@@ -229,6 +229,25 @@ impl Image {
             self.add_ages(&mut usage, now);
         }
         usage
+    }
+
+    /// Adds the hot and cold bytes of the live blocks.
+    pub(super) fn add_touches(&self, usage: &mut ImageUsage, pages: &TouchedPages) {
+        let mut sums = vec![(Bytes(0), Bytes(0)); self.totals.len()];
+        for block in self.blocks.iter() {
+            let start = block.address();
+            let (hot, cold) = pages.hot_and_cold(start, AbsAddr(start.0.saturating_add(block.size.0)));
+            if let Some(sum) = sums.get_mut(block.stack as usize) {
+                sum.0.0 += hot.0;
+                sum.1.0 += cold.0;
+            }
+        }
+        for (index, totals) in self.totals.iter() {
+            let (hot, cold) = sums[index];
+            let touches = Usage { hot, cold, ..Usage::default() };
+            usage.total += touches;
+            usage.by_stack.entry(totals.key).or_default().usage += touches;
+        }
     }
 
     /// Adds the ages at `now` of all blocks.

@@ -1,13 +1,21 @@
 //! Snapshots of a ledger.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Ledger;
 use super::image::has_usage;
 use super::process::Process;
-use crate::model::{EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Stacks, Tick};
+use crate::model::{
+    EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Stacks, Tick, TouchedProcesses,
+};
 
 impl Ledger {
+    /// Adds hot and cold bytes to the snapshots of running processes.
+    pub fn set_touches(&mut self, touches: Arc<TouchedProcesses>) {
+        self.touches = Some(touches);
+    }
+
     /// Snapshot of `class` at `now`, without images that have no usage.
     #[must_use]
     pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
@@ -66,10 +74,17 @@ impl Ledger {
 
     /// Usage of `class` by running images.
     fn running(&self, class: EventClass, now: Tick) -> impl Iterator<Item = (ImageId, ImageUsage)> + '_ {
+        let touches = self.touches.as_deref();
         let usage = move |process: &Process| {
             let image = process.image.as_ref();
             match class {
-                EventClass::Heap => Some(image?.usage(None, now, &self.settings)),
+                EventClass::Heap => {
+                    let (image, mut usage) = (image?, image?.usage(None, now, &self.settings));
+                    if let Some(pages) = touches.and_then(|touches| touches.0.get(&process.id.pid)) {
+                        image.add_touches(&mut usage, pages);
+                    }
+                    Some(usage)
+                }
                 EventClass::Map => Some(image?.mappings.as_ref()?.usage(None)),
                 EventClass::Fault => process.page_usage(),
                 EventClass::Reclaim => Some(image?.stalls.as_ref()?.usage(None)),

@@ -22,6 +22,10 @@ pub enum Metric {
     Temporary,
     /// Bytes live when the live bytes of the process were highest.
     PeakBytes,
+    /// Live bytes on pages that were touched within a time.
+    HotBytes,
+    /// Live bytes on resident pages that were not touched within a time.
+    ColdBytes,
     /// Total time of stalls.
     StallTime,
     /// Number of stalls.
@@ -54,6 +58,8 @@ impl Metric {
         Self::AllocCount,
         Self::Temporary,
         Self::PeakBytes,
+        Self::HotBytes,
+        Self::ColdBytes,
         Self::StallTime,
         Self::StallCount,
         Self::NetGrowth,
@@ -72,6 +78,8 @@ impl Metric {
             Self::AllocCount => "alloc-count",
             Self::Temporary => "temporary",
             Self::PeakBytes => "peak-bytes",
+            Self::HotBytes => "hot-bytes",
+            Self::ColdBytes => "cold-bytes",
             Self::StallTime => "stall-time",
             Self::StallCount => "stall-count",
             Self::NetGrowth => "net-growth",
@@ -83,9 +91,14 @@ impl Metric {
     #[must_use]
     pub const fn measure(self) -> Measure {
         match self {
-            Self::LiveBytes | Self::ExitBytes | Self::AllocBytes | Self::PeakBytes | Self::NetGrowth | Self::Growth => {
-                Measure::Bytes
-            }
+            Self::LiveBytes
+            | Self::ExitBytes
+            | Self::AllocBytes
+            | Self::PeakBytes
+            | Self::HotBytes
+            | Self::ColdBytes
+            | Self::NetGrowth
+            | Self::Growth => Measure::Bytes,
             Self::LiveCount | Self::ExitCount | Self::AllocCount | Self::Temporary | Self::StallCount => Measure::Count,
             Self::StallTime => Measure::Time,
         }
@@ -110,6 +123,8 @@ impl Metric {
             Self::AllocCount => Some(usage.alloc.count),
             Self::Temporary => Some(usage.temporary.count),
             Self::PeakBytes => None,
+            Self::HotBytes => Some(usage.hot.0),
+            Self::ColdBytes => Some(usage.cold.0),
             Self::StallTime => Some(usage.stalls.time.0),
             Self::StallCount => Some(usage.stalls.count),
             Self::NetGrowth => Some(if usage.live.bytes.0.cast_signed() > 0 { usage.live.bytes.0 } else { 0 }),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::model::{
     AbsAddr, AllocatorId, Amount, BlockHistograms, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts, EventClass,
     ImageEnd, Losses, MachineReclaim, MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind,
-    Residency, StackEnd, StallStats, TagId, TagName, Tid, Untraced, Usage, User, Variance, VirtOffset,
+    Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced, Usage, User, Variance, VirtOffset,
 };
 
 pub use self::cost::{Cost, ProgramCost};
@@ -65,6 +65,8 @@ pub struct Profile {
     pub filtered: Amount,
     /// Minimum age of blocks in live numbers.
     pub older: Option<Duration>,
+    /// How hot and cold bytes were measured; `None` if they were not.
+    pub touches: Option<TouchWindow>,
     /// Processes in scope that are not traced.
     pub untraced: Untraced,
     /// Notes for the reader, such as allocators that were not traced.

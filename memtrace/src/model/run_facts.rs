@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     AllocatorId, Amount, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory, TagId, TagName,
-    Untraced,
+    TouchWindow, Untraced,
 };
 
 /// Facts of a run for the profile of one event class.
@@ -37,6 +37,8 @@ pub struct RunFacts {
     pub filtered: Amount,
     /// Minimum age of blocks that count as live.
     pub older: Option<Duration>,
+    /// How hot and cold bytes were measured; `None` if they were not.
+    pub touches: Option<TouchWindow>,
     /// Processes in scope that are not traced.
     pub untraced: Untraced,
     /// Notes for the reader, such as allocators that were not traced.

@@ -13,7 +13,7 @@ use super::source::{Drained, Source};
 use crate::ledger::{BATCH, Ledger, Settings};
 use crate::model::{
     AccountChanges, CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, GroupMember, ImageEnd, ImageId,
-    LossReason, Snapshots, Tick,
+    LossReason, Snapshots, Tick, TouchedProcesses,
 };
 
 /// Records drained between two checks for commands: a few milliseconds of work.
@@ -29,6 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 pub(super) enum Command {
     /// Returns the result at this time.
     Finish(Tick),
+    /// Adds hot and cold bytes to the result.
+    SetTouches(Arc<TouchedProcesses>),
     /// Ends the delta at this time: it has the events that are in the source now, unless they are later.
     Mark(Tick),
     /// Ends these images when the source is empty.
@@ -110,6 +112,7 @@ impl<S: Source> Shard<S> {
         loop {
             match commands.try_recv() {
                 Ok(Command::Finish(now)) => return Some(self.finish(now)),
+                Ok(Command::SetTouches(touches)) => self.ledger.set_touches(touches),
                 Ok(Command::Mark(at)) => {
                     if let Some(deltas) = &mut self.deltas {
                         deltas.add_mark(at);

@@ -6,7 +6,7 @@
 
 use crate::model::{
     Amount, Bytes, ImageUsage, MappingKind, PAGE, Partition, Residency, ResidentRange, StackKey, StackUsage, Touched,
-    Usage, Variance,
+    TouchedPages, Usage, Variance,
 };
 
 /// Size and alignment of the window in which a fault maps cached pages of a file (`fault_around_pages`, mm/memory.c).
@@ -45,6 +45,18 @@ pub(crate) fn reconcile_pages(usage: &mut ImageUsage, pages: Option<Pages<'_>>, 
         sum += stack.usage;
         sum
     });
+}
+
+/// Sets the hot and cold bytes of each stack that created mappings. The mapped ranges must still be known.
+pub(crate) fn add_touches(usage: &mut ImageUsage, pages: &TouchedPages) {
+    for mapped in &usage.touched {
+        let (hot, cold) = pages.hot_and_cold(mapped.begin, mapped.end());
+        let touches = Usage { hot, cold, ..Usage::default() };
+        if let Some(stack) = usage.by_stack.get_mut(&mapped.key) {
+            stack.usage += touches;
+            usage.total += touches;
+        }
+    }
 }
 
 /// Sets the resident bytes of each stack that created mappings, from the ranges that are resident `now`.

@@ -168,7 +168,15 @@ pub(super) fn usage_of(amounts: StoredAmounts, rare: &[u64; RARE.len()]) -> (Sta
     let discarded = Amount { bytes: Bytes(rare[0]), count: rare[1] };
     let stalls = StallTotals { count: rare[2], time: Nanoseconds(rare[3]) };
     let usage = StackUsage {
-        usage: Usage { live, exit, alloc, free: alloc - live - exit - discarded, temporary, stalls },
+        usage: Usage {
+            live,
+            exit,
+            alloc,
+            free: alloc - live - exit - discarded,
+            temporary,
+            stalls,
+            ..Usage::default()
+        },
         at_peak: Bytes(rare[4]),
         major_faults: rare[5],
         variance: Variance { live: rare[6], alloc: rare[7] },

@@ -12,13 +12,15 @@ pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: 
         Metric::LiveBytes | Metric::LiveCount | Metric::NetGrowth | Metric::Growth => {
             pages_error(profile, usage.live.count, variance.live)
         }
-        // Blocks, which metrics of exits, temporary blocks and peaks count, are not sampled.
+        // Blocks, which metrics of exits, temporary blocks, peaks and touches count, are not sampled, nor are mappings.
         Metric::ExitBytes
         | Metric::ExitCount
         | Metric::AllocBytes
         | Metric::AllocCount
         | Metric::Temporary
         | Metric::PeakBytes
+        | Metric::HotBytes
+        | Metric::ColdBytes
         | Metric::StallTime
         | Metric::StallCount => pages_error(profile, usage.alloc.count, variance.alloc),
     };

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::model::format::{counted, duration, percent};
-use crate::model::{Amount, Bytes, EventClass, Measure, Metric, Nanoseconds, ProcessMemory, Profile, StackEnd};
+use crate::model::{
+    Amount, Bytes, EventClass, Measure, Metric, Nanoseconds, ProcessMemory, Profile, StackEnd, TouchWindow,
+};
 use crate::report::options::Options;
 
 /// Returns a number with the noun of the class: `1 block`, `1,600 pages`.
@@ -73,8 +75,17 @@ pub(super) fn metric_title(profile: &Profile, metric: Metric) -> String {
         (Metric::LiveBytes | Metric::LiveCount | Metric::ExitBytes | Metric::ExitCount, Some(age)) => {
             format!("{title} at least {} old", duration(age))
         }
+        (Metric::HotBytes | Metric::ColdBytes, _) => touched_title(profile, metric),
         _ => title,
     }
+}
+
+/// Returns the title of hot or cold bytes: `live bytes not touched within 10 s`.
+fn touched_title(profile: &Profile, metric: Metric) -> String {
+    let title = profile.class.words().title(metric);
+    let Some(TouchWindow { method, duration: time }) = profile.touches else { return title };
+    let not = if metric == Metric::ColdBytes { "not " } else { "" };
+    format!("{} bytes {not}{} within {}", profile.class.words().live, method.verb(), duration(time))
 }
 
 /// Returns true if tables show live memory: in a window of a recording, if a process runs, or if the class has no memory

@@ -210,6 +210,7 @@ fn without_stacks(profile: &Profile) -> Profile {
         losses: profile.losses.clone(),
         filtered: profile.filtered,
         older: profile.older,
+        touches: profile.touches,
         untraced: profile.untraced.clone(),
         notes: profile.notes.clone(),
         debug_files: profile.debug_files.clone(),

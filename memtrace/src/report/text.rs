@@ -21,7 +21,7 @@ mod untraced;
 use std::io;
 
 use crate::model::format as number;
-use crate::model::{Bytes, Metric, Profile, plain};
+use crate::model::{Bytes, Metric, Profile, TouchWindow, plain};
 use crate::report::groups::Groups;
 use crate::report::kernel_reported::{self, KernelReported};
 use crate::report::options::Options;
@@ -92,6 +92,11 @@ fn totals(profile: &Profile, metric: Metric, out: &mut dyn io::Write) -> io::Res
             amount.bytes,
             format::blocks(profile.class, amount.count)
         )?;
+    }
+    if let Some(TouchWindow { method, duration }) = profile.touches {
+        let within = format!("{} within {} (method {})", method.verb(), number::duration(duration), method.name());
+        writeln!(out, "  {:<10}{:>12} {within}", "hot", total.hot)?;
+        writeln!(out, "  {:<10}{:>12} not {within}", "cold", total.cold)?;
     }
     if total.temporary.count > 0 {
         let blocks = format::blocks(profile.class, total.temporary.count);

@@ -39,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) max_size: Option<Bytes>,
     /// Minimum age of blocks that count as live.
     pub(crate) older: Option<Duration>,
+    /// Time after which memory that is not touched is cold; `None` to measure no touches.
+    pub(crate) cold_after: Option<Duration>,
     /// Count the sizes, lifetimes and ages of blocks.
     pub(crate) lifetimes: bool,
     /// Grouping of stacks.

@@ -20,6 +20,7 @@ mod snapshots;
 mod tag_functions;
 mod tag_probes;
 mod target_time;
+mod touch_meter;
 mod trace;
 mod wait;
 
@@ -29,6 +30,7 @@ pub(in crate::session) use self::wait::{Signals, event_loop, process_exit, regis
 
 use self::marks::MarkSources;
 use self::reports::Reports;
+use self::touch_meter::TouchMeter;
 use self::trace::Trace;
 use self::wait::{Stop, Wakeups};
 use super::config::Config;
@@ -49,9 +51,10 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     let reports = Reports::open(config)?;
     event_loop()?.block_on(async {
         let mut signals = Signals::listen()?;
+        let meter = config.cold_after.map(TouchMeter::open).transpose()?;
         let mut marks = MarkSources::listen(config, observer)?;
         let mut trace = Trace::start(config, observer)?;
-        let wakeups = Wakeups::listen(trace.wakeup_sources()?)
+        let mut wakeups = Wakeups::listen(trace.wakeup_sources()?)
             .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;
         if config.protect {
             protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
@@ -69,14 +72,22 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
             observer.note(note);
         }
         let handle = |due| trace.handle(due, observer);
-        let stop = wait::wait(&mut signals, config.duration, wakeups, &mut marks, handle).await;
-        let answers = marks.close();
+        let stop = wait::wait(&mut signals, config.duration, &mut wakeups, &mut marks, handle).await;
         observer.note(match stop {
             Stop::Signal => "stopped",
             Stop::Duration => "the duration is over",
             Stop::TargetsExited => "all traced processes have ended",
         });
-        let finished = trace.finish(config, reports, &mut signals, observer).await;
+        let mut touches = None;
+        if let Some(meter) = meter.filter(|_| stop != Stop::TargetsExited) {
+            observer.note(&meter.description());
+            let cleared = meter.clear(&trace.running());
+            let handle = |due| trace.handle(due, observer);
+            wait::wait(&mut signals, Some(meter.window()), &mut wakeups, &mut marks, handle).await;
+            touches = Some(meter.read(&cleared));
+        }
+        let answers = marks.close();
+        let finished = trace.finish(config, touches, reports, &mut signals, observer).await;
         if let Some(answers) = answers {
             answers.sent().await;
         }

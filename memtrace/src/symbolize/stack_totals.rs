@@ -116,13 +116,13 @@ impl StackTotals {
 }
 
 /// Number of encoded fields.
-const FIELDS: usize = 18;
+const FIELDS: usize = 20;
 
 /// Returns the fields without histograms. Instead of the freed blocks, they have the difference between all and the
 /// known ones, which is mostly 0.
 fn fields(totals: &PathUsage) -> [u64; FIELDS] {
     let &PathUsage { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged, .. } = totals;
-    let Usage { live, exit, alloc, free, temporary, stalls } = usage;
+    let Usage { live, exit, alloc, free, temporary, hot, cold, stalls } = usage;
     let rest = alloc - live - exit - free;
     let [rest, alloc, exit, live] = [rest, alloc, exit, live].map(|Amount { bytes, count }| (bytes.0, count));
     [
@@ -143,6 +143,8 @@ fn fields(totals: &PathUsage) -> [u64; FIELDS] {
         variance.live,
         variance.alloc,
         resident.0,
+        hot.0,
+        cold.0,
         merged,
     ]
 }
@@ -151,16 +153,17 @@ fn from_fields(fields: [u64; FIELDS]) -> PathUsage {
     let amount = |first: usize| Amount { bytes: Bytes(fields[first]), count: fields[first + 1] };
     let [alloc, exit, live, rest, temporary] = [0, 2, 4, 6, 8].map(amount);
     let stalls = StallTotals { count: fields[11], time: Nanoseconds(fields[12]) };
+    let (hot, cold) = (Bytes(fields[17]), Bytes(fields[18]));
     PathUsage {
         usage: StackUsage {
-            usage: Usage { live, exit, alloc, free: alloc - live - exit - rest, temporary, stalls },
+            usage: Usage { live, exit, alloc, free: alloc - live - exit - rest, temporary, hot, cold, stalls },
             at_peak: Bytes(fields[10]),
             major_faults: fields[13],
             variance: Variance { live: fields[14], alloc: fields[15] },
             resident: Bytes(fields[16]),
         },
         histograms: BlockHistograms::default(),
-        merged: fields[17],
+        merged: fields[19],
     }
 }
 

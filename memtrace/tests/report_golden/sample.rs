@@ -37,6 +37,7 @@ pub(crate) fn sample() -> Profile {
         tags: BTreeMap::new(),
         allocators: BTreeMap::new(),
         older: None,
+        touches: None,
         untraced: Untraced::default(),
         notes: vec![String::from(
             "process 4711 also has the allocator /usr/lib/libother.so, which memtrace does not trace",

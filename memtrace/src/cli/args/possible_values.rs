@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use crate::model::{AccountColumn, EventClass, GroupBy, Metric, ThreadColumn};
+use crate::model::{AccountColumn, EventClass, GroupBy, Metric, ThreadColumn, WorkingSetMethod};
 use crate::report::Format;
 use crate::session::{BlockSizes, MonitorFormat, ProbeSite, SourceChoice};
 
@@ -38,12 +38,27 @@ pub(super) fn metrics() -> impl TypedValueParser<Value = Metric> {
             Metric::AllocCount => "blocks allocated, freed or not; for page faults, all pages touched",
             Metric::Temporary => "blocks freed by the allocating thread before its next allocation",
             Metric::PeakBytes => "live bytes at the process's high-water mark",
+            Metric::HotBytes => "live bytes on pages that were touched within --cold-after",
+            Metric::ColdBytes => "live bytes on pages that were not touched within --cold-after",
             Metric::StallTime => "nanoseconds stalled on memory, for reclaim",
             Metric::StallCount => "number of stalls on memory, for reclaim",
             Metric::NetGrowth => "growth of the live bytes between two moments of a recording, for report",
             Metric::Growth => "live bytes allocated between two marks of a recording, for report --between",
         };
         PossibleValue::new(metric.name()).help(help)
+    })
+}
+
+pub(super) fn working_set_methods() -> impl TypedValueParser<Value = WorkingSetMethod> {
+    one_of(WorkingSetMethod::ALL, |method| {
+        let help = match method {
+            WorkingSetMethod::Referenced => "accessed bits, summed by mapping (clear_refs, smaps)",
+            WorkingSetMethod::Idle => {
+                "idle flags of single pages; also with unmapped pages of files (CONFIG_IDLE_PAGE_TRACKING)"
+            }
+            WorkingSetMethod::Written => "soft-dirty bits of single pages: writes only (CONFIG_MEM_SOFT_DIRTY)",
+        };
+        PossibleValue::new(method.name()).help(help)
     })
 }
 

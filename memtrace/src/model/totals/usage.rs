@@ -71,7 +71,7 @@ impl Sub for Amount {
     }
 }
 
-/// Totals of a site, a process or a trace: ten of memory, or two of stalls. Additive.
+/// Totals of a site, a process or a trace: twelve of memory, or two of stalls. Additive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Usage {
     /// Allocated and not freed, by processes that run.
@@ -84,6 +84,10 @@ pub struct Usage {
     pub free: Amount,
     /// Freed by the allocating thread before its next allocation. They are a part of the freed ones.
     pub temporary: Amount,
+    /// Live, on pages that may have been touched within a time; 0 if touches were not measured.
+    pub hot: Bytes,
+    /// Live, on resident pages that were not touched within that time.
+    pub cold: Bytes,
     /// Stalls.
     pub stalls: StallTotals,
 }
@@ -95,6 +99,8 @@ impl AddAssign for Usage {
         self.alloc += other.alloc;
         self.free += other.free;
         self.temporary += other.temporary;
+        self.hot.0 = self.hot.0.wrapping_add(other.hot.0);
+        self.cold.0 = self.cold.0.wrapping_add(other.cold.0);
         self.stalls += other.stalls;
     }
 }
@@ -106,6 +112,8 @@ impl SubAssign for Usage {
         self.alloc -= other.alloc;
         self.free -= other.free;
         self.temporary -= other.temporary;
+        self.hot.0 = self.hot.0.wrapping_sub(other.hot.0);
+        self.cold.0 = self.cold.0.wrapping_sub(other.cold.0);
         self.stalls -= other.stalls;
     }
 }

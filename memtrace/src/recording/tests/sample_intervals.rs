@@ -67,6 +67,7 @@ fn usage() -> impl Strategy<Value = StackUsage> {
             free,
             temporary,
             stalls: StallTotals { count: rest.0, time: Nanoseconds(rest.1) },
+            ..Usage::default()
         },
         at_peak: Bytes(rest.2),
         major_faults: rest.3,

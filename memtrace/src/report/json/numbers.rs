@@ -22,6 +22,10 @@ pub(super) struct Numbers {
     temporary_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     temporary_count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cold_bytes: Option<u64>,
     #[serde(flatten)]
     errors: Option<Errors>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,6 +55,8 @@ impl Numbers {
             free_count: usage.free.count,
             temporary_bytes: temporary.map(|amount| amount.bytes.0),
             temporary_count: temporary.map(|amount| amount.count),
+            hot_bytes: profile.touches.map(|_| usage.hot.0),
+            cold_bytes: profile.touches.map(|_| usage.cold.0),
             errors: None,
             stall_ns: stalls.map(|stalls| stalls.time.0),
             stall_count: stalls.map(|stalls| stalls.count),

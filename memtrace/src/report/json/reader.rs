@@ -181,6 +181,10 @@ struct StackFields {
     #[serde(default)]
     temporary_count: u64,
     #[serde(default)]
+    hot_bytes: u64,
+    #[serde(default)]
+    cold_bytes: u64,
+    #[serde(default)]
     stall_ns: u64,
     #[serde(default)]
     stall_count: u64,
@@ -206,6 +210,8 @@ impl StackFields {
             alloc: amount(self.alloc_bytes, self.alloc_count),
             free: amount(self.free_bytes, self.free_count),
             temporary: amount(self.temporary_bytes, self.temporary_count),
+            hot: Bytes(self.hot_bytes),
+            cold: Bytes(self.cold_bytes),
             stalls: StallTotals { time: Nanoseconds(self.stall_ns), count: self.stall_count },
         };
         let frames = self.frames.into_iter().map(FrameId::new).collect();

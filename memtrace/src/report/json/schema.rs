@@ -14,7 +14,7 @@ use super::window::WindowFields;
 use super::{memcg, reclaim};
 use crate::model::{
     Amount, Cost, DebugFileCounts, DebugFileOutcome, Frame, FrameId, Losses, Metric, Partition, ProcessProfile,
-    Profile, StackEnd, StackProfile, StackQuality, Variance,
+    Profile, StackEnd, StackProfile, StackQuality, TouchWindow, Variance,
 };
 use crate::report::groups::{Group, Groups};
 use crate::report::kernel_reported::KernelReported;
@@ -41,6 +41,8 @@ pub(super) struct Report<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<WindowFields>,
     older_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    touches: Option<TouchFields>,
     totals: Numbers,
     unmatched_frees: u64,
     inherited_frees: u64,
@@ -86,6 +88,7 @@ impl<'a> Report<'a> {
             window: profile.window.as_ref().map(WindowFields::from),
             parts: profile.parts.iter().map(WindowFields::from).collect(),
             older_s: profile.older.map(|age| age.as_secs_f64()),
+            touches: profile.touches.map(TouchFields::from),
             totals: Numbers::of(profile, total, variance, Some(KernelReported::of_all(profile))),
             unmatched_frees: profile.unmatched_frees(),
             inherited_frees: profile.inherited_frees(),
@@ -108,6 +111,19 @@ impl<'a> Report<'a> {
             stacks: Stacks { profile, metric: options.metric, groups },
             cost: profile.cost.into(),
         }
+    }
+}
+
+/// How hot and cold bytes were measured.
+#[derive(Serialize)]
+struct TouchFields {
+    method: &'static str,
+    duration_s: f64,
+}
+
+impl From<TouchWindow> for TouchFields {
+    fn from(window: TouchWindow) -> Self {
+        Self { method: window.method.name(), duration_s: window.duration.as_secs_f64() }
     }
 }
 

@@ -203,6 +203,7 @@ fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f
         Metric::ExitCount => format!(" of {}", usage.exit.bytes),
         Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
         Metric::Temporary => format!(" of {}, {} of its blocks", usage.temporary.bytes, number::percent(part(usage))),
+        Metric::HotBytes | Metric::ColdBytes => format!(" of {} {live}", usage.live.bytes),
         Metric::StallTime => format!(" in {}", format::blocks(class, usage.stalls.count)),
         Metric::StallCount => format!(" of {}", usage.stalls.time),
         Metric::NetGrowth => format!(" in {}", format::change_in_blocks(class, usage.live.count)),

@@ -13,8 +13,8 @@ use super::wait::Signals;
 use crate::debuginfod;
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
-    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Profile, RunFacts, Snapshot, Snapshots, TagId,
-    TagName, Tick, Untraced, printable,
+    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Metric, Profile, RunFacts, Snapshot, Snapshots,
+    TagId, TagName, Tick, TouchWindow, Untraced, printable,
 };
 use crate::procfs::Objects;
 use crate::report;
@@ -53,6 +53,8 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) programs: &'run ProgramTime,
     /// Tags that programs have set.
     pub(super) tags: BTreeMap<TagId, TagName>,
+    /// How hot and cold bytes were measured.
+    pub(super) touches: Option<TouchWindow>,
     pub(super) reclaim: Option<MeasuredReclaim>,
     /// Number of events.
     pub(super) events: u64,
@@ -177,6 +179,7 @@ impl FinishedTrace<'_> {
             cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
             filtered: if probes_allocators { self.counters.filtered } else { Default::default() },
             older: config.older.filter(|_| probes_allocators),
+            touches: self.touches.filter(|_| class.has(Metric::ColdBytes)),
             untraced,
             notes: self.notes.to_vec(),
             debug_files: None,

@@ -6,7 +6,7 @@ mod overhead;
 mod recording;
 mod sites;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -26,12 +26,13 @@ use super::setup;
 use super::setup::Setup;
 use super::snapshots::{complete_snapshots, page_totals};
 use super::target_time::TargetTime;
+use super::touch_meter::Touches;
 use super::wait::{Due, Signals, WakeupSources};
 use super::{tag_functions, tag_probes};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, Snapshots, Tick};
+use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, Pid, Snapshots, Tick};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
 use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, from_engines};
@@ -339,10 +340,17 @@ impl Trace {
         self.target_time.add_exits(self.ended.take_exits(), &self.targets, &self.filter);
     }
 
+    /// Returns the traced processes that run.
+    pub(super) fn running(&self) -> BTreeSet<Pid> {
+        let pids = self.tracker.images().keys().map(|id| id.pid);
+        pids.filter(|pid| self.tracker.is_traced(*pid)).collect()
+    }
+
     /// Stops counting events, writes the reports and starts to remove the probes.
     pub(super) async fn finish(
         mut self,
         config: &Config,
+        touches: Option<Touches>,
         reports: Reports,
         signals: &mut Signals,
         observer: &mut dyn Observer,
@@ -364,8 +372,11 @@ impl Trace {
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
         let tags = if config.parts().has_tags() { self.kernel.tags() } else { BTreeMap::new() };
+        touches.iter().for_each(|touches| self.shards.set_touches(&touches.processes));
         let RunTotals { mut snapshots, ended, deltas, accounts: last_accounts, events, calls, failures } =
             self.shards.finish(now);
+        // The mapped ranges are removed when they are compared with the page tables.
+        touches.iter().for_each(|touches| touches.add_to_mappings(&mut snapshots));
         self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
         let (ended, coverage_of_ended, unsent) = self.ended.finish(ended, &mut snapshots);
         for failure in failures {
@@ -396,6 +407,7 @@ impl Trace {
         let before = if is_recorded { page_totals(&snapshots) } else { Snapshots::default() };
         let mut snapshots =
             complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), &window, &coverage, &is_selected);
+
         self.probes.merge(self.own_probes);
         self.mark_functions.into_iter().for_each(|functions| self.probes.merge(functions.into_probes()));
         // Detach before symbolization, so that the targets run at full speed again.
@@ -434,6 +446,7 @@ impl Trace {
             counters: &counters,
             programs: &programs,
             tags,
+            touches: touches.map(|touches| touches.window),
             reclaim,
             events,
             cpu,

@@ -158,7 +158,7 @@ impl Signals {
 pub(super) async fn wait(
     signals: &mut Signals,
     duration: Option<Duration>,
-    mut wakeups: Wakeups,
+    wakeups: &mut Wakeups,
     marks: &mut MarkSources,
     mut handle: impl FnMut(Due),
 ) -> Stop {
@@ -166,20 +166,22 @@ pub(super) async fn wait(
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut pidfds = std::mem::take(&mut wakeups.pidfds);
-    loop {
+    let stop = loop {
         tokio::select! {
-            () = signals.any() => return Stop::Signal,
-            () = until(deadline) => return Stop::Duration,
+            () = signals.any() => break Stop::Signal,
+            () = until(deadline) => break Stop::Duration,
             was_last = process_exit(&mut pidfds) => {
                 if was_last {
-                    return Stop::TargetsExited;
+                    break Stop::TargetsExited;
                 }
             }
             () = wakeups.mappings_due() => handle(Due::Mappings),
             _ = ticks.tick() => handle(Due::Tick),
             source = marks.next() => handle(Due::Mark(source)),
         }
-    }
+    };
+    wakeups.pidfds = pidfds;
+    stop
 }
 
 /// Waits until the probes are removed or a signal arrives. Returns true if they are removed. `removed` is notified for

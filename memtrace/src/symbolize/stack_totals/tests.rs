@@ -31,7 +31,7 @@ fn entries() -> impl Strategy<Value = Vec<(PathKey, PathUsage)>> {
     let bucket = (quantity, 0..64_u32, number().prop_map(|count| count >> 10))
         .prop_map(|(quantity, log2, count)| (quantity, Log2::from_number(log2).unwrap(), count));
     let histograms = prop::collection::vec(bucket, 0..10).prop_map(BlockHistograms::from_iter);
-    let usage = (prop::array::uniform18(number()), histograms).prop_map(|(mut fields, histograms)| {
+    let usage = (prop::array::uniform20(number()), histograms).prop_map(|(mut fields, histograms)| {
         fields[FIELDS - 1] %= 1 << 40;
         PathUsage { histograms, ..from_fields(fields) }
     });

@@ -173,6 +173,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         min_size: None,
         max_size: None,
         older: None,
+        cold_after: None,
         lifetimes: false,
         grouping: crate::session::Grouping::default(),
         top: 10,

@@ -1,0 +1,172 @@
+//! Compares the methods of `memtrace wss` that track single pages with the pages that victims touch. Kernels without such a method refuse it.
+
+use std::fs;
+use std::path::Path;
+
+use memtrace_tests::working_set::{Memory, PAGE, PAGES, Reading, measure, start, start_with, wss};
+use memtrace_tests::{Scratch, Trace, Victim, victim};
+
+const HUGE: u64 = 2 << 20;
+/// Other pages that a victim touches: of libraries, stacks and variables.
+const OTHERS: u64 = 64;
+
+/// Returns true if the kernel has the idle page bitmap.
+fn has_idle_bitmap() -> bool {
+    Path::new("/sys/kernel/mm/page_idle/bitmap").exists()
+}
+
+/// Returns true if the kernel has soft-dirty bits.
+fn has_soft_dirty() -> bool {
+    // A kernel with such bits shows them in the flags of each mapping that is not registered otherwise.
+    fs::read_to_string("/proc/self/smaps").is_ok_and(|text| {
+        let flags = text.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
+        flags.into_iter().any(|flags| flags.split_whitespace().any(|flag| flag == "sd"))
+    })
+}
+
+/// Checks that a method is refused with exit code 5 and the option of the kernel.
+fn assert_refused(method: &str, option: &str) {
+    let pid = std::process::id().to_string();
+    let output = wss(&["--pid", &pid, "--method", method, "10ms"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{text}");
+    assert!(text.contains(option) && text.contains("--method referenced"), "{text}");
+    assert!(output.stdout.is_empty());
+}
+
+fn reading(victim: &Victim, method: &str) -> Reading {
+    let mut readings = measure(&["--pid", &victim.pid().to_string(), "--method", method, "1s"]);
+    let reading = readings.remove(0);
+    assert_eq!(reading.method, method);
+    reading
+}
+
+fn measured(victim: &Victim, method: &str, kind: &str) -> Memory {
+    reading(victim, method).processes[0].kinds[kind]
+}
+
+#[test]
+fn idle_pages_are_those_that_were_not_touched() {
+    if !has_idle_bitmap() {
+        return assert_refused("idle", "CONFIG_IDLE_PAGE_TRACKING");
+    }
+    for (kind, touched, pattern) in [
+        ("heap", 2560, "write"),
+        ("heap", 25_600, "read"),
+        ("shmem", 2560, "skewed"),
+        ("shmem", 25_600, "write"),
+        ("shmem", 0, "read"),
+    ] {
+        let victim = start(kind, touched, pattern);
+        let memory = measured(&victim, "idle", kind);
+        let by_referenced = measured(&victim, "referenced", kind);
+        assert_eq!(memory.rss_bytes, PAGES * PAGE, "{kind} {pattern}");
+        assert_eq!(memory.referenced_bytes, touched * PAGE, "{kind} {pattern}");
+        assert_eq!(memory.least_referenced_bytes, touched * PAGE, "{kind} {pattern}");
+        assert_eq!(by_referenced.referenced_bytes, touched * PAGE, "{kind} {pattern}");
+        victim.finish();
+    }
+}
+
+#[test]
+fn idle_pages_of_files_are_those_that_no_process_touches() {
+    if !has_idle_bitmap() {
+        return assert_refused("idle", "CONFIG_IDLE_PAGE_TRACKING");
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("mapped").to_string_lossy().into_owned();
+    let victim = start_with(&["file", &PAGES.to_string(), "2560", "read", &path]);
+    let memory = measured(&victim, "idle", if on_tmpfs(&path) { "shmem" } else { "file" });
+    let others = (memory.referenced_bytes / PAGE).checked_sub(2560);
+    assert!(others.is_some_and(|others| others <= 2 * OTHERS + HUGE / PAGE), "{memory:?}");
+    victim.finish();
+}
+
+fn on_tmpfs(path: &str) -> bool {
+    let output = std::process::Command::new("stat").args(["-f", "-c", "%T", path]).output().expect("stat runs");
+    output.stdout.starts_with(b"tmpfs")
+}
+
+#[test]
+fn written_pages_do_not_contain_pages_that_were_only_read() {
+    if !has_soft_dirty() {
+        return assert_refused("written", "CONFIG_MEM_SOFT_DIRTY");
+    }
+    for (kind, touched, pattern, expected) in [
+        ("heap", 2560, "write", 2560),
+        ("heap", 25_600, "read", 0),
+        ("shmem", 25_600, "write", 25_600),
+        ("shmem", 2560, "read", 0),
+    ] {
+        let victim = start(kind, touched, pattern);
+        let memory = measured(&victim, "written", kind);
+        assert_eq!(memory.referenced_bytes, expected * PAGE, "{kind} {pattern}");
+        assert_eq!(memory.least_referenced_bytes, expected * PAGE, "{kind} {pattern}");
+        victim.finish();
+    }
+}
+
+#[test]
+fn huge_pages_have_two_bounds_by_each_method() {
+    let methods = [("idle", has_idle_bitmap(), "read"), ("written", has_soft_dirty(), "write")];
+    for (method, _, pattern) in methods.into_iter().filter(|(_, is_supported, _)| *is_supported) {
+        // The first small page of the first eight huge pages.
+        let victim = start_with(&["huge", &PAGES.to_string(), "8", "sparse", "", pattern]);
+        let memory = measured(&victim, method, "anonymous");
+        let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
+        assert!(memory.huge_bytes >= 8 * HUGE, "{method}: {memory:?}");
+        assert!(within(memory.referenced_bytes, 8 * HUGE), "{method}: {memory:?}");
+        assert!(within(memory.least_referenced_bytes, 8 * PAGE), "{method}: {memory:?}");
+        victim.finish();
+    }
+}
+
+#[test]
+fn locked_pages_are_counted_by_the_idle_method() {
+    if !has_idle_bitmap() {
+        return assert_refused("idle", "CONFIG_IDLE_PAGE_TRACKING");
+    }
+    let victim = start_with(&["locked", &PAGES.to_string(), "2560", "read"]);
+    let process = reading(&victim, "idle").processes.remove(0);
+    assert_eq!(process.locked_bytes, Some(PAGES * PAGE));
+    let others = (process.kinds["anonymous"].referenced_bytes / PAGE).checked_sub(2560);
+    assert!(others.is_some_and(|others| others <= OTHERS), "{process:?}");
+    victim.finish();
+}
+
+#[test]
+fn cold_bytes_are_those_of_the_archive() {
+    const BLOCKS: u64 = 20;
+    const SIZE: u64 = 1 << 20;
+    let words = [BLOCKS.to_string(), SIZE.to_string()];
+    let mut victim = victim::start_with("cold_archive", &words.each_ref().map(String::as_str));
+    let trace = Trace::victim(&victim).options(&["--cold-after", "1s"]);
+    if !has_idle_bitmap() && !has_soft_dirty() {
+        let outcome = trace.run();
+        assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("CONFIG_IDLE_PAGE_TRACKING"), "{}", outcome.stderr);
+        victim.process().write_line("");
+        assert!(victim.process().read_line().contains("ready"));
+        victim.finish();
+        return;
+    }
+    let tracer = trace.start();
+    victim.process().write_line("");
+    assert!(victim.process().read_line().contains("ready"));
+    let outcome = tracer.stop();
+    victim.finish();
+    let report = outcome.report();
+    // Live, hot and cold bytes of the stacks of a function.
+    let of = |function| {
+        let stacks = report.stacks.iter().filter(|stack| stack.names().contains(&function));
+        stacks.fold([0; 3], |[live, hot, cold], stack| {
+            let [more_hot, more_cold] =
+                [stack.hot_bytes, stack.cold_bytes].map(|bytes| bytes.expect("touches are measured"));
+            [live + stack.totals.live_bytes, hot + more_hot, cold + more_cold]
+        })
+    };
+    assert_eq!(report.metric, "cold-bytes");
+    assert_eq!(of("cache_block"), [BLOCKS * SIZE, BLOCKS * SIZE, 0]);
+    // Each block begins on the page of its header, and ends before the page of the next one.
+    assert_eq!(of("archive_block"), [BLOCKS * SIZE, 0, BLOCKS * SIZE]);
+}
