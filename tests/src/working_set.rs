@@ -73,7 +73,7 @@ pub fn measure(words: &[&str]) -> Vec<Reading> {
     let output = wss(&[words, &["--format", "json"]].concat());
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("method ") && text.contains("clears the"), "{text}");
+    assert!(text.contains("memtrace: method "), "{text}");
     assert!(text.contains("clearing and reading took at most"), "{text}");
     let lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| serde_json::from_slice(line).expect("a line of JSON")).collect()

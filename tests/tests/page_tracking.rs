@@ -170,3 +170,52 @@ fn cold_bytes_are_those_of_the_archive() {
     // Each block begins on the page of its header, and ends before the page of the next one.
     assert_eq!(of("archive_block"), [BLOCKS * SIZE, 0, BLOCKS * SIZE]);
 }
+
+/// Number of DAMON's monitors, if the kernel has its files.
+const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
+
+/// Returns true if the kernel has DAMON for virtual addresses.
+fn has_damon() -> bool {
+    fs::write(KDAMONDS, "1").expect("root can configure DAMON");
+    let folder = Path::new(KDAMONDS).with_file_name("0");
+    fs::write(folder.join("contexts/nr_contexts"), "1").expect("a monitor has a context");
+    let operations = fs::read_to_string(folder.join("contexts/0/avail_operations")).expect("a context has operations");
+    fs::write(KDAMONDS, "0").expect("the monitor can be removed");
+    operations.lines().any(|line| line == "vaddr")
+}
+
+/// Checks that a measurement leaves the monitors of other programs alone.
+fn assert_damon_is_left_alone(victim: &Victim, monitors: &str) {
+    let output = wss(&["--pid", &victim.pid().to_string(), "--method", "damon", "100ms"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{text}");
+    assert!(text.contains("another program uses DAMON"), "{text}");
+    assert_eq!(fs::read_to_string(KDAMONDS).expect("the kernel has DAMON"), monitors);
+}
+
+#[test]
+fn damon_estimates_the_touched_pages() {
+    let victim = start("anonymous", 10_240, "read");
+    match fs::read_to_string(KDAMONDS) {
+        // The machine may use DAMON for itself.
+        Ok(monitors) if monitors.trim() != "0" => {
+            assert_damon_is_left_alone(&victim, &monitors);
+            return victim.finish();
+        }
+        Ok(_) if has_damon() => {}
+        _ => {
+            assert_refused("damon", "CONFIG_DAMON");
+            return victim.finish();
+        }
+    }
+    let memory = measured(&victim, "damon", "anonymous");
+    // An estimate: regions count as a whole.
+    let touched = memory.referenced_bytes / PAGE;
+    println!("{touched} pages are estimated, and 10,240 are touched");
+    assert!((5_120..20_480).contains(&touched), "{memory:?}");
+    assert_eq!(fs::read_to_string(KDAMONDS).expect("the kernel has DAMON").trim(), "0");
+    fs::write(KDAMONDS, "1").expect("root can configure DAMON");
+    assert_damon_is_left_alone(&victim, "1\n");
+    fs::write(KDAMONDS, "0").expect("the monitor can be removed");
+    victim.finish();
+}

@@ -63,7 +63,7 @@ impl Exit {
             Self::NoAllocator => "the target, or every selected process, lacks an allocator that memtrace knows",
             Self::Output => "an output file cannot be opened; nothing was traced",
             Self::Untraceable => {
-                "the target cannot be traced (kernel thread, id of a thread) or paused, or no process can"
+                "the target cannot be traced (kernel thread, id of a thread) or measured, or no process can"
             }
             Self::BadObject => "a file that the target has mapped is damaged",
             Self::Command => "the command could not be started",
@@ -101,7 +101,7 @@ impl From<&Error> for Exit {
             Error::NoAllocator { .. } => Self::NoAllocator,
             Error::NoneTraced(process) => Self::from(process.reason),
             Error::Output { .. } | Error::Socket { .. } => Self::Output,
-            Error::Untraceable { .. } | Error::CannotPause { .. } => Self::Untraceable,
+            Error::Untraceable { .. } | Error::CannotMeasure { .. } => Self::Untraceable,
             Error::BadObject { .. } => Self::BadObject,
             Error::Command { .. } => Self::Command,
             Error::OverBudget { .. } => Self::OverBudget,
@@ -197,7 +197,7 @@ mod tests {
             (Error::BadObject { path: "x".into(), reason: text() }, 9),
             (Error::Command { program: "x".into(), source: source() }, 10),
             (Error::OverBudget { estimated: "12 %".into(), allowed: "10 %".into() }, 11),
-            (Error::CannotPause { message: text(), remedy: text() }, 8),
+            (Error::CannotMeasure { message: text(), remedy: text() }, 8),
             (Error::NotRecorded { message: text(), remedy: text() }, 2),
             (Error::BadReport { path: "x".into(), reason: text() }, 12),
             (Error::NotComparable { message: text(), remedy: text() }, 2),

@@ -6,6 +6,7 @@ use super::args::{TargetArgs, WorkingSetArgs};
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::{outputs, target};
+use crate::model::WorkingSetMethod;
 use crate::report::Format;
 use crate::session::{WorkingSetConfig, WorkingSetMode};
 
@@ -18,6 +19,12 @@ pub(super) fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConfli
         return Err(ArgConflict::new("--exclude thread= does not apply to working sets", "exclude processes"));
     }
     let mode = mode(&args)?;
+    if args.method == Some(WorkingSetMethod::Damon) && matches!(mode, WorkingSetMode::Profile { .. }) {
+        return Err(ArgConflict::new(
+            "--method damon samples for a fixed time, and a profile has many",
+            "remove --profile, or use another method",
+        ));
+    }
     let outputs = outputs::resolve_view(args.outputs, args.format, "working sets", Format::OF_WORKING_SETS)?;
     let is_once = matches!(mode, WorkingSetMode::Once { .. });
     if is_once && outputs.iter().any(|output| output.format == Format::Svg) {

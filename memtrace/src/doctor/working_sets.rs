@@ -1,23 +1,55 @@
 //! Methods of `memtrace wss`.
 
 use super::finding::{Area, Finding};
-use crate::procfs;
+use crate::model::WorkingSetMethod;
+use crate::procfs::{self, Damon, DamonError, PageTracker};
+
+/// A method, and the reason why it is not available.
+type Availability = (WorkingSetMethod, Option<&'static str>);
 
 pub(super) fn examine() -> Finding {
-    check(procfs::has_clear_refs())
+    let unless = |is_available: bool, reason| if is_available { None } else { Some(reason) };
+    let damon = match Damon::find() {
+        Ok(()) => None,
+        Err(DamonError::InUse) => Some("in use by another program"),
+        Err(_) => Some("CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS"),
+    };
+    check(
+        &WorkingSetMethod::ALL
+            .iter()
+            .map(|&method| {
+                let missing = match method {
+                    WorkingSetMethod::Referenced => unless(procfs::has_clear_refs(), "CONFIG_PROC_PAGE_MONITOR"),
+                    WorkingSetMethod::Idle => unless(PageTracker::idle().is_ok(), "CONFIG_IDLE_PAGE_TRACKING"),
+                    WorkingSetMethod::Written => unless(procfs::has_soft_dirty(), "CONFIG_MEM_SOFT_DIRTY"),
+                    WorkingSetMethod::Damon => damon,
+                };
+                (method, missing)
+            })
+            .collect::<Vec<_>>(),
+    )
 }
 
-fn check(has_clear_refs: bool) -> Finding {
+fn check(methods: &[Availability]) -> Finding {
     const SUBJECT: &str = "working sets";
-    if has_clear_refs {
-        return Finding::ok(Area::Kernel, SUBJECT, "method referenced: the accessed bits of the page tables");
+    let available: Vec<_> =
+        methods.iter().filter(|(_, missing)| missing.is_none()).map(|(method, _)| method.name()).collect();
+    let missing =
+        methods.iter().filter_map(|(method, missing)| missing.map(|reason| format!("{} ({reason})", method.name())));
+    let missing: Vec<_> = missing.collect();
+    if methods.iter().any(|(method, missing)| *method == WorkingSetMethod::Referenced && missing.is_some()) {
+        return Finding::warn(
+            Area::Kernel,
+            SUBJECT,
+            "the kernel has no /proc/PID/clear_refs, so `memtrace wss` has no method; tracing works",
+            "use a kernel with CONFIG_PROC_PAGE_MONITOR",
+        );
     }
-    Finding::warn(
-        Area::Kernel,
-        SUBJECT,
-        "the kernel has no /proc/PID/clear_refs, so `memtrace wss` has no method; tracing works",
-        "use a kernel with CONFIG_PROC_PAGE_MONITOR",
-    )
+    let mut detail = format!("methods {}", available.join(", "));
+    if !missing.is_empty() {
+        detail += &format!("; not {}", missing.join(", "));
+    }
+    Finding::ok(Area::Kernel, SUBJECT, &detail)
 }
 
 #[cfg(test)]
@@ -26,8 +58,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_method_is_a_warning() {
-        assert_eq!(check(true).verdict, Verdict::Ok);
-        assert_eq!(check(false).verdict, Verdict::Warn);
+    fn methods_are_listed_with_the_options_of_missing_ones() {
+        let all = [(WorkingSetMethod::Referenced, None), (WorkingSetMethod::Idle, Some("CONFIG_IDLE_PAGE_TRACKING"))];
+        let finding = check(&all);
+        assert_eq!(finding.verdict, Verdict::Ok);
+        assert_eq!(finding.detail, "methods referenced; not idle (CONFIG_IDLE_PAGE_TRACKING)");
+        assert_eq!(check(&all[..1]).detail, "methods referenced");
+    }
+
+    #[test]
+    fn kernel_without_a_method_is_a_warning() {
+        let finding = check(&[(WorkingSetMethod::Referenced, Some("CONFIG_PROC_PAGE_MONITOR"))]);
+        assert_eq!(finding.verdict, Verdict::Warn);
     }
 }

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::memcg_limits::find_mount;
 use super::process::proc_path;
+use super::undo::Undo;
 use crate::model::{Pid, printable};
 
 /// Maximum time in which a group must be frozen: a task in the kernel delays it until it returns to user space.
@@ -16,8 +15,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Interval at which the state is read while the group freezes.
 const POLL: Duration = Duration::from_micros(100);
 
-/// Waits until its input ends, which happens at the latest when memtrace is killed, and thaws the group in the file `$0`.
-const THAW: &str = "read _; echo 0 >\"$0\"";
+/// Thaws the group with the file `$0`.
+const THAW: &str = "echo 0 >\"$0\"";
 
 /// Reason why a process cannot be paused.
 #[derive(Debug, thiserror::Error)]
@@ -44,9 +43,9 @@ pub(crate) struct Freezer {
 
 /// Frozen group. It is thawed when this is dropped, and also if memtrace is killed.
 #[derive(Debug)]
-pub(crate) struct FrozenGroup<'a> {
-    group: &'a Path,
-    guard: Child,
+pub(crate) struct FrozenGroup {
+    file: PathBuf,
+    _undo: Undo,
 }
 
 impl Freezer {
@@ -78,25 +77,16 @@ impl Freezer {
     /// # Errors
     ///
     /// The group is frozen already, a task does not stop in time, or a call fails.
-    pub(crate) fn freeze(&self) -> Result<FrozenGroup<'_>, PauseError> {
+    pub(crate) fn freeze(&self) -> Result<FrozenGroup, PauseError> {
         let failed = |source| PauseError::Failed { group: self.group.clone(), source };
         let file = self.group.join("cgroup.freeze");
         if fs::read_to_string(&file).map_err(failed)?.trim() == "1" {
             return Err(PauseError::Frozen(self.group.clone()));
         }
-        // The guard first, so that no moment remains in which the group would stay frozen.
-        let guard = Command::new("sh")
-            .args(["-c", THAW])
-            .arg(&file)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            // Ctrl-C must not end it.
-            .process_group(0)
-            .spawn()
-            .map_err(failed)?;
-        let frozen = FrozenGroup { group: &self.group, guard };
-        fs::write(&file, "1").map_err(failed)?;
+        // This first, so that no moment remains in which the group would stay frozen.
+        let undo = Undo::at_end(THAW, file.as_os_str()).map_err(failed)?;
+        let frozen = FrozenGroup { file, _undo: undo };
+        fs::write(&frozen.file, "1").map_err(failed)?;
         let start = Instant::now();
         while !is_frozen(&self.group).map_err(failed)? {
             if start.elapsed() > LONGEST {
@@ -108,14 +98,12 @@ impl Freezer {
     }
 }
 
-impl Drop for FrozenGroup<'_> {
+impl Drop for FrozenGroup {
     fn drop(&mut self) {
-        if let Err(error) = fs::write(self.group.join("cgroup.freeze"), "0") {
-            log::warn!("cannot thaw the cgroup {}: {error}", printable(self.group));
+        // At once; starting the script takes longer.
+        if let Err(error) = fs::write(&self.file, "0") {
+            log::warn!("cannot write {}: {error}", printable(&self.file));
         }
-        // The end of its input ends the guard.
-        drop(self.guard.stdin.take());
-        let _ = self.guard.wait();
     }
 }
 

@@ -134,9 +134,9 @@ pub(crate) enum Error {
         /// The limit, with its unit.
         allowed: String,
     },
-    /// A process cannot be frozen while it is measured.
+    /// The requested measurement is not possible now.
     #[error("{message}")]
-    CannotPause {
+    CannotMeasure {
         /// The reason: `the cgroup /x also contains process 7`.
         message: String,
         /// Advice, as a sentence without its full stop.
@@ -207,7 +207,7 @@ impl Error {
             Self::Kernel { remedy, .. }
             | Self::Untraceable { remedy, .. }
             | Self::NothingSelected { remedy, .. }
-            | Self::CannotPause { remedy, .. }
+            | Self::CannotMeasure { remedy, .. }
             | Self::NotRecorded { remedy, .. }
             | Self::NotComparable { remedy, .. } => remedy.clone(),
             Self::Recording { source: recording::Error::Newer { .. }, .. } => {

@@ -64,7 +64,8 @@ async fn measure(
     let start = Instant::now();
     let mut deadline = None;
     let unmeasured = 'measurements: loop {
-        let mut cleared = ClearedProcesses::clear(method, selection, config.pause, start)?;
+        let mut cleared =
+            ClearedProcesses::clear(method, selection, config.pause, config.mode.wait(0).unwrap_or_default(), start)?;
         let at = Instant::now();
         deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
         let mut reading = 0;

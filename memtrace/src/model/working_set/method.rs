@@ -10,11 +10,13 @@ pub enum WorkingSetMethod {
     Idle,
     /// The soft-dirty bits of the page tables: writes only.
     Written,
+    /// Samples of the accessed bits by the kernel: an estimate.
+    Damon,
 }
 
 impl WorkingSetMethod {
     /// All methods, in the order of the help.
-    pub const ALL: &[Self] = &[Self::Referenced, Self::Idle, Self::Written];
+    pub const ALL: &[Self] = &[Self::Referenced, Self::Idle, Self::Written, Self::Damon];
 
     /// Name on the command line and in every output.
     #[must_use]
@@ -23,6 +25,7 @@ impl WorkingSetMethod {
             Self::Referenced => "referenced",
             Self::Idle => "idle",
             Self::Written => "written",
+            Self::Damon => "damon",
         }
     }
 
@@ -30,7 +33,7 @@ impl WorkingSetMethod {
     #[must_use]
     pub const fn verb(self) -> &'static str {
         match self {
-            Self::Referenced | Self::Idle => "touched",
+            Self::Referenced | Self::Idle | Self::Damon => "touched",
             Self::Written => "written",
         }
     }
@@ -50,6 +53,10 @@ impl WorkingSetMethod {
             Self::Written => {
                 "clears the soft-dirty bits of all pages, which misleads other users of these bits, and flushes the TLBs; \
                  the next write to each page causes a minor fault"
+            }
+            Self::Damon => {
+                "samples the accessed bits by a thread of the kernel for each process, and clears those of the sampled pages; \
+                 the result is an estimate"
             }
         }
     }

@@ -76,6 +76,12 @@ impl TouchedPages {
         Self { page, regions: BTreeMap::new() }
     }
 
+    /// Returns the size of a page.
+    #[must_use]
+    pub const fn page_size(&self) -> Bytes {
+        self.page
+    }
+
     /// Adds the resident page at `address`.
     pub fn add(&mut self, address: AbsAddr, state: PageState) {
         let number = address.0 / self.page.0.max(1);

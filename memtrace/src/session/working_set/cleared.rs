@@ -4,17 +4,17 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::method::{Method, Reading};
+use super::method::{Cleared, Method, Prepared, Reading};
 use super::selection::{Selection, count};
 use crate::model::{Bytes, Pid, ProcessWorkingSet, UnmeasuredProcesses, WorkingSets};
-use crate::procfs::{self, ClearedPages, Freezer, PauseError, Process, ProcessError, Tmpfs};
+use crate::procfs::{self, Freezer, PauseError, Process, ProcessError, Tmpfs};
 use crate::session::error::Error;
 
 /// A process with cleared references.
 struct ClearedProcess {
     process: Rc<Process>,
     tmpfs: Tmpfs,
-    pages: ClearedPages,
+    cleared: Cleared,
     during: Range<Duration>,
     /// To pause it while it is read.
     freezer: Option<Freezer>,
@@ -23,6 +23,7 @@ struct ClearedProcess {
 /// Processes with references that were cleared one after the other.
 pub(super) struct ClearedProcesses<'a> {
     method: &'a Method,
+    prepared: Prepared,
     start: Instant,
     huge_page: Bytes,
     processes: Vec<ClearedProcess>,
@@ -35,10 +36,17 @@ impl<'a> ClearedProcesses<'a> {
     /// # Errors
     ///
     /// The references of a named process cannot be cleared.
-    pub(super) fn clear(method: &'a Method, selection: &Selection, pause: bool, start: Instant) -> Result<Self, Error> {
+    pub(super) fn clear(
+        method: &'a Method,
+        selection: &Selection,
+        pause: bool,
+        wait: Duration,
+        start: Instant,
+    ) -> Result<Self, Error> {
         let (opened, mut unmeasured) = selection.processes()?;
         let opened: Vec<_> = opened.into_iter().map(|process| (Tmpfs::of(process.pid), process)).collect();
         let own: Vec<Pid> = opened.iter().map(|(_, process)| process.pid).collect();
+        let prepared = method.prepare(&own, wait)?;
         let mut processes = Vec::new();
         for (tmpfs, process) in opened {
             let freezer =
@@ -48,16 +56,16 @@ impl<'a> ClearedProcesses<'a> {
             // If it has exited, the pid may be that of another process.
             let cleared = match process.has_exited() {
                 true => Err(ProcessError::Exited(process.pid)),
-                false => method.clear(process.pid),
+                false => method.clear(&prepared, process.pid),
             };
             let during = begin..start.elapsed();
             drop(frozen);
             match cleared {
-                Ok(pages) => processes.push(ClearedProcess { process, tmpfs, pages, during, freezer }),
+                Ok(cleared) => processes.push(ClearedProcess { process, tmpfs, cleared, during, freezer }),
                 Err(error) => selection.refuse(process.pid, error, &mut unmeasured)?,
             }
         }
-        Ok(Self { method, start, huge_page: procfs::huge_page_size(), processes, unmeasured })
+        Ok(Self { method, prepared, start, huge_page: procfs::huge_page_size(), processes, unmeasured })
     }
 
     /// Returns true if there is no process to read.
@@ -73,8 +81,8 @@ impl<'a> ClearedProcesses<'a> {
     /// Reads the references of the processes that still run, `requested` after they were cleared.
     pub(super) fn read(&mut self, requested: Duration) -> WorkingSets {
         let mut read = Vec::new();
-        let Self { method, start, huge_page, processes, unmeasured } = self;
-        processes.retain(|cleared| match cleared.read(method, *start, *huge_page) {
+        let Self { method, prepared, start, huge_page, processes, unmeasured } = self;
+        processes.retain(|cleared| match cleared.read(method, prepared, *start, *huge_page) {
             Ok(process) => {
                 read.push(process);
                 true
@@ -95,7 +103,13 @@ impl<'a> ClearedProcesses<'a> {
 }
 
 impl ClearedProcess {
-    fn read(&self, method: &Method, start: Instant, huge_page: Bytes) -> Result<ProcessWorkingSet, ProcessError> {
+    fn read(
+        &self,
+        method: &Method,
+        prepared: &Prepared,
+        start: Instant,
+        huge_page: Bytes,
+    ) -> Result<ProcessWorkingSet, ProcessError> {
         let pid = self.process.pid;
         let frozen = self.freezer.as_ref().map(Freezer::freeze).transpose();
         let frozen = frozen.unwrap_or_else(|error| {
@@ -103,7 +117,7 @@ impl ClearedProcess {
             None
         });
         let begin = start.elapsed();
-        let reading = method.read(pid, &self.pages, &self.tmpfs, huge_page);
+        let reading = method.read(prepared, pid, &self.cleared, &self.tmpfs, huge_page);
         let end = start.elapsed();
         let paused = frozen.is_some();
         drop(frozen);
@@ -136,5 +150,5 @@ fn cannot_pause(error: &PauseError) -> Error {
         PauseError::Frozen(_) => "wait until it is thawed, or measure without --pause",
         PauseError::Late(_) | PauseError::Failed { .. } => "measure without --pause",
     };
-    Error::CannotPause { message: error.to_string(), remedy: remedy.to_owned() }
+    Error::CannotMeasure { message: error.to_string(), remedy: remedy.to_owned() }
 }

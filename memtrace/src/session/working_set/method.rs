@@ -1,9 +1,9 @@
 //! Methods: how touched pages are found.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::model::{Bytes, MappingKind, PagePart, Pid, ReferencedMemory, WorkingSetMethod};
-use crate::procfs::{self, ClearedPages, PageReading, PageTracker, ProcessError, Tmpfs, Vma};
+use crate::procfs::{self, ClearedPages, Damon, DamonError, PageReading, PageTracker, ProcessError, Tmpfs, Vma};
 use crate::session::error::Error;
 use crate::session::page_tracker;
 
@@ -12,6 +12,18 @@ pub(super) struct Method {
     kind: WorkingSetMethod,
     /// For methods that examine single pages.
     tracker: Option<PageTracker>,
+}
+
+/// Processes of a measurement, and the monitors of those that DAMON measures.
+pub(super) struct Prepared {
+    damon: Option<Damon>,
+}
+
+/// A process with cleared references.
+pub(super) enum Cleared {
+    Pages(ClearedPages),
+    /// Its monitor started at this time.
+    Monitored(Instant),
 }
 
 /// Reading of a process.
@@ -40,6 +52,7 @@ impl Method {
         let kind = requested.unwrap_or_default();
         let tracker = match kind {
             WorkingSetMethod::Referenced => None,
+            WorkingSetMethod::Damon => Damon::find().map(|()| None).map_err(|error| without_damon(&error))?,
             WorkingSetMethod::Idle => Some(page_tracker::idle()?),
             WorkingSetMethod::Written => Some(page_tracker::written()?),
         };
@@ -50,23 +63,43 @@ impl Method {
         self.kind
     }
 
+    /// Prepares a measurement of processes for this time.
+    ///
+    /// # Errors
+    ///
+    /// DAMON cannot be used any more, or for too few processes.
+    pub(super) fn prepare(&self, pids: &[Pid], time: Duration) -> Result<Prepared, Error> {
+        let uses_damon = self.kind == WorkingSetMethod::Damon;
+        let damon = uses_damon.then(|| Damon::prepare(pids, time)).transpose();
+        Ok(Prepared { damon: damon.map_err(|error| without_damon(&error))? })
+    }
+
     /// Clears the references of a process.
-    pub(super) fn clear(&self, pid: Pid) -> Result<ClearedPages, ProcessError> {
-        match &self.tracker {
-            Some(tracker) => tracker.clear(pid),
-            None => procfs::clear_references(pid).map(|()| ClearedPages::default()),
+    pub(super) fn clear(&self, prepared: &Prepared, pid: Pid) -> Result<Cleared, ProcessError> {
+        match (&prepared.damon, &self.tracker) {
+            (Some(damon), _) => damon.start(pid).map(Cleared::Monitored),
+            (None, Some(tracker)) => tracker.clear(pid).map(Cleared::Pages),
+            (None, None) => procfs::clear_references(pid).map(|()| Cleared::Pages(ClearedPages::default())),
         }
     }
 
     /// Reads the references of a process.
     pub(super) fn read(
         &self,
+        prepared: &Prepared,
         pid: Pid,
-        cleared: &ClearedPages,
+        cleared: &Cleared,
         tmpfs: &Tmpfs,
         huge_page: Bytes,
     ) -> Result<Reading, ProcessError> {
-        let Some(tracker) = &self.tracker else {
+        let touched = match (cleared, &prepared.damon, &self.tracker) {
+            (Cleared::Monitored(started), Some(damon), _) => {
+                Some(PageReading { pages: damon.read(pid, *started)?, locked: None })
+            }
+            (Cleared::Pages(cleared), _, Some(tracker)) => Some(tracker.read(pid, cleared)?),
+            _ => None,
+        };
+        let Some(PageReading { pages, locked }) = touched else {
             let vmas = procfs::vmas(pid)?;
             let references_end = Instant::now();
             let kinds = kinds(&vmas, tmpfs, |vma| {
@@ -75,7 +108,6 @@ impl Method {
             });
             return Ok(Reading { kinds, hugetlb: hugetlb(&vmas), locked: None, references_end });
         };
-        let PageReading { pages, locked } = tracker.read(pid, cleared)?;
         let references_end = Instant::now();
         let vmas = procfs::vmas(pid)?;
         let kinds = kinds(&vmas, tmpfs, |vma| {
@@ -89,6 +121,21 @@ impl Method {
             }
         });
         Ok(Reading { kinds, hugetlb: hugetlb(&vmas), locked, references_end })
+    }
+}
+
+/// Returns the error for a kernel whose DAMON cannot be used.
+fn without_damon(error: &DamonError) -> Error {
+    const OTHER_METHOD: &str = "use --method referenced, or a kernel with these options";
+    match error {
+        DamonError::Missing => page_tracker::lacks("DAMON in sysfs (CONFIG_DAMON, CONFIG_DAMON_SYSFS)", OTHER_METHOD),
+        DamonError::NoVirtualAddresses => {
+            page_tracker::lacks("DAMON for virtual addresses (CONFIG_DAMON_VADDR)", OTHER_METHOD)
+        }
+        DamonError::InUse | DamonError::TooMany(_) => {
+            Error::CannotMeasure { message: error.to_string(), remedy: String::from("use --method referenced") }
+        }
+        DamonError::Failed(_) => Error::Failed(error.to_string()),
     }
 }
 
