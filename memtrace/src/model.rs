@@ -75,7 +75,7 @@ pub use totals::{
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;
 pub use working_set::{
-    CacheSize, ComparedSizes, PagePart, PageState, ProcessWorkingSet, ReferencedMemory, TouchWindow, TouchedPages,
+    CacheSize, ComparedSizes, Fit, PagePart, PageState, ProcessWorkingSet, ReferencedMemory, TouchWindow, TouchedPages,
     TouchedProcesses, UnmeasuredProcesses, WorkingSetMethod, WorkingSets, knee,
 };
 

@@ -39,7 +39,7 @@ mod system;
 mod undo;
 mod vmstat;
 
-pub(crate) use caches::data_caches;
+pub(crate) use caches::{data_caches, tlb_reach};
 pub(crate) use cgroup_hierarchies::Hierarchies;
 pub(crate) use cpu_clock::{processor_time, processor_time_of_children};
 pub(crate) use damon::{Damon, DamonError};
@@ -52,7 +52,7 @@ pub(crate) use machine_usage::machine_usage;
 pub(crate) use maps::Inode;
 pub(crate) use mem::{MemoryReader, MemoryView, WordReader};
 pub(crate) use memcg::{GroupReading, MemoryGroups};
-pub(crate) use memcg_limits::cgroup_memory;
+pub(crate) use memcg_limits::{cgroup_memory, memory_high};
 pub(crate) use mountinfo::Tmpfs;
 pub(crate) use objects::{Objects, Opened, regular};
 pub(crate) use own_process::{
@@ -79,4 +79,4 @@ pub(crate) use smaps::{Sizes, Vma, vmas};
 pub(crate) use smaps::{read_vmas, rollup};
 pub(crate) use status::counted;
 pub(crate) use system::{kernel_btf, kernel_release, lockdown_modes, online_cpus, sysctl, uprobe_type};
-pub(crate) use vmstat::vm_counters;
+pub(crate) use vmstat::{has_swap, vm_counters};

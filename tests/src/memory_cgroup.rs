@@ -66,11 +66,17 @@ impl MemoryCgroup {
             fs::write(root.join("cgroup.subtree_control"), "+memory").expect("the memory controller can be delegated");
         }
         let cgroup = Cgroup::create_in(&root);
-        match version {
-            Version::One => cgroup.write("memory.limit_in_bytes", &bytes.to_string()),
-            Version::Two => cgroup.write("memory.max", &bytes.to_string()),
+        let group = Self { cgroup, version, _hierarchy: hierarchy };
+        group.set_memory(bytes);
+        group
+    }
+
+    /// Changes its limit. Pages above it are reclaimed.
+    pub fn set_memory(&self, bytes: u64) {
+        match self.version {
+            Version::One => self.write("memory.limit_in_bytes", &bytes.to_string()),
+            Version::Two => self.write("memory.max", &bytes.to_string()),
         }
-        Self { cgroup, version, _hierarchy: hierarchy }
     }
 
     /// Creates a child without a limit of its own.

@@ -24,6 +24,15 @@ pub struct Reading {
     pub total: Memory,
     /// Measured processes.
     pub processes: Vec<Measured>,
+    /// The estimated limit, with `--fit`.
+    pub fit: Option<Fit>,
+}
+
+/// Estimate of a memory limit.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Fit {
+    /// Needed memory.
+    pub needed_bytes: u64,
 }
 
 /// A process of a reading.

@@ -134,13 +134,16 @@ fn locked_pages_are_counted_by_the_idle_method() {
     victim.finish();
 }
 
-#[test]
-fn cold_bytes_are_those_of_the_archive() {
-    const BLOCKS: u64 = 20;
-    const SIZE: u64 = 1 << 20;
-    let words = [BLOCKS.to_string(), SIZE.to_string()];
+/// Number of blocks of the archive, and of the cache.
+const BLOCKS: u64 = 20;
+const BLOCK_SIZE: u64 = 1 << 20;
+
+/// Traces a victim with a hot cache and a cold archive. Returns the live, hot and cold bytes of both; `None` if the kernel has no
+/// method, which is checked to be an error.
+fn cache_and_archive(events: &str) -> Option<[[u64; 3]; 2]> {
+    let words = [BLOCKS.to_string(), BLOCK_SIZE.to_string()];
     let mut victim = victim::start_with("cold_archive", &words.each_ref().map(String::as_str));
-    let trace = Trace::victim(&victim).options(&["--cold-after", "1s"]);
+    let trace = Trace::victim(&victim).options(&["--events", events, "--cold-after", "1s"]);
     if !has_idle_bitmap() && !has_soft_dirty() {
         let outcome = trace.run();
         assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
@@ -148,7 +151,7 @@ fn cold_bytes_are_those_of_the_archive() {
         victim.process().write_line("");
         assert!(victim.process().read_line().contains("ready"));
         victim.finish();
-        return;
+        return None;
     }
     let tracer = trace.start();
     victim.process().write_line("");
@@ -156,7 +159,7 @@ fn cold_bytes_are_those_of_the_archive() {
     let outcome = tracer.stop();
     victim.finish();
     let report = outcome.report();
-    // Live, hot and cold bytes of the stacks of a function.
+    assert_eq!(report.metric, "cold-bytes");
     let of = |function| {
         let stacks = report.stacks.iter().filter(|stack| stack.names().contains(&function));
         stacks.fold([0; 3], |[live, hot, cold], stack| {
@@ -165,10 +168,23 @@ fn cold_bytes_are_those_of_the_archive() {
             [live + stack.totals.live_bytes, hot + more_hot, cold + more_cold]
         })
     };
-    assert_eq!(report.metric, "cold-bytes");
-    assert_eq!(of("cache_block"), [BLOCKS * SIZE, BLOCKS * SIZE, 0]);
+    Some([of("cache_block"), of("archive_block")])
+}
+
+#[test]
+fn cold_bytes_are_those_of_the_archive() {
+    let Some([cache, archive]) = cache_and_archive("heap") else { return };
+    let all = BLOCKS * BLOCK_SIZE;
     // Each block begins on the page of its header, and ends before the page of the next one.
-    assert_eq!(of("archive_block"), [BLOCKS * SIZE, 0, BLOCKS * SIZE]);
+    assert_eq!((cache, archive), ([all, all, 0], [all, 0, all]));
+}
+
+#[test]
+fn cold_bytes_of_mappings_are_those_of_the_archive() {
+    let Some([cache, archive]) = cache_and_archive("map") else { return };
+    // malloc maps each block, and one more page for its header.
+    let all = BLOCKS * (BLOCK_SIZE + PAGE);
+    assert_eq!((cache, archive), ([all, all, 0], [all, 0, all]));
 }
 
 /// Number of DAMON's monitors, if the kernel has its files.

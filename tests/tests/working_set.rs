@@ -1,11 +1,12 @@
 //! Compares the working sets of `memtrace wss` with the pages that victims touch.
 
 use std::process::Command;
+use std::time::Duration;
 
 use memtrace_tests::cgroup::Cgroup;
 use memtrace_tests::process::Process;
 use memtrace_tests::working_set::{Memory, PAGE, PAGES, measure, start, start_with, wss};
-use memtrace_tests::{Scratch, Victim, tracer};
+use memtrace_tests::{MemoryCgroup, Scratch, Victim, tracer, victim};
 
 const HUGE: u64 = 2 << 20;
 /// Other pages that a victim touches: of libraries, stacks and variables.
@@ -203,5 +204,39 @@ fn paused_process_is_frozen_by_its_own_cgroup() {
     assert_eq!(output.status.code(), Some(8), "{text}");
     assert!(text.contains(&format!("also contains process {}", other.pid())), "{text}");
     other.finish();
+    victim.finish();
+}
+
+#[test]
+fn process_pages_below_the_estimated_limit() {
+    const TOUCHED: u64 = 10_240;
+    /// Memory of the kernel, and pages that the processor groups collect.
+    const MARGIN: u64 = 8 << 20;
+    let scratch = Scratch::new();
+    let file = scratch.path("mapped").to_string_lossy().into_owned();
+    let group = MemoryCgroup::with_memory(1 << 30);
+    // It touches its pages in the group, so that they are charged to it.
+    let words = ["file", &PAGES.to_string(), &TOUCHED.to_string(), "read", &file];
+    let mut command = Command::new(group.enter().first().expect("a program"));
+    let program = victim::path("working_set");
+    let mut victim = Victim::start(command.args(&group.enter()[1..]).arg(program).args(words));
+    let pid = victim.pid();
+    victim.process().write_line("");
+    let reading = &measure(&["--pid", &pid.to_string(), "--fit", "500ms"])[0];
+    let needed = reading.fit.expect("it was requested").needed_bytes;
+    // Pages that it shares with others count in part.
+    assert!((TOUCHED * PAGE * 95 / 100..TOUCHED * PAGE * 3 / 2).contains(&needed), "{needed}");
+    let refaults = |limit| {
+        group.set_memory(limit);
+        let before = group.refaults();
+        // The time in which pages come back.
+        std::thread::sleep(Duration::from_secs(1));
+        Some(group.refaults()? - before?)
+    };
+    let _first: Option<u64> = refaults(needed + MARGIN);
+    let (above, below) = (refaults(needed + MARGIN), refaults(needed / 2));
+    println!("{needed} bytes are needed; {above:?} refaults above, {below:?} below");
+    assert!(above.is_none_or(|refaults| refaults < 100), "{above:?}");
+    assert!(below.is_none_or(|refaults| refaults > 1000), "{below:?}");
     victim.finish();
 }

@@ -54,7 +54,15 @@ pub(super) fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConfli
         },
         false,
     )?;
-    Ok(WorkingSetConfig { target, method: args.method, pause: args.pause, mode, duration: args.duration, outputs })
+    Ok(WorkingSetConfig {
+        target,
+        method: args.method,
+        fit: args.fit,
+        pause: args.pause,
+        mode,
+        duration: args.duration,
+        outputs,
+    })
 }
 
 fn mode(args: &WorkingSetArgs) -> Result<WorkingSetMode, ArgConflict> {

@@ -1,11 +1,13 @@
 //! Working sets: the resident memory of processes, and the part of it that was used within a time.
 
 mod comparison;
+mod fit;
 mod knee;
 mod method;
 mod touched_pages;
 
 pub use self::comparison::{CacheSize, ComparedSizes};
+pub use self::fit::Fit;
 pub use self::knee::knee;
 pub use self::method::WorkingSetMethod;
 pub use self::touched_pages::{PagePart, PageState, TouchWindow, TouchedPages, TouchedProcesses};
@@ -15,6 +17,7 @@ use std::ops::{AddAssign, Range};
 use std::time::Duration;
 
 use super::Comm;
+use super::PerSecond;
 use super::memory::MappingKind;
 use super::process::Pid;
 use super::units::{Bytes, PAGE};
@@ -156,6 +159,12 @@ pub struct WorkingSets {
     pub is_cumulative: bool,
     /// Processes in the order of their pids.
     pub processes: Vec<ProcessWorkingSet>,
+    /// Seconds of the measurement with scanning and paging of the machine.
+    pub seconds: PerSecond,
+    /// Runs of kswapd during the measurement.
+    pub kswapd_runs: u64,
+    /// Memory that the processes need, if it was requested.
+    pub fit: Option<Fit>,
     /// Selected processes that are missing, since the references were cleared.
     pub unmeasured: UnmeasuredProcesses,
 }

@@ -19,6 +19,18 @@ pub(crate) fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
     of_group(files, &mount, path)
 }
 
+/// Returns the lowest `memory.high` of the cgroup of `pid` and its ancestors; `None` if there is none.
+#[must_use]
+pub(crate) fn memory_high(pid: Pid) -> Option<Bytes> {
+    let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
+    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    let (files, path) = controller(&groups)?;
+    let mount = mount_of(&mounts, files)?;
+    let directory = mount.directory(Path::new(path))?;
+    let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
+    groups.filter_map(|group| limit(&group.join(files.high?))).min()
+}
+
 /// File and counter names of a cgroup version.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Files {

@@ -14,6 +14,12 @@ pub(crate) fn vm_counters() -> io::Result<VmCounters> {
     fs::read_to_string("/proc/vmstat").map(|text| parse(&text))
 }
 
+/// Returns true if there is a swap device or file: `/proc/swaps` has a line for each after its head.
+#[must_use]
+pub(crate) fn has_swap() -> bool {
+    fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1)
+}
+
 /// Parses lines of `NAME NUMBER` (mm/vmstat.c, `vmstat_text`).
 fn parse(text: &str) -> VmCounters {
     let mut counters = VmCounters::default();
@@ -29,6 +35,8 @@ fn parse(text: &str) -> VmCounters {
             "pswpout" => &mut counters.swapped_out,
             "pgmajfault" => &mut counters.major_faults,
             "oom_kill" => &mut counters.oom_kills,
+            // Counted by `balance_pgdat` (mm/vmscan.c), once for each wakeup that finds too little free memory.
+            "pageoutrun" => &mut counters.kswapd_runs,
             _ => continue,
         };
         *counter += number.trim().parse().unwrap_or(0);
@@ -44,7 +52,7 @@ mod tests {
     fn counters_are_parsed_by_name() {
         let text = "nr_free_pages 5\npgscan_kswapd 99\npgscan_anon 3\npgscan_file 4\npgsteal_anon 1\npgsteal_file 2\n\
                     workingset_refault_anon 10\nworkingset_refault_file 20\npswpin 6\npswpout 7\npgmajfault 8\n\
-                    oom_kill 9\nhalf\npgscan_file x\n";
+                    oom_kill 9\npageoutrun 11\nhalf\npgscan_file x\n";
         let expected = VmCounters {
             scanned: 7,
             reclaimed: 3,
@@ -53,6 +61,7 @@ mod tests {
             swapped_out: 7,
             major_faults: 8,
             oom_kills: 9,
+            kswapd_runs: 11,
         };
         assert_eq!(parse(text), expected);
     }

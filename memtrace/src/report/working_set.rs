@@ -1,5 +1,6 @@
 //! Formats of working sets.
 
+mod assessment;
 mod comparison;
 mod csv;
 mod json;
@@ -59,5 +60,12 @@ pub fn write_all(
 pub fn write_end(readings: &[WorkingSets], sizes: &ComparedSizes, out: &mut dyn io::Write) -> io::Result<()> {
     let Some(summary) = summary(readings) else { return Ok(()) };
     writeln!(out, "\n{summary}")?;
-    comparison(readings, sizes).map_or(Ok(()), |comparison| writeln!(out, "{comparison}"))
+    if let Some(comparison) = comparison(readings, sizes) {
+        writeln!(out, "{comparison}")?;
+    }
+    let Some(last) = readings.last() else { return Ok(()) };
+    if let Some(fit) = &last.fit {
+        writeln!(out, "{}", assessment::of_fit(fit))?;
+    }
+    writeln!(out, "{}", assessment::of_machine(last, sizes.has_swap))
 }

@@ -350,6 +350,7 @@ mod tests {
                 swapped_out: 5,
                 major_faults: 6,
                 oom_kills: 7,
+                kswapd_runs: 8,
             },
             seconds,
             pressure: Some(pressure(Some(Duration::from_millis(3)))),

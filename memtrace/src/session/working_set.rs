@@ -3,6 +3,7 @@
 mod cleared;
 mod config;
 mod cost;
+mod machine;
 mod method;
 mod outputs;
 mod selection;
@@ -13,6 +14,7 @@ pub(crate) use self::config::{WorkingSetConfig, WorkingSetMode};
 
 use self::cleared::ClearedProcesses;
 use self::cost::Cost;
+use self::machine::MachineReader;
 use self::method::Method;
 use self::outputs::WorkingSetOutputs;
 use self::selection::Selection;
@@ -20,7 +22,8 @@ use super::descriptors;
 use super::error::Error;
 use super::observer::Observer;
 use super::run::{Signals, event_loop, until};
-use crate::model::UnmeasuredProcesses;
+use crate::model::{Fit, ProcessWorkingSet, UnmeasuredProcesses};
+use crate::procfs;
 
 /// Shorter times are slept through: the timer of the event loop has a resolution of a millisecond.
 const SHORT: Duration = Duration::from_millis(20);
@@ -61,6 +64,7 @@ async fn measure(
     observer: &mut dyn Observer,
 ) -> Result<(), Error> {
     let mut signals = Signals::listen()?;
+    let mut machine = MachineReader::start();
     let start = Instant::now();
     let mut deadline = None;
     let unmeasured = 'measurements: loop {
@@ -70,13 +74,15 @@ async fn measure(
         deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
         let mut reading = 0;
         while let Some(wait) = config.mode.wait(reading).filter(|_| !cleared.is_empty()) {
-            let is_over = !sleep(at + wait, deadline, &mut signals).await;
+            let is_over = !sleep(at + wait, deadline, &mut signals, &mut machine).await;
             // A shorter time than requested is better than nothing.
             if is_over && !cost.is_empty() {
                 break 'measurements cleared.unmeasured();
             }
             let mut sets = cleared.read(if is_over { at.elapsed() } else { wait });
             sets.is_cumulative = config.mode.is_cumulative();
+            (sets.seconds, sets.kswapd_runs) = machine.result();
+            sets.fit = config.fit.then(|| fit(&sets.processes));
             if !sets.processes.is_empty() {
                 cost.add(&sets);
                 outputs.add(sets);
@@ -96,7 +102,7 @@ async fn measure(
             deadline.is_none_or(|deadline| *next + wait <= deadline)
         };
         let is_over = match next.filter(has_time) {
-            Some(next) => !sleep(next, deadline, &mut signals).await,
+            Some(next) => !sleep(next, deadline, &mut signals, &mut machine).await,
             None => true,
         };
         if is_over {
@@ -104,6 +110,12 @@ async fn measure(
         }
     };
     if cost.is_empty() { Err(nothing_measured(unmeasured)) } else { Ok(()) }
+}
+
+/// Returns the memory that processes need.
+fn fit(processes: &[ProcessWorkingSet]) -> Fit {
+    let high = if let [process] = processes { procfs::memory_high(process.pid) } else { None };
+    Fit::of(processes, procfs::has_swap(), high)
 }
 
 /// Returns the error for a measurement without a reading.
@@ -126,16 +138,23 @@ fn nothing_measured(unmeasured: UnmeasuredProcesses) -> Error {
 }
 
 /// Waits until `time`. Returns false if the deadline is before it, or a signal arrives.
-async fn sleep(time: Instant, deadline: Option<Instant>, signals: &mut Signals) -> bool {
+async fn sleep(time: Instant, deadline: Option<Instant>, signals: &mut Signals, machine: &mut MachineReader) -> bool {
     let is_last = deadline.is_some_and(|deadline| deadline < time);
     let end = if is_last { deadline.unwrap_or(time) } else { time };
     let coarse = end.checked_sub(SHORT).unwrap_or(end);
     // Signals are only received while the event loop runs.
     tokio::task::yield_now().await;
-    tokio::select! {
-        biased;
-        () = signals.any() => return false,
-        () = until(Some(tokio::time::Instant::from_std(coarse))) => {}
+    loop {
+        let until_next = coarse.min(machine.next());
+        tokio::select! {
+            biased;
+            () = signals.any() => return false,
+            () = until(Some(tokio::time::Instant::from_std(until_next))) => {}
+        }
+        machine.tick();
+        if until_next == coarse {
+            break;
+        }
     }
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
     !is_last

@@ -191,6 +191,7 @@ fn machine() -> MachineReclaim {
             swapped_out: 0,
             major_faults: 42,
             oom_kills: 2,
+            ..VmCounters::default()
         },
         seconds: PerSecond { all: 12, scanning: 9, paging: 2 },
         pressure: Some(PressureTime { some: Duration::from_millis(1_600), full: Some(Duration::from_millis(40)) }),

@@ -53,6 +53,10 @@ pub(in crate::cli) struct WorkingSetArgs {
     #[arg(long, value_parser = possible_values::working_set_methods(), help_heading = TUNING)]
     pub(in crate::cli) method: Option<WorkingSetMethod>,
 
+    /// Estimate the memory limit at which the processes start to page
+    #[arg(long, help_heading = TUNING)]
+    pub(in crate::cli) fit: bool,
+
     /// Freeze the processes while they are cleared and read
     ///
     /// For an exact result while memory is touched fast. By the freezer of their control group (version 2), which must not

@@ -44,7 +44,13 @@ impl PerSecond {
     /// Returns the assessment. An activity is sustained if it occurred in at least half of the seconds.
     #[must_use]
     pub const fn assessment(&self) -> Assessment {
-        if self.all < Self::LEAST {
+        self.assessment_after(Self::LEAST)
+    }
+
+    /// As [`PerSecond::assessment`], with another minimum number of seconds.
+    #[must_use]
+    pub const fn assessment_after(&self, least: u64) -> Assessment {
+        if self.all < least {
             Assessment::TooShort
         } else if self.paging * 2 >= self.all {
             Assessment::Beyond

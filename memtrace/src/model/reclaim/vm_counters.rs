@@ -17,6 +17,8 @@ pub struct VmCounters {
     pub major_faults: u64,
     /// OOM kills.
     pub oom_kills: u64,
+    /// Runs of kswapd, which the kernel wakes when free memory falls below the low watermark.
+    pub kswapd_runs: u64,
 }
 
 impl VmCounters {
@@ -31,6 +33,7 @@ impl VmCounters {
             swapped_out: self.swapped_out.saturating_sub(earlier.swapped_out),
             major_faults: self.major_faults.saturating_sub(earlier.major_faults),
             oom_kills: self.oom_kills.saturating_sub(earlier.oom_kills),
+            kswapd_runs: self.kswapd_runs.saturating_sub(earlier.kswapd_runs),
         }
     }
 

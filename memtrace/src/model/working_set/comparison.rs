@@ -14,8 +14,12 @@ pub struct CacheSize {
 /// Sizes with which a working set is compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ComparedSizes {
+    /// There is a swap device.
+    pub has_swap: bool,
     /// Caches of a processor, by level.
     pub caches: Vec<CacheSize>,
+    /// Memory that the pages of the largest TLB for data cover, in small pages; `None` if it is not known.
+    pub tlb_reach: Option<Bytes>,
     /// Limit of the memory of the measured process, by its cgroup; `None` for none, or for several processes.
     pub memory_limit: Option<Bytes>,
 }

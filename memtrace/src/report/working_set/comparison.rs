@@ -5,9 +5,11 @@ use crate::model::{Bytes, ComparedSizes, WorkingSets};
 /// Returns a sentence that compares the last reading with the caches and the limit of the memory. `None` if nothing is known.
 pub(super) fn comparison(readings: &[WorkingSets], sizes: &ComparedSizes) -> Option<String> {
     let touched = readings.last().filter(|sets| !sets.processes.is_empty())?.total().referenced;
+    let reach = sizes.tlb_reach.map(|reach| (String::from("the TLB reach"), reach));
     let caches = sizes.caches.iter().map(|cache| (format!("the L{} cache", cache.level), cache.size));
     let limit = sizes.memory_limit.map(|limit| (String::from("the memory limit"), limit));
-    let parts: Vec<_> = caches.chain(limit).map(|(name, size)| part(touched, &name, size)).collect();
+    let parts: Vec<_> =
+        reach.into_iter().chain(caches).chain(limit).map(|(name, size)| part(touched, &name, size)).collect();
     let (last, others) = parts.split_last()?;
     let list = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     Some(format!("{touched} are {list}."))

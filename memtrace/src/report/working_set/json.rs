@@ -26,6 +26,25 @@ struct Line<'a> {
     exited: u64,
     not_permitted: u64,
     unreadable: u64,
+    machine: Machine,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fit: Option<FitFields>,
+}
+
+/// Reclaim of the machine since the start.
+#[derive(Serialize)]
+struct Machine {
+    seconds: u64,
+    scanning_seconds: u64,
+    paging_seconds: u64,
+    kswapd_runs: u64,
+}
+
+#[derive(Serialize)]
+struct FitFields {
+    needed_bytes: u64,
+    has_swap: bool,
+    memory_high_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -81,6 +100,17 @@ pub(super) fn write(sets: &WorkingSets, mut out: &mut dyn io::Write) -> io::Resu
         exited: sets.unmeasured.exited,
         not_permitted: sets.unmeasured.not_permitted,
         unreadable: sets.unmeasured.unreadable,
+        machine: Machine {
+            seconds: sets.seconds.all,
+            scanning_seconds: sets.seconds.scanning,
+            paging_seconds: sets.seconds.paging,
+            kswapd_runs: sets.kswapd_runs,
+        },
+        fit: sets.fit.map(|fit| FitFields {
+            needed_bytes: fit.needed.0,
+            has_swap: fit.has_swap,
+            memory_high_bytes: fit.high.map(|high| high.0),
+        }),
     };
     let mut serializer = serde_json::Serializer::with_formatter(&mut out, SingleLine);
     line.serialize(&mut serializer)?;

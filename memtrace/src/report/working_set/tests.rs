@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{Bytes, CacheSize, Comm, MappingKind, Pid, ProcessWorkingSet, ReferencedMemory};
+use crate::model::{Bytes, CacheSize, Comm, Fit, MappingKind, PerSecond, Pid, ProcessWorkingSet, ReferencedMemory};
 
 const MIB: u64 = 1 << 20;
 
@@ -57,7 +57,8 @@ fn text_has_a_line_for_each_process_and_their_sum() {
          \x20 not measured: 2.00 MiB of hugetlbfs, which the RSS does not contain\n\
          \x20 not measured: 2 processes (exited)\n\
          \n\
-         40.01 MiB of 810.00 MiB resident in 2 processes were touched within 1.003 s.\n"
+         40.01 MiB of 810.00 MiB resident in 2 processes were touched within 1.003 s.\n\
+         Memory of the machine: not assessed, which needs a measurement of 30 seconds.\n"
     );
 }
 
@@ -111,17 +112,57 @@ fn picture_of_a_profile_marks_the_knee_on_both_axes() {
 #[test]
 fn last_reading_is_compared_with_caches_and_the_limit() {
     let caches = [(2, 1), (3, 64)].map(|(level, mebibytes)| CacheSize { level, size: Bytes(mebibytes * MIB) });
-    let sizes = ComparedSizes { caches: caches.into(), memory_limit: Some(Bytes(512 * MIB)) };
+    let sizes = ComparedSizes {
+        caches: caches.into(),
+        tlb_reach: Some(Bytes(8 * MIB)),
+        memory_limit: Some(Bytes(512 * MIB)),
+        ..ComparedSizes::default()
+    };
     let readings = [reading(vec![process(7, 0, 1000, 32 * MIB - 4096)])];
     assert_eq!(
         comparison(&readings, &sizes).as_deref(),
         Some(
-            "32.00 MiB are 32.0 times the L2 cache (1.00 MiB), 50% of the L3 cache (64.00 MiB) and 6% of the memory \
+            "32.00 MiB are 4.0 times the TLB reach (8.00 MiB), 32.0 times the L2 cache (1.00 MiB), 50% of the L3 cache (64.00 MiB) and 6% of the memory \
              limit (512.00 MiB)."
         )
     );
-    let caches = ComparedSizes { memory_limit: None, caches: sizes.caches[..1].into() };
+    let caches = ComparedSizes { caches: sizes.caches[..1].into(), ..ComparedSizes::default() };
     assert_eq!(comparison(&readings, &caches).as_deref(), Some("32.00 MiB are 32.0 times the L2 cache (1.00 MiB)."));
     assert_eq!(comparison(&readings, &ComparedSizes::default()), None);
     assert_eq!(comparison(&[], &sizes), None);
+}
+
+#[test]
+fn memory_of_the_machine_is_assessed_after_half_a_minute() {
+    let of_machine = |all, scanning, paging| {
+        let sets =
+            WorkingSets { seconds: PerSecond { all, scanning, paging }, kswapd_runs: 4, ..WorkingSets::default() };
+        assessment::of_machine(&sets, true)
+    };
+    assert!(of_machine(29, 29, 29).contains("not assessed, which needs a measurement of 30 seconds"));
+    assert_eq!(
+        of_machine(30, 0, 0),
+        "Memory of the machine is larger than the working set: pages were scanned in 0 of 30 seconds, 1 MiB or more was read \
+         back in 0, and kswapd ran 4 times."
+    );
+    assert!(of_machine(30, 14, 0).contains("was short at times"));
+    assert!(of_machine(30, 15, 14).contains("is about as large as the working set"));
+    assert!(of_machine(30, 0, 15).contains("is smaller than the working set"));
+    assert!(
+        assessment::of_machine(
+            &WorkingSets { seconds: PerSecond { all: 30, ..PerSecond::default() }, ..WorkingSets::default() },
+            false
+        )
+        .ends_with("There is no swap device, so paging of anonymous memory cannot show.")
+    );
+}
+
+#[test]
+fn fit_is_compared_with_memory_high() {
+    let fit = |high| Fit { needed: Bytes(64 * MIB), has_swap: false, high };
+    let text = assessment::of_fit(&fit(Some(Bytes(32 * MIB))));
+    assert!(text.starts_with("It fits into 64.00 MiB, without memory of the kernel"), "{text}");
+    assert!(text.ends_with("memory.high (32.00 MiB) is lower: expect paging."), "{text}");
+    assert!(assessment::of_fit(&fit(Some(Bytes(128 * MIB)))).ends_with("memory.high (128.00 MiB) suffices."));
+    assert!(assessment::of_fit(&fit(None)).ends_with("because there is no swap device."));
 }

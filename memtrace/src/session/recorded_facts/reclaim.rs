@@ -36,7 +36,8 @@ pub(super) fn of_machine(machine: &MachineReclaim) -> Vec<Fact> {
         let line = format!("{} {times} {} {scanned} {reclaimed} {name}", work.name(), time.0);
         facts.push(text(THREAD, format!("{index:04}"), &line));
     }
-    let VmCounters { scanned, reclaimed, refaults, swapped_in, swapped_out, major_faults, oom_kills } = *counters;
+    let VmCounters { scanned, reclaimed, refaults, swapped_in, swapped_out, major_faults, oom_kills, kswapd_runs } =
+        *counters;
     let counters = [
         ("scanned", scanned),
         ("reclaimed", reclaimed),
@@ -45,6 +46,7 @@ pub(super) fn of_machine(machine: &MachineReclaim) -> Vec<Fact> {
         ("swapped_out", swapped_out),
         ("major_faults", major_faults),
         ("oom_kills", oom_kills),
+        ("kswapd_runs", kswapd_runs),
     ];
     facts.extend(counters.into_iter().map(|(name, value)| number(MACHINE, name, value)));
     facts.extend(of_seconds(*seconds).into_iter().map(|(name, value)| number(MACHINE, name, value)));
@@ -86,6 +88,7 @@ pub(super) fn machine(numbers: &Topic, threads: Option<&Topic>, missing: Option<
             swapped_out: number("swapped_out"),
             major_faults: number("major_faults"),
             oom_kills: number("oom_kills"),
+            kswapd_runs: number("kswapd_runs"),
         },
         seconds: seconds(value),
         pressure: pressure(value),

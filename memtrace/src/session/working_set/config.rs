@@ -12,6 +12,8 @@ pub(crate) struct WorkingSetConfig {
     pub(crate) target: Target,
     /// `None` for the first method that the kernel has.
     pub(crate) method: Option<WorkingSetMethod>,
+    /// Estimate the memory limit that the processes need.
+    pub(crate) fit: bool,
     /// Freeze the processes while they are cleared and read.
     pub(crate) pause: bool,
     pub(crate) mode: WorkingSetMode,

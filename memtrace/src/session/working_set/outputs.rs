@@ -138,5 +138,10 @@ fn compared_sizes(readings: &[WorkingSets]) -> ComparedSizes {
         [process] => procfs::cgroup_memory(process.pid).and_then(|group| group.limit).map(|limit| limit.most),
         _ => None,
     };
-    ComparedSizes { caches: procfs::data_caches(), memory_limit }
+    ComparedSizes {
+        caches: procfs::data_caches(),
+        tlb_reach: procfs::tlb_reach(),
+        has_swap: procfs::has_swap(),
+        memory_limit,
+    }
 }

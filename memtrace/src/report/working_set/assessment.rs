@@ -1,0 +1,43 @@
+//! Sentences about the memory of the machine, and about the limit that a working set needs.
+
+use crate::model::{Assessment, Fit, PerSecond, WorkingSets};
+
+/// Fewest seconds of an assessment.
+const LEAST: u64 = 30;
+
+/// Returns a sentence that compares the working set of the machine with its memory, by the activity of reclaim.
+pub(super) fn of_machine(sets: &WorkingSets, has_swap: bool) -> String {
+    let PerSecond { all, scanning, paging } = sets.seconds;
+    let counts = format!(
+        "pages were scanned in {scanning} of {all} seconds, 1 MiB or more was read back in {paging}, and kswapd ran {} times",
+        sets.kswapd_runs
+    );
+    let text = match sets.seconds.assessment_after(LEAST) {
+        Assessment::TooShort => {
+            return format!("Memory of the machine: not assessed, which needs a measurement of {LEAST} seconds.");
+        }
+        Assessment::Quiet => "is larger than the working set",
+        Assessment::Bursts => "was short at times",
+        Assessment::Near => "is about as large as the working set",
+        Assessment::Beyond => "is smaller than the working set",
+    };
+    let swap = if has_swap { "" } else { " There is no swap device, so paging of anonymous memory cannot show." };
+    format!("Memory of the machine {text}: {counts}.{swap}")
+}
+
+/// Returns sentences with the estimated limit, its assumptions and its comparison with `memory.high`.
+pub(super) fn of_fit(fit: &Fit) -> String {
+    let others = match fit.has_swap {
+        true => "other pages that were not touched can be swapped out",
+        false => "all other pages stay, because there is no swap device",
+    };
+    let high = match fit.high {
+        None => String::new(),
+        Some(high) if high < fit.needed => format!(" memory.high ({high}) is lower: expect paging."),
+        Some(high) => format!(" memory.high ({high}) suffices."),
+    };
+    format!(
+        "It fits into {}, without memory of the kernel: pages of files that were not touched can be read again, and {others}.{high}",
+        fit.needed
+    )
+}

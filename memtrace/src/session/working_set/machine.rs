@@ -1,0 +1,50 @@
+//! Reclaim of the machine during a measurement.
+
+use std::time::{Duration, Instant};
+
+use crate::model::{PerSecond, VmCounters};
+use crate::procfs;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Reads the counters of the kernel each second.
+pub(super) struct MachineReader {
+    first: VmCounters,
+    last: VmCounters,
+    next: Instant,
+    seconds: PerSecond,
+}
+
+impl MachineReader {
+    pub(super) fn start() -> Self {
+        let counters = counters();
+        Self { first: counters, last: counters, next: Instant::now() + SECOND, seconds: PerSecond::default() }
+    }
+
+    /// Returns the end of the current second.
+    pub(super) const fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Ends the current second if it is over. Seconds without a call are left out.
+    pub(super) fn tick(&mut self) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        let counters = counters();
+        self.seconds.add(&counters.since(&self.last));
+        self.last = counters;
+        self.next = now + SECOND;
+    }
+
+    /// Returns the seconds so far, and the runs of kswapd in them.
+    pub(super) const fn result(&self) -> (PerSecond, u64) {
+        (self.seconds, self.last.since(&self.first).kswapd_runs)
+    }
+}
+
+/// Returns the counters; without them, nothing has happened.
+fn counters() -> VmCounters {
+    procfs::vm_counters().unwrap_or_default()
+}
