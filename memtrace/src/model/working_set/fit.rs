@@ -1,6 +1,6 @@
 //! Memory limit that a working set needs.
 
-use super::{ProcessWorkingSet, ReferencedMemory};
+use super::process::{ProcessWorkingSet, ReferencedMemory};
 use crate::model::memory::MappingKind;
 use crate::model::units::Bytes;
 
