@@ -59,7 +59,7 @@ pub(crate) use own_process::{
     boot_offset, descriptor_path, effective_capabilities, monotonic_offset, own_pid_namespace, own_program, own_status,
     own_uid_map, set_own_oom_score,
 };
-pub(crate) use page_touches::{ClearedPages, PageReading, PageTracker, has_soft_dirty};
+pub(crate) use page_touches::{ClearedPages, PageReading, PageTracker, UnmappedCache, has_soft_dirty};
 pub(crate) use pagemap::page_size;
 #[cfg(test)]
 pub(crate) use pidfd::exits_within;

@@ -24,8 +24,19 @@ pub struct Reading {
     pub total: Memory,
     /// Measured processes.
     pub processes: Vec<Measured>,
+    /// Page cache of the selected control groups that no process has mapped.
+    pub unmapped_cache: Option<Cache>,
     /// The estimated limit, with `--fit`.
     pub fit: Option<Fit>,
+}
+
+/// Page cache.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Cache {
+    /// Size.
+    pub bytes: u64,
+    /// Touched part.
+    pub referenced_bytes: u64,
 }
 
 /// Estimate of a memory limit.

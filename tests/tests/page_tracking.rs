@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
+use memtrace_tests::process::{self, Process};
 use memtrace_tests::working_set::{Memory, PAGE, PAGES, Reading, measure, start, start_with, wss};
-use memtrace_tests::{Scratch, Trace, Victim, victim};
+use memtrace_tests::{MemoryCgroup, Scratch, Trace, Victim, victim};
 
 const HUGE: u64 = 2 << 20;
 /// Other pages that a victim touches: of libraries, stacks and variables.
@@ -83,7 +85,7 @@ fn idle_pages_of_files_are_those_that_no_process_touches() {
 }
 
 fn on_tmpfs(path: &str) -> bool {
-    let output = std::process::Command::new("stat").args(["-f", "-c", "%T", path]).output().expect("stat runs");
+    let output = Command::new("stat").args(["-f", "-c", "%T", path]).output().expect("stat runs");
     output.stdout.starts_with(b"tmpfs")
 }
 
@@ -234,4 +236,36 @@ fn damon_estimates_the_touched_pages() {
     assert_damon_is_left_alone(&victim, "1\n");
     fs::write(KDAMONDS, "0").expect("the monitor can be removed");
     victim.finish();
+}
+
+#[test]
+fn page_cache_without_a_mapping_is_counted_by_its_control_group() {
+    const FILE: u64 = 32 << 20;
+    if !has_idle_bitmap() {
+        return assert_refused("idle", "CONFIG_IDLE_PAGE_TRACKING");
+    }
+    let scratch = Scratch::new();
+    let group = MemoryCgroup::with_memory(1 << 30);
+    let file = scratch.path("cached").to_string_lossy().into_owned();
+    let script = format!("head -c {FILE} /dev/zero >{file}; read _; while cat {file} >/dev/null; do :; done");
+    let [program, arguments @ ..] = group.enter();
+    let mut command = Command::new(program);
+    let mut reader = Process::start(command.args(arguments).args(["sh", "-c", &script]));
+    process::wait_for_file(
+        reader.pid(),
+        "wchan",
+        |_| fs::metadata(&file).is_ok_and(|file| file.len() == FILE),
+        "write",
+    );
+    let path = group.path().to_string_lossy().into_owned();
+    let cache = || measure(&["--cgroup", &path, "--method", "idle", "2s"])[0].unmapped_cache.expect("a memory cgroup");
+    // Nothing reads the file.
+    let idle = cache();
+    assert!((FILE..FILE + (4 << 20)).contains(&idle.bytes), "{idle:?}");
+    assert_eq!(idle.bytes - idle.referenced_bytes, FILE, "{idle:?}");
+    reader.write_line("");
+    let read = cache();
+    assert!(read.referenced_bytes >= FILE, "{read:?}");
+    reader.signal(libc::SIGKILL);
+    reader.wait();
 }

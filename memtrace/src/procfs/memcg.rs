@@ -68,6 +68,14 @@ impl MemoryGroups {
         groups
     }
 
+    /// Returns the ids of the cgroup at a directory, or at a path such as `system.slice`, and of its descendants; none if this hierarchy
+    /// does not have it.
+    #[must_use]
+    pub(crate) fn below(&self, path: &Path) -> Vec<CgroupId> {
+        let name = self.mount.name(path).unwrap_or_else(|| Path::new("/").join(path));
+        self.all().into_iter().filter(|(_, group)| group.starts_with(&name)).map(|(id, _)| id).collect()
+    }
+
     /// Returns true if the cgroup itself has a limit.
     #[must_use]
     pub(crate) fn is_limited(&self, path: &Path) -> bool {

@@ -2,6 +2,7 @@
 
 mod frames;
 mod idle_bitmap;
+mod page_cache;
 mod page_flags;
 mod soft_dirty;
 
@@ -11,13 +12,14 @@ use rustc_hash::FxHashSet;
 
 use self::frames::{Batch, Folio};
 use self::idle_bitmap::IdleBitmap;
+use self::page_cache::PageCache;
 use self::page_flags::{Frame, PageFlags};
 use super::error::ProcessError;
 use super::pagemap::{FRAME, PageMap, SOFT_DIRTY, page_size};
 use super::process::{failure, proc_path};
 use super::references::clear_soft_dirty;
 use super::resident::resident;
-use crate::model::{Bytes, MappingKind, PageState, Pid, ResidentRange, TouchedPages};
+use crate::model::{Bytes, CgroupId, MappingKind, PageState, Pid, ResidentRange, TouchedPages};
 
 pub(crate) use self::soft_dirty::has_soft_dirty;
 
@@ -89,6 +91,48 @@ impl PageTracker {
             Self::Idle { bitmap, flags } => read_idle(pid, &ranges, bitmap, flags, cleared),
             Self::Written => read_soft_dirty(pid, &ranges),
         }
+    }
+}
+
+/// Page cache of control groups that no process has mapped.
+#[derive(Debug)]
+pub(crate) struct UnmappedCache<'a> {
+    cache: PageCache,
+    bitmap: &'a IdleBitmap,
+    flags: &'a PageFlags,
+}
+
+impl PageTracker {
+    /// Finds the page cache of control groups; `None` for a method that finds mapped pages only.
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no memory control groups, or permission is missing.
+    pub(crate) fn unmapped_cache(&self, groups: &[CgroupId]) -> io::Result<Option<UnmappedCache<'_>>> {
+        let Self::Idle { bitmap, flags } = self else { return Ok(None) };
+        Ok(Some(UnmappedCache { cache: PageCache::open(groups)?, bitmap, flags }))
+    }
+}
+
+impl UnmappedCache<'_> {
+    /// Marks its pages as not touched.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel's files.
+    pub(crate) fn clear(&self) -> io::Result<()> {
+        self.cache.mark(self.flags, self.bitmap)
+    }
+
+    /// Returns its size, and the part that was read or written since then. New pages count as touched.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel's files.
+    pub(crate) fn read(&self) -> io::Result<(Bytes, Bytes)> {
+        let page = page_size()?;
+        let (all, touched) = self.cache.count(self.flags, self.bitmap)?;
+        Ok((Bytes(all * page.0), Bytes(touched * page.0)))
     }
 }
 

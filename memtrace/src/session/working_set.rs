@@ -23,7 +23,7 @@ use super::error::Error;
 use super::observer::Observer;
 use super::run::{Signals, event_loop, until};
 use crate::model::{Fit, ProcessWorkingSet, UnmeasuredProcesses};
-use crate::procfs;
+use crate::procfs::{self, UnmappedCache};
 
 /// Shorter times are slept through: the timer of the event loop has a resolution of a millisecond.
 const SHORT: Duration = Duration::from_millis(20);
@@ -65,11 +65,15 @@ async fn measure(
 ) -> Result<(), Error> {
     let mut signals = Signals::listen()?;
     let mut machine = MachineReader::start();
+    let cache = method.unmapped_cache(&Selection::groups(&config.target))?;
     let start = Instant::now();
     let mut deadline = None;
     let unmeasured = 'measurements: loop {
         let mut cleared =
             ClearedProcesses::clear(method, selection, config.pause, config.mode.wait(0).unwrap_or_default(), start)?;
+        if let Some(cache) = &cache {
+            cache.clear().map_err(|error| unreadable(&error))?;
+        }
         let at = Instant::now();
         deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
         let mut reading = 0;
@@ -82,6 +86,8 @@ async fn measure(
             let mut sets = cleared.read(if is_over { at.elapsed() } else { wait });
             sets.is_cumulative = config.mode.is_cumulative();
             (sets.seconds, sets.kswapd_runs) = machine.result();
+            sets.unmapped_cache =
+                cache.as_ref().map(UnmappedCache::read).transpose().map_err(|error| unreadable(&error))?;
             sets.fit = config.fit.then(|| fit(&sets.processes));
             if !sets.processes.is_empty() {
                 cost.add(&sets);
@@ -110,6 +116,11 @@ async fn measure(
         }
     };
     if cost.is_empty() { Err(nothing_measured(unmeasured)) } else { Ok(()) }
+}
+
+/// Returns the error for page cache that cannot be read.
+fn unreadable(error: &std::io::Error) -> Error {
+    Error::Failed(format!("cannot read the page cache of the control groups: {error}"))
 }
 
 /// Returns the memory that processes need.

@@ -6,6 +6,10 @@ use std::os::unix::fs::FileExt as _;
 
 /// On a list of reclaim (`KPF_LRU`, include/uapi/linux/kernel-page-flags.h).
 pub(super) const LRU: u64 = 1 << 5;
+/// Mapped by a process (`KPF_MMAP`).
+pub(super) const MAPPED: u64 = 1 << 11;
+/// Not of a file (`KPF_ANON`).
+pub(super) const ANONYMOUS: u64 = 1 << 12;
 /// First frame of a larger page (`KPF_COMPOUND_HEAD`).
 pub(super) const COMPOUND_HEAD: u64 = 1 << 15;
 /// Other frame of a larger page (`KPF_COMPOUND_TAIL`).

@@ -26,9 +26,18 @@ struct Line<'a> {
     exited: u64,
     not_permitted: u64,
     unreadable: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmapped_cache: Option<CacheFields>,
     machine: Machine,
     #[serde(skip_serializing_if = "Option::is_none")]
     fit: Option<FitFields>,
+}
+
+/// Page cache of the selected control groups that no process has mapped.
+#[derive(Serialize)]
+struct CacheFields {
+    bytes: u64,
+    referenced_bytes: u64,
 }
 
 /// Reclaim of the machine since the start.
@@ -100,6 +109,9 @@ pub(super) fn write(sets: &WorkingSets, mut out: &mut dyn io::Write) -> io::Resu
         exited: sets.unmeasured.exited,
         not_permitted: sets.unmeasured.not_permitted,
         unreadable: sets.unmeasured.unreadable,
+        unmapped_cache: sets
+            .unmapped_cache
+            .map(|(all, touched)| CacheFields { bytes: all.0, referenced_bytes: touched.0 }),
         machine: Machine {
             seconds: sets.seconds.all,
             scanning_seconds: sets.seconds.scanning,

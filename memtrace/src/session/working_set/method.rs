@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::model::{Bytes, MappingKind, PagePart, Pid, ReferencedMemory, WorkingSetMethod};
-use crate::procfs::{self, ClearedPages, Damon, DamonError, PageReading, PageTracker, ProcessError, Tmpfs, Vma};
+use crate::model::{Bytes, CgroupId, MappingKind, PagePart, Pid, ReferencedMemory, WorkingSetMethod};
+use crate::procfs::{
+    self, ClearedPages, Damon, DamonError, PageReading, PageTracker, ProcessError, Tmpfs, UnmappedCache, Vma,
+};
 use crate::session::error::Error;
 use crate::session::page_tracker;
 
@@ -72,6 +74,17 @@ impl Method {
         let uses_damon = self.kind == WorkingSetMethod::Damon;
         let damon = uses_damon.then(|| Damon::prepare(pids, time)).transpose();
         Ok(Prepared { damon: damon.map_err(|error| without_damon(&error))? })
+    }
+
+    /// Finds the page cache of control groups that no process has mapped; `None` if the method cannot, or without groups.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not know the groups of pages, or permission is missing.
+    pub(super) fn unmapped_cache(&self, groups: &[CgroupId]) -> Result<Option<UnmappedCache<'_>>, Error> {
+        let Some(tracker) = self.tracker.as_ref().filter(|_| !groups.is_empty()) else { return Ok(None) };
+        let failed = |error| Error::Failed(format!("cannot read the control groups of pages: {error}"));
+        tracker.unmapped_cache(groups).map_err(failed)
     }
 
     /// Clears the references of a process.

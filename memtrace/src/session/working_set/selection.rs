@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::model::{Pid, UnmeasuredProcesses};
-use crate::procfs::{self, Process, ProcessError};
+use crate::model::{CgroupId, FilterRule, Pid, ProcessAttribute, UnmeasuredProcesses};
+use crate::procfs::{self, MemoryGroups, Process, ProcessError};
 use crate::session::config::Target;
 use crate::session::error::{Error, from_engines};
 use crate::session::select::{RunningSelection, filter};
@@ -50,6 +50,17 @@ impl Selection {
             }
         }
         Ok((opened, unmeasured))
+    }
+
+    /// Returns the selected control groups that have a memory controller, and their descendants.
+    pub(super) fn groups(target: &Target) -> Vec<CgroupId> {
+        let Target::Selected(rules) = target else { return Vec::new() };
+        let Some(groups) = MemoryGroups::find() else { return Vec::new() };
+        let path = |rule: &FilterRule| match &rule.attribute {
+            ProcessAttribute::Cgroup(path) if !rule.exclude => Some(path.clone()),
+            _ => None,
+        };
+        rules.iter().filter_map(path).flat_map(|path| groups.below(&path)).collect()
     }
 
     /// Returns true if all processes have exited, and no other one can be selected.
