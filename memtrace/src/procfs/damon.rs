@@ -173,7 +173,7 @@ impl Damon {
             _ => failure(pid, &state, error),
         })?;
         regions.sort_unstable_by_key(|region| region.start);
-        let intervals = started.elapsed().as_nanos() / self.aggregation.as_nanos().max(1);
+        let intervals = intervals_in(started.elapsed(), self.aggregation, &regions);
         let mut pages = TouchedPages::new(page_size().map_err(|error| failure(pid, &state, error))?);
         for range in resident(pid)?.iter().filter(|range| range.kind != MappingKind::Hugetlb) {
             let size = pages.page_size().0;
@@ -194,12 +194,20 @@ impl Damon {
 }
 
 impl Region {
-    /// Returns true if it was accessed within the intervals since the start. A region that was never accessed has their
-    /// number as its age, less those that the start and the end cut.
-    fn was_accessed(&self, intervals: u128) -> bool {
-        const CUT: u128 = 3;
-        self.accesses > 0 || u128::from(self.age) + CUT < intervals
+    /// Returns true if it was accessed within these intervals since the start. The age of other regions is their number, less those
+    /// that the start and the end cut.
+    const fn was_accessed(&self, intervals: u64) -> bool {
+        const CUT: u64 = 2;
+        self.accesses > 0 || self.age + CUT < intervals
     }
+}
+
+/// Returns the number of aggregation intervals in a time. On a busy machine they take longer than configured: the oldest region then has
+/// their number, unless all were accessed in the second half.
+fn intervals_in(elapsed: Duration, aggregation: Duration, regions: &[Region]) -> u64 {
+    let configured = u64::try_from(elapsed.as_nanos() / aggregation.as_nanos().max(1)).unwrap_or(u64::MAX);
+    let oldest = regions.iter().map(|region| region.age).max().unwrap_or(0);
+    if oldest * 2 >= configured { oldest.min(configured) } else { configured }
 }
 
 fn regions(folder: &Path) -> io::Result<Vec<Region>> {
@@ -232,13 +240,25 @@ fn write(folder: &Path, name: &str, value: impl Display) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    const fn region(accesses: u64, age: u64) -> Region {
+        Region { start: 0, end: 4096, accesses, age }
+    }
+
     #[test]
     fn regions_without_accesses_are_as_old_as_the_measurement() {
-        let region = |accesses, age| Region { start: 0, end: 4096, accesses, age };
         assert!(region(1, 10).was_accessed(10));
         assert!(!region(0, 10).was_accessed(10));
         assert!(!region(0, 8).was_accessed(10));
         // It was accessed at first.
         assert!(region(0, 4).was_accessed(10));
+    }
+
+    #[test]
+    fn intervals_are_counted_by_the_oldest_region() {
+        let of = |ages: &[u64]| {
+            let regions: Vec<_> = ages.iter().map(|&age| region(0, age)).collect();
+            intervals_in(Duration::from_secs(10), Duration::from_secs(1), &regions)
+        };
+        assert_eq!([of(&[10, 3]), of(&[12]), of(&[7, 1]), of(&[4, 1]), of(&[])], [10, 10, 7, 10, 10]);
     }
 }

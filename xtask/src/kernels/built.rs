@@ -39,7 +39,7 @@ pub(super) fn build(apt: &Apt, number: &str, config: &str, folder: &Path, kernel
     };
     make("tinyconfig")?;
     let mut merge = Command::new(source.join("scripts/kconfig/merge_config.sh"));
-    command::run(merge.current_dir(&source).args(["-m", ".config", "memtrace.config"]))?;
+    command::run(merge.current_dir(&source).args(["-Q", "-m", ".config", "memtrace.config"]))?;
     make("olddefconfig")?;
     check(&source.join(".config"), config)?;
     make("vmlinux")?;
