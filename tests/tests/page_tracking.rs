@@ -262,7 +262,7 @@ fn page_cache_without_a_mapping_is_counted_by_its_control_group() {
     // Nothing reads the file.
     let idle = cache();
     assert!((FILE..FILE + (4 << 20)).contains(&idle.bytes), "{idle:?}");
-    assert_eq!(idle.bytes - idle.referenced_bytes, FILE, "{idle:?}");
+    assert!(idle.bytes - idle.referenced_bytes >= FILE, "{idle:?}");
     reader.write_line("");
     let read = cache();
     assert!(read.referenced_bytes >= FILE, "{read:?}");

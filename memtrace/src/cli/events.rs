@@ -45,6 +45,12 @@ pub(super) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgConflict> 
             "remove it, or trace page faults: `memtrace faults`",
         ));
     }
+    if args.cold_after.is_some() && !events.iter().any(|class| class.has(Metric::ColdBytes)) {
+        return Err(ArgConflict::new(
+            "--cold-after needs heap or map events, which are not traced",
+            format!("remove it, or add them: --events heap,{}", names(&events)),
+        ));
+    }
     if let Some(metric) = args.metric.filter(|metric| !events.iter().any(|class| class.has(*metric))) {
         let other = EventClass::ALL.iter().find(|class| class.has(metric)).copied().unwrap_or_default();
         return Err(ArgConflict::new(

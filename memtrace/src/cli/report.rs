@@ -8,7 +8,7 @@ use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
 use super::{accounts, logging, outputs, tags};
-use crate::model::{AccountColumn, Metric, ThreadColumn};
+use crate::model::{AccountColumn, ThreadColumn};
 use crate::report::Format;
 use crate::session::replay::{self, Config, Span, View};
 
@@ -30,7 +30,7 @@ const DEFAULT_TOP: usize = 10;
 
 fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     let view = view(&args)?;
-    if let Some(metric) = args.metric.filter(|metric| matches!(metric, Metric::HotBytes | Metric::ColdBytes)) {
+    if let Some(metric) = args.metric.filter(|metric| metric.is_of_touches()) {
         return Err(ArgConflict::new(
             format!("--metric {} is not recorded", metric.name()),
             "trace with --cold-after, which measures it before a report is written",
@@ -117,7 +117,7 @@ mod tests {
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::model::GroupBy;
+    use crate::model::{GroupBy, Metric};
     use crate::session::replay::Moment;
     use crate::session::{Destination, Output};
 
@@ -177,6 +177,7 @@ mod tests {
             ("a --view accounts --sort size", "there is no column 'size'"),
             ("a --view threads --by thread", "--by does not apply to threads"),
             ("a --view accounts --by thread", "--by does not apply to accounts"),
+            ("a -m cold-bytes", "--metric cold-bytes is not recorded"),
             ("a --view accounts -m peak-bytes", "--metric does not apply to accounts"),
             ("a --view accounts -o b.svg", "the extension of b.svg is no known format"),
         ] {

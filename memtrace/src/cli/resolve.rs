@@ -83,9 +83,8 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
 
 /// Returns the metric to draw: that of touches if they are measured.
 fn metric(args: &TraceArgs, needs_report: bool) -> Result<Option<Metric>, ArgConflict> {
-    let is_of_touches = |metric: Metric| matches!(metric, Metric::HotBytes | Metric::ColdBytes);
     match (args.metric, args.cold_after) {
-        (Some(metric), None) if is_of_touches(metric) => Err(ArgConflict::new(
+        (Some(metric), None) if metric.is_of_touches() => Err(ArgConflict::new(
             format!("--metric {} needs --cold-after", metric.name()),
             "give the time after which memory is cold, as in --cold-after 10s",
         )),
@@ -392,6 +391,18 @@ mod tests {
         };
         assert!(children("-- ls") && children("--pid 1 --children") && children("--no-children --children -- ls"));
         assert!(!children("--no-children -- ls") && !children("--pid 1"));
+    }
+
+    #[test]
+    fn cold_memory_is_measured_on_request() {
+        let metric = |line: &str| resolved(line).map(|config| config.metric);
+        assert_eq!(metric("-p 1 --cold-after 10s"), Ok(Some(Metric::ColdBytes)));
+        assert_eq!(metric("-p 1 --events map --cold-after 10s -m hot-bytes"), Ok(Some(Metric::HotBytes)));
+        assert_eq!(refused("-p 1 -m cold-bytes"), "--metric cold-bytes needs --cold-after");
+        assert_eq!(refused("-p 1 --cold-after 0s"), "--cold-after 0s measures no touches");
+        assert_eq!(refused("-p 1 --cold-after 1s --older 1s"), "--cold-after counts blocks of any age");
+        let other_events = refused("-p 1 --events fault --cold-after 1s");
+        assert!(other_events.starts_with("--cold-after needs heap or map events"), "{other_events}");
     }
 
     #[test]

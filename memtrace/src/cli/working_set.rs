@@ -21,8 +21,26 @@ pub(super) fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConfli
     let mode = mode(&args)?;
     if args.method == Some(WorkingSetMethod::Damon) && matches!(mode, WorkingSetMode::Profile { .. }) {
         return Err(ArgConflict::new(
-            "--method damon samples for a fixed time, and a profile has many",
+            "--method damon cannot measure a profile: DAMON samples for one fixed time",
             "remove --profile, or use another method",
+        ));
+    }
+    if args.pause && args.method == Some(WorkingSetMethod::Damon) {
+        return Err(ArgConflict::new(
+            "--method damon samples running processes, and --pause freezes them",
+            "remove --pause, or use another method",
+        ));
+    }
+    if args.pause && args.all {
+        return Err(ArgConflict::new(
+            "--pause does not freeze the whole machine",
+            "give the processes by --pid, --cgroup or --comm",
+        ));
+    }
+    if args.fit && args.method == Some(WorkingSetMethod::Written) {
+        return Err(ArgConflict::new(
+            "--fit needs reads too, and --method written finds only writes",
+            "remove --fit, or use another method",
         ));
     }
     let outputs = outputs::resolve_view(args.outputs, args.format, "working sets", Format::OF_WORKING_SETS)?;
@@ -119,6 +137,11 @@ mod tests {
         assert_eq!(refused(&["0s"]), "nothing is touched in a time of 0 s");
         assert_eq!(refused(&["10s", "--every", "5s"]), "--every is shorter than a measurement");
         assert_eq!(refused(&["-o", "a.svg"]), "a picture needs several readings");
+        assert!(refused(&["--method", "damon", "--pause"]).starts_with("--method damon samples running"));
+        assert!(refused(&["--pause", "--all"]).starts_with("--pause does not freeze"));
+        assert!(refused(&["--method", "written", "--fit"]).starts_with("--fit needs reads too"));
+        let profile = refused(&["--method", "damon", "--profile", "3"]);
+        assert_eq!(profile, "--method damon cannot measure a profile: DAMON samples for one fixed time");
         assert_eq!(refused(&["-d", "1m"]), "--duration is given for a single measurement");
         assert_eq!(refused(&["--all"]), "--all is given together with --pid or a command");
         for words in [&["--profile", "3", "--cumulative"], &["--profile", "3", "5s"]] as [&[&str]; 2] {

@@ -104,6 +104,12 @@ impl Metric {
         }
     }
 
+    /// Returns true if it needs a measurement of touched pages.
+    #[must_use]
+    pub const fn is_of_touches(self) -> bool {
+        matches!(self, Self::HotBytes | Self::ColdBytes)
+    }
+
     /// Returns true if the values are bytes.
     #[must_use]
     pub const fn counts_bytes(self) -> bool {

@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::error::ProcessError;
 use super::pagemap::page_size;
-use super::process::failure;
+use super::process::{failure, proc_path};
 use super::resident::resident;
 use super::undo::Undo;
 use crate::model::{AbsAddr, MappingKind, PageState, Pid, TouchedPages};
+
+/// Kernel modules that use DAMON alone while they are enabled.
+const EXCLUSIVE: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
 
 const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
@@ -21,12 +24,12 @@ const REMOVE: &str = "for each in \"$0\"/[0-9]*; do echo off >\"$each/state\"; d
 /// Most processes at a time: each has a thread of the kernel.
 pub(crate) const MAX_PROCESSES: usize = 16;
 
-/// Aggregation intervals of a measurement. Each page of a region is taken for accessed if a sample of them was.
+/// Fewest aggregation intervals of a measurement. Each page of a region is taken for accessed if a sample of them was.
 const AGGREGATIONS: u32 = 10;
 /// Samples of an aggregation interval.
 const SAMPLES: u32 = 20;
-/// Shortest aggregation interval.
-const SHORTEST: Duration = Duration::from_millis(20);
+/// Shortest and longest aggregation interval. Reading waits for the end of one.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// Numbers of regions: few at the start, and more where accesses differ.
 const REGIONS: (u32, u32) = (10, 1000);
 
@@ -74,7 +77,7 @@ impl Damon {
         if processes.len() > MAX_PROCESSES {
             return Err(DamonError::TooMany(processes.len()));
         }
-        let damon = Self::create(processes, (duration / AGGREGATIONS).max(SHORTEST))?;
+        let damon = Self::create(processes, (duration / AGGREGATIONS).clamp(INTERVALS.0, INTERVALS.1))?;
         for (index, pid) in processes.iter().enumerate() {
             damon.configure(index, *pid)?;
         }
@@ -87,7 +90,7 @@ impl Damon {
     ///
     /// It has not, or another program uses it.
     pub(crate) fn find() -> Result<(), DamonError> {
-        Self::create(&[Pid(0)], SHORTEST).map(drop)
+        Self::create(&[Pid(0)], INTERVALS.0).map(drop)
     }
 
     fn create(processes: &[Pid], aggregation: Duration) -> Result<Self, DamonError> {
@@ -97,7 +100,11 @@ impl Damon {
             _ => DamonError::Failed(error),
         })?;
         // Writing the number would remove the monitors of the other program.
-        if present.trim() != "0" {
+        let is_enabled = |module: &&str| {
+            let enabled = fs::read_to_string(format!("/sys/module/{module}/parameters/enabled"));
+            enabled.is_ok_and(|text| text.trim() == "Y")
+        };
+        if present.trim() != "0" || EXCLUSIVE.iter().any(is_enabled) {
             return Err(DamonError::InUse);
         }
         let undo = Undo::at_end(REMOVE, KDAMONDS.as_ref())?;
@@ -149,7 +156,7 @@ impl Damon {
         let state = self.state_of(pid)?;
         fs::write(&state, "on").map_err(|error| match error.raw_os_error() {
             // The kernel finds no process with this pid.
-            Some(libc::EINVAL) => ProcessError::Exited(pid),
+            Some(libc::EINVAL) if !proc_path(pid, "").exists() => ProcessError::Exited(pid),
             _ => failure(pid, &state, error),
         })?;
         Ok(Instant::now())

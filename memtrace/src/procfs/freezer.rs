@@ -21,6 +21,8 @@ const THAW: &str = "echo 0 >\"$0\"";
 /// Reason why a process cannot be paused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PauseError {
+    #[error("process {0} has exited")]
+    Exited(Pid),
     #[error("cgroup version 2 is not mounted")]
     NotMounted,
     #[error("process {0} is in the root cgroup, which cannot be frozen")]
@@ -57,7 +59,7 @@ impl Freezer {
     pub(crate) fn of(pid: Pid, own: &[Pid]) -> Result<Self, PauseError> {
         let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
         let mount = find_mount(&mounts, "cgroup2", None).ok_or(PauseError::NotMounted)?;
-        let groups = fs::read_to_string(proc_path(pid, "cgroup")).unwrap_or_default();
+        let groups = fs::read_to_string(proc_path(pid, "cgroup")).map_err(|_| PauseError::Exited(pid))?;
         let path = groups.lines().find_map(|line| line.strip_prefix("0::")).ok_or(PauseError::NotMounted)?;
         let group = mount.directory(Path::new(path)).ok_or(PauseError::NotMounted)?;
         if !group.join("cgroup.freeze").exists() {

@@ -15,11 +15,11 @@ use self::idle_bitmap::IdleBitmap;
 use self::page_cache::PageCache;
 use self::page_flags::{Frame, PageFlags};
 use super::error::ProcessError;
-use super::pagemap::{FRAME, PageMap, SOFT_DIRTY, page_size};
+use super::pagemap::{FRAME, PRESENT, PageMap, SOFT_DIRTY, page_size};
 use super::process::{failure, proc_path};
 use super::references::clear_soft_dirty;
 use super::resident::resident;
-use crate::model::{Bytes, CgroupId, MappingKind, PageState, Pid, ResidentRange, TouchedPages};
+use crate::model::{AbsAddr, Bytes, CgroupId, MappingKind, PageState, Pid, ResidentRange, TouchedPages};
 
 pub(crate) use self::soft_dirty::has_soft_dirty;
 
@@ -32,7 +32,7 @@ pub(crate) enum PageTracker {
     Written,
 }
 
-/// What [`PageTracker::clear`] has found out about the pages of a process.
+/// Frames of a process that [`PageTracker::clear`] could not mark.
 #[derive(Debug, Default)]
 pub(crate) struct ClearedPages {
     /// Frames that cannot be marked as idle: their pages are on no LRU list.
@@ -54,7 +54,12 @@ impl PageTracker {
     ///
     /// The kernel has none (`CONFIG_IDLE_PAGE_TRACKING`), or permission is missing.
     pub(crate) fn idle() -> io::Result<Self> {
-        Ok(Self::Idle { bitmap: IdleBitmap::open()?, flags: PageFlags::open()? })
+        let tracker = Self::Idle { bitmap: IdleBitmap::open()?, flags: PageFlags::open()? };
+        // The kernel shows frames as 0 without CAP_SYS_ADMIN (`pagemap_read`, fs/proc/task_mmu.c).
+        match own_frame()? {
+            Frame(0) => Err(io::ErrorKind::PermissionDenied.into()),
+            _ => Ok(tracker),
+        }
     }
 
     /// Marks all pages of a process as not touched.
@@ -92,6 +97,17 @@ impl PageTracker {
             Self::Written => read_soft_dirty(pid, &ranges),
         }
     }
+}
+
+/// Returns the frame of a page of this process.
+fn own_frame() -> io::Result<Frame> {
+    let value = 0_u8;
+    let address = std::hint::black_box(&raw const value) as u64;
+    let map = PageMap::open(Pid(std::process::id()))?;
+    let start = address - address % map.page().0;
+    let mut frame = Frame(0);
+    map.each(AbsAddr(start), AbsAddr(start + map.page().0), |_, entry| frame = Frame(entry & FRAME))?;
+    Ok(frame)
 }
 
 /// Page cache of control groups that no process has mapped.
@@ -156,10 +172,9 @@ fn each_batch(
         for range in ranges {
             let mut result = Ok(());
             map.each(range.begin, range.end, |address, entry| {
-                let frame = Frame(entry & FRAME);
-                // A page that was just removed has no frame.
-                if frame != Frame(0) {
-                    batch.add(address, frame);
+                // The entry of a page that was swapped out since then has no frame.
+                if entry & PRESENT != 0 {
+                    batch.add(address, Frame(entry & FRAME));
                 }
                 if batch.is_full() && result.is_ok() {
                     result = each(std::mem::take(&mut batch));
@@ -210,6 +225,10 @@ fn read_soft_dirty(pid: Pid, ranges: &[ResidentRange]) -> Result<PageReading, Pr
         let mut pages = TouchedPages::new(map.page());
         for range in ranges {
             map.each(range.begin, range.end, |address, entry| {
+                // It was swapped out since then.
+                if entry & PRESENT == 0 {
+                    return;
+                }
                 // The entry of a huge page has one bit.
                 let is_part = range.huge && !address.0.is_multiple_of(soft_dirty::HUGE) && address != range.begin;
                 let state = match (entry & SOFT_DIRTY != 0, is_part) {
@@ -228,7 +247,7 @@ fn read_soft_dirty(pid: Pid, ranges: &[ResidentRange]) -> Result<PageReading, Pr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{AbsAddr, PagePart};
+    use crate::model::PagePart;
     use crate::scratch::Anonymous;
 
     #[test]

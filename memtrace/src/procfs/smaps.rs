@@ -41,6 +41,8 @@ pub(crate) struct Vma {
     pub(crate) device_memory: bool,
     /// `VM_GROWSDOWN`.
     pub(crate) grows_down: bool,
+    /// `VM_SOFTDIRTY`: it was made, or has grown, since the soft-dirty bits were cleared. All its pages count as written.
+    pub(crate) soft_dirty: bool,
 }
 
 impl AddAssign for Sizes {
@@ -109,7 +111,14 @@ pub(crate) fn read_vmas(mut text: impl BufRead, mut each: impl FnMut(Vma)) -> io
 
 impl Vma {
     fn new(entry: MapsEntry) -> Self {
-        Self { entry, sizes: Sizes::default(), hugetlb: false, device_memory: false, grows_down: false }
+        Self {
+            entry,
+            sizes: Sizes::default(),
+            hugetlb: false,
+            device_memory: false,
+            grows_down: false,
+            soft_dirty: false,
+        }
     }
 
     fn add(&mut self, line: &[u8]) {
@@ -120,6 +129,7 @@ impl Vma {
             self.hugetlb = has(b"ht");
             self.device_memory = has(b"pf") || has(b"io");
             self.grows_down = has(b"gd");
+            self.soft_dirty = has(b"sd");
             return;
         }
         let sizes = &mut self.sizes;

@@ -84,7 +84,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
             let cleared = meter.clear(&trace.running());
             let handle = |due| trace.handle(due, observer);
             wait::wait(&mut signals, Some(meter.window()), &mut wakeups, &mut marks, handle).await;
-            touches = Some(meter.read(&cleared));
+            touches = meter.read(&cleared);
         }
         let answers = marks.close();
         let finished = trace.finish(config, touches, reports, &mut signals, observer).await;

@@ -22,7 +22,7 @@ use super::descriptors;
 use super::error::Error;
 use super::observer::Observer;
 use super::run::{Signals, event_loop, until};
-use crate::model::{Fit, ProcessWorkingSet, UnmeasuredProcesses};
+use crate::model::{Fit, UnmeasuredProcesses, WorkingSets};
 use crate::procfs::{self, UnmappedCache};
 
 /// Shorter times are slept through: the timer of the event loop has a resolution of a millisecond.
@@ -88,7 +88,7 @@ async fn measure(
             (sets.seconds, sets.kswapd_runs) = machine.result();
             sets.unmapped_cache =
                 cache.as_ref().map(UnmappedCache::read).transpose().map_err(|error| unreadable(&error))?;
-            sets.fit = config.fit.then(|| fit(&sets.processes));
+            sets.fit = config.fit.then(|| fit(&sets));
             if !sets.processes.is_empty() {
                 cost.add(&sets);
                 outputs.add(sets);
@@ -102,6 +102,9 @@ async fn measure(
             observer.note("all measured processes have ended");
             return Ok(());
         }
+        let unmeasured = cleared.unmeasured();
+        // Monitors of DAMON end before the pause.
+        drop(cleared);
         let next = config.mode.next(start.elapsed()).map(|time| start + time).filter(|_| !selection.has_ended());
         let has_time = |next: &Instant| {
             let wait = config.mode.wait(0).unwrap_or_default();
@@ -112,7 +115,7 @@ async fn measure(
             None => true,
         };
         if is_over {
-            break cleared.unmeasured();
+            break unmeasured;
         }
     };
     if cost.is_empty() { Err(nothing_measured(unmeasured)) } else { Ok(()) }
@@ -124,9 +127,10 @@ fn unreadable(error: &std::io::Error) -> Error {
 }
 
 /// Returns the memory that processes need.
-fn fit(processes: &[ProcessWorkingSet]) -> Fit {
-    let high = if let [process] = processes { procfs::memory_high(process.pid) } else { None };
-    Fit::of(processes, procfs::has_swap(), high)
+fn fit(sets: &WorkingSets) -> Fit {
+    let cache = sets.unmapped_cache.map(|(_, touched)| touched).unwrap_or_default();
+    let high = if let [process] = &sets.processes[..] { procfs::memory_high(process.pid) } else { None };
+    Fit::of(&sets.processes, cache, procfs::has_swap(), high)
 }
 
 /// Returns the error for a measurement without a reading.
@@ -168,5 +172,6 @@ async fn sleep(time: Instant, deadline: Option<Instant>, signals: &mut Signals, 
         }
     }
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
+    machine.tick();
     !is_last
 }

@@ -49,7 +49,7 @@ pub(in crate::cli) struct WorkingSetArgs {
     #[arg(value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
     pub(in crate::cli) wait: Duration,
 
-    /// Find touched pages by this method [default: the first one that the kernel has]
+    /// Find touched pages by this method [default: referenced]
     #[arg(long, value_parser = possible_values::working_set_methods(), help_heading = TUNING)]
     pub(in crate::cli) method: Option<WorkingSetMethod>,
 
@@ -59,8 +59,8 @@ pub(in crate::cli) struct WorkingSetArgs {
 
     /// Freeze the processes while they are cleared and read
     ///
-    /// For an exact result while memory is touched fast. By the freezer of their control group (version 2), which must not
-    /// contain other processes. The processes are never stopped by signals.
+    /// Gives an exact measurement time. Uses the freezer of the control group (version 2), never signals. The group must not
+    /// contain other processes.
     #[arg(long, help_heading = TUNING)]
     pub(in crate::cli) pause: bool,
 

@@ -19,12 +19,12 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Returns the estimate for processes.
+    /// Returns the estimate for processes, and for `cache`, touched page cache that none of them has mapped.
     #[must_use]
-    pub fn of(processes: &[ProcessWorkingSet], has_swap: bool, high: Option<Bytes>) -> Self {
+    pub fn of(processes: &[ProcessWorkingSet], cache: Bytes, has_swap: bool, high: Option<Bytes>) -> Self {
         let kinds = processes.iter().flat_map(|process| &process.kinds);
-        let needed = kinds.map(|(kind, memory)| needed(*kind, memory, has_swap)).sum();
-        Self { needed: Bytes(needed), has_swap, high }
+        let needed: u64 = kinds.map(|(kind, memory)| needed(*kind, memory, has_swap)).sum();
+        Self { needed: Bytes(needed.saturating_add(cache.0)), has_swap, high }
     }
 }
 

@@ -29,7 +29,7 @@ impl WorkingSetMethod {
         }
     }
 
-    /// What a page was, if it counts.
+    /// Past participle for a counted page, for messages.
     #[must_use]
     pub const fn verb(self) -> &'static str {
         match self {
@@ -44,15 +44,18 @@ impl WorkingSetMethod {
         match self {
             Self::Referenced => {
                 "clears the accessed bits and the soft-dirty bits of all pages, which can mislead reclaim and other users of \
-                 these bits, and flushes the TLBs; page faults wait while it clears"
+                 these bits, and flushes the TLBs; page faults and mmap wait while it clears; on kernels with \
+                 CONFIG_MEM_SOFT_DIRTY, the next write to each page causes a minor fault"
             }
             Self::Idle => {
                 "clears the accessed bits of all pages in all processes that map them, and marks them as idle, which can \
-                 mislead other users of the idle flags; clears the soft-dirty bits and flushes the TLBs"
+                 mislead other users of the idle flags; clears the soft-dirty bits and flushes the TLBs; page faults and \
+                 mmap wait while it clears; on kernels with CONFIG_MEM_SOFT_DIRTY, the next write to each page causes \
+                 a minor fault"
             }
             Self::Written => {
                 "clears the soft-dirty bits of all pages, which misleads other users of these bits, and flushes the TLBs; \
-                 the next write to each page causes a minor fault"
+                 the next write to each page causes a minor fault; page faults and mmap wait while it clears"
             }
             Self::Damon => {
                 "samples the accessed bits by a thread of the kernel for each process, and clears those of the sampled pages; \

@@ -93,7 +93,7 @@ pub struct ProcessWorkingSet {
 impl ProcessWorkingSet {
     /// Returns the estimated time in which the references were made: from the middle of clearing to the middle of reading. A page
     /// in the middle of the address space is cleared and read at about these times. Pages with entries in a TLB count from the end
-    /// of clearing on, so the error is half of the clearing time at most. A paused process touches nothing meanwhile.
+    /// of clearing on, so the error is half of the clearing time at most. A paused process touches nothing while it is cleared and read.
     #[must_use]
     pub fn duration(&self) -> Duration {
         if self.paused {

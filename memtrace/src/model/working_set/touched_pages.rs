@@ -12,7 +12,7 @@ const PAGES: u64 = 512;
 /// Words with a bit for each page of a region.
 const WORDS: usize = 8;
 
-/// What is known of a resident page.
+/// State of a resident page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
     /// It was not touched.

@@ -48,7 +48,8 @@ impl PageCache {
     /// Calls `each` with the first frames of the folios of the pages, in ascending order.
     fn each_batch(&self, flags: &PageFlags, mut each: impl FnMut(&[Frame]) -> io::Result<()>) -> io::Result<()> {
         let mut bytes = vec![0; AT_ONCE * ENTRY];
-        let mut head = (Frame(0), 0);
+        // First frame of the current folio, its flags and its group. Some kernels show no group of the other frames.
+        let mut head = (Frame(0), 0, 0);
         let mut first = 0;
         loop {
             let read = self.charges.read_at(&mut bytes, first * ENTRY as u64)?;
@@ -60,9 +61,9 @@ impl PageCache {
             let mut heads = Vec::new();
             for ((frame, own), charge) in frames.iter().zip(flags.of(&frames)?).zip(charges) {
                 if own & COMPOUND_TAIL == 0 {
-                    head = (*frame, own);
+                    head = (*frame, own, u64::from_ne_bytes(*charge));
                 }
-                if is_unmapped_cache(head.1) && self.groups.contains(&u64::from_ne_bytes(*charge)) {
+                if is_unmapped_cache(head.1) && self.groups.contains(&head.2) {
                     heads.push(head.0);
                 }
             }

@@ -14,7 +14,7 @@ pub(super) fn of_machine(sets: &WorkingSets, has_swap: bool) -> String {
     );
     let text = match sets.seconds.assessment_after(LEAST) {
         Assessment::TooShort => {
-            return format!("Memory of the machine: not assessed, which needs a measurement of {LEAST} seconds.");
+            return format!("Memory of the machine: not assessed, because this run is shorter than {LEAST} s.");
         }
         Assessment::Quiet => "is larger than the working set",
         Assessment::Bursts => "was short at times",
@@ -29,15 +29,16 @@ pub(super) fn of_machine(sets: &WorkingSets, has_swap: bool) -> String {
 pub(super) fn of_fit(fit: &Fit) -> String {
     let others = match fit.has_swap {
         true => "other pages that were not touched can be swapped out",
-        false => "all other pages stay, because there is no swap device",
+        false => "all other pages count, because there is no swap device",
     };
     let high = match fit.high {
         None => String::new(),
-        Some(high) if high < fit.needed => format!(" memory.high ({high}) is lower: expect paging."),
-        Some(high) => format!(" memory.high ({high}) suffices."),
+        Some(high) if high < fit.needed => format!(" memory.high ({high}) is below the estimate: expect paging."),
+        Some(high) => format!(" memory.high ({high}) is above the estimate."),
     };
     format!(
-        "It fits into {}, without memory of the kernel: pages of files that were not touched can be read again, and {others}.{high}",
+        "Estimated memory limit: {}, plus memory of the kernel and of other processes of the cgroup. Untouched pages of files \
+         can be read again, and {others}.{high}",
         fit.needed
     )
 }

@@ -58,7 +58,7 @@ fn text_has_a_line_for_each_process_and_their_sum() {
          \x20 not measured: 2 processes (exited)\n\
          \n\
          40.01 MiB of 810.00 MiB resident in 2 processes were touched within 1.003 s.\n\
-         Memory of the machine: not assessed, which needs a measurement of 30 seconds.\n"
+         Memory of the machine: not assessed, because this run is shorter than 30 s.\n"
     );
 }
 
@@ -139,7 +139,7 @@ fn memory_of_the_machine_is_assessed_after_half_a_minute() {
             WorkingSets { seconds: PerSecond { all, scanning, paging }, kswapd_runs: 4, ..WorkingSets::default() };
         assessment::of_machine(&sets, true)
     };
-    assert!(of_machine(29, 29, 29).contains("not assessed, which needs a measurement of 30 seconds"));
+    assert!(of_machine(29, 29, 29).contains("not assessed, because this run is shorter than 30 s"));
     assert_eq!(
         of_machine(30, 0, 0),
         "Memory of the machine is larger than the working set: pages were scanned in 0 of 30 seconds, 1 MiB or more was read \
@@ -161,8 +161,10 @@ fn memory_of_the_machine_is_assessed_after_half_a_minute() {
 fn fit_is_compared_with_memory_high() {
     let fit = |high| Fit { needed: Bytes(64 * MIB), has_swap: false, high };
     let text = assessment::of_fit(&fit(Some(Bytes(32 * MIB))));
-    assert!(text.starts_with("It fits into 64.00 MiB, without memory of the kernel"), "{text}");
-    assert!(text.ends_with("memory.high (32.00 MiB) is lower: expect paging."), "{text}");
-    assert!(assessment::of_fit(&fit(Some(Bytes(128 * MIB)))).ends_with("memory.high (128.00 MiB) suffices."));
+    assert!(text.starts_with("Estimated memory limit: 64.00 MiB, plus memory of the kernel"), "{text}");
+    assert!(text.ends_with("memory.high (32.00 MiB) is below the estimate: expect paging."), "{text}");
+    assert!(
+        assessment::of_fit(&fit(Some(Bytes(128 * MIB)))).ends_with("memory.high (128.00 MiB) is above the estimate.")
+    );
     assert!(assessment::of_fit(&fit(None)).ends_with("because there is no swap device."));
 }

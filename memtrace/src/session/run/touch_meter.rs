@@ -58,28 +58,33 @@ impl TouchMeter {
     /// Marks the pages of processes as not touched.
     pub(super) fn clear(&self, pids: &BTreeSet<Pid>) -> MarkedProcesses {
         let start = Instant::now();
-        let processes = pids.iter().filter_map(|&pid| Some((pid, known(self.tracker.clear(pid))?))).collect();
+        let processes = pids.iter().filter_map(|&pid| Some((pid, known(pid, self.tracker.clear(pid))?))).collect();
         MarkedProcesses { processes, at: start + start.elapsed() / 2 }
     }
 
-    /// Reads which pages were touched since then.
-    pub(super) fn read(&self, marked: &MarkedProcesses) -> Touches {
+    /// Reads which pages were touched since then; `None` if all processes have ended.
+    pub(super) fn read(&self, marked: &MarkedProcesses) -> Option<Touches> {
         let start = Instant::now();
-        let read = |(pid, cleared): &(Pid, ClearedPages)| Some((*pid, known(self.tracker.read(*pid, cleared))?.pages));
-        let processes = Arc::new(TouchedProcesses(marked.processes.iter().filter_map(read).collect()));
+        let read =
+            |(pid, cleared): &(Pid, ClearedPages)| Some((*pid, known(*pid, self.tracker.read(*pid, cleared))?.pages));
+        let processes = TouchedProcesses(marked.processes.iter().filter_map(read).collect());
+        if processes.0.is_empty() {
+            return None;
+        }
+        let processes = Arc::new(processes);
         let at = start + start.elapsed() / 2;
         let window = TouchWindow { method: self.method, duration: at.saturating_duration_since(marked.at) };
-        Touches { processes, window }
+        Some(Touches { processes, window })
     }
 }
 
 /// Returns the result for a process that can be read.
-fn known<T>(result: Result<T, ProcessError>) -> Option<T> {
+fn known<T>(pid: Pid, result: Result<T, ProcessError>) -> Option<T> {
     match result {
         Ok(result) => Some(result),
         Err(ProcessError::Exited(_)) => None,
         Err(error) => {
-            log::warn!("the hot and cold bytes of a process are missing: {error}");
+            log::warn!("the report has no hot and cold bytes of process {pid}: {error}");
             None
         }
     }

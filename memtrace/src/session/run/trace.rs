@@ -180,7 +180,9 @@ impl Trace {
         let start = Instant::now();
         let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
         if let Some(recorder) = &mut recorder {
-            let facts = recorded_facts::at_start(&targets.name, start_tick, &config.grouping, config.metric);
+            // Touches are not recorded.
+            let metric = config.metric.filter(|metric| !metric.is_of_touches());
+            let facts = recorded_facts::at_start(&targets.name, start_tick, &config.grouping, metric);
             let of_accounts = config.accounts.as_ref().map(|report| recorded_facts::of_accounts(&report.keys));
             recorder.start(start_tick, facts.into_iter().chain(of_accounts));
         }
@@ -375,6 +377,11 @@ impl Trace {
         touches.iter().for_each(|touches| self.shards.set_touches(&touches.processes));
         let RunTotals { mut snapshots, ended, deltas, accounts: last_accounts, events, calls, failures } =
             self.shards.finish(now);
+        if config.cold_after.is_some() && touches.is_none() {
+            self.targets
+                .notes
+                .push(String::from("hot and cold bytes were not measured, because all traced processes had ended"));
+        }
         // The mapped ranges are removed when they are compared with the page tables.
         touches.iter().for_each(|touches| touches.add_to_mappings(&mut snapshots));
         self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));

@@ -47,10 +47,18 @@ impl<'a> ClearedProcesses<'a> {
         let opened: Vec<_> = opened.into_iter().map(|process| (Tmpfs::of(process.pid), process)).collect();
         let own: Vec<Pid> = opened.iter().map(|(_, process)| process.pid).collect();
         let prepared = method.prepare(&own, wait)?;
+        // All of them before the first process is frozen.
+        let freezer = |process: &Process| match Freezer::of(process.pid, &own) {
+            Ok(freezer) => Ok(Some(freezer)),
+            Err(PauseError::Exited(_)) => Ok(None),
+            Err(error) => Err(cannot_pause(&error)),
+        };
+        let freezers: Vec<_> = match pause {
+            true => opened.iter().map(|(_, process)| freezer(process)).collect::<Result<_, _>>()?,
+            false => opened.iter().map(|_| None).collect(),
+        };
         let mut processes = Vec::new();
-        for (tmpfs, process) in opened {
-            let freezer =
-                pause.then(|| Freezer::of(process.pid, &own)).transpose().map_err(|error| cannot_pause(&error))?;
+        for ((tmpfs, process), freezer) in opened.into_iter().zip(freezers) {
             let frozen = freezer.as_ref().map(Freezer::freeze).transpose().map_err(|error| cannot_pause(&error))?;
             let begin = start.elapsed();
             // If it has exited, the pid may be that of another process.
@@ -113,7 +121,7 @@ impl ClearedProcess {
         let pid = self.process.pid;
         let frozen = self.freezer.as_ref().map(Freezer::freeze).transpose();
         let frozen = frozen.unwrap_or_else(|error| {
-            log::warn!("process {pid} is not paused: {error}");
+            log::warn!("process {pid} was not frozen while it was read, so EST is less exact: {error}");
             None
         });
         let begin = start.elapsed();
@@ -143,6 +151,7 @@ impl ClearedProcess {
 /// Returns the error for a process that cannot be paused.
 fn cannot_pause(error: &PauseError) -> Error {
     let remedy = match error {
+        PauseError::Exited(_) => "choose a process that runs",
         PauseError::NotMounted => "mount it, or measure without --pause",
         PauseError::Root(_) | PauseError::Shared { .. } => {
             "start the process in a group of its own, as with `systemd-run --scope`, or measure without --pause"

@@ -10,7 +10,7 @@ use crate::session::config::{Output, Target};
 pub(crate) struct WorkingSetConfig {
     /// Running processes, or those that match rules.
     pub(crate) target: Target,
-    /// `None` for the first method that the kernel has.
+    /// `None` for the default method.
     pub(crate) method: Option<WorkingSetMethod>,
     /// Estimate the memory limit that the processes need.
     pub(crate) fit: bool,

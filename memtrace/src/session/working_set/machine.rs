@@ -35,7 +35,11 @@ impl MachineReader {
         let counters = counters();
         self.seconds.add(&counters.since(&self.last));
         self.last = counters;
-        self.next = now + SECOND;
+        self.next += SECOND;
+        if self.next < now {
+            // The seconds of a long reading are one.
+            self.next = now + SECOND;
+        }
     }
 
     /// Returns the seconds so far, and the runs of kswapd in them.

@@ -123,13 +123,14 @@ impl Method {
         };
         let references_end = Instant::now();
         let vmas = procfs::vmas(pid)?;
+        let is_all_written = |vma: &Vma| self.kind == WorkingSetMethod::Written && vma.soft_dirty;
         let kinds = kinds(&vmas, tmpfs, |vma| {
             let bytes = |part| pages.bytes(part, vma.entry.start, vma.entry.end);
             ReferencedMemory {
                 resident: vma.sizes.resident,
                 pss: vma.sizes.pss,
                 referenced: bytes(PagePart::Touched),
-                least_referenced: bytes(PagePart::CertainlyTouched),
+                least_referenced: if is_all_written(vma) { Bytes(0) } else { bytes(PagePart::CertainlyTouched) },
                 huge: vma.sizes.huge,
             }
         });
