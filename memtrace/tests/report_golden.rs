@@ -38,7 +38,7 @@ use host::{all_ended, by_allocators, by_threads, host};
 use languages::languages;
 use memtrace::model::{GroupBy, Metric, Profile};
 use memtrace::report::{Format, Options, write};
-use sample::sample;
+use sample::{sample, with_touches};
 use serde_json::Value;
 use waits::waits;
 
@@ -113,6 +113,17 @@ fn the_json_is_as_it_was() {
 #[test]
 fn the_text_is_as_it_was() {
     assert_golden("sample.txt", &sample_report(Format::Text));
+}
+
+#[test]
+fn the_text_of_cold_memory_is_as_it_was() {
+    let options = Options { top: 2, ..options(Metric::ColdBytes) };
+    assert_golden("cold.txt", &report(Format::Text, &with_touches(), &options));
+    let json = report(Format::Json, &with_touches(), &options);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&json["touches"]["method"], &json["touches"]["duration_s"]), (&"idle".into(), &10.05.into()));
+    let sum: u64 = with_touches().stacks.iter().map(|stack| stack.usage.cold.0).sum();
+    assert_eq!(json["totals"]["cold_bytes"], sum);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use memtrace::report::Format;
 use quick_xml::events::Event;
 
 use super::host::{all_ended, host};
-use super::sample::sample;
+use super::sample::{sample, with_touches};
 use super::waits::waits;
 use super::{options, report, sample_report};
 
@@ -16,6 +16,7 @@ fn every_flame_graph_is_well_formed_and_complete() {
             Metric::StallTime | Metric::StallCount => waits(),
             Metric::ExitBytes | Metric::ExitCount => all_ended(),
             Metric::Temporary => with_temporary_blocks(),
+            Metric::HotBytes | Metric::ColdBytes => with_touches(),
             _ => sample(),
         };
         let svg = report(Format::Svg, &profile, &options(metric));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use memtrace::model::{
     AbsAddr, Amount, BlockHistograms, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd,
     LiveChanges, Location, LossReason, Losses, Name, ObjectName, Partition, Pid, ProcessProfile, Profile, ProgramCost,
-    StackEnd, StackProfile, Unnamed, Untraced, Usage, User, Variance, VirtOffset,
+    StackEnd, StackProfile, TouchWindow, Unnamed, Untraced, Usage, User, Variance, VirtOffset, WorkingSetMethod,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -52,6 +52,20 @@ pub(crate) fn sample() -> Profile {
             programs: Some(ProgramCost { hits: 1_900_000, time: Duration::from_millis(779) }),
         },
     }
+}
+
+/// The sample with touches: a quarter of the live bytes is hot, and half of them cold.
+pub(crate) fn with_touches() -> Profile {
+    let mut profile = sample();
+    let duration = Duration::from_millis(10_050);
+    profile.touches = Some(TouchWindow { method: WorkingSetMethod::Idle, duration });
+    let set = |usage: &mut Usage| {
+        usage.hot = Bytes(usage.live.bytes.0 / 4);
+        usage.cold = Bytes(usage.live.bytes.0 / 2);
+    };
+    profile.stacks.iter_mut().for_each(|stack| set(&mut stack.usage));
+    profile.processes.iter_mut().for_each(|process| set(&mut process.total));
+    profile
 }
 
 fn processes() -> Vec<ProcessProfile> {
