@@ -12,23 +12,25 @@ use crate::procfs::process::proc_path;
 /// Returns the memory of the cgroup of `pid`; `None` if no memory controller is mounted or the process has exited.
 #[must_use]
 pub(crate) fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
-    let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
-    let mounts = fs::read("/proc/self/mountinfo").ok()?;
-    let (files, path) = controller(&groups)?;
-    let mount = mount_of(&mounts, files)?;
-    of_group(files, &mount, path)
+    let (files, mount, path) = group_of(pid)?;
+    of_group(files, &mount, &path)
 }
 
 /// Returns the lowest `memory.high` of the cgroup of `pid` and its ancestors; `None` if there is none.
 #[must_use]
 pub(crate) fn memory_high(pid: Pid) -> Option<Bytes> {
+    let (files, mount, path) = group_of(pid)?;
+    let directory = mount.directory(Path::new(&path))?;
+    let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
+    groups.filter_map(|group| limit(&group.join(files.high?))).min()
+}
+
+/// Returns the hierarchy with the memory controller, and the path of the cgroup of `pid` in it.
+fn group_of(pid: Pid) -> Option<(&'static Files, Mount, String)> {
     let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
     let mounts = fs::read("/proc/self/mountinfo").ok()?;
     let (files, path) = controller(&groups)?;
-    let mount = mount_of(&mounts, files)?;
-    let directory = mount.directory(Path::new(path))?;
-    let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
-    groups.filter_map(|group| limit(&group.join(files.high?))).min()
+    Some((files, mount_of(&mounts, files)?, path.to_owned()))
 }
 
 /// File and counter names of a cgroup version.
