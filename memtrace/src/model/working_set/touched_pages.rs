@@ -99,21 +99,31 @@ impl TouchedPages {
     /// Returns the number of bytes from `start` to `end` that lie on pages of a part.
     #[must_use]
     pub fn bytes(&self, part: PagePart, start: AbsAddr, end: AbsAddr) -> Bytes {
-        let size = PAGES * self.page.0.max(1);
-        if end <= start {
-            return Bytes(0);
-        }
-        let regions = self.regions.range(start.0 / size..=(end.0 - 1) / size);
-        Bytes(regions.map(|(number, region)| self.bytes_of(region.bits(part), number * size, start.0, end.0)).sum())
+        let [bytes] = self.bytes_of_parts([part], start, end);
+        bytes
     }
 
     /// Returns the number of bytes from `start` to `end` that are hot, on pages that may have been touched, and cold, on resident
     /// pages that were not.
     #[must_use]
     pub fn hot_and_cold(&self, start: AbsAddr, end: AbsAddr) -> (Bytes, Bytes) {
-        let hot = self.bytes(PagePart::Touched, start, end);
-        let resident = self.bytes(PagePart::Resident, start, end);
+        let [hot, resident] = self.bytes_of_parts([PagePart::Touched, PagePart::Resident], start, end);
         (hot, Bytes(resident.0.saturating_sub(hot.0)))
+    }
+
+    /// Returns the number of bytes for each part, in one walk.
+    fn bytes_of_parts<const N: usize>(&self, parts: [PagePart; N], start: AbsAddr, end: AbsAddr) -> [Bytes; N] {
+        let size = PAGES * self.page.0.max(1);
+        let mut sums = [Bytes(0); N];
+        if end <= start {
+            return sums;
+        }
+        for (number, region) in self.regions.range(start.0 / size..=(end.0 - 1) / size) {
+            for (sum, part) in sums.iter_mut().zip(parts) {
+                sum.0 += self.bytes_of(region.bits(part), number * size, start.0, end.0);
+            }
+        }
+        sums
     }
 
     /// Returns the bytes from `start` to `end` on the pages of a region that begins at `base`.
