@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::error::ProcessError;
+use super::page_touches::tracked_ranges;
 use super::pagemap::page_size;
 use super::process::{failure, proc_path};
-use super::resident::resident;
 use super::undo::Undo;
-use crate::model::{AbsAddr, MappingKind, PageState, Pid, TouchedPages};
+use crate::model::{AbsAddr, PageState, Pid, TouchedPages};
 
 /// Kernel modules that use DAMON alone while they are enabled.
 const EXCLUSIVE: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
@@ -182,7 +182,7 @@ impl Damon {
         regions.sort_unstable_by_key(|region| region.start);
         let intervals = intervals_in(started.elapsed(), self.aggregation, &regions);
         let mut pages = TouchedPages::new(page_size().map_err(|error| failure(pid, &state, error))?);
-        for range in resident(pid)?.iter().filter(|range| range.kind != MappingKind::Hugetlb) {
+        for range in tracked_ranges(pid)? {
             let size = pages.page_size().0;
             for address in (range.begin.0..range.end.0).step_by(usize::try_from(size).unwrap_or(usize::MAX)) {
                 let region = regions.partition_point(|region| region.end <= address);

@@ -4,7 +4,6 @@ mod frames;
 mod idle_bitmap;
 mod page_cache;
 mod page_flags;
-mod soft_dirty;
 
 use std::io;
 
@@ -15,13 +14,11 @@ use self::idle_bitmap::IdleBitmap;
 use self::page_cache::PageCache;
 use self::page_flags::{Frame, PageFlags};
 use super::error::ProcessError;
-use super::pagemap::{FRAME, PRESENT, PageMap, SOFT_DIRTY, page_size};
+use super::pagemap::{FRAME, PRESENT, PageMap, SOFT_DIRTY, own_entry, page_size};
 use super::process::{failure, proc_path};
 use super::references::clear_soft_dirty;
-use super::resident::resident;
-use crate::model::{AbsAddr, Bytes, CgroupId, MappingKind, PageState, Pid, ResidentRange, TouchedPages};
-
-pub(crate) use self::soft_dirty::has_soft_dirty;
+use super::resident::{HUGE, resident};
+use crate::model::{Bytes, CgroupId, MappingKind, PageState, Pid, ResidentRange, TouchedPages};
 
 /// Finds the pages that processes touch.
 #[derive(Debug)]
@@ -56,8 +53,8 @@ impl PageTracker {
     pub(crate) fn idle() -> io::Result<Self> {
         let tracker = Self::Idle { bitmap: IdleBitmap::open()?, flags: PageFlags::open()? };
         // The kernel shows frames as 0 without CAP_SYS_ADMIN (`pagemap_read`, fs/proc/task_mmu.c).
-        match own_frame()? {
-            Frame(0) => Err(io::ErrorKind::PermissionDenied.into()),
+        match own_entry()? & FRAME {
+            0 => Err(io::ErrorKind::PermissionDenied.into()),
             _ => Ok(tracker),
         }
     }
@@ -99,15 +96,10 @@ impl PageTracker {
     }
 }
 
-/// Returns the frame of a page of this process.
-fn own_frame() -> io::Result<Frame> {
-    let value = 0_u8;
-    let address = std::hint::black_box(&raw const value) as u64;
-    let map = PageMap::open(Pid(std::process::id()))?;
-    let start = address - address % map.page().0;
-    let mut frame = Frame(0);
-    map.each(AbsAddr(start), AbsAddr(start + map.page().0), |_, entry| frame = Frame(entry & FRAME))?;
-    Ok(frame)
+/// Returns true if the kernel keeps soft-dirty bits (`CONFIG_MEM_SOFT_DIRTY`): a page that was just written has its bit set.
+#[must_use]
+pub(crate) fn has_soft_dirty() -> bool {
+    own_entry().is_ok_and(|entry| entry & SOFT_DIRTY != 0)
 }
 
 /// Page cache of control groups that no process has mapped.
@@ -153,7 +145,7 @@ impl UnmappedCache<'_> {
 }
 
 /// Returns the resident pages, without those that no method tracks.
-fn tracked_ranges(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
+pub(super) fn tracked_ranges(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     let mut ranges = resident(pid)?;
     ranges.retain(|range| range.kind != MappingKind::Hugetlb);
     Ok(ranges)
@@ -230,7 +222,7 @@ fn read_soft_dirty(pid: Pid, ranges: &[ResidentRange]) -> Result<PageReading, Pr
                     return;
                 }
                 // The entry of a huge page has one bit.
-                let is_part = range.huge && !address.0.is_multiple_of(soft_dirty::HUGE) && address != range.begin;
+                let is_part = range.huge && !address.0.is_multiple_of(HUGE) && address != range.begin;
                 let state = match (entry & SOFT_DIRTY != 0, is_part) {
                     (false, _) => PageState::Untouched,
                     (true, false) => PageState::Touched,
@@ -247,7 +239,7 @@ fn read_soft_dirty(pid: Pid, ranges: &[ResidentRange]) -> Result<PageReading, Pr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::PagePart;
+    use crate::model::{AbsAddr, PagePart};
     use crate::scratch::Anonymous;
 
     #[test]

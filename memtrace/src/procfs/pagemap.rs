@@ -86,6 +86,17 @@ impl PageMap {
     }
 }
 
+/// Returns the entry of a page that this process has just written.
+pub(crate) fn own_entry() -> io::Result<u64> {
+    let written = Box::new(1_u8);
+    let address = std::hint::black_box(&raw const *written) as u64;
+    let map = PageMap::open(Pid(std::process::id()))?;
+    let start = address - address % map.page().0;
+    let mut own = 0;
+    map.each(AbsAddr(start), AbsAddr(start + map.page().0), |_, entry| own = entry)?;
+    Ok(own)
+}
+
 /// Returns the page size.
 pub(crate) fn page_size() -> io::Result<Bytes> {
     // SAFETY: sysconf takes and returns an integer.

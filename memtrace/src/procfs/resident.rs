@@ -5,6 +5,7 @@ mod frames;
 use std::io;
 use std::os::fd::AsRawFd as _;
 
+pub(super) use self::frames::HUGE;
 use self::frames::{HugePageJoiner, ZeroFrames};
 use super::error::ProcessError;
 use super::maps::{self, MapsEntry};
@@ -172,7 +173,6 @@ fn push(ranges: &mut Vec<ResidentRange>, begin: AbsAddr, end: AbsAddr, kind: Map
 
 #[cfg(test)]
 mod tests {
-    use super::frames::HUGE;
     use super::*;
     use crate::model::PAGE;
     use crate::scratch::Anonymous;

@@ -7,7 +7,7 @@ use crate::model::AbsAddr;
 
 /// Number of pages of a batch. Their data take 4 MiB.
 const PAGES: usize = 1 << 16;
-/// Frames that are read at once before a frame whose head is not known.
+/// Frames that are read at once to find the first frame of a larger page.
 const BEFORE: u64 = 512;
 /// Most frames of a larger page: those of a gigabyte.
 const LARGEST: u64 = 1 << 18;

@@ -100,7 +100,7 @@ mod tests {
             runs(frames.iter().copied().map(Frame)).map(|run| (run.first, run.words)).collect::<Vec<_>>()
         };
         assert_eq!(runs_of(&[]), []);
-        // A frame twice, and a large page, whose frames share a head.
+        // A frame twice, as for the pages of a large page.
         assert_eq!(runs_of(&[1, 1, 63, 64, 200]), [(0, vec![1 << 1 | 1 << 63, 1]), (3, vec![1 << 8])]);
         let long: Vec<u64> = (0..40_000).collect();
         let runs = runs_of(&long);

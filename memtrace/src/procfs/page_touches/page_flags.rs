@@ -39,10 +39,7 @@ impl PageFlags {
         let mut flags = Vec::with_capacity(frames.len());
         let mut bytes = Vec::new();
         for run in frames.chunk_by(|one, other| other.0 <= one.0 + 1) {
-            let [first, .., last] = run else {
-                flags.extend(self.run(run[0], 1, &mut bytes)?);
-                continue;
-            };
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             let count = usize::try_from(last.0 - first.0 + 1).map_err(io::Error::other)?;
             let of_run: Vec<u64> = self.run(*first, count, &mut bytes)?.collect();
             flags.extend(run.iter().map(|frame| of_run[(frame.0 - first.0) as usize]));
