@@ -19,30 +19,7 @@ pub(super) fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConfli
         return Err(ArgConflict::new("--exclude thread= does not apply to working sets", "exclude processes"));
     }
     let mode = mode(&args)?;
-    if args.method == Some(WorkingSetMethod::Damon) && matches!(mode, WorkingSetMode::Profile { .. }) {
-        return Err(ArgConflict::new(
-            "--method damon cannot measure a profile: DAMON samples for one fixed time",
-            "remove --profile, or use another method",
-        ));
-    }
-    if args.pause && args.method == Some(WorkingSetMethod::Damon) {
-        return Err(ArgConflict::new(
-            "--method damon samples running processes, and --pause freezes them",
-            "remove --pause, or use another method",
-        ));
-    }
-    if args.pause && args.all {
-        return Err(ArgConflict::new(
-            "--pause does not freeze the whole machine",
-            "give the processes by --pid, --cgroup or --comm",
-        ));
-    }
-    if args.fit && args.method == Some(WorkingSetMethod::Written) {
-        return Err(ArgConflict::new(
-            "--fit needs reads too, and --method written finds only writes",
-            "remove --fit, or use another method",
-        ));
-    }
+    check_method(&args, mode)?;
     let outputs = outputs::resolve_view(args.outputs, args.format, "working sets", Format::OF_WORKING_SETS)?;
     let is_once = matches!(mode, WorkingSetMode::Once { .. });
     if is_once && outputs.iter().any(|output| output.format == Format::Svg) {
@@ -81,6 +58,37 @@ pub(super) fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConfli
         duration: args.duration,
         outputs,
     })
+}
+
+/// Refuses options that a method cannot fulfil.
+fn check_method(args: &WorkingSetArgs, mode: WorkingSetMode) -> Result<(), ArgConflict> {
+    let is_damon = args.method == Some(WorkingSetMethod::Damon);
+    let conflicts = [
+        (
+            is_damon && matches!(mode, WorkingSetMode::Profile { .. }),
+            "--method damon cannot measure a profile: DAMON samples for one fixed time",
+            "remove --profile, or use another method",
+        ),
+        (
+            is_damon && args.pause,
+            "--method damon samples running processes, and --pause freezes them",
+            "remove --pause, or use another method",
+        ),
+        (
+            args.pause && args.all,
+            "--pause does not freeze the whole machine",
+            "give the processes by --pid, --cgroup or --comm",
+        ),
+        (
+            args.fit && args.method == Some(WorkingSetMethod::Written),
+            "--fit needs reads too, and --method written finds only writes",
+            "remove --fit, or use another method",
+        ),
+    ];
+    match conflicts.into_iter().find(|(is_given, ..)| *is_given) {
+        Some((_, message, remedy)) => Err(ArgConflict::new(message, remedy)),
+        None => Ok(()),
+    }
 }
 
 fn mode(args: &WorkingSetArgs) -> Result<WorkingSetMode, ArgConflict> {

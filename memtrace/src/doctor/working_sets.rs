@@ -9,25 +9,20 @@ type Availability = (WorkingSetMethod, Option<&'static str>);
 
 pub(super) fn examine() -> Finding {
     let unless = |is_available: bool, reason| if is_available { None } else { Some(reason) };
-    let damon = match Damon::find() {
-        Ok(()) => None,
-        Err(DamonError::InUse) => Some("in use by another program"),
-        Err(_) => Some("CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS"),
+    let availability = |&method: &WorkingSetMethod| {
+        let missing = match method {
+            WorkingSetMethod::Referenced => unless(procfs::has_clear_refs(), "CONFIG_PROC_PAGE_MONITOR"),
+            WorkingSetMethod::Idle => unless(PageTracker::idle().is_ok(), "CONFIG_IDLE_PAGE_TRACKING"),
+            WorkingSetMethod::Written => unless(procfs::has_soft_dirty(), "CONFIG_MEM_SOFT_DIRTY"),
+            WorkingSetMethod::Damon => match Damon::find() {
+                Ok(()) => None,
+                Err(DamonError::InUse) => Some("in use by another program"),
+                Err(_) => Some("CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS"),
+            },
+        };
+        (method, missing)
     };
-    check(
-        &WorkingSetMethod::ALL
-            .iter()
-            .map(|&method| {
-                let missing = match method {
-                    WorkingSetMethod::Referenced => unless(procfs::has_clear_refs(), "CONFIG_PROC_PAGE_MONITOR"),
-                    WorkingSetMethod::Idle => unless(PageTracker::idle().is_ok(), "CONFIG_IDLE_PAGE_TRACKING"),
-                    WorkingSetMethod::Written => unless(procfs::has_soft_dirty(), "CONFIG_MEM_SOFT_DIRTY"),
-                    WorkingSetMethod::Damon => damon,
-                };
-                (method, missing)
-            })
-            .collect::<Vec<_>>(),
-    )
+    check(&WorkingSetMethod::ALL.iter().map(availability).collect::<Vec<_>>())
 }
 
 fn check(methods: &[Availability]) -> Finding {
