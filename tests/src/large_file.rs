@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use crate::{Scratch, victim};
 
-/// Returns a file longer than `limit` whose pages go through the page cache, and how many times to read it for `length`
-/// bytes.
+/// Returns a file longer than `limit`, with pages in the page cache when they are read, and how many times to read it for
+/// `length` bytes.
 #[must_use]
 pub fn create(scratch: &Scratch, limit: u64, length: u64) -> (PathBuf, u64) {
     let path = scratch.join("file");

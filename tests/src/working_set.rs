@@ -10,6 +10,21 @@ use crate::{Victim, root, tracer, victim};
 /// Size of a page in bytes.
 pub const PAGE: u64 = 4096;
 
+/// Size of a huge page in bytes.
+pub const HUGE: u64 = 2 << 20;
+
+/// Other pages that a victim touches: of libraries, stacks and variables.
+pub const OTHERS: u64 = 64;
+
+/// Kinds of memory, pages that a victim touches, and patterns, for which the bytes that a method finds are exact.
+pub const EXACT_CASES: [(&str, u64, &str); 5] = [
+    ("heap", 2560, "write"),
+    ("heap", 25_600, "read"),
+    ("shmem", 2560, "skewed"),
+    ("shmem", 25_600, "write"),
+    ("shmem", 0, "read"),
+];
+
 /// Number of pages of each victim: 160 MiB.
 pub const PAGES: u64 = 40_960;
 
@@ -93,10 +108,14 @@ pub fn measure(words: &[&str]) -> Vec<Reading> {
     let output = wss(&[words, &["--format", "json"]].concat());
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("memtrace: method "), "{text}");
     assert!(text.contains("clearing and reading took at most"), "{text}");
     let lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    lines.map(|line| serde_json::from_slice(line).expect("a line of JSON")).collect()
+    let readings: Vec<Reading> = lines.map(|line| serde_json::from_slice(line).expect("a line of JSON")).collect();
+    for Reading { method, .. } in &readings {
+        let effects = if method == "referenced" { "clears the accessed bits" } else { "" };
+        assert!(text.contains(&format!("method {method}: {effects}")), "{text}");
+    }
+    readings
 }
 
 /// Starts a victim that touches `touched` of its [`PAGES`] pages.

@@ -5,12 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use memtrace_tests::process::{self, Process};
-use memtrace_tests::working_set::{Memory, PAGE, PAGES, Reading, measure, start, start_with, wss};
+use memtrace_tests::working_set::{
+    EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, measure, start, start_with, wss,
+};
 use memtrace_tests::{MemoryCgroup, Scratch, Trace, Victim, victim};
-
-const HUGE: u64 = 2 << 20;
-/// Other pages that a victim touches: of libraries, stacks and variables.
-const OTHERS: u64 = 64;
 
 /// Returns true if the kernel has the idle page bitmap.
 fn has_idle_bitmap() -> bool {
@@ -52,13 +50,7 @@ fn idle_pages_are_those_that_were_not_touched() {
     if !has_idle_bitmap() {
         return assert_refused("idle", "CONFIG_IDLE_PAGE_TRACKING");
     }
-    for (kind, touched, pattern) in [
-        ("heap", 2560, "write"),
-        ("heap", 25_600, "read"),
-        ("shmem", 2560, "skewed"),
-        ("shmem", 25_600, "write"),
-        ("shmem", 0, "read"),
-    ] {
+    for (kind, touched, pattern) in EXACT_CASES {
         let victim = start(kind, touched, pattern);
         let memory = measured(&victim, "idle", kind);
         let by_referenced = measured(&victim, "referenced", kind);

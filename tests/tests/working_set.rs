@@ -5,12 +5,8 @@ use std::time::Duration;
 
 use memtrace_tests::cgroup::Cgroup;
 use memtrace_tests::process::Process;
-use memtrace_tests::working_set::{Memory, PAGE, PAGES, measure, start, start_with, wss};
+use memtrace_tests::working_set::{EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, measure, start, start_with, wss};
 use memtrace_tests::{MemoryCgroup, Scratch, Victim, tracer, victim};
-
-const HUGE: u64 = 2 << 20;
-/// Other pages that a victim touches: of libraries, stacks and variables.
-const OTHERS: u64 = 64;
 
 /// Measures the memory of a kind in 300 ms, in which the victim touches all its pages many times.
 fn measured(victim: &Victim, kind: &str) -> Memory {
@@ -21,13 +17,7 @@ fn measured(victim: &Victim, kind: &str) -> Memory {
 
 #[test]
 fn referenced_bytes_equal_the_touched_pages() {
-    for (kind, touched, pattern) in [
-        ("heap", 2560, "write"),
-        ("heap", 25_600, "read"),
-        ("shmem", 2560, "skewed"),
-        ("shmem", 25_600, "write"),
-        ("shmem", 0, "read"),
-    ] {
+    for (kind, touched, pattern) in EXACT_CASES {
         let victim = start(kind, touched, pattern);
         let memory = measured(&victim, kind);
         assert_eq!(memory.referenced_bytes, touched * PAGE, "{kind} {pattern}");
