@@ -66,11 +66,11 @@ async fn measure(
     let mut signals = Signals::listen()?;
     let mut machine = MachineReader::start();
     let cache = method.unmapped_cache(&Selection::groups(&config.target))?;
+    let first_wait = config.mode.wait(0).unwrap_or_default();
     let start = Instant::now();
     let mut deadline = None;
     let unmeasured = 'measurements: loop {
-        let mut cleared =
-            ClearedProcesses::clear(method, selection, config.pause, config.mode.wait(0).unwrap_or_default(), start)?;
+        let mut cleared = ClearedProcesses::clear(method, selection, config.pause, first_wait, start)?;
         if let Some(cache) = &cache {
             cache.clear().map_err(|error| unreadable(&error))?;
         }
@@ -106,10 +106,7 @@ async fn measure(
         // Monitors of DAMON end before the pause.
         drop(cleared);
         let next = config.mode.next(start.elapsed()).map(|time| start + time).filter(|_| !selection.has_ended());
-        let has_time = |next: &Instant| {
-            let wait = config.mode.wait(0).unwrap_or_default();
-            deadline.is_none_or(|deadline| *next + wait <= deadline)
-        };
+        let has_time = |next: &Instant| deadline.is_none_or(|deadline| *next + first_wait <= deadline);
         let is_over = match next.filter(has_time) {
             Some(next) => !sleep(next, deadline, &mut signals, &mut machine).await,
             None => true,

@@ -414,7 +414,6 @@ impl Trace {
         let before = if is_recorded { page_totals(&snapshots) } else { Snapshots::default() };
         let mut snapshots =
             complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), &window, &coverage, &is_selected);
-
         self.probes.merge(self.own_probes);
         self.mark_functions.into_iter().for_each(|functions| self.probes.merge(functions.into_probes()));
         // Detach before symbolization, so that the targets run at full speed again.

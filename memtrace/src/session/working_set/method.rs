@@ -138,7 +138,7 @@ impl Method {
     }
 }
 
-/// Returns the error for a kernel whose DAMON cannot be used.
+/// Returns the error if DAMON cannot be used.
 fn without_damon(error: &DamonError) -> Error {
     const OTHER_METHOD: &str = "use --method referenced, or a kernel with these options";
     match error {
