@@ -4,6 +4,7 @@ mod comparison;
 mod fit;
 mod knee;
 mod method;
+mod page_bits;
 mod process;
 mod touched_pages;
 

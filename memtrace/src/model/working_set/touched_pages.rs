@@ -4,13 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::method::WorkingSetMethod;
+use super::page_bits::{PAGES, PageBits, position};
 use crate::model::process::Pid;
 use crate::model::units::{AbsAddr, Bytes};
-
-/// Pages of a region: as many as a page table maps.
-const PAGES: u64 = 512;
-/// Words with a bit for each page of a region.
-const WORDS: usize = 8;
 
 /// State of a resident page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +45,6 @@ pub struct TouchWindow {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TouchedProcesses(pub BTreeMap<Pid, TouchedPages>);
 
-/// A bit for each page of a region.
-type PageBits = [u64; WORDS];
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Region {
     resident: PageBits,
@@ -84,15 +77,14 @@ impl TouchedPages {
 
     /// Adds the resident page at `address`.
     pub fn add(&mut self, address: AbsAddr, state: PageState) {
-        let number = address.0 / self.page.0.max(1);
-        let region = self.regions.entry(number / PAGES).or_default();
-        let (word, bit) = word_of(number % PAGES);
-        region.resident[word] |= bit;
+        let (number, page) = position(address, self.page);
+        let region = self.regions.entry(number).or_default();
+        region.resident.insert(page);
         if state != PageState::Untouched {
-            region.touched[word] |= bit;
+            region.touched.insert(page);
         }
         if state == PageState::Touched {
-            region.certain[word] |= bit;
+            region.certain.insert(page);
         }
     }
 
@@ -130,14 +122,11 @@ impl TouchedPages {
     fn bytes_of(&self, bits: &PageBits, base: u64, start: u64, end: u64) -> u64 {
         let page = self.page.0.max(1);
         if start <= base && base.saturating_add(PAGES * page) <= end {
-            return bits.iter().map(|word| u64::from(word.count_ones())).sum::<u64>() * page;
+            return bits.count() * page;
         }
         let first = start.saturating_sub(base) / page;
         let last = ((end - 1).saturating_sub(base) / page).min(PAGES - 1);
-        let pages = (first..=last).filter(|&number| {
-            let (word, bit) = word_of(number);
-            bits[word] & bit != 0
-        });
+        let pages = (first..=last).filter(|&number| bits.contains(number));
         let overlap = |number: u64| {
             let begin = base + number * page;
             (begin + page).min(end).saturating_sub(begin.max(start))
@@ -154,11 +143,6 @@ impl Region {
             PagePart::CertainlyTouched => &self.certain,
         }
     }
-}
-
-/// Returns the index of the word of a page in a region, and its bit.
-fn word_of(page: u64) -> (usize, u64) {
-    ((page / 64) as usize % WORDS, 1 << (page % 64))
 }
 
 #[cfg(test)]
