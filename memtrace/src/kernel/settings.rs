@@ -58,6 +58,31 @@ pub struct Options {
     pub counts_threads: bool,
 }
 
+/// Programs that record the starts and ends of processes only, into a small ring.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            rings: 1,
+            ring_size: Bytes(1 << 16),
+            map_sizes: MapSizes::SMALLEST,
+            max_depth: 0,
+            min_size: Bytes(0),
+            max_size: Bytes(u64::MAX),
+            start_ns: 0,
+            filter: ProcessFilter::default(),
+            threads: ThreadFilter::default(),
+            records_allocators: false,
+            records_tags: false,
+            usable_sizes: false,
+            records_thread_exits: false,
+            page_sample: None,
+            reclaim: false,
+            records_mappings: false,
+            counts_threads: false,
+        }
+    }
+}
+
 impl Options {
     const fn follows_syscalls(&self) -> bool {
         self.page_sample.is_some() || self.records_mappings

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::config::{MonitorConfig, SourceChoice};
 use super::jemalloc::JemallocReader;
 use crate::allocators::Allocator;
-use crate::kernel::{self, Kernel, MapSizes, Probes, ProcessFilter, Scope, ThreadFilter, ThreadUsageReader};
+use crate::kernel::{self, Kernel, Probes, ProcessFilter, Scope, ThreadUsageReader};
 use crate::model::format;
 use crate::model::{Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartitionBy, Pid, Tick};
 use crate::registry;
@@ -24,9 +24,6 @@ use crate::session::track::{Changes, ProcessTracker};
 
 /// Size of the ring of mmap events of each processor.
 const MMAP_RING: Bytes = Bytes(1 << 17);
-
-/// Size of the ring of records, which stays empty.
-const RING: Bytes = Bytes(1 << 16);
 
 /// Attached probes. Dropping it removes them.
 pub(super) struct Attachment {
@@ -253,22 +250,9 @@ fn find_jemalloc(targets: &Targets, tracker: &ProcessTracker, reader: &mut Jemal
 
 fn options(clock_start: Duration, filter: ProcessFilter) -> kernel::Options {
     kernel::Options {
-        rings: 1,
-        ring_size: RING,
-        map_sizes: MapSizes::SMALLEST,
-        max_depth: 0,
-        min_size: Bytes(0),
-        max_size: Bytes(u64::MAX),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         filter,
-        threads: ThreadFilter::default(),
-        records_allocators: false,
-        records_tags: false,
-        usable_sizes: false,
-        records_thread_exits: false,
-        page_sample: None,
-        reclaim: false,
-        records_mappings: false,
         counts_threads: true,
+        ..kernel::Options::default()
     }
 }
