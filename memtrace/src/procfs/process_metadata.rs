@@ -82,16 +82,21 @@ fn is_exiting(pid: Pid) -> bool {
     flags.is_none_or(|flags| flags & EXITING != 0)
 }
 
+/// Returns the threads of `pid`; none if it has exited.
+#[must_use]
+pub(crate) fn threads(pid: Pid) -> Vec<Tid> {
+    let Ok(entries) = fs::read_dir(proc_path(pid, "task")) else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(Tid)).collect()
+}
+
 /// Returns the names of the threads of `pid`; none if it has exited.
 #[must_use]
 pub(crate) fn thread_names(pid: Pid) -> Vec<(Tid, String)> {
-    let Ok(entries) = fs::read_dir(proc_path(pid, "task")) else { return Vec::new() };
-    let name = |entry: fs::DirEntry| {
-        let tid = entry.file_name().to_str()?.parse().ok()?;
-        let name = fs::read(entry.path().join("comm")).ok()?;
-        Some((Tid(tid), String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()))
+    let name = |tid: Tid| {
+        let name = fs::read(proc_path(pid, &format!("task/{}/comm", tid.0))).ok()?;
+        Some((tid, String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()))
     };
-    entries.filter_map(|entry| name(entry.ok()?)).collect()
+    threads(pid).into_iter().filter_map(name).collect()
 }
 
 /// Returns the value of a field of `/proc/PID/status`. The process name cannot forge a field: its newlines are escaped
