@@ -59,14 +59,14 @@ pub(crate) use own_process::{
     boot_offset, descriptor_path, effective_capabilities, monotonic_offset, own_pid_namespace, own_program, own_status,
     own_uid_map, set_own_oom_score,
 };
-pub(crate) use page_touches::{ClearedPages, PageReading, PageTracker, UnmappedCache, has_soft_dirty};
+pub(crate) use page_touches::{ClearedPages, PageReading, PageTracker, UnmappedCache, has_soft_dirty, tracked_ranges};
 pub(crate) use pagemap::page_size;
 #[cfg(test)]
 pub(crate) use pidfd::exits_within;
 pub(crate) use pidfd::{has_ended, open_pidfd};
 pub(crate) use pressure::machine_pressure;
 pub(crate) use process::{Process, comm, inspect, proc_path};
-pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_names, threads};
+pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_names};
 pub(crate) use process_values::process_values;
 pub(crate) use references::{clear_references, has_clear_refs, huge_page_size};
 pub(crate) use refusal::{ReadRefusal, in_root_user_namespace, missing_for_mapped_files};

@@ -35,10 +35,14 @@ pub struct Reading {
     pub method: String,
     /// Requested time.
     pub requested_s: f64,
+    /// End of the reading, since the start of memtrace.
+    pub at_s: f64,
     /// Sum of the processes.
     pub total: Memory,
     /// Measured processes.
     pub processes: Vec<Measured>,
+    /// Page faults that were lost, if the method traces any.
+    pub lost_page_faults: Option<u64>,
     /// Page cache of the selected control groups that no process has mapped.
     pub unmapped_cache: Option<Cache>,
     /// The estimated limit, with `--fit`.

@@ -1,11 +1,14 @@
 //! Compares the working sets of `memtrace wss` with the pages that victims touch.
 
+use std::iter;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memtrace_tests::cgroup::Cgroup;
 use memtrace_tests::process::Process;
-use memtrace_tests::working_set::{EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, measure, start, start_with, wss};
+use memtrace_tests::working_set::{
+    EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, measure, start, start_with, wss,
+};
 use memtrace_tests::{MemoryCgroup, Scratch, Victim, tracer, victim};
 
 /// Measures the memory of a kind in 300 ms, in which the victim touches all its pages many times.
@@ -94,6 +97,76 @@ fn each_measurement_clears_unless_it_is_cumulative() {
     assert!(cumulative.last().is_some_and(|pages| *pages > 3000), "{cumulative:?}");
     let each = shmem(&["--every", "400ms"]);
     assert!(each.len() >= 2 && each.iter().all(|pages| (500..3000).contains(pages)), "{each:?}");
+}
+
+/// Returns the memory of a kind after the victim has released its pages and written to some of them. Memtrace reads it with these words.
+fn faulted(victim: &mut Victim, kind: &str, words: &[&str]) -> [Memory; 2] {
+    let mut command = Command::new(tracer::binary());
+    let words = [&["wss", "--method", "faults", "--cumulative", "50ms", "--format", "json"], words].concat();
+    let start = Instant::now();
+    let mut memtrace = Process::start(command.args(words));
+    let pid = victim.pid();
+    // The memory, and the start of the reading.
+    let mut next = || {
+        let reading: Reading = serde_json::from_str(&memtrace.read_line()).expect("a line of JSON");
+        assert_eq!((reading.method.as_str(), reading.lost_page_faults), ("faults", Some(0)));
+        let process = reading.processes.iter().find(|process| process.pid == pid).expect("it is measured");
+        (process.kinds.get(kind).copied().unwrap_or_default(), reading.at_s - process.read_s)
+    };
+    let (before, _) = next();
+    victim.process().write_line("");
+    assert_eq!(victim.process().read_line(), "touched");
+    // Memtrace started later than this clock, so these readings began after the touches.
+    let touched = start.elapsed().as_secs_f64();
+    let (after, _) =
+        iter::repeat_with(&mut next).find(|(_, at)| *at > touched).expect("there are readings until the signal");
+    memtrace.signal(libc::SIGINT);
+    assert!(memtrace.wait().success());
+    let text = memtrace.remaining_stderr();
+    assert!(
+        text.contains("method faults: traces page faults") && text.contains(" traced; the BPF programs ran"),
+        "{text}"
+    );
+    [before, after]
+}
+
+#[test]
+fn pages_with_a_fault_are_a_lower_bound() {
+    for (kind, touched) in [("heap", 2560), ("heap", 25_600), ("shmem", 2560), ("shmem", 0)] {
+        let mut victim = victim::start_with("working_set", &[kind, &PAGES.to_string(), &touched.to_string(), "fault"]);
+        let pid = victim.pid().to_string();
+        let [before, after] = faulted(&mut victim, kind, &["--pid", &pid]);
+        assert_eq!((before.rss_bytes, before.referenced_bytes), (PAGES * PAGE, 0), "{kind}");
+        let expected = (touched * PAGE, touched * PAGE);
+        assert_eq!((after.referenced_bytes, after.least_referenced_bytes), expected, "{kind} {touched}");
+        victim.finish();
+    }
+    // Touches of pages that are mapped cause no faults.
+    let victim = start("heap", 2560, "write");
+    let reading = &measure(&["--pid", &victim.pid().to_string(), "--method", "faults", "300ms"])[0];
+    assert_eq!(reading.processes[0].kinds["heap"].referenced_bytes, 0);
+    victim.finish();
+}
+
+#[test]
+fn faults_of_a_cgroup_are_counted() {
+    let mut victim = victim::start_with("working_set", &["heap", &PAGES.to_string(), "2560", "fault"]);
+    let cgroup = Cgroup::new();
+    cgroup.add_process(victim.pid());
+    let [_, after] = faulted(&mut victim, "heap", &["--cgroup", &cgroup.path().to_string_lossy()]);
+    assert_eq!(after.referenced_bytes, 2560 * PAGE);
+    victim.finish();
+}
+
+#[test]
+fn huge_page_with_a_fault_has_two_bounds() {
+    let mut victim = victim::start_with("working_set", &["huge", &PAGES.to_string(), "1", "fault"]);
+    let pid = victim.pid().to_string();
+    let [_, after] = faulted(&mut victim, "anonymous", &["--pid", &pid]);
+    let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
+    assert_eq!(after.huge_bytes, HUGE, "{after:?}");
+    assert!(within(after.referenced_bytes, HUGE) && within(after.least_referenced_bytes, PAGE), "{after:?}");
+    victim.finish();
 }
 
 #[test]

@@ -1,7 +1,8 @@
 /* `working_set KIND PAGES TOUCHED PATTERN [FILE] [write]` maps resident memory of a kind: heap, anonymous, shmem, file, huge or
  * locked. From the first line on, it touches its first TOUCHED pages again and again, until the second line. The pattern is read,
  * write, sparse (one page in each 2 MiB), or skewed: the first tenth of the pages each time, and all in each eighth pass. With the
- * pattern `rate`, it touches TOUCHED further pages in each second instead. It allocates nothing. */
+ * pattern `rate`, it touches TOUCHED further pages in each second instead. With `fault`, it releases all pages, writes to the first
+ * TOUCHED of them once, and prints a line. It allocates nothing. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -87,7 +88,11 @@ int main(int count, char **arguments) {
     print_ready();
     if (!wait_for_harness())
         return 1;
-    if (strcmp(pattern, "rate") == 0) {
+    if (strcmp(pattern, "fault") == 0) {
+        madvise(memory, pages * PAGE, MADV_DONTNEED);
+        touch(memory, 0, touched, 1);
+        print_text("touched\n");
+    } else if (strcmp(pattern, "rate") == 0) {
         double start = now();
         for (size_t done = 0; !has_line(0);) {
             size_t due = (size_t)((now() - start) * (double)touched);

@@ -80,6 +80,11 @@ fn check_method(args: &WorkingSetArgs, mode: WorkingSetMode) -> Result<(), ArgCo
             "give the processes by --pid, --cgroup or --comm",
         ),
         (
+            args.fit && args.method == Some(WorkingSetMethod::Faults),
+            "--fit needs all touched pages, and --method faults finds only those that had a page fault",
+            "remove --fit, or use another method",
+        ),
+        (
             args.fit && args.method == Some(WorkingSetMethod::Written),
             "--fit needs reads too, and --method written finds only writes",
             "remove --fit, or use another method",

@@ -1,6 +1,7 @@
 //! Methods of `memtrace wss`.
 
 use super::finding::{Area, Finding};
+use crate::kernel::features;
 use crate::model::WorkingSetMethod;
 use crate::procfs::{self, Damon, DamonError, PageTracker};
 
@@ -19,6 +20,9 @@ pub(super) fn examine() -> Finding {
                 Err(DamonError::InUse) => Some("in use by another program"),
                 Err(_) => Some("CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS"),
             },
+            WorkingSetMethod::Faults => {
+                unless(features::require().is_ok(), "CONFIG_DEBUG_INFO_BTF, CONFIG_UPROBE_EVENTS")
+            }
         };
         (method, missing)
     };

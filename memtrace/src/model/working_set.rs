@@ -1,6 +1,7 @@
 //! Working sets: the resident memory of processes, and the part of it that was used within a time.
 
 mod comparison;
+mod faulted_pages;
 mod fit;
 mod knee;
 mod method;
@@ -9,6 +10,7 @@ mod process;
 mod touched_pages;
 
 pub use self::comparison::{CacheSize, ComparedSizes};
+pub use self::faulted_pages::FaultedPages;
 pub use self::fit::Fit;
 pub use self::knee::knee;
 pub use self::method::WorkingSetMethod;
@@ -39,6 +41,8 @@ pub struct WorkingSets {
     pub unmapped_cache: Option<(Bytes, Bytes)>,
     /// Memory that the processes need, if it was requested.
     pub fit: Option<Fit>,
+    /// Page faults that were lost since clearing; `None` if the method traces none.
+    pub lost_faults: Option<u64>,
     /// Selected processes that are missing, since the references were cleared.
     pub unmeasured: UnmeasuredProcesses,
 }

@@ -145,7 +145,7 @@ impl UnmappedCache<'_> {
 }
 
 /// Returns the resident pages, without those that no method tracks.
-pub(super) fn tracked_ranges(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
+pub(crate) fn tracked_ranges(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     let mut ranges = resident(pid)?;
     ranges.retain(|range| range.kind != MappingKind::Hugetlb);
     Ok(ranges)

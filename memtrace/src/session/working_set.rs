@@ -3,6 +3,7 @@
 mod cleared;
 mod config;
 mod cost;
+mod fault_tracer;
 mod machine;
 mod method;
 mod outputs;
@@ -34,7 +35,7 @@ const SHORT: Duration = Duration::from_millis(20);
 ///
 /// No process can be measured, or an output cannot be written.
 pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn Observer) -> Result<bool, Error> {
-    let method = Method::open(config.method)?;
+    let method = Method::open(config.method, &config.target)?;
     // A pidfd for each process.
     descriptors::raise_limit();
     let selection = Selection::resolve(&config.target)?;
@@ -46,6 +47,7 @@ pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn
         return measured.map(|()| true);
     }
     observer.note(&cost.text());
+    method.tracing_cost().iter().for_each(|line| observer.note(line));
     if let Some(warning) = cost.warning() {
         log::warn!("{warning}");
     }

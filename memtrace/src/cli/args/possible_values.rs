@@ -57,6 +57,7 @@ pub(super) fn working_set_methods() -> impl TypedValueParser<Value = WorkingSetM
                 "idle flags of single pages; also with unmapped pages of files (CONFIG_IDLE_PAGE_TRACKING)"
             }
             WorkingSetMethod::Damon => "an estimate by samples of the kernel (CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS)",
+            WorkingSetMethod::Faults => "pages that had a page fault: a lower bound (BPF)",
             WorkingSetMethod::Written => "soft-dirty bits of single pages: writes only (CONFIG_MEM_SOFT_DIRTY)",
         };
         PossibleValue::new(method.name()).help(help)

@@ -1,10 +1,12 @@
 //! A sentence that compares a working set with other sizes.
 
-use crate::model::{Bytes, ComparedSizes, WorkingSets};
+use crate::model::{Bytes, ComparedSizes, WorkingSetMethod, WorkingSets};
 
-/// Returns a sentence that compares the last reading with the caches and the limit of the memory. `None` if nothing is known.
+/// Returns a sentence that compares the last reading with the caches and the limit of the memory. `None` if nothing is known, or if the
+/// reading is a lower bound.
 pub(super) fn comparison(readings: &[WorkingSets], sizes: &ComparedSizes) -> Option<String> {
-    let touched = readings.last().filter(|sets| !sets.processes.is_empty())?.total().referenced;
+    let last = readings.last().filter(|sets| !sets.processes.is_empty() && sets.method != WorkingSetMethod::Faults)?;
+    let touched = last.total().referenced;
     let reach = sizes.tlb_reach.map(|reach| (String::from("the TLB reach"), reach));
     let caches = sizes.caches.iter().map(|cache| (format!("the L{} cache", cache.level), cache.size));
     let limit = sizes.memory_limit.map(|limit| (String::from("the memory limit"), limit));

@@ -27,6 +27,8 @@ struct Line<'a> {
     not_permitted: u64,
     unreadable: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    lost_page_faults: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     unmapped_cache: Option<CacheFields>,
     machine: Machine,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,6 +111,7 @@ pub(super) fn write(sets: &WorkingSets, mut out: &mut dyn io::Write) -> io::Resu
         exited: sets.unmeasured.exited,
         not_permitted: sets.unmeasured.not_permitted,
         unreadable: sets.unmeasured.unreadable,
+        lost_page_faults: sets.lost_faults,
         unmapped_cache: sets
             .unmapped_cache
             .map(|(all, touched)| CacheFields { bytes: all.0, referenced_bytes: touched.0 }),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::model::format::{counted, short};
-use crate::model::{Bytes, WorkingSets, knee};
+use crate::model::{Bytes, WorkingSetMethod, WorkingSets, knee};
 
 /// Returns a sentence with the resident memory and its used part: at the knee and at the end of a profile, else at the last
 /// reading. `None` without a reading.
@@ -20,11 +20,15 @@ pub(super) fn summary(readings: &[WorkingSets]) -> Option<String> {
     let (end, used) = point(last);
     let knee = if is_cumulative { knee(&points).filter(|knee| knee + 1 < points.len()) } else { None };
     let (time, first) = knee.map_or((end, used), |knee| points[knee]);
-    let mut text = format!("{first} of {} resident{processes} were touched within {}", total.resident, short(time));
+    let mut text =
+        format!("{first} of {} resident{processes} {} within {}", total.resident, last.method.predicate(), short(time));
     if knee.is_some() {
         text += &format!(", {used} within {}", short(end));
     }
     text.push('.');
+    if last.method == WorkingSetMethod::Faults {
+        text += " This is a lower bound: touches of pages that were mapped before cause no fault.";
+    }
     if total.least_referenced < total.referenced {
         text += &format!(" Huge pages count as a whole: it was at least {}.", total.least_referenced);
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{Bytes, CacheSize, Comm, Fit, MappingKind, PerSecond, Pid, ProcessWorkingSet, ReferencedMemory};
+use crate::model::{
+    Bytes, CacheSize, Comm, Fit, MappingKind, PerSecond, Pid, ProcessWorkingSet, ReferencedMemory, WorkingSetMethod,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -70,6 +72,20 @@ fn summary_of_a_profile_has_its_knee() {
     );
     assert_eq!(summary(&[]), None);
     assert_eq!(summary(&[reading(Vec::new())]), None);
+}
+
+#[test]
+fn page_faults_are_a_lower_bound() {
+    let sets = reading(vec![process(7, 0, 1000, 28 * MIB)]);
+    let sets = WorkingSets { method: WorkingSetMethod::Faults, lost_faults: Some(3), ..sets };
+    let sizes = ComparedSizes { tlb_reach: Some(Bytes(MIB)), ..ComparedSizes::default() };
+    assert_eq!(comparison(std::slice::from_ref(&sets), &sizes), None);
+    let text = written(Format::Text, std::slice::from_ref(&sets));
+    assert!(text.contains("  not counted: 3 page faults, which were lost\n"), "{text}");
+    let expected = "28.00 MiB of 405.00 MiB resident had a page fault within 1 s. This is a lower bound: touches of pages that were \
+                    mapped before cause no fault.";
+    assert!(text.contains(expected), "{text}");
+    assert!(written(Format::Json, &[sets]).contains("\"lost_page_faults\":3"));
 }
 
 #[test]

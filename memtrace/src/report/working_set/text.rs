@@ -50,6 +50,9 @@ pub(super) fn write(sets: &WorkingSets, is_first: bool, out: &mut dyn io::Write)
     if let Some((all, touched)) = sets.unmapped_cache {
         writeln!(out, "  page cache that no process has mapped: {touched} of {all} were touched")?;
     }
+    if let Some(lost) = sets.lost_faults.filter(|lost| *lost > 0) {
+        writeln!(out, "  not counted: {}, which were lost", counted(lost, "page fault", "page faults"))?;
+    }
     let UnmeasuredProcesses { exited, not_permitted, unreadable } = sets.unmeasured;
     let unread = [(exited, "exited"), (not_permitted, "may not be read"), (unreadable, "cannot be read")];
     for (count, reason) in unread.into_iter().filter(|(count, _)| *count > 0) {

@@ -105,6 +105,7 @@ impl<'a> ClearedProcesses<'a> {
             requested,
             processes: read,
             unmeasured: *unmeasured,
+            lost_faults: method.lost_faults_since(prepared),
             ..WorkingSets::default()
         }
     }

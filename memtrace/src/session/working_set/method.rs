@@ -2,28 +2,43 @@
 
 use std::time::{Duration, Instant};
 
+use super::fault_tracer::FaultTracer;
+use crate::model::format::{counted, grouped, short};
 use crate::model::{Bytes, CgroupId, MappingKind, PagePart, Pid, ReferencedMemory, WorkingSetMethod};
 use crate::procfs::{
     self, ClearedPages, Damon, DamonError, PageReading, PageTracker, ProcessError, Tmpfs, UnmappedCache, Vma,
 };
+use crate::session::config::Target;
 use crate::session::error::Error;
 use crate::session::page_tracker;
 
 /// A method, ready for use.
 pub(super) struct Method {
     kind: WorkingSetMethod,
-    /// For methods that examine single pages.
-    tracker: Option<PageTracker>,
+    source: Source,
+}
+
+/// Source of the touches.
+enum Source {
+    /// `/proc/PID/smaps`.
+    Mappings,
+    Pages(PageTracker),
+    Damon,
+    Faults(Box<FaultTracer>),
 }
 
 /// Processes of a measurement, and the monitors of those that DAMON measures.
 pub(super) struct Prepared {
     damon: Option<Damon>,
+    /// Number of page faults that were lost before.
+    lost_faults: u64,
 }
 
 /// A process with cleared references.
 pub(super) enum Cleared {
+    Mappings,
     Pages(ClearedPages),
+    Faults,
     /// Its monitor started at this time.
     Monitored(Instant),
 }
@@ -43,7 +58,7 @@ impl Method {
     /// # Errors
     ///
     /// The kernel does not have the method, or permission is missing.
-    pub(super) fn open(requested: Option<WorkingSetMethod>) -> Result<Self, Error> {
+    pub(super) fn open(requested: Option<WorkingSetMethod>, target: &Target) -> Result<Self, Error> {
         // The other methods need the files of this option too.
         if !procfs::has_clear_refs() {
             return Err(page_tracker::lacks(
@@ -52,13 +67,14 @@ impl Method {
             ));
         }
         let kind = requested.unwrap_or_default();
-        let tracker = match kind {
-            WorkingSetMethod::Referenced => None,
-            WorkingSetMethod::Damon => Damon::find().map(|()| None).map_err(|error| without_damon(&error))?,
-            WorkingSetMethod::Idle => Some(page_tracker::idle()?),
-            WorkingSetMethod::Written => Some(page_tracker::written()?),
+        let source = match kind {
+            WorkingSetMethod::Referenced => Source::Mappings,
+            WorkingSetMethod::Damon => Damon::find().map(|()| Source::Damon).map_err(|error| without_damon(&error))?,
+            WorkingSetMethod::Idle => Source::Pages(page_tracker::idle()?),
+            WorkingSetMethod::Written => Source::Pages(page_tracker::written()?),
+            WorkingSetMethod::Faults => Source::Faults(Box::new(FaultTracer::start(target)?)),
         };
-        Ok(Self { kind, tracker })
+        Ok(Self { kind, source })
     }
 
     pub(super) const fn kind(&self) -> WorkingSetMethod {
@@ -71,9 +87,9 @@ impl Method {
     ///
     /// DAMON cannot be used any more, or for too few processes.
     pub(super) fn prepare(&self, pids: &[Pid], time: Duration) -> Result<Prepared, Error> {
-        let uses_damon = self.kind == WorkingSetMethod::Damon;
-        let damon = uses_damon.then(|| Damon::prepare(pids, time)).transpose();
-        Ok(Prepared { damon: damon.map_err(|error| without_damon(&error))? })
+        let damon = matches!(self.source, Source::Damon).then(|| Damon::prepare(pids, time)).transpose();
+        let damon = damon.map_err(|error| without_damon(&error))?;
+        Ok(Prepared { damon, lost_faults: self.lost_faults().unwrap_or_default() })
     }
 
     /// Finds the page cache of control groups that no process has mapped; `None` if the method cannot, or without groups.
@@ -82,17 +98,46 @@ impl Method {
     ///
     /// The kernel does not know the groups of pages, or permission is missing.
     pub(super) fn unmapped_cache(&self, groups: &[CgroupId]) -> Result<Option<UnmappedCache<'_>>, Error> {
-        let Some(tracker) = self.tracker.as_ref().filter(|_| !groups.is_empty()) else { return Ok(None) };
+        let Source::Pages(tracker) = &self.source else { return Ok(None) };
+        if groups.is_empty() {
+            return Ok(None);
+        }
         let failed = |error| Error::Failed(format!("cannot read the control groups of pages: {error}"));
         tracker.unmapped_cache(groups).map_err(failed)
     }
 
+    /// Returns the number of page faults that were lost so far; `None` if the method traces none.
+    fn lost_faults(&self) -> Option<u64> {
+        if let Source::Faults(tracer) = &self.source { Some(tracer.lost()) } else { None }
+    }
+
+    /// Returns the number of page faults that were lost since then.
+    pub(super) fn lost_faults_since(&self, prepared: &Prepared) -> Option<u64> {
+        self.lost_faults().map(|lost| lost.saturating_sub(prepared.lost_faults))
+    }
+
+    /// Returns the cost of tracing as a line; `None` if the method traces nothing.
+    pub(super) fn tracing_cost(&self) -> Option<String> {
+        let Source::Faults(tracer) = &self.source else { return None };
+        let (faults, programs) = tracer.cost();
+        Some(format!(
+            "{} traced; the BPF programs ran {} times, which took {}",
+            counted(faults, "page fault", "page faults"),
+            grouped(programs.runs),
+            short(programs.time)
+        ))
+    }
+
     /// Clears the references of a process.
     pub(super) fn clear(&self, prepared: &Prepared, pid: Pid) -> Result<Cleared, ProcessError> {
-        match (&prepared.damon, &self.tracker) {
-            (Some(damon), _) => damon.start(pid).map(Cleared::Monitored),
-            (None, Some(tracker)) => tracker.clear(pid).map(Cleared::Pages),
-            (None, None) => procfs::clear_references(pid).map(|()| Cleared::Pages(ClearedPages::default())),
+        match (&self.source, &prepared.damon) {
+            (Source::Pages(tracker), _) => tracker.clear(pid).map(Cleared::Pages),
+            (Source::Damon, Some(damon)) => damon.start(pid).map(Cleared::Monitored),
+            (Source::Faults(tracer), _) => {
+                tracer.clear(pid);
+                Ok(Cleared::Faults)
+            }
+            (Source::Mappings | Source::Damon, _) => procfs::clear_references(pid).map(|()| Cleared::Mappings),
         }
     }
 
@@ -105,11 +150,12 @@ impl Method {
         tmpfs: &Tmpfs,
         huge_page: Bytes,
     ) -> Result<Reading, ProcessError> {
-        let touched = match (cleared, &prepared.damon, &self.tracker) {
-            (Cleared::Monitored(started), Some(damon), _) => {
+        let touched = match (cleared, &self.source, &prepared.damon) {
+            (Cleared::Monitored(started), _, Some(damon)) => {
                 Some(PageReading { pages: damon.read(pid, *started)?, locked: None })
             }
-            (Cleared::Pages(cleared), _, Some(tracker)) => Some(tracker.read(pid, cleared)?),
+            (Cleared::Pages(cleared), Source::Pages(tracker), _) => Some(tracker.read(pid, cleared)?),
+            (Cleared::Faults, Source::Faults(tracer), _) => Some(tracer.read(pid)?),
             _ => None,
         };
         let Some(PageReading { pages, locked }) = touched else {
