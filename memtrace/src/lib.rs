@@ -22,6 +22,7 @@ pub(crate) mod mmap_events;
 pub mod model;
 pub mod monitor;
 pub mod pipeline;
+pub(crate) mod pmu;
 pub mod probe_site;
 pub(crate) mod procfs;
 pub(crate) mod reconcile;

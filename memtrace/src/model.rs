@@ -75,8 +75,9 @@ pub use totals::{
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;
 pub use working_set::{
-    CacheSize, ComparedSizes, FaultedPages, Fit, PagePart, PageState, ProcessWorkingSet, ReferencedMemory, TouchWindow,
-    TouchedPages, TouchedProcesses, UnmeasuredProcesses, WorkingSetMethod, WorkingSets, knee,
+    CacheFit, CacheSize, CacheUse, ComparedSizes, FaultedPages, Fit, PagePart, PageState, ProcessWorkingSet,
+    ReferencedMemory, TouchWindow, TouchedPages, TouchedProcesses, UnmeasuredProcesses, WorkingSetMethod, WorkingSets,
+    knee,
 };
 
 /// The table of hooked functions, shared with the BPF programs.

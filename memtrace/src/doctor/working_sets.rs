@@ -2,7 +2,8 @@
 
 use super::finding::{Area, Finding};
 use crate::kernel::features;
-use crate::model::WorkingSetMethod;
+use crate::model::{Pid, WorkingSetMethod};
+use crate::pmu::CacheCounters;
 use crate::procfs::{self, Damon, DamonError, PageTracker};
 
 /// A method, and the reason why it is not available.
@@ -26,10 +27,12 @@ pub(super) fn examine() -> Finding {
         };
         (method, missing)
     };
-    check(&WorkingSetMethod::ALL.iter().map(availability).collect::<Vec<_>>())
+    let cache = CacheCounters::start(&[Pid(std::process::id())]).err().map(|error| error.to_string());
+    check(&WorkingSetMethod::ALL.iter().map(availability).collect::<Vec<_>>(), cache.as_deref())
 }
 
-fn check(methods: &[Availability]) -> Finding {
+/// Judges the methods. `cache_error` is the reason why the use of the last-level cache cannot be measured.
+fn check(methods: &[Availability], cache_error: Option<&str>) -> Finding {
     const SUBJECT: &str = "working sets";
     let available: Vec<_> =
         methods.iter().filter(|(_, missing)| missing.is_none()).map(|(method, _)| method.name()).collect();
@@ -48,6 +51,8 @@ fn check(methods: &[Availability]) -> Finding {
     if !missing.is_empty() {
         detail += &format!("; not {}", missing.join(", "));
     }
+    detail += "; use of the last-level cache: ";
+    detail += cache_error.unwrap_or("measured");
     Finding::ok(Area::Kernel, SUBJECT, &detail)
 }
 
@@ -59,15 +64,18 @@ mod tests {
     #[test]
     fn methods_are_listed_with_the_options_of_missing_ones() {
         let all = [(WorkingSetMethod::Referenced, None), (WorkingSetMethod::Idle, Some("CONFIG_IDLE_PAGE_TRACKING"))];
-        let finding = check(&all);
+        let finding = check(&all, Some("there is no PMU"));
         assert_eq!(finding.verdict, Verdict::Ok);
-        assert_eq!(finding.detail, "methods referenced; not idle (CONFIG_IDLE_PAGE_TRACKING)");
-        assert_eq!(check(&all[..1]).detail, "methods referenced");
+        let expected =
+            "methods referenced; not idle (CONFIG_IDLE_PAGE_TRACKING); use of the last-level cache: there is no PMU";
+        assert_eq!(finding.detail, expected);
+        let expected = "methods referenced; use of the last-level cache: measured";
+        assert_eq!(check(&all[..1], None).detail, expected);
     }
 
     #[test]
     fn kernel_without_a_method_is_a_warning() {
-        let finding = check(&[(WorkingSetMethod::Referenced, Some("CONFIG_PROC_PAGE_MONITOR"))]);
+        let finding = check(&[(WorkingSetMethod::Referenced, Some("CONFIG_PROC_PAGE_MONITOR"))], None);
         assert_eq!(finding.verdict, Verdict::Warn);
     }
 }

@@ -1,5 +1,6 @@
 //! Working sets: the resident memory of processes, and the part of it that was used within a time.
 
+mod cache_use;
 mod comparison;
 mod faulted_pages;
 mod fit;
@@ -9,6 +10,7 @@ mod page_bits;
 mod process;
 mod touched_pages;
 
+pub use self::cache_use::{CacheFit, CacheUse};
 pub use self::comparison::{CacheSize, ComparedSizes};
 pub use self::faulted_pages::FaultedPages;
 pub use self::fit::Fit;
@@ -41,6 +43,8 @@ pub struct WorkingSets {
     pub unmapped_cache: Option<(Bytes, Bytes)>,
     /// Memory that the processes need, if it was requested.
     pub fit: Option<Fit>,
+    /// Use of the last-level cache since clearing, by the processes that ran then; `None` if it is not measured.
+    pub cache: Option<CacheUse>,
     /// Page faults that were lost since clearing; `None` if the method traces none.
     pub lost_faults: Option<u64>,
     /// Selected processes that are missing, since the references were cleared.

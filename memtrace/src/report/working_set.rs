@@ -64,6 +64,9 @@ pub fn write_end(readings: &[WorkingSets], sizes: &ComparedSizes, out: &mut dyn 
         writeln!(out, "{comparison}")?;
     }
     let Some(last) = readings.last() else { return Ok(()) };
+    if let Some(cache) = assessment::of_cache(last) {
+        writeln!(out, "{cache}")?;
+    }
     if let Some(fit) = &last.fit {
         writeln!(out, "{}", assessment::of_fit(fit))?;
     }

@@ -1,5 +1,6 @@
 //! Measurement of working sets: references are cleared, and read after a time.
 
+mod cache_meter;
 mod cleared;
 mod config;
 mod cost;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::config::{WorkingSetConfig, WorkingSetMode};
 
+use self::cache_meter::CacheMeter;
 use self::cleared::ClearedProcesses;
 use self::cost::Cost;
 use self::machine::MachineReader;
@@ -68,6 +70,7 @@ async fn measure(
     let mut signals = Signals::listen()?;
     let mut machine = MachineReader::start();
     let cache = method.unmapped_cache(&Selection::groups(&config.target))?;
+    let mut meter = CacheMeter::default();
     let first_wait = config.mode.wait(0).unwrap_or_default();
     let start = Instant::now();
     let mut deadline = None;
@@ -76,6 +79,7 @@ async fn measure(
         if let Some(cache) = &cache {
             cache.clear().map_err(|error| unreadable(&error))?;
         }
+        meter.start(&cleared.pids(), observer);
         let at = Instant::now();
         deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
         let mut reading = 0;
@@ -86,6 +90,7 @@ async fn measure(
                 break 'measurements cleared.unmeasured();
             }
             let mut sets = cleared.read(if is_over { at.elapsed() } else { wait });
+            sets.cache = meter.read(observer);
             sets.is_cumulative = config.mode.is_cumulative();
             (sets.seconds, sets.kswapd_runs) = machine.result();
             sets.unmapped_cache =

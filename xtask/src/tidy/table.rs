@@ -14,6 +14,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "elf", imports: &["model"] },
     Module { name: "debuginfod", imports: &["model", "cache_directory", "elf"] },
     Module { name: "procfs", imports: &["model", "elf"] },
+    Module { name: "pmu", imports: &["model", "procfs"] },
     Module { name: "kernel", imports: &["model", "procfs"] },
     Module { name: "mmap_events", imports: &["model"] },
     Module { name: "probe_site", imports: &["model", "elf"] },
@@ -38,6 +39,7 @@ pub(super) const MODULES: &[Module] = &[
         imports: &[
             "model",
             "procfs",
+            "pmu",
             "kernel",
             "mmap_events",
             "allocators",
@@ -62,7 +64,7 @@ pub(super) const MODULES: &[Module] = &[
     },
     Module {
         name: "doctor",
-        imports: &["model", "elf", "procfs", "kernel", "mmap_events", "allocators", "symbolize", "session"],
+        imports: &["model", "elf", "procfs", "pmu", "kernel", "mmap_events", "allocators", "symbolize", "session"],
     },
     Module {
         name: "cli",
@@ -200,7 +202,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "jiff", users: Users::Only(&["cli"]) },
     Dependency {
         path: "libc",
-        users: Users::Only(&["kernel", "procfs", "mmap_events", "launch", "loader", "session", "cli"]),
+        users: Users::Only(&["kernel", "procfs", "pmu", "mmap_events", "launch", "loader", "session", "cli"]),
     },
     Dependency { path: "log", users: Users::All },
     Dependency { path: "memtrace_common", users: Users::Only(&["kernel", "model"]) },
@@ -212,6 +214,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     // The binary uses it, and no module of the library.
     Dependency { path: "mimalloc", users: Users::Only(&[]) },
     Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },
+    Dependency { path: "perf_event", users: Users::Only(&["pmu"]) },
     Dependency { path: "rusqlite", users: Users::Only(&["recording"]) },
     Dependency { path: "rustc_demangle", users: Users::Only(&["symbolize"]) },
     Dependency { path: "rustc_hash", users: Users::All },

@@ -1,6 +1,7 @@
 //! Sentences about the memory of the machine, and about the limit that a working set needs.
 
-use crate::model::{Assessment, Fit, PerSecond, WorkingSets};
+use crate::model::format::{counted, percent, short};
+use crate::model::{Assessment, CacheFit, Fit, PerSecond, WorkingSets};
 
 /// Fewest seconds of an assessment.
 const LEAST: u64 = 30;
@@ -23,6 +24,19 @@ pub(super) fn of_machine(sets: &WorkingSets, has_swap: bool) -> String {
     };
     let swap = if has_swap { "" } else { " There is no swap device, so paging of anonymous memory cannot show." };
     format!("Memory of the machine {text}: {counts}.{swap}")
+}
+
+/// Returns a sentence about the use of the last-level cache; `None` if it was not measured.
+pub(super) fn of_cache(sets: &WorkingSets) -> Option<String> {
+    let cache = sets.cache?;
+    let text = match cache.fit(sets.duration()) {
+        CacheFit::Unknown => "too few for an assessment",
+        CacheFit::Fits => "the memory that is in use fits into it",
+        CacheFit::Exceeds => "the memory that is in use exceeds it",
+    };
+    let hits = cache.hits().map(|hits| format!(", {} hits", percent(hits))).unwrap_or_default();
+    let references = counted(cache.references, "reference", "references");
+    Some(format!("Last-level cache: {references} in {}{hits}: {text}.", short(sets.duration())))
 }
 
 /// Returns sentences with the estimated limit, its assumptions and its comparison with `memory.high`.

@@ -30,6 +30,7 @@ struct Line<'a> {
     lost_page_faults: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unmapped_cache: Option<CacheFields>,
+    last_level_cache: Option<CacheUseFields>,
     machine: Machine,
     #[serde(skip_serializing_if = "Option::is_none")]
     fit: Option<FitFields>,
@@ -40,6 +41,13 @@ struct Line<'a> {
 struct CacheFields {
     bytes: u64,
     referenced_bytes: u64,
+}
+
+/// Use of the last-level cache by the processes.
+#[derive(Serialize)]
+struct CacheUseFields {
+    references: u64,
+    misses: u64,
 }
 
 /// Reclaim of the machine since the start.
@@ -115,6 +123,7 @@ pub(super) fn write(sets: &WorkingSets, mut out: &mut dyn io::Write) -> io::Resu
         unmapped_cache: sets
             .unmapped_cache
             .map(|(all, touched)| CacheFields { bytes: all.0, referenced_bytes: touched.0 }),
+        last_level_cache: sets.cache.map(|cache| CacheUseFields { references: cache.references, misses: cache.misses }),
         machine: Machine {
             seconds: sets.seconds.all,
             scanning_seconds: sets.seconds.scanning,

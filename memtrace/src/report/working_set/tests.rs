@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{
-    Bytes, CacheSize, Comm, Fit, MappingKind, PerSecond, Pid, ProcessWorkingSet, ReferencedMemory, WorkingSetMethod,
+    Bytes, CacheSize, CacheUse, Comm, Fit, MappingKind, PerSecond, Pid, ProcessWorkingSet, ReferencedMemory,
+    WorkingSetMethod,
 };
 
 const MIB: u64 = 1 << 20;
@@ -86,6 +87,27 @@ fn page_faults_are_a_lower_bound() {
                     mapped before cause no fault.";
     assert!(text.contains(expected), "{text}");
     assert!(written(Format::Json, &[sets]).contains("\"lost_page_faults\":3"));
+}
+
+#[test]
+fn use_of_the_cache_is_assessed() {
+    let with = |references, misses| {
+        let sets = reading(vec![process(7, 0, 1000, 28 * MIB)]);
+        written(Format::Text, &[WorkingSets { cache: Some(CacheUse { references, misses }), ..sets }])
+    };
+    for (references, misses, expected) in [
+        (2_000_000, 2000, "2,000,000 references in 1 s, 99.9% hits: the memory that is in use fits into it."),
+        (2_000_000, 500_000, "2,000,000 references in 1 s, 75.0% hits: the memory that is in use exceeds it."),
+        (1, 0, "1 reference in 1 s, 100% hits: too few for an assessment."),
+        (0, 0, "0 references in 1 s: too few for an assessment."),
+    ] {
+        let text = with(references, misses);
+        assert!(text.contains(&format!("\nLast-level cache: {expected}\n")), "{text}");
+    }
+    let sets = reading(vec![process(7, 0, 1000, 28 * MIB)]);
+    assert!(written(Format::Json, std::slice::from_ref(&sets)).contains("\"last_level_cache\":null"));
+    let sets = WorkingSets { cache: Some(CacheUse { references: 7, misses: 5 }), ..sets };
+    assert!(written(Format::Json, &[sets]).contains("\"last_level_cache\":{\"references\":7,\"misses\":5}"));
 }
 
 #[test]

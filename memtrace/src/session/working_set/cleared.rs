@@ -76,6 +76,11 @@ impl<'a> ClearedProcesses<'a> {
         Ok(Self { method, prepared, start, huge_page: procfs::huge_page_size(), processes, unmeasured })
     }
 
+    /// Returns the processes to read.
+    pub(super) fn pids(&self) -> Vec<Pid> {
+        self.processes.iter().map(|cleared| cleared.process.pid).collect()
+    }
+
     /// Returns true if there is no process to read.
     pub(super) fn is_empty(&self) -> bool {
         self.processes.is_empty()

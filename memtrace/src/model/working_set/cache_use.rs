@@ -1,0 +1,68 @@
+//! Use of the last-level cache.
+
+use std::time::Duration;
+
+/// References per second from which on their hits tell whether a working set fits.
+const MANY: f64 = 1e6;
+/// Least share of hits of a working set that fits.
+const FITS: f64 = 0.98;
+
+/// Use of the last-level cache by processes, in user mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheUse {
+    /// References: misses of the smaller caches.
+    pub references: u64,
+    /// References that were not in the cache.
+    pub misses: u64,
+}
+
+/// What the use of a cache says about a working set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheFit {
+    /// It has too few references for a statement.
+    Unknown,
+    /// Nearly all of many references were in the cache.
+    Fits,
+    /// Many references were not in the cache.
+    Exceeds,
+}
+
+impl CacheUse {
+    /// Returns the share of references that were in the cache, from 0 to 1; `None` without a reference. The PMU may have counted them at
+    /// different times.
+    #[must_use]
+    pub fn hits(&self) -> Option<f64> {
+        (self.references > 0).then(|| (1.0 - self.misses as f64 / self.references as f64).max(0.0))
+    }
+
+    /// Returns what this use within a time says.
+    #[must_use]
+    pub fn fit(&self, during: Duration) -> CacheFit {
+        match self.hits() {
+            Some(hits) if self.references as f64 >= MANY * during.as_secs_f64() => {
+                if hits >= FITS {
+                    CacheFit::Fits
+                } else {
+                    CacheFit::Exceeds
+                }
+            }
+            _ => CacheFit::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_hits_mean_that_a_working_set_fits() {
+        let fit = |references, misses| CacheUse { references, misses }.fit(Duration::from_secs(2));
+        assert_eq!(fit(2_000_000, 40_000), CacheFit::Fits);
+        assert_eq!(fit(2_000_000, 40_001), CacheFit::Exceeds);
+        assert_eq!(fit(1_999_999, 0), CacheFit::Unknown);
+        assert_eq!(fit(0, 0), CacheFit::Unknown);
+        assert_eq!(CacheUse { references: 4, misses: 1 }.hits(), Some(0.75));
+        assert_eq!(CacheUse { references: 4, misses: 5 }.hits(), Some(0.0));
+    }
+}
