@@ -29,6 +29,7 @@ const TRIAL: Options = Options {
     records_thread_exits: false,
     usable_sizes: false,
     page_sample: None,
+    records_moves: false,
     reclaim: false,
     records_mappings: false,
     counts_threads: false,

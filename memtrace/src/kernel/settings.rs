@@ -50,6 +50,8 @@ pub struct Options {
     pub records_thread_exits: bool,
     /// Record page faults, of one page in this number.
     pub page_sample: Option<NonZeroU32>,
+    /// Record moves of pages (`mremap`), with programs at each system call.
+    pub records_moves: bool,
     /// Record reclaim, and stalls for memory.
     pub reclaim: bool,
     /// Record changes of mappings.
@@ -76,6 +78,7 @@ impl Default for Options {
             usable_sizes: false,
             records_thread_exits: false,
             page_sample: None,
+            records_moves: false,
             reclaim: false,
             records_mappings: false,
             counts_threads: false,
@@ -85,7 +88,7 @@ impl Default for Options {
 
 impl Options {
     const fn follows_syscalls(&self) -> bool {
-        self.page_sample.is_some() || self.records_mappings
+        self.records_moves || self.records_mappings
     }
 }
 

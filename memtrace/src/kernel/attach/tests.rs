@@ -75,6 +75,7 @@ fn kernel() -> Kernel {
         records_thread_exits: false,
         usable_sizes: false,
         page_sample: None,
+        records_moves: false,
         reclaim: false,
         records_mappings: false,
         counts_threads: false,

@@ -25,6 +25,7 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
         records_thread_exits: false,
         usable_sizes: false,
         page_sample: NonZeroU32::new(2),
+        records_moves: true,
         reclaim: true,
         records_mappings: true,
         counts_threads: false,

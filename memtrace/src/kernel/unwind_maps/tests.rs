@@ -101,6 +101,7 @@ impl Trace {
             records_thread_exits: false,
             usable_sizes: false,
             page_sample: None,
+            records_moves: false,
             reclaim: false,
             records_mappings: false,
             counts_threads: false,

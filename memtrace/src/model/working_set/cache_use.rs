@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// References per second from which on their hits tell whether a working set fits.
+/// Least references per second for a statement.
 const MANY: f64 = 1e6;
 /// Least share of hits of a working set that fits.
 const FITS: f64 = 0.98;

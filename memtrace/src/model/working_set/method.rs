@@ -71,7 +71,7 @@ impl WorkingSetMethod {
                  the result is an estimate"
             }
             Self::Faults => {
-                "traces page faults, which adds about half a microsecond to each; clears nothing, so pages that were mapped \
+                "traces page faults, which adds about a microsecond to each; clears nothing, so pages that were mapped \
                  before are missing: the result is a lower bound"
             }
         }

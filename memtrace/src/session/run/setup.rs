@@ -130,6 +130,7 @@ fn options(
         records_thread_exits: config.accounts.as_ref().is_some_and(|accounts| !accounts.needs_stacks()),
         usable_sizes: config.sizes == BlockSizes::Usable,
         page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
+        records_moves: config.follows(EventClass::counts_pages),
         reclaim: config.follows(EventClass::counts_stalls),
         records_mappings: config.follows(EventClass::holds_mappings),
         counts_threads: false,
