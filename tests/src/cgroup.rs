@@ -1,6 +1,7 @@
 //! Temporary cgroups.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -43,8 +44,23 @@ impl Cgroup {
 
     /// Writes to one of its interface files.
     pub fn write(&self, file: &str, value: &str) {
+        self.write_while_busy(file, value, Instant::now());
+    }
+
+    /// Writes to one of its interface files, again until the deadline while the kernel answers that the group is busy.
+    pub(crate) fn write_while_busy(&self, file: &str, value: &str, deadline: Instant) {
         let path = self.0.join(file);
-        fs::write(&path, value).unwrap_or_else(|error| panic!("cannot write {value} to {}: {error}", path.display()));
+        loop {
+            match fs::write(&path, value) {
+                Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                    thread::yield_now();
+                }
+                result => {
+                    return result
+                        .unwrap_or_else(|error| panic!("cannot write {value} to {}: {error}", path.display()));
+                }
+            }
+        }
     }
 }
 

@@ -5,10 +5,11 @@ use std::ops::Deref;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use crate::cgroup::Cgroup;
 use crate::mounts;
-use crate::process;
+use crate::process::{self, TIMEOUT};
 use crate::scratch::Scratch;
 
 /// A memory cgroup with a limit.
@@ -74,7 +75,10 @@ impl MemoryCgroup {
     /// Changes its limit. Pages above it are reclaimed.
     pub fn set_memory(&self, bytes: u64) {
         match self.version {
-            Version::One => self.write("memory.limit_in_bytes", &bytes.to_string()),
+            // The kernel gives up if it finds no page to reclaim for a while (`mem_cgroup_resize_max`, mm/memcontrol-v1.c).
+            Version::One => {
+                self.write_while_busy("memory.limit_in_bytes", &bytes.to_string(), Instant::now() + TIMEOUT);
+            }
             Version::Two => self.write("memory.max", &bytes.to_string()),
         }
     }
