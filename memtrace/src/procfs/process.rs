@@ -14,6 +14,9 @@ use crate::model::{Comm, Pid};
 /// `PF_KTHREAD`: the task is a kernel thread (include/linux/sched.h).
 const PF_KTHREAD: u64 = 0x0020_0000;
 
+/// `PF_EXITING`, from the same file.
+const PF_EXITING: u64 = 4;
+
 /// Grace period for the exit of a process after that of its main thread.
 const EXIT_GRACE: Duration = Duration::from_millis(200);
 
@@ -60,7 +63,8 @@ pub(crate) fn inspect(pid: Pid) -> Result<Process, ProcessError> {
         return Err(ProcessError::Exited(pid));
     }
     let (stat, exe) = read.map_err(|error| match error {
-        ProcessError::Exited(pid) => hidden(pid),
+        // `exe` is empty while the kernel frees the memory of the process; the pidfd becomes readable after that (`do_exit`, kernel/exit.c).
+        ProcessError::Exited(pid) if is_exiting(pid) != Some(true) => hidden(pid),
         error => error,
     })?;
     Ok(Process {
@@ -112,15 +116,24 @@ fn read(pid: Pid) -> Result<(Stat, PathBuf), ProcessError> {
     Ok((stat, program(pid)?))
 }
 
+/// Returns the fields of a process in `/proc/PID/stat`; `None` if it cannot be read.
+fn stat(pid: Pid) -> Option<Stat> {
+    Stat::parse(&fs::read(proc_path(pid, "stat")).ok()?)
+}
+
+/// Returns true if the main thread of a process is exiting or has exited; `None` if it cannot be read.
+pub(super) fn is_exiting(pid: Pid) -> Option<bool> {
+    stat(pid).map(|stat| stat.flags & PF_EXITING != 0)
+}
+
 /// Returns true if the pid belongs to a kernel thread.
 pub(crate) fn is_kernel_thread(pid: Pid) -> bool {
-    let stat = fs::read(proc_path(pid, "stat")).ok().and_then(|text| Stat::parse(&text));
-    stat.is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
+    stat(pid).is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
 }
 
 /// Returns the name of a process; `None` if it has exited.
 pub(crate) fn comm(pid: Pid) -> Option<String> {
-    Stat::parse(&fs::read(proc_path(pid, "stat")).ok()?).map(|stat| stat.comm)
+    stat(pid).map(|stat| stat.comm)
 }
 
 /// Returns the path of a process's executable in its root directory.

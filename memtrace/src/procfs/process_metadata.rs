@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::cgroup;
 use super::passwd::Users;
-use super::process::{proc_path, stat_fields};
+use super::process::{is_exiting, proc_path};
 use crate::model::{Cgroup, Pid, Tid, User};
 
 /// Reader of process metadata. Successive processes in the same cgroup share one [`Cgroup`].
@@ -58,7 +58,7 @@ impl MetadataReader {
     fn cgroup(&mut self, pid: Pid) -> Option<Arc<Cgroup>> {
         let text = fs::read(proc_path(pid, "cgroup")).ok()?;
         let text = String::from_utf8_lossy(&text);
-        if is_exiting(pid) {
+        if is_exiting(pid) != Some(false) {
             return cgroup::parse_exiting(&text).map(Arc::new);
         }
         if let Some((known, cgroup)) = &self.last
@@ -70,16 +70,6 @@ impl MetadataReader {
         self.last = Some((text.into_owned(), Arc::clone(&cgroup)));
         Some(cgroup)
     }
-}
-
-/// Returns true if `pid` is exiting or has exited.
-fn is_exiting(pid: Pid) -> bool {
-    /// `PF_EXITING`, include/linux/sched.h.
-    const EXITING: u64 = 4;
-    let stat = fs::read(proc_path(pid, "stat")).unwrap_or_default();
-    // proc_pid_stat(5) counts fields from 1; the state is the third, and the flags are the ninth.
-    let flags = stat_fields(&stat).and_then(|fields| fields.get(9 - 3)?.parse::<u64>().ok());
-    flags.is_none_or(|flags| flags & EXITING != 0)
 }
 
 /// Returns the threads of `pid`; none if it has exited.

@@ -1,5 +1,6 @@
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
+use std::iter;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -35,6 +36,20 @@ fn this_process_can_be_inspected() {
     assert_eq!(process.exe, std::env::current_exe().unwrap());
     assert_eq!(process.comm, fs::read_to_string("/proc/self/comm").unwrap().trim_end());
     assert!(!process.foreign_mounts && !process.foreign_pids && !process.has_exited());
+}
+
+#[test]
+fn process_whose_memory_is_being_freed_has_exited() {
+    // It fills its buffer, and then waits for a reader. While the kernel frees the buffer, `exe` is empty and the pidfd not readable.
+    let arguments = ["if=/dev/zero", "bs=512M", "count=1", "status=none"];
+    let mut child = Command::new("dd").args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let pid = Pid(child.id());
+    assert!(inspect(pid).is_ok());
+    child.kill().unwrap();
+    let error = iter::repeat_with(|| inspect(pid)).find_map(Result::err).unwrap();
+    assert!(matches!(error, ProcessError::Exited(exited) if exited == pid), "{error}");
+    child.wait().unwrap();
 }
 
 #[test]
