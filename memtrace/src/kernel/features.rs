@@ -6,34 +6,24 @@ use super::bpf_features;
 use super::bpf_variant::BpfVariant;
 use super::error::KernelError;
 use super::load::Kernel;
-use super::map_sizes::MapSizes;
-use super::process_filter::{ProcessFilter, ThreadFilter};
+use super::process_filter::ProcessFilter;
 use super::rings::RingReader;
 use super::settings::{self, Options};
 use crate::model::{Bytes, MAX_FRAMES, printable};
 use crate::procfs;
 
 /// Options that enable all code that the verifier could refuse.
-const TRIAL: Options = Options {
-    rings: 2,
-    ring_size: Bytes(4096),
-    map_sizes: MapSizes::SMALLEST,
-    max_depth: MAX_FRAMES as u32,
-    min_size: Bytes(1),
-    max_size: Bytes(u64::MAX - 1),
-    start_ns: 0,
-    filter: ProcessFilter::Matching(Vec::new()),
-    threads: ThreadFilter { included: Vec::new(), excluded: Vec::new() },
-    records_allocators: false,
-    records_tags: false,
-    records_thread_exits: false,
-    usable_sizes: false,
-    page_sample: None,
-    records_moves: false,
-    reclaim: false,
-    records_mappings: false,
-    counts_threads: false,
-};
+fn trial() -> Options {
+    Options {
+        rings: 2,
+        ring_size: Bytes(4096),
+        max_depth: MAX_FRAMES as u32,
+        min_size: Bytes(1),
+        max_size: Bytes(u64::MAX - 1),
+        filter: ProcessFilter::Matching(Vec::new()),
+        ..Options::default()
+    }
+}
 
 /// Checks the features and permissions without which no tracing is possible.
 ///
@@ -71,7 +61,7 @@ pub fn ring_buffers() -> Result<(), KernelError> {
 /// [`KernelError::Unsupported`] if the kernel has no type information, or lacks a required member.
 pub fn type_information() -> Result<(), KernelError> {
     btf()?;
-    settings::settings(&TRIAL).map(drop)
+    settings::settings(&trial()).map(drop)
 }
 
 /// Checks if the kernel has uprobes.
@@ -89,7 +79,7 @@ pub fn uprobes() -> Result<(), KernelError> {
 ///
 /// [`KernelError`], with the verifier's message if a program is refused.
 pub fn load_programs() -> Result<Kernel, KernelError> {
-    let (mut kernel, _) = Kernel::load(&TRIAL)?;
+    let (mut kernel, _) = Kernel::load(&trial())?;
     kernel.attach_backend().load_all()?;
     Ok(kernel)
 }
@@ -97,7 +87,8 @@ pub fn load_programs() -> Result<Kernel, KernelError> {
 /// Returns true if the BPF programs can look up VMAs (`bpf_find_vma`, Linux 5.17).
 #[must_use]
 pub fn has_find_vma() -> bool {
-    settings::settings(&TRIAL).is_ok_and(|settings| BpfVariant::select(settings.vma.known != 0) == BpfVariant::Atomics)
+    settings::settings(&trial())
+        .is_ok_and(|settings| BpfVariant::select(settings.vma.known != 0) == BpfVariant::Atomics)
 }
 
 /// Returns true if the kernel has BPF cookies (`bpf_get_attach_cookie`, Linux 5.15).
@@ -109,7 +100,7 @@ pub fn has_attach_cookie() -> bool {
 /// Returns true if the BPF programs can read the cgroups of a process.
 #[must_use]
 pub fn has_cgroups() -> bool {
-    settings::settings(&TRIAL).is_ok_and(|settings| settings.cgroup.known != 0)
+    settings::settings(&trial()).is_ok_and(|settings| settings.cgroup.known != 0)
 }
 
 fn btf() -> Result<(), KernelError> {

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use crate::kernel::{Kernel, MapSizes, Options, ProcessFilter, ThreadFilter};
+use crate::kernel::{Kernel, MapSizes, Options};
 use crate::model::Signature;
 use crate::model::{AllocatorId, Bytes, Pid};
 
@@ -57,29 +57,7 @@ fn own() -> Scope {
 }
 
 fn kernel() -> Kernel {
-    let ring_size = Bytes(1 << 16);
-    let filter = ProcessFilter::Probed;
-    let (min_size, max_size) = (Bytes(0), Bytes(1));
-    let options = Options {
-        rings: 1,
-        map_sizes: MapSizes::FULL,
-        ring_size,
-        max_depth: 1,
-        min_size,
-        max_size,
-        start_ns: 0,
-        filter,
-        threads: ThreadFilter::default(),
-        records_allocators: false,
-        records_tags: false,
-        records_thread_exits: false,
-        usable_sizes: false,
-        page_sample: None,
-        records_moves: false,
-        reclaim: false,
-        records_mappings: false,
-        counts_threads: false,
-    };
+    let options = Options { map_sizes: MapSizes::FULL, max_depth: 1, max_size: Bytes(1), ..Options::default() };
     Kernel::load(&options).unwrap().0
 }
 

@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::kernel::{MapSizes, ProcessFilter, ThreadFilter, bpf_syscall};
+use crate::kernel::{MapSizes, ProcessFilter, bpf_syscall};
 use crate::model::Bytes;
 
 /// Limit of this test. The kernel's is 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); verifiers of other
@@ -12,23 +12,17 @@ const LIMIT: u32 = 300_000;
 fn privileged_programs_are_far_from_the_verifiers_limit() {
     let options = Options {
         rings: 16,
-        ring_size: Bytes(1 << 16),
         map_sizes: MapSizes::FULL,
         max_depth: memtrace_common::wire::MAX_FRAMES as u32,
         min_size: Bytes(1),
         max_size: Bytes(1 << 40),
-        start_ns: 0,
         filter: ProcessFilter::Matching(Vec::new()),
-        threads: ThreadFilter::default(),
         records_allocators: true,
-        records_tags: false,
-        records_thread_exits: false,
-        usable_sizes: false,
         page_sample: NonZeroU32::new(2),
         records_moves: true,
         reclaim: true,
         records_mappings: true,
-        counts_threads: false,
+        ..Options::default()
     };
     let (mut kernel, _readers) = Kernel::load(&options).unwrap();
     kernel.attach_backend().load_all().unwrap();

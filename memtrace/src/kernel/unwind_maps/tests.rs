@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memtrace_common::unwind::{MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, cfa, fp, mapping, page, row};
 
-use super::super::{Kernel, MapSizes, Options, Probe, Probes, ProcessFilter, RingReader, Scope, ThreadFilter};
+use super::super::{Kernel, MapSizes, Options, Probe, Probes, RingReader, Scope};
 use super::*;
 use crate::model::{AbsAddr, AllocatorId, Bytes, EventKind, FileOffset, Signature, Stack, StackEnd, StackId};
 use chain::{Function, address, here};
@@ -86,26 +86,7 @@ struct Trace {
 
 impl Trace {
     fn load(max_depth: u32) -> Self {
-        let options = Options {
-            rings: 1,
-            ring_size: Bytes(1 << 16),
-            map_sizes: MapSizes::FULL,
-            max_depth,
-            min_size: Bytes(0),
-            max_size: Bytes(u64::MAX),
-            start_ns: 0,
-            filter: ProcessFilter::Probed,
-            threads: ThreadFilter::default(),
-            records_allocators: false,
-            records_tags: false,
-            records_thread_exits: false,
-            usable_sizes: false,
-            page_sample: None,
-            records_moves: false,
-            reclaim: false,
-            records_mappings: false,
-            counts_threads: false,
-        };
+        let options = Options { map_sizes: MapSizes::FULL, max_depth, ..Options::default() };
         let (kernel, readers) = Kernel::load(&options).unwrap();
         Self { kernel, readers, probes: Probes::default() }
     }
