@@ -92,9 +92,7 @@ fn open<E: Event + Clone>([references, misses]: &[E; 2], tid: Tid) -> io::Result
         let mut builder = Builder::new(references.clone());
         builder.observe_pid(tid).any_cpu().inherit(true).inherit_thread(inherit_thread);
         let mut leader = builder.build()?;
-        let mut other = Builder::new(misses.clone());
-        other.observe_pid(tid).any_cpu().inherit(true).inherit_thread(inherit_thread).enabled(true);
-        let member = other.build_with_group(&mut leader)?;
+        let member = builder.event(misses.clone()).enabled(true).build_with_group(&mut leader)?;
         leader.enable()?;
         Ok([leader, member])
     };

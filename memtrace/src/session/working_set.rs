@@ -79,8 +79,8 @@ async fn measure(
         if let Some(cache) = &cache {
             cache.clear().map_err(|error| unreadable(&error))?;
         }
-        meter.start(&cleared.pids(), observer);
         let at = Instant::now();
+        meter.start(&cleared.pids(), observer);
         deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
         let mut reading = 0;
         while let Some(wait) = config.mode.wait(reading).filter(|_| !cleared.is_empty()) {

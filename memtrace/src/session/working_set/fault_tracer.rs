@@ -99,8 +99,10 @@ impl FaultTracer {
 
     /// Returns the number of page faults so far that were lost.
     pub(super) fn lost(&self) -> u64 {
+        // Before the ring is locked, so that its thread can read on.
+        let by_programs = self.kernel.counters().losses.total();
         let ring = self.read_ring();
-        ring.bad + ring.pages.lost() + self.kernel.counters().losses.total()
+        by_programs + ring.bad + ring.pages.lost()
     }
 
     /// Returns the number of page faults, and the time of the BPF programs.
