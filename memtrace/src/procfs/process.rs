@@ -41,6 +41,14 @@ impl Process {
         pidfd::has_exited(self.pidfd.as_fd())
     }
 
+    /// Returns true if its memory cannot be read any more: it has exited, or its main thread is exiting. The pidfd becomes readable
+    /// after the kernel has freed the memory.
+    #[must_use]
+    pub(crate) fn is_ending(&self) -> bool {
+        // Until it has exited, the pid belongs to it.
+        self.has_exited() || is_exiting(self.pid) == Some(true)
+    }
+
     /// Returns the pidfd, which becomes readable when the process exits.
     #[must_use]
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {

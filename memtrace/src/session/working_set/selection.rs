@@ -63,10 +63,10 @@ impl Selection {
         rules.iter().filter_map(path).flat_map(|path| groups.below(&path)).collect()
     }
 
-    /// Returns true if all processes have exited, and no other one can be selected.
+    /// Returns true if all processes are ending, and no other one can be selected.
     pub(super) fn has_ended(&self) -> bool {
         match self {
-            Self::Named(processes) => processes.iter().all(|process| process.has_exited()),
+            Self::Named(processes) => processes.iter().all(|process| process.is_ending()),
             Self::Matching(_) => false,
         }
     }
