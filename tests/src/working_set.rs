@@ -99,6 +99,15 @@ pub struct Memory {
     pub huge_bytes: u64,
 }
 
+impl Memory {
+    /// Checks both bounds of a measurement in which one small page of each of `pages` huge pages was touched, and [`OTHERS`].
+    pub fn assert_bounds_of_huge_pages(&self, pages: u64) {
+        let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
+        assert!(within(self.referenced_bytes, pages * HUGE), "{self:?}");
+        assert!(within(self.least_referenced_bytes, pages * PAGE), "{self:?}");
+    }
+}
+
 /// Runs `memtrace wss`.
 #[must_use]
 pub fn wss(words: &[&str]) -> Output {

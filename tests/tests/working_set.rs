@@ -50,9 +50,7 @@ fn huge_pages_have_two_bounds() {
     let victim = start("huge", 8, "sparse");
     let memory = measured(&victim, "anonymous");
     assert!(memory.huge_bytes >= 8 * HUGE, "{memory:?}");
-    let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
-    assert!(within(memory.referenced_bytes, 8 * HUGE), "{memory:?}");
-    assert!(within(memory.least_referenced_bytes, 8 * PAGE), "{memory:?}");
+    memory.assert_bounds_of_huge_pages(8);
     victim.finish();
 }
 
@@ -163,9 +161,8 @@ fn huge_page_with_a_fault_has_two_bounds() {
     let mut victim = victim::start_with("working_set", &["huge", &PAGES.to_string(), "1", "fault"]);
     let pid = victim.pid().to_string();
     let [_, after] = faulted(&mut victim, "anonymous", &["--pid", &pid]);
-    let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
     assert_eq!(after.huge_bytes, HUGE, "{after:?}");
-    assert!(within(after.referenced_bytes, HUGE) && within(after.least_referenced_bytes, PAGE), "{after:?}");
+    after.assert_bounds_of_huge_pages(1);
     victim.finish();
 }
 
