@@ -17,6 +17,7 @@ mod tidy;
 mod toolchain;
 mod ui;
 mod verifier;
+mod viewers;
 mod workspace;
 
 use std::process::ExitCode;

@@ -7,7 +7,7 @@ use bpf_artifact::Machine;
 
 use crate::kernels::{self, Kernel};
 use crate::workspace::Workspace;
-use crate::{command, debian, libraries, toolchain, ui};
+use crate::{command, debian, libraries, toolchain, ui, viewers};
 
 /// A required program or file, and the Debian package that contains it.
 pub(crate) struct Requirement {
@@ -33,6 +33,10 @@ const TESTS: &[Requirement] = &[
     Requirement { name: "/usr/bin/redis-server", package: "redis-server" },
     Requirement { name: "/usr/bin/node", package: "nodejs" },
     Requirement { name: "/usr/bin/pg_createcluster", package: "postgresql" },
+    // Viewers of report formats.
+    Requirement { name: "go", package: "golang-go" },
+    Requirement { name: "heaptrack_print", package: "heaptrack" },
+    Requirement { name: "npm", package: "npm" },
     Requirement { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
     Requirement { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
     Requirement { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },
@@ -99,7 +103,8 @@ pub(crate) fn for_soak() -> Result<()> {
 /// Installs the requirements of the tests, except the BPF toolchain.
 pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
     ensure(TESTS, "the tests")?;
-    libraries::ensure(workspace)
+    libraries::ensure(workspace)?;
+    viewers::ensure(workspace)
 }
 
 /// Installs the emulators and downloads the kernels for guest tests.
