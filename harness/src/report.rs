@@ -11,6 +11,7 @@ mod stack;
 mod untraced;
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +26,19 @@ pub use process::{Amount, EndedRun, ProcessReport, Resident};
 pub use reclaim::{CgroupMemory, CgroupStalls, MachineReclaim, OomKill, OrderCount, StallTotals};
 pub use stack::{Frame, Stack};
 pub use untraced::{ProcessMemory, Untraced, UntracedProcess};
+
+/// Returns the text of a report in any format. Compressed formats are decompressed, and bytes that are no text are replaced.
+#[must_use]
+pub fn text(bytes: Vec<u8>) -> String {
+    let mut decompressed = Vec::new();
+    match bytes.as_slice() {
+        [0x1f, 0x8b, ..] => flate2::read::GzDecoder::new(bytes.as_slice()).read_to_end(&mut decompressed),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd::stream::copy_decode(bytes.as_slice(), &mut decompressed).map(|()| 0),
+        _ => return String::from_utf8(bytes).expect("reports are UTF-8"),
+    }
+    .expect("the compressed report is complete");
+    String::from_utf8_lossy(&decompressed).into_owned()
+}
 
 /// The report of one event class.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

@@ -7,17 +7,23 @@ mod difference;
 mod escape;
 mod estimate;
 mod explain;
+mod file_format;
+mod firefox;
 mod fold;
 mod folded;
 mod format;
 mod groups;
+mod heaptrack;
 mod json;
 mod json_lines;
 mod kernel_reported;
 mod library;
+mod metrics;
 mod objects;
 mod options;
+mod pprof;
 mod remainders;
+mod speedscope;
 mod stalls;
 mod svg;
 mod table;
@@ -31,6 +37,7 @@ mod wrap;
 pub use accounts::{of_stacks as accounts_of_stacks, write as write_accounts};
 pub use difference::{Side, write as write_difference};
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
+pub use file_format::{Format, FormatFacts};
 pub use json::{ReadError, SavedReport, read as read_json};
 pub use objects::{is_library, label_objects};
 pub use options::Options;
@@ -48,47 +55,6 @@ use std::io::{self, Write as _};
 use self::remainders::Limits;
 use crate::model::Profile;
 
-/// Format of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// Interactive flame graph.
-    Svg,
-    /// Folded stacks, one per line, for flame graph tools.
-    Folded,
-    /// Everything, for programs.
-    Json,
-    /// Summary for people.
-    Text,
-    /// Comma-separated values, of accounts only.
-    Csv,
-}
-
-impl Format {
-    /// Every format of stacks, in the order of the help.
-    pub const ALL: &[Self] = &[Self::Svg, Self::Folded, Self::Json, Self::Text];
-
-    /// Every format of accounts, in the order of the help.
-    pub const OF_ACCOUNTS: &[Self] = &[Self::Text, Self::Csv, Self::Json];
-
-    /// Every format of threads, in the order of the help.
-    pub const OF_THREADS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
-
-    /// Every format of working sets, in the order of the help.
-    pub const OF_WORKING_SETS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
-
-    /// Returns the name, which is also the file extension.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Svg => "svg",
-            Self::Folded => "folded",
-            Self::Json => "json",
-            Self::Text => "txt",
-            Self::Csv => "csv",
-        }
-    }
-}
-
 /// Writes `profile` to `out` as `format`. Equal profiles and options give equal bytes.
 ///
 /// # Errors
@@ -105,6 +71,10 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
         Format::Folded => folded::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Json => json::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Text => text::write(profile, options, &mut out)?,
+        Format::Pprof => pprof::write(&bounded(Limits::FILE), options, &mut out)?,
+        Format::Firefox => firefox::write(&bounded(Limits::FILE), options, &mut out)?,
+        Format::Speedscope => speedscope::write(&bounded(Limits::FILE), options, &mut out)?,
+        Format::Heaptrack => heaptrack::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Csv => return Err(io::ErrorKind::Unsupported.into()),
     }
     out.flush()

@@ -189,8 +189,8 @@ pub(super) struct TraceArgs {
 
     /// Write to this file; '-' is standard output [default: memtrace.svg]
     ///
-    /// May be given more than once. The extension determines the format: .svg, .folded, .json or .txt. Files are opened
-    /// before tracing starts. A file with the extension .memtrace is a recording, as with --record.
+    /// May be given more than once. The extension determines the format: .svg, .folded, .json, .txt, .pb.gz (pprof),
+    /// .firefox.json, .speedscope.json or .heaptrack.zst. Files are opened before tracing starts. A file with the extension .memtrace is a recording, as with --record.
     #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
     pub(super) outputs: Vec<PathBuf>,
 

@@ -5,6 +5,7 @@ use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit::{self, Exit};
 use super::outputs;
+use crate::report::Format;
 use crate::session::difference::{self, Config};
 
 /// Runs `memtrace diff`.
@@ -21,6 +22,6 @@ pub(super) fn run(args: DiffArgs, console: &Console) -> Exit {
 
 fn config(args: DiffArgs) -> Result<Config, ArgConflict> {
     let DiffArgs { before, after, metric, events, top, .. } = args;
-    let outputs = outputs::resolve_or_stdout(args.outputs, args.format)?;
+    let outputs = outputs::resolve_view(args.outputs, args.format, "differences", Format::OF_DIFFERENCES)?;
     Ok(Config { before, after, events, metric, outputs, top })
 }

@@ -110,7 +110,8 @@ impl From<&Error> for Exit {
             | Error::TagFunction { .. }
             | Error::TagProbes { .. }
             | Error::NotRecorded { .. }
-            | Error::NotComparable { .. } => Self::Usage,
+            | Error::NotComparable { .. }
+            | Error::NotInFormat { .. } => Self::Usage,
             Error::Memory { .. }
             | Error::OutOfMemory { .. }
             | Error::OutOfDescriptors { .. }
@@ -166,7 +167,8 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::model::{Comm, LossReason, Losses, Pid, UntracedProcess};
+    use crate::model::{Comm, EventClass, LossReason, Losses, Pid, UntracedProcess};
+    use crate::report::Format;
     use crate::session::AllocatorUser;
 
     #[test]
@@ -201,6 +203,7 @@ mod tests {
             (Error::NotRecorded { message: text(), remedy: text() }, 2),
             (Error::BadReport { path: "x".into(), reason: text() }, 12),
             (Error::NotComparable { message: text(), remedy: text() }, 2),
+            (Error::NotInFormat { class: EventClass::Reclaim, format: Format::Heaptrack }, 2),
         ];
         for (error, code) in errors {
             assert_eq!(Exit::from(&error).code(), code, "{error:?}");

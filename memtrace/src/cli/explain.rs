@@ -23,13 +23,7 @@ pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
 }
 
 fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
-    let outputs = outputs::resolve_or_stdout(args.outputs, args.format)?;
-    if let Some(output) = outputs.iter().find(|output| !matches!(output.format, Format::Text | Format::Json)) {
-        return Err(ArgConflict::new(
-            format!("explain does not write {}, a format of stacks", output.format.name()),
-            "name the file *.txt or *.json",
-        ));
-    }
+    let outputs = outputs::resolve_view(args.outputs, args.format, "explanations", Format::OF_EXPLANATIONS)?;
     Ok(Config { pid: args.pid, outputs, top: args.top, colour: console::wants_colour(&io::stdout()) })
 }
 

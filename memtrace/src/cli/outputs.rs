@@ -11,18 +11,13 @@ use crate::session::{Destination, Output};
 pub(super) fn resolve(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
     if paths.is_empty() {
         let format = format.unwrap_or(Format::Svg);
-        let file = PathBuf::from(format!("memtrace.{}", format.name()));
+        let file = PathBuf::from(format!("memtrace.{}", format.extension()));
         return Ok(vec![Output { destination: Destination::File(file), format }]);
     }
-    resolve_paths(paths, format, Format::ALL)
+    resolve_paths(paths, format, "stacks", Format::OF_STACKS)
 }
 
-/// As [`resolve`], but standard output is the default, and has text by default.
-pub(super) fn resolve_or_stdout(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
-    resolve_text(paths, format, Format::ALL)
-}
-
-/// As [`resolve_or_stdout`], for a view that is not drawn from stacks and has only the `known` formats.
+/// As [`resolve`], for a view that has only the `known` formats. Standard output is the default, and has text by default.
 pub(super) fn resolve_view(
     paths: Vec<PathBuf>,
     format: Option<Format>,
@@ -30,29 +25,28 @@ pub(super) fn resolve_view(
     known: &[Format],
 ) -> Result<Vec<Output>, ArgConflict> {
     if let Some(format) = format.filter(|format| !known.contains(format)) {
-        return Err(ArgConflict::new(
-            format!("{view} are not written as {}, a format of stacks", format.name()),
-            format!("give one of {}", names(known)),
-        ));
+        return Err(not_of_view(view, format, known));
     }
-    resolve_text(paths, format, known)
-}
-
-fn resolve_text(paths: Vec<PathBuf>, format: Option<Format>, known: &[Format]) -> Result<Vec<Output>, ArgConflict> {
     if paths.is_empty() {
         return Ok(vec![Output { destination: Destination::Stdout, format: format.unwrap_or(Format::Text) }]);
     }
     let to_stdout = paths.iter().any(|path| is_stdout(path));
-    resolve_paths(paths, format.or(to_stdout.then_some(Format::Text)), known)
+    resolve_paths(paths, format.or(to_stdout.then_some(Format::Text)), view, known)
 }
 
-fn resolve_paths(paths: Vec<PathBuf>, format: Option<Format>, known: &[Format]) -> Result<Vec<Output>, ArgConflict> {
+fn resolve_paths(
+    paths: Vec<PathBuf>,
+    format: Option<Format>,
+    view: &str,
+    known: &[Format],
+) -> Result<Vec<Output>, ArgConflict> {
     // A --format that no output needs was meant to overrule an extension.
-    let needed = paths.iter().any(|path| format_of(path, known).is_none());
+    let needed = paths.iter().any(|path| Format::of_path(path).is_none());
     let outputs = paths
         .into_iter()
-        .map(|path| match (format_of(&path, known), format) {
+        .map(|path| match (Format::of_path(&path), format) {
             (Some(own), Some(format)) if own != format && !needed => Err(extension_differs(&path, own, format)),
+            (Some(own), _) if !known.contains(&own) => Err(not_of_view(view, own, known)),
             (Some(format), _) | (None, Some(format)) => Ok(Output { destination: destination(path), format }),
             (None, None) => Err(no_format(&path, known)),
         })
@@ -73,12 +67,6 @@ fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Returns the one of the `known` formats that a path's extension names.
-fn format_of(path: &Path, known: &[Format]) -> Option<Format> {
-    let extension = path.extension()?;
-    known.iter().copied().find(|format| extension.eq_ignore_ascii_case(format.name()))
-}
-
 /// Returns true if two outputs have the same path, without following links.
 fn is_same(one: &Destination, other: &Destination) -> bool {
     let plain = |path: &Path| path.components().filter(|part| *part != Component::CurDir).collect::<PathBuf>();
@@ -92,7 +80,14 @@ fn is_same(one: &Destination, other: &Destination) -> bool {
 fn extension_differs(path: &Path, own: Format, format: Format) -> ArgConflict {
     ArgConflict::new(
         format!("--format {} contradicts the extension of {}", format.name(), printable(path)),
-        format!("remove --format to write {}, or name the file *.{}", own.name(), format.name()),
+        format!("remove --format to write {}, or name the file *.{}", own.name(), format.extension()),
+    )
+}
+
+fn not_of_view(view: &str, format: Format, known: &[Format]) -> ArgConflict {
+    ArgConflict::new(
+        format!("{view} are not written as {}", format.name()),
+        format!("choose one of the formats {}", names(known)),
     )
 }
 
@@ -101,15 +96,15 @@ fn names(formats: &[Format]) -> String {
 }
 
 fn no_format(path: &Path, known: &[Format]) -> ArgConflict {
-    let names = names(known);
     if is_stdout(path) {
-        ArgConflict::new("no format is given for standard output", format!("add --format with one of {names}"))
-    } else {
-        ArgConflict::new(
-            format!("the extension of {} is no known format", printable(path)),
-            format!("add --format with one of {names}, or use one of these extensions"),
-        )
+        let remedy = format!("add --format with one of {}", names(known));
+        return ArgConflict::new("no format is given for standard output", remedy);
     }
+    let extensions: Vec<_> = known.iter().map(|format| format!(".{}", format.extension())).collect();
+    ArgConflict::new(
+        format!("the extension of {} is no known format", printable(path)),
+        format!("use one of the extensions {}, or add --format", extensions.join(", ")),
+    )
 }
 
 fn duplicate(destination: &Destination) -> ArgConflict {
@@ -142,6 +137,7 @@ mod tests {
     fn default_file_is_named_after_the_format() {
         assert_eq!(resolved(&[], None), one("memtrace.svg", Format::Svg));
         assert_eq!(resolved(&[], Some(Format::Json)), one("memtrace.json", Format::Json));
+        assert_eq!(resolved(&[], Some(Format::Pprof)), one("memtrace.pb.gz", Format::Pprof));
     }
 
     #[test]
@@ -150,6 +146,7 @@ mod tests {
         assert_eq!(resolved(&["/tmp/b.c/a.folded"], None), one("/tmp/b.c/a.folded", Format::Folded));
         assert_eq!(resolved(&["a.JSON"], None), one("a.JSON", Format::Json));
         assert_eq!(resolved(&["a.json"], Some(Format::Json)), one("a.json", Format::Json));
+        assert_eq!(resolved(&["a.firefox.json"], None), one("a.firefox.json", Format::Firefox));
     }
 
     #[test]
@@ -167,6 +164,18 @@ mod tests {
         assert_eq!(resolved(&["a.out"], None), Err("the extension of a.out is no known format".into()));
         assert_eq!(resolved(&[".svg"], None), Err("the extension of .svg is no known format".into()));
         assert_eq!(resolved(&["a.svg", "-"], None), Err("no format is given for standard output".into()));
+    }
+
+    #[test]
+    fn format_of_another_view_is_refused() {
+        let resolved = |path: &str, format| {
+            let resolved = resolve_view(vec![PathBuf::from(path)], format, "accounts", Format::OF_ACCOUNTS);
+            resolved.map(drop).map_err(|conflict| conflict.message)
+        };
+        assert_eq!(resolved("a.svg", None), Err("accounts are not written as svg".into()));
+        assert_eq!(resolved("a.out", Some(Format::Folded)), Err("accounts are not written as folded".into()));
+        assert_eq!(resolved("a.speedscope.json", None), Err("accounts are not written as speedscope".into()));
+        assert_eq!(resolved("a.json", None), Ok(()));
     }
 
     #[test]

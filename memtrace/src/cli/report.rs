@@ -45,7 +45,7 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     };
     let (by, tags) = tags::resolve(args.tags.as_deref(), args.by)?;
     let (outputs, default_top) = match view {
-        View::Stacks => (outputs::resolve_or_stdout(args.outputs, args.format)?, DEFAULT_TOP),
+        View::Stacks => (outputs::resolve_view(args.outputs, args.format, "stacks", Format::OF_STACKS)?, DEFAULT_TOP),
         View::Accounts(_) => {
             (outputs::resolve_view(args.outputs, args.format, "accounts", Format::OF_ACCOUNTS)?, accounts::DEFAULT_TOP)
         }

@@ -23,7 +23,7 @@ pub fn write(format: Format, table: &AccountTable, top: usize, out: &mut dyn io:
         Format::Text => text::write(table, top, &mut out)?,
         Format::Csv => csv::write(table, &mut out)?,
         Format::Json => json::write(table, &mut out)?,
-        Format::Svg | Format::Folded => return Err(io::ErrorKind::Unsupported.into()),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
     }
     io::Write::flush(&mut out)
 }

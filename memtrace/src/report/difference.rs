@@ -39,7 +39,6 @@ pub fn write(
     match format {
         Format::Svg => svg::write_differential(profiles, &options, subtitle(before, after, metric), &mut out)?,
         Format::Folded => folded::write_differential(profiles, &options, &mut out)?,
-        Format::Csv => return Err(io::ErrorKind::Unsupported.into()),
         Format::Json | Format::Text => {
             let compared = profiles.map(Compared::new);
             let sites = sites::changes(&compared, metric);
@@ -48,6 +47,7 @@ pub fn write(
                 _ => text::write(sides, &compared, &sites, metric, top, &mut out)?,
             }
         }
+        _ => return Err(io::ErrorKind::Unsupported.into()),
     }
     out.flush()
 }

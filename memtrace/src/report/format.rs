@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::model::format::{counted, duration, percent};
+use crate::model::format::{counted, duration, grouped, percent};
 use crate::model::{
-    Amount, Bytes, EventClass, Measure, Metric, Nanoseconds, ProcessMemory, Profile, StackEnd, TouchWindow,
+    Amount, Bytes, EventClass, LossReason, Measure, Metric, Nanoseconds, ProcessMemory, Profile, StackEnd, TouchWindow,
 };
 use crate::report::options::Options;
 
@@ -107,6 +107,30 @@ pub(super) fn untraced(profile: &Profile) -> Option<String> {
     (processes > 0).then(|| format!("not traced: {}{rss}", counted(processes, "process", "processes")))
 }
 
+/// Returns the losses and the processes that are not traced: `lost: nothing; not traced: 3 processes`.
+pub(super) fn completeness(profile: &Profile) -> String {
+    let untraced = untraced(profile).map_or_else(String::new, |untraced| format!("; {untraced}"));
+    format!("lost: {}{untraced}", losses(profile, usize::MAX))
+}
+
+/// Returns the losses in at most `room` characters, the largest first.
+pub(super) fn losses(profile: &Profile, room: usize) -> String {
+    let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
+    occurred.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let all: Vec<_> = occurred.iter().map(|(reason, count)| format!("{} {}", grouped(*count), reason.name())).collect();
+    (1..=all.len())
+        .rev()
+        .map(|shown| match all.len() - shown {
+            0 => all.join(", "),
+            hidden => format!("{} and {hidden} more", all[..shown].join(", ")),
+        })
+        .find(|text| text.len() <= room)
+        .unwrap_or_else(|| match all.len() {
+            0 => String::from("nothing"),
+            _ => counted(profile.losses.total(), "event", "events"),
+        })
+}
+
 /// Returns the reason for an empty report.
 pub(super) fn empty_reason(profile: &Profile, options: &Options) -> String {
     if options.metric == Metric::PeakBytes && profile.processes.iter().all(|process| process.peak.is_none()) {
@@ -158,6 +182,19 @@ mod tests {
         assert_eq!((shortened_left("größe", 5), shortened_left("größe", 4)), ("größe".into(), "…öße".into()));
         assert_eq!(shortened("größer", 6), "größer");
         assert_eq!(shortened("größeres", 6), "größe…");
+    }
+
+    #[test]
+    fn losses_beyond_the_room_are_counted() {
+        let mut profile = Profile::default();
+        assert_eq!(losses(&profile, 100), "nothing");
+        let all = [(LossReason::RingFullAlloc, 1), (LossReason::PendingFull, 2000), (LossReason::BadRecord, 30)];
+        all.iter().for_each(|&(reason, count)| profile.losses.add(reason, count));
+        assert_eq!(losses(&profile, 100), "2,000 pending_full, 30 bad_record, 1 ring_full_alloc");
+        assert_eq!(losses(&profile, 51), "2,000 pending_full, 30 bad_record and 1 more");
+        assert_eq!(losses(&profile, 30), "2,000 pending_full and 2 more");
+        assert_eq!(losses(&profile, 20), "2,031 events");
+        assert_eq!(completeness(&profile), "lost: 2,000 pending_full, 30 bad_record, 1 ring_full_alloc");
     }
 
     #[test]

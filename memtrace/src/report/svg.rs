@@ -12,7 +12,7 @@ pub(super) use self::differential::write_differential;
 
 use self::entry::{INLINED, SEPARATOR};
 use crate::model::format as number;
-use crate::model::{Frame, LossReason, Metric, Profile, Variance, plain};
+use crate::model::{Frame, Metric, Profile, Variance, plain};
 use crate::report::fold::{Pruning, Spelling, fold};
 use crate::report::options::Options;
 use crate::report::{escape, estimate, format};
@@ -44,8 +44,7 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     drawing.title = title;
     drawing.subtitle = Some(subtitle);
     drawing.count_name = String::from(profile.class.words().unit(options.metric));
-    let untraced = format::untraced(profile).map_or_else(String::new, |untraced| format!("; {untraced}"));
-    drawing.notes = format!("lost: {}{untraced}", losses(profile, usize::MAX));
+    drawing.notes = format::completeness(profile);
     // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
     drawing.flame_chart = true;
 
@@ -105,7 +104,7 @@ fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> Stri
     let losses = if profile.losses.total() == 0 {
         String::from("nothing lost")
     } else {
-        format!("lost: {}", losses(profile, room))
+        format!("lost: {}", format::losses(profile, room))
     };
     format::shortened(&format!("{before} · {losses}{after}"), SUBTITLE_CHARACTERS)
 }
@@ -121,25 +120,6 @@ fn errors(profile: &Profile, metric: Metric) -> Option<(String, String)> {
     (tenth.live.count, tenth.alloc.count) = (total.live.count / 10, total.alloc.count / 10);
     let of_tenth = Variance { live: variance.live / 10, alloc: variance.alloc / 10 };
     Some((shown(&total, variance)?, shown(&tenth, of_tenth)?))
-}
-
-/// Returns the losses in at most `room` characters, the largest first.
-fn losses(profile: &Profile, room: usize) -> String {
-    let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
-    occurred.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let all: Vec<_> =
-        occurred.iter().map(|(reason, count)| format!("{} {}", number::grouped(*count), reason.name())).collect();
-    (1..=all.len())
-        .rev()
-        .map(|shown| match all.len() - shown {
-            0 => all.join(", "),
-            hidden => format!("{} and {hidden} more", all[..shown].join(", ")),
-        })
-        .find(|text| text.len() <= room)
-        .unwrap_or_else(|| match all.len() {
-            0 => String::from("nothing"),
-            _ => number::counted(profile.losses.total(), "event", "events"),
-        })
 }
 
 /// Writes a picture with two titles and a sentence, where inferno would draw an error message.
@@ -163,30 +143,13 @@ pub(super) fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut d
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Losses;
-
-    fn profile(losses: &[(LossReason, u64)]) -> Profile {
-        let mut profile = Profile { losses: Losses::default(), ..Profile::default() };
-        for &(reason, count) in losses {
-            profile.losses.add(reason, count);
-        }
-        profile
-    }
-
-    #[test]
-    fn losses_beyond_the_line_are_counted() {
-        let profile =
-            profile(&[(LossReason::RingFullAlloc, 1), (LossReason::PendingFull, 2000), (LossReason::BadRecord, 30)]);
-        assert_eq!(losses(&profile, 100), "2,000 pending_full, 30 bad_record, 1 ring_full_alloc");
-        assert_eq!(losses(&profile, 51), "2,000 pending_full, 30 bad_record and 1 more");
-        assert_eq!(losses(&profile, 30), "2,000 pending_full and 2 more");
-        assert_eq!(losses(&profile, 20), "2,031 events");
-    }
+    use crate::model::LossReason;
 
     #[test]
     fn a_subtitle_with_every_loss_still_fits() {
-        let all: Vec<_> = LossReason::ALL.iter().map(|&reason| (reason, u64::MAX / 1000)).collect();
-        let subtitle = subtitle(&profile(&all), Metric::LiveBytes, &[]);
+        let mut profile = Profile::default();
+        LossReason::ALL.iter().for_each(|&reason| profile.losses.add(reason, u64::MAX / 1000));
+        let subtitle = subtitle(&profile, Metric::LiveBytes, &[]);
         assert!(subtitle.chars().count() <= SUBTITLE_CHARACTERS, "{subtitle}");
         assert!(subtitle.ends_with(" more"), "{subtitle}");
     }

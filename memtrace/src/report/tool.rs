@@ -1,12 +1,12 @@
-//! Name and version of memtrace in JSON.
+//! Name and version of memtrace.
 
 use serde::Serialize;
 
 /// The field `tool`.
 #[derive(Serialize)]
 pub(super) struct Tool {
-    name: &'static str,
-    version: &'static str,
+    pub(super) name: &'static str,
+    pub(super) version: &'static str,
 }
 
 impl Tool {

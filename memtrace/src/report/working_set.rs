@@ -28,7 +28,7 @@ pub fn write(format: Format, sets: &WorkingSets, is_first: bool, out: &mut dyn i
         Format::Text => text::write(sets, is_first, out),
         Format::Csv => csv::write(sets, is_first, out),
         Format::Json => json::write(sets, out),
-        Format::Svg | Format::Folded => Err(io::ErrorKind::Unsupported.into()),
+        _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 

@@ -5,9 +5,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::model::{Bytes, Pid, UntracedProcess, format, printable};
+use crate::model::{Bytes, EventClass, Pid, UntracedProcess, format, printable};
 use crate::procfs::ReadRefusal;
 use crate::recording;
+use crate::report::Format;
 use crate::symbolize::FunctionError;
 
 pub(crate) mod from_engines;
@@ -111,6 +112,9 @@ pub(crate) enum Error {
         /// Advice, as a sentence without its full stop.
         remedy: String,
     },
+    /// An output has a format that cannot hold the events.
+    #[error("{} events are not written as {}, a format of memory", class.name(), format.name())]
+    NotInFormat { class: EventClass, format: Format },
     /// The command could not be started.
     #[error("cannot start {}: {source}", printable(program))]
     Command {
@@ -210,6 +214,10 @@ impl Error {
             | Self::CannotMeasure { remedy, .. }
             | Self::NotRecorded { remedy, .. }
             | Self::NotComparable { remedy, .. } => remedy.clone(),
+            Self::NotInFormat { class, .. } => {
+                let names = Format::OF_STACKS.iter().filter(|format| format.holds(*class)).map(|format| format.name());
+                format!("choose one of the formats {}", names.collect::<Vec<_>>().join(", "))
+            }
             Self::Recording { source: recording::Error::Newer { .. }, .. } => {
                 "use the version of memtrace that made it, or a newer one".into()
             }

@@ -8,7 +8,7 @@
 mod content;
 mod rescue;
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -20,16 +20,16 @@ use super::config::{Destination, Output};
 use super::error::{Error, NotWritten};
 use crate::model::{EventClass, Profile};
 use crate::procfs;
-use crate::report;
+use crate::report::{self, Format};
 
 /// Writes the content of an output in a format. The flag is true for standard output.
-pub(super) type Content<'content> = dyn Fn(report::Format, bool, &mut dyn Write) -> io::Result<()> + 'content;
+pub(super) type Content<'content> = dyn Fn(Format, bool, &mut dyn Write) -> io::Result<()> + 'content;
 
 /// Open outputs.
 pub(super) struct Outputs(Vec<OpenOutput>);
 
 struct OpenOutput {
-    format: report::Format,
+    format: Format,
     sink: Sink,
 }
 
@@ -73,6 +73,9 @@ impl Outputs {
     /// before the extension.
     pub(super) fn open_for(classes: &[EventClass], outputs: &[Output]) -> Result<Vec<(EventClass, Self)>, Error> {
         let open = |&class: &EventClass| {
+            if let Some(output) = outputs.iter().find(|output| !output.format.holds(class)) {
+                return Err(Error::NotInFormat { class, format: output.format });
+            }
             let mut outputs = outputs.to_vec();
             if classes.len() > 1 {
                 outputs.iter_mut().for_each(|output| add_class(&mut output.destination, class));
@@ -105,7 +108,7 @@ impl Outputs {
                 Ok(()) => written.push(path),
                 Err(source) => {
                     let rescue =
-                        rescue::write(rescue_directories, &path, format.name(), |out| content(format, false, out));
+                        rescue::write(rescue_directories, &path, format.extension(), |out| content(format, false, out));
                     failures.push(NotWritten { path, source, rescue });
                 }
             }
@@ -121,12 +124,15 @@ pub(super) fn rescue_directories() -> Vec<PathBuf> {
 
 /// Adds the name of a class before the extension of a file.
 fn add_class(destination: &mut Destination, class: EventClass) {
-    if let Destination::File(path) = destination {
-        let extension = path.extension().unwrap_or_default().to_os_string();
-        path.set_extension(class.name());
-        path.as_mut_os_string().push(".");
-        path.as_mut_os_string().push(extension);
-    }
+    let Destination::File(path) = destination else { return };
+    let extension = match Format::of_path(path) {
+        Some(format) => format.extension().len(),
+        None => path.extension().unwrap_or_default().len(),
+    };
+    let mut name = path.file_name().unwrap_or_default().as_bytes().to_vec();
+    let end = name.len() - if extension > 0 { extension + 1 } else { 0 };
+    name.splice(end..end, format!(".{}", class.name()).into_bytes());
+    path.set_file_name(OsString::from_vec(name));
 }
 
 fn open(output: &Output) -> Result<OpenOutput, Error> {
@@ -173,7 +179,7 @@ fn open_file(path: &Path) -> io::Result<Sink> {
 }
 
 fn temporary_path(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
+    let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}.partial", std::process::id()));
     path.with_file_name(name)
@@ -227,7 +233,6 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::model::{GroupBy, Metric};
-    use crate::report::Format;
 
     fn make_directory(name: &str) -> PathBuf {
         let directory = std::env::temp_dir().join(format!("memtrace-outputs-{}-{name}", std::process::id()));

@@ -7,21 +7,17 @@ use crate::report::Format;
 use crate::session::{BlockSizes, MonitorFormat, ProbeSite, SourceChoice};
 
 pub(super) fn formats() -> impl TypedValueParser<Value = Format> {
-    one_of(Format::ALL, |format| {
-        let help = match format {
-            Format::Svg => "an interactive flame graph",
-            Format::Folded => "folded stacks, one per line",
-            Format::Json => "all data, for scripts",
-            Format::Text => "a summary",
-            Format::Csv => "comma-separated values",
-        };
-        PossibleValue::new(format.name()).help(help)
-    })
+    one_of(Format::OF_STACKS, |format| PossibleValue::new(format.name()).help(format.facts().help))
+}
+
+/// Parses the formats of `memtrace diff`.
+pub(super) fn difference_formats() -> impl TypedValueParser<Value = Format> {
+    one_of(Format::OF_DIFFERENCES, |format| PossibleValue::new(format.name()).help(format.facts().help))
 }
 
 /// Parses the formats of `memtrace explain`.
 pub(super) fn explain_formats() -> impl TypedValueParser<Value = Format> {
-    one_of(&[Format::Text, Format::Json], |format| {
+    one_of(Format::OF_EXPLANATIONS, |format| {
         let help = if *format == Format::Json { "all data, for scripts" } else { "a page of text" };
         PossibleValue::new(format.name()).help(help)
     })
@@ -88,7 +84,7 @@ pub(super) fn working_set_formats() -> impl TypedValueParser<Value = Format> {
             Format::Svg => "curves over time",
             Format::Csv => "comma-separated values, a row for each process and reading",
             Format::Json => "JSON lines, one for each reading",
-            Format::Text | Format::Folded => "a table",
+            _ => "a table",
         };
         PossibleValue::new(format.name()).help(help)
     })

@@ -113,8 +113,8 @@ pub(in crate::cli) struct ReportArgs {
     pub(in crate::cli) sort: Option<String>,
 
     /// Write to this file; '-' is standard output, the default. May be given more than once. The extension determines
-    /// the format: .svg, .folded, .json or .txt; for accounts .txt, .csv or .json;
-    /// for threads .svg, .txt, .csv or .json
+    /// the format: .svg, .folded, .json, .txt, .pb.gz (pprof), .firefox.json, .speedscope.json or .heaptrack.zst; for accounts
+    /// .txt, .csv or .json; for threads .svg, .txt, .csv or .json
     #[arg(short, long = "output", value_name = "FILE")]
     pub(in crate::cli) outputs: Vec<PathBuf>,
 
@@ -186,7 +186,7 @@ pub(in crate::cli) struct DiffArgs {
     pub(in crate::cli) outputs: Vec<PathBuf>,
 
     /// Set the format of outputs without a known extension [default: txt]
-    #[arg(long, value_parser = possible_values::formats(), hide_possible_values = true)]
+    #[arg(long, value_parser = possible_values::difference_formats(), hide_possible_values = true)]
     pub(in crate::cli) format: Option<Format>,
 
     /// List the N sites with the greatest change

@@ -98,7 +98,7 @@ impl<'a> RecordedThreads<'a> {
                 self.for_each_interval(|interval| write_threads_csv(interval, out))
             }
             Format::Json => self.for_each_interval(|interval| write_threads_json(interval, out)),
-            Format::Text | Format::Folded => {
+            _ => {
                 let mut history = ThreadHistory::new(sort);
                 let mut sum: Option<MonitorInterval> = None;
                 self.for_each_interval(|interval| {

@@ -1,0 +1,173 @@
+//! Formats of reports: one row of facts each, from which everything else derives.
+
+use std::path::Path;
+
+use crate::model::EventClass;
+
+/// Format of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Interactive flame graph.
+    Svg,
+    /// Folded stacks, one per line, for flame graph tools.
+    Folded,
+    /// Everything, for programs.
+    Json,
+    /// Summary for people.
+    Text,
+    /// Profile for pprof.
+    Pprof,
+    /// Profile for the Firefox Profiler.
+    Firefox,
+    /// Profile for speedscope.
+    Speedscope,
+    /// Data file of heaptrack.
+    Heaptrack,
+    /// Comma-separated values, of accounts, threads and working sets only.
+    Csv,
+}
+
+/// The row of a format.
+#[derive(Debug)]
+pub struct FormatFacts {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// End of the names of its files, without the first dot.
+    pub extension: &'static str,
+    /// Description in the help.
+    pub help: &'static str,
+}
+
+impl Format {
+    /// Every format, of stacks and of other data.
+    const ALL: &[Self] = &[
+        Self::Svg,
+        Self::Folded,
+        Self::Json,
+        Self::Text,
+        Self::Pprof,
+        Self::Firefox,
+        Self::Speedscope,
+        Self::Heaptrack,
+        Self::Csv,
+    ];
+
+    /// Every format of stacks, in the order of the help.
+    pub const OF_STACKS: &[Self] = &[
+        Self::Svg,
+        Self::Folded,
+        Self::Json,
+        Self::Text,
+        Self::Pprof,
+        Self::Firefox,
+        Self::Speedscope,
+        Self::Heaptrack,
+    ];
+
+    /// Every format of the difference of two reports, in the order of the help.
+    pub const OF_DIFFERENCES: &[Self] = &[Self::Svg, Self::Folded, Self::Json, Self::Text];
+
+    /// Every format of explanations of the memory of a process, in the order of the help.
+    pub const OF_EXPLANATIONS: &[Self] = &[Self::Text, Self::Json];
+
+    /// Every format of accounts, in the order of the help.
+    pub const OF_ACCOUNTS: &[Self] = &[Self::Text, Self::Csv, Self::Json];
+
+    /// Every format of threads, in the order of the help.
+    pub const OF_THREADS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
+
+    /// Every format of working sets, in the order of the help.
+    pub const OF_WORKING_SETS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
+
+    /// The row of this format.
+    #[must_use]
+    pub const fn facts(self) -> &'static FormatFacts {
+        match self {
+            Self::Svg => &FormatFacts { name: "svg", extension: "svg", help: "an interactive flame graph" },
+            Self::Folded => &FormatFacts { name: "folded", extension: "folded", help: "folded stacks, one per line" },
+            Self::Json => &FormatFacts { name: "json", extension: "json", help: "all data, for scripts" },
+            Self::Text => &FormatFacts { name: "txt", extension: "txt", help: "a summary" },
+            Self::Pprof => {
+                &FormatFacts { name: "pprof", extension: "pb.gz", help: "a profile for pprof, with all metrics" }
+            }
+            Self::Firefox => &FormatFacts {
+                name: "firefox",
+                extension: "firefox.json",
+                help: "a profile for the Firefox Profiler, by process",
+            },
+            Self::Speedscope => &FormatFacts {
+                name: "speedscope",
+                extension: "speedscope.json",
+                help: "a profile for speedscope, with all metrics",
+            },
+            Self::Heaptrack => &FormatFacts {
+                name: "heaptrack",
+                extension: "heaptrack.zst",
+                help: "a file for heaptrack_gui and heaptrack_print",
+            },
+            Self::Csv => &FormatFacts { name: "csv", extension: "csv", help: "comma-separated values" },
+        }
+    }
+
+    /// Returns true if reports of `class` can be written. The viewers of two formats know nothing but blocks of memory.
+    #[must_use]
+    pub fn holds(self, class: EventClass) -> bool {
+        !(class.counts_stalls() && matches!(self, Self::Firefox | Self::Heaptrack))
+    }
+
+    /// Returns the name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// Returns the end of the names of its files, without the first dot.
+    #[must_use]
+    pub const fn extension(self) -> &'static str {
+        self.facts().extension
+    }
+
+    /// Returns the format with the longest extension that ends the name of a file; case does not matter.
+    #[must_use]
+    pub fn of_path(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.as_encoded_bytes();
+        let ends_name = |format: &Self| {
+            let extension = format.extension().as_bytes();
+            let Some((before, end)) = name.split_at_checked(name.len().wrapping_sub(extension.len())) else {
+                return false;
+            };
+            // A name that is only an extension is that of a hidden file.
+            matches!(before, [_, .., b'.']) && end.eq_ignore_ascii_case(extension)
+        };
+        Self::ALL.iter().copied().filter(ends_name).max_by_key(|format| format.extension().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_extension_selects_the_format() {
+        let of = |path: &str| Format::of_path(Path::new(path));
+        assert_eq!(of("a.json"), Some(Format::Json));
+        assert_eq!(of("b.txt/a.Speedscope.JSON"), Some(Format::Speedscope));
+        assert_eq!(of("a.firefox.json"), Some(Format::Firefox));
+        assert_eq!(of("a.heap.pb.gz"), Some(Format::Pprof));
+        assert_eq!(of("speedscope.json"), Some(Format::Json));
+        for path in [".svg", "svg", "a.gz", "a.svg.old", "a.heaptrack", "-", ""] {
+            assert_eq!(of(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_format_has_its_own_name_and_extension() {
+        for (index, format) in Format::ALL.iter().enumerate() {
+            let others = &Format::ALL[..index];
+            assert!(
+                others.iter().all(|other| other.name() != format.name() && other.extension() != format.extension())
+            );
+            assert_eq!(Format::of_path(Path::new(&format!("a.{}", format.extension()))), Some(*format));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Profiles for the Firefox Profiler: its processed profile format, with the native allocations of each process.
+//!
+//! The format has a row for each allocation and each free, and no number of blocks. A stack has at most three rows: its live
+//! bytes, and an allocation and a free of all other bytes.
+
+use std::io;
+use std::time::{Duration, UNIX_EPOCH};
+
+use fxprof_processed_profile::{
+    CategoryHandle, CpuDelta, Frame, FrameFlags, FrameHandle, FrameInfo, Profile as FirefoxProfile, SamplingInterval,
+    StackHandle, StringHandle, ThreadHandle, Timestamp,
+};
+use rustc_hash::FxHashMap;
+
+use crate::model::{ProcessProfile, Profile, StackProfile};
+use crate::report::options::Options;
+use crate::report::{escape, format};
+
+/// Writes the allocations of each process. "Retained memory" of the viewer shows the live bytes with those held at exit.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let product = format!("memtrace: {} ({})", escape::visible(&options.subject), format::completeness(profile));
+    // The time of day at the start of the trace is not known.
+    let mut firefox = FirefoxProfile::new(&product, UNIX_EPOCH.into(), SamplingInterval::from_millis(1));
+    firefox.set_os_name("Linux");
+    firefox.set_symbolicated(true);
+    let names: Vec<_> =
+        profile.frames.iter().map(|frame| firefox.intern_string(&escape::visible(&frame.label()))).collect();
+    let mut writer = Writer { firefox, names, end: timestamp(profile.duration), blocks: 0 };
+    let mut stacks = profile.stacks.iter().enumerate().peekable();
+    for (index, process) in profile.processes.iter().enumerate() {
+        let mut track = writer.add_process(process);
+        while let Some((_, stack)) = stacks.next_if(|(_, stack)| stack.process == index) {
+            writer.add_stack(&mut track, stack);
+        }
+    }
+    serde_json::to_writer(&mut *out, &writer.firefox)?;
+    out.write_all(b"\n")
+}
+
+struct Writer {
+    firefox: FirefoxProfile,
+    /// Names of the frames of the profile.
+    names: Vec<StringHandle>,
+    /// End of the trace.
+    end: Timestamp,
+    /// Number of blocks so far.
+    blocks: u64,
+}
+
+/// The thread with the allocations of a process.
+struct Track {
+    thread: ThreadHandle,
+    /// End of the process, or of the trace.
+    end: Timestamp,
+    /// Frames of the profile by their number.
+    frames: FxHashMap<usize, FrameHandle>,
+}
+
+impl Writer {
+    fn add_process(&mut self, process: &ProcessProfile) -> Track {
+        let start = timestamp(Duration::ZERO);
+        let handle = self.firefox.add_process(&escape::visible(process.comm.raw()), process.pid.0, start);
+        let end = process.ended_after.map_or(self.end, timestamp);
+        self.firefox.set_process_end_time(handle, end);
+        let thread = self.firefox.add_thread(handle, process.pid.0, start, true);
+        self.firefox.set_thread_name(thread, &escape::visible(&escape::process_title(process)));
+        self.firefox.set_thread_end_time(thread, end);
+        let counter = self.firefox.add_counter(handle, "malloc", "Memory", "Live bytes of traced allocations");
+        let held = process.total.live.bytes.0.wrapping_add(process.total.exit.bytes.0);
+        self.firefox.add_counter_sample(counter, start, 0.0, 0);
+        self.firefox.add_counter_sample(counter, end, held.cast_signed() as f64, 0);
+        // The range of time that the viewer shows is that of the samples.
+        for time in [start, end] {
+            self.firefox.add_sample(thread, time, None, CpuDelta::ZERO, 0);
+        }
+        Track { thread, end, frames: FxHashMap::default() }
+    }
+
+    fn add_stack(&mut self, track: &mut Track, stack: &StackProfile) {
+        let usage = &stack.usage;
+        // In a window of a recording, the change of the live bytes can be negative.
+        let change = usage.live.bytes.0.wrapping_add(usage.exit.bytes.0).cast_signed();
+        let allocated = usage.alloc.bytes.0.cast_signed();
+        let freed = allocated.wrapping_sub(change.max(0));
+        if (change, freed) == (0, 0) {
+            return;
+        }
+        let handle = self.stack(track, stack);
+        let start = timestamp(Duration::ZERO);
+        if freed > 0 {
+            self.blocks += 1;
+            self.firefox.add_allocation_sample(track.thread, start, handle, self.blocks, freed);
+            self.firefox.add_allocation_sample(track.thread, track.end, handle, self.blocks, -freed);
+        }
+        if change != 0 {
+            self.blocks += 1;
+            self.firefox.add_allocation_sample(track.thread, track.end, handle, self.blocks, change);
+        }
+    }
+
+    fn stack(&mut self, track: &mut Track, stack: &StackProfile) -> Option<StackHandle> {
+        let missing = match stack.merged {
+            0 if stack.frames.is_empty() => Some(String::from(escape::missing_frames(stack.end))),
+            0 => None,
+            merged => Some(escape::other_stacks(merged)),
+        };
+        let mut parent = None;
+        for id in stack.frames.iter() {
+            let frame = match track.frames.get(&id.index()) {
+                Some(frame) => *frame,
+                None => *track.frames.entry(id.index()).or_insert(self.frame(track.thread, self.names[id.index()])),
+            };
+            parent = Some(self.firefox.intern_stack(track.thread, parent, frame));
+        }
+        if let Some(text) = missing {
+            let name = self.firefox.intern_string(&text);
+            let frame = self.frame(track.thread, name);
+            parent = Some(self.firefox.intern_stack(track.thread, parent, frame));
+        }
+        parent
+    }
+
+    fn frame(&mut self, thread: ThreadHandle, name: StringHandle) -> FrameHandle {
+        let category_pair = CategoryHandle::OTHER.into();
+        let frame = FrameInfo { frame: Frame::Label(name), category_pair, flags: FrameFlags::empty() };
+        self.firefox.intern_frame(thread, frame)
+    }
+}
+
+fn timestamp(since_start: Duration) -> Timestamp {
+    Timestamp::from_nanos_since_reference(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,264 @@
+//! The formats of other tools, read by these tools: their sums equal those of the JSON report.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::Scratch;
+use memtrace::model::{GroupBy, Metric, Profile};
+use memtrace::report::{Format, Options, write};
+use serde_json::Value;
+
+use super::host::{all_ended, by_allocators, by_threads, host};
+use super::languages::languages;
+use super::sample::{sample, with_touches};
+use super::sampled::sampled;
+use super::waits::waits;
+use super::{build, options, report};
+
+/// Folder of the packages that `cargo xtask setup` installs.
+fn packages() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/viewers/node_modules")
+}
+
+/// Profiles of blocks and pages.
+fn profiles() -> Vec<(&'static str, Profile)> {
+    vec![
+        ("sample", sample()),
+        ("touches", with_touches()),
+        ("host", host()),
+        ("ended", all_ended()),
+        ("groups", build()),
+        ("threads", by_threads()),
+        ("allocators", by_allocators()),
+        ("languages", languages()),
+        ("pages", sampled()),
+    ]
+}
+
+fn drawn(profile: &Profile) -> Options {
+    options(profile.metric(None))
+}
+
+fn json(profile: &Profile) -> Value {
+    serde_json::from_str(&report(Format::Json, profile, &drawn(profile))).expect("JSON")
+}
+
+/// Returns a number of the totals; 0 if there is none.
+fn total(json: &Value, name: &str) -> u64 {
+    json["totals"][name].as_u64().unwrap_or_default()
+}
+
+/// Writes a report into a file and returns its path.
+fn file(scratch: &Scratch, name: &str, format: Format, profile: &Profile) -> PathBuf {
+    let path = scratch.path(&format!("{name}.{}", format.extension()));
+    let mut bytes = Vec::new();
+    write(format, profile, &drawn(profile), &mut bytes).expect("a vector takes everything");
+    std::fs::write(&path, bytes).expect("the scratch directory is writable");
+    path
+}
+
+/// Runs a viewer, and returns its standard output.
+#[track_caller]
+fn output(command: &mut Command) -> String {
+    let output = command.output().expect("`cargo xtask setup` has installed the viewer");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    // heaptrack_print continues after errors in a file.
+    let is_read = output.status.success() && !errors.contains("failed to parse") && !errors.contains("out of bounds");
+    assert!(is_read, "{command:?}: {}: {errors}", output.status);
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn pprof_reads_the_totals() {
+    let scratch = Scratch::new();
+    for (name, profile) in profiles().into_iter().chain([("waits", waits())]) {
+        let path = file(&scratch, name, Format::Pprof, &profile);
+        let raw =
+            output(Command::new("go").args(["tool", "pprof", "-raw"]).arg(path).env("HOME", scratch.path("home")));
+        let mut lines = raw.lines().skip_while(|line| *line != "Samples:").skip(1);
+        let types: Vec<&str> = lines.next().expect("types").split(' ').collect();
+        let mut sums = vec![0_i64; types.len()];
+        for line in lines.take_while(|line| *line != "Locations") {
+            // Rows of labels have an indentation too.
+            let Some((values, _)) = line.split_once(": ").filter(|(values, _)| !values.contains('[')) else { continue };
+            let values = values.split_whitespace().map(str::parse::<i64>);
+            let Ok(values) = values.collect::<Result<Vec<_>, _>>() else { continue };
+            assert_eq!(values.len(), types.len(), "{line}");
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+        let json = json(&profile);
+        let metric = json["metric"].as_str().expect("a metric");
+        assert!(types.iter().any(|name| name.ends_with("[dflt]")), "{name}: no default for {metric} in {types:?}");
+        for (kind, sum) in types.iter().zip(sums) {
+            let kind = kind.trim_end_matches("[dflt]");
+            let expected = match kind {
+                "inuse_space/bytes" => total(&json, "live_bytes"),
+                "inuse_objects/count" => total(&json, "live_count"),
+                "alloc_space/bytes" => total(&json, "alloc_bytes"),
+                "alloc_objects/count" => total(&json, "alloc_count"),
+                "exit_space/bytes" => total(&json, "exit_bytes"),
+                "exit_objects/count" => total(&json, "exit_count"),
+                "temporary_objects/count" => total(&json, "temporary_count"),
+                "hot_space/bytes" => total(&json, "hot_bytes"),
+                "cold_space/bytes" => total(&json, "cold_bytes"),
+                "stall_time/nanoseconds" => total(&json, "stall_ns"),
+                "stall_count/count" => total(&json, "stall_count"),
+                "peak_space/bytes" => {
+                    profile.stacks.iter().filter_map(|stack| stack.at_peak).map(|bytes| bytes.0).sum()
+                }
+                other => panic!("{name}: unknown type {other}"),
+            };
+            assert_eq!(sum, expected.cast_signed(), "{name}: {kind}");
+        }
+    }
+}
+
+#[test]
+fn pprof_reads_labels_mappings_and_inlined_functions() {
+    let scratch = Scratch::new();
+    let raw = |name: &str, profile: &Profile| {
+        let path = file(&scratch, name, Format::Pprof, profile);
+        output(Command::new("go").args(["tool", "pprof", "-raw"]).arg(path).env("HOME", scratch.path("home")))
+    };
+    let threads = by_threads();
+    let text = raw("threads", &threads);
+    let names: Vec<_> = threads.processes.iter().flat_map(|process| process.thread_names.values()).collect();
+    assert!(!names.is_empty());
+    for name in names {
+        assert!(text.contains(&format!("thread:[{name}]")), "{name}: {text}");
+    }
+    assert!(text.contains("tid:["), "{text}");
+    for allocator in by_allocators().allocators.values() {
+        assert!(raw("allocators", &by_allocators()).contains(&format!("allocator:[{allocator}]")), "{allocator}");
+    }
+    let sample = sample();
+    let text = raw("sample", &sample);
+    for object in sample.frames.iter().filter_map(|frame| frame.object.as_ref()) {
+        let build_id = object.build_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(text.contains(&format!("{} {build_id}", object.path.display())), "{object:?}: {text}");
+    }
+    let inlined = sample.frames.iter().filter(|frame| frame.inlined).count();
+    let locations = text.lines().skip_while(|line| *line != "Locations").take_while(|line| *line != "Mappings");
+    // Further functions of a location have lines without a number.
+    let further = locations.skip(1).filter(|line| line.starts_with("          ")).count();
+    assert_eq!((inlined, further), (1, 1), "{text}");
+}
+
+#[test]
+fn heaptrack_reads_the_totals() {
+    let scratch = Scratch::new();
+    for (name, profile) in profiles() {
+        let path = file(&scratch, name, Format::Heaptrack, &profile);
+        let folded = scratch.path("folded");
+        let sum = |cost: &str| {
+            let mut command = Command::new("heaptrack_print");
+            command.args(["--flamegraph-cost-type", cost, "--print-flamegraph"]).arg(&folded).arg(&path);
+            output(&mut command);
+            let text = std::fs::read_to_string(&folded).expect("heaptrack_print has written it");
+            let values =
+                text.lines().map(|line| line.rsplit_once(' ').expect("a value").1.parse::<u64>().expect("a number"));
+            values.sum::<u64>()
+        };
+        let json = json(&profile);
+        let held_bytes = total(&json, "live_bytes") + total(&json, "exit_bytes");
+        assert_eq!(sum("allocations"), total(&json, "alloc_count"), "{name}");
+        assert_eq!(sum("leaked"), held_bytes, "{name}");
+        assert_eq!(sum("temporary"), total(&json, "temporary_count"), "{name}");
+    }
+}
+
+#[test]
+fn firefox_profiler_reads_the_totals() {
+    let scratch = Scratch::new();
+    let viewer = |arguments: &[&str]| {
+        let mut command = Command::new(packages().join("node/bin/node"));
+        command.arg(packages().join("@firefox-devtools/profiler-cli/dist/profiler-cli.js")).args(arguments);
+        command.env("PROFILER_CLI_SESSION_DIR", scratch.path("home")).env("PROFILER_CLI_NO_SYMBOLICATE", "1");
+        command
+    };
+    for (name, profile) in profiles() {
+        let path = file(&scratch, name, Format::Firefox, &profile);
+        output(&mut viewer(&["load", path.to_str().expect("UTF-8")]));
+        let sum = |strategy: &str| -> u64 {
+            let of_thread = |thread: usize| -> u64 {
+                let thread = format!("t-{thread}");
+                let options =
+                    ["thread", "functions", "--json", "--limit", "0", "--thread", &thread, "--strategy", strategy];
+                let mut command = viewer(&options);
+                let no_data = format!("Strategy '{strategy}' has no data in {thread}");
+                let printed = command.output().expect("it runs");
+                if String::from_utf8_lossy(&printed.stderr).contains(&no_data) {
+                    return 0;
+                }
+                let functions: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+                let functions = functions["functions"].as_array().expect("a list");
+                functions.iter().map(|function| function["selfSamples"].as_i64().expect("bytes").unsigned_abs()).sum()
+            };
+            (0..profile.processes.len()).map(of_thread).sum()
+        };
+        let json = json(&profile);
+        let held = total(&json, "live_bytes") + total(&json, "exit_bytes");
+        assert_eq!(sum("native-retained-allocations"), held, "{name}");
+        assert_eq!(sum("native-allocations"), total(&json, "alloc_bytes"), "{name}");
+        output(&mut viewer(&["stop"]));
+    }
+}
+
+#[test]
+fn speedscope_files_follow_the_schema_with_the_totals() {
+    const VALIDATE: &str =
+        "const [schema, data] = process.argv.slice(1).map((path) => JSON.parse(require('fs').readFileSync(path)));
+        const validate = new (require('ajv'))({strict: false}).compile(schema);
+        if (!validate(data)) { throw new Error(JSON.stringify(validate.errors)); }";
+    let scratch = Scratch::new();
+    let schema = packages().join("speedscope/dist/release/file-format-schema.json");
+    for (name, profile) in profiles().into_iter().chain([("waits", waits())]) {
+        let path = file(&scratch, name, Format::Speedscope, &profile);
+        let mut node = Command::new(packages().join("node/bin/node"));
+        output(node.env("NODE_PATH", packages()).args(["-e", VALIDATE]).arg(&schema).arg(&path));
+        let written: Value = serde_json::from_slice(&std::fs::read(&path).expect("it was written")).expect("JSON");
+        let json = json(&profile);
+        let mut sums = BTreeMap::new();
+        for sampled in written["profiles"].as_array().expect("profiles") {
+            let weights = sampled["weights"].as_array().expect("weights");
+            let sum: u64 = weights.iter().map(|weight| weight.as_u64().expect("a number")).sum();
+            assert_eq!(sampled["endValue"], sum);
+            sums.insert(sampled["name"].as_str().expect("a name"), sum);
+        }
+        let words = profile.class.words();
+        let mut compared = 0;
+        for (metric, field) in [
+            (Metric::LiveBytes, "live_bytes"),
+            (Metric::LiveCount, "live_count"),
+            (Metric::ExitBytes, "exit_bytes"),
+            (Metric::AllocBytes, "alloc_bytes"),
+            (Metric::AllocCount, "alloc_count"),
+            (Metric::Temporary, "temporary_count"),
+            (Metric::StallTime, "stall_ns"),
+            (Metric::StallCount, "stall_count"),
+        ] {
+            if let Some(sum) = sums.get(words.title(metric).as_str()) {
+                assert_eq!(*sum, total(&json, field), "{name}: {field}");
+                compared += 1;
+            }
+        }
+        assert!(compared >= 2, "{name}: {sums:?}");
+    }
+}
+
+#[test]
+fn groups_are_the_outermost_frames() {
+    let profile = by_threads();
+    let options = Options { by: GroupBy::Thread, ..options(Metric::LiveBytes) };
+    let written: Value = serde_json::from_str(&report(Format::Speedscope, &profile, &options)).expect("JSON");
+    let frames = written["shared"]["frames"].as_array().expect("frames");
+    let first = |sample: &Value| frames[sample[0].as_u64().expect("an index") as usize]["name"].clone();
+    let samples = written["profiles"][0]["samples"].as_array().expect("samples");
+    let roots: Vec<_> = samples.iter().map(first).collect();
+    let folded = report(Format::Folded, &profile, &options);
+    for root in roots {
+        let root = root.as_str().expect("a name").replace(';', ":");
+        assert!(folded.lines().any(|line| line.starts_with(&format!("{root};"))), "{root}: {folded}");
+    }
+}
