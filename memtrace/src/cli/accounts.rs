@@ -211,7 +211,7 @@ mod tests {
             ("--pid 7 --by object --all-stacks", "--all-stacks has no effect on these accounts"),
             ("--pid 7 --max-depth 5", "--max-depth has no effect on these accounts"),
             ("--pid 7 --keep-ended 7", "--keep-ended has no effect on these accounts"),
-            ("--pid 7 -o a.svg", "the extension of a.svg is no known format"),
+            ("--pid 7 -o a.svg", "accounts are not written as svg"),
             ("--pid 7 --sort size", "invalid value 'size'"),
         ] {
             let refused = resolved(line, false).expect_err(line);

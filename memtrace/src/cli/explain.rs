@@ -60,7 +60,7 @@ mod tests {
         let file = |name: &str, format| Output { destination: Destination::File(PathBuf::from(name)), format };
         let config = resolve(&["-o", "a.txt", "-o", "a.json"]).expect("a configuration");
         assert_eq!(config.outputs, [file("a.txt", Format::Text), file("a.json", Format::Json)]);
-        let refused = Err(String::from("explain does not write svg, a format of stacks"));
+        let refused = Err(String::from("explanations are not written as svg"));
         assert_eq!(resolve(&["-o", "a.svg"]), refused);
         let stdout = Output { destination: Destination::Stdout, format: Format::Text };
         assert_eq!(

@@ -179,7 +179,7 @@ mod tests {
             ("a --view accounts --by thread", "--by does not apply to accounts"),
             ("a -m cold-bytes", "--metric cold-bytes is not recorded"),
             ("a --view accounts -m peak-bytes", "--metric does not apply to accounts"),
-            ("a --view accounts -o b.svg", "the extension of b.svg is no known format"),
+            ("a --view accounts -o b.svg", "accounts are not written as svg"),
         ] {
             let refused = parse(line).expect_err(line);
             assert!(refused.contains(message), "{line}: {refused}");
