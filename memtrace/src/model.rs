@@ -12,6 +12,7 @@ pub(crate) mod format;
 mod free_entries;
 mod losses;
 mod memory;
+mod memory_timeline;
 mod metric;
 mod monitor;
 pub(crate) mod parse;
@@ -39,6 +40,7 @@ pub use explanation::{
 pub(crate) use free_entries::{EntryBlock, FreeEntries};
 pub use losses::{LossReason, Losses};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
+pub use memory_timeline::{MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, ProcessTimeline, Steps};
 pub use metric::{Measure, Metric};
 pub use monitor::{
     CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,

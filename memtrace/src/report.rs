@@ -14,6 +14,7 @@ mod folded;
 mod format;
 mod groups;
 mod heaptrack;
+mod html;
 mod json;
 mod json_lines;
 mod kernel_reported;
@@ -68,6 +69,7 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
     };
     match format {
         Format::Svg => svg::write(&bounded(Limits::PICTURE), options, &mut out)?,
+        Format::Html => html::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Folded => folded::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Json => json::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Text => text::write(profile, options, &mut out)?,

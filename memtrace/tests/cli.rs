@@ -232,7 +232,10 @@ fn unknown_metrics_and_formats_are_refused_with_a_list() {
     let metrics = "[possible values: live-bytes, live-count, exit-bytes, exit-count, alloc-bytes, alloc-count, \
                    temporary, peak-bytes, hot-bytes, cold-bytes, stall-time, stall-count, net-growth, growth]";
     refused("--pid 1 --metric bytes", &["invalid value 'bytes' for '--metric <METRIC>'", metrics]);
-    refused("--pid 1 --format png", &["invalid value 'png' for '--format <FORMAT>'", "svg, folded, json, txt, pprof"]);
+    refused(
+        "--pid 1 --format png",
+        &["invalid value 'png' for '--format <FORMAT>'", "svg, html, folded, json, txt, pprof"],
+    );
     refused("completions tcsh", &["invalid value 'tcsh' for '<SHELL>'", "bash"]);
 }
 
@@ -251,7 +254,7 @@ fn conflicting_options_are_refused() {
 
 #[test]
 fn conflicting_outputs_are_refused() {
-    refused("--pid 1 -o a.out", &["the extension of a.out is no known format", ".svg, .folded, .json, .txt"]);
+    refused("--pid 1 -o a.out", &["the extension of a.out is no known format", ".svg, .html, .folded, .json, .txt"]);
     refused("--pid 1 -o -", &["no format is given for standard output", "add --format"]);
     refused("--pid 1 -o a.svg --format json", &["--format json contradicts the extension of a.svg", "*.json"]);
     refused("--pid 1 -o a.svg -o ./a.svg", &["two outputs go to ./a.svg"]);

@@ -11,6 +11,8 @@ mod estimates;
 mod folded;
 #[path = "report_golden/host.rs"]
 mod host;
+#[path = "report_golden/html.rs"]
+mod html;
 #[path = "report_golden/json.rs"]
 mod json;
 #[path = "report_golden/languages.rs"]

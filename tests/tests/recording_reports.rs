@@ -10,6 +10,7 @@ use memtrace_tests::{
     Report, Scratch, Totals, Trace, Tracer, Victim, killed_recording, mark, poll, recording_report, victim,
 };
 use rusqlite::{Connection, OpenFlags};
+use serde_json::Value;
 
 /// Returns a report without the numbers in which the two can differ: the time that a process ran, of which a recording has
 /// the end in the records of the BPF programs.
@@ -146,6 +147,59 @@ fn trends_of_a_recorded_run_equal_those_of_its_recording() {
     victim.finish();
     assert_single_growth(&run, expected);
     assert_equal(run, recording_report::read(&recording, &[]));
+}
+
+/// Returns the report that a page contains.
+fn report_of_page(page: &Path) -> Value {
+    let text = fs::read_to_string(page).expect("the page can be read");
+    let (_, rest) = text.split_once("id=\"report\">").expect("a report");
+    let (report, _) = rest.split_once("</script>").expect("an end of the report");
+    serde_json::from_str(report).expect("JSON")
+}
+
+/// Returns the last value of a series.
+fn last(series: &Value) -> Option<u64> {
+    series.as_array()?.last()?.as_u64()
+}
+
+#[test]
+fn memory_over_time_equals_the_counts_of_the_victim() {
+    let scratch = Scratch::new();
+    let (recording, page) = (scratch.join("run.memtrace"), scratch.join("run.html"));
+    let mut victim = victim::start_with("steady", &["5000"]);
+    let trace = Trace::victim(&victim).option("--record").option(&recording).option("-o").option(&page);
+    let tracer = trace.options(&["-i", "100ms"]).start();
+    let expected = victim.work().totals;
+    wait_for_intervals(&recording, 5);
+    let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");
+    let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
+    let anonymous: u64 = anonymous.expect("a line").trim().parse().expect("a number");
+    let run = tracer.stop().report();
+    victim.finish();
+    assert_eq!(run.totals, expected);
+    let timeline = report_of_page(&page)["timeline"].clone();
+    assert!(timeline["moments_s"].as_array().is_some_and(|moments| moments.len() > 5), "{timeline}");
+    let [process] = timeline["processes"].as_array().expect("a list").as_slice() else { unreachable!("{timeline}") };
+    for series in [&timeline["total"], process] {
+        assert_eq!(last(&series["live_bytes"]), Some(expected.live_bytes), "{series}");
+        assert_eq!(last(&series["alloc_bytes"]), Some(expected.alloc_bytes), "{series}");
+    }
+    assert_eq!(last(&process["rss_anon_bytes"]), Some(anonymous * 1024), "{process}");
+    let replayed = scratch.join("replayed.html");
+    recording_report::run(&recording, &["-o", replayed.to_str().expect("UTF-8")]);
+    assert_eq!(report_of_page(&replayed)["timeline"], timeline);
+}
+
+#[test]
+fn memory_over_time_needs_no_recording() {
+    let scratch = Scratch::new();
+    let page = scratch.join("run.html");
+    let script = "for i in 1 2 3; do ls -l /usr/bin > /dev/null; done; true | sleep 1";
+    let run = Trace::command(["sh", "-c", script]).option("-o").option(&page).options(&["-i", "100ms"]).run().report();
+    let timeline = &report_of_page(&page)["timeline"];
+    assert_eq!(last(&timeline["total"]["alloc_bytes"]), Some(run.totals.alloc_bytes), "{timeline}");
+    assert_eq!(last(&timeline["total"]["live_bytes"]), Some(0), "{timeline}");
+    assert!(timeline["processes"].as_array().is_some_and(|processes| processes.len() >= 5), "{timeline}");
 }
 
 #[test]

@@ -34,6 +34,7 @@ const TESTS: &[Requirement] = &[
     Requirement { name: "/usr/bin/node", package: "nodejs" },
     Requirement { name: "/usr/bin/pg_createcluster", package: "postgresql" },
     // Viewers of report formats.
+    Requirement { name: "chromium-headless-shell", package: "chromium-headless-shell" },
     Requirement { name: "go", package: "golang-go" },
     Requirement { name: "heaptrack_print", package: "heaptrack" },
     Requirement { name: "npm", package: "npm" },

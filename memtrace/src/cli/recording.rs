@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use crate::model::Bytes;
+use crate::report::Format;
 use crate::session::Recording;
 
 /// Extension of recordings.
@@ -41,7 +42,7 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
                 format!("{option} is given without a recording"),
                 "remove it, or add a file: --record run.memtrace",
             )),
-            None => Ok(None),
+            None => check_interval(interval).map(|()| None),
         },
         [path] => {
             check_interval(interval)?;
@@ -74,13 +75,25 @@ pub(super) fn check_size_limit(size_limit: Bytes) -> Result<(), ArgConflict> {
     }
 }
 
-/// Returns the interval at which the top sites are shown.
-pub(super) fn every(args: &TraceArgs, recording: Option<&Recording>) -> Result<Option<Duration>, ArgConflict> {
-    match (args.every, recording) {
+/// Returns the interval of memory over time, if an output shows it.
+pub(super) fn timeline(args: &TraceArgs, recording: Option<&Recording>) -> Option<Duration> {
+    let interval = recording.map(|recording| recording.interval).or(args.interval);
+    shows_timeline(args).then(|| interval.unwrap_or(DEFAULT_INTERVAL))
+}
+
+/// Returns true if an output shows memory over time.
+fn shows_timeline(args: &TraceArgs) -> bool {
+    let of_paths = args.outputs.iter().filter_map(|path| Format::of_path(path));
+    of_paths.chain(args.format).any(Format::shows_timeline)
+}
+
+/// Returns the interval at which the top sites are shown. `shortest` is the interval of the run.
+pub(super) fn every(args: &TraceArgs, shortest: Option<Duration>) -> Result<Option<Duration>, ArgConflict> {
+    match (args.every, shortest) {
         (Some(every), _) if every < SHORTEST_EVERY => {
             Err(ArgConflict::new("--every is shorter than 1s", "give a longer one, as in 10s"))
         }
-        (Some(every), Some(recording)) if every < recording.interval => Err(ArgConflict::new(
+        (Some(every), Some(interval)) if every < interval => Err(ArgConflict::new(
             "--every is shorter than --interval",
             "shorten --interval: the sites are known at the end of an interval",
         )),
@@ -90,7 +103,7 @@ pub(super) fn every(args: &TraceArgs, recording: Option<&Recording>) -> Result<O
 
 /// Returns an option that is given and applies to recordings only.
 fn option_of_recordings(args: &TraceArgs) -> Option<&'static str> {
-    let interval = args.interval.is_some().then_some("--interval");
+    let interval = args.interval.filter(|_| !shows_timeline(args)).map(|_| "--interval");
     let size_limit = args.size_limit.is_some().then_some("--size-limit");
     let socket = args.socket.is_some().then_some("--socket");
     interval.or(size_limit).or(socket).or((!args.mark_on.is_empty()).then_some("--mark-on"))
@@ -126,7 +139,7 @@ mod tests {
         let every = |line| {
             let mut args = parse(line);
             let recording = resolve(&mut args).expect("a valid recording");
-            every(&args, recording.as_ref()).map_err(|conflict| conflict.message)
+            every(&args, recording.map(|recording| recording.interval)).map_err(|conflict| conflict.message)
         };
         assert_eq!((every(""), every("--every 10s")), (Ok(None), Ok(Some(Duration::from_secs(10)))));
         assert_eq!(every("--every 999ms"), Err(String::from("--every is shorter than 1s")));

@@ -36,7 +36,8 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     // A recording alone needs no report.
     let needs_report = !has_outputs || !args.outputs.is_empty();
     args.metric = metric(&args, needs_report)?;
-    let every = recording::every(&args, recording.as_ref())?;
+    let timeline = recording::timeline(&args, recording.as_ref());
+    let every = recording::every(&args, recording.as_ref().map(|recording| recording.interval).or(timeline))?;
     let events = events::resolve(&args)?;
     let grouping = grouping(&args)?;
     let (tag_functions, tag_probes) = program_tags::take(&mut args)?;
@@ -48,6 +49,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         outputs: if needs_report { outputs::resolve(args.outputs, args.format)? } else { Vec::new() },
         recording,
         every,
+        timeline,
         accounts: None,
         target,
         duration: args.duration,
@@ -266,6 +268,7 @@ mod tests {
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
             recording: None,
             every: None,
+            timeline: None,
             accounts: None,
             events: vec![EventClass::default()],
             page_sample: NonZeroU32::MIN,
@@ -313,6 +316,7 @@ mod tests {
             ],
             recording: None,
             every: None,
+            timeline: None,
             accounts: None,
             events: vec![EventClass::Heap, EventClass::Fault],
             page_sample: NonZeroU32::new(64).expect("64 is not zero"),

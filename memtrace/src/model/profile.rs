@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use crate::model::{
     AbsAddr, AllocatorId, Amount, BlockHistograms, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts, EventClass,
-    ImageEnd, Losses, MachineReclaim, MemcgProfile, Metric, OomKill, PageFaults, Partition, Pid, ReclaimKind,
-    Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced, Usage, User, Variance, VirtOffset,
+    ImageEnd, Losses, MachineReclaim, MemcgProfile, MemoryTimeline, Metric, OomKill, PageFaults, Partition, Pid,
+    ReclaimKind, Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced, Usage, User, Variance,
+    VirtOffset,
 };
 
 pub use self::cost::{Cost, ProgramCost};
@@ -39,6 +40,8 @@ pub struct Profile {
     /// Consecutive parts of a recorded run to which the [`LiveChanges`] of stacks refer, since the start of the trace;
     /// empty if it is not recorded, or too short.
     pub parts: Vec<Range<Duration>>,
+    /// Memory over time, if it was collected.
+    pub timeline: Option<MemoryTimeline>,
     /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,
     /// Stacks, ordered by process, then by their frames; equal stacks of one process are joined.

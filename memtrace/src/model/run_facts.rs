@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{
-    AllocatorId, Amount, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory, TagId, TagName,
-    TouchWindow, Untraced,
+    AllocatorId, Amount, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory, MemoryTimeline,
+    TagId, TagName, TouchWindow, Untraced,
 };
 
 /// Facts of a run for the profile of one event class.
@@ -23,6 +23,8 @@ pub struct RunFacts {
     pub window: Option<Range<Duration>>,
     /// Parts of a recorded run in which the changes of live memory are known.
     pub parts: Vec<Range<Duration>>,
+    /// Memory over time, if an output shows it.
+    pub timeline: Option<MemoryTimeline>,
     /// Names of allocators, if blocks are grouped by them.
     pub allocators: BTreeMap<AllocatorId, String>,
     /// Tags that programs have set, if blocks are grouped by them.

@@ -4,6 +4,7 @@ mod accounts;
 mod boundaries;
 mod contents;
 mod locations;
+mod memory_over_time;
 mod merged_images;
 mod monitored_values;
 mod open;
@@ -156,6 +157,12 @@ impl Recording {
     pub fn boundary_at(&self, at: Duration) -> Boundary {
         let after = self.intervals.partition_point(|interval| interval.span.end <= at);
         after.checked_sub(1).map_or(Boundary::START, |index| self.intervals[index].end())
+    }
+
+    /// Returns the first boundary at or after a moment; the last one if there is none.
+    fn first_boundary_after(&self, at: Duration) -> Boundary {
+        let index = self.intervals.partition_point(|interval| interval.span.end < at);
+        self.intervals.get(index).map_or_else(|| self.end(), IntervalRow::end)
     }
 
     /// Returns the boundary at which the rows of the interval `id` count: old intervals have been merged into later ones.

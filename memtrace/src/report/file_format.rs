@@ -9,6 +9,8 @@ use crate::model::EventClass;
 pub enum Format {
     /// Interactive flame graph.
     Svg,
+    /// Self-contained page with a flame graph, tables and memory over time.
+    Html,
     /// Folded stacks, one per line, for flame graph tools.
     Folded,
     /// Everything, for programs.
@@ -42,6 +44,7 @@ impl Format {
     /// Every format, of stacks and of other data.
     const ALL: &[Self] = &[
         Self::Svg,
+        Self::Html,
         Self::Folded,
         Self::Json,
         Self::Text,
@@ -55,6 +58,7 @@ impl Format {
     /// Every format of stacks, in the order of the help.
     pub const OF_STACKS: &[Self] = &[
         Self::Svg,
+        Self::Html,
         Self::Folded,
         Self::Json,
         Self::Text,
@@ -84,6 +88,11 @@ impl Format {
     pub const fn facts(self) -> &'static FormatFacts {
         match self {
             Self::Svg => &FormatFacts { name: "svg", extension: "svg", help: "an interactive flame graph" },
+            Self::Html => &FormatFacts {
+                name: "html",
+                extension: "html",
+                help: "a page with a flame graph, tables and memory over time",
+            },
             Self::Folded => &FormatFacts { name: "folded", extension: "folded", help: "folded stacks, one per line" },
             Self::Json => &FormatFacts { name: "json", extension: "json", help: "all data, for scripts" },
             Self::Text => &FormatFacts { name: "txt", extension: "txt", help: "a summary" },
@@ -107,6 +116,18 @@ impl Format {
             },
             Self::Csv => &FormatFacts { name: "csv", extension: "csv", help: "comma-separated values" },
         }
+    }
+
+    /// Returns true if it shows changes of stacks over time.
+    #[must_use]
+    pub const fn shows_trends(self) -> bool {
+        matches!(self, Self::Text | Self::Json | Self::Html)
+    }
+
+    /// Returns true if it shows memory over time.
+    #[must_use]
+    pub const fn shows_timeline(self) -> bool {
+        matches!(self, Self::Html | Self::Firefox)
     }
 
     /// Returns true if reports of `class` can be written. The viewers of two formats know nothing but blocks of memory.

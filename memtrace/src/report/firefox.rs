@@ -7,12 +7,12 @@ use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fxprof_processed_profile::{
-    CategoryHandle, CpuDelta, Frame, FrameFlags, FrameHandle, FrameInfo, Profile as FirefoxProfile, SamplingInterval,
-    StackHandle, StringHandle, ThreadHandle, Timestamp,
+    CategoryHandle, CpuDelta, Frame, FrameFlags, FrameHandle, FrameInfo, ProcessHandle, Profile as FirefoxProfile,
+    SamplingInterval, StackHandle, StringHandle, ThreadHandle, Timestamp,
 };
 use rustc_hash::FxHashMap;
 
-use crate::model::{ProcessProfile, Profile, StackProfile};
+use crate::model::{MemoryCounter, ProcessProfile, Profile, StackProfile, Steps};
 use crate::report::options::Options;
 use crate::report::{escape, format};
 
@@ -29,6 +29,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let mut stacks = profile.stacks.iter().enumerate().peekable();
     for (index, process) in profile.processes.iter().enumerate() {
         let mut track = writer.add_process(process);
+        writer.add_counter(&track, profile, process);
         while let Some((_, stack)) = stacks.next_if(|(_, stack)| stack.process == index) {
             writer.add_stack(&mut track, stack);
         }
@@ -49,6 +50,7 @@ struct Writer {
 
 /// The thread with the allocations of a process.
 struct Track {
+    process: ProcessHandle,
     thread: ThreadHandle,
     /// End of the process, or of the trace.
     end: Timestamp,
@@ -65,15 +67,30 @@ impl Writer {
         let thread = self.firefox.add_thread(handle, process.pid.0, start, true);
         self.firefox.set_thread_name(thread, &escape::visible(&escape::process_title(process)));
         self.firefox.set_thread_end_time(thread, end);
-        let counter = self.firefox.add_counter(handle, "malloc", "Memory", "Live bytes of traced allocations");
-        let held = process.total.live.bytes.0.wrapping_add(process.total.exit.bytes.0);
-        self.firefox.add_counter_sample(counter, start, 0.0, 0);
-        self.firefox.add_counter_sample(counter, end, held.cast_signed() as f64, 0);
         // The range of time that the viewer shows is that of the samples.
         for time in [start, end] {
             self.firefox.add_sample(thread, time, None, CpuDelta::ZERO, 0);
         }
-        Track { thread, end, frames: FxHashMap::default() }
+        Track { process: handle, thread, end, frames: FxHashMap::default() }
+    }
+
+    /// Adds the live bytes over time, or those at the end if they are not known.
+    fn add_counter(&mut self, track: &Track, profile: &Profile, process: &ProcessProfile) {
+        let counter = self.firefox.add_counter(track.process, "malloc", "Memory", "Live bytes of traced allocations");
+        let mut last = 0;
+        self.firefox.add_counter_sample(counter, timestamp(Duration::ZERO), 0.0, 0);
+        let mut add = |time: Timestamp, live: u64| {
+            let change = live.wrapping_sub(std::mem::replace(&mut last, live)).cast_signed();
+            self.firefox.add_counter_sample(counter, time, change as f64, 0);
+        };
+        match live_over_time(profile, process) {
+            Some((moments, live)) => {
+                moments.iter().enumerate().for_each(|(number, &moment)| {
+                    add(timestamp(moment), live.at(number).unwrap_or_default());
+                });
+            }
+            None => add(track.end, process.total.live.bytes.0.wrapping_add(process.total.exit.bytes.0)),
+        }
     }
 
     fn add_stack(&mut self, track: &mut Track, stack: &StackProfile) {
@@ -125,6 +142,14 @@ impl Writer {
         let frame = FrameInfo { frame: Frame::Label(name), category_pair, flags: FrameFlags::empty() };
         self.firefox.intern_frame(thread, frame)
     }
+}
+
+/// Returns the live bytes of a process at the moments of the timeline; `None` if its PID has several rows.
+fn live_over_time<'a>(profile: &'a Profile, process: &ProcessProfile) -> Option<(&'a [Duration], &'a Steps)> {
+    let timeline = profile.timeline.as_ref()?;
+    let is_sole = profile.processes.iter().filter(|other| other.pid == process.pid).count() == 1;
+    let row = timeline.processes.iter().find(|row| row.id.pid == process.pid).filter(|_| is_sole)?;
+    Some((&timeline.moments, row.counters.get(&MemoryCounter::Live)?))
 }
 
 fn timestamp(since_start: Duration) -> Timestamp {

@@ -8,6 +8,7 @@ mod numbers;
 mod reader;
 mod reclaim;
 mod schema;
+mod timeline;
 mod untraced;
 mod window;
 

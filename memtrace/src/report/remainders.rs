@@ -197,6 +197,7 @@ fn without_stacks(profile: &Profile) -> Profile {
         duration: profile.duration,
         window: profile.window.clone(),
         parts: profile.parts.clone(),
+        timeline: profile.timeline.clone(),
         processes: Vec::new(),
         stacks: Vec::new(),
         frames: Vec::new(),

@@ -25,6 +25,8 @@ pub(crate) struct Config {
     pub(crate) recording: Option<Recording>,
     /// Interval at which the top sites are shown; `None` for none.
     pub(crate) every: Option<Duration>,
+    /// Interval of the values of memory over time; `None` if no output shows them.
+    pub(crate) timeline: Option<Duration>,
     /// Accounts to write instead of reports; `None` for none.
     pub(crate) accounts: Option<AccountReport>,
     /// The traced event classes, each once, in the order of their reports.

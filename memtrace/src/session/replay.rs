@@ -27,7 +27,7 @@ use crate::model::{
 };
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
-use crate::report::{self, Format, SavedReport};
+use crate::report::{self, SavedReport};
 use crate::symbolize::Symbolizer;
 use crate::tags::TagRules;
 
@@ -163,7 +163,7 @@ impl<'a> Opened<'a> {
         let mut selected = Selected::find(&recording, &facts, &config.span, |class| {
             recording.amounts_over_time(class).map_err(unreadable)
         })?;
-        if !config.outputs.iter().any(|output| matches!(output.format, Format::Text | Format::Json)) {
+        if !config.outputs.iter().any(|output| output.format.shows_trends()) {
             selected.forget_parts();
         }
         let recorded = facts.grouping();
@@ -188,6 +188,11 @@ impl<'a> Opened<'a> {
         let mut symbolized = symbolizer.symbolize_recorded(processes, &selected.window());
         let mut notes = facts.notes();
         notes.extend(notes_of(recording, selected));
+        let timeline = match config.outputs.iter().any(|output| output.format.shows_timeline()) {
+            true => Some(recording.memory_over_time(selected.to()).map_err(unreadable)?),
+            false => None,
+        };
+        let trace = selected.start().since_start()..selected.window().end.since_start();
         for &class in &recording.header().classes {
             let run = run_facts(
                 recording,
@@ -197,6 +202,7 @@ impl<'a> Opened<'a> {
                 *metric,
                 [&notes, &page_notes(recording, selected, class)],
             );
+            let run = RunFacts { timeline: timeline.as_ref().map(|timeline| timeline.finish(class, &trace)), ..run };
             let mut profile = symbolized.take(class).into_profile(run);
             // A recording has the notes on names of its run, of which this may be a part.
             let mut known = Vec::new();

@@ -24,6 +24,7 @@ pub(crate) fn sample() -> Profile {
         duration: Duration::from_millis(30_250),
         window: None,
         parts: Vec::new(),
+        timeline: None,
         processes: processes(),
         stacks: stacks(),
         frames: frames(),

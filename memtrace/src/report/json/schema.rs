@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use super::group_runs::{GroupRuns, end_name};
 use super::histograms::HistogramFields;
 use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
+use super::timeline::TimelineFields;
 use super::untraced::UntracedFields;
 use super::window::WindowFields;
 use super::{memcg, reclaim};
@@ -40,6 +41,8 @@ pub(super) struct Report<'a> {
     window: Option<WindowFields>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<WindowFields>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeline: Option<TimelineFields<'a>>,
     older_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     touches: Option<TouchFields>,
@@ -87,6 +90,7 @@ impl<'a> Report<'a> {
             duration_s: profile.duration.as_secs_f64(),
             window: profile.window.as_ref().map(WindowFields::from),
             parts: profile.parts.iter().map(WindowFields::from).collect(),
+            timeline: profile.timeline.as_ref().map(TimelineFields::from),
             older_s: profile.older.map(|age| age.as_secs_f64()),
             touches: profile.touches.map(TouchFields::from),
             totals: Numbers::of(profile, total, variance, Some(KernelReported::of_all(profile))),

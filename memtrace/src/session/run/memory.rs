@@ -149,7 +149,7 @@ enum Origin {
 impl MemoryPlan {
     /// Limits of a run without a limit of its memory.
     fn full(config: &Config) -> Self {
-        let recorder = match (&config.recording, config.every) {
+        let recorder = match (&config.recording, config.every.or(config.timeline)) {
             (Some(_), _) => Some(RecorderLimits::FULL),
             (None, Some(_)) => Some(RecorderLimits::WITHOUT_FILE),
             (None, None) => None,

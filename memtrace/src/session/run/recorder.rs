@@ -10,6 +10,7 @@ mod intervals;
 mod live_changes;
 mod live_series;
 mod marks;
+mod memory_timeline;
 mod old_blocks;
 mod readings;
 mod sites;
@@ -36,8 +37,8 @@ use self::stacks::RecordedStacks;
 use super::account_interval::AccountInterval;
 use super::memory::{MemoryPlan, RecorderLimits};
 use crate::model::{
-    Delta, EndedImage, EventClass, FinishedStacks, ImageEnd, ImageId, ImageUsage, Losses, Object, PageFaults, Pid,
-    ProcessImage, Stack, StackId, Stacks, Tick, UnsentStacks,
+    Delta, EndedImage, EventClass, FinishedStacks, ImageEnd, ImageId, ImageUsage, Losses, MemoryTimelineBuilder,
+    Object, PageFaults, Pid, ProcessImage, Stack, StackId, Stacks, Tick, UnsentStacks,
 };
 use crate::pipeline::{DeltaSink, WaitingStacks};
 use crate::procfs;
@@ -75,6 +76,10 @@ pub(super) struct Recorder {
     sites: Option<LiveSites>,
     /// `None` if the run is recorded: the recording has the changes.
     live_series: Option<LiveSeries>,
+    /// `None` if no output shows memory over time.
+    timeline: Option<MemoryTimelineBuilder>,
+    /// `None` if no values are read at the ends of intervals.
+    readings: Option<IntervalReadings>,
     deltas: Receiver<(usize, Delta)>,
     accounts: AccountIntervals,
     open: OpenIntervals,
@@ -101,7 +106,6 @@ pub(super) struct Recorder {
 struct RecordedFile {
     path: PathBuf,
     writer: Writer,
-    readings: IntervalReadings,
 }
 
 impl Recorder {
@@ -114,7 +118,8 @@ impl Recorder {
         plan: &MemoryPlan,
     ) -> Result<Option<(Self, DeltaSink)>, Error> {
         let recording = config.recording.as_ref();
-        let Some(interval) = recording.map(|recording| recording.interval).or(config.every) else { return Ok(None) };
+        let interval = recording.map(|recording| recording.interval).or(config.timeline).or(config.every);
+        let Some(interval) = interval else { return Ok(None) };
         let max_paths = recording.map(|recording| recording.size_limit.0 / BYTES_PER_PATH);
         let max_paths = max_paths.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         let Some(limits) = plan.recorder else { return Ok(None) };
@@ -125,6 +130,8 @@ impl Recorder {
             recording.map(|recording| RecordedFile::create(config, recording, &limits, clock_start)).transpose()?;
         let recorder = Self {
             live_series: file.is_none().then(|| LiveSeries::new(limits.live_series)),
+            timeline: config.timeline.map(|_| MemoryTimelineBuilder::default()),
+            readings: (file.is_some() || config.timeline.is_some()).then(|| IntervalReadings::new(interval)),
             file,
             sites: config.every.map(|_| LiveSites::default()),
             deltas,
@@ -156,10 +163,11 @@ impl Recorder {
         find_copy: &FindCopy<'_>,
         losses: &Losses,
     ) {
-        if let Some(RecordedFile { writer, readings, .. }) = &mut self.file {
+        if let Some(readings) = &mut self.readings {
             let images = tracker.images();
             let running = self.images.running().filter_map(|id| Some((id, images.get(&id)?.cgroup.as_deref())));
-            readings.update(now.since_start(), running, &writer.status());
+            let status = self.file.as_ref().map(|file| file.writer.status());
+            readings.update(now.since_start(), running, &status.unwrap_or_default());
         }
         self.receive();
         while let Some(delta) = self.open.take_complete(settled) {
@@ -364,10 +372,10 @@ impl Recorder {
         if let Some(series) = &mut self.live_series {
             series.add(&interval);
         }
-        if let Some(RecordedFile { writer, readings, .. }) = &mut self.file {
+        if let Some(readings) = &mut self.readings {
             readings.move_to(&mut interval);
-            writer.push(interval);
         }
+        self.push(interval);
     }
 
     fn add_stacks(&mut self, id: ImageId, stacks: &Stacks, tracker: &mut ProcessTracker) {
@@ -418,7 +426,7 @@ impl RecordedFile {
         let settings = Settings { size_limit, queued_rows, known_totals, ..Settings::default() };
         let writer = Writer::create(path, &header, settings)
             .map_err(|error| Error::Output { path: path.clone(), source: std::io::Error::other(error) })?;
-        Ok(Self { path: path.clone(), writer, readings: IntervalReadings::new(interval) })
+        Ok(Self { path: path.clone(), writer })
     }
 }
 

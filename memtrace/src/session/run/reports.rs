@@ -126,6 +126,7 @@ impl Reports {
             own_allocator::trim();
             let mut facts = finished.facts(config, class, &killed, untraced, &symbolized);
             facts.debug_files.clone_from(&debug_files);
+            facts.timeline = recorder.as_ref().and_then(|recorder| recorder.timeline(class, &finished.window));
             if with_trends.contains(&class) {
                 facts.parts.clone_from(&parts);
             }
@@ -172,6 +173,7 @@ impl FinishedTrace<'_> {
             duration: self.duration,
             window: None,
             parts: Vec::new(),
+            timeline: None,
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             tags: if probes_allocators { self.tags.clone() } else { BTreeMap::new() },
             killed_cgroups: sample::paths_of(killed),

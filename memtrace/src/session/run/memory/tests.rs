@@ -166,6 +166,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         outputs: Vec::new(),
         recording: None,
         every: None,
+        timeline: None,
         accounts: None,
         events: vec![EventClass::Heap],
         page_sample: NonZeroU32::MIN,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::changes::add_page_values;
+use super::memory_timeline::add_interval;
 use super::{RecordedFile, Recorder, listed};
 use crate::model::{
     BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, ProcessImage, Snapshots, StackKey,
@@ -124,7 +125,10 @@ impl Recorder {
         Interval { span: start..self.end, ..Interval::default() }
     }
 
-    pub(super) fn push(&self, interval: Interval) {
+    pub(super) fn push(&mut self, interval: Interval) {
+        if let Some(timeline) = &mut self.timeline {
+            add_interval(timeline, &interval);
+        }
         if let Some(file) = &self.file {
             file.writer.push(interval);
         }

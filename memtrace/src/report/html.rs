@@ -1,0 +1,58 @@
+//! Self-contained pages: the JSON report with a style sheet and scripts that show it. A page loads nothing.
+
+use std::io;
+
+use crate::model::Profile;
+use crate::report::options::Options;
+use crate::report::{escape, format, json};
+
+const STYLE: &str = include_str!("html/style.css");
+const BODY: &str = include_str!("html/body.html");
+/// The scripts, in the order in which they need each other.
+const SCRIPTS: [&str; 6] = [
+    include_str!("html/report.js"),
+    include_str!("html/flame_tree.js"),
+    include_str!("html/flame_graph.js"),
+    include_str!("html/timeline.js"),
+    include_str!("html/tables.js"),
+    include_str!("html/main.js"),
+];
+
+/// Writes the page. Its report is that of the JSON format.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let metric = format::metric_title(profile, options.metric);
+    let title = escape::xml(&format!("memtrace: {metric} of {}", escape::visible(&options.subject)));
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+         script-src 'unsafe-inline'\">\n<style>\n{STYLE}</style>\n</head>\n<body>\n{BODY}\
+         <script type=\"application/json\" id=\"report\">\n"
+    )?;
+    json::write(profile, options, &mut ScriptText { out })?;
+    writeln!(out, "</script>\n<script>\n'use strict';")?;
+    SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?;
+    writeln!(out, "</script>\n</body>\n</html>")
+}
+
+/// Writes JSON as the content of a script element, which would end at `</script`. In JSON, `<` is a part of strings only.
+struct ScriptText<'a> {
+    out: &'a mut dyn io::Write,
+}
+
+impl io::Write for ScriptText<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut parts = bytes.split(|byte| *byte == b'<');
+        self.out.write_all(parts.next().unwrap_or_default())?;
+        for part in parts {
+            self.out.write_all(b"\\u003c")?;
+            self.out.write_all(part)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,220 @@
+//! The page, operated in a browser: a script that is appended to it clicks and types, and reports what it finds.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use harness::Scratch;
+use memtrace::model::{
+    Comm, EventClass, LiveChanges, MemoryCounter, MemoryTimelineBuilder, Metric, PartChange, Partition, Profile, Tid,
+};
+use memtrace::report::{Format, Options};
+use serde_json::Value;
+
+use super::host::{by_threads, host};
+use super::sample::sample;
+use super::{options, report};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Opens the page in a browser, runs `script`, which returns an object, and returns the object.
+#[track_caller]
+fn operate(profile: &Profile, options: &Options, script: &str) -> Value {
+    let scratch = Scratch::new();
+    let page = report(Format::Html, profile, options);
+    let end = "</body>";
+    assert_eq!(page.matches(end).count(), 1);
+    let probe = format!(
+        "<script>window.addEventListener('load', () => {{ let found; try {{ found = (() => {{ {script} }})(); }} catch \
+         (error) {{ found = {{error: String(error.stack)}}; }} document.body.replaceChildren(element('pre', {{id: 'found'}}, \
+         JSON.stringify(found))); }});</script>{end}"
+    );
+    let path = scratch.write("page.html", page.replace(end, &probe).as_bytes());
+    let mut browser = Command::new("chromium-headless-shell");
+    browser.args([
+        "--no-sandbox",
+        "--disable-gpu",
+        "--window-size=1300,900",
+        "--virtual-time-budget=2000",
+        "--dump-dom",
+    ]);
+    browser.env("HOME", scratch.path("home")).arg(format!("file://{}", path.display()));
+    let output = browser.output().expect("`cargo xtask setup` has installed the browser");
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let found =
+        dom.split_once("<pre id=\"found\">").and_then(|(_, rest)| rest.split_once("</pre>")).map(|(found, _)| found);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let found = found.map(|found| found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"));
+    let found: Value =
+        serde_json::from_str(&found.unwrap_or_else(|| format!("no result: {errors}\n{dom}"))).expect("JSON");
+    assert_eq!(found["error"], Value::Null, "{found}");
+    found
+}
+
+/// A profile with a timeline of four seconds, in each of which a stack grows by a mebibyte.
+fn with_timeline() -> Profile {
+    let mut profile = sample();
+    let mut builder = MemoryTimelineBuilder::default();
+    let id = memtrace::model::ImageId { pid: profile.processes[0].pid, ordinal: 0 };
+    for second in 1..=4 {
+        builder.add_change(EventClass::Heap, id, 1 << 20, 2 << 20);
+        builder.set(id, MemoryCounter::RssAnonymous, 5 << 20);
+        builder.set_comm(id, &Comm::from("redis-server"));
+        builder.end_interval(SECOND * second);
+    }
+    builder.add_mark(SECOND * 2, "loaded <b>");
+    profile.timeline = Some(builder.finish(EventClass::Heap, &(Duration::ZERO..SECOND * 4)));
+    profile.parts = (0..4).map(|part| SECOND * part..SECOND * (part + 1)).collect();
+    let mut changes = LiveChanges::default();
+    (0..4).for_each(|part| changes.add(part, 4, PartChange { live: 1 << 20, alloc: 2 << 20 }));
+    profile.stacks[0].live_changes = changes;
+    profile
+}
+
+#[test]
+fn sums_of_all_metrics_are_those_of_the_json() {
+    for profile in [sample(), host(), by_threads()] {
+        let options = options(profile.metric(None));
+        let json: Value = serde_json::from_str(&report(Format::Json, &profile, &options)).expect("JSON");
+        let found = operate(
+            &profile,
+            &options,
+            "
+            const sums = {};
+            METRICS.forEach((metric, index) => {
+                byId('metric').selectedIndex = index;
+                byId('metric').dispatchEvent(new Event('change'));
+                sums[metric.field] = main.flame.tree.value;
+            });
+            return { sums, scripts: document.scripts.length, title: document.title };",
+        );
+        let sums = found["sums"].as_object().expect("sums");
+        assert!(sums.len() >= 4, "{found}");
+        for (field, sum) in sums.iter().filter(|(field, _)| *field != "peak_bytes") {
+            assert_eq!(sum, &json["totals"][field], "{field}");
+        }
+    }
+}
+
+#[test]
+fn frames_are_enlarged_and_searched() {
+    let found = operate(
+        &sample(),
+        &options(Metric::LiveBytes),
+        "
+        const shown = () => [...document.querySelectorAll('.frame:not(.outer)')].map((frame) => frame.textContent);
+        const all = shown();
+        const largest = [...document.querySelectorAll('.frame')].find((frame) => frame.textContent === all[2]);
+        largest.click();
+        const enlarged = { first: shown()[0], outer: document.querySelectorAll('.frame.outer').length,
+            readout: byId('flame-readout').textContent };
+        byId('flame').dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowDown' }));
+        const selected = document.querySelector('.frame.selected').textContent;
+        byId('flame').dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
+        const again = shown();
+        byId('search').value = all[2].toUpperCase();
+        byId('search').dispatchEvent(new Event('input'));
+        const matched = [...document.querySelectorAll('.frame.match')].map((frame) => frame.textContent);
+        return { all, enlarged, selected, again, matched, share: byId('matched').textContent };",
+    );
+    let all: Vec<&str> = found["all"].as_array().expect("frames").iter().filter_map(Value::as_str).collect();
+    assert_eq!((all[0], &found["again"]), ("all", &found["all"]));
+    assert_eq!((&found["enlarged"]["first"], &found["enlarged"]["outer"]), (&all[2].into(), &2.into()));
+    assert!(found["enlarged"]["readout"].as_str().expect("a text").starts_with(all[2]), "{found}");
+    assert_eq!(found["selected"], all[3]);
+    assert!(found["matched"].as_array().expect("frames").contains(&all[2].into()), "{found}");
+    assert!(found["share"].as_str().expect("a text").ends_with("% matched"), "{found}");
+}
+
+#[test]
+fn tables_are_sorted_and_filtered() {
+    let found = operate(&host(), &options(Metric::LiveBytes), "
+        const cells = (place) => [...document.querySelectorAll('#sites tbody tr')].map((row) => row.cells[place].textContent);
+        const head = (place) => document.querySelectorAll('#sites th button')[place];
+        const column = METRICS.findIndex((metric) => metric.field === 'alloc_count');
+        head(column).click();
+        const down = cells(column);
+        head(column).click();
+        const up = cells(column);
+        const first = document.querySelector('#sites tbody tr');
+        first.click();
+        const frames = first.querySelectorAll('li').length;
+        byId('site-filter').value = 'no such function';
+        byId('site-filter').dispatchEvent(new Event('input'));
+        return { down, up, frames, filtered: cells(0).length, count: byId('site-count').textContent };");
+    let numbers = |key: &str| -> Vec<u64> {
+        let cells = found[key].as_array().expect("cells").iter();
+        cells.map(|cell| cell.as_str().expect("a text").replace(',', "").parse().expect("a number")).collect()
+    };
+    let (down, up) = (numbers("down"), numbers("up"));
+    assert!(down.len() > 3 && down.first() > down.last(), "{down:?}");
+    assert!(down.is_sorted_by(|one, other| one >= other) && up.is_sorted(), "{down:?} {up:?}");
+    assert!(found["frames"].as_u64() > Some(1), "{found}");
+    assert_eq!((&found["filtered"], &found["count"]), (&0.into(), &"0 of 0 sites".into()));
+}
+
+#[test]
+fn moments_and_windows_are_selected_on_the_timeline() {
+    let found = operate(&with_timeline(), &options(Metric::LiveBytes), "
+        const picture = byId('timeline');
+        picture.setPointerCapture = () => {};
+        const { left, width, top } = picture.getBoundingClientRect();
+        const at = (index) => ({ clientX: left + LEFT + (width - LEFT - 8) * index / 3, clientY: top + 50, pointerId: 1 });
+        const send = (name, index) => picture.dispatchEvent(new PointerEvent(name, at(index)));
+        const read = () => byId('timeline-readout').textContent;
+        const whole = { text: read(), flame: main.flame.tree.value };
+        send('pointerdown', 1); send('pointerup', 1);
+        const moment = read();
+        send('pointerdown', 0); send('pointermove', 1); send('pointerup', 2);
+        const window = { text: read(), flame: main.flame.tree.value };
+        picture.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', shiftKey: true }));
+        const keys = main.flame.tree.value;
+        picture.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }));
+        const marks = [...picture.querySelectorAll('text')].map((text) => text.textContent).filter((text) => text.includes('loaded'));
+        return { whole, moment, window, keys, after: main.flame.tree.value, marks, bold: document.querySelectorAll('b').length };");
+    let mib = 1 << 20;
+    assert_eq!(found["whole"]["text"], "4 s: live 4.00 MiB, RSS 5.00 MiB");
+    assert_eq!(found["moment"], "2 s: live 2.00 MiB, RSS 5.00 MiB");
+    let text = found["window"]["text"].as_str().expect("a text");
+    assert!(
+        text.starts_with(
+            "1 s: live 1.00 MiB, RSS 5.00 MiB → 3 s: live 3.00 MiB, RSS 5.00 MiB; change: live 2.00 MiB, RSS 0 B"
+        ),
+        "{text}"
+    );
+    assert_eq!((&found["window"]["flame"], &found["keys"]), (&(2 * mib).into(), &(3 * mib).into()));
+    assert_eq!(found["after"], found["whole"]["flame"]);
+    assert_eq!((&found["marks"], &found["bold"]), (&serde_json::json!(["loaded <b>"]), &0.into()));
+}
+
+#[test]
+fn text_of_the_target_is_no_markup() {
+    const HOSTILE: &str = "</script><script>document.title='changed'</script><img src=x onerror=alert(1)>";
+    let mut profile = by_threads();
+    profile.processes[0].comm = Comm::from(HOSTILE);
+    let tid = Tid(77);
+    profile.processes[0].thread_names = BTreeMap::from([(tid, String::from(HOSTILE))]);
+    profile.stacks[0].process = 0;
+    profile.stacks[0].part = Partition::Thread(tid);
+    profile.notes.push(String::from(HOSTILE));
+    let options =
+        Options { by: memtrace::model::GroupBy::Thread, subject: String::from(HOSTILE), ..options(Metric::LiveBytes) };
+    let script = "return { scripts: document.scripts.length, images: document.images.length, title: document.title,
+        frames: [...document.querySelectorAll('.frame')].filter((frame) => frame.textContent.includes('onerror')).length,
+        notes: [...document.querySelectorAll('li')].filter((item) => item.textContent.includes('onerror')).length };";
+    let found = operate(&profile, &options, script);
+    // The report, the scripts of the page, and that of the test.
+    assert_eq!((&found["scripts"], &found["images"]), (&3.into(), &0.into()));
+    assert_eq!(found["title"], format!("memtrace: {HOSTILE}"));
+    assert!(found["frames"].as_u64() > Some(0) && found["notes"] == 1, "{found}");
+}
+
+#[test]
+fn an_empty_page_says_so() {
+    let script = "return { summary: byId('summary').textContent, losses: byId('losses').textContent };";
+    let found = operate(&Profile::default(), &options(Metric::LiveBytes), script);
+    assert_eq!(
+        (&found["summary"], &found["losses"]),
+        (&"Nothing was recorded in 0.0 s.".into(), &"Lost: nothing.".into())
+    );
+}
