@@ -34,6 +34,8 @@ pub fn text(bytes: Vec<u8>) -> String {
     match bytes.as_slice() {
         [0x1f, 0x8b, ..] => flate2::read::GzDecoder::new(bytes.as_slice()).read_to_end(&mut decompressed),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd::stream::copy_decode(bytes.as_slice(), &mut decompressed).map(|()| 0),
+        // The first packet of a trace for Perfetto.
+        [0x0a, ..] => return String::from_utf8_lossy(&bytes).into_owned(),
         _ => return String::from_utf8(bytes).expect("reports are UTF-8"),
     }
     .expect("the compressed report is complete");

@@ -22,6 +22,7 @@ mod library;
 mod metrics;
 mod objects;
 mod options;
+mod perfetto;
 mod pprof;
 mod remainders;
 mod speedscope;
@@ -74,6 +75,7 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
         Format::Json => json::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Text => text::write(profile, options, &mut out)?,
         Format::Pprof => pprof::write(&bounded(Limits::FILE), options, &mut out)?,
+        Format::Perfetto => perfetto::write(&bounded(Limits::FILE), &mut out)?,
         Format::Firefox => firefox::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Speedscope => speedscope::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Heaptrack => heaptrack::write(&bounded(Limits::FILE), options, &mut out)?,

@@ -128,8 +128,8 @@ fn every_report(check: impl Fn(Format, &str, &str)) {
 fn hostile_text_cannot_control_a_terminal() {
     every_report(|format, hostile, _| match format {
         // Numbers between the texts are binary.
-        Format::Pprof => {
-            assert!(!["\x1b]", "\u{9b}31m", "\u{202e}"].iter().any(|text| hostile.contains(text)), "{hostile:?}")
+        Format::Pprof | Format::Perfetto => {
+            assert!(!["\x1b]", "\u{9b}31m", "\u{202e}"].iter().any(|text| hostile.contains(text)), "{hostile:?}");
         }
         _ => assert_plain(hostile),
     });
@@ -138,7 +138,7 @@ fn hostile_text_cannot_control_a_terminal() {
 #[test]
 fn hostile_text_adds_no_line() {
     every_report(|format, hostile, harmless| {
-        if format == Format::Pprof {
+        if matches!(format, Format::Pprof | Format::Perfetto) {
             return assert!(!hostile.contains("\nattached"), "{hostile:?}");
         }
         assert_eq!(hostile.lines().count(), harmless.lines().count(), "{}:\n{hostile}", format.name());

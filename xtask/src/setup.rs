@@ -38,6 +38,7 @@ const TESTS: &[Requirement] = &[
     Requirement { name: "go", package: "golang-go" },
     Requirement { name: "heaptrack_print", package: "heaptrack" },
     Requirement { name: "npm", package: "npm" },
+    Requirement { name: "pip", package: "python3-pip" },
     Requirement { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
     Requirement { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
     Requirement { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },

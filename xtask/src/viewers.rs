@@ -11,7 +11,10 @@ use crate::{command, ui};
 
 /// Packages of npm: the command line of the Firefox Profiler, with the version of Node.js that it needs; speedscope, which contains
 /// the schema of its format; a validator of schemas.
-const PACKAGES: &[&str] = &["@firefox-devtools/profiler-cli@0.10.0", "node@24.21.0", "speedscope@1.25.0", "ajv@8.20.0"];
+const NPM: &[&str] = &["@firefox-devtools/profiler-cli@0.10.0", "node@24.21.0", "speedscope@1.25.0", "ajv@8.20.0"];
+
+/// Packages of PyPI: the messages of Perfetto. Its trace processor is no package.
+const PYPI: &[&str] = &["perfetto==0.59.1", "protobuf==7.36.2"];
 
 /// File with the names of the packages, written last.
 const COMPLETE: &str = "PACKAGES";
@@ -19,7 +22,7 @@ const COMPLETE: &str = "PACKAGES";
 /// Installs missing viewers.
 pub(crate) fn ensure(workspace: &Workspace) -> Result<()> {
     let folder = workspace.join("target/viewers");
-    let packages: String = PACKAGES.iter().map(|package| format!("{package}\n")).collect();
+    let packages: String = NPM.iter().chain(PYPI).map(|package| format!("{package}\n")).collect();
     if fs::read_to_string(folder.join(COMPLETE)).is_ok_and(|installed| installed == packages) {
         return Ok(());
     }
@@ -31,5 +34,7 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<()> {
 
 fn install(folder: &Path) -> Result<()> {
     let options = ["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
-    command::run(Command::new("npm").args(options).arg(folder).args(PACKAGES))
+    command::run(Command::new("npm").args(options).arg(folder).args(NPM))?;
+    let options = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"];
+    command::run(Command::new("python3").args(options).arg(folder.join("python")).args(PYPI))
 }

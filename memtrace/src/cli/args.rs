@@ -189,7 +189,7 @@ pub(super) struct TraceArgs {
 
     /// Write to this file; '-' is standard output [default: memtrace.svg]
     ///
-    /// May be given more than once. The extension determines the format: .svg, .html, .folded, .json, .txt, .pb.gz (pprof),
+    /// May be given more than once. The extension determines the format: .svg, .html, .folded, .json, .txt, .pb.gz (pprof), .pftrace (Perfetto),
     /// .firefox.json, .speedscope.json or .heaptrack.zst. Files are opened before tracing starts. A file with the extension .memtrace is a recording, as with --record.
     #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
     pub(super) outputs: Vec<PathBuf>,
@@ -202,7 +202,7 @@ pub(super) struct TraceArgs {
 
     /// Record at this interval, as in 10s; at least 100ms [default: 1s]
     ///
-    /// Also the interval of the values of memory over time in .html and .firefox.json.
+    /// Also the interval of the values of memory over time in .html, .pftrace and .firefox.json.
     #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = OUTPUT)]
     pub(super) interval: Option<Duration>,
 

@@ -19,6 +19,8 @@ pub enum Format {
     Text,
     /// Profile for pprof.
     Pprof,
+    /// Trace for Perfetto.
+    Perfetto,
     /// Profile for the Firefox Profiler.
     Firefox,
     /// Profile for speedscope.
@@ -49,6 +51,7 @@ impl Format {
         Self::Json,
         Self::Text,
         Self::Pprof,
+        Self::Perfetto,
         Self::Firefox,
         Self::Speedscope,
         Self::Heaptrack,
@@ -63,6 +66,7 @@ impl Format {
         Self::Json,
         Self::Text,
         Self::Pprof,
+        Self::Perfetto,
         Self::Firefox,
         Self::Speedscope,
         Self::Heaptrack,
@@ -99,6 +103,11 @@ impl Format {
             Self::Pprof => {
                 &FormatFacts { name: "pprof", extension: "pb.gz", help: "a profile for pprof, with all metrics" }
             }
+            Self::Perfetto => &FormatFacts {
+                name: "perfetto",
+                extension: "pftrace",
+                help: "a trace for Perfetto, with memory over time",
+            },
             Self::Firefox => &FormatFacts {
                 name: "firefox",
                 extension: "firefox.json",
@@ -127,13 +136,13 @@ impl Format {
     /// Returns true if it shows memory over time.
     #[must_use]
     pub const fn shows_timeline(self) -> bool {
-        matches!(self, Self::Html | Self::Firefox)
+        matches!(self, Self::Html | Self::Perfetto | Self::Firefox)
     }
 
-    /// Returns true if reports of `class` can be written. The viewers of two formats know nothing but blocks of memory.
+    /// Returns true if reports of `class` can be written. Some formats have nothing but memory.
     #[must_use]
     pub fn holds(self, class: EventClass) -> bool {
-        !(class.counts_stalls() && matches!(self, Self::Firefox | Self::Heaptrack))
+        !(class.counts_stalls() && matches!(self, Self::Perfetto | Self::Firefox | Self::Heaptrack))
     }
 
     /// Returns the name on the command line.

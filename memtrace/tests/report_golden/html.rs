@@ -52,7 +52,7 @@ fn operate(profile: &Profile, options: &Options, script: &str) -> Value {
 }
 
 /// A profile with a timeline of four seconds, in each of which a stack grows by a mebibyte.
-fn with_timeline() -> Profile {
+pub(crate) fn with_timeline() -> Profile {
     let mut profile = sample();
     let mut builder = MemoryTimelineBuilder::default();
     let id = memtrace::model::ImageId { pid: profile.processes[0].pid, ordinal: 0 };

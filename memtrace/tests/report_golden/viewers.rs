@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use harness::Scratch;
 use memtrace::model::{GroupBy, Metric, Profile};
 use memtrace::report::{Format, Options, write};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::host::{all_ended, by_allocators, by_threads, host};
 use super::languages::languages;
@@ -17,8 +18,12 @@ use super::waits::waits;
 use super::{build, options, report};
 
 /// Folder of the packages that `cargo xtask setup` installs.
+fn viewers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/viewers")
+}
+
 fn packages() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/viewers/node_modules")
+    viewers().join("node_modules")
 }
 
 /// Profiles of blocks and pages.
@@ -40,7 +45,7 @@ fn drawn(profile: &Profile) -> Options {
     options(profile.metric(None))
 }
 
-fn json(profile: &Profile) -> Value {
+fn json_report(profile: &Profile) -> Value {
     serde_json::from_str(&report(Format::Json, profile, &drawn(profile))).expect("JSON")
 }
 
@@ -87,7 +92,7 @@ fn pprof_reads_the_totals() {
             assert_eq!(values.len(), types.len(), "{line}");
             sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
-        let json = json(&profile);
+        let json = json_report(&profile);
         let metric = json["metric"].as_str().expect("a metric");
         assert!(types.iter().any(|name| name.ends_with("[dflt]")), "{name}: no default for {metric} in {types:?}");
         for (kind, sum) in types.iter().zip(sums) {
@@ -160,7 +165,7 @@ fn heaptrack_reads_the_totals() {
                 text.lines().map(|line| line.rsplit_once(' ').expect("a value").1.parse::<u64>().expect("a number"));
             values.sum::<u64>()
         };
-        let json = json(&profile);
+        let json = json_report(&profile);
         let held_bytes = total(&json, "live_bytes") + total(&json, "exit_bytes");
         assert_eq!(sum("allocations"), total(&json, "alloc_count"), "{name}");
         assert_eq!(sum("leaked"), held_bytes, "{name}");
@@ -197,12 +202,62 @@ fn firefox_profiler_reads_the_totals() {
             };
             (0..profile.processes.len()).map(of_thread).sum()
         };
-        let json = json(&profile);
+        let json = json_report(&profile);
         let held = total(&json, "live_bytes") + total(&json, "exit_bytes");
         assert_eq!(sum("native-retained-allocations"), held, "{name}");
         assert_eq!(sum("native-allocations"), total(&json, "alloc_bytes"), "{name}");
         output(&mut viewer(&["stop"]));
     }
+}
+
+/// Returns the contents of a trace for Perfetto.
+fn read_perfetto(path: &Path) -> Value {
+    let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report_golden/read_perfetto.py");
+    let mut python = Command::new("python3");
+    serde_json::from_str(&output(python.env("PYTHONPATH", viewers().join("python")).arg(reader).arg(path)))
+        .expect("JSON")
+}
+
+#[test]
+fn perfetto_messages_have_the_totals() {
+    let scratch = Scratch::new();
+    for (name, profile) in profiles() {
+        let read = read_perfetto(&file(&scratch, name, Format::Perfetto, &profile));
+        let sums: Vec<u64> = serde_json::from_value(read["sums"].clone()).expect("sums");
+        let json = json_report(&profile);
+        let held = |unit: &str| total(&json, &format!("live_{unit}")) + total(&json, &format!("exit_{unit}"));
+        let [bytes, count] = ["bytes", "count"].map(|unit| total(&json, &format!("alloc_{unit}")));
+        assert_eq!([sums[0], sums[2]], [bytes, count], "{name}: allocated");
+        assert_eq!([sums[0] - sums[1], sums[2] - sums[3]], [held("bytes"), held("count")], "{name}: held");
+    }
+}
+
+#[test]
+fn perfetto_counters_are_those_of_the_timeline() {
+    const SECOND: u64 = 1_000_000_000;
+    const MIB: u64 = 1 << 20;
+    let scratch = Scratch::new();
+    let read = read_perfetto(&file(&scratch, "timeline", Format::Perfetto, &super::html::with_timeline()));
+    let counters = &read["counters"]["redis-server"];
+    let live: Vec<_> = (1..=4).map(|at| [at * SECOND, at * MIB]).collect();
+    assert_eq!(counters["live"], json!(live));
+    assert_eq!(counters["RSS, anonymous"], json!([[SECOND, 5 * MIB]]));
+    let rates: Vec<_> = (0..4).map(|at| [at * SECOND, 2 * MIB]).chain([[4 * SECOND, 0]]).collect();
+    assert_eq!(counters["allocated per second"], json!(rates));
+    assert_eq!(read["instants"], json!([[2 * SECOND, "marks", "loaded <b>"]]));
+    let mut ended = all_ended();
+    ended.processes[0].ended_after = Some(Duration::from_secs(2));
+    ended.oom_kills = waits().oom_kills;
+    let kills = ended.oom_kills.len();
+    let read = read_perfetto(&file(&scratch, "ended", Format::Perfetto, &ended));
+    let instants = read["instants"].as_array().expect("instants");
+    let comm = ended.processes[0].comm.raw();
+    assert_eq!(
+        instants.iter().filter(|instant| **instant == json!([2 * SECOND, comm, "exit"])).count(),
+        1,
+        "{instants:?}"
+    );
+    assert_eq!(instants.iter().filter(|instant| instant[1] == "OOM kills").count(), kills.max(1), "{instants:?}");
 }
 
 #[test]
@@ -218,7 +273,7 @@ fn speedscope_files_follow_the_schema_with_the_totals() {
         let mut node = Command::new(packages().join("node/bin/node"));
         output(node.env("NODE_PATH", packages()).args(["-e", VALIDATE]).arg(&schema).arg(&path));
         let written: Value = serde_json::from_slice(&std::fs::read(&path).expect("it was written")).expect("JSON");
-        let json = json(&profile);
+        let json = json_report(&profile);
         let mut sums = BTreeMap::new();
         for sampled in written["profiles"].as_array().expect("profiles") {
             let weights = sampled["weights"].as_array().expect("weights");

@@ -1,0 +1,24 @@
+//! Traces for Perfetto: packets of `perfetto_trace.proto`, with counters of the memory of each process over time, marks, OOM kills
+//! and ends of processes as instants, and a heap profile at the end.
+
+mod heap_profile;
+mod messages;
+mod packets;
+mod processes;
+mod tracks;
+
+use std::io;
+
+use self::heap_profile::HeapProfile;
+use self::messages::trace_packet::Data;
+use self::packets::{Packets, nanoseconds};
+use self::tracks::Tracks;
+use crate::model::Profile;
+
+/// Writes the packets. Times are those since the start of tracing.
+pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut packets = Packets::new(out);
+    Tracks::new(profile).write(&mut packets)?;
+    let heap = HeapProfile::new(profile).into_packet(nanoseconds(profile.duration));
+    packets.write(profile.duration, Data::ProfilePacket(heap))
+}

@@ -1,0 +1,170 @@
+//! The messages of `perfetto_trace.proto` that memtrace writes.
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TracePacket {
+    /// Nanoseconds.
+    #[prost(uint64, optional, tag = "8")]
+    pub(super) timestamp: Option<u64>,
+    #[prost(uint32, optional, tag = "10")]
+    pub(super) trusted_packet_sequence_id: Option<u32>,
+    #[prost(oneof = "trace_packet::Data", tags = "11, 37, 60")]
+    pub(super) data: Option<trace_packet::Data>,
+}
+
+pub(super) mod trace_packet {
+    /// Content of a packet.
+    #[derive(Clone, PartialEq, prost::Oneof)]
+    pub(in crate::report::perfetto) enum Data {
+        #[prost(message, tag = "11")]
+        TrackEvent(super::TrackEvent),
+        #[prost(message, tag = "37")]
+        ProfilePacket(super::ProfilePacket),
+        #[prost(message, tag = "60")]
+        TrackDescriptor(super::TrackDescriptor),
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TrackDescriptor {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) uuid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(super) name: Option<String>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) process: Option<ProcessDescriptor>,
+    #[prost(uint64, optional, tag = "5")]
+    pub(super) parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    pub(super) counter: Option<CounterDescriptor>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ProcessDescriptor {
+    #[prost(int32, optional, tag = "1")]
+    pub(super) pid: Option<i32>,
+    #[prost(string, optional, tag = "6")]
+    pub(super) process_name: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(super) struct CounterDescriptor {
+    #[prost(enumeration = "CounterUnit", optional, tag = "3")]
+    pub(super) unit: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub(super) enum CounterUnit {
+    Unspecified = 0,
+    SizeBytes = 3,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TrackEvent {
+    #[prost(enumeration = "EventType", optional, tag = "9")]
+    pub(super) kind: Option<i32>,
+    #[prost(uint64, optional, tag = "11")]
+    pub(super) track_uuid: Option<u64>,
+    #[prost(string, repeated, tag = "22")]
+    pub(super) categories: Vec<String>,
+    #[prost(string, optional, tag = "23")]
+    pub(super) name: Option<String>,
+    #[prost(int64, optional, tag = "30")]
+    pub(super) counter_value: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+pub(super) enum EventType {
+    Unspecified = 0,
+    Instant = 3,
+    Counter = 4,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ProfilePacket {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) strings: Vec<InternedString>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) frames: Vec<Frame>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) callstacks: Vec<Callstack>,
+    #[prost(message, repeated, tag = "4")]
+    pub(super) mappings: Vec<Mapping>,
+    #[prost(message, repeated, tag = "5")]
+    pub(super) process_dumps: Vec<ProcessHeapSamples>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct InternedString {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) iid: Option<u64>,
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub(super) str: Option<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Mapping {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) iid: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub(super) build_id: Option<u64>,
+    /// Parts of the path, without slashes.
+    #[prost(uint64, repeated, packed = "false", tag = "7")]
+    pub(super) path_string_ids: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(super) struct Frame {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) iid: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub(super) function_name_id: Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    pub(super) mapping_id: Option<u64>,
+    #[prost(uint64, optional, tag = "4")]
+    pub(super) rel_pc: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub(super) source_path_iid: Option<u64>,
+    #[prost(uint32, optional, tag = "6")]
+    pub(super) line_number: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Callstack {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) iid: Option<u64>,
+    /// The outermost frame first.
+    #[prost(uint64, repeated, packed = "false", tag = "2")]
+    pub(super) frame_ids: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ProcessHeapSamples {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) pid: Option<u64>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) samples: Vec<HeapSample>,
+    #[prost(uint64, optional, tag = "9")]
+    pub(super) timestamp: Option<u64>,
+    #[prost(string, optional, tag = "11")]
+    pub(super) heap_name: Option<String>,
+    /// 1 if every byte is counted.
+    #[prost(uint64, optional, tag = "12")]
+    pub(super) sampling_interval_bytes: Option<u64>,
+}
+
+/// Sums of a call stack since the start of tracing.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(super) struct HeapSample {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) callstack_id: Option<u64>,
+    #[prost(uint64, optional, tag = "2")]
+    pub(super) self_allocated: Option<u64>,
+    #[prost(uint64, optional, tag = "3")]
+    pub(super) self_freed: Option<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub(super) alloc_count: Option<u64>,
+    #[prost(uint64, optional, tag = "6")]
+    pub(super) free_count: Option<u64>,
+}

@@ -1,0 +1,156 @@
+//! Tracks of processes, with counters and instants.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use super::messages::trace_packet::Data;
+use super::messages::{CounterDescriptor, CounterUnit, EventType, ProcessDescriptor, TrackDescriptor, TrackEvent};
+use super::packets::Packets;
+use super::processes::{names, pid_of};
+use crate::model::{ImageEnd, MemoryCounter, MemoryTimeline, Profile, Steps};
+use crate::report::escape;
+
+/// Tracks of no process. UUIDs of processes are their PIDs, those of counters are above them.
+const MARKS: u64 = 1 << 60;
+const OOM_KILLS: u64 = MARKS + 1;
+
+/// Writes the tracks of a profile.
+pub(super) struct Tracks<'a> {
+    profile: &'a Profile,
+    /// Number of counter tracks.
+    counters: u64,
+}
+
+impl<'a> Tracks<'a> {
+    pub(super) const fn new(profile: &'a Profile) -> Self {
+        Self { profile, counters: 0 }
+    }
+
+    pub(super) fn write(mut self, packets: &mut Packets<'_>) -> io::Result<()> {
+        for (pid, name) in names(self.profile) {
+            let process = ProcessDescriptor { pid: Some(pid.cast_signed()), process_name: Some(name) };
+            let track =
+                TrackDescriptor { uuid: Some(pid.into()), process: Some(process), ..TrackDescriptor::default() };
+            packets.write(Duration::ZERO, Data::TrackDescriptor(track))?;
+        }
+        if let Some(timeline) = &self.profile.timeline {
+            for process in &timeline.processes {
+                self.write_counters(process.id.pid.0, &process.counters, timeline, packets)?;
+            }
+            let marks = timeline.marks.iter().map(|(at, text)| (*at, escape::visible(text)));
+            write_instants(MARKS, "marks", marks, packets)?;
+        }
+        let kills = self.profile.oom_kills.iter().map(|kill| {
+            let name = format!("{} ({})", escape::visible(&kill.comm), kill.victim.pid);
+            (kill.at.since_start(), name)
+        });
+        write_instants(OOM_KILLS, "OOM kills", kills, packets)?;
+        self.write_ends(packets)
+    }
+
+    fn write_counters(
+        &mut self,
+        pid: u32,
+        counters: &BTreeMap<MemoryCounter, Steps>,
+        timeline: &MemoryTimeline,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<()> {
+        for (counter, steps) in counters {
+            let title = match counter {
+                MemoryCounter::Allocated => "allocated per second",
+                counter => counter.title(),
+            };
+            let uuid = self.write_counter_track(pid, title, packets)?;
+            match counter {
+                MemoryCounter::Allocated => write_rate(uuid, steps, &timeline.moments, packets)?,
+                _ => {
+                    for (moment, value) in steps.iter().filter(|(moment, _)| *moment < timeline.moments.len()) {
+                        packets.write(timeline.moments[moment], value_of(uuid, value))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_counter_track(&mut self, pid: u32, title: &str, packets: &mut Packets<'_>) -> io::Result<u64> {
+        self.counters += 1;
+        let uuid = (1 << 32) + self.counters;
+        let track = TrackDescriptor {
+            uuid: Some(uuid),
+            parent_uuid: Some(pid.into()),
+            name: Some(String::from(title)),
+            counter: Some(CounterDescriptor { unit: Some(CounterUnit::SizeBytes.into()) }),
+            process: None,
+        };
+        packets.write(Duration::ZERO, Data::TrackDescriptor(track))?;
+        Ok(uuid)
+    }
+
+    /// Writes the ends of process images.
+    fn write_ends(&self, packets: &mut Packets<'_>) -> io::Result<()> {
+        for (index, process) in self.profile.processes.iter().enumerate().filter(|(_, process)| process.group.is_none())
+        {
+            if let (Some(end), Some(at)) = (process.ended, process.ended_after) {
+                let name = match end {
+                    ImageEnd::Exit => "exit",
+                    ImageEnd::Exec => "exec",
+                    ImageEnd::OomKill => "OOM kill",
+                };
+                packets.write(at, instant(pid_of(self.profile, index).into(), "process", String::from(name)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a track with instants, if there are any.
+fn write_instants(
+    uuid: u64,
+    name: &str,
+    instants: impl Iterator<Item = (Duration, String)>,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let mut instants = instants.peekable();
+    if instants.peek().is_some() {
+        let track = TrackDescriptor { uuid: Some(uuid), name: Some(String::from(name)), ..TrackDescriptor::default() };
+        packets.write(Duration::ZERO, Data::TrackDescriptor(track))?;
+    }
+    instants.try_for_each(|(at, text)| packets.write(at, instant(uuid, name, text)))
+}
+
+/// Writes the bytes allocated per second in each interval, at its start.
+fn write_rate(uuid: u64, steps: &Steps, moments: &[Duration], packets: &mut Packets<'_>) -> io::Result<()> {
+    let mut start = Duration::ZERO;
+    let mut before = 0;
+    for (number, &end) in moments.iter().enumerate() {
+        let value = steps.at(number).unwrap_or_default();
+        let nanoseconds = end.saturating_sub(start).as_nanos();
+        let allocated = u128::from(value.saturating_sub(before));
+        if let Some(rate) = (allocated * 1_000_000_000).checked_div(nanoseconds) {
+            packets.write(start, value_of(uuid, u64::try_from(rate).unwrap_or(u64::MAX)))?;
+        }
+        (start, before) = (end, value);
+    }
+    packets.write(start, value_of(uuid, 0))
+}
+
+fn value_of(uuid: u64, value: u64) -> Data {
+    Data::TrackEvent(TrackEvent {
+        kind: Some(EventType::Counter.into()),
+        track_uuid: Some(uuid),
+        counter_value: Some(value.cast_signed()),
+        ..TrackEvent::default()
+    })
+}
+
+fn instant(uuid: u64, category: &str, name: String) -> Data {
+    Data::TrackEvent(TrackEvent {
+        kind: Some(EventType::Instant.into()),
+        track_uuid: Some(uuid),
+        categories: vec![String::from(category)],
+        name: Some(name),
+        counter_value: None,
+    })
+}
