@@ -75,16 +75,20 @@ pub(super) fn check_size_limit(size_limit: Bytes) -> Result<(), ArgConflict> {
     }
 }
 
-/// Returns the interval of memory over time, if an output shows it.
+/// Returns the interval of memory over time, if an output needs it, or shows it in a run with intervals.
 pub(super) fn timeline(args: &TraceArgs, recording: Option<&Recording>) -> Option<Duration> {
     let interval = recording.map(|recording| recording.interval).or(args.interval);
-    shows_timeline(args).then(|| interval.unwrap_or(DEFAULT_INTERVAL))
+    if has_output(args, Format::needs_timeline) {
+        return Some(interval.unwrap_or(DEFAULT_INTERVAL));
+    }
+    let is_default = args.outputs.is_empty() && args.format.is_none();
+    interval.or(args.every).filter(|_| is_default || has_output(args, Format::shows_timeline))
 }
 
-/// Returns true if an output shows memory over time.
-fn shows_timeline(args: &TraceArgs) -> bool {
+/// Returns true if an output has such a format.
+fn has_output(args: &TraceArgs, is_such: fn(Format) -> bool) -> bool {
     let of_paths = args.outputs.iter().filter_map(|path| Format::of_path(path));
-    of_paths.chain(args.format).any(Format::shows_timeline)
+    of_paths.chain(args.format).any(is_such)
 }
 
 /// Returns the interval at which the top sites are shown. `shortest` is the interval of the run.
@@ -103,7 +107,7 @@ pub(super) fn every(args: &TraceArgs, shortest: Option<Duration>) -> Result<Opti
 
 /// Returns an option that is given and applies to recordings only.
 fn option_of_recordings(args: &TraceArgs) -> Option<&'static str> {
-    let interval = args.interval.filter(|_| !shows_timeline(args)).map(|_| "--interval");
+    let interval = args.interval.filter(|_| !has_output(args, Format::needs_timeline)).map(|_| "--interval");
     let size_limit = args.size_limit.is_some().then_some("--size-limit");
     let socket = args.socket.is_some().then_some("--socket");
     interval.or(size_limit).or(socket).or((!args.mark_on.is_empty()).then_some("--mark-on"))
@@ -145,6 +149,30 @@ mod tests {
         assert_eq!(every("--every 999ms"), Err(String::from("--every is shorter than 1s")));
         assert_eq!(every("--every 5s --record a -i 5s"), Ok(Some(Duration::from_secs(5))));
         assert_eq!(every("--every 5s --record a -i 6s"), Err(String::from("--every is shorter than --interval")));
+    }
+
+    #[test]
+    fn memory_over_time_is_collected_for_outputs_that_show_it() {
+        let timeline = |line: &str| {
+            let mut args = parse(line);
+            let recording = resolve(&mut args).map_err(|conflict| conflict.message)?;
+            Ok(timeline(&args, recording.as_ref()).map(|interval| interval.as_millis()))
+        };
+        for (line, expected) in [
+            ("", None),
+            ("-o a.json", None),
+            ("-o a.html", Some(1000)),
+            ("-o a.pftrace -i 200ms", Some(200)),
+            ("--format firefox -o a", Some(1000)),
+            ("--record a -i 5s -o a.html", Some(5000)),
+            ("--record a -i 5s -o a.json", Some(5000)),
+            ("--record a -o a.pb.gz", None),
+            ("--every 10s", Some(10_000)),
+            ("--every 10s -o a.html", Some(1000)),
+        ] {
+            assert_eq!(timeline(line), Ok::<_, String>(expected), "{line}");
+        }
+        assert_eq!(timeline("-o a.html -i 99ms"), Err(String::from("--interval is shorter than 100ms")));
     }
 
     /// File of the recording and its interval in milliseconds, and the other outputs.

@@ -133,9 +133,15 @@ impl Format {
         matches!(self, Self::Text | Self::Json | Self::Html)
     }
 
-    /// Returns true if it shows memory over time.
+    /// Returns true if it shows memory over time, if it is known.
     #[must_use]
     pub const fn shows_timeline(self) -> bool {
+        matches!(self, Self::Svg | Self::Json) || self.needs_timeline()
+    }
+
+    /// Returns true if a run with this output collects values of memory over time.
+    #[must_use]
+    pub const fn needs_timeline(self) -> bool {
         matches!(self, Self::Html | Self::Perfetto | Self::Firefox)
     }
 

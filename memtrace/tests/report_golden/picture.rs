@@ -80,3 +80,25 @@ fn assert_well_formed(svg: &str) {
     }
     assert_eq!(depth, 0);
 }
+
+#[test]
+fn strip_below_a_flame_graph_shows_memory_over_time() {
+    let profile = super::html::with_timeline();
+    let draw = |profile| report(Format::Svg, profile, &options(Metric::LiveBytes));
+    let (picture, without) = (draw(&profile), draw(&Profile { timeline: None, ..profile.clone() }));
+    let height = |picture: &str| -> u32 {
+        let (_, rest) = picture.split_once("width=\"1200\" height=\"").expect("a height");
+        let (height, rest) = rest.split_once('"').expect("a number");
+        let (_, rest) = rest.split_once("viewBox=\"0 0 1200 ").expect("a view box");
+        assert_eq!(rest.split_once('"').expect("a number").0, height);
+        height.parse().expect("a number")
+    };
+    assert_eq!(height(&picture), height(&without) + 96);
+    assert!(picture.contains("Memory from 1 s to 4 s, at most 5.00 MiB:"), "{picture}");
+    let points: Vec<_> = picture.split("points=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    // 60 pixels are 5 MiB.
+    let live = "0.0,48.0 333.3,36.0 666.7,24.0 1000.0,12.0";
+    assert_eq!(points, [live, "0.0,0.0 333.3,0.0 666.7,0.0 1000.0,0.0"]);
+    assert!(!without.contains("id=\"memory\""));
+    assert_well_formed(&picture);
+}
