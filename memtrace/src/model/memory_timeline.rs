@@ -16,6 +16,8 @@ pub use self::steps::Steps;
 /// Values of counters at moments of a trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryTimeline {
+    /// Start of tracing, since the start of the clock of ticks.
+    pub start: Duration,
     /// The moments, since the start of tracing, in order: ends of intervals, at most [`MemoryTimelineBuilder::MAX_MOMENTS`].
     pub moments: Vec<Duration>,
     /// Sums of live and allocated memory over all traced processes, also those that are left out.

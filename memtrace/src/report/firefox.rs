@@ -25,14 +25,15 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     firefox.set_symbolicated(true);
     let names: Vec<_> =
         profile.frames.iter().map(|frame| firefox.intern_string(&escape::visible(&frame.label()))).collect();
-    let mut writer = Writer { firefox, names, end: timestamp(profile.duration), blocks: 0 };
+    // Times are those since the start of tracing.
+    let start = profile.window.as_ref().map(|window| window.start).unwrap_or_default();
+    let mut writer = Writer { firefox, names, start, end: start + profile.duration };
     let mut stacks = profile.stacks.iter().enumerate().peekable();
     for (index, process) in profile.processes.iter().enumerate() {
         let mut track = writer.add_process(process);
         writer.add_counter(&track, profile, process);
-        while let Some((_, stack)) = stacks.next_if(|(_, stack)| stack.process == index) {
-            writer.add_stack(&mut track, stack);
-        }
+        let of_process: Vec<_> = std::iter::from_fn(|| stacks.next_if(|(_, stack)| stack.process == index)).collect();
+        writer.add_stacks(&mut track, &of_process);
     }
     serde_json::to_writer(&mut *out, &writer.firefox)?;
     out.write_all(b"\n")
@@ -42,10 +43,9 @@ struct Writer {
     firefox: FirefoxProfile,
     /// Names of the frames of the profile.
     names: Vec<StringHandle>,
-    /// End of the trace.
-    end: Timestamp,
-    /// Number of blocks so far.
-    blocks: u64,
+    /// Start and end of the time that is shown.
+    start: Duration,
+    end: Duration,
 }
 
 /// The thread with the allocations of a process.
@@ -60,9 +60,9 @@ struct Track {
 
 impl Writer {
     fn add_process(&mut self, process: &ProcessProfile) -> Track {
-        let start = timestamp(Duration::ZERO);
+        let start = timestamp(self.start);
         let handle = self.firefox.add_process(&escape::visible(process.comm.raw()), process.pid.0, start);
-        let end = process.ended_after.map_or(self.end, timestamp);
+        let end = timestamp(process.ended_after.map_or(self.end, |after| self.start + after));
         self.firefox.set_process_end_time(handle, end);
         let thread = self.firefox.add_thread(handle, process.pid.0, start, true);
         self.firefox.set_thread_name(thread, &escape::visible(&escape::process_title(process)));
@@ -78,7 +78,7 @@ impl Writer {
     fn add_counter(&mut self, track: &Track, profile: &Profile, process: &ProcessProfile) {
         let counter = self.firefox.add_counter(track.process, "malloc", "Memory", "Live bytes of traced allocations");
         let mut last = 0;
-        self.firefox.add_counter_sample(counter, timestamp(Duration::ZERO), 0.0, 0);
+        self.firefox.add_counter_sample(counter, timestamp(self.start), 0.0, 0);
         let mut add = |time: Timestamp, live: u64| {
             let change = live.wrapping_sub(std::mem::replace(&mut last, live)).cast_signed();
             self.firefox.add_counter_sample(counter, time, change as f64, 0);
@@ -93,25 +93,31 @@ impl Writer {
         }
     }
 
-    fn add_stack(&mut self, track: &mut Track, stack: &StackProfile) {
-        let usage = &stack.usage;
-        // In a window of a recording, the change of the live bytes can be negative.
-        let change = usage.live.bytes.0.wrapping_add(usage.exit.bytes.0).cast_signed();
-        let allocated = usage.alloc.bytes.0.cast_signed();
-        let freed = allocated.wrapping_sub(change.max(0));
-        if (change, freed) == (0, 0) {
-            return;
+    /// Adds the stacks of a process with their indices, in order of time: the viewer searches ranges of time.
+    fn add_stacks(&mut self, track: &mut Track, stacks: &[(usize, &StackProfile)]) {
+        let start = timestamp(self.start);
+        let mut at_end = Vec::new();
+        for &(index, stack) in stacks {
+            let usage = &stack.usage;
+            // In a window of a recording, the change of the live bytes can be negative.
+            let change = usage.live.bytes.0.wrapping_add(usage.exit.bytes.0).cast_signed();
+            let freed = usage.alloc.bytes.0.cast_signed().saturating_sub(change.max(0)).max(0);
+            if (change, freed) == (0, 0) {
+                continue;
+            }
+            let handle = self.stack(track, stack);
+            // Addresses of blocks.
+            let [temporary, held] = [index as u64 * 2 + 1, index as u64 * 2 + 2];
+            if freed > 0 {
+                self.firefox.add_allocation_sample(track.thread, start, handle, temporary, freed);
+                at_end.push((handle, temporary, -freed));
+            }
+            if change != 0 {
+                at_end.push((handle, held, change));
+            }
         }
-        let handle = self.stack(track, stack);
-        let start = timestamp(Duration::ZERO);
-        if freed > 0 {
-            self.blocks += 1;
-            self.firefox.add_allocation_sample(track.thread, start, handle, self.blocks, freed);
-            self.firefox.add_allocation_sample(track.thread, track.end, handle, self.blocks, -freed);
-        }
-        if change != 0 {
-            self.blocks += 1;
-            self.firefox.add_allocation_sample(track.thread, track.end, handle, self.blocks, change);
+        for (handle, block, bytes) in at_end {
+            self.firefox.add_allocation_sample(track.thread, track.end, handle, block, bytes);
         }
     }
 

@@ -20,23 +20,23 @@ use crate::report::{escape, format};
 const HEAPTRACK_VERSION: u32 = 0x01_04_00;
 /// Version of the format.
 const FORMAT_VERSION: u32 = 3;
-/// Most freed blocks. Above it, freed blocks of a stack are combined.
-const MAX_FREED: u64 = 50_000_000;
+/// Most blocks. Above it, blocks of a stack are combined.
+const MAX_BLOCKS: u64 = 50_000_000;
 
 /// Writes the allocations and frees of each stack. The outermost frame of a stack is its group. Decreases between two moments of
 /// a recording are left out.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let mut encoder = zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?;
-    write_lines(profile, options, MAX_FREED, &mut encoder)?;
+    write_lines(profile, options, MAX_BLOCKS, &mut encoder)?;
     encoder.finish().map(drop)
 }
 
-fn write_lines(profile: &Profile, options: &Options, max_freed: u64, out: &mut dyn io::Write) -> io::Result<()> {
+fn write_lines(profile: &Profile, options: &Options, max_blocks: u64, out: &mut dyn io::Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
-    let mut blocks = Blocks::new(profile, max_freed);
+    let mut blocks = Blocks::new(profile, max_blocks);
     let combined = match blocks.combined() {
         1 => String::new(),
-        combined => format!("; {combined} freed blocks of a stack are written as one"),
+        combined => format!("; {combined} blocks of a stack are written as one"),
     };
     writeln!(out, "v {HEAPTRACK_VERSION:x} {FORMAT_VERSION:x}")?;
     let subject = escape::visible(&options.subject);

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use crate::model::Profile;
+use serde::Serialize;
+
+use crate::model::{Measure, Metric, Profile};
+use crate::report::metrics::measured;
 use crate::report::options::Options;
 use crate::report::{escape, format, json};
 
@@ -31,9 +34,51 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
          <script type=\"application/json\" id=\"report\">\n"
     )?;
     json::write(profile, options, &mut ScriptText { out })?;
+    writeln!(out, "</script>\n<script type=\"application/json\" id=\"metrics\">")?;
+    serde_json::to_writer(&mut ScriptText { out }, &metrics(profile, options))?;
     writeln!(out, "</script>\n<script>\n'use strict';")?;
     SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?;
     writeln!(out, "</script>\n</body>\n</html>")
+}
+
+/// A metric that the page can show.
+#[derive(Serialize)]
+struct MetricFields {
+    /// Field of the numbers in JSON.
+    field: String,
+    title: String,
+    kind: &'static str,
+    is_drawn: bool,
+}
+
+fn metrics(profile: &Profile, options: &Options) -> Vec<MetricFields> {
+    let drawn = match options.metric {
+        Metric::NetGrowth | Metric::Growth => Metric::LiveBytes,
+        metric => metric,
+    };
+    let fields = |metric: Metric| MetricFields {
+        field: match metric {
+            Metric::Temporary => String::from("temporary_count"),
+            Metric::StallTime => String::from("stall_ns"),
+            metric => metric.name().replace('-', "_"),
+        },
+        title: match (metric, profile.window.is_some()) {
+            (Metric::LiveBytes, true) if options.metric == Metric::Growth => {
+                format::metric_title(profile, Metric::Growth)
+            }
+            (Metric::LiveBytes | Metric::LiveCount, true) => {
+                format!("growth of {}", format::metric_title(profile, metric))
+            }
+            _ => format::metric_title(profile, metric),
+        },
+        kind: match metric.measure() {
+            Measure::Bytes => "bytes",
+            Measure::Count => "count",
+            Measure::Time => "ns",
+        },
+        is_drawn: metric == drawn,
+    };
+    measured(profile).into_iter().map(fields).collect()
 }
 
 /// Writes JSON as the content of a script element, which would end at `</script`. In JSON, `<` is a part of strings only.

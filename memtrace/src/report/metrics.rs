@@ -1,6 +1,6 @@
 //! Metrics of a profile, for formats that hold several of them.
 
-use crate::model::{Metric, Profile, StackProfile};
+use crate::model::{Amount, Bytes, Metric, Profile, StackProfile};
 use crate::report::format;
 
 /// Returns the metrics that were measured, in the order of the help. Live amounts of a window of a recording are changes,
@@ -16,20 +16,31 @@ pub(super) fn measured(profile: &Profile) -> Vec<Metric> {
     profile.class.facts().metrics.iter().copied().filter(is_measured).collect()
 }
 
-/// Returns the metrics that were measured and have no negative values.
-pub(super) fn measured_unsigned(profile: &Profile) -> Vec<Metric> {
-    let is_change = |metric: &Metric| matches!(metric, Metric::LiveBytes | Metric::LiveCount);
+/// Returns the metrics that were measured, with the growth instead of live amounts in a window of a recording. `drawn` is the metric of the
+/// report.
+pub(super) fn measured_growth(profile: &Profile, drawn: Metric) -> Vec<Metric> {
     let mut metrics = measured(profile);
-    if profile.window.is_some() {
-        metrics.retain(|metric| !is_change(metric));
-        metrics.insert(0, Metric::NetGrowth);
+    if profile.window.is_some() && profile.class.has(Metric::LiveBytes) {
+        metrics.retain(|metric| !matches!(metric, Metric::LiveBytes | Metric::LiveCount));
+        metrics.insert(0, if drawn == Metric::Growth { drawn } else { Metric::NetGrowth });
     }
     metrics
 }
 
-/// Returns the value of a stack, which is negative for a decrease.
+/// Returns the value of a stack. In a window of a recording, it is negative for a decrease, and if stacks replace their sum.
 pub(super) fn signed_value(stack: &StackProfile, metric: Metric) -> i64 {
     stack.value(metric).cast_signed()
+}
+
+/// Returns the value of a stack, and 0 instead of a negative one.
+pub(super) fn increase(stack: &StackProfile, metric: Metric) -> u64 {
+    signed_value(stack, metric).max(0).cast_unsigned()
+}
+
+/// Returns an amount of a stack, and 0 instead of a negative one.
+pub(super) fn increase_of(amount: Amount) -> Amount {
+    let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();
+    Amount { bytes: Bytes(increase(amount.bytes.0)), count: increase(amount.count) }
 }
 
 #[cfg(test)]
@@ -37,21 +48,30 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{EventClass, ImageEnd, ProcessProfile};
+    use crate::model::{EventClass, ImageEnd, Pid, ProcessProfile};
 
     #[test]
     fn metrics_that_were_not_measured_are_left_out() {
-        let names =
-            |profile: &Profile| measured_unsigned(profile).iter().map(|metric| metric.name()).collect::<Vec<_>>();
-        let mut profile =
-            Profile { processes: vec![ProcessProfile::new(crate::model::Pid(1), "a")], ..Profile::default() };
-        assert_eq!(names(&profile), ["live-bytes", "live-count", "alloc-bytes", "alloc-count", "temporary"]);
+        let names = |profile: &Profile, drawn| -> Vec<_> {
+            measured_growth(profile, drawn).iter().map(|metric| metric.name()).collect()
+        };
+        let mut profile = Profile { processes: vec![ProcessProfile::new(Pid(1), "a")], ..Profile::default() };
+        let live = Metric::LiveBytes;
+        assert_eq!(names(&profile, live), ["live-bytes", "live-count", "alloc-bytes", "alloc-count", "temporary"]);
         profile.processes[0].ended = Some(ImageEnd::Exit);
-        assert_eq!(names(&profile), ["exit-bytes", "exit-count", "alloc-bytes", "alloc-count", "temporary"]);
+        assert_eq!(names(&profile, live), ["exit-bytes", "exit-count", "alloc-bytes", "alloc-count", "temporary"]);
         profile.window = Some(Duration::ZERO..Duration::from_secs(1));
-        assert_eq!(names(&profile), ["net-growth", "alloc-bytes", "alloc-count", "temporary"]);
+        assert_eq!(names(&profile, live), ["net-growth", "alloc-bytes", "alloc-count", "temporary"]);
+        assert_eq!(names(&profile, Metric::Growth)[0], "growth");
         profile.class = EventClass::Reclaim;
-        profile.window = None;
-        assert_eq!(names(&profile), ["stall-time", "stall-count"]);
+        assert_eq!(names(&profile, live), ["stall-time", "stall-count"]);
+    }
+
+    #[test]
+    fn decreases_are_no_large_numbers() {
+        let negative = |number: u64| 0_u64.wrapping_sub(number);
+        let amount = Amount { bytes: Bytes(negative(7)), count: 3 };
+        assert_eq!(increase_of(amount), Amount { bytes: Bytes(0), count: 3 });
+        assert_eq!(increase_of(Amount { bytes: Bytes(5), count: negative(1) }), Amount { bytes: Bytes(5), count: 0 });
     }
 }

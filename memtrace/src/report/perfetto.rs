@@ -18,7 +18,10 @@ use crate::model::Profile;
 /// Writes the packets. Times are those since the start of tracing.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let mut packets = Packets::new(out);
+    packets.write_clocks()?;
     Tracks::new(profile).write(&mut packets)?;
-    let heap = HeapProfile::new(profile).into_packet(nanoseconds(profile.duration));
-    packets.write(profile.duration, Data::ProfilePacket(heap))
+    let start = profile.window.as_ref().map(|window| window.start).unwrap_or_default();
+    let end = start + profile.duration;
+    let heap = HeapProfile::new(profile).into_packet(nanoseconds(end));
+    packets.write(end, Data::ProfilePacket(heap))
 }

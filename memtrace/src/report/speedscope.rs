@@ -2,6 +2,7 @@
 
 use std::io;
 
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::model::{Frame, Measure, Metric, Profile, printable};
@@ -12,14 +13,14 @@ use crate::report::{escape, format, metrics};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct File {
+struct File<'a> {
     #[serde(rename = "$schema")]
     schema: &'static str,
     exporter: String,
     name: String,
     active_profile_index: usize,
     shared: Shared,
-    profiles: Vec<SampledProfile>,
+    profiles: Vec<SampledProfile<'a>>,
 }
 
 #[derive(Serialize)]
@@ -27,18 +28,16 @@ struct Shared {
     frames: Vec<FrameFields>,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize)]
 struct FrameFields {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u32>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct SampledProfile {
+struct SampledProfile<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
     name: String,
@@ -46,28 +45,46 @@ struct SampledProfile {
     start_value: u64,
     end_value: u64,
     /// Frames of each stack, the outermost first.
-    samples: Vec<Vec<usize>>,
+    samples: Vec<&'a [usize]>,
     weights: Vec<u64>,
+}
+
+/// Frames of the file, each once: the viewer joins calls of the same frame.
+#[derive(Default)]
+struct Frames {
+    all: Vec<FrameFields>,
+    known: FxHashMap<FrameFields, usize>,
+}
+
+impl Frames {
+    fn number(&mut self, frame: FrameFields) -> usize {
+        *self.known.entry(frame).or_insert_with_key(|frame| {
+            self.all.push(frame.clone());
+            self.all.len() - 1
+        })
+    }
+
+    fn number_of_text(&mut self, text: &str) -> usize {
+        self.number(FrameFields { name: escape::visible(text), file: None })
+    }
 }
 
 /// Writes a profile for each metric that was measured. The outermost frame of a stack is its group. Decreases between two
 /// moments of a recording are left out.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    let metrics = metrics::measured_unsigned(profile);
+    let metrics = metrics::measured_growth(profile, options.metric);
     let groups = Groups::of(profile, options.by);
-    let mut frames: Vec<_> = profile.frames.iter().map(frame).collect();
-    let first_group = frames.len();
-    frames.extend(groups.all().iter().map(|group| text(&group.label)));
+    let mut frames = Frames::default();
+    let of_frames: Vec<_> = profile.frames.iter().map(|frame| frames.number(function(frame))).collect();
+    let of_groups: Vec<_> = groups.all().iter().map(|group| frames.number_of_text(&group.label)).collect();
     let mut paths = Vec::with_capacity(profile.stacks.len());
     for (index, stack) in profile.stacks.iter().enumerate() {
-        let mut path = vec![first_group + groups.of_stack(index)];
-        path.extend(stack.frames.iter().map(|frame| frame.index()));
-        if stack.merged > 0 || stack.frames.is_empty() {
-            path.push(frames.len());
-            frames.push(text(&match stack.merged {
-                0 => String::from(escape::missing_frames(stack.end)),
-                merged => escape::other_stacks(merged),
-            }));
+        let mut path = vec![of_groups[groups.of_stack(index)]];
+        path.extend(stack.frames.iter().map(|frame| of_frames[frame.index()]));
+        if stack.merged > 0 {
+            path.push(frames.number_of_text(&escape::other_stacks(stack.merged)));
+        } else if stack.frames.is_empty() {
+            path.push(frames.number_of_text(escape::missing_frames(stack.end)));
         }
         paths.push(path);
     }
@@ -77,16 +94,16 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         name: format!("{} ({})", escape::visible(&options.subject), format::completeness(profile)),
         active_profile_index: metrics.iter().position(|metric| *metric == options.metric).unwrap_or_default(),
         profiles: metrics.iter().map(|&metric| sampled(profile, metric, &paths)).collect(),
-        shared: Shared { frames },
+        shared: Shared { frames: frames.all },
     };
     serde_json::to_writer(&mut *out, &file)?;
     out.write_all(b"\n")
 }
 
-fn sampled(profile: &Profile, metric: Metric, paths: &[Vec<usize>]) -> SampledProfile {
-    let values = profile.stacks.iter().map(|stack| stack.value(metric));
+fn sampled<'a>(profile: &Profile, metric: Metric, paths: &'a [Vec<usize>]) -> SampledProfile<'a> {
+    let values = profile.stacks.iter().map(|stack| metrics::increase(stack, metric));
     let (samples, weights): (Vec<_>, Vec<_>) =
-        paths.iter().cloned().zip(values).filter(|(_, value)| *value > 0).unzip();
+        paths.iter().map(Vec::as_slice).zip(values).filter(|(_, value)| *value > 0).unzip();
     SampledProfile {
         kind: "sampled",
         name: format::metric_title(profile, metric),
@@ -102,15 +119,8 @@ fn sampled(profile: &Profile, metric: Metric, paths: &[Vec<usize>]) -> SampledPr
     }
 }
 
-fn frame(frame: &Frame) -> FrameFields {
-    let location = frame.location.as_ref();
-    FrameFields {
-        name: escape::visible(&frame.label()),
-        file: location.map(|location| escape::visible(&printable(&location.file))),
-        line: location.and_then(|location| location.line),
-    }
-}
-
-fn text(name: &str) -> FrameFields {
-    FrameFields { name: escape::visible(name), file: None, line: None }
+/// Returns a function. Its line is left out: it is that of the call.
+fn function(frame: &Frame) -> FrameFields {
+    let file = frame.location.as_ref().map(|location| escape::visible(&printable(&location.file)));
+    FrameFields { name: escape::visible(&frame.label()), file }
 }

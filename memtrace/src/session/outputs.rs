@@ -70,13 +70,18 @@ impl Outputs {
     }
 
     /// Opens every output for the report of each class, or none. If there are several classes, file names contain the class
-    /// before the extension.
+    /// before the extension. An output is left out for classes that its format cannot hold, but not for all.
     pub(super) fn open_for(classes: &[EventClass], outputs: &[Output]) -> Result<Vec<(EventClass, Self)>, Error> {
+        let is_held = |output: &Output| classes.iter().any(|&class| output.format.holds(class));
+        if let (Some(output), Some(&class)) = (outputs.iter().find(|output| !is_held(output)), classes.first()) {
+            return Err(Error::NotInFormat { class, format: output.format });
+        }
         let open = |&class: &EventClass| {
-            if let Some(output) = outputs.iter().find(|output| !output.format.holds(class)) {
-                return Err(Error::NotInFormat { class, format: output.format });
+            let (mut outputs, others): (Vec<_>, Vec<_>) =
+                outputs.iter().cloned().partition(|output| output.format.holds(class));
+            for output in others {
+                log::warn!("{} events are not written as {}, a format of memory", class.name(), output.format.name());
             }
-            let mut outputs = outputs.to_vec();
             if classes.len() > 1 {
                 outputs.iter_mut().for_each(|output| add_class(&mut output.destination, class));
             }

@@ -202,7 +202,10 @@ impl<'a> Opened<'a> {
                 *metric,
                 [&notes, &page_notes(recording, selected, class)],
             );
-            let run = RunFacts { timeline: timeline.as_ref().map(|timeline| timeline.finish(class, &trace)), ..run };
+            let run = RunFacts {
+                timeline: timeline.as_ref().map(|timeline| timeline.finish(class, run.page_sample, &trace)),
+                ..run
+            };
             let mut profile = symbolized.take(class).into_profile(run);
             // A recording has the notes on names of its run, of which this may be a part.
             let mut known = Vec::new();

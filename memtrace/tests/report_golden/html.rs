@@ -63,7 +63,7 @@ pub(crate) fn with_timeline() -> Profile {
         builder.end_interval(SECOND * second);
     }
     builder.add_mark(SECOND * 2, "loaded <b>");
-    profile.timeline = Some(builder.finish(EventClass::Heap, &(Duration::ZERO..SECOND * 4)));
+    profile.timeline = Some(builder.finish(EventClass::Heap, 1, &(Duration::ZERO..SECOND * 4)));
     profile.parts = (0..4).map(|part| SECOND * part..SECOND * (part + 1)).collect();
     let mut changes = LiveChanges::default();
     (0..4).for_each(|part| changes.add(part, 4, PartChange { live: 1 << 20, alloc: 2 << 20 }));
@@ -203,8 +203,8 @@ fn text_of_the_target_is_no_markup() {
         frames: [...document.querySelectorAll('.frame')].filter((frame) => frame.textContent.includes('onerror')).length,
         notes: [...document.querySelectorAll('li')].filter((item) => item.textContent.includes('onerror')).length };";
     let found = operate(&profile, &options, script);
-    // The report, the scripts of the page, and that of the test.
-    assert_eq!((&found["scripts"], &found["images"]), (&3.into(), &0.into()));
+    // The report, its metrics, the scripts of the page, and that of the test.
+    assert_eq!((&found["scripts"], &found["images"]), (&4.into(), &0.into()));
     assert_eq!(found["title"], format!("memtrace: {HOSTILE}"));
     assert!(found["frames"].as_u64() > Some(0) && found["notes"] == 1, "{found}");
 }

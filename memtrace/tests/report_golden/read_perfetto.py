@@ -22,8 +22,11 @@ trace = Trace()
 with open(sys.argv[1], "rb") as file:
     trace.ParseFromString(file.read())
 check(trace)
+clocks = {clock.clock_id: clock.timestamp for clock in trace.packet[0].clock_snapshot.clocks}
+# Packets have the boot time, and heap profiles the coarse monotonic time.
+assert clocks == {6: 0, 4: 0}, clocks
 tracks, counters, instants, sums, stacks = {}, {}, [], [0, 0, 0, 0], []
-for packet in trace.packet:
+for packet in trace.packet[1:]:
     assert packet.trusted_packet_sequence_id == 1
     kind = packet.WhichOneof("data")
     if kind == "track_descriptor":

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace::model::{GroupBy, Metric, Profile};
+use memtrace::model::{Amount, Bytes, GroupBy, Metric, Profile, Usage};
 use memtrace::report::{Format, Options, write};
 use serde_json::{Value, json};
 
@@ -300,6 +300,50 @@ fn speedscope_files_follow_the_schema_with_the_totals() {
         }
         assert!(compared >= 2, "{name}: {sums:?}");
     }
+}
+
+/// A window of a recording in which the first stack decreased, and the second one is minus the sum of stacks that replace it.
+fn window() -> Profile {
+    let mut profile = sample();
+    let second = Duration::from_secs(1);
+    profile.window = Some(second * 60..second * 90);
+    let negative = Amount { bytes: Bytes(0_u64.wrapping_sub(1000)), count: 0_u64.wrapping_sub(10) };
+    profile.stacks[0].usage.live = negative;
+    profile.stacks[1].usage = Usage { live: negative, alloc: negative, temporary: negative, ..Usage::default() };
+    profile.processes.iter_mut().for_each(|process| process.total = Usage::default());
+    for stack in &profile.stacks {
+        profile.processes[stack.process].total += stack.usage;
+    }
+    profile
+}
+
+#[test]
+fn decreases_in_a_window_are_no_large_numbers() {
+    let scratch = Scratch::new();
+    let options = options(Metric::NetGrowth);
+    let profile = window();
+    let increases = |of: fn(&Usage) -> Amount| -> [u64; 2] {
+        let amounts = profile.stacks.iter().map(|stack| of(&stack.usage));
+        let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();
+        amounts.fold([0, 0], |sum, amount| [sum[0] + increase(amount.bytes.0), sum[1] + increase(amount.count)])
+    };
+    let (live, alloc) = (increases(|usage| usage.live), increases(|usage| usage.alloc));
+    let speedscope: Value = serde_json::from_str(&report(Format::Speedscope, &profile, &options)).expect("JSON");
+    let ends: Vec<_> =
+        speedscope["profiles"].as_array().expect("a list").iter().map(|one| one["endValue"].clone()).collect();
+    assert_eq!(ends[..3], [json!(live[0]), json!(alloc[0]), json!(alloc[1])]);
+    let read = read_perfetto(&file(&scratch, "window", Format::Perfetto, &profile));
+    let sums: Vec<u64> = serde_json::from_value(read["sums"].clone()).expect("sums");
+    assert_eq!([sums[0] - sums[1], sums[2] - sums[3]], live);
+    assert!(sums[0] >= alloc[0] && sums[0] < alloc[0] + live[0], "{sums:?}");
+    // pprof has signed values, and a default.
+    let raw = output(
+        Command::new("go")
+            .args(["tool", "pprof", "-raw"])
+            .arg(file(&scratch, "window", Format::Pprof, &profile))
+            .env("HOME", scratch.path("home")),
+    );
+    assert!(raw.contains("inuse_space/bytes[dflt]") && raw.contains(" -1000 "), "{raw}");
 }
 
 #[test]

@@ -1,19 +1,20 @@
 //! Collection of the values of a timeline, in bounded memory.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::time::Duration;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use super::{MemoryCounter, MemoryTimeline, ProcessTimeline, Steps};
-use crate::model::{Comm, EventClass, ImageId};
+use crate::model::{Comm, EventClass, ImageId, Pid};
 
 /// Counter of an event class, or of all classes.
 type Key = (Option<EventClass>, MemoryCounter);
 
-/// Collects values at the ends of intervals. If there are too many moments, each two become one; if there are too many
-/// processes, those with the smallest values are left out.
+/// Collects values at the ends of intervals. If there are too many moments, each two become one. If there are too many
+/// processes, the smallest have no series; one that grows gets a series, in the place of another one.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryTimelineBuilder {
     /// The moments.
@@ -24,9 +25,10 @@ pub struct MemoryTimelineBuilder {
     last_length: u32,
     total: BTreeMap<Key, Steps>,
     processes: BTreeMap<ImageId, Process>,
-    /// Processes that are left out and run.
-    small: FxHashSet<ImageId>,
-    left_out: u64,
+    /// Processes without series: their last values.
+    small: FxHashMap<ImageId, Process>,
+    /// Processes without series that were forgotten.
+    forgotten: u64,
     marks: Vec<(Duration, String)>,
 }
 
@@ -34,16 +36,14 @@ pub struct MemoryTimelineBuilder {
 struct Process {
     comm: Comm,
     counters: BTreeMap<Key, Steps>,
+    has_ended: bool,
 }
 
 impl Process {
     /// Returns the greatest amount of live or resident memory.
     fn weight(&self) -> u64 {
-        let of_class = |((_, counter), steps): (&Key, &Steps)| match counter {
-            MemoryCounter::Allocated => 0,
-            _ => steps.greatest().unwrap_or_default(),
-        };
-        self.counters.iter().map(of_class).max().unwrap_or_default()
+        let held = self.counters.iter().filter(|((_, counter), _)| *counter != MemoryCounter::Allocated);
+        held.map(|(_, steps)| steps.greatest()).max().unwrap_or_default()
     }
 }
 
@@ -51,7 +51,7 @@ impl MemoryTimelineBuilder {
     /// Most moments.
     pub const MAX_MOMENTS: usize = 1024;
 
-    /// Most processes.
+    /// Most processes with series.
     pub const MAX_PROCESSES: usize = 64;
 
     /// Most marks. Later ones are dropped.
@@ -59,19 +59,24 @@ impl MemoryTimelineBuilder {
 
     /// Sets the name of a process.
     pub fn set_comm(&mut self, image: ImageId, comm: &Comm) {
-        if let Some(process) = self.processes.get_mut(&image) {
+        if let Some(process) = self.processes.get_mut(&image).or_else(|| self.small.get_mut(&image)) {
             process.comm.clone_from(comm);
         }
     }
 
-    /// Adds changes of the live and allocated bytes of a class in the current interval. Decreases wrap.
+    /// Adds changes of the live and allocated bytes of a class in the current interval. Decreases wrap. The PID 0 stands for
+    /// processes that have no series.
     pub fn add_change(&mut self, class: EventClass, image: ImageId, live: u64, allocated: u64) {
         let moment = self.moment();
         for (counter, change) in [(MemoryCounter::Live, live), (MemoryCounter::Allocated, allocated)] {
+            // No event reports that a page is gone.
+            if change == 0 || counter == MemoryCounter::Live && class.counts_pages() {
+                continue;
+            }
             let key = (Some(class), counter);
             self.total.entry(key).or_default().add(moment, change);
-            if let Some(process) = self.process(image) {
-                process.counters.entry(key).or_default().add(moment, change);
+            if image.pid != Pid(0) {
+                self.process(image).counters.entry(key).or_default().add(moment, change);
             }
         }
     }
@@ -79,21 +84,25 @@ impl MemoryTimelineBuilder {
     /// Sets a counter of a process at the end of the current interval.
     pub fn set(&mut self, image: ImageId, counter: MemoryCounter, value: u64) {
         let moment = self.moment();
-        if let Some(process) = self.process(image) {
+        let process = self.process(image);
+        if !process.has_ended {
             process.counters.entry((None, counter)).or_default().set(moment, value);
         }
     }
 
-    /// Ends a process: it has no resident memory from the end of the current interval on.
+    /// Ends a process: it has no resident memory from the end of the current interval on. Changes can follow.
     pub fn end(&mut self, image: ImageId) {
         let moment = self.moment();
-        self.small.remove(&image);
-        for ((class, _), steps) in self.processes.get_mut(&image).into_iter().flat_map(|process| &mut process.counters)
-        {
-            if class.is_none() {
-                steps.set(moment, 0);
-            }
+        let process = self.process(image);
+        process.has_ended = true;
+        for (_, steps) in process.counters.iter_mut().filter(|((class, _), _)| class.is_none()) {
+            steps.set(moment, 0);
         }
+    }
+
+    /// Forgets an ended process without series. No change follows.
+    pub fn forget(&mut self, image: ImageId) {
+        self.forgotten += u64::from(self.small.remove(&image).is_some());
     }
 
     /// Adds a mark.
@@ -118,14 +127,13 @@ impl MemoryTimelineBuilder {
         if self.ends.len() == Self::MAX_MOMENTS && self.last_length >= self.length {
             self.join_moments();
         }
-        if self.processes.len() > Self::MAX_PROCESSES {
-            self.leave_out_small_processes();
-        }
+        self.choose_processes();
     }
 
-    /// Returns the timeline of a class. Tracing lasted for `trace`, since the start of the clock.
+    /// Returns the timeline of a class, of which one event in `sample` was recorded. Tracing lasted for `trace`, since the start of
+    /// the clock.
     #[must_use]
-    pub fn finish(&self, class: EventClass, trace: &Range<Duration>) -> MemoryTimeline {
+    pub fn finish(&self, class: EventClass, sample: u32, trace: &Range<Duration>) -> MemoryTimeline {
         let since_start = |time: Duration| time.min(trace.end).saturating_sub(trace.start);
         // A run ends with intervals of almost no duration: they are one moment.
         let mut moments: Vec<Duration> = Vec::with_capacity(self.ends.len());
@@ -140,9 +148,12 @@ impl MemoryTimelineBuilder {
         let number = |moment: usize| numbers.get(moment).copied().unwrap_or(moments.len());
         let of_class = |counters: &BTreeMap<Key, Steps>| -> BTreeMap<MemoryCounter, Steps> {
             let own = counters.iter().filter(|((of, _), _)| of.is_none_or(|of| of == class));
-            let renumbered = own.map(|((_, counter), steps)| {
+            let renumbered = own.map(|((of, counter), steps)| {
                 let mut steps = steps.clone();
                 steps.renumber(number);
+                if of.is_some() {
+                    steps.scale(sample.max(1).into());
+                }
                 (*counter, steps)
             });
             renumbered.collect()
@@ -155,10 +166,11 @@ impl MemoryTimelineBuilder {
         let total = of_class(&self.total);
         let processes = self.processes.iter().map(process).filter(|process| !process.counters.is_empty()).collect();
         MemoryTimeline {
+            start: trace.start,
             moments,
             total,
             processes,
-            left_out: self.left_out,
+            left_out: self.forgotten + self.small.len() as u64,
             marks: self.marks.iter().map(|(at, text)| (since_start(*at), text.clone())).collect(),
         }
     }
@@ -168,15 +180,22 @@ impl MemoryTimelineBuilder {
         if self.last_length < self.length { self.ends.len() - 1 } else { self.ends.len() }
     }
 
-    /// Returns a process; `None` if it is left out.
-    fn process(&mut self, image: ImageId) -> Option<&mut Process> {
-        (!self.small.contains(&image)).then(|| self.processes.entry(image).or_default())
+    fn process(&mut self, image: ImageId) -> &mut Process {
+        match self.small.entry(image) {
+            Entry::Occupied(small) => small.into_mut(),
+            Entry::Vacant(_) => self.processes.entry(image).or_default(),
+        }
     }
 
     /// Joins each two moments. Values are those at the second one.
     fn join_moments(&mut self) {
         self.ends = self.ends.chunks_exact(2).map(|pair| pair[1]).collect();
-        let counters = self.processes.values_mut().map(|process| &mut process.counters).chain([&mut self.total]);
+        let counters = self
+            .processes
+            .values_mut()
+            .chain(self.small.values_mut())
+            .map(|process| &mut process.counters)
+            .chain([&mut self.total]);
         for steps in counters.flat_map(BTreeMap::values_mut) {
             steps.renumber(|moment| moment / 2);
         }
@@ -184,13 +203,27 @@ impl MemoryTimelineBuilder {
         self.last_length = self.length;
     }
 
-    fn leave_out_small_processes(&mut self) {
-        let mut by_weight: Vec<_> = self.processes.iter().map(|(&id, process)| (process.weight(), id)).collect();
-        by_weight.sort_unstable();
-        for &(_, id) in &by_weight[..by_weight.len() - Self::MAX_PROCESSES] {
-            self.processes.remove(&id);
-            self.small.insert(id);
-            self.left_out += 1;
+    /// Keeps the series of the largest processes.
+    fn choose_processes(&mut self) {
+        let mut rows: Vec<_> = self.processes.iter().map(|(&id, process)| (process.weight(), id)).collect();
+        rows.sort_unstable_by(|one, other| other.cmp(one));
+        let least = rows.get(Self::MAX_PROCESSES - 1).map_or(0, |(weight, _)| *weight);
+        if !self.small.is_empty() {
+            let grown = self.small.iter().map(|(&id, process)| (process.weight(), id));
+            let grown: Vec<_> = grown.filter(|(weight, _)| *weight > least).collect();
+            for row in grown {
+                self.processes.extend(self.small.remove(&row.1).map(|process| (row.1, process)));
+                rows.push(row);
+            }
+            rows.sort_unstable_by(|one, other| other.cmp(one));
+            let counters = self.small.values_mut().flat_map(|process| process.counters.values_mut());
+            counters.for_each(Steps::forget_all_but_last);
+        }
+        for (_, id) in rows.into_iter().skip(Self::MAX_PROCESSES) {
+            if let Some(mut process) = self.processes.remove(&id) {
+                process.counters.values_mut().for_each(Steps::forget_all_but_last);
+                self.small.insert(id, process);
+            }
         }
     }
 }
@@ -198,7 +231,6 @@ impl MemoryTimelineBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Pid;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -207,7 +239,7 @@ mod tests {
     }
 
     fn timeline(builder: &MemoryTimelineBuilder, seconds: u32) -> MemoryTimeline {
-        builder.finish(EventClass::Heap, &(SECOND..SECOND * seconds))
+        builder.finish(EventClass::Heap, 1, &(SECOND..SECOND * seconds))
     }
 
     #[test]
@@ -251,7 +283,7 @@ mod tests {
             builder.end_interval(SECOND * number);
             assert!(builder.ends.len() <= MemoryTimelineBuilder::MAX_MOMENTS);
         }
-        let timeline = builder.finish(EventClass::Heap, &(Duration::ZERO..SECOND * 20_000));
+        let timeline = builder.finish(EventClass::Heap, 1, &(Duration::ZERO..SECOND * 20_000));
         assert!(timeline.moments.len() > MemoryTimelineBuilder::MAX_MOMENTS / 2);
         assert_eq!(timeline.moments.last(), Some(&(SECOND * 20_000)));
         for (number, moment) in timeline.moments.iter().enumerate() {
@@ -275,5 +307,70 @@ mod tests {
         assert_eq!(timeline.processes[0].counters[&MemoryCounter::Live].at(2), Some(12));
         let sum: u32 = (1..=processes).sum();
         assert_eq!(timeline.total[&MemoryCounter::Live].at(2), Some(u64::from(sum) * 3));
+    }
+
+    #[test]
+    fn process_that_grows_gets_a_series() {
+        let mut builder = MemoryTimelineBuilder::default();
+        let late = image(1000);
+        for round in 1..=20_u32 {
+            for pid in 1..=MemoryTimelineBuilder::MAX_PROCESSES as u32 {
+                builder.add_change(EventClass::Heap, image(pid), if round == 1 { 100 } else { 0 }, 0);
+            }
+            builder.add_change(EventClass::Heap, late, 10, 10);
+            builder.end_interval(SECOND * round);
+        }
+        let timeline = timeline(&builder, 99);
+        let row = timeline.processes.iter().find(|process| process.id == late).expect("it is the largest");
+        let live = &row.counters[&MemoryCounter::Live];
+        // Without values while it was small.
+        assert_eq!([0, 8, 10, 19].map(|moment| live.at(moment)), [None, None, Some(110), Some(200)]);
+        assert_eq!((timeline.processes.len(), timeline.left_out), (MemoryTimelineBuilder::MAX_PROCESSES, 1));
+    }
+
+    #[test]
+    fn changes_after_the_end_of_a_process_count() {
+        let mut builder = MemoryTimelineBuilder::default();
+        for pid in 1..=MemoryTimelineBuilder::MAX_PROCESSES as u32 + 1 {
+            builder.add_change(EventClass::Heap, image(pid), 100 + u64::from(pid), 0);
+        }
+        builder.set(image(9), MemoryCounter::RssFile, 5);
+        builder.end_interval(SECOND * 2);
+        for pid in [1, 9] {
+            builder.end(image(pid));
+            builder.add_change(EventClass::Heap, image(pid), 0_u64.wrapping_sub(100 + u64::from(pid)), 0);
+            builder.set(image(pid), MemoryCounter::RssFile, 77);
+        }
+        builder.end_interval(SECOND * 3);
+        builder.forget(image(1));
+        builder.end_interval(SECOND * 4);
+        let timeline = timeline(&builder, 99);
+        assert_eq!((timeline.processes.len(), timeline.left_out), (MemoryTimelineBuilder::MAX_PROCESSES, 1));
+        let ended = timeline.processes.iter().find(|process| process.id == image(9)).expect("it has a row");
+        let at = |counter| [0, 1, 2].map(|moment| ended.counters[&counter].at(moment));
+        assert_eq!(at(MemoryCounter::Live), [Some(109), Some(0), Some(0)]);
+        assert_eq!(at(MemoryCounter::RssFile), [Some(5), Some(0), Some(0)]);
+    }
+
+    #[test]
+    fn sampled_pages_are_scaled_and_have_no_live_amount() {
+        let mut builder = MemoryTimelineBuilder::default();
+        builder.add_change(EventClass::Fault, image(1), 4096, 4096);
+        builder.set(image(1), MemoryCounter::RssAnonymous, 4096);
+        builder.end_interval(SECOND * 2);
+        let timeline = builder.finish(EventClass::Fault, 64, &(SECOND..SECOND * 2));
+        let counters = &timeline.processes[0].counters;
+        assert_eq!(counters.get(&MemoryCounter::Live), None);
+        assert_eq!(counters[&MemoryCounter::Allocated].at(0), Some(64 * 4096));
+        assert_eq!(counters[&MemoryCounter::RssAnonymous].at(0), Some(4096));
+    }
+
+    #[test]
+    fn merged_processes_are_a_part_of_the_sum() {
+        let mut builder = MemoryTimelineBuilder::default();
+        builder.add_change(EventClass::Heap, image(0), 100, 100);
+        builder.end_interval(SECOND * 2);
+        let timeline = timeline(&builder, 9);
+        assert_eq!((timeline.processes.len(), timeline.total[&MemoryCounter::Live].at(0)), (0, Some(100)));
     }
 }

@@ -25,10 +25,20 @@ impl Steps {
         self.0.last().map(|(_, value)| *value)
     }
 
-    /// Returns the greatest value.
+    /// Returns the greatest value; 0 without values. A sum can be negative for a moment.
     #[must_use]
-    pub fn greatest(&self) -> Option<u64> {
-        self.0.iter().map(|(_, value)| *value).max()
+    pub fn greatest(&self) -> u64 {
+        self.0.iter().map(|(_, value)| value.cast_signed()).max().unwrap_or_default().max(0).cast_unsigned()
+    }
+
+    /// Multiplies the values.
+    pub fn scale(&mut self, factor: u64) {
+        self.0.iter_mut().for_each(|(_, value)| *value = value.wrapping_mul(factor));
+    }
+
+    /// Forgets all values but the last one.
+    pub fn forget_all_but_last(&mut self) {
+        self.0.drain(..self.0.len().saturating_sub(1));
     }
 
     /// Returns the value at a moment; `None` before the first one.
@@ -64,7 +74,7 @@ mod tests {
         steps.add(5, 1);
         assert_eq!(steps.iter().collect::<Vec<_>>(), [(2, 5), (5, 8)]);
         assert_eq!([0, 1, 2, 4, 5, 9].map(|moment| steps.at(moment)), [None, None, Some(5), Some(5), Some(8), Some(8)]);
-        assert_eq!((steps.last(), steps.greatest()), (Some(8), Some(8)));
+        assert_eq!((steps.last(), steps.greatest()), (Some(8), 8));
         steps.set(6, 1);
         steps.renumber(|moment| moment / 2);
         assert_eq!(steps.iter().collect::<Vec<_>>(), [(1, 5), (2, 8), (3, 1)]);

@@ -5,7 +5,7 @@ use rusqlite::params;
 use super::Recording;
 use super::boundaries::Boundary;
 use super::query::Query;
-use crate::model::{EventClass, ImageId, MemoryCounter, MemoryTimelineBuilder, Pid};
+use crate::model::{EventClass, ImageId, MemoryCounter, MemoryTimelineBuilder};
 use crate::recording::error::Error;
 use crate::recording::quantities::class_number;
 use crate::recording::samples::Subject;
@@ -64,8 +64,7 @@ impl Recording {
                 JOIN total ON total.id = change.total WHERE total.class = ? AND change.interval <= ? GROUP BY 1, 2";
             self.connection.each_row(sql, params![class_number(class), to.id], |row| {
                 let (live, allocated): (i64, i64) = (row.get(2)?, row.get(3)?);
-                // Groups have the stacks of processes whose sums are listed with the processes.
-                if let Some(&id) = images.get(&row.get(1)?).filter(|id| id.pid != Pid(0)) {
+                if let Some(&id) = images.get(&row.get(1)?) {
                     let usage = Event::Usage(class, live.cast_unsigned(), allocated.cast_unsigned());
                     events.push((self.boundary_of(row.get(0)?), id, usage));
                 }
@@ -79,7 +78,7 @@ impl Recording {
     fn samples_of_images(&self, to: Boundary) -> Result<Vec<(Boundary, ImageId, Event)>, Error> {
         let counters = self.counters()?;
         let mut events = Vec::new();
-        let sql = "SELECT interval, counter, value FROM sample WHERE interval <= ? ORDER BY interval";
+        let sql = "SELECT interval, counter, value FROM sample WHERE interval <= ? ORDER BY interval, counter";
         self.connection.each_row(sql, [to.id], |row| {
             if let Some((Subject::Process(id), name)) = counters.get(&row.get(1)?)
                 && let Some(counter) = MemoryCounter::from_name(name)

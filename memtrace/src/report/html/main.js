@@ -35,12 +35,18 @@ function showMetric() {
   const metric = metricOf();
   const total = report.totals[metric.field];
   const sum = total === undefined ? '' : `${spell(total, metric.kind)} of ${metric.title} `;
-  byId('summary').textContent = `${sum}in ${report.duration_s.toFixed(1)} s, ${report.stacks.length.toLocaleString('en')} stacks.`;
+  byId('summary').textContent = `${sum}in ${report.duration_s.toFixed(1)} s, ${report.stacks.length.toLocaleString('en')} stacks.${decrease(metric)}`;
   showFlame();
   sites = siteTable(byId('sites'), metric);
   sites.filter = byId('site-filter').value;
   showSites();
   processTable(byId('processes'), metric).draw();
+}
+
+// Returns the sum of the decreases, which the flame graph leaves out.
+function decrease(metric) {
+  const sum = report.stacks.reduce((sum, stack) => sum + Math.min(stack[metric.field] ?? 0, 0), 0);
+  return sum < 0 ? ` Not drawn: a decrease of ${spell(-sum, metric.kind)}.` : '';
 }
 
 // Draws the metric, or the growth in the selected window.
@@ -106,7 +112,8 @@ function selectWindow(from, to) {
   const parts = report.parts ?? [];
   const first = parts.findIndex((part) => part.to_s > from);
   const after = parts.findIndex((part) => part.from_s >= to);
-  flameWindow = from === undefined || first < 0 ? null : [first, after < 0 ? parts.length : after];
+  const last = after < 0 ? parts.length : after;
+  flameWindow = from === undefined || first < 0 || last <= first ? null : [first, last];
   showFlame();
   if (from === undefined) { return; }
   const readout = byId('timeline-readout');

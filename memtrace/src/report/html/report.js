@@ -3,25 +3,21 @@
 // Control characters and marks of text direction are replaced, as in all formats.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]/g;
 
-const report = JSON.parse(document.getElementById('report').textContent, (key, value) =>
-  typeof value === 'string' ? value.replace(CONTROL, '\ufffd') : value);
+function parsed(id) {
+  return JSON.parse(document.getElementById(id).textContent, (key, value) =>
+    typeof value === 'string' ? value.replace(CONTROL, '\ufffd') : value);
+}
 
-// Fields of the metrics, with their titles and the kind of their values.
-const METRICS = [
-  ['live_bytes', 'live bytes', 'bytes'], ['live_count', 'live blocks', 'count'],
-  ['exit_bytes', 'bytes held at exit', 'bytes'], ['exit_count', 'blocks held at exit', 'count'],
-  ['alloc_bytes', 'allocated bytes', 'bytes'], ['alloc_count', 'allocated blocks', 'count'],
-  ['free_bytes', 'freed bytes', 'bytes'], ['temporary_count', 'temporary blocks', 'count'],
-  ['peak_bytes', 'bytes at the peak', 'bytes'], ['hot_bytes', 'touched live bytes', 'bytes'],
-  ['cold_bytes', 'untouched live bytes', 'bytes'], ['stall_ns', 'time stalled', 'ns'], ['stall_count', 'stalls', 'count'],
-].map(([field, title, kind]) => ({ field, title, kind, value: (stack) => Math.max(stack[field] ?? 0, 0) }))
+const report = parsed('report');
+
+// Metrics with any value. Decreases between two moments of a recording are not drawn; counters of them can have wrapped.
+const METRICS = parsed('metrics')
+  .map((metric) => ({ ...metric, value: (stack) => { const value = stack[metric.field] ?? 0; return value > 0 && value < 2 ** 63 ? value : 0; } }))
   .filter((metric) => report.stacks.some((stack) => (stack[metric.field] ?? 0) !== 0));
 
 // Returns the metric that the report draws.
 function defaultMetric() {
-  const names = { 'net-growth': 'live_bytes', growth: 'live_bytes', temporary: 'temporary_count', 'stall-time': 'stall_ns' };
-  const field = names[report.metric] ?? report.metric.replaceAll('-', '_');
-  return METRICS.find((metric) => metric.field === field) ?? METRICS[0];
+  return METRICS.find((metric) => metric.is_drawn) ?? METRICS[0];
 }
 
 function spellBytes(bytes) {

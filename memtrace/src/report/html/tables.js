@@ -31,14 +31,17 @@ class SortedTable {
       return element('th', { scope: 'col', 'aria-sort': sort, class: head.isText ? 'text' : '' }, button);
     });
     const body = this.shown.map((row) => this.row(row));
+    const hadFocus = this.table.querySelector('thead')?.contains(document.activeElement);
     this.table.replaceChildren(element('thead', {}, element('tr', {}, ...heads)), element('tbody', {}, ...body));
+    if (hadFocus) { this.table.querySelectorAll('th button')[this.by].focus(); }
   }
 
   row(row) {
     const cells = this.columns.map((column) => element('td', { class: column.isText ? 'text' : '' }, column.cell(row)));
     if (!this.onRow) { return element('tr', {}, ...cells); }
     const open = (event) => {
-      if (event.type === 'click' || event.key === 'Enter') { this.onRow(row, cells[cells.length - 1]); }
+      const isSelection = event.type === 'click' && (event.target.closest('ol') || !getSelection().isCollapsed);
+      if (!isSelection && (event.type === 'click' || event.key === 'Enter')) { this.onRow(row, cells[cells.length - 1]); }
     };
     return element('tr', { class: 'site', tabindex: 0, onclick: open, onkeydown: open }, ...cells);
   }
@@ -50,10 +53,11 @@ function metricColumn(metric) {
 
 // Returns the table of the stacks. A row shows its stack on request.
 function siteTable(table, metric) {
-  const rows = report.stacks.map((item) => {
+  siteTable.rows ??= report.stacks.map((item) => {
     const names = namesOf(item);
     return { item, names, text: names.join(' ') };
   });
+  const rows = siteTable.rows;
   const columns = [...METRICS.map(metricColumn), {
     title: 'site', isText: true, value: (row) => row.names[row.names.length - 1],
     cell: (row) => row.names.slice(-3).reverse().join(' < '),
@@ -73,7 +77,7 @@ function processTable(table, metric) {
   const name = (row) => row.item.pid === null ? `${row.item.comm} ×${row.item.runs}` : `${row.item.comm} (${row.item.pid})`;
   const columns = [...METRICS.filter((one) => one.field !== 'peak_bytes').map(metricColumn),
     text('state', (row) => row.item.ended ?? 'running'), text('user', (row) => row.item.user ?? ''), text('process', name)];
-  return new SortedTable(table, columns, rows, { by: Math.max(columns.findIndex((column) => column.title === metric.title), 0) });
+  return new SortedTable(table, columns, rows, { most: 500, by: Math.max(columns.findIndex((column) => column.title === metric.title), 0) });
 }
 
 function qualityTable(table) {

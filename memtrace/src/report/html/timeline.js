@@ -11,6 +11,7 @@ class Timeline {
     picture.addEventListener('pointerdown', (event) => this.onDown(event));
     picture.addEventListener('pointermove', (event) => this.onMove(event));
     picture.addEventListener('pointerup', (event) => this.onUp(event));
+    picture.addEventListener('pointercancel', () => { this.start = undefined; });
     picture.addEventListener('keydown', (event) => this.onKey(event));
     window.addEventListener('resize', () => this.draw());
   }
@@ -81,7 +82,10 @@ class Timeline {
     this.chosen = one === null ? null : [Math.min(one, other), Math.max(one, other)];
     this.draw();
     const [from, to] = this.chosen ?? [0, 0];
-    this.onWindow(...(from === to ? [] : [this.moments[from], this.moments[to]]));
+    const hadWindow = this.hasWindow;
+    this.hasWindow = from !== to;
+    // Between two moments without a window, the flame graph does not change.
+    if (this.hasWindow || hadWindow) { this.onWindow(...(this.hasWindow ? [this.moments[from], this.moments[to]] : [])); }
   }
 
   nearest(event) {

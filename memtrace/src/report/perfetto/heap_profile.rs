@@ -8,6 +8,7 @@ use super::messages::{Callstack, Frame, HeapSample, InternedString, Mapping, Pro
 use super::processes::pid_of;
 use crate::model::{Amount, FrameId, ObjectName, Profile, StackProfile, printable};
 use crate::report::escape;
+use crate::report::metrics::increase_of;
 
 /// Builds the tables. IDs of rows are their places, from 1.
 pub(super) struct HeapProfile<'a> {
@@ -46,17 +47,17 @@ impl<'a> HeapProfile<'a> {
     pub(super) fn into_packet(mut self, timestamp: u64) -> ProfilePacket {
         let mut processes: BTreeMap<u32, BTreeMap<u64, Sums>> = BTreeMap::new();
         for stack in &self.profile.stacks {
-            let usage = &stack.usage;
-            let held = usage.live + usage.exit;
-            if usage.alloc == Amount::default() && held == Amount::default() {
+            let held = increase_of(stack.usage.live + stack.usage.exit);
+            // In a window of a recording, stacks without allocations can have decreased.
+            let allocated = increase_of(stack.usage.alloc).greater(held);
+            if allocated == Amount::default() {
                 continue;
             }
             let callstack = self.callstack(stack);
             let of_process = processes.entry(pid_of(self.profile, stack.process)).or_default();
             let sums = of_process.entry(callstack).or_default();
-            sums.allocated += usage.alloc;
-            // In a window of a recording, more can be freed than was allocated.
-            sums.freed += usage.alloc - held;
+            sums.allocated += allocated;
+            sums.freed += allocated - held;
         }
         let dump = |(pid, samples): (u32, BTreeMap<u64, Sums>)| ProcessHeapSamples {
             pid: Some(pid.into()),

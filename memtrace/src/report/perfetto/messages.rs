@@ -7,7 +7,10 @@ pub(super) struct TracePacket {
     pub(super) timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "10")]
     pub(super) trusted_packet_sequence_id: Option<u32>,
-    #[prost(oneof = "trace_packet::Data", tags = "11, 37, 60")]
+    /// 1 if the packet needs no earlier one of its sequence.
+    #[prost(uint32, optional, tag = "13")]
+    pub(super) sequence_flags: Option<u32>,
+    #[prost(oneof = "trace_packet::Data", tags = "6, 11, 37, 60")]
     pub(super) data: Option<trace_packet::Data>,
 }
 
@@ -15,6 +18,8 @@ pub(super) mod trace_packet {
     /// Content of a packet.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub(in crate::report::perfetto) enum Data {
+        #[prost(message, tag = "6")]
+        ClockSnapshot(super::ClockSnapshot),
         #[prost(message, tag = "11")]
         TrackEvent(super::TrackEvent),
         #[prost(message, tag = "37")]
@@ -22,6 +27,20 @@ pub(super) mod trace_packet {
         #[prost(message, tag = "60")]
         TrackDescriptor(super::TrackDescriptor),
     }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ClockSnapshot {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) clocks: Vec<Clock>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(super) struct Clock {
+    #[prost(uint32, optional, tag = "1")]
+    pub(super) clock_id: Option<u32>,
+    #[prost(uint64, optional, tag = "2")]
+    pub(super) timestamp: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use prost::Message as _;
 
-use super::messages::TracePacket;
 use super::messages::trace_packet::Data;
+use super::messages::{Clock, ClockSnapshot, TracePacket};
 
 /// Writes packets one after another.
 pub(super) struct Packets<'a> {
@@ -19,6 +19,15 @@ impl<'a> Packets<'a> {
         Self { out, buffer: Vec::new() }
     }
 
+    /// Writes the first packet. Packets have the boot time, and heap profiles the coarse monotonic time; trace_processor drops those of
+    /// which it does not know the relation. Both clocks start with the trace.
+    pub(super) fn write_clocks(&mut self) -> io::Result<()> {
+        /// `BUILTIN_CLOCK_BOOTTIME` and `BUILTIN_CLOCK_MONOTONIC_COARSE` (builtin_clock.proto).
+        const CLOCKS: [u32; 2] = [6, 4];
+        let clocks = CLOCKS.map(|id| Clock { clock_id: Some(id), timestamp: Some(0) }).to_vec();
+        self.write(Duration::ZERO, Data::ClockSnapshot(ClockSnapshot { clocks }))
+    }
+
     pub(super) fn write(&mut self, at: Duration, data: Data) -> io::Result<()> {
         /// Tag of the field `packet` of `Trace`.
         const PACKET: u8 = 1 << 3 | 2;
@@ -27,6 +36,7 @@ impl<'a> Packets<'a> {
         let packet = TracePacket {
             timestamp: Some(nanoseconds(at)),
             trusted_packet_sequence_id: Some(SEQUENCE),
+            sequence_flags: matches!(data, Data::ClockSnapshot(_)).then_some(1),
             data: Some(data),
         };
         self.buffer.clear();

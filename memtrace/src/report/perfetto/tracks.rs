@@ -41,9 +41,10 @@ impl<'a> Tracks<'a> {
             let marks = timeline.marks.iter().map(|(at, text)| (*at, escape::visible(text)));
             write_instants(MARKS, "marks", marks, packets)?;
         }
+        let start = self.profile.timeline.as_ref().map(|timeline| timeline.start).unwrap_or_default();
         let kills = self.profile.oom_kills.iter().map(|kill| {
             let name = format!("{} ({})", escape::visible(&kill.comm), kill.victim.pid);
-            (kill.at.since_start(), name)
+            (kill.at.since_start().saturating_sub(start), name)
         });
         write_instants(OOM_KILLS, "OOM kills", kills, packets)?;
         self.write_ends(packets)
@@ -90,6 +91,7 @@ impl<'a> Tracks<'a> {
 
     /// Writes the ends of process images.
     fn write_ends(&self, packets: &mut Packets<'_>) -> io::Result<()> {
+        let start = self.profile.window.as_ref().map(|window| window.start).unwrap_or_default();
         for (index, process) in self.profile.processes.iter().enumerate().filter(|(_, process)| process.group.is_none())
         {
             if let (Some(end), Some(at)) = (process.ended, process.ended_after) {
@@ -98,7 +100,8 @@ impl<'a> Tracks<'a> {
                     ImageEnd::Exec => "exec",
                     ImageEnd::OomKill => "OOM kill",
                 };
-                packets.write(at, instant(pid_of(self.profile, index).into(), "process", String::from(name)))?;
+                packets
+                    .write(start + at, instant(pid_of(self.profile, index).into(), "process", String::from(name)))?;
             }
         }
         Ok(())

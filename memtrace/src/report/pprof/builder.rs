@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::messages::{Function, Label, Line, Location, Mapping, Profile as Message, Sample, ValueType};
-use crate::model::{Frame, FrameId, GroupBy, Measure, Metric, ObjectName, Profile, StackProfile, printable};
+use crate::model::{Frame, FrameId, GroupBy, Measure, Metric, ObjectName, Partition, Profile, StackProfile, printable};
 use crate::report::options::Options;
 use crate::report::{escape, format, metrics};
 
@@ -50,10 +50,13 @@ impl<'a> ProfileBuilder<'a> {
         for metric in self.metrics.clone() {
             let value_type = self.value_type(metric);
             self.message.sample_type.push(value_type);
-            if metric == options.metric {
-                self.message.default_sample_type = value_type.kind;
-            }
         }
+        let drawn = match options.metric {
+            Metric::NetGrowth | Metric::Growth => Metric::LiveBytes,
+            metric => metric,
+        };
+        let default = self.metrics.iter().position(|metric| *metric == drawn).unwrap_or_default();
+        self.message.default_sample_type = self.message.sample_type.get(default).map_or(0, |default| default.kind);
         for stack in &self.profile.stacks {
             let sample = self.sample(stack);
             if sample.value.iter().any(|value| *value != 0) {
@@ -62,7 +65,8 @@ impl<'a> ProfileBuilder<'a> {
         }
         self.message.duration_nanos = i64::try_from(self.profile.duration.as_nanos()).unwrap_or(i64::MAX);
         self.message.period_type = self.message.sample_type.first().copied();
-        self.message.period = i64::from(self.profile.page_sample.max(1));
+        // Sampled values are scaled.
+        self.message.period = 1;
         let subject = format!("memtrace: {}", escape::visible(&options.subject));
         let comments: Vec<_> = [subject, format::completeness(self.profile)]
             .into_iter()
@@ -207,6 +211,9 @@ impl<'a> ProfileBuilder<'a> {
         }
         if let Some(name) = stack.part.allocator().and_then(|id| profile.allocators.get(&id)) {
             labels.push(self.text_label("allocator", name));
+        }
+        if let Partition::Memory(kind) = stack.part {
+            labels.push(self.text_label("memory", kind.name()));
         }
         if let Some(label) = stack.label {
             labels.push(self.text_label(self.by.name(), &profile.labels[label.index()]));

@@ -126,7 +126,8 @@ impl Reports {
             own_allocator::trim();
             let mut facts = finished.facts(config, class, &killed, untraced, &symbolized);
             facts.debug_files.clone_from(&debug_files);
-            facts.timeline = recorder.as_ref().and_then(|recorder| recorder.timeline(class, &finished.window));
+            facts.timeline =
+                recorder.as_ref().and_then(|recorder| recorder.timeline(class, facts.page_sample, &finished.window));
             if with_trends.contains(&class) {
                 facts.parts.clone_from(&parts);
             }

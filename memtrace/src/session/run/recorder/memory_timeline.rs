@@ -3,17 +3,14 @@
 use std::ops::Range;
 
 use super::Recorder;
-use crate::model::{EventClass, MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, Pid, Tick};
+use crate::model::{EventClass, MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, Tick};
 use crate::recording::{Interval, Subject};
 
 /// Adds an interval.
 pub(super) fn add_interval(timeline: &mut MemoryTimelineBuilder, interval: &Interval) {
     for change in &interval.changes {
         let usage = &change.usage.usage;
-        // Groups have the stacks of processes whose sums are listed with the processes.
-        if change.key.image.pid != Pid(0) {
-            timeline.add_change(change.key.class, change.key.image, usage.live.bytes.0, usage.alloc.bytes.0);
-        }
+        timeline.add_change(change.key.class, change.key.image, usage.live.bytes.0, usage.alloc.bytes.0);
     }
     for sample in &interval.samples {
         if let (Subject::Process(image), Some(counter)) = (sample.subject, MemoryCounter::from_name(&sample.counter)) {
@@ -30,12 +27,18 @@ pub(super) fn add_interval(timeline: &mut MemoryTimelineBuilder, interval: &Inte
         timeline.add_mark(mark.at, &mark.text);
     }
     timeline.end_interval(interval.span.end);
+    interval.finished.iter().for_each(|&image| timeline.forget(image));
 }
 
 impl Recorder {
     /// Returns the memory over time of a class, if an output shows it. The trace was during `window`.
-    pub(in crate::session::run) fn timeline(&self, class: EventClass, window: &Range<Tick>) -> Option<MemoryTimeline> {
+    pub(in crate::session::run) fn timeline(
+        &self,
+        class: EventClass,
+        sample: u32,
+        window: &Range<Tick>,
+    ) -> Option<MemoryTimeline> {
         let trace = window.start.since_start()..window.end.since_start();
-        Some(self.timeline.as_ref()?.finish(class, &trace))
+        Some(self.timeline.as_ref()?.finish(class, sample, &trace))
     }
 }
