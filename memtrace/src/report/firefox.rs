@@ -150,11 +150,12 @@ impl Writer {
     }
 }
 
-/// Returns the live bytes of a process at the moments of the timeline; `None` if its PID has several rows.
+/// Returns the live bytes of a process at the moments of the timeline; `None` if several images had its PID.
 fn live_over_time<'a>(profile: &'a Profile, process: &ProcessProfile) -> Option<(&'a [Duration], &'a Steps)> {
     let timeline = profile.timeline.as_ref()?;
     let is_sole = profile.processes.iter().filter(|other| other.pid == process.pid).count() == 1;
-    let row = timeline.processes.iter().find(|row| row.id.pid == process.pid).filter(|_| is_sole)?;
+    let mut rows = timeline.processes.iter().filter(|row| row.id.pid == process.pid);
+    let row = rows.next().filter(|_| is_sole && rows.next().is_none())?;
     Some((&timeline.moments, row.counters.get(&MemoryCounter::Live)?))
 }
 

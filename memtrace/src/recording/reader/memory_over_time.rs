@@ -1,53 +1,53 @@
 //! Memory of processes over time.
 
+use std::collections::BTreeMap;
+
 use rusqlite::params;
+use rustc_hash::FxHashMap;
 
 use super::Recording;
 use super::boundaries::Boundary;
 use super::query::Query;
 use crate::model::{EventClass, ImageId, MemoryCounter, MemoryTimelineBuilder};
 use crate::recording::error::Error;
+use crate::recording::processes::RecordedImage;
 use crate::recording::quantities::class_number;
 use crate::recording::samples::Subject;
 
-/// A change in an interval.
-enum Event {
-    /// Changes of the live and the allocated bytes of a class.
-    Usage(EventClass, u64, u64),
-    /// A value.
-    Value(MemoryCounter, u64),
-    End,
+/// Numbers of rows in the database.
+struct Rows {
+    images: FxHashMap<i64, ImageId>,
+    counters: FxHashMap<i64, (ImageId, MemoryCounter)>,
 }
 
 impl Recording {
-    /// Returns the memory of processes at the boundaries up to `to`.
+    /// Returns the memory of processes at the boundaries up to `to`. Reads one interval at a time.
     ///
     /// # Errors
     ///
     /// The file is damaged.
     pub fn memory_over_time(&self, to: Boundary) -> Result<MemoryTimelineBuilder, Error> {
-        let mut events = self.usage_of_images(to)?;
-        events.extend(self.samples_of_images(to)?);
         let images = self.images(to)?;
-        let ends = images.values().filter_map(|image| Some((image.id, image.ended?.1.since_start())));
-        events.extend(ends.map(|(id, at)| (self.first_boundary_after(at), id, Event::End)));
-        // A process has no values after its end.
-        events.sort_by_key(|(boundary, _, event)| (*boundary, matches!(event, Event::End)));
-        let mut events = events.into_iter().peekable();
+        let mut ends: BTreeMap<Boundary, Vec<ImageId>> = BTreeMap::new();
+        for (image, end) in images.values().filter_map(|image| Some((image.id, image.ended?.1))) {
+            ends.entry(self.first_boundary_after(end.since_start())).or_default().push(image);
+        }
+        let counters = self.counters()?.into_iter().filter_map(|(number, (subject, name))| match subject {
+            Subject::Process(image) => Some((number, (image, MemoryCounter::from_name(&name)?))),
+            _ => None,
+        });
+        let rows = Rows { counters: counters.collect(), images: self.image_ids()? };
         let mut timeline = MemoryTimelineBuilder::default();
+        let mut before = Boundary::START;
         for interval in self.intervals.iter().take_while(|interval| interval.end() <= to) {
             let end = interval.end();
-            while let Some((_, id, event)) = events.next_if(|(boundary, ..)| *boundary <= end) {
-                match event {
-                    Event::Usage(class, live, allocated) => timeline.add_change(class, id, live, allocated),
-                    Event::Value(counter, value) => timeline.set(id, counter, value),
-                    Event::End => timeline.end(id),
-                }
-                if let Some(image) = images.get(&id) {
-                    timeline.set_comm(id, &image.comm);
-                }
+            for &class in &self.header.classes {
+                self.add_usage(&mut timeline, class, [before, end], &rows, &images)?;
             }
+            self.add_samples(&mut timeline, [before, end], &rows, &images)?;
+            ends.remove(&end).into_iter().flatten().for_each(|image| timeline.end(image));
             timeline.end_interval(end.at());
+            before = end;
         }
         for mark in self.marks.iter().filter(|mark| mark.boundary <= to) {
             timeline.add_mark(mark.mark.at, &mark.mark.text);
@@ -55,39 +55,44 @@ impl Recording {
         Ok(timeline)
     }
 
-    /// Returns the changes of live and allocated memory up to a boundary, in no order.
-    fn usage_of_images(&self, to: Boundary) -> Result<Vec<(Boundary, ImageId, Event)>, Error> {
-        let images = self.image_ids()?;
-        let mut events = Vec::new();
-        for &class in &self.header.classes {
-            let sql = "SELECT change.interval, total.image, sum(live_bytes), sum(alloc_bytes) FROM change
-                JOIN total ON total.id = change.total WHERE total.class = ? AND change.interval <= ? GROUP BY 1, 2";
-            self.connection.each_row(sql, params![class_number(class), to.id], |row| {
-                let (live, allocated): (i64, i64) = (row.get(2)?, row.get(3)?);
-                if let Some(&id) = images.get(&row.get(1)?) {
-                    let usage = Event::Usage(class, live.cast_unsigned(), allocated.cast_unsigned());
-                    events.push((self.boundary_of(row.get(0)?), id, usage));
-                }
-                Ok(())
-            })?;
-        }
-        Ok(events)
-    }
-
-    /// Returns the sampled values of processes up to a boundary, in order of time.
-    fn samples_of_images(&self, to: Boundary) -> Result<Vec<(Boundary, ImageId, Event)>, Error> {
-        let counters = self.counters()?;
-        let mut events = Vec::new();
-        let sql = "SELECT interval, counter, value FROM sample WHERE interval <= ? ORDER BY interval, counter";
-        self.connection.each_row(sql, [to.id], |row| {
-            if let Some((Subject::Process(id), name)) = counters.get(&row.get(1)?)
-                && let Some(counter) = MemoryCounter::from_name(name)
-            {
-                let value = Event::Value(counter, row.get::<_, i64>(2)?.cast_unsigned());
-                events.push((self.boundary_of(row.get(0)?), *id, value));
+    /// Adds the changes of live and allocated memory between two boundaries.
+    fn add_usage(
+        &self,
+        timeline: &mut MemoryTimelineBuilder,
+        class: EventClass,
+        [from, to]: [Boundary; 2],
+        rows: &Rows,
+        images: &BTreeMap<ImageId, RecordedImage>,
+    ) -> Result<(), Error> {
+        let sql =
+            "SELECT total.image, sum(live_bytes), sum(alloc_bytes) FROM change JOIN total ON total.id = change.total
+            WHERE total.class = ? AND change.interval > ? AND change.interval <= ? GROUP BY 1";
+        self.connection.each_row(sql, params![class_number(class), from.id, to.id], |row| {
+            let (live, allocated): (i64, i64) = (row.get(1)?, row.get(2)?);
+            if let Some(&id) = rows.images.get(&row.get(0)?) {
+                timeline.add_change(class, id, live.cast_unsigned(), allocated.cast_unsigned());
+                images.get(&id).into_iter().for_each(|image| timeline.set_comm(id, &image.comm));
             }
             Ok(())
-        })?;
-        Ok(events)
+        })
+    }
+
+    /// Adds the sampled values between two boundaries.
+    fn add_samples(
+        &self,
+        timeline: &mut MemoryTimelineBuilder,
+        [from, to]: [Boundary; 2],
+        rows: &Rows,
+        images: &BTreeMap<ImageId, RecordedImage>,
+    ) -> Result<(), Error> {
+        // A counter with several rows has later samples in the later ones.
+        let sql = "SELECT counter, value FROM sample WHERE interval > ? AND interval <= ? ORDER BY interval, counter";
+        self.connection.each_row(sql, [from.id, to.id], |row| {
+            if let Some(&(id, counter)) = rows.counters.get(&row.get(0)?) {
+                timeline.set(id, counter, row.get::<_, i64>(1)?.cast_unsigned());
+                images.get(&id).into_iter().for_each(|image| timeline.set_comm(id, &image.comm));
+            }
+            Ok(())
+        })
     }
 }

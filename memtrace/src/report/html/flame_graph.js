@@ -46,7 +46,7 @@ class FlameGraph {
   frame(node, left, share, isOuter) {
     const names = ['frame', isOuter && 'outer', this.matches?.(node.name) && 'match', node === this.selected && 'selected'];
     const created = element('div', {
-      class: names.filter(Boolean).join(' '), role: 'treeitem', 'aria-selected': node === this.selected,
+      class: names.filter(Boolean).join(' '), role: 'treeitem', 'aria-level': node.depth + 1, 'aria-selected': node === this.selected,
       onclick: () => this.enlarge(node), onmouseenter: () => this.tell(node), onmouseleave: () => this.tell(this.selected),
     }, node.name);
     created.title = this.describe(node);

@@ -115,9 +115,8 @@ function selectWindow(from, to) {
   const last = after < 0 ? parts.length : after;
   flameWindow = from === undefined || first < 0 || last <= first ? null : [first, last];
   showFlame();
-  if (from === undefined) { return; }
-  const readout = byId('timeline-readout');
-  readout.textContent += flameWindow === null
+  if (from === undefined) { return ''; }
+  return flameWindow === null
     ? '. The flame graph shows the whole trace: the changes of stacks over time are not known.'
     : `. The flame graph shows the growth of live bytes from ${parts[flameWindow[0]].from_s.toFixed(1)} to ${parts[flameWindow[1] - 1].to_s.toFixed(1)} s.`;
 }

@@ -41,9 +41,12 @@ class SortedTable {
     if (!this.onRow) { return element('tr', {}, ...cells); }
     const open = (event) => {
       const isSelection = event.type === 'click' && (event.target.closest('ol') || !getSelection().isCollapsed);
-      if (!isSelection && (event.type === 'click' || event.key === 'Enter')) { this.onRow(row, cells[cells.length - 1]); }
+      if (!isSelection && (event.type === 'click' || event.key === 'Enter')) {
+        this.onRow(row, cells[cells.length - 1]);
+        event.currentTarget.setAttribute('aria-expanded', cells[cells.length - 1].querySelector('ol') !== null);
+      }
     };
-    return element('tr', { class: 'site', tabindex: 0, onclick: open, onkeydown: open }, ...cells);
+    return element('tr', { class: 'site', tabindex: 0, 'aria-expanded': false, onclick: open, onkeydown: open }, ...cells);
   }
 }
 

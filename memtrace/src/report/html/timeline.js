@@ -5,9 +5,9 @@ const LEFT = 80;
 const BOTTOM = 22;
 
 class Timeline {
-  // `onWindow` is called with the start and the end in seconds, or nothing for the whole trace.
+  // `onWindow` is called with the start and the end in seconds, or nothing for the whole trace. It returns a text for the readout.
   constructor(picture, readout, onWindow) {
-    Object.assign(this, { picture, readout, onWindow, moments: report.timeline.moments_s, chosen: null });
+    Object.assign(this, { picture, readout, onWindow, moments: report.timeline.moments_s, chosen: null, note: '' });
     picture.addEventListener('pointerdown', (event) => this.onDown(event));
     picture.addEventListener('pointermove', (event) => this.onMove(event));
     picture.addEventListener('pointerup', (event) => this.onUp(event));
@@ -75,7 +75,9 @@ class Timeline {
       const change = (name) => before[name] === null || after[name] === null ? 'unknown' : spellBytes(after[name] - before[name]);
       text = `${at(from)} → ${at(to)}; change: live ${change('live')}, RSS ${change('rss')}`;
     }
-    this.readout.textContent = text;
+    this.readout.textContent = text + this.note;
+    const values = { 'aria-valuemin': this.span[0], 'aria-valuemax': this.span[1], 'aria-valuenow': this.moments[to], 'aria-valuetext': text };
+    for (const [name, value] of Object.entries(values)) { this.picture.setAttribute(name, value); }
   }
 
   choose(one, other) {
@@ -85,7 +87,8 @@ class Timeline {
     const hadWindow = this.hasWindow;
     this.hasWindow = from !== to;
     // Between two moments without a window, the flame graph does not change.
-    if (this.hasWindow || hadWindow) { this.onWindow(...(this.hasWindow ? [this.moments[from], this.moments[to]] : [])); }
+    if (this.hasWindow || hadWindow) { this.note = this.onWindow(...(this.hasWindow ? [this.moments[from], this.moments[to]] : [])); }
+    this.tell();
   }
 
   nearest(event) {

@@ -1,6 +1,5 @@
 //! Tracks of processes, with counters and instants.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use super::messages::trace_packet::Data;
 use super::messages::{CounterDescriptor, CounterUnit, EventType, ProcessDescriptor, TrackDescriptor, TrackEvent};
 use super::packets::Packets;
 use super::processes::{names, pid_of};
-use crate::model::{ImageEnd, MemoryCounter, MemoryTimeline, Profile, Steps};
+use crate::model::{ImageEnd, MemoryCounter, MemoryTimeline, ProcessTimeline, Profile, Steps};
 use crate::report::escape;
 
 /// Tracks of no process. UUIDs of processes are their PIDs, those of counters are above them.
@@ -36,7 +35,7 @@ impl<'a> Tracks<'a> {
         }
         if let Some(timeline) = &self.profile.timeline {
             for process in &timeline.processes {
-                self.write_counters(process.id.pid.0, &process.counters, timeline, packets)?;
+                self.write_counters(process, timeline, packets)?;
             }
             let marks = timeline.marks.iter().map(|(at, text)| (*at, escape::visible(text)));
             write_instants(MARKS, "marks", marks, packets)?;
@@ -52,17 +51,22 @@ impl<'a> Tracks<'a> {
 
     fn write_counters(
         &mut self,
-        pid: u32,
-        counters: &BTreeMap<MemoryCounter, Steps>,
+        process: &ProcessTimeline,
         timeline: &MemoryTimeline,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
-        for (counter, steps) in counters {
+        let pid = process.id.pid;
+        // Images with the same PID are one process, with counters of their own.
+        let image = match timeline.processes.iter().filter(|other| other.id.pid == pid).count() {
+            1 => String::new(),
+            _ => format!(" ({}, image {})", escape::visible(process.comm.raw()), process.id.ordinal),
+        };
+        for (counter, steps) in &process.counters {
             let title = match counter {
                 MemoryCounter::Allocated => "allocated per second",
                 counter => counter.title(),
             };
-            let uuid = self.write_counter_track(pid, title, packets)?;
+            let uuid = self.write_counter_track(pid.0, format!("{title}{image}"), packets)?;
             match counter {
                 MemoryCounter::Allocated => write_rate(uuid, steps, &timeline.moments, packets)?,
                 _ => {
@@ -75,13 +79,13 @@ impl<'a> Tracks<'a> {
         Ok(())
     }
 
-    fn write_counter_track(&mut self, pid: u32, title: &str, packets: &mut Packets<'_>) -> io::Result<u64> {
+    fn write_counter_track(&mut self, pid: u32, title: String, packets: &mut Packets<'_>) -> io::Result<u64> {
         self.counters += 1;
         let uuid = (1 << 32) + self.counters;
         let track = TrackDescriptor {
             uuid: Some(uuid),
             parent_uuid: Some(pid.into()),
-            name: Some(String::from(title)),
+            name: Some(title),
             counter: Some(CounterDescriptor { unit: Some(CounterUnit::SizeBytes.into()) }),
             process: None,
         };
@@ -123,11 +127,12 @@ fn write_instants(
     instants.try_for_each(|(at, text)| packets.write(at, instant(uuid, name, text)))
 }
 
-/// Writes the bytes allocated per second in each interval, at its start.
+/// Writes the bytes allocated per second in each interval, at its start, from the first to the last change.
 fn write_rate(uuid: u64, steps: &Steps, moments: &[Duration], packets: &mut Packets<'_>) -> io::Result<()> {
-    let mut start = Duration::ZERO;
+    let (Some((first, _)), Some((last, _))) = (steps.iter().next(), steps.iter().last()) else { return Ok(()) };
+    let mut start = first.checked_sub(1).and_then(|before| moments.get(before)).copied().unwrap_or_default();
     let mut before = 0;
-    for (number, &end) in moments.iter().enumerate() {
+    for (number, &end) in moments.iter().enumerate().take(last + 1).skip(first) {
         let value = steps.at(number).unwrap_or_default();
         let nanoseconds = end.saturating_sub(start).as_nanos();
         let allocated = u128::from(value.saturating_sub(before));
