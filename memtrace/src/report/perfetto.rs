@@ -5,9 +5,13 @@ mod heap_profile;
 mod messages;
 mod packets;
 mod processes;
+mod series;
+mod threads;
 mod tracks;
 
 use std::io;
+
+pub use self::threads::ThreadTrace;
 
 use self::heap_profile::HeapProfile;
 use self::messages::trace_packet::Data;

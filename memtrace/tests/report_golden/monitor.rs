@@ -16,7 +16,7 @@ use memtrace::report::{
 use super::assert_golden;
 
 /// Start of the monitor since the boot of the machine.
-const START: u64 = 5_000_000_000_000;
+pub(crate) const START: u64 = 5_000_000_000_000;
 
 /// A thread of a process, with its ID, name and state, allocated and freed KiB, and milliseconds of processor time.
 type Row = (u32, &'static str, TaskState, [u64; 2], u64);
@@ -58,7 +58,7 @@ fn process(pid: u32, name: &str, source: CounterSource, threads: &[Row], rss: u6
 }
 
 /// Four intervals of a second: a thread that leaks, one that frees, one that ends, and a process without heap counters.
-fn intervals() -> Vec<MonitorInterval> {
+pub(crate) fn intervals() -> Vec<MonitorInterval> {
     let interval = |at: u64| {
         let mut rows = vec![
             (812, "redis-server", TaskState::Running, [900 + 100 * at, 300], 610),

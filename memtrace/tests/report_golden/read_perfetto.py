@@ -25,6 +25,12 @@ check(trace)
 clocks = {clock.clock_id: clock.timestamp for clock in trace.packet[0].clock_snapshot.clocks}
 # Packets have the boot time, and heap profiles the coarse monotonic time.
 assert clocks == {6: 0, 4: 0}, clocks
+
+
+def name(track):
+    return track.process.process_name or track.thread.thread_name and f"thread {track.thread.thread_name}" or track.name
+
+
 tracks, counters, instants, sums, stacks = {}, {}, [], [0, 0, 0, 0], []
 for packet in trace.packet[1:]:
     assert packet.trusted_packet_sequence_id == 1
@@ -38,12 +44,13 @@ for packet in trace.packet[1:]:
         track = tracks[event.track_uuid]
         if event.type == event.TYPE_COUNTER:
             assert track.HasField("counter"), track
-            process = tracks[track.parent_uuid].process.process_name
-            values = counters.setdefault(process, {}).setdefault(track.name, [])
-            values.append([packet.timestamp, event.counter_value])
+            values = counters.setdefault(name(tracks[track.parent_uuid]), {}).setdefault(track.name, [])
+            kind = "counter_value" if event.HasField("counter_value") else "double_counter_value"
+            assert event.HasField(kind), event
+            values.append([packet.timestamp, getattr(event, kind)])
         else:
             assert event.type == event.TYPE_INSTANT, event
-            instants.append([packet.timestamp, track.process.process_name or track.name, event.name])
+            instants.append([packet.timestamp, name(track), event.name])
     else:
         profile = packet.profile_packet
         strings = {row.iid: row.str for row in profile.strings}

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use harness::Scratch;
 use memtrace::model::{Amount, Bytes, GroupBy, Metric, Profile, Usage};
-use memtrace::report::{Format, Options, write};
+use memtrace::report::{Format, Options, ThreadTrace, write};
 use serde_json::{Value, json};
 
 use super::host::{all_ended, by_allocators, by_threads, host};
 use super::languages::languages;
+use super::monitor;
 use super::sample::{sample, with_touches};
 use super::sampled::sampled;
 use super::waits::waits;
@@ -244,7 +245,11 @@ fn perfetto_counters_are_those_of_the_timeline() {
     assert_eq!(counters["RSS, anonymous"], json!([[SECOND, 5 * MIB]]));
     let rates: Vec<_> = (0..4).map(|at| [at * SECOND, 2 * MIB]).chain([[4 * SECOND, 0]]).collect();
     assert_eq!(counters["allocated per second"], json!(rates));
-    assert_eq!(read["instants"], json!([[2 * SECOND, "marks", "loaded <b>"]]));
+    let end = 30_250_000_000_u64;
+    assert_eq!(read["instants"].as_array().map(Vec::len), Some(2));
+    assert_eq!(read["instants"][0], json!([2 * SECOND, "marks", "loaded <b>"]));
+    assert_eq!((&read["instants"][1][0], &read["instants"][1][1]), (&json!(end), &json!("losses")));
+    assert!(read["instants"][1][2].as_str().is_some_and(|text| text.starts_with("lost: ")), "{read}");
     let mut ended = all_ended();
     ended.processes[0].ended_after = Some(Duration::from_secs(2));
     ended.oom_kills = waits().oom_kills;
@@ -258,6 +263,53 @@ fn perfetto_counters_are_those_of_the_timeline() {
         "{instants:?}"
     );
     assert_eq!(instants.iter().filter(|instant| instant[1] == "OOM kills").count(), kills.max(1), "{instants:?}");
+}
+
+#[test]
+fn perfetto_tracks_of_threads_have_their_usage() {
+    const SECOND: u64 = 1_000_000_000;
+    let scratch = Scratch::new();
+    let path = scratch.path("threads.pftrace");
+    let mut bytes = Vec::new();
+    let mut trace = ThreadTrace::start(&mut bytes, monitor::START).expect("a vector takes everything");
+    monitor::intervals().iter().for_each(|interval| trace.add(interval).expect("a vector takes everything"));
+    std::fs::write(&path, bytes).expect("the scratch directory is writable");
+    let read = read_perfetto(&path);
+    let counters = &read["counters"];
+    let kib = |values: [u64; 4], first: u64| -> Value {
+        (first..).zip(values).map(|(second, value)| [second * SECOND, value << 10]).collect()
+    };
+    let thread = &counters["thread redis-server"];
+    assert_eq!(thread["allocated per second"], kib([900, 1000, 1100, 1200], 0));
+    assert_eq!(thread["net bytes"], kib([600, 1300, 2100, 3000], 1));
+    // A value is written if it has changed.
+    let [[at, share]] = serde_json::from_value::<[[f64; 2]; 1]>(thread["processor time"].clone()).expect("one value");
+    assert!(at.abs() < f64::EPSILON && (share - 61.0).abs() < 1e-6, "{share}");
+    let net: i64 = monitor::intervals().iter().map(|interval| interval.processes[0].usage.net()).sum();
+    assert_eq!(
+        counters["redis-server"]["net bytes"].as_array().and_then(|values| values.last()),
+        Some(&json!([4 * SECOND, net]))
+    );
+    assert_eq!(
+        counters["redis-server"]["RSS, anonymous"],
+        json!((0..4).map(|at| [(at + 1) * SECOND, (200 + 20 * at) << 20]).collect::<Vec<_>>())
+    );
+    // No allocator of it is known.
+    assert_eq!((&counters["cron"]["net bytes"], counters["cron"]["threads"].is_array()), (&Value::Null, true));
+    assert_eq!(counters["machine"]["available memory"], json!([[SECOND, 6_u64 << 30]]));
+    assert_eq!(counters["machine"]["pressure, I/O"], json!([[0, 0.3]]));
+    // It ends in the third second.
+    let ended: Vec<_> = counters.as_object().expect("tracks").keys().filter(|name| name.contains("b\"")).collect();
+    let [ended] = ended[..] else { unreachable!("{counters}") };
+    assert_eq!(counters[ended]["allocated per second"], json!([[0, 80 << 10], [2 * SECOND, 0]]));
+    let instants = read["instants"].as_array().expect("instants");
+    for expected in [
+        json!([900_000_000, ended, "start"]),
+        json!([3 * SECOND, ended, "end"]),
+        json!([2_250_000_000_u64, "marks", "flush <all>"]),
+    ] {
+        assert!(instants.contains(&expected), "{expected}: {instants:?}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::model::Comm;
 const SECOND: f64 = 1e9;
 
 /// Column by which a table of threads is sorted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ThreadColumn {
     /// Allocated minus freed bytes.
     #[default]

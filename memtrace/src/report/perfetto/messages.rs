@@ -51,6 +51,8 @@ pub(super) struct TrackDescriptor {
     pub(super) name: Option<String>,
     #[prost(message, optional, tag = "3")]
     pub(super) process: Option<ProcessDescriptor>,
+    #[prost(message, optional, tag = "4")]
+    pub(super) thread: Option<ThreadDescriptor>,
     #[prost(uint64, optional, tag = "5")]
     pub(super) parent_uuid: Option<u64>,
     #[prost(message, optional, tag = "8")]
@@ -65,16 +67,48 @@ pub(super) struct ProcessDescriptor {
     pub(super) process_name: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct ThreadDescriptor {
+    #[prost(int32, optional, tag = "1")]
+    pub(super) pid: Option<i32>,
+    #[prost(int64, optional, tag = "2")]
+    pub(super) tid: Option<i64>,
+    #[prost(string, optional, tag = "5")]
+    pub(super) thread_name: Option<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct CounterDescriptor {
     #[prost(enumeration = "CounterUnit", optional, tag = "3")]
     pub(super) unit: Option<i32>,
+    #[prost(string, optional, tag = "6")]
+    pub(super) unit_name: Option<String>,
+}
+
+/// Unit of a counter.
+#[derive(Clone, Copy)]
+pub(super) enum Unit {
+    Bytes,
+    Count,
+    Percent,
+}
+
+impl CounterDescriptor {
+    pub(super) fn of(unit: Unit) -> Self {
+        let (unit, name) = match unit {
+            Unit::Bytes => (CounterUnit::SizeBytes, None),
+            Unit::Count => (CounterUnit::Count, None),
+            Unit::Percent => (CounterUnit::Unspecified, Some(String::from("%"))),
+        };
+        Self { unit: Some(unit.into()), unit_name: name }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum CounterUnit {
     Unspecified = 0,
+    Count = 2,
     SizeBytes = 3,
 }
 
@@ -90,6 +124,31 @@ pub(super) struct TrackEvent {
     pub(super) name: Option<String>,
     #[prost(int64, optional, tag = "30")]
     pub(super) counter_value: Option<i64>,
+    #[prost(double, optional, tag = "44")]
+    pub(super) double_counter_value: Option<f64>,
+}
+
+impl TrackEvent {
+    /// Returns a value of the counter of a track.
+    pub(super) fn value(uuid: u64, value: f64) -> Self {
+        let event = Self { kind: Some(EventType::Counter.into()), track_uuid: Some(uuid), ..Self::default() };
+        // Integers are shorter.
+        match value as i64 {
+            integer if integer as f64 == value => Self { counter_value: Some(integer), ..event },
+            _ => Self { double_counter_value: Some(value), ..event },
+        }
+    }
+
+    /// Returns an instant on a track.
+    pub(super) fn instant(uuid: u64, category: &str, name: String) -> Self {
+        Self {
+            kind: Some(EventType::Instant.into()),
+            track_uuid: Some(uuid),
+            categories: vec![String::from(category)],
+            name: Some(name),
+            ..Self::default()
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]

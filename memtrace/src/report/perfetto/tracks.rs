@@ -4,15 +4,16 @@ use std::io;
 use std::time::Duration;
 
 use super::messages::trace_packet::Data;
-use super::messages::{CounterDescriptor, CounterUnit, EventType, ProcessDescriptor, TrackDescriptor, TrackEvent};
+use super::messages::{CounterDescriptor, EventType, ProcessDescriptor, TrackDescriptor, TrackEvent, Unit};
 use super::packets::Packets;
 use super::processes::{names, pid_of};
 use crate::model::{ImageEnd, MemoryCounter, MemoryTimeline, ProcessTimeline, Profile, Steps};
-use crate::report::escape;
+use crate::report::{escape, format};
 
 /// Tracks of no process. UUIDs of processes are their PIDs, those of counters are above them.
 const MARKS: u64 = 1 << 60;
 const OOM_KILLS: u64 = MARKS + 1;
+const LOSSES: u64 = MARKS + 2;
 
 /// Writes the tracks of a profile.
 pub(super) struct Tracks<'a> {
@@ -46,6 +47,9 @@ impl<'a> Tracks<'a> {
             (kill.at.since_start().saturating_sub(start), name)
         });
         write_instants(OOM_KILLS, "OOM kills", kills, packets)?;
+        let end = self.profile.window.as_ref().map(|window| window.start).unwrap_or_default() + self.profile.duration;
+        let completeness = std::iter::once((end, format::completeness(self.profile)));
+        write_instants(LOSSES, "losses", completeness, packets)?;
         self.write_ends(packets)
     }
 
@@ -86,8 +90,8 @@ impl<'a> Tracks<'a> {
             uuid: Some(uuid),
             parent_uuid: Some(pid.into()),
             name: Some(title),
-            counter: Some(CounterDescriptor { unit: Some(CounterUnit::SizeBytes.into()) }),
-            process: None,
+            counter: Some(CounterDescriptor::of(Unit::Bytes)),
+            ..TrackDescriptor::default()
         };
         packets.write(Duration::ZERO, Data::TrackDescriptor(track))?;
         Ok(uuid)
@@ -145,20 +149,15 @@ fn write_rate(uuid: u64, steps: &Steps, moments: &[Duration], packets: &mut Pack
 }
 
 fn value_of(uuid: u64, value: u64) -> Data {
-    Data::TrackEvent(TrackEvent {
+    let value = TrackEvent {
         kind: Some(EventType::Counter.into()),
         track_uuid: Some(uuid),
         counter_value: Some(value.cast_signed()),
         ..TrackEvent::default()
-    })
+    };
+    Data::TrackEvent(value)
 }
 
 fn instant(uuid: u64, category: &str, name: String) -> Data {
-    Data::TrackEvent(TrackEvent {
-        kind: Some(EventType::Instant.into()),
-        track_uuid: Some(uuid),
-        categories: vec![String::from(category)],
-        name: Some(name),
-        counter_value: None,
-    })
+    Data::TrackEvent(TrackEvent::instant(uuid, category, name))
 }

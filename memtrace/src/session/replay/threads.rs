@@ -15,8 +15,8 @@ use crate::recording::{
     self, Boundary, IntervalRow, ProcessRow, RecordedImage, RecordedThread, Recording, ThreadNumber, ThreadRow,
 };
 use crate::report::{
-    Format, ThreadHistory, ThreadTableOptions, write_thread_table, write_thread_timeline, write_threads_csv,
-    write_threads_csv_header, write_threads_json,
+    Format, ThreadHistory, ThreadTableOptions, ThreadTrace, write_thread_table, write_thread_timeline,
+    write_threads_csv, write_threads_csv_header, write_threads_json,
 };
 
 /// Time since boot that stands for the start of the recording: threads may have started before it.
@@ -98,6 +98,10 @@ impl<'a> RecordedThreads<'a> {
                 self.for_each_interval(|interval| write_threads_csv(interval, out))
             }
             Format::Json => self.for_each_interval(|interval| write_threads_json(interval, out)),
+            Format::Perfetto => {
+                let mut trace = ThreadTrace::start(out, ORIGIN.cast_unsigned())?;
+                self.for_each_interval(|interval| trace.add(interval))
+            }
             _ => {
                 let mut history = ThreadHistory::new(sort);
                 let mut sum: Option<MonitorInterval> = None;
