@@ -28,7 +28,7 @@ const LEAST_PARTS: u64 = 10_000;
 const BOXES: usize = 4800 << 10;
 
 /// Writes the flame graph, or a picture that says that there is nothing to draw.
-pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
     let pruning = Pruning { parts: LEAST_PARTS, bytes: (!options.all_stacks).then_some(BOXES) };
     let spelling = Spelling { separator: SEPARATOR, frame, pruning: Some(pruning) };
     let stacks: Vec<_> = fold(profile, options, &spelling).lines().collect();
@@ -56,13 +56,15 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         .rev()
         .map(|(stack, value)| format!("{} {}", stack.replace(SEPARATOR, ";"), value >> shift))
         .collect();
+    let lines = lines.iter().map(String::as_str);
+    let Some(timeline) = &profile.timeline else {
+        inferno::flamegraph::from_lines(&mut drawing, lines, &mut out)?;
+        return out.write_all(b"\n");
+    };
     let mut picture = Vec::new();
-    inferno::flamegraph::from_lines(&mut drawing, lines.iter().map(String::as_str), &mut picture)?;
-    let mut picture = String::from_utf8(picture).map_err(io::Error::other)?;
-    if let Some(timeline) = &profile.timeline {
-        picture = memory_strip::append(picture, timeline);
-    }
-    writeln!(out, "{picture}")
+    inferno::flamegraph::from_lines(&mut drawing, lines, &mut picture)?;
+    let picture = String::from_utf8(picture).map_err(io::Error::other)?;
+    writeln!(out, "{}", memory_strip::append(picture, timeline))
 }
 
 fn frame(frame: &Frame) -> String {
