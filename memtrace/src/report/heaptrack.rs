@@ -16,7 +16,7 @@ use crate::report::options::Options;
 use crate::report::tool::Tool;
 use crate::report::{escape, format};
 
-/// Version of heaptrack whose format this is: 1.4.0.
+/// Version of heaptrack with this format: 1.4.0.
 const HEAPTRACK_VERSION: u32 = 0x01_04_00;
 /// Version of the format.
 const FORMAT_VERSION: u32 = 3;

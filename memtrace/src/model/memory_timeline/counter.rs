@@ -22,7 +22,7 @@ impl MemoryCounter {
     pub const ALL: &[Self] =
         &[Self::Live, Self::Allocated, Self::RssAnonymous, Self::RssFile, Self::RssShared, Self::Swap];
 
-    /// The counters whose sum is the resident set size.
+    /// Counters that add up to the resident set size.
     pub const RSS: &[Self] = &[Self::RssAnonymous, Self::RssFile, Self::RssShared];
 
     /// Name in JSON and in recordings.

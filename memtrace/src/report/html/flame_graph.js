@@ -40,14 +40,14 @@ class FlameGraph {
     if (this.tree.value > 0) { place(this.zoom, 0, 1, false); }
     this.container.replaceChildren(...frames);
     this.container.style.height = `${(depth + 1) * 18}px`;
-    this.tell(this.selected);
+    this.updateReadout(this.selected);
   }
 
   frame(node, left, share, isOuter) {
     const names = ['frame', isOuter && 'outer', this.matches?.(node.name) && 'match', node === this.selected && 'selected'];
     const created = element('div', {
       class: names.filter(Boolean).join(' '), role: 'treeitem', 'aria-level': node.depth + 1, 'aria-selected': node === this.selected,
-      onclick: () => this.enlarge(node), onmouseenter: () => this.tell(node), onmouseleave: () => this.tell(this.selected),
+      onclick: () => this.enlarge(node), onmouseenter: () => this.updateReadout(node), onmouseleave: () => this.updateReadout(this.selected),
     }, node.name);
     created.title = this.describe(node);
     Object.assign(created.style, {
@@ -66,7 +66,7 @@ class FlameGraph {
     return `${node.name}: ${spell(node.value, this.kind)} (${share} %)`;
   }
 
-  tell(node) { this.readout.textContent = this.describe(node); }
+  updateReadout(node) { this.readout.textContent = this.describe(node); }
 
   onKey(event) {
     const siblings = this.selected.parent ? sortedChildren(this.selected.parent) : [this.selected];

@@ -59,10 +59,10 @@ class Timeline {
       shapes.push(shape('rect', { class: 'chosen', x: from, width: Math.max(to - from, 1), y: 8, height: height - BOTTOM - 8 }));
     }
     this.picture.replaceChildren(...shapes);
-    this.tell();
+    this.updateReadout();
   }
 
-  tell() {
+  updateReadout() {
     const spelled = (value) => value === null ? 'unknown' : spellBytes(value);
     const at = (index) => {
       const { live, rss } = this.valuesAt(index);
@@ -88,7 +88,7 @@ class Timeline {
     this.hasWindow = from !== to;
     // Between two moments without a window, the flame graph does not change.
     if (this.hasWindow || hadWindow) { this.note = this.onWindow(...(this.hasWindow ? [this.moments[from], this.moments[to]] : [])); }
-    this.tell();
+    this.updateReadout();
   }
 
   nearest(event) {
