@@ -7,12 +7,16 @@ use crate::report::Format;
 use crate::session::{BlockSizes, MonitorFormat, ProbeSite, SourceChoice};
 
 pub(super) fn formats() -> impl TypedValueParser<Value = Format> {
-    one_of(Format::OF_STACKS, |format| PossibleValue::new(format.name()).help(format.facts().help))
+    report_formats(Format::OF_STACKS)
 }
 
 /// Parses the formats of `memtrace diff`.
 pub(super) fn difference_formats() -> impl TypedValueParser<Value = Format> {
-    one_of(Format::OF_DIFFERENCES, |format| PossibleValue::new(format.name()).help(format.facts().help))
+    report_formats(Format::OF_DIFFERENCES)
+}
+
+fn report_formats(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
+    one_of(formats, |format| PossibleValue::new(format.name()).help(format.facts().help))
 }
 
 /// Parses the formats of `memtrace explain`.
