@@ -1,7 +1,7 @@
 //! Counters of threads, processes and the machine.
 
 use super::messages::Unit;
-use crate::model::{MachineValue, ProcessValue, ThreadColumn};
+use crate::model::{MachineValue, MemoryCounter, ProcessValue, ThreadColumn};
 
 /// A counter over time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,10 +46,10 @@ impl Series {
                 ThreadColumn::Name | ThreadColumn::Tid => "",
             },
             Self::Process(value) => match value {
-                ProcessValue::RssAnon => "RSS, anonymous",
-                ProcessValue::RssFile => "RSS, files",
-                ProcessValue::RssShmem => "RSS, shared memory",
-                ProcessValue::Swap => "swap",
+                ProcessValue::RssAnon => MemoryCounter::RssAnonymous.title(),
+                ProcessValue::RssFile => MemoryCounter::RssFile.title(),
+                ProcessValue::RssShmem => MemoryCounter::RssShared.title(),
+                ProcessValue::Swap => MemoryCounter::Swap.title(),
                 ProcessValue::Descriptors => "open file descriptors",
                 ProcessValue::Threads => "threads",
             },

@@ -10,7 +10,7 @@ use std::process;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Cgroup, ImageId, Pid};
+use crate::model::{Cgroup, ImageId, MemoryCounter, Pid};
 use crate::procfs::{self, GroupReading, MemoryGroups};
 use crate::recording::{Fact, FactValue, Sample, Subject};
 
@@ -122,10 +122,10 @@ fn of_process(pid: Pid) -> Vec<(&'static str, u64)> {
     let mut values = Vec::with_capacity(8);
     if let Ok(counted) = procfs::counted(pid) {
         values.extend([
-            ("rss_anon_bytes", counted.anonymous.0),
-            ("rss_file_bytes", counted.file.0),
-            ("rss_shmem_bytes", counted.shmem.0),
-            ("swap_bytes", counted.swap.0),
+            (MemoryCounter::RssAnonymous.name(), counted.anonymous.0),
+            (MemoryCounter::RssFile.name(), counted.file.0),
+            (MemoryCounter::RssShared.name(), counted.shmem.0),
+            (MemoryCounter::Swap.name(), counted.swap.0),
             ("page_table_bytes", counted.page_tables.0),
         ]);
     }
