@@ -8,8 +8,7 @@ let flameWindow = null;
 function main() {
   document.title = `memtrace: ${report.subject}`;
   byId('title').textContent = `memtrace: ${report.subject}`;
-  const lost = Object.entries(report.losses).filter(([, count]) => count > 0);
-  byId('losses').textContent = `Lost: ${lost.map(([reason, count]) => `${count.toLocaleString('en')} ${reason}`).join(', ') || 'nothing'}.`
+  byId('losses').textContent = `Lost: ${LOST.map(([reason, count]) => `${count} ${reason}`).join(', ') || 'nothing'}.`
     + (report.untraced.count > 0 ? ` Not traced: ${report.untraced.count} processes.` : '');
   byId('notes').replaceChildren(...report.notes.map((note) => element('li', {}, note)));
   qualityTable(byId('quality'));
@@ -95,7 +94,7 @@ function showTimeline() {
 // Returns the series of all processes.
 function sumOf(total, processes) {
   const sums = { ...total };
-  for (const name of ['rss_anon_bytes', 'rss_file_bytes', 'rss_shmem_bytes']) {
+  for (const name of RSS) {
     const known = processes.filter((process) => process[name]);
     if (known.length > 0) {
       sums[name] = report.timeline.moments_s.map((_, index) => {

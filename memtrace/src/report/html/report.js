@@ -20,6 +20,12 @@ function defaultMetric() {
   return METRICS.find((metric) => metric.is_drawn) ?? METRICS[0];
 }
 
+// Counters that add up to the resident set size.
+const RSS = ['rss_anon_bytes', 'rss_file_bytes', 'rss_shmem_bytes'];
+
+// Reasons of losses that occurred, with their numbers as text.
+const LOST = Object.entries(report.losses).filter(([, count]) => count > 0).map(([reason, count]) => [reason, count.toLocaleString('en')]);
+
 function spellBytes(bytes) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let [value, unit] = [Math.abs(bytes), 0];

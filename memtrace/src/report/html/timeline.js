@@ -26,7 +26,7 @@ class Timeline {
   // Returns the live bytes and the resident set size at a moment.
   valuesAt(index) {
     const value = (name) => this.series[name]?.[index] ?? null;
-    const parts = ['rss_anon_bytes', 'rss_file_bytes', 'rss_shmem_bytes'].map(value).filter((part) => part !== null);
+    const parts = RSS.map(value).filter((part) => part !== null);
     return { live: value('live_bytes'), rss: parts.length > 0 ? parts.reduce((sum, part) => sum + part, 0) : null };
   }
 
