@@ -316,6 +316,12 @@ impl Frame {
         }
     }
 
+    /// Returns the address of the call: in the terms of the object's symbols, or in the process without an object; 0 if it is unknown.
+    #[must_use]
+    pub fn offset_or_address(&self) -> u64 {
+        self.offset.map(|offset| offset.0).or(self.address.map(|address| address.0)).unwrap_or_default()
+    }
+
     /// Returns the text for a picture or a list: the name, or `object+0xoffset`, or `[0xaddress]`.
     #[must_use]
     pub fn label(&self) -> String {
@@ -344,6 +350,18 @@ impl Profile {
             sum += process.total;
             sum
         })
+    }
+
+    /// Returns the time that is shown, since the start of tracing.
+    #[must_use]
+    pub fn shown_time(&self) -> Range<Duration> {
+        let start = self.window.as_ref().map(|window| window.start).unwrap_or_default();
+        start..start + self.duration
+    }
+
+    /// Returns the calls of a stack, the outermost first: a function, and the functions that are inlined at the call, which follow it.
+    pub fn calls<'a>(&'a self, frames: &'a [FrameId]) -> impl Iterator<Item = &'a [FrameId]> {
+        frames.chunk_by(|_, next| self.frames[next.index()].inlined)
     }
 
     /// Returns true if the profile has processes and all of them have ended, so that no memory is live.

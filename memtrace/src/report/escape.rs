@@ -1,7 +1,7 @@
 //! Names from the target as entries of tables, lines and folded stacks.
 
 use crate::model::format as number;
-use crate::model::{ProcessProfile, StackEnd, plain};
+use crate::model::{ProcessProfile, StackEnd, StackProfile, plain};
 
 /// Returns a visible name: white space becomes blanks, and an empty name is marked.
 pub(super) fn visible(text: &str) -> String {
@@ -45,6 +45,15 @@ pub(super) fn times(runs: u64) -> String {
 /// Returns the text for a sum of merged stacks: `[other: 12,345 stacks]`.
 pub(super) fn other_stacks(stacks: u64) -> String {
     format!("[other: {}]", number::counted(stacks, "stack", "stacks"))
+}
+
+/// Returns the text for the innermost frame of a stack that is a sum of stacks, or has no frames.
+pub(super) fn instead_of_frames(stack: &StackProfile) -> Option<String> {
+    match stack.merged {
+        0 if stack.frames.is_empty() => Some(String::from(missing_frames(stack.end))),
+        0 => None,
+        merged => Some(other_stacks(merged)),
+    }
 }
 
 /// Returns the text for a stack without frames.

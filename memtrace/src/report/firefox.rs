@@ -4,6 +4,7 @@
 //! bytes, and an allocation and a free of all other bytes.
 
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fxprof_processed_profile::{
@@ -26,8 +27,8 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let names: Vec<_> =
         profile.frames.iter().map(|frame| firefox.intern_string(&escape::visible(&frame.label()))).collect();
     // Times are those since the start of tracing.
-    let start = profile.window.as_ref().map(|window| window.start).unwrap_or_default();
-    let mut writer = Writer { firefox, names, start, end: start + profile.duration };
+    let Range { start, end } = profile.shown_time();
+    let mut writer = Writer { firefox, names, start, end };
     let mut stacks = profile.stacks.iter().enumerate().peekable();
     for (index, process) in profile.processes.iter().enumerate() {
         let mut track = writer.add_process(process);
@@ -122,11 +123,6 @@ impl Writer {
     }
 
     fn stack(&mut self, track: &mut Track, stack: &StackProfile) -> Option<StackHandle> {
-        let missing = match stack.merged {
-            0 if stack.frames.is_empty() => Some(String::from(escape::missing_frames(stack.end))),
-            0 => None,
-            merged => Some(escape::other_stacks(merged)),
-        };
         let mut parent = None;
         for id in stack.frames.iter() {
             let frame = match track.frames.get(&id.index()) {
@@ -135,7 +131,7 @@ impl Writer {
             };
             parent = Some(self.firefox.intern_stack(track.thread, parent, frame));
         }
-        if let Some(text) = missing {
+        if let Some(text) = escape::instead_of_frames(stack) {
             let name = self.firefox.intern_string(&text);
             let frame = self.frame(track.thread, name);
             parent = Some(self.firefox.intern_stack(track.thread, parent, frame));

@@ -5,7 +5,7 @@ use std::io;
 use serde::Serialize;
 
 use crate::model::{Measure, Metric, Profile};
-use crate::report::metrics::measured;
+use crate::report::metrics::{measured, measured_of};
 use crate::report::options::Options;
 use crate::report::{escape, format, json};
 
@@ -52,10 +52,7 @@ struct MetricFields {
 }
 
 fn metrics(profile: &Profile, options: &Options) -> Vec<MetricFields> {
-    let drawn = match options.metric {
-        Metric::NetGrowth | Metric::Growth => Metric::LiveBytes,
-        metric => metric,
-    };
+    let drawn = measured_of(options.metric);
     let fields = |metric: Metric| MetricFields {
         field: match metric {
             Metric::Temporary => String::from("temporary_count"),

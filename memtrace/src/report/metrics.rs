@@ -27,6 +27,14 @@ pub(super) fn measured_growth(profile: &Profile, drawn: Metric) -> Vec<Metric> {
     metrics
 }
 
+/// Returns the metric among those that were measured that has the values of `drawn`: growth is a change of the live bytes.
+pub(super) const fn measured_of(drawn: Metric) -> Metric {
+    match drawn {
+        Metric::NetGrowth | Metric::Growth => Metric::LiveBytes,
+        metric => metric,
+    }
+}
+
 /// Returns the value of a stack. In a window of a recording, it is negative for a decrease, and if stacks replace their sum.
 pub(super) fn signed_value(stack: &StackProfile, metric: Metric) -> i64 {
     stack.value(metric).cast_signed()

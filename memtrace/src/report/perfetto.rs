@@ -24,8 +24,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let mut packets = Packets::new(out);
     packets.write_clocks()?;
     Tracks::new(profile).write(&mut packets)?;
-    let start = profile.window.as_ref().map(|window| window.start).unwrap_or_default();
-    let end = start + profile.duration;
+    let end = profile.shown_time().end;
     let heap = HeapProfile::new(profile).into_packet(nanoseconds(end));
     packets.write(end, Data::ProfilePacket(heap))
 }

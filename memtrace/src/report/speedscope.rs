@@ -81,11 +81,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     for (index, stack) in profile.stacks.iter().enumerate() {
         let mut path = vec![of_groups[groups.of_stack(index)]];
         path.extend(stack.frames.iter().map(|frame| of_frames[frame.index()]));
-        if stack.merged > 0 {
-            path.push(frames.number_of_text(&escape::other_stacks(stack.merged)));
-        } else if stack.frames.is_empty() {
-            path.push(frames.number_of_text(escape::missing_frames(stack.end)));
-        }
+        path.extend(escape::instead_of_frames(stack).map(|text| frames.number_of_text(&text)));
         paths.push(path);
     }
     let file = File {

@@ -75,13 +75,17 @@ fn output(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
+/// Returns the contents of a profile as pprof prints them.
+fn pprof_raw(scratch: &Scratch, name: &str, profile: &Profile) -> String {
+    let path = file(scratch, name, Format::Pprof, profile);
+    output(Command::new("go").args(["tool", "pprof", "-raw"]).arg(path).env("HOME", scratch.path("home")))
+}
+
 #[test]
 fn pprof_reads_the_totals() {
     let scratch = Scratch::new();
     for (name, profile) in profiles().into_iter().chain([("waits", waits())]) {
-        let path = file(&scratch, name, Format::Pprof, &profile);
-        let raw =
-            output(Command::new("go").args(["tool", "pprof", "-raw"]).arg(path).env("HOME", scratch.path("home")));
+        let raw = pprof_raw(&scratch, name, &profile);
         let mut lines = raw.lines().skip_while(|line| *line != "Samples:").skip(1);
         let types: Vec<&str> = lines.next().expect("types").split(' ').collect();
         let mut sums = vec![0_i64; types.len()];
@@ -123,10 +127,7 @@ fn pprof_reads_the_totals() {
 #[test]
 fn pprof_reads_labels_mappings_and_inlined_functions() {
     let scratch = Scratch::new();
-    let raw = |name: &str, profile: &Profile| {
-        let path = file(&scratch, name, Format::Pprof, profile);
-        output(Command::new("go").args(["tool", "pprof", "-raw"]).arg(path).env("HOME", scratch.path("home")))
-    };
+    let raw = |name: &str, profile: &Profile| pprof_raw(&scratch, name, profile);
     let threads = by_threads();
     let text = raw("threads", &threads);
     let names: Vec<_> = threads.processes.iter().flat_map(|process| process.thread_names.values()).collect();
@@ -389,12 +390,7 @@ fn decreases_in_a_window_are_no_large_numbers() {
     assert_eq!([sums[0] - sums[1], sums[2] - sums[3]], live);
     assert!(sums[0] >= alloc[0] && sums[0] < alloc[0] + live[0], "{sums:?}");
     // pprof has signed values, and a default.
-    let raw = output(
-        Command::new("go")
-            .args(["tool", "pprof", "-raw"])
-            .arg(file(&scratch, "window", Format::Pprof, &profile))
-            .env("HOME", scratch.path("home")),
-    );
+    let raw = pprof_raw(&scratch, "window", &profile);
     assert!(raw.contains("inuse_space/bytes[dflt]") && raw.contains(" -1000 "), "{raw}");
 }
 

@@ -44,13 +44,8 @@ impl<'a> Tables<'a> {
         let group = &self.groups.all()[self.groups.of_stack(stack)];
         let mut pointers = vec![Pointer::Text(escape::visible(&group.label))];
         let stack = &profile.stacks[stack];
-        // Functions that are inlined at a call follow the function that contains it.
-        pointers.extend(stack.frames.chunk_by(|_, next| profile.frames[next.index()].inlined).map(Pointer::Frames));
-        if stack.merged > 0 {
-            pointers.push(Pointer::Text(escape::other_stacks(stack.merged)));
-        } else if stack.frames.is_empty() {
-            pointers.push(Pointer::Text(String::from(escape::missing_frames(stack.end))));
-        }
+        pointers.extend(profile.calls(&stack.frames).map(Pointer::Frames));
+        pointers.extend(escape::instead_of_frames(stack).map(Pointer::Text));
         let mut trace = 0;
         for pointer in pointers {
             let key = (self.pointer(pointer, out)?, trace);
@@ -81,8 +76,7 @@ impl<'a> Tables<'a> {
     fn call(&mut self, call: &[FrameId], out: &mut dyn io::Write) -> io::Result<String> {
         let profile = self.profile;
         let outer = &profile.frames[call[0].index()];
-        let address =
-            outer.offset.map(|offset| offset.0).or(outer.address.map(|address| address.0)).unwrap_or_default();
+        let address = outer.offset_or_address();
         let module = match &outer.object {
             Some(object) => self.string(&escape::visible(&printable(&object.path)), out)?,
             None => 0,

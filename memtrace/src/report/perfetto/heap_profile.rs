@@ -72,11 +72,7 @@ impl<'a> HeapProfile<'a> {
 
     fn callstack(&mut self, stack: &'a StackProfile) -> u64 {
         let mut frame_ids: Vec<_> = stack.frames.iter().map(|&frame| self.frame(frame)).collect();
-        if stack.merged > 0 {
-            frame_ids.push(self.text_frame(escape::other_stacks(stack.merged)));
-        } else if stack.frames.is_empty() {
-            frame_ids.push(self.text_frame(String::from(escape::missing_frames(stack.end))));
-        }
+        frame_ids.extend(escape::instead_of_frames(stack).map(|text| self.text_frame(text)));
         if let Some(iid) = self.callstacks.get(&frame_ids) {
             return *iid;
         }
@@ -93,11 +89,10 @@ impl<'a> HeapProfile<'a> {
         let frame = &self.profile.frames[id.index()];
         let location = frame.location.as_ref();
         let file = location.map(|location| self.string(&escape::visible(&printable(&location.file))));
-        let offset = frame.offset.map(|offset| offset.0).or(frame.address.map(|address| address.0));
         let row = Frame {
             function_name_id: Some(self.string(&escape::visible(&frame.label()))),
             mapping_id: Some(self.mapping(frame.object.as_ref())),
-            rel_pc: Some(offset.unwrap_or_default()),
+            rel_pc: Some(frame.offset_or_address()),
             source_path_iid: file,
             line_number: location.and_then(|location| location.line),
             iid: None,

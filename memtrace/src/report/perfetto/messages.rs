@@ -129,13 +129,22 @@ pub(super) struct TrackEvent {
 }
 
 impl TrackEvent {
+    /// Returns an integer value of the counter of a track.
+    pub(super) fn integer(uuid: u64, value: i64) -> Self {
+        Self {
+            kind: Some(EventType::Counter.into()),
+            track_uuid: Some(uuid),
+            counter_value: Some(value),
+            ..Self::default()
+        }
+    }
+
     /// Returns a value of the counter of a track.
     pub(super) fn value(uuid: u64, value: f64) -> Self {
-        let event = Self { kind: Some(EventType::Counter.into()), track_uuid: Some(uuid), ..Self::default() };
         // Integers are shorter.
-        match value as i64 {
-            integer if integer as f64 == value => Self { counter_value: Some(integer), ..event },
-            _ => Self { double_counter_value: Some(value), ..event },
+        match Self::integer(uuid, value as i64) {
+            event if value as i64 as f64 == value => event,
+            event => Self { counter_value: None, double_counter_value: Some(value), ..event },
         }
     }
 

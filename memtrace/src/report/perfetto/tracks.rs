@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::messages::trace_packet::Data;
-use super::messages::{CounterDescriptor, EventType, ProcessDescriptor, TrackDescriptor, TrackEvent, Unit};
+use super::messages::{CounterDescriptor, ProcessDescriptor, TrackDescriptor, TrackEvent, Unit};
 use super::packets::Packets;
 use super::processes::{names, pid_of};
 use crate::model::{ImageEnd, MemoryCounter, MemoryTimeline, ProcessTimeline, Profile, Steps};
@@ -47,8 +47,7 @@ impl<'a> Tracks<'a> {
             (kill.at.since_start().saturating_sub(start), name)
         });
         write_instants(OOM_KILLS, "OOM kills", kills, packets)?;
-        let end = self.profile.window.as_ref().map(|window| window.start).unwrap_or_default() + self.profile.duration;
-        let completeness = std::iter::once((end, format::completeness(self.profile)));
+        let completeness = std::iter::once((self.profile.shown_time().end, format::completeness(self.profile)));
         write_instants(LOSSES, "losses", completeness, packets)?;
         self.write_ends(packets)
     }
@@ -99,7 +98,7 @@ impl<'a> Tracks<'a> {
 
     /// Writes the ends of process images.
     fn write_ends(&self, packets: &mut Packets<'_>) -> io::Result<()> {
-        let start = self.profile.window.as_ref().map(|window| window.start).unwrap_or_default();
+        let start = self.profile.shown_time().start;
         for (index, process) in self.profile.processes.iter().enumerate().filter(|(_, process)| process.group.is_none())
         {
             if let (Some(end), Some(at)) = (process.ended, process.ended_after) {
@@ -149,13 +148,7 @@ fn write_rate(uuid: u64, steps: &Steps, moments: &[Duration], packets: &mut Pack
 }
 
 fn value_of(uuid: u64, value: u64) -> Data {
-    let value = TrackEvent {
-        kind: Some(EventType::Counter.into()),
-        track_uuid: Some(uuid),
-        counter_value: Some(value.cast_signed()),
-        ..TrackEvent::default()
-    };
-    Data::TrackEvent(value)
+    Data::TrackEvent(TrackEvent::integer(uuid, value.cast_signed()))
 }
 
 fn instant(uuid: u64, category: &str, name: String) -> Data {

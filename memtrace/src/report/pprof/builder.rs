@@ -51,10 +51,7 @@ impl<'a> ProfileBuilder<'a> {
             let value_type = self.value_type(metric);
             self.message.sample_type.push(value_type);
         }
-        let drawn = match options.metric {
-            Metric::NetGrowth | Metric::Growth => Metric::LiveBytes,
-            metric => metric,
-        };
+        let drawn = metrics::measured_of(options.metric);
         let default = self.metrics.iter().position(|metric| *metric == drawn).unwrap_or_default();
         self.message.default_sample_type = self.message.sample_type.get(default).map_or(0, |default| default.kind);
         for stack in &self.profile.stacks {
@@ -99,11 +96,7 @@ impl<'a> ProfileBuilder<'a> {
     fn sample(&mut self, stack: &'a StackProfile) -> Sample {
         let value = self.metrics.iter().map(|&metric| metrics::signed_value(stack, metric)).collect();
         let mut location_id: Vec<_> = self.locations_of(&stack.frames);
-        if stack.merged > 0 {
-            location_id.push(self.text_location(escape::other_stacks(stack.merged)));
-        } else if stack.frames.is_empty() {
-            location_id.push(self.text_location(String::from(escape::missing_frames(stack.end))));
-        }
+        location_id.extend(escape::instead_of_frames(stack).map(|text| self.text_location(text)));
         location_id.reverse();
         Sample { location_id, value, label: self.labels(stack) }
     }
@@ -111,9 +104,7 @@ impl<'a> ProfileBuilder<'a> {
     /// Returns the locations of frames, the outermost first.
     fn locations_of(&mut self, frames: &'a [FrameId]) -> Vec<u64> {
         let profile = self.profile;
-        // Functions that are inlined at a call follow the function that contains it.
-        let calls = frames.chunk_by(|_, next| profile.frames[next.index()].inlined);
-        calls.map(|call| self.location(call)).collect()
+        profile.calls(frames).map(|call| self.location(call)).collect()
     }
 
     fn location(&mut self, call: &'a [FrameId]) -> u64 {
@@ -125,8 +116,7 @@ impl<'a> ProfileBuilder<'a> {
         let outer = &profile.frames[call[0].index()];
         let mapping_id = outer.object.as_ref().map_or(0, |object| self.mapping(object));
         let line = frames.rev().map(|frame| self.line(frame)).collect();
-        let address =
-            outer.offset.map(|offset| offset.0).or(outer.address.map(|address| address.0)).unwrap_or_default();
+        let address = outer.offset_or_address();
         self.add_location(Place::Frames(call), Location { id: 0, mapping_id, address, line })
     }
 
