@@ -3,6 +3,7 @@
 //! Three types connect the stages, and a test can construct each by hand: [`Event`] (decoded, owned), [`Snapshot`]
 //! (raw addresses; supports merge and subtraction) and [`Profile`] (with names; the input of report writers).
 
+mod activity;
 mod debug_files;
 mod escape;
 mod event;
@@ -28,6 +29,10 @@ mod units;
 mod user_probe;
 mod working_set;
 
+pub use activity::{
+    ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, LeftOut, LockIdentity, LockRow,
+    LockSums, Slice, SliceKind, SliceLabel, SliceRow, SliceSums,
+};
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;
 pub(crate) use escape::{is_not_plain, plain, plain_lines, printable};

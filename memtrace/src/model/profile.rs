@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, AllocatorId, Amount, BlockHistograms, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts, EventClass,
-    ImageEnd, Losses, MachineReclaim, MemcgProfile, MemoryTimeline, Metric, OomKill, PageFaults, Partition, Pid,
-    ReclaimKind, Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced, Usage, User, Variance,
-    VirtOffset,
+    AbsAddr, Activity, AllocatorId, Amount, BlockHistograms, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts,
+    EventClass, ImageEnd, Losses, MachineReclaim, MemcgProfile, MemoryTimeline, Metric, OomKill, PageFaults, Partition,
+    Pid, ReclaimKind, Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced, Usage, User,
+    Variance, VirtOffset,
 };
 
 pub use self::cost::{Cost, ProgramCost};
@@ -42,6 +42,8 @@ pub struct Profile {
     pub parts: Vec<Range<Duration>>,
     /// Memory over time, if it was collected.
     pub timeline: Option<MemoryTimeline>,
+    /// Activity of threads, if it was traced.
+    pub activity: Option<Arc<Activity>>,
     /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,
     /// Stacks, ordered by process, then by their frames; equal stacks of one process are joined.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AllocatorId, Amount, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory, MemoryTimeline,
-    TagId, TagName, TouchWindow, Untraced,
+    Activity, AllocatorId, Amount, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory,
+    MemoryTimeline, TagId, TagName, TouchWindow, Untraced,
 };
 
 /// Facts of a run for the profile of one event class.
@@ -25,6 +26,8 @@ pub struct RunFacts {
     pub parts: Vec<Range<Duration>>,
     /// Memory over time, if an output shows it.
     pub timeline: Option<MemoryTimeline>,
+    /// Activity of threads, if it was traced.
+    pub activity: Option<Arc<Activity>>,
     /// Names of allocators, if blocks are grouped by them.
     pub allocators: BTreeMap<AllocatorId, String>,
     /// Tags that programs have set, if blocks are grouped by them.

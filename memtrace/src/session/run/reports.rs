@@ -175,6 +175,7 @@ impl FinishedTrace<'_> {
             window: None,
             parts: Vec::new(),
             timeline: None,
+            activity: None,
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             tags: if probes_allocators { self.tags.clone() } else { BTreeMap::new() },
             killed_cgroups: sample::paths_of(killed),
