@@ -5,6 +5,7 @@
 
 use core::mem::{offset_of, size_of};
 
+mod activity;
 mod counters;
 mod kernel_fields;
 mod mark;
@@ -20,6 +21,9 @@ mod thread_usage;
 
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
+pub use activity::{
+    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, MAX_ACTIVE_THREADS, UNKNOWN_USAGE, call_time,
+};
 pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use kernel_fields::{
     CgroupLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, ThreadIoLayout,
@@ -112,6 +116,8 @@ record_kinds! {
     Claim = 21;
     /// A thread has exited, and its process runs on: [`ProcessRecord`].
     ThreadExit = 22;
+    /// A step in the activity of a thread, in a ring of its own: [`ActivityRecord`].
+    Activity = 23;
 }
 
 impl RecordKind {
@@ -312,7 +318,7 @@ mod tests {
     #[test]
     fn record_kinds_are_decoded_as_encoded() {
         let kinds = (0..=u32::MAX >> UPPER_SHIFT).filter_map(RecordKind::from_raw);
-        assert_eq!(kinds.clone().count(), 22);
+        assert_eq!(kinds.clone().count(), 23);
         for kind in kinds {
             assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
             assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));

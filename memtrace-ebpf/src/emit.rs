@@ -3,6 +3,9 @@
 //! Records are submitted without waking the reader, which polls: a wake-up costs more than everything else here. The
 //! reader is woken only when the backlog of its ring passes a mark.
 
+#[cfg(not(feature = "legacy"))]
+mod activity;
+
 use core::ffi::c_void;
 use core::ptr::{from_mut, from_ref};
 
@@ -24,6 +27,9 @@ use memtrace_unwind::{Position, Walk};
 use crate::scratch::Scratch;
 use crate::thread::Thread;
 use crate::{loss, settings, verifier};
+
+#[cfg(not(feature = "legacy"))]
+pub use activity::{ACTIVITY_RING, Step, activity, lifetime};
 
 type Ring = RingBuf<u64, 4096>;
 
@@ -273,19 +279,35 @@ pub fn oom_kill(context: &impl EbpfContext, record: OomRecord) {
 /// Sends a stack's frames. Returns false if the ring is full.
 #[inline(always)]
 pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, frames: u32) -> bool {
-    let Some(ring) = RINGS.get(index) else { return false };
     let frames = verifier::clamp::<{ MAX_FRAMES as u64 }>(frames as u64);
     let length = size_of::<StackRecord>() as u64 + frames * 8;
-    let flags = wakeup(ring);
+    let (ring, flags) = match activity_ring(index) {
+        Some(ring) => (ring, NO_WAKEUP),
+        None => {
+            let Some(ring) = RINGS.get(index) else { return false };
+            (from_ref(ring).cast_mut().cast(), wakeup(ring))
+        }
+    };
     // SAFETY: the ring's pointer is as the helper requires; the frames follow the record in the scratch memory, and the
     // length reaches at most to their end.
-    let sent = unsafe {
-        bpf_ringbuf_output(from_ref(ring).cast_mut().cast(), from_mut(&mut scratch.record).cast(), length, flags)
-    } == 0;
+    let sent = unsafe { bpf_ringbuf_output(ring, from_mut(&mut scratch.record).cast(), length, flags) } == 0;
     if !sent {
         loss::count(context, LossReason::RingFullStack, 1);
     }
     sent
+}
+
+/// Returns the ring of the activity of threads, if `index` stands for it.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+fn activity_ring(index: u32) -> Option<*mut c_void> {
+    (settings::records_activity() && index == ACTIVITY_RING).then(activity::ring)
+}
+
+#[cfg(feature = "legacy")]
+#[inline(always)]
+fn activity_ring(_index: u32) -> Option<*mut c_void> {
+    None
 }
 
 /// Sends the frames of a stack copy. Returns false if the ring is full.

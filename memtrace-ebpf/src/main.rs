@@ -10,6 +10,8 @@
 // The target has no atomic exchange in `core`; `atomic` writes those instructions itself.
 #![feature(asm_experimental_arch)]
 
+#[cfg(not(feature = "legacy"))]
+mod activity;
 mod arguments;
 mod atomic;
 mod call_rate;

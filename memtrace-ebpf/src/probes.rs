@@ -1,5 +1,7 @@
 //! The programs, one file for each family of probes. No file imports another.
 
+#[cfg(not(feature = "legacy"))]
+mod activity;
 mod alloc;
 #[cfg(not(feature = "legacy"))]
 mod count;

@@ -18,6 +18,9 @@ pub static SETTINGS: Settings = Settings {
     min_size: 0,
     max_size: u64::MAX,
     wake_mark: u64::MAX,
+    // Both are refused with the legacy object, as `records_activity` is.
+    min_wait: 0,
+    min_call: 0,
     rings: 1,
     max_depth: MAX_FRAMES as u32,
     filter_mode: filter_mode::MATCHING,
@@ -39,7 +42,7 @@ pub static SETTINGS: Settings = Settings {
     pending_slots: PENDING_SLOTS as u32,
     scratch_slots: SCRATCH_SLOTS as u32,
     records_thread_exits: 1,
-    reserved: 0,
+    records_activity: !IS_LEGACY as u32,
     task: TaskLayout::UNRESOLVED,
     return_instances: ReturnInstanceLayout { known: 0, ..ReturnInstanceLayout::UNRESOLVED },
     vma: VmaLayout::UNRESOLVED,
@@ -151,6 +154,21 @@ pub fn records_tags() -> bool {
 #[inline(always)]
 pub fn has_usable_sizes() -> bool {
     !IS_LEGACY && field!(usable_sizes) != 0
+}
+
+/// Returns true if the activity of threads is recorded.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+pub fn records_activity() -> bool {
+    field!(records_activity) != 0
+}
+
+/// Returns the duration in nanoseconds from which on calls of allocators are recorded as activity; `u64::MAX` if they are not
+/// timed.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+pub fn min_call() -> u64 {
+    field!(min_call)
 }
 
 /// Returns N if one page in N is recorded.

@@ -136,6 +136,9 @@ impl Cookie {
     /// Number of bits below the number of the function's allocator, which is 0 if records do not name allocators.
     pub const ALLOCATOR_SHIFT: u32 = 32;
 
+    /// Number of bits below the number of the function, which is 0 if calls are not timed.
+    const FUNCTION_SHIFT: u32 = 16;
+
     /// Bit of functions of an allocator that stores the size of each block before it, as glibc does.
     pub const HAS_SIZES: u64 = 1 << 63;
 
@@ -149,6 +152,19 @@ impl Cookie {
     #[must_use]
     pub const fn with_allocator(self, allocator: u16) -> Self {
         Self(self.0 | (allocator as u64) << Self::ALLOCATOR_SHIFT)
+    }
+
+    /// Returns the cookie with the number of the function.
+    #[must_use]
+    pub const fn with_function(self, function: u16) -> Self {
+        Self(self.0 | (function as u64) << Self::FUNCTION_SHIFT)
+    }
+
+    /// Returns the number of the function.
+    #[inline(always)]
+    #[must_use]
+    pub const fn function(self) -> u16 {
+        (self.0 >> Self::FUNCTION_SHIFT) as u16
     }
 
     const fn new(first: Option<Argument>, second: Option<Argument>, third: Option<Argument>) -> Self {

@@ -19,6 +19,10 @@ pub struct Settings {
     pub max_size: u64,
     /// Backlog of a ring in bytes at which its reader is woken.
     pub wake_mark: u64,
+    /// Shortest wait for a futex that is recorded, in nanoseconds; `u64::MAX`: none is.
+    pub min_wait: u64,
+    /// Shortest call of an allocator that is recorded as activity, in nanoseconds; `u64::MAX`: calls are not timed.
+    pub min_call: u64,
     /// Number of rings: 1 to [`super::MAX_RINGS`].
     pub rings: u32,
     /// Maximum number of frames of a stack: 0 (no stacks) to [`super::MAX_FRAMES`].
@@ -57,8 +61,8 @@ pub struct Settings {
     pub scratch_slots: u32,
     /// 1 if exits of threads are recorded, else 0.
     pub records_thread_exits: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 if the activity of threads is recorded, else 0.
+    pub records_activity: u32,
     /// Members that every run needs.
     pub task: TaskLayout,
     /// Members for pending uretprobes.
@@ -97,4 +101,4 @@ pub mod gate {
     pub const COUNTING: u64 = 3;
 }
 
-const _: () = assert!(size_of::<Settings>() == 512);
+const _: () = assert!(size_of::<Settings>() == 528);

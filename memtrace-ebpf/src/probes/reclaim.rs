@@ -6,10 +6,14 @@
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::vocabulary::LossReason;
+#[cfg(not(feature = "legacy"))]
+use memtrace_common::wire::ActivityStep;
 use memtrace_common::wire::{
     COMM, NO_ORDER, OomRecord, RecordKind, STACK_NOT_TAKEN, StallRecord, reclaim_counter, reclaim_kind,
 };
 
+#[cfg(not(feature = "legacy"))]
+use crate::emit::Step;
 use crate::limits::KERNEL_ADDRESSES;
 use crate::origin::Interrupted;
 use crate::reclaim::Pending;
@@ -183,6 +187,10 @@ fn order(context: &RawTracePointContext) -> u32 {
 #[inline(always)]
 fn begin(kind: u32, order: u32, for_limit: bool, memcg: u64) -> i32 {
     if gate::is_open() {
+        #[cfg(not(feature = "legacy"))]
+        if crate::settings::records_activity() && gate::is_open_for_current() {
+            crate::activity::begin_stall(Thread::current());
+        }
         let memcg = if for_limit { memcg::at_limit(memcg) } else { memcg::of_current() };
         reclaim::begin(Thread::current(), kind, order, memcg);
     }
@@ -224,6 +232,10 @@ fn end(context: &RawTracePointContext, kind: u32, reclaimed: u64) -> i32 {
             stack::take(context, &Interrupted::current(), thread, emit::ring_for_thread(thread))
         }
     };
+    #[cfg(not(feature = "legacy"))]
+    if crate::settings::records_activity() {
+        emit_activity();
+    }
     if reclaim_emit(stack) == 0 {
         loss::count(context, LossReason::RingFullStall, 1);
     }
@@ -260,6 +272,18 @@ extern "C" fn reclaim_finish(kind: u32, reclaimed: u64) -> u64 {
         return DONE;
     }
     STALLED
+}
+
+/// Records the thread's finished work as activity.
+#[cfg(not(feature = "legacy"))]
+#[inline(always)]
+fn emit_activity() {
+    let thread = Thread::current();
+    if let Some(&mut Pending { duration, kind, .. }) = reclaim::pending(thread) {
+        let cpu_before = crate::activity::cpu_before_stall(thread);
+        let step = Step { site: kind, duration, cpu_before, ..Step::new(ActivityStep::Stall) };
+        emit::activity(thread, step);
+    }
 }
 
 /// Records and removes the thread's finished work. Returns 0 if the ring is full.

@@ -5,6 +5,8 @@ use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::LossReason;
+#[cfg(not(feature = "legacy"))]
+use memtrace_common::wire::ActivityStep;
 use memtrace_common::wire::{RecordKind, TaggedSize};
 
 use crate::emit::Block;
@@ -42,6 +44,10 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     }
     let thread = Thread::current();
     let Some(mut returned) = pending::finish(context, thread, caller.stack_pointer) else { return };
+    #[cfg(not(feature = "legacy"))]
+    if settings::min_call() != u64::MAX {
+        activity_end_call(returned.pending.size);
+    }
     let (kind, number) = if settings::records_tags() {
         (
             RecordKind::TaggedAlloc,
@@ -53,6 +59,8 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     if let Some((address, mut size)) = returned_block(context, registers, thread, &mut returned)
         && recorded.allocations()
     {
+        #[cfg(not(feature = "legacy"))]
+        crate::activity::add_allocated(thread, size);
         let ring = emit::ring_for(thread, address);
         let stack = stack::take(context, &Returning { registers, caller }, thread, ring);
         if settings::records_tags() {
@@ -60,6 +68,24 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
         }
         emit::alloc(context, ring, thread, kind, number, Block { address, size, stack });
     }
+}
+
+/// Counts the call of an allocator that ends, and records it as activity if it was long. It is a global function, because the
+/// programs at returns have little stack left.
+#[cfg(not(feature = "legacy"))]
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn activity_end_call(size: u64) -> u64 {
+    let thread = Thread::current();
+    if let Some((call, duration)) = crate::activity::end_call(thread)
+        && duration >= settings::min_call()
+    {
+        let (site, cpu_before) = (call.function as u32, call.cpu);
+        let step =
+            emit::Step { site, value: size, duration, cpu_before, ..emit::Step::new(ActivityStep::AllocatorCall) };
+        emit::activity(thread, step);
+    }
+    0
 }
 
 /// Returns the address and size of the block that the call has returned, unless it is filtered.

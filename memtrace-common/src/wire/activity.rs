@@ -1,0 +1,217 @@
+//! Records of the activity of threads: begins and ends of spans, waits and events.
+
+use core::mem::{offset_of, size_of};
+
+use super::Header;
+
+/// Bytes of a text in an [`ActivityRecord`] with its zero. Longer texts are cut.
+pub const ACTIVITY_TEXT: usize = 64;
+
+/// The most threads of which the CPU time and the allocated bytes in slices are known at a time.
+pub const MAX_ACTIVE_THREADS: usize = 1 << 14;
+
+/// CPU time or allocated bytes of a thread if there are too many threads.
+pub const UNKNOWN_USAGE: u64 = u64::MAX;
+
+/// A step in the activity of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ActivityRecord {
+    /// Header.
+    pub header: Header,
+    /// Nanoseconds since [`super::Settings::start_ns`].
+    pub time: u64,
+    /// CPU time of the thread since its first record, in nanoseconds; or [`UNKNOWN_USAGE`]. With a `duration`, only that in it.
+    pub cpu: u64,
+    /// Bytes that the thread has allocated since its first record; or [`UNKNOWN_USAGE`].
+    pub allocated: u64,
+    /// Argument of a function, address of a lock or futex, number of an event, or size of an allocation.
+    pub value: u64,
+    /// Nanoseconds from the begin of a wait, stall or call to `time`.
+    pub duration: u64,
+    /// Id of the stack of a wait, as in a [`super::AllocRecord`].
+    pub stack: u64,
+    /// The step: an [`ActivityStep`].
+    pub step: u32,
+    /// Number that user space gave the function of the probe; kind of a stall, of [`super::reclaim_kind`].
+    pub site: u32,
+    /// Thread that holds a futex, in the pid namespace of the process; 0 if it is not known.
+    pub holder: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Name of a task, lock, event or thread, or label of a call. It ends at the first zero.
+    pub name: [u8; ACTIVITY_TEXT],
+    /// Text of an event.
+    pub text: [u8; ACTIVITY_TEXT],
+}
+
+/// Step in the activity of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum ActivityStep {
+    /// A task or the call of a function begins.
+    Begin = 0,
+    /// It ends.
+    End = 1,
+    /// A wait for a lock begins.
+    LockWait = 2,
+    /// The thread has the lock.
+    LockAcquire = 3,
+    /// The thread has released the lock.
+    LockRelease = 4,
+    /// An event with a number.
+    Number = 5,
+    /// An event with a text.
+    Text = 6,
+    /// A function is entered: an event.
+    Call = 7,
+    /// A wait for a futex has ended.
+    FutexWait = 8,
+    /// A stall for memory has ended.
+    Stall = 9,
+    /// A call of an allocator function has ended.
+    AllocatorCall = 10,
+    /// The thread has started.
+    Start = 11,
+    /// The thread has exited.
+    Exit = 12,
+}
+
+impl ActivityStep {
+    /// All steps, by number.
+    pub const ALL: [Self; 13] = [
+        Self::Begin,
+        Self::End,
+        Self::LockWait,
+        Self::LockAcquire,
+        Self::LockRelease,
+        Self::Number,
+        Self::Text,
+        Self::Call,
+        Self::FutexWait,
+        Self::Stall,
+        Self::AllocatorCall,
+        Self::Start,
+        Self::Exit,
+    ];
+}
+
+/// Counters of the durations of calls of allocators.
+pub mod call_time {
+    /// The most functions with counters of their own. The last one has those of all further functions.
+    pub const FUNCTIONS: u32 = 256;
+
+    /// Counters of a function: one for each binary logarithm of the duration in nanoseconds, and the sum of the durations.
+    pub const OF_FUNCTION: u32 = BUCKETS + 1;
+
+    /// Number of binary logarithms. The last one has those of all longer calls: 2^39 ns are nine minutes.
+    pub const BUCKETS: u32 = 40;
+
+    /// Number of counters.
+    pub const COUNT: u32 = FUNCTIONS * OF_FUNCTION;
+
+    /// Returns the index of the counter of calls of a function with a duration.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bucket(function: u32, duration: u64) -> u32 {
+        let log2 = 63 - (duration | 1).leading_zeros();
+        first(function) + if log2 < BUCKETS { log2 } else { BUCKETS - 1 }
+    }
+
+    /// Returns the index of the counter with the sum of the durations of the calls of a function.
+    #[inline(always)]
+    #[must_use]
+    pub const fn sum(function: u32) -> u32 {
+        first(function) + BUCKETS
+    }
+
+    const fn first(function: u32) -> u32 {
+        (if function < FUNCTIONS { function } else { FUNCTIONS - 1 }) * OF_FUNCTION
+    }
+}
+
+/// BPF cookie of a probe that records activity. The lower bits are those of [`crate::vocabulary::Cookie`]: the argument in the
+/// first place is the value, those in the others are the addresses of the name and the text, which are C strings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ActivityCookie(pub u64);
+
+impl ActivityCookie {
+    const STEP_SHIFT: u32 = 12;
+    const IS_HALF: u64 = 1 << 16;
+    const SITE_SHIFT: u32 = 32;
+
+    /// Encodes a step at the site with this number. `arguments` are the numbers of those with the value, the name and the text.
+    #[must_use]
+    pub const fn new(step: ActivityStep, site: u32, arguments: [Option<u8>; 3]) -> Self {
+        const NONE: u64 = crate::vocabulary::COOKIE_NONE;
+        const fn bits(argument: Option<u8>) -> u64 {
+            match argument {
+                Some(argument) => argument as u64 & NONE,
+                None => NONE,
+            }
+        }
+        let [value, name, text] = arguments;
+        let places = bits(value) | bits(name) << 4 | bits(text) << 8;
+        Self(places | (step as u64) << Self::STEP_SHIFT | (site as u64) << Self::SITE_SHIFT)
+    }
+
+    /// Returns the cookie for a value of 32 bits.
+    #[must_use]
+    pub const fn with_half(self) -> Self {
+        Self(self.0 | Self::IS_HALF)
+    }
+
+    /// Returns the step: an [`ActivityStep`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn step(self) -> u32 {
+        (self.0 >> Self::STEP_SHIFT & 0xf) as u32
+    }
+
+    /// Returns the number of the site.
+    #[inline(always)]
+    #[must_use]
+    pub const fn site(self) -> u32 {
+        (self.0 >> Self::SITE_SHIFT) as u32
+    }
+
+    /// Returns the value without an undefined upper half.
+    #[inline(always)]
+    #[must_use]
+    pub const fn cut(self, value: u64) -> u64 {
+        if self.0 & Self::IS_HALF != 0 { value & u32::MAX as u64 } else { value }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<ActivityRecord>() == 208);
+    assert!(offset_of!(ActivityRecord, time) == 16);
+    assert!(offset_of!(ActivityRecord, step) == 64);
+    assert!(offset_of!(ActivityRecord, name) == 80);
+    assert!(ActivityStep::ALL.len() <= 16);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocabulary::{COOKIE_NONE, Cookie};
+
+    #[test]
+    fn calls_are_counted_by_the_logarithm_of_their_duration() {
+        let buckets = [0, 1, 2, 3, 4, 1 << 38, 1 << 39, u64::MAX].map(|duration| call_time::bucket(0, duration));
+        assert_eq!(buckets, [0, 0, 1, 1, 2, 38, 39, 39]);
+        assert_eq!((call_time::sum(1), call_time::bucket(2, 0)), (81, 82));
+        assert_eq!(call_time::sum(u32::MAX), call_time::COUNT - 1);
+    }
+
+    #[test]
+    fn cookies_encode_steps_sites_and_arguments() {
+        for (number, step) in (0..).zip(ActivityStep::ALL) {
+            let cookie = ActivityCookie::new(step, 70_000, [Some(2), None, Some(1)]);
+            assert_eq!((step as u32, cookie.step(), cookie.site()), (number, number, 70_000));
+            assert_eq!([0, 1, 2].map(|place| Cookie(cookie.0).argument(place)), [2, COOKIE_NONE, 1]);
+            assert_eq!(cookie.cut(u64::MAX), u64::MAX);
+            assert_eq!(cookie.with_half().cut(u64::MAX), u64::from(u32::MAX));
+        }
+    }
+}

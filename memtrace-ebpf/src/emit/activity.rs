@@ -1,0 +1,132 @@
+//! The ring of the activity of threads.
+
+use core::ptr::from_ref;
+
+use aya_ebpf::btf_maps::RingBuf;
+use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_user_str};
+use aya_ebpf::macros::btf_map;
+use memtrace_common::vocabulary::LossReason;
+use memtrace_common::wire::{
+    ACTIVITY_TEXT, ActivityRecord, ActivityStep, COMM, MAX_RINGS, RecordKind, STACK_NOT_TAKEN, UNKNOWN_USAGE,
+};
+
+use super::NO_WAKEUP;
+use crate::activity;
+use crate::loss;
+use crate::thread::{Thread, since_start};
+
+/// Number that stands for this ring where another ring has its number.
+pub const ACTIVITY_RING: u32 = MAX_RINGS + 1;
+
+/// User space reads it from time to time.
+#[btf_map]
+static ACTIVITY: RingBuf<u64, { 8 << 20 }> = RingBuf::new();
+
+/// A step in the activity of a thread, without its time and usage.
+#[derive(Clone, Copy)]
+pub struct Step {
+    /// An [`ActivityStep`].
+    pub step: u32,
+    pub site: u32,
+    pub value: u64,
+    pub duration: u64,
+    /// CPU time at the begin of a wait, stall or call.
+    pub cpu_before: u64,
+    pub stack: u64,
+    pub holder: u32,
+    /// Addresses of the name and of the text, which are C strings of the process; 0: none.
+    pub name: u64,
+    pub text: u64,
+}
+
+impl Step {
+    #[inline(always)]
+    pub const fn new(step: ActivityStep) -> Self {
+        let (name, text) = (0, 0);
+        Self { step: step as u32, site: 0, value: 0, duration: 0, cpu_before: 0, stack: STACK_NOT_TAKEN, holder: 0, name, text }
+    }
+}
+
+/// Records a step of the current thread.
+#[inline(always)]
+pub fn activity(thread: Thread, step: Step) {
+    let time = since_start();
+    let activity::Usage { cpu, allocated } = activity::usage(thread, time);
+    let Some(mut entry) = ACTIVITY.reserve_untyped::<ActivityRecord>(0) else {
+        loss::count_without_log(LossReason::RingFullActivity);
+        return;
+    };
+    let record = entry.as_mut_ptr();
+    let Step { step, site, value, duration, cpu_before, stack, holder, name, text } = step;
+    // SAFETY: the entry is a record's memory, and every field is written; texts up to their zero.
+    unsafe {
+        (*record).header = thread.header(RecordKind::Activity);
+        (*record).time = time;
+        (*record).cpu = if cpu == UNKNOWN_USAGE { cpu } else { cpu.saturating_sub(cpu_before) };
+        (*record).allocated = allocated;
+        (*record).value = value;
+        (*record).duration = duration;
+        (*record).stack = stack;
+        (*record).step = step;
+        (*record).site = site;
+        (*record).holder = holder;
+        (*record).reserved = 0;
+        read_text((&raw mut (*record).name).cast(), name);
+        read_text((&raw mut (*record).text).cast(), text);
+    }
+    entry.submit(NO_WAKEUP);
+}
+
+/// Records the start of thread `tid`, or the exit of the current one, with its name.
+#[inline(always)]
+pub fn lifetime(thread: Thread, step: ActivityStep) {
+    let Some(mut entry) = ACTIVITY.reserve_untyped::<ActivityRecord>(0) else {
+        loss::count_without_log(LossReason::RingFullActivity);
+        return;
+    };
+    let record = entry.as_mut_ptr();
+    // SAFETY: as in `activity`.
+    unsafe {
+        (*record).header = thread.header(RecordKind::Activity);
+        (*record).time = since_start();
+        (*record).cpu = 0;
+        (*record).allocated = 0;
+        (*record).value = 0;
+        (*record).duration = 0;
+        (*record).stack = STACK_NOT_TAKEN;
+        (*record).step = step as u32;
+        (*record).site = 0;
+        (*record).holder = 0;
+        (*record).reserved = 0;
+        (*record).name[0] = 0;
+        (*record).name[COMM] = 0;
+        bpf_get_current_comm((&raw mut (*record).name).cast(), COMM as u32);
+        (*record).text[0] = 0;
+    }
+    entry.submit(NO_WAKEUP);
+}
+
+/// Reads the C string at `address` of the process; an empty one if it cannot be read.
+///
+/// # Safety
+///
+/// There is space for [`ACTIVITY_TEXT`] bytes.
+#[inline(always)]
+unsafe fn read_text(into: *mut u8, address: u64) {
+    // SAFETY: as the caller says.
+    unsafe { *into = 0 };
+    if address != 0 {
+        // SAFETY: the helper checks the address, and writes at most as many bytes as there are.
+        let length = unsafe { bpf_probe_read_user_str(into.cast(), ACTIVITY_TEXT as u32, address as *const _) };
+        if length < 0 {
+            // SAFETY: as above.
+            unsafe { *into = 0 };
+        }
+    }
+}
+
+/// Returns the ring, for the frames of stacks.
+#[inline(always)]
+pub(super) fn ring() -> *mut core::ffi::c_void {
+    from_ref(&ACTIVITY).cast_mut().cast()
+}

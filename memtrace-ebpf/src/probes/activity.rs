@@ -1,0 +1,147 @@
+//! Activity of threads: functions and user probes that begin and end spans, waits for locks and futexes, and events.
+
+use aya_ebpf::helpers::bpf_probe_read_user;
+use aya_ebpf::macros::{raw_tracepoint, uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RawTracePointContext, RetProbeContext};
+use memtrace_common::wire::{ActivityCookie, ActivityStep};
+
+use crate::activity;
+use crate::emit::{self, ACTIVITY_RING, Step};
+use crate::kernel::{self, read_word};
+use crate::origin::Interrupted;
+use crate::registers::call::{is_native, number, offset};
+use crate::settings::field;
+use crate::thread::{Thread, since_start};
+use crate::{arguments, gate, private_stack, process_filter, stack};
+
+#[uprobe]
+fn activity_entry(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_open_for_current() {
+        let cookie = arguments::cookie(&context);
+        let argument = |place| arguments::argument(&context, cookie, place).unwrap_or(0);
+        let (value, name, text) = (argument(0), argument(1), argument(2));
+        let cookie = ActivityCookie(cookie.0);
+        let (step, site, value) = (cookie.step(), cookie.site(), cookie.cut(value));
+        let step = Step { step, site, value, name, text, ..Step::new(ActivityStep::Begin) };
+        emit::activity(Thread::current(), step);
+    }
+    0
+}
+
+#[uretprobe]
+fn activity_return(context: RetProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_open_for_current() {
+        let site = ActivityCookie(arguments::cookie(&context).0).site();
+        emit::activity(Thread::current(), Step { site, ..Step::new(ActivityStep::End) });
+    }
+    0
+}
+
+/// `TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next, …)`, include/trace/events/sched.h: runs in
+/// `prev`.
+#[raw_tracepoint(tracepoint = "sched_switch")]
+fn activity_switch(context: RawTracePointContext) -> i32 {
+    let next: u32 = kernel::read(context.arg(2), field!(thread.task_pid)).unwrap_or(0);
+    activity::switch(Thread::current().tid, next);
+    0
+}
+
+/// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, include/trace/events/sched.h: runs in the parent,
+/// before the child does.
+#[raw_tracepoint(tracepoint = "sched_process_fork")]
+fn activity_thread_start(context: RawTracePointContext) -> i32 {
+    let parent = Thread::current();
+    let child: u64 = context.arg(1);
+    if gate::is_open()
+        && kernel::read(child, field!(task.task_tgid)) == Some(parent.pid)
+        && process_filter::is_traced(parent.pid)
+        && let Some(tid) = kernel::read(child, field!(thread.task_pid))
+    {
+        emit::lifetime(Thread { pid: parent.pid, tid }, ActivityStep::Start);
+    }
+    0
+}
+
+/// `TP_PROTO(struct task_struct *p, …)`: runs in each thread that exits.
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+fn activity_thread_exit(_context: RawTracePointContext) -> i32 {
+    let thread = Thread::current();
+    if gate::is_open_for_current() {
+        emit::lifetime(thread, ActivityStep::Exit);
+    }
+    activity::forget(thread.tid);
+    0
+}
+
+/// Operations of the futex call that wait (include/uapi/linux/futex.h), without their flags.
+mod operation {
+    pub const MASK: u64 = 0x7f;
+    pub const WAIT: u64 = 0;
+    pub const LOCK_PI: u64 = 6;
+    pub const WAIT_BITSET: u64 = 9;
+    pub const WAIT_REQUEUE_PI: u64 = 11;
+    pub const LOCK_PI2: u64 = 13;
+}
+
+/// Bits of the word of a futex with priority inheritance that are the TID of its holder (`FUTEX_TID_MASK`,
+/// include/uapi/linux/futex.h).
+const HOLDER: u32 = 0x3fff_ffff;
+
+/// Value of a lock of glibc with waiters (nptl/lowlevellock.c).
+const GLIBC_CONTENDED: u64 = 2;
+
+/// Offset of the holder in a mutex of glibc from its futex (`__owner` and `__lock` of `struct __pthread_mutex_s`,
+/// sysdeps/nptl/bits/struct_mutex.h). User space checks that it is a thread of the process.
+const GLIBC_OWNER: u64 = 8;
+
+/// `TP_PROTO(struct pt_regs *regs, long id)`, include/trace/events/syscalls.h.
+#[raw_tracepoint(tracepoint = "sys_enter")]
+fn futex_enter(context: RawTracePointContext) -> i32 {
+    let registers: u64 = context.arg(0);
+    if context.arg::<u64>(1) != number::FUTEX
+        || !gate::is_open_for_current()
+        || !is_native(read_word(registers, offset::MODE))
+    {
+        return 0;
+    }
+    let address = read_word(registers, offset::FIRST);
+    let operation = read_word(registers, offset::SECOND) & operation::MASK;
+    let expected = read_word(registers, offset::THIRD) as u32 as u64;
+    let holder = match operation {
+        operation::LOCK_PI | operation::LOCK_PI2 => word(address) & HOLDER,
+        operation::WAIT | operation::WAIT_BITSET if expected == GLIBC_CONTENDED => {
+            word(address.wrapping_add(GLIBC_OWNER))
+        }
+        operation::WAIT | operation::WAIT_BITSET | operation::WAIT_REQUEUE_PI => 0,
+        _ => return 0,
+    };
+    activity::begin_wait(Thread::current(), address, holder);
+    0
+}
+
+/// Reads a word of the process; 0 if it cannot be read.
+#[inline(always)]
+fn word(address: u64) -> u32 {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_user(address as *const u32) }.unwrap_or(0)
+}
+
+/// `TP_PROTO(struct pt_regs *regs, long ret)`.
+#[raw_tracepoint(tracepoint = "sys_exit")]
+fn futex_exit(context: RawTracePointContext) -> i32 {
+    if read_word(context.arg(0), offset::NUMBER) != number::FUTEX {
+        return 0;
+    }
+    let thread = Thread::current();
+    let Some(wait) = activity::end_wait(thread) else { return 0 };
+    let duration = since_start().saturating_sub(wait.begin);
+    if duration >= field!(min_wait) && gate::is_open_for_current() {
+        let stack = stack::take(&context, &Interrupted::current(), thread, ACTIVITY_RING);
+        let (value, holder, cpu_before) = (wait.address, wait.holder as u32, wait.cpu);
+        let step = Step { value, holder, duration, cpu_before, stack, ..Step::new(ActivityStep::FutexWait) };
+        emit::activity(thread, step);
+    }
+    0
+}
