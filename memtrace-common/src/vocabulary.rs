@@ -85,6 +85,9 @@ loss_reasons! {
     /// The map of threads with activity was full.
     ActiveThreadsFull = "active_threads_full",
         "records of spans, waits and events without CPU time and bytes, because too many threads have some";
+    /// Too many spans of a thread were in one another.
+    SpanTooDeep = "span_too_deep",
+        "spans that are not shown, because too many of a thread were in one another";
     /// No slot was free for a pending call.
     PendingFull = "pending_full",
         "calls that were not recorded because too many threads use the allocator";

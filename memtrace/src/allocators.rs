@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::elf::{Elf, ElfError, Source};
-use crate::model::{Object, ProcessImage, Signature};
+use crate::model::{FileOffset, Object, ProcessImage, Signature, VirtOffset};
 use crate::probe_site::Site;
 
 pub use error::AllocatorError;
@@ -140,6 +140,36 @@ pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
 /// Returns the best instruction for a probe that is to run at each entry of `function` in a file.
 pub(crate) fn entry_site<S: Source>(source: S, function: ProbedFunction) -> Option<Site> {
     sites::choose(source, &[function]).pop().map(|sites| sites.entry)
+}
+
+/// Places at which the returns of a function can be probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReturnSites {
+    /// Its return instructions.
+    At(Vec<FileOffset>),
+    /// Some are not known, but the object has neither handlers of exceptions nor a Go runtime: its return address may be replaced.
+    Uretprobe,
+    /// Some are not known.
+    Unknown,
+}
+
+/// Finds the returns of the function at `virt` in an object.
+pub(crate) fn returns_of(object: &Path, virt: VirtOffset) -> ReturnSites {
+    let Ok(file) = File::open(object) else { return ReturnSites::Unknown };
+    let Ok(elf) = Elf::parse(&file) else { return ReturnSites::Unknown };
+    match wrappers::return_offsets(&elf, virt) {
+        Some(offsets) => ReturnSites::At(offsets.into_iter().map(|(_, offset)| offset).collect()),
+        None if may_unwind(&elf) => ReturnSites::Unknown,
+        None => ReturnSites::Uretprobe,
+    }
+}
+
+/// Returns true if an object may have handlers of exceptions, or a Go runtime, which moves stacks: both need the return
+/// addresses on the stack.
+fn may_unwind<S: Source>(elf: &Elf<S>) -> bool {
+    elf.sections().is_none_or(|sections| {
+        [".gcc_except_table", ".gopclntab"].iter().any(|name| elf.section_named(&sections, name).is_some())
+    })
 }
 
 /// Functions of an allocator before the choice of their probe sites.

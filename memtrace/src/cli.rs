@@ -22,6 +22,7 @@ mod progress;
 mod recording;
 mod report;
 mod resolve;
+mod spans;
 mod tag_functions;
 mod tags;
 mod target;

@@ -2,6 +2,7 @@
 //!
 //! This is the only module that uses `aya` and the wire format.
 
+mod activity;
 mod attach;
 mod attach_backend;
 mod attach_point;
@@ -38,6 +39,7 @@ pub mod unwind_maps;
 mod uprobe_multi;
 mod wire_type;
 
+pub use activity::{ActivityReader, StepSite, ThreadActivity};
 pub use attach::{Probe, Probes, SizeSite, TagSite};
 pub use attach_point::Scope;
 pub use calibrate::CalibrationFunction;
@@ -46,12 +48,12 @@ pub use detach::Detach;
 pub use error::KernelError;
 pub use gate::CallRate;
 pub use load::Kernel;
-pub use map_sizes::MapSizes;
+pub use map_sizes::{MapSizes, MapUses};
 pub use mark_entries::{MarkEntry, MarkEntryReader};
 pub use process_filter::{Condition, ProcessFilter, ThreadFilter};
 pub use program_time::ProgramTime;
 pub use reclaim::ReclaimCounters;
 pub use removed_cgroups::{RemovedCgroup, RemovedCgroupReader};
 pub use rings::{Drained, RingReader};
-pub use settings::Options;
+pub use settings::{ActivityOptions, Options};
 pub use thread_usage::{ProcessStart, RunningThread, ThreadTurnover, ThreadUsageReader};

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub(crate) mod accounts;
+pub mod activity;
 pub mod allocators;
 pub(crate) mod cache_directory;
 pub mod cli;

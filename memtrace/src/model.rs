@@ -31,7 +31,7 @@ mod working_set;
 
 pub use activity::{
     ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, LeftOut, LockIdentity, LockRow,
-    LockSums, Slice, SliceKind, SliceLabel, SliceRow, SliceSums,
+    LockSums, Slice, SliceKind, SliceLabel, SliceRow, SliceSums, StepAction, StepKind, StepProbe, ThreadStep,
 };
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;

@@ -66,7 +66,7 @@ pub(crate) use pidfd::exits_within;
 pub(crate) use pidfd::{has_ended, open_pidfd};
 pub(crate) use pressure::machine_pressure;
 pub(crate) use process::{Process, comm, inspect, proc_path};
-pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_names, threads};
+pub(crate) use process_metadata::{MetadataReader, ProcessMetadata, thread_name, thread_names, threads};
 pub(crate) use process_values::process_values;
 pub(crate) use references::{clear_references, has_clear_refs, huge_page_size};
 pub(crate) use refusal::{ReadRefusal, in_root_user_namespace, missing_for_mapped_files};

@@ -32,8 +32,8 @@ mod unwind_tables;
 mod working_set;
 
 pub(crate) use config::{
-    AccountReport, BlockSizes, Config, Destination, MarkFunction, Output, Percent, ProbeSite, Recording, TagFunction,
-    TagProbes, Target,
+    AccountReport, ActivityConfig, BlockSizes, Config, Destination, MarkFunction, Output, Percent, ProbeSite, ProbesOf,
+    Recording, SpanFunction, TagFunction, Target,
 };
 pub(crate) use error::from_engines;
 pub(crate) use error::{AllocatorUser, Error};

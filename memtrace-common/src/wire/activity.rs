@@ -29,7 +29,8 @@ pub struct ActivityRecord {
     pub value: u64,
     /// Nanoseconds from the begin of a wait, stall or call to `time`.
     pub duration: u64,
-    /// Id of the stack of a wait, as in a [`super::AllocRecord`].
+    /// Id of the stack of a wait, as in a [`super::AllocRecord`]. Of the begin and end of a call, the stack pointer at the entry
+    /// of the function.
     pub stack: u64,
     /// The step: an [`ActivityStep`].
     pub step: u32,

@@ -9,10 +9,11 @@ use crate::activity;
 use crate::emit::{self, ACTIVITY_RING, Step};
 use crate::kernel::{self, read_word};
 use crate::origin::Interrupted;
+use crate::registers::POPPED_BY_RETURN;
 use crate::registers::call::{is_native, number, offset};
 use crate::settings::field;
 use crate::thread::{Thread, since_start};
-use crate::{arguments, gate, private_stack, process_filter, stack};
+use crate::{arguments, gate, private_stack, process_filter, registers, stack};
 
 #[uprobe]
 fn activity_entry(context: ProbeContext) -> u32 {
@@ -23,7 +24,8 @@ fn activity_entry(context: ProbeContext) -> u32 {
         let (value, name, text) = (argument(0), argument(1), argument(2));
         let cookie = ActivityCookie(cookie.0);
         let (step, site, value) = (cookie.step(), cookie.site(), cookie.cut(value));
-        let step = Step { step, site, value, name, text, ..Step::new(ActivityStep::Begin) };
+        let stack = registers::stack_pointer(registers::of(&context));
+        let step = Step { step, site, value, stack, name, text, ..Step::new(ActivityStep::Begin) };
         emit::activity(Thread::current(), step);
     }
     0
@@ -34,7 +36,8 @@ fn activity_return(context: RetProbeContext) -> u32 {
     private_stack::opt_out(&context);
     if gate::is_open_for_current() {
         let site = ActivityCookie(arguments::cookie(&context).0).site();
-        emit::activity(Thread::current(), Step { site, ..Step::new(ActivityStep::End) });
+        let stack = registers::stack_pointer(registers::of(&context)).wrapping_sub(POPPED_BY_RETURN);
+        emit::activity(Thread::current(), Step { site, stack, ..Step::new(ActivityStep::End) });
     }
     0
 }

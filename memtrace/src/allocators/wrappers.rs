@@ -7,7 +7,7 @@
 use super::functions::{Candidate, SkipReason, Skipped};
 use super::object_code::CachedCode;
 use crate::elf::{Elf, Source};
-use crate::model::{Naming, VirtOffset};
+use crate::model::{FileOffset, Naming, VirtOffset};
 use crate::probe_site::{Code, Needs, always_calls_hooked, return_sites};
 
 /// Limit of the length of functions that are examined for a mere jump.
@@ -103,15 +103,26 @@ fn remove_throwing<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> 
         return Vec::new();
     }
     let code = CachedCode::new(elf, []);
-    let returns = |candidate: &Candidate| {
-        let addresses = return_sites(&code, candidate.virt.0).filter(|sites| sites.len() <= MAX_RETURNS)?;
-        let with_offset = |address| Some((VirtOffset(address), elf.code_offset(VirtOffset(address), 1)?));
-        addresses.into_iter().map(with_offset).collect::<Option<Vec<_>>>()
-    };
+    let returns = |candidate: &Candidate| returns_of(elf, &code, candidate.virt);
     for candidate in candidates.iter_mut().filter(|candidate| may_throw(candidate)) {
         candidate.returns = returns(candidate).unwrap_or_default();
     }
     remove_if(candidates, SkipReason::Throws, |candidate| may_throw(candidate) && candidate.returns.is_empty())
+}
+
+/// Finds the return instructions of the function at `virt`; `None` if some are not known, or if there are too many.
+pub(super) fn return_offsets<S: Source>(elf: &Elf<S>, virt: VirtOffset) -> Option<Vec<(VirtOffset, FileOffset)>> {
+    returns_of(elf, &CachedCode::new(elf, []), virt)
+}
+
+fn returns_of<S: Source>(
+    elf: &Elf<S>,
+    code: &CachedCode<'_, S>,
+    virt: VirtOffset,
+) -> Option<Vec<(VirtOffset, FileOffset)>> {
+    let addresses = return_sites(code, virt.0).filter(|sites| sites.len() <= MAX_RETURNS)?;
+    let with_offset = |address| Some((VirtOffset(address), elf.code_offset(VirtOffset(address), 1)?));
+    addresses.into_iter().map(with_offset).collect()
 }
 
 fn may_throw(candidate: &Candidate) -> bool {

@@ -93,7 +93,7 @@ fn option_without_effect(trace: &TraceArgs, needs_stacks: bool) -> Option<&'stat
     ];
     let ignored =
         [("--all-stacks", trace.all_stacks)].into_iter().chain(of_stacks.into_iter().filter(|_| !needs_stacks));
-    ignored.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    ignored.into_iter().find_map(|(option, is_given)| is_given.then_some(option)).or_else(|| trace.activity.given())
 }
 
 fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Vec<GroupBy>, ArgConflict> {

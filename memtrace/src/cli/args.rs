@@ -1,5 +1,6 @@
 //! The command line as given: each argument parsed, combinations not checked yet.
 
+mod activity;
 mod headings;
 mod possible_values;
 mod subcommands;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
 
+pub(super) use activity::ActivityArgs;
 pub(super) use subcommands::{
     DiffArgs, DoctorArgs, ExplainArgs, HelpFlag, MarkArgs, RecordingView, ReportArgs, ResetArgs,
 };
@@ -142,6 +144,9 @@ pub(super) struct AccountsArgs {
 pub(super) struct TraceArgs {
     #[command(flatten)]
     pub(super) target: TargetArgs,
+
+    #[command(flatten)]
+    pub(super) activity: ActivityArgs,
 
     /// Count only blocks that threads with this name allocate
     ///

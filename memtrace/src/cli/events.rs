@@ -80,6 +80,7 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
         ("--exclude thread=", args.target.exclude.iter().any(|excluded| matches!(excluded, Excluded::Threads(_)))),
         ("--tag-from", !args.tag_from.is_empty()),
         ("--size", args.size.is_some()),
+        ("--allocator-latency", args.activity.allocator_latency.is_some()),
         ("--by allocator", args.by.contains(&GroupBy::Allocator)),
         ("--max-overhead", args.max_overhead.is_some()),
         ("--probe-site", args.probe_site != ProbeSite::default()),

@@ -109,6 +109,9 @@ impl From<&Error> for Exit {
             Error::MarkFunction { .. }
             | Error::TagFunction { .. }
             | Error::TagProbes { .. }
+            | Error::SpanProbes { .. }
+            | Error::SpanFunction { .. }
+            | Error::SpanReturns { .. }
             | Error::NotRecorded { .. }
             | Error::NotComparable { .. }
             | Error::NotInFormat { .. } => Self::Usage,

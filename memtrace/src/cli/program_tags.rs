@@ -4,7 +4,7 @@ use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::tag_functions::TagFrom;
 use crate::model::GroupBy;
-use crate::session::{TagFunction, TagProbes};
+use crate::session::{ProbesOf, TagFunction};
 use crate::tags::TagRules;
 
 /// Returns true if blocks have the tags that the program sets.
@@ -13,7 +13,7 @@ pub(super) fn are_given(args: &TraceArgs) -> bool {
 }
 
 /// Returns the functions and the probes that change the current tag.
-pub(super) fn take(args: &mut TraceArgs) -> Result<(Vec<TagFunction>, Vec<TagProbes>), ArgConflict> {
+pub(super) fn take(args: &mut TraceArgs) -> Result<(Vec<TagFunction>, Vec<ProbesOf>), ArgConflict> {
     let (mut functions, mut probes) = (Vec::new(), Vec::new());
     for from in std::mem::take(&mut args.tag_from) {
         match from {

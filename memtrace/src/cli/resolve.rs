@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use super::{events, outputs, program_tags, recording, tags, target};
+use super::{events, outputs, program_tags, recording, spans, tags, target};
 use crate::model::format;
 use crate::model::{Bytes, GroupBy, Metric};
 use crate::session::{Config, Grouping, Servers, ThreadFilter, UserHooks};
@@ -41,6 +41,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let events = events::resolve(&args)?;
     let grouping = grouping(&args)?;
     let (tag_functions, tag_probes) = program_tags::take(&mut args)?;
+    let activity = spans::take(&mut args)?;
     let threads = thread_filter(&mut args);
     Ok(Config {
         metric: args.metric,
@@ -50,6 +51,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         recording,
         every,
         timeline,
+        activity,
         accounts: None,
         target,
         duration: args.duration,
@@ -269,6 +271,7 @@ mod tests {
             recording: None,
             every: None,
             timeline: None,
+            activity: None,
             accounts: None,
             events: vec![EventClass::default()],
             page_sample: NonZeroU32::MIN,
@@ -317,6 +320,7 @@ mod tests {
             recording: None,
             every: None,
             timeline: None,
+            activity: None,
             accounts: None,
             events: vec![EventClass::Heap, EventClass::Fault],
             page_sample: NonZeroU32::new(64).expect("64 is not zero"),

@@ -4,25 +4,25 @@ use std::path::PathBuf;
 
 use super::arguments_of_functions::{argument, number, split};
 use crate::model::{TagAction, TagEffect, TagSource, TagValue};
-use crate::session::{TagFunction, TagProbes};
+use crate::session::{ProbesOf, TagFunction};
 
 /// Argument of one `--tag-from`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TagFrom {
     Functions(Vec<TagFunction>),
-    Probes(TagProbes),
+    Probes(ProbesOf),
 }
 
 /// Parses `probes`, `FILE:probes`, or functions.
 pub(super) fn tag_from(text: &str) -> Result<TagFrom, String> {
     match text.trim().strip_suffix("probes") {
-        Some("") => Ok(TagFrom::Probes(TagProbes { object: None })),
+        Some("") => Ok(TagFrom::Probes(ProbesOf { object: None })),
         Some(file)
             if let Some(file) = file.strip_suffix(':')
                 && file.contains('/')
                 && !file.contains('=') =>
         {
-            Ok(TagFrom::Probes(TagProbes { object: Some(PathBuf::from(file)) }))
+            Ok(TagFrom::Probes(ProbesOf { object: Some(PathBuf::from(file)) }))
         }
         _ => tag_functions(text).map(TagFrom::Functions),
     }
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn probes_are_those_of_all_objects_or_of_a_file() {
-        let probes = |object: Option<&str>| Ok(TagFrom::Probes(TagProbes { object: object.map(PathBuf::from) }));
+        let probes = |object: Option<&str>| Ok(TagFrom::Probes(ProbesOf { object: object.map(PathBuf::from) }));
         assert_eq!(tag_from("probes"), probes(None));
         assert_eq!(tag_from("/opt/server:probes"), probes(Some("/opt/server")));
         assert!(tag_from("server:probes").is_err(), "a file has a slash");

@@ -9,6 +9,16 @@ use jiff::Timestamp;
 use crate::model::Pid;
 use crate::model::parse::not_a_number;
 pub(super) use crate::model::parse::{count, duration, size};
+
+/// Parses a duration, which can have microseconds or nanoseconds as its only unit: `100us`, `500ns`.
+pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
+    let number = |unit| text.strip_suffix(unit).and_then(|number| number.parse().ok());
+    match (number("us"), number("ns")) {
+        (Some(microseconds), _) => Ok(Duration::from_micros(microseconds)),
+        (None, Some(nanoseconds)) => Ok(Duration::from_nanos(nanoseconds)),
+        (None, None) => duration(text),
+    }
+}
 use crate::session::Percent;
 use crate::session::difference::Source;
 use crate::session::replay::Moment;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 use memtrace_common::wire::TagCookie;
 
+use super::activity::{self, StepSite};
 use super::attach_backend::AttachBackend;
 use super::attach_point::{AttachPoint, Scope};
 use super::detach::{AttachedProbes, Detach};
@@ -135,6 +136,17 @@ impl Probes {
         self.attach_all(backend, scope, path, sites.iter().map(tag_point))
     }
 
+    /// Attaches probes to `sites`, at which threads take steps.
+    pub(super) fn attach_steps(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        sites: &[StepSite],
+    ) -> Result<(), KernelError> {
+        self.attach_all(backend, scope, path, sites.iter().map(activity::point))
+    }
+
     /// Attaches those of `probes` to the object at `path` that are not attached.
     pub(super) fn attach(
         &mut self,
@@ -216,6 +228,9 @@ fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
         (cookie, AllocatorId::UNKNOWN) => cookie,
         (cookie, AllocatorId(number)) => Some(cookie.unwrap_or(Cookie(0)).with_allocator(number)),
     };
+    if let Some(function) = probe.function {
+        cookie = Some(cookie.unwrap_or(Cookie(0)).with_function(function));
+    }
     if probe.has_sizes {
         cookie = Some(cookie.unwrap_or(Cookie(0)).with_sizes());
     }

@@ -77,6 +77,8 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         RecordKind::Exec => EventKind::Exec,
         RecordKind::Exit => EventKind::Exit,
         RecordKind::ThreadExit => EventKind::ThreadExit,
+        // These are in a ring of their own.
+        RecordKind::Activity => return Err(BadRecord),
     };
     Ok(Event { pid: Pid(header.pid), tid: Tid(header.tid), tick: Tick(header.tick), kind })
 }

@@ -10,6 +10,7 @@ use aya::maps::PerCpuArray;
 use aya_log::EbpfLogger;
 use memtrace_common::unwind::ObjectKey;
 
+use super::activity::{self, ActivityReader, StepSite};
 use super::attach::{Probe, Probes, TagSite};
 use super::attach_backend::AttachBackend;
 use super::attach_point::Scope;
@@ -31,7 +32,7 @@ use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
 use super::{faults, file_id, tags, tracepoints};
-use crate::model::{CgroupId, FileOffset, LossReason, Pid, TagId, TagName};
+use crate::model::{CallSums, CgroupId, FileOffset, LossReason, Pid, Signature, TagId, TagName};
 
 /// The loaded BPF programs. Dropping this detaches them.
 pub struct Kernel {
@@ -45,6 +46,8 @@ pub struct Kernel {
     missing_tracepoints: Vec<&'static str>,
     /// Blocks have the usable size of their allocator.
     usable_sizes: bool,
+    /// Calls of allocators are timed.
+    times_calls: bool,
     /// Probes count, and record nothing.
     counts_threads: bool,
 }
@@ -61,9 +64,13 @@ impl Kernel {
         if variant == BpfVariant::Legacy {
             log::info!("the BPF programs use spin locks, and user space supplies the mappings of processes");
         }
-        if variant == BpfVariant::Legacy && (options.records_tags || options.usable_sizes || options.counts_threads) {
+        let needs_atomics =
+            options.records_tags || options.usable_sizes || options.counts_threads || options.activity.is_some();
+        if variant == BpfVariant::Legacy && needs_atomics {
             return Err(KernelError::Unsupported {
-                action: String::from("tag blocks as the program says, count usable sizes, or monitor threads"),
+                action: String::from(
+                    "tag blocks as the program says, count usable sizes, monitor threads, or trace spans and waits",
+                ),
                 reason: String::from("this needs Linux 5.17 (bpf_find_vma)"),
             });
         }
@@ -87,6 +94,9 @@ impl Kernel {
         if options.counts_threads {
             // Before the programs that forget a process when it exits.
             thread_usage::TRACEPOINTS.iter().try_for_each(|(name, at)| bpf.attach_tracepoint(name, at))?;
+        }
+        if let Some(options) = &options.activity {
+            activity::attach(&mut bpf, options)?;
         }
         tracepoints::attach_process(&mut bpf, unwind_maps.finds_vmas())?;
         tracepoints::attach_filter(&mut bpf, &options.filter)?;
@@ -122,6 +132,7 @@ impl Kernel {
             timer,
             missing_tracepoints: missing,
             usable_sizes,
+            times_calls: options.activity.is_some_and(|activity| activity.min_call.is_some()),
             counts_threads,
         };
         Ok((kernel, readers))
@@ -195,7 +206,7 @@ impl Kernel {
         if self.counts_threads {
             return probes.attach_counting(&mut self.attach_backend(), scope, path, sites);
         }
-        let sites: Vec<_> = sites.iter().map(|site| self.with_sizes(site)).collect();
+        let sites: Vec<_> = sites.iter().map(|site| self.adapted(site)).collect();
         probes.attach(&mut self.attach_backend(), scope, path, &sites)
     }
 
@@ -211,13 +222,23 @@ impl Kernel {
         path: &Path,
         site: &Probe,
     ) -> Result<(), KernelError> {
-        let site = self.with_sizes(site);
+        let site = self.adapted(site);
         probes.attach_entry(&mut self.attach_backend(), scope, path, &site)
     }
 
-    /// Returns a probe whose events have usable sizes only if they are recorded: these need a cookie.
-    fn with_sizes(&self, probe: &Probe) -> Probe {
-        Probe { has_sizes: probe.has_sizes && self.usable_sizes, ..probe.clone() }
+    /// Returns a probe that records usable sizes and durations only if the run has them: these need a cookie, and durations need
+    /// the returns of all functions.
+    fn adapted(&self, probe: &Probe) -> Probe {
+        let signature = match probe.signature {
+            Signature::Free { block } if self.times_calls => Signature::FreeAround { block },
+            signature => signature,
+        };
+        Probe {
+            signature,
+            has_sizes: probe.has_sizes && self.usable_sizes,
+            function: probe.function.filter(|_| self.times_calls),
+            ..probe.clone()
+        }
     }
 
     /// Attaches a probe that records entries of the function at `offset` of the object at `path` with its number.
@@ -249,6 +270,36 @@ impl Kernel {
         sites: &[TagSite],
     ) -> Result<(), KernelError> {
         probes.attach_tags(&mut self.attach_backend(), scope, path, sites)
+    }
+
+    /// Attaches probes to `sites` of the object at `path`, at which threads take steps.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Kernel::attach`].
+    pub fn attach_steps(
+        &mut self,
+        probes: &mut Probes,
+        scope: Scope,
+        path: &Path,
+        sites: &[StepSite],
+    ) -> Result<(), KernelError> {
+        probes.attach_steps(&mut self.attach_backend(), scope, path, sites)
+    }
+
+    /// Returns the reader of the activity of threads.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the reader was taken before.
+    pub fn take_activity(&mut self) -> Result<ActivityReader, KernelError> {
+        ActivityReader::take(&mut self.bpf)
+    }
+
+    /// Returns the durations of the calls of allocators so far, by the number of the function.
+    #[must_use]
+    pub fn call_times(&self) -> BTreeMap<u32, CallSums> {
+        activity::call_times(&self.bpf)
     }
 
     /// Returns the tags that programs have set so far.

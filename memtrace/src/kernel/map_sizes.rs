@@ -11,17 +11,41 @@ struct SizedMap {
     entries: u32,
     /// Memory of an entry, with the kernel's links and keys.
     entry_bytes: u32,
-    /// The map has a single entry in runs without tags that programs set.
-    is_of_tags: bool,
+    /// Runs that use the map. In others, it has the fewest entries.
+    purpose: Purpose,
+}
+
+/// Runs that use a map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    All,
+    Tags,
+    Activity,
+}
+
+/// Optional parts of a run that have maps of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapUses {
+    /// Tags that programs set.
+    pub tags: bool,
+    /// Activity of threads.
+    pub activity: bool,
 }
 
 const fn map(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
-    SizedMap { name, entries, entry_bytes, is_of_tags: false }
+    SizedMap { name, entries, entry_bytes, purpose: Purpose::All }
 }
 
 const fn map_of_tags(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
-    SizedMap { name, entries, entry_bytes, is_of_tags: true }
+    SizedMap { name, entries, entry_bytes, purpose: Purpose::Tags }
 }
+
+const fn map_of_activity(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
+    SizedMap { name, entries, entry_bytes, purpose: Purpose::Activity }
+}
+
+/// Entries of a map for the activity of threads in runs without it: a ring has a page at least.
+const PAGE: u32 = 4096;
 
 /// The large maps. The others take about a mebibyte.
 const MAPS: &[SizedMap] = &[
@@ -45,6 +69,8 @@ const MAPS: &[SizedMap] = &[
     map_of_tags("THREAD_TAGS", 1 << 16, 64),
     map_of_tags("PROCESS_TAGS", 1 << 12, 72),
     map_of_tags("TAGS", 1 << 12, 152),
+    map_of_activity("ACTIVITY", 1 << 23, 1),
+    map_of_activity("ACTIVE_THREADS", 1 << 14, 160),
 ];
 
 /// Memory of all other maps.
@@ -57,28 +83,32 @@ pub struct MapSizes {
     shift: u32,
     /// Maximum number of maps of unwind rows, with a mebibyte each.
     pub rows: u32,
-    /// The run has tags that programs set.
-    pub tags: bool,
+    /// Optional parts of the run.
+    pub uses: MapUses,
 }
 
 impl MapSizes {
-    /// Sizes without a limit, without tags.
-    pub const FULL: Self = Self { shift: 0, rows: memtrace_common::unwind::MAX_BLOBS as u32, tags: false };
+    /// Sizes without a limit, without optional parts.
+    pub const FULL: Self = Self {
+        shift: 0,
+        rows: memtrace_common::unwind::MAX_BLOBS as u32,
+        uses: MapUses { tags: false, activity: false },
+    };
 
-    /// Returns the same sizes for a run with tags that programs set, or without.
+    /// Returns the same sizes for a run with these optional parts.
     #[must_use]
-    pub const fn with_tags(self, tags: bool) -> Self {
-        Self { tags, ..self }
+    pub const fn with(self, uses: MapUses) -> Self {
+        Self { uses, ..self }
     }
 
     /// Smallest sizes: with fewer entries, a thread would often find no free slot.
-    pub const SMALLEST: Self = Self { shift: 4, rows: 1, tags: true };
+    pub const SMALLEST: Self = Self { shift: 4, rows: 1, uses: MapUses { tags: true, activity: true } };
 
     /// Returns the largest sizes with which the maps take at most `maps`, and `rows` maps of unwind rows; `None` if the
     /// smallest take more.
     #[must_use]
-    pub fn within(maps: Bytes, rows: u32, tags: bool) -> Option<Self> {
-        let sizes = (0..=Self::SMALLEST.shift).map(|shift| Self { shift, rows: rows.clamp(1, Self::FULL.rows), tags });
+    pub fn within(maps: Bytes, rows: u32, uses: MapUses) -> Option<Self> {
+        let sizes = (0..=Self::SMALLEST.shift).map(|shift| Self { shift, rows: rows.clamp(1, Self::FULL.rows), uses });
         sizes.into_iter().find(|sizes| sizes.memory() <= maps)
     }
 
@@ -95,7 +125,11 @@ impl MapSizes {
     }
 
     const fn entries_of(self, map: &SizedMap) -> u32 {
-        if map.is_of_tags && !self.tags { 1 } else { map.entries >> self.shift }
+        match map.purpose {
+            Purpose::Tags if !self.uses.tags => 1,
+            Purpose::Activity if !self.uses.activity => PAGE,
+            _ => map.entries >> self.shift,
+        }
     }
 
     /// Sets the sizes of the maps that `loader` creates.
@@ -122,15 +156,17 @@ mod tests {
 
     #[test]
     fn maps_shrink_until_they_fit() {
+        let (none, all) = (MapUses::default(), MapUses { tags: true, activity: true });
+        let tags = MapUses { tags: true, ..none };
         let full = MapSizes::FULL.memory();
-        assert_eq!(MapSizes::within(full, 1000, false), Some(MapSizes::FULL));
-        assert_eq!(MapSizes::FULL.with_tags(true).memory().0 - full.0, (64 << 16) + (224 << 12) - 288);
-        let half = MapSizes::within(Bytes(full.0 - 1), 3, false).unwrap();
+        assert_eq!(MapSizes::within(full, 1000, none), Some(MapSizes::FULL));
+        assert_eq!(MapSizes::FULL.with(tags).memory().0 - full.0, (64 << 16) + (224 << 12) - 288);
+        let half = MapSizes::within(Bytes(full.0 - 1), 3, none).unwrap();
         assert_eq!((half.entries("PAGES"), half.rows), (1 << 19, 3));
         assert!(half.memory() < full);
         let smallest = MapSizes::SMALLEST.memory();
-        assert_eq!(MapSizes::within(smallest, 0, true), Some(MapSizes::SMALLEST));
-        assert_eq!(MapSizes::within(Bytes(smallest.0 - 1), 1, true), None);
-        assert!(smallest < Bytes(6 << 20));
+        assert_eq!(MapSizes::within(smallest, 0, all), Some(MapSizes::SMALLEST));
+        assert_eq!(MapSizes::within(Bytes(smallest.0 - 1), 1, all), None);
+        assert!(MapSizes::SMALLEST.with(none).memory() < Bytes(6 << 20));
     }
 }

@@ -12,12 +12,21 @@ use super::error::KernelError;
 use super::map_sizes::MapSizes;
 use super::process_filter::{ProcessFilter, ThreadFilter};
 use super::tracepoints;
-use crate::model::{Bytes, printable};
+use crate::model::{Bytes, Nanoseconds, printable};
 use crate::procfs;
 use crate::procfs::Hierarchies;
 
 /// Share of a ring that may fill up before its reader is woken: one in this number.
 const WAKE_PART: u64 = 4;
+
+/// Options of the activity of threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ActivityOptions {
+    /// Shortest recorded wait for a futex; `None` to record none.
+    pub min_wait: Option<Nanoseconds>,
+    /// Shortest recorded call of an allocator; `None` to time no calls.
+    pub min_call: Option<Nanoseconds>,
+}
 
 /// Options of the BPF programs, fixed before they are loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +67,8 @@ pub struct Options {
     pub records_mappings: bool,
     /// Count the usage of threads instead of recording events (Linux 5.17).
     pub counts_threads: bool,
+    /// Record the activity of threads (Linux 5.17).
+    pub activity: Option<ActivityOptions>,
 }
 
 /// Programs that record the starts and ends of processes only, into a small ring.
@@ -82,6 +93,7 @@ impl Default for Options {
             reclaim: false,
             records_mappings: false,
             counts_threads: false,
+            activity: None,
         }
     }
 }
@@ -130,11 +142,16 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
             RusageLayout::default()
         });
     }
+    let shortest =
+        |of: fn(ActivityOptions) -> Option<Nanoseconds>| options.activity.and_then(of).map_or(u64::MAX, |time| time.0);
+    let needs_threads = options.counts_threads || options.activity.is_some();
     Ok(Settings {
         start_ns: options.start_ns,
         min_size: options.min_size.0,
         max_size: options.max_size.0,
         wake_mark: options.ring_size.0 / WAKE_PART,
+        min_wait: shortest(|activity| activity.min_wait),
+        min_call: shortest(|activity| activity.min_call),
         rings: options.rings.clamp(1, MAX_RINGS),
         max_depth: options.max_depth.min(MAX_FRAMES as u32),
         filter_mode: options.filter.mode(),
@@ -159,7 +176,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         pending_slots: options.map_sizes.entries("PENDING"),
         scratch_slots: options.map_sizes.entries("SCRATCH"),
         records_thread_exits: options.records_thread_exits.into(),
-        reserved: 0,
+        records_activity: options.activity.is_some().into(),
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
         vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },
@@ -167,7 +184,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         memcg: memcg(&types, offset_of),
         rusage,
         reclaim: reclaim(&types),
-        thread: if options.counts_threads { ThreadLayout::resolve(offset_of)? } else { ThreadLayout::default() },
+        thread: if needs_threads { ThreadLayout::resolve(offset_of)? } else { ThreadLayout::default() },
         thread_io: ThreadIoLayout::resolve(offset_of).unwrap_or_default(),
     })
 }

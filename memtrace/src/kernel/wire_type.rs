@@ -2,10 +2,10 @@
 
 use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, FaultRecord, FilterKey, ForkRecord, Header, KernelThread,
-    KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord, ProcessKey, ProcessUsage, RangeRecord,
-    RemovedCgroupRecord, RusageRecord, Settings, StackRecord, StallRecord, TableRequestRecord, TagEntry, TagKey,
-    ThreadRecord,
+    ActivityRecord, AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, FaultRecord, FilterKey, ForkRecord, Header,
+    KernelThread, KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord, ProcessKey, ProcessUsage,
+    RangeRecord, RemovedCgroupRecord, RusageRecord, Settings, StackRecord, StallRecord, TableRequestRecord, TagEntry,
+    TagKey, ThreadRecord,
 };
 
 /// Type for which any bytes are a valid value, and which has no padding.
@@ -23,6 +23,7 @@ macro_rules! wire_types {
 }
 
 wire_types!(
+    ActivityRecord,
     AllocRecord,
     BlockRecord,
     CopyEnd,

@@ -1,10 +1,12 @@
 //! Activity of threads over time: slices, such as spans and waits, and events.
 
 mod changes;
+mod step;
 mod sums;
 mod timeline;
 
 pub use changes::{ActivityChanges, LockIdentity};
+pub use step::{StepAction, StepKind, StepProbe, ThreadStep};
 pub use sums::{CallSums, LockSums, SliceSums};
 pub use timeline::{
     ActiveThread, Activity, ActivityEvent, EventValue, LeftOut, LockRow, Slice, SliceKind, SliceLabel, SliceRow,

@@ -79,14 +79,17 @@ pub(crate) fn threads(pid: Pid) -> Vec<Tid> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(Tid)).collect()
 }
 
+/// Returns the name of a thread of `pid`; `None` if it has exited.
+#[must_use]
+pub(crate) fn thread_name(pid: Pid, tid: Tid) -> Option<String> {
+    let name = fs::read(proc_path(pid, &format!("task/{}/comm", tid.0))).ok()?;
+    Some(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
+}
+
 /// Returns the names of the threads of `pid`; none if it has exited.
 #[must_use]
 pub(crate) fn thread_names(pid: Pid) -> Vec<(Tid, String)> {
-    let name = |tid: Tid| {
-        let name = fs::read(proc_path(pid, &format!("task/{}/comm", tid.0))).ok()?;
-        Some((tid, String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned()))
-    };
-    threads(pid).into_iter().filter_map(name).collect()
+    threads(pid).into_iter().filter_map(|tid| Some((tid, thread_name(pid, tid)?))).collect()
 }
 
 /// Returns the value of a field of `/proc/PID/status`. The process name cannot forge a field: its newlines are escaped

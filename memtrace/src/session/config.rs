@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::grouping::Grouping;
 use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
-use crate::kernel::ThreadFilter;
+use crate::kernel::{MapUses, ThreadFilter};
 use crate::model::{
-    AccountColumn, AccountLevel, Bytes, EventClass, FilterRule, GroupBy, Metric, PartitionBy, Pid, TagEffect,
+    AccountColumn, AccountLevel, Bytes, EventClass, FilterRule, GroupBy, Metric, PartitionBy, Pid, TagEffect, TagValue,
 };
 use crate::report::Format;
 
@@ -27,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) every: Option<Duration>,
     /// Interval of the values of memory over time; `None` if no output shows them.
     pub(crate) timeline: Option<Duration>,
+    /// Spans, waits and events of threads to trace; `None` for none.
+    pub(crate) activity: Option<ActivityConfig>,
     /// Accounts to write instead of reports; `None` for none.
     pub(crate) accounts: Option<AccountReport>,
     /// The traced event classes, each once, in the order of their reports.
@@ -67,7 +69,7 @@ pub(crate) struct Config {
     /// Functions that change the current tag.
     pub(crate) tag_functions: Vec<TagFunction>,
     /// Objects whose probes change the current tag.
-    pub(crate) tag_probes: Vec<TagProbes>,
+    pub(crate) tag_probes: Vec<ProbesOf>,
     pub(crate) sizes: BlockSizes,
     /// The most live blocks in the ledgers of all shards.
     pub(crate) max_live: u64,
@@ -96,6 +98,11 @@ impl Config {
                 (true, true) => PartitionBy::ThreadsAllocatorsAndTags,
             },
         }
+    }
+
+    /// Returns the optional parts of the run that have BPF maps of their own.
+    pub(crate) fn map_uses(&self) -> MapUses {
+        MapUses { tags: self.parts().has_tags(), activity: self.activity.is_some() }
     }
 
     /// Returns true if `fact` holds for one of the traced event classes.
@@ -251,11 +258,42 @@ impl TagFunction {
     }
 }
 
-/// Objects whose probes of `memtrace.h` change the current tag.
+/// Activity of threads to trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ActivityConfig {
+    /// Objects whose probes of `memtrace.h` begin and end tasks, name waits for locks, and are events.
+    pub(crate) probes: Vec<ProbesOf>,
+    /// Functions whose calls are spans.
+    pub(crate) functions: Vec<SpanFunction>,
+    /// Shortest wait for a futex; `None` to trace none.
+    pub(crate) min_wait: Option<Duration>,
+    /// Shortest call of an allocator function; `None` to time no calls.
+    pub(crate) min_call: Option<Duration>,
+}
+
+/// Objects whose probes of `memtrace.h` are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TagProbes {
+pub(crate) struct ProbesOf {
     /// The executable or library; `None` for all objects of the targets.
     pub(crate) object: Option<PathBuf>,
+}
+
+/// A function whose calls are spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SpanFunction {
+    /// The executable or library.
+    pub(crate) object: PathBuf,
+    /// Its symbol, or its demangled name.
+    pub(crate) name: String,
+    /// Number and kind of the argument that labels each span.
+    pub(crate) label: Option<(u8, TagValue)>,
+}
+
+impl SpanFunction {
+    /// Returns the name of the function, with that of its file.
+    pub(crate) fn text(&self) -> String {
+        format!("{}:{}", self.object.to_string_lossy(), self.name)
+    }
 }
 
 /// A function that sets a mark when it is entered.

@@ -85,6 +85,21 @@ pub(crate) enum Error {
         object: Option<PathBuf>,
         source: FunctionError,
     },
+    /// There are no probes of tasks, locks or events. Found before tracing starts.
+    #[error("cannot trace tasks by the probes of {}: {source}", probed(object.as_deref()))]
+    SpanProbes {
+        /// The file; `None` for all objects of the targets.
+        object: Option<PathBuf>,
+        source: FunctionError,
+    },
+    /// A function of `--span` is not found. Found before tracing starts.
+    #[error("cannot trace calls of {function}: {source}")]
+    SpanFunction { function: String, source: FunctionError },
+    /// The returns of a function of `--span` cannot be probed. Found before tracing starts.
+    #[error(
+        "cannot trace calls of {function}: its return instructions cannot all be found, and a uretprobe would disturb exceptions or the runtime of the program"
+    )]
+    SpanReturns { function: String },
     /// The pid belongs to a kernel thread, or to a thread other than the main thread.
     #[error("{pid} cannot be traced: {reason}")]
     Untraceable {
@@ -233,6 +248,13 @@ impl Error {
             Self::TagProbes { .. } => {
                 "build the program with memtrace.h or the crate memtrace-probes, and do not strip its section headers: `readelf -n FILE` lists the probes of a file".into()
             }
+            Self::SpanProbes { .. } => {
+                "build the program with memtrace.h or the crate memtrace-probes, and do not strip its section headers: `readelf -n FILE` lists the probes of a file; or name functions, as in --span /usr/bin/server:handle_request".into()
+            }
+            Self::SpanFunction { .. } => {
+                "name a function with its file, as in --span /usr/bin/server:handle_request: `nm -C FILE` and `nm -DC FILE` list the functions of a file".into()
+            }
+            Self::SpanReturns { .. } => "name a function without a jump table, such as one that calls it".into(),
             Self::BadReport { .. } => "give a report that memtrace wrote with `-o FILE.json`, or a recording".into(),
             Self::NoAllocator { target: AllocatorUser::Process(pid), .. } => {
                 format!(

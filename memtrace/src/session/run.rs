@@ -2,6 +2,7 @@
 
 mod account_interval;
 mod accounts;
+mod activity;
 mod cost;
 mod debug_files;
 mod detach;
@@ -22,6 +23,7 @@ mod tag_probes;
 mod target_time;
 mod touch_meter;
 mod trace;
+mod user_probe_sites;
 mod wait;
 
 pub(in crate::session) use self::detach::Detach;

@@ -48,6 +48,7 @@ mod tests {
             signature,
             offset: FileOffset(16),
             return_sites: Vec::new(),
+            function: None,
             allocator: AllocatorId::UNKNOWN,
             has_sizes,
             is_leaf,

@@ -14,6 +14,8 @@ pub struct Probe {
     pub return_sites: Vec<FileOffset>,
     /// Allocator of the function, if events contain it; requires Linux 5.15.
     pub allocator: AllocatorId,
+    /// Number of the function, if its calls are timed.
+    pub function: Option<u16>,
     /// Each block of the allocator has its size before it, as in glibc, and the usable sizes are recorded.
     pub has_sizes: bool,
     /// The function calls no other hooked function.

@@ -45,6 +45,7 @@ fn probe(address: u64) -> Probe {
         signature: Signature::Free { block: 0 },
         offset: offset(address),
         return_sites: Vec::new(),
+        function: None,
         allocator: AllocatorId::UNKNOWN,
         has_sizes: false,
         is_leaf: false,

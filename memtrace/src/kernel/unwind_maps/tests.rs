@@ -96,6 +96,7 @@ impl Trace {
             signature: Signature::Alloc { size: 0 },
             offset: FileOffset(chain::offset_in_file(function)),
             return_sites: Vec::new(),
+            function: None,
             allocator: AllocatorId::UNKNOWN,
             has_sizes: false,
             is_leaf: false,

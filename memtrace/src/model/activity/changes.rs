@@ -33,6 +33,23 @@ impl ActivityChanges {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Adds later changes.
+    pub fn append(&mut self, later: Self) {
+        let Self { names, threads, locks, stacks, slices, events, totals, lock_totals } = later;
+        self.names.extend(names);
+        self.threads.extend(threads);
+        self.locks.extend(locks);
+        self.stacks.extend(stacks);
+        self.slices.extend(slices);
+        self.events.extend(events);
+        for (key, sums) in totals {
+            *self.totals.entry(key).or_default() += sums;
+        }
+        for (lock, sums) in lock_totals {
+            *self.lock_totals.entry(lock).or_default() += sums;
+        }
+    }
 }
 
 /// Identity of a lock.

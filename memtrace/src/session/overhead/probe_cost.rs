@@ -48,6 +48,7 @@ pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Ob
             signature: Signature::Alloc { size: 0 },
             offset,
             return_sites: Vec::new(),
+            function: None,
             allocator: AllocatorId::UNKNOWN,
             has_sizes: false,
             is_leaf: false,

@@ -1,6 +1,6 @@
 //! Division of a limited memory among maps, rings, ledgers and the state of processes.
 
-use crate::kernel::MapSizes;
+use crate::kernel::{MapSizes, MapUses};
 use crate::mmap_events;
 use crate::model::{Bytes, Pid, Tick};
 use crate::procfs;
@@ -155,7 +155,7 @@ impl MemoryPlan {
             (None, None) => None,
         };
         Self {
-            maps: MapSizes::FULL.with_tags(config.parts().has_tags()),
+            maps: MapSizes::FULL.with(config.map_uses()),
             ring_size: config.ring_size,
             mmap_ring: Bytes(mmap_events::LARGEST_RING as u64),
             live: config.max_live,
@@ -179,7 +179,7 @@ impl MemoryPlan {
         let rest = limit.0.checked_sub(PROGRAM)?;
         let rings = u64::from(rings.max(1));
         let rows = u32::try_from(rest / UNWIND_ROWS / ROWS).unwrap_or(u32::MAX);
-        let maps = MapSizes::within(Bytes(rest / MAPS), rows, full.maps.tags)?;
+        let maps = MapSizes::within(Bytes(rest / MAPS), rows, full.maps.uses)?;
         let ring = power_of_two(rest / RINGS / rings).filter(|&ring| ring >= SMALLEST_RING)?;
         let ring_size = full.ring_size.min(Bytes(ring));
         let frame_data = full.frame_data.min(Bytes(rest / FRAME_DATA));
@@ -273,7 +273,7 @@ impl RecorderLimits {
 pub(super) fn plan(config: &Config, rings: u32) -> Result<(MemoryPlan, Option<String>), Error> {
     let full = MemoryPlan::full(config);
     let processors = procfs::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
-    let least = smallest(rings, processors, full.maps.tags);
+    let least = smallest(rings, processors, full.maps.uses);
     let Some((limit, origin)) = limit(config, own_limit(), least) else { return Ok((full, None)) };
     let Some(plan) = MemoryPlan::within(limit, rings, processors, full) else {
         return Err(Error::Memory { limit, required: least, is_option: origin == Origin::Option });
@@ -332,9 +332,9 @@ fn own_limit() -> Option<OwnLimit> {
     Some(OwnLimit { limit: limit.most, free: Bytes(limit.most.0.saturating_sub(used)) })
 }
 
-/// Returns the lowest limit within which memtrace runs with `rings` rings, with or without tags that programs set.
-fn smallest(rings: u32, processors: u64, tags: bool) -> Bytes {
-    let maps = MAPS * MapSizes::SMALLEST.with_tags(tags).memory().0;
+/// Returns the lowest limit within which memtrace runs with `rings` rings and these optional parts.
+fn smallest(rings: u32, processors: u64, uses: MapUses) -> Bytes {
+    let maps = MAPS * MapSizes::SMALLEST.with(uses).memory().0;
     let rings = RINGS * SMALLEST_RING * u64::from(rings.max(1));
     // A fifth of the memory is left for the tables of a recorded run.
     let mmap_rings = 5 * 16 * SMALLEST_MMAP_RING * processors;

@@ -59,7 +59,7 @@ const WAITING: usize = 4;
 const BYTES_PER_PATH: u64 = 64;
 
 /// Stack that was finished in user space, by the id of its copy: its id, and its frames if they were not sent.
-type FindCopy<'a> = dyn Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + 'a;
+pub(super) type FindCopy<'a> = dyn Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + 'a;
 
 /// Returns the look-up of stacks that were finished in user space.
 pub(super) fn find_copy(

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::accounts::RunAccounts;
+use super::activity::RunActivity;
 use super::cost::cost_so_far;
 use super::debug_files;
 use super::recorder::{ChangesInParts, Recorder};
@@ -38,6 +40,8 @@ pub(super) struct Reports {
     /// Outputs of accounts.
     account_outputs: Option<Outputs>,
     accounts: Option<RunAccounts>,
+    /// `None` if the activity of threads was not traced.
+    activity: Option<RunActivity>,
 }
 
 /// Results of a finished run except for its snapshots.
@@ -70,7 +74,7 @@ impl Reports {
         let outputs = Outputs::open_for(&config.events, &config.outputs)?;
         let account_outputs = config.accounts.as_ref().map(|accounts| Outputs::open(&accounts.outputs)).transpose()?;
         let debuginfod = debug_files::settings(&config.debuginfod)?;
-        Ok(Self { outputs, debuginfod, recorder: None, account_outputs, accounts: None })
+        Ok(Self { outputs, debuginfod, recorder: None, account_outputs, accounts: None, activity: None })
     }
 
     /// Completes this recording too: it has all changes, but no names.
@@ -81,6 +85,11 @@ impl Reports {
     /// Writes these accounts too.
     pub(super) fn with_accounts(self, accounts: Option<RunAccounts>) -> Self {
         Self { accounts, ..self }
+    }
+
+    /// Shows this activity of threads too.
+    pub(super) fn with_activity(self, activity: Option<RunActivity>) -> Self {
+        Self { activity, ..self }
     }
 
     /// Writes every report, and completes the recording. Returns the losses, and false if intervals could not be recorded.
@@ -112,6 +121,7 @@ impl Reports {
         let changes =
             recorder.as_ref().map(|recorder| recorder.live_changes(&with_trends, &snapshots, &finished.window));
         let ChangesInParts { parts, by_stack } = changes.unwrap_or_default();
+        let activity = self.activity.map(|activity| Arc::new(activity.into_activity(&symbolizer)));
         let mut losses = Losses::default();
         let mut failures = Vec::new();
         let facts_of = |(class, outputs)| {
@@ -126,6 +136,7 @@ impl Reports {
             own_allocator::trim();
             let mut facts = finished.facts(config, class, &killed, untraced, &symbolized);
             facts.debug_files.clone_from(&debug_files);
+            facts.activity.clone_from(&activity);
             facts.timeline =
                 recorder.as_ref().and_then(|recorder| recorder.timeline(class, facts.page_sample, &finished.window));
             if with_trends.contains(&class) {

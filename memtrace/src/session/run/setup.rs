@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::memory::MemoryPlan;
 use super::selection;
-use crate::kernel::{self, Kernel, Probes, ProcessFilter, RingReader};
-use crate::model::{Bytes, EventClass, Metric, Pid};
-use crate::session::config::{BlockSizes, Config};
+use crate::kernel::{self, ActivityOptions, Kernel, Probes, ProcessFilter, RingReader};
+use crate::model::{Bytes, EventClass, Metric, Nanoseconds, Pid};
+use crate::session::config::{ActivityConfig, BlockSizes, Config};
 use crate::session::descriptors;
 use crate::session::error::{Error, from_engines};
 use crate::session::overhead::{self, Overhead, OverheadMonitor};
@@ -100,6 +100,11 @@ fn load(options: &kernel::Options, pids: &[Pid]) -> Result<(Kernel, Vec<RingRead
     Ok((kernel, readers))
 }
 
+fn activity_options(activity: &ActivityConfig) -> ActivityOptions {
+    let nanoseconds = |time: Duration| Nanoseconds(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    ActivityOptions { min_wait: activity.min_wait.map(nanoseconds), min_call: activity.min_call.map(nanoseconds) }
+}
+
 /// Returns the number of rings.
 pub(super) fn rings(config: &Config) -> u32 {
     let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -134,5 +139,6 @@ fn options(
         reclaim: config.follows(EventClass::counts_stalls),
         records_mappings: config.follows(EventClass::holds_mappings),
         counts_threads: false,
+        activity: config.activity.as_ref().map(activity_options),
     }
 }

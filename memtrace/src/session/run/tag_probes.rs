@@ -1,18 +1,12 @@
 //! USDT probes that change the current tag (`--tag-from probes`).
 
-use std::path::{Path, PathBuf};
-
-use super::tag_functions::objects;
-use crate::kernel::{Kernel, Probes, Scope, TagSite};
-use crate::model::{TagAction, TagEffect, TagSource, TagValue, UserProbe, printable};
-use crate::session::config::TagProbes;
+use crate::kernel::{Kernel, Probes, TagSite};
+use crate::model::{TagAction, TagEffect, TagSource, TagValue, UserProbe};
+use crate::session::config::ProbesOf;
 use crate::session::error::{Error, from_engines};
+use crate::session::run::user_probe_sites;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
-use crate::symbolize::{FunctionError, user_probes};
-
-/// Name of the provider in `memtrace.h` and in the crate `memtrace-probes`.
-const PROVIDER: &str = "memtrace";
 
 /// Attaches to the probes of `sources`, before the first event is recorded.
 ///
@@ -22,50 +16,26 @@ const PROVIDER: &str = "memtrace";
 pub(super) fn attach(
     kernel: &mut Kernel,
     probes: &mut Probes,
-    sources: &[TagProbes],
+    sources: &[ProbesOf],
     targets: &Targets,
     tracker: &ProcessTracker,
 ) -> Result<(), Error> {
     for source in sources {
-        let failed = |error| Error::TagProbes { object: source.object.clone(), source: error };
-        let places = match &source.object {
-            Some(object) => {
-                let sites = sites(object).map_err(failed)?;
-                targets.scopes().into_iter().map(|scope| (scope, object.clone(), sites.clone())).collect()
-            }
-            None => find(targets, tracker).map_err(failed)?,
-        };
-        for (scope, object, sites) in places {
+        let found = user_probe_sites::find(source, targets, tracker, sites)
+            .map_err(|error| Error::TagProbes { object: source.object.clone(), source: error })?;
+        for (scope, object, sites) in found {
             kernel.attach_tags(probes, scope, &object, &sites).map_err(|error| from_engines::kernel(None, error))?;
         }
     }
     Ok(())
 }
 
-/// Finds the probes in the objects of the targets.
-fn find(targets: &Targets, tracker: &ProcessTracker) -> Result<Vec<(Scope, PathBuf, Vec<TagSite>)>, FunctionError> {
-    let mut found: Vec<(Scope, PathBuf, Vec<TagSite>)> = Vec::new();
-    for (pid, object) in objects(targets, tracker) {
-        let scope = targets.scope(pid);
-        if found.iter().any(|(other, path, _)| *other == scope && path == object) {
-            continue;
-        }
-        match sites(object) {
-            Ok(sites) => found.push((scope, object.to_owned(), sites)),
-            Err(FunctionError::NoProbe) => {}
-            Err(error) => log::debug!("the probes of {}: {error}", printable(object)),
-        }
-    }
-    if found.is_empty() { Err(FunctionError::NoProbe) } else { Ok(found) }
-}
-
 /// Returns the probes of an object that have an effect.
-fn sites(object: &Path) -> Result<Vec<TagSite>, FunctionError> {
-    let probes = user_probes(object, PROVIDER)?;
+fn sites(probes: &[UserProbe]) -> Vec<TagSite> {
     let mut sites: Vec<_> = probes.iter().filter_map(site).collect();
     // Ends first: the end of each tag whose beginning is seen is then seen too.
     sites.sort_by_key(|site| site.effect.action != TagAction::Leave);
-    if sites.is_empty() { Err(FunctionError::NoProbe) } else { Ok(sites) }
+    sites
 }
 
 fn site(probe: &UserProbe) -> Option<TagSite> {

@@ -1,6 +1,7 @@
 //! A run in progress: probes, shards and the tracking of processes.
 
 mod accounts;
+mod activity;
 mod mappings;
 mod overhead;
 mod recording;
@@ -11,6 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::accounts::RunAccounts;
+use super::activity::RunActivity;
 use super::cost::processor_time;
 use super::detach::Detach;
 use super::ended_images::{self, Completion, EndedImages};
@@ -32,7 +34,7 @@ use super::{tag_functions, tag_probes};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, Pid, Snapshots, Tick};
+use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, Nanoseconds, Pid, Snapshots, Tick};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
 use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, from_engines};
@@ -97,6 +99,8 @@ pub(super) struct Trace {
     periodic_sites: Option<PeriodicSites>,
     /// `None` if no function sets marks.
     mark_functions: Option<MarkFunctions>,
+    /// `None` if the activity of threads is not traced.
+    activity: Option<RunActivity>,
     /// Number of sites, or of accounts, that are shown.
     top: usize,
     /// `None` if no accounts are kept.
@@ -154,6 +158,7 @@ impl Trace {
         let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
         tag_functions::attach(&mut kernel, &mut probes, config, &targets, &tracker)?;
         tag_probes::attach(&mut kernel, &mut probes, &config.tag_probes, &targets, &tracker)?;
+        let mut activity = RunActivity::attach(&mut kernel, &mut probes, config, &targets, &tracker)?;
         for allocator in &allocators {
             let placed = allocator.place(&mut kernel, &mut probes);
             placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
@@ -179,6 +184,9 @@ impl Trace {
         };
         let start = Instant::now();
         let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
+        if let Some(activity) = &mut activity {
+            activity.start(nanoseconds(start_tick.since_start()));
+        }
         if let Some(recorder) = &mut recorder {
             // Touches are not recorded.
             let metric = config.metric.filter(|metric| !metric.is_of_touches());
@@ -212,6 +220,7 @@ impl Trace {
             recorder,
             periodic_sites: config.every.map(PeriodicSites::start).transpose()?,
             mark_functions,
+            activity,
             top: config.top,
             accounts,
             sort: config.accounts.as_ref().map(|accounts| accounts.sort).unwrap_or_default(),
@@ -272,6 +281,7 @@ impl Trace {
         self.update_mappings(observer);
         let losses = self.kernel.counters().losses;
         self.update_accounts(&losses, observer);
+        self.read_activity();
         self.complete_ended(now);
         self.record(now, &losses, observer);
         if self.ticks.is_multiple_of(OPENED_EVERY) {
@@ -308,12 +318,16 @@ impl Trace {
             true => HashSet::new(),
             false => {
                 let recorded = self.recorder.iter().flat_map(Recorder::objects);
-                self.tracker.close_unused_files(deleted, self.ended.objects().chain(recorded))
+                let of_waits = self.activity.iter().flat_map(RunActivity::objects);
+                self.tracker.close_unused_files(deleted, self.ended.objects().chain(recorded).chain(of_waits))
             }
         };
         self.ended.forget_files(&closed);
         if let Some(recorder) = &mut self.recorder {
             recorder.forget_files(&closed);
+        }
+        if let Some(activity) = &mut self.activity {
+            activity.forget_files(&closed);
         }
         self.tables.evict(&mut self.kernel, &self.tracker, &closed);
         self.probes.remove_objects(&closed);
@@ -370,6 +384,7 @@ impl Trace {
         self.targets.count_late_notes();
         self.update_mappings(observer);
         self.kernel.flush_log();
+        self.finish_activity(now);
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
@@ -405,6 +420,8 @@ impl Trace {
         if self.targets.probe_site.is_some() {
             late.add(LossReason::AllocatorLate, coverage.late());
         }
+        let lost_activity = self.activity.as_ref().map(RunActivity::losses);
+        lost_activity.iter().for_each(|lost| late.merge(lost));
         let lost_marks = self.mark_functions.as_ref().map(MarkFunctions::losses);
         lost_marks.iter().for_each(|lost| late.merge(lost));
         let losses = [&counters.losses, &late];
@@ -426,6 +443,7 @@ impl Trace {
         }
         let generated_code = self.tracker.generated_code();
         let finished_stacks = self.tables.finish(&mut self.kernel, &self.tracker);
+        let activity = self.activity.take();
         let mut recorder = self.recorder.take();
         if let Some(recorder) = &mut recorder {
             let mut losses = counters.losses.clone();
@@ -460,12 +478,17 @@ impl Trace {
             duration,
         };
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);
-        let reports = reports.with_recorder(recorder).with_accounts(accounts);
+        let reports = reports.with_recorder(recorder).with_accounts(accounts).with_activity(activity);
         let (losses, recorded) = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
         self.complete &= recorded;
         let command = self.targets.command_end();
         Ok((Outcome { losses, command, complete: self.complete, none_traced }, detach))
     }
+}
+
+/// Returns a time in nanoseconds.
+fn nanoseconds(time: Duration) -> Nanoseconds {
+    Nanoseconds(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Returns the coverage of the processes that the BPF programs select.

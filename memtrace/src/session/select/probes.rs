@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::allocators::{Allocator, HookedFunction};
 use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope, SizeSite};
-use crate::model::{AllocatorId, FileOffset, Pid};
+use crate::model::{AllocatorId, FUNCTIONS, FileOffset, Function, Pid};
 use crate::probe_site::{Cost as SiteCost, LoadedWord};
 use crate::session::config::ProbeSite;
 
@@ -50,7 +50,8 @@ impl AllocatorProbes {
                 lowered,
             });
             let is_leaf = found.functions.iter().all(|function| function.is_leaf());
-            (Probe { signature, offset, return_sites, allocator: id, has_sizes, is_leaf, size_site }, cost)
+            let function = number_of(found.function());
+            (Probe { signature, offset, return_sites, allocator: id, function, has_sizes, is_leaf, size_site }, cost)
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }
@@ -60,4 +61,10 @@ impl AllocatorProbes {
         let new: Vec<_> = self.probes.iter().map(|(probe, _)| probe.clone()).collect();
         kernel.attach(probes, self.scope, &self.object, &new)
     }
+}
+
+/// Returns the number of a function: its place in the table of known functions. Functions of the user follow them.
+fn number_of(function: &Function) -> Option<u16> {
+    let place = FUNCTIONS.iter().position(|known| known.name == function.name).unwrap_or(FUNCTIONS.len());
+    u16::try_from(place).ok()
 }

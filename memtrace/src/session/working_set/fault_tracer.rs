@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::kernel::{self, Kernel, MapSizes, ProgramTime, RingReader};
+use crate::kernel::{self, Kernel, MapSizes, MapUses, ProgramTime, RingReader};
 use crate::model::{Bytes, Event, EventKind, FaultedPages, Pid};
 use crate::procfs::{self, PageReading, ProcessError};
 use crate::session::config::Target;
@@ -57,7 +57,7 @@ impl FaultTracer {
         kernel::features::require().map_err(failed)?;
         let options = kernel::Options {
             ring_size: RING,
-            map_sizes: MapSizes::within(MAPS, 1, false).unwrap_or(MapSizes::SMALLEST),
+            map_sizes: MapSizes::within(MAPS, 1, MapUses::default()).unwrap_or(MapSizes::SMALLEST),
             page_sample: Some(NonZeroU32::MIN),
             filter: filter::resolve(target, false)?,
             ..kernel::Options::default()

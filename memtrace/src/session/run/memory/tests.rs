@@ -167,6 +167,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         recording: None,
         every: None,
         timeline: None,
+        activity: None,
         accounts: None,
         events: vec![EventClass::Heap],
         page_sample: NonZeroU32::MIN,

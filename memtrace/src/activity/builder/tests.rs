@@ -1,0 +1,237 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::activity::ActivityCollector;
+use crate::model::{Activity, ReclaimKind};
+
+const PID: Pid = Pid(7);
+
+fn sites() -> Vec<SpanSite> {
+    let site = |name: Option<&str>, label| SpanSite { name: name.map(String::from), label };
+    vec![site(None, SiteLabel::None), site(Some("parse"), SiteLabel::Number), site(Some("load"), SiteLabel::Text)]
+}
+
+fn builder() -> ActivityBuilder {
+    let mut builder = ActivityBuilder::new(sites());
+    builder.set_start(Nanoseconds(1000));
+    builder
+}
+
+/// Step of a thread at this time after the start, with half of it as CPU time and twice as many bytes.
+fn step(tid: u32, at: u64, kind: StepKind) -> ThreadStep {
+    let (cpu, allocated) = (Some(Nanoseconds(at / 2)), Some(Bytes(at * 2)));
+    ThreadStep { pid: PID, tid: Tid(tid), at: Nanoseconds(1000 + at), cpu, allocated, kind }
+}
+
+fn begin(site: u32, value: u64, text: &str) -> StepKind {
+    StepKind::Begin { site, value, text: text.into(), frame: AbsAddr(8) }
+}
+
+fn end(site: u32) -> StepKind {
+    StepKind::End { site, frame: AbsAddr(8) }
+}
+
+fn finish(mut builder: ActivityBuilder, end: u64) -> Activity {
+    builder.finish(Nanoseconds(1000 + end));
+    let mut collector = ActivityCollector::default();
+    collector.add(builder.take_changes());
+    collector.finish(BTreeMap::new(), Vec::new(), true)
+}
+
+/// Kind, name, begin, end and whether it is open of each slice.
+fn shown(activity: &Activity) -> Vec<(u32, SliceKind, &str, u64, u64, bool)> {
+    let row = |slice: &Slice| {
+        let tid = activity.threads[slice.thread as usize].tid.0;
+        let name = activity.names[slice.name as usize].as_str();
+        (tid, slice.kind, name, slice.begin.0, slice.end.0, slice.is_open)
+    };
+    activity.slices.iter().map(row).collect()
+}
+
+#[test]
+fn spans_nest_by_thread() {
+    let mut builder = builder();
+    for (tid, at, kind) in [
+        (1, 10, begin(0, 0, "request")),
+        (2, 15, begin(0, 0, "other")),
+        (1, 20, begin(1, 42, "")),
+        (1, 30, end(1)),
+        (1, 31, begin(2, 0, "file")),
+        (1, 35, end(2)),
+        (1, 40, end(0)),
+    ] {
+        builder.add(step(tid, at, kind));
+    }
+    let activity = finish(builder, 100);
+    let expected = [
+        (1, SliceKind::Task, "request", 10, 40, false),
+        (1, SliceKind::Function, "parse", 20, 30, false),
+        (1, SliceKind::Function, "load", 31, 35, false),
+        (2, SliceKind::Task, "other", 15, 100, true),
+    ];
+    assert_eq!(shown(&activity), expected);
+    let request = activity.slices[0];
+    assert_eq!((request.cpu, request.allocated), (Some(Nanoseconds(15)), Some(Bytes(60))));
+    assert_eq!(activity.slices[1].label, Some(SliceLabel::Number(42)));
+    let Some(SliceLabel::Text(text)) = activity.slices[2].label else { panic!("no label") };
+    assert_eq!(activity.names[text as usize], "file");
+    let totals: Vec<_> = activity.totals.iter().map(|row| (row.kind, row.sums.count, row.sums.time.0)).collect();
+    assert_eq!(totals, [(SliceKind::Task, 1, 30), (SliceKind::Function, 1, 10), (SliceKind::Function, 1, 4)]);
+}
+
+#[test]
+fn missed_end_is_that_of_the_outer_span() {
+    let mut builder = builder();
+    builder.add(step(1, 1, end(0)));
+    builder.add(step(1, 10, begin(0, 0, "outer")));
+    builder.add(step(1, 20, begin(1, 0, "")));
+    builder.add(step(1, 30, end(0)));
+    let activity = finish(builder, 100);
+    let expected = [(1, SliceKind::Task, "outer", 10, 30, false), (1, SliceKind::Function, "parse", 20, 30, false)];
+    assert_eq!(shown(&activity), expected);
+}
+
+#[test]
+fn recursive_calls_end_with_their_frame() {
+    let mut builder = builder();
+    let call = |frame| StepKind::Begin { site: 1, value: 0, text: String::new(), frame: AbsAddr(frame) };
+    let ret = |frame| StepKind::End { site: 1, frame: AbsAddr(frame) };
+    // An exception has left the call at 80; the return at 60 belongs to no call that was seen.
+    for (at, kind) in [(1, call(100)), (2, call(90)), (3, call(80)), (4, ret(60)), (5, ret(90)), (6, ret(100))] {
+        builder.add(step(1, at, kind));
+    }
+    let times: Vec<_> = finish(builder, 9).slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect();
+    assert_eq!(times, [(1, 6), (2, 5), (3, 5)]);
+}
+
+#[test]
+fn waits_have_the_holder_of_the_lock() {
+    let mut builder = builder();
+    let lock = AbsAddr(0x100);
+    let wait = || StepKind::LockWait { lock, name: "table".into() };
+    for (tid, at, kind) in [
+        (1, 10, wait()),
+        (1, 11, StepKind::LockAcquire { lock }),
+        (2, 20, wait()),
+        (3, 25, wait()),
+        // The next holder is faster than the release of the last one.
+        (2, 50, StepKind::LockAcquire { lock }),
+        (1, 51, StepKind::LockRelease { lock }),
+        (2, 60, StepKind::LockRelease { lock }),
+        (3, 61, StepKind::LockAcquire { lock }),
+    ] {
+        builder.add(step(tid, at, kind));
+    }
+    let activity = finish(builder, 70);
+    let expected = [
+        (1, SliceKind::LockWait, "table", 10, 11, false),
+        (1, SliceKind::LockHold, "table", 11, 51, false),
+        (2, SliceKind::LockWait, "table", 20, 50, false),
+        (2, SliceKind::LockHold, "table", 50, 60, false),
+        (3, SliceKind::LockWait, "table", 25, 61, false),
+        (3, SliceKind::LockHold, "table", 61, 70, true),
+    ];
+    assert_eq!(shown(&activity), expected);
+    let holders: Vec<_> = activity.slices.iter().map(|slice| slice.holder.map(|tid| tid.0)).collect();
+    assert_eq!(holders, [None, None, Some(1), None, Some(1), None]);
+    let [row] = activity.locks[..] else { panic!("{:?}", activity.locks) };
+    assert_eq!((row.address, row.sums.waits, row.sums.holds, row.sums.most_waiters), (lock, 3, 2, 2));
+    assert_eq!((row.sums.wait_time, row.sums.longest_wait), (Nanoseconds(1 + 30 + 36), Nanoseconds(36)));
+    assert_eq!(row.sums.hold_time, Nanoseconds(40 + 10));
+}
+
+#[test]
+fn waits_for_futexes_end_with_their_duration() {
+    let mut builder = builder();
+    let wait = |duration| StepKind::FutexWait {
+        address: AbsAddr(0x200),
+        duration: Nanoseconds(duration),
+        holder: Some(Tid(9)),
+        stack: StackId(1234),
+    };
+    builder.add(step(1, 50, wait(40)));
+    builder.add(step(2, 60, wait(20)));
+    builder.add(step(3, 80, wait(20)));
+    let activity = finish(builder, 100);
+    let times: Vec<_> = activity.slices.iter().map(|slice| (slice.begin.0, slice.end.0, slice.stack)).collect();
+    assert_eq!(times, [(10, 50, Some(0)), (40, 60, Some(0)), (60, 80, Some(0))]);
+    assert_eq!((activity.locks[0].name, activity.locks[0].sums.most_waiters), (None, 2));
+    assert!(activity.slices.iter().all(|slice| slice.holder == Some(Tid(9))));
+}
+
+#[test]
+fn exit_ends_the_slices_of_a_thread() {
+    let mut builder = builder();
+    let lock = AbsAddr(0x100);
+    builder.add(step(5, 0, StepKind::Start));
+    builder.add(step(5, 10, begin(0, 0, "task")));
+    builder.add(step(5, 20, StepKind::LockAcquire { lock }));
+    let unnamed = builder.take_unnamed();
+    unnamed.into_iter().for_each(|thread| builder.name_thread(thread, &Comm::from("server"), &Comm::from("old")));
+    builder.add(step(5, 30, StepKind::Exit { name: Comm::from("worker") }));
+    // Another thread has its TID.
+    builder.add(step(5, 40, begin(0, 0, "second")));
+    let activity = finish(builder, 50);
+    let expected = [
+        (5, SliceKind::Task, "second", 40, 50, true),
+        (5, SliceKind::Task, "task", 10, 30, false),
+        (5, SliceKind::LockHold, "[no name]", 20, 30, false),
+    ];
+    assert_eq!(shown(&activity), expected);
+    let row = &activity.threads[1];
+    assert_eq!((row.process.raw(), row.name.raw()), ("server", "worker"));
+    assert_eq!((row.start, row.end), (Some(Nanoseconds(0)), Some(Nanoseconds(30))));
+}
+
+#[test]
+fn events_and_stalls_have_their_times() {
+    let mut builder = builder();
+    builder.add(step(1, 5, StepKind::Number { name: "queue".into(), value: -3 }));
+    builder.add(step(1, 6, StepKind::Text { name: "state".into(), text: "ready".into() }));
+    builder.add(step(1, 7, StepKind::Call { site: 1, value: 8 }));
+    builder.add(step(1, 20, StepKind::Stall { work: ReclaimKind::Direct, duration: Nanoseconds(4) }));
+    let activity = finish(builder, 30);
+    let events: Vec<_> =
+        activity.events.iter().map(|event| (event.at.0, activity.names[event.name as usize].as_str())).collect();
+    assert_eq!(events, [(5, "queue"), (6, "state"), (7, "parse")]);
+    assert_eq!((activity.events[0].value, activity.events[2].value), (EventValue::Number(-3), EventValue::Number(8)));
+    assert_eq!(shown(&activity), [(1, SliceKind::Stall, ReclaimKind::Direct.name(), 16, 20, false)]);
+}
+
+#[test]
+fn spans_that_are_too_deep_are_counted() {
+    let mut builder = builder();
+    (0..200).for_each(|at| builder.add(step(1, at, begin(0, 0, "deep"))));
+    (200..400).for_each(|at| builder.add(step(1, at, end(0))));
+    builder.add(step(1, 500, begin(0, 0, "next")));
+    builder.add(step(1, 600, end(0)));
+    assert_eq!(builder.losses().get(LossReason::SpanTooDeep), 200 - 128);
+    let activity = finish(builder, 1000);
+    assert_eq!(activity.slices.len(), 129);
+    assert_eq!(shown(&activity)[128], (1, SliceKind::Task, "next", 500, 600, false));
+    assert_eq!((activity.slices[0].begin.0, activity.slices[0].end.0), (0, 399));
+}
+
+#[test]
+fn shortest_slices_are_left_out() {
+    let mut collector = ActivityCollector::default();
+    let mut builder = builder();
+    let mut at = 0;
+    for number in 0..300_000_u64 {
+        let duration = if number % 100 == 0 { 1 << 20 } else { 100 + number % 1000 };
+        builder.add(step(1, at, begin(0, 0, "task")));
+        builder.add(step(1, at + duration, end(0)));
+        at += duration + 1;
+        if number % 1000 == 0 {
+            collector.add(builder.take_changes());
+        }
+    }
+    collector.add(builder.take_changes());
+    let activity = collector.finish(BTreeMap::new(), Vec::new(), false);
+    let kept = activity.slices.len() as u64;
+    assert!(kept <= ActivityCollector::MAX_SLICES as u64);
+    assert_eq!(kept + activity.left_out.slices, 300_000);
+    assert_eq!(activity.totals[0].sums.count, 300_000);
+    assert!(activity.slices.iter().all(|slice| slice.duration() >= activity.left_out.shorter_than));
+    assert_eq!(activity.slices.iter().filter(|slice| slice.duration().0 == 1 << 20).count(), 3000);
+}

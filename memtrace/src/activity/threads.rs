@@ -1,0 +1,155 @@
+//! Threads with activity, and their spans that have not ended.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use crate::model::{AbsAddr, ActiveThread, Bytes, Comm, Nanoseconds, Pid, SliceLabel, Tid};
+
+/// The most threads with rows.
+const MAX_THREADS: u32 = 1 << 14;
+
+/// The most spans in one another. Deeper ones are left out.
+const MAX_DEPTH: usize = 128;
+
+/// The threads that run, and the changes of their rows.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    running: FxHashMap<(Pid, Tid), ThreadState>,
+    count: u32,
+    changed: BTreeMap<u32, ActiveThread>,
+    /// New threads without names.
+    unnamed: Vec<(u32, Pid, Tid)>,
+}
+
+/// A thread that runs.
+#[derive(Debug)]
+pub(super) struct ThreadState {
+    pub(super) number: u32,
+    pub(super) row: ActiveThread,
+    /// Spans and waits that have not ended, the outermost first.
+    open: Vec<OpenSlice>,
+    /// Number of spans that are too deep.
+    too_deep: u64,
+}
+
+/// A span or a wait that has not ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenSlice {
+    pub(super) key: OpenKey,
+    pub(super) name: u32,
+    pub(super) label: Option<SliceLabel>,
+    pub(super) begin: Nanoseconds,
+    pub(super) cpu: Option<Nanoseconds>,
+    pub(super) allocated: Option<Bytes>,
+    pub(super) lock: Option<u32>,
+    pub(super) holder: Option<Tid>,
+}
+
+/// Matches the end of a slice with its begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenKey {
+    /// Span of a site, with the stack pointer at the entry of the function; 0 for a task.
+    Span(u32, AbsAddr),
+    /// Wait for a lock.
+    Lock(AbsAddr),
+}
+
+impl Threads {
+    /// Returns a thread, which gets a row if it has none; `None` if there are too many.
+    pub(super) fn get(&mut self, pid: Pid, tid: Tid) -> Option<&mut ThreadState> {
+        if !self.running.contains_key(&(pid, tid)) {
+            if self.count >= MAX_THREADS {
+                return None;
+            }
+            let number = self.count;
+            self.count += 1;
+            let (process, name) = (Comm::default(), Comm::default());
+            let row = ActiveThread { pid, tid, process, name, start: None, end: None };
+            self.changed.insert(number, row.clone());
+            self.unnamed.push((number, pid, tid));
+            self.running.insert((pid, tid), ThreadState { number, row, open: Vec::new(), too_deep: 0 });
+        }
+        self.running.get_mut(&(pid, tid))
+    }
+
+    /// Changes the row of a thread.
+    pub(super) fn change(&mut self, pid: Pid, tid: Tid, change: impl FnOnce(&mut ActiveThread)) {
+        if let Some(thread) = self.get(pid, tid) {
+            change(&mut thread.row);
+            let (number, row) = (thread.number, thread.row.clone());
+            self.changed.insert(number, row);
+        }
+    }
+
+    /// Forgets a thread that has exited.
+    pub(super) fn remove(&mut self, pid: Pid, tid: Tid) {
+        self.running.remove(&(pid, tid));
+    }
+
+    /// Returns the new threads, which have no names.
+    pub(super) fn take_unnamed(&mut self) -> Vec<(u32, Pid, Tid)> {
+        std::mem::take(&mut self.unnamed)
+    }
+
+    /// Names the thread with this number. A name that it has exited with is kept.
+    pub(super) fn name(&mut self, number: u32, pid: Pid, tid: Tid, process: &Comm, name: &Comm) {
+        let set = |row: &mut ActiveThread| {
+            row.process = process.clone();
+            if row.name == Comm::default() {
+                row.name = name.clone();
+            }
+        };
+        if let Some(thread) = self.running.get_mut(&(pid, tid)).filter(|thread| thread.number == number) {
+            set(&mut thread.row);
+        }
+        if let Some(row) = self.changed.get_mut(&number) {
+            set(row);
+        } else if let Some(thread) = self.running.get(&(pid, tid)).filter(|thread| thread.number == number) {
+            self.changed.insert(number, thread.row.clone());
+        }
+    }
+
+    /// Returns the rows that have changed since the last call, by number.
+    pub(super) fn take_changed(&mut self) -> BTreeMap<u32, ActiveThread> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Returns the threads that run.
+    pub(super) fn running(&self) -> Vec<(Pid, Tid)> {
+        let mut all: Vec<_> = self.running.keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+impl ThreadState {
+    /// Begins a slice. Returns false if there are too many in one another.
+    pub(super) fn begin(&mut self, slice: OpenSlice) -> bool {
+        if self.open.len() >= MAX_DEPTH {
+            self.too_deep += 1;
+            return false;
+        }
+        self.open.push(slice);
+        true
+    }
+
+    /// Ends the last slice with this key, and those inside it, of which the ends were missed. Returns them, the innermost first.
+    /// A slice that began before the trace is not known.
+    pub(super) fn end(&mut self, key: OpenKey) -> Vec<OpenSlice> {
+        if self.too_deep > 0 && matches!(key, OpenKey::Span(..)) {
+            self.too_deep -= 1;
+            return Vec::new();
+        }
+        match self.open.iter().rposition(|slice| slice.key == key) {
+            Some(index) => self.open.drain(index..).rev().collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Ends all slices. Returns them, the innermost first.
+    pub(super) fn end_all(&mut self) -> Vec<OpenSlice> {
+        self.too_deep = 0;
+        self.open.drain(..).rev().collect()
+    }
+}

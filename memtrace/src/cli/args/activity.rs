@@ -1,0 +1,49 @@
+//! Options of the activity of threads.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::headings::ACTIVITY;
+use crate::cli::spans::{SpanArg, span};
+use crate::cli::units;
+
+/// Activity of threads to trace.
+#[derive(Debug, Default, Args)]
+pub(in crate::cli) struct ActivityArgs {
+    /// Trace tasks, or the calls of this function, as spans of each thread
+    ///
+    /// `probes` traces the tasks, locks and events that programs with memtrace.h name, in all objects of the targets, and
+    /// FILE:probes those of a file. EXE:FUNCTION traces the calls of any function of an executable or library, by its symbol
+    /// or demangled name. EXE:FUNCTION(id=argN) labels each call by a number, (id=argN:32) by one of 32 bits, and (name=argN)
+    /// by a C string. Each span has its CPU time and the bytes that the thread allocates in it. Formats with time show them:
+    /// .pftrace and .html. A span costs two probes, about 1 to 2 µs each. May be given more than once. Needs Linux 5.17.
+    #[arg(long = "span", value_name = "EXE:FUNCTION", value_parser = span, help_heading = ACTIVITY)]
+    pub(in crate::cli) spans: Vec<SpanArg>,
+
+    /// Trace waits for futexes of at least this duration, as in 1ms
+    ///
+    /// Mutexes, condition variables and semaphores wait for futexes. Each wait has its stack and, for mutexes of glibc, the
+    /// thread that held the lock. Needs Linux 5.17.
+    #[arg(long, value_name = "DURATION", value_parser = units::short_duration, help_heading = ACTIVITY)]
+    pub(in crate::cli) min_wait: Option<Duration>,
+
+    /// Time the calls of allocators, and trace those of at least this duration, as in 100us
+    ///
+    /// The report has a histogram of the durations for each function. They contain the cost of the probes, about 1 µs. Frees
+    /// are probed at their return too, which makes them as expensive as allocations. Needs Linux 5.17.
+    #[arg(long, value_name = "DURATION", value_parser = units::short_duration, help_heading = ACTIVITY)]
+    pub(in crate::cli) allocator_latency: Option<Duration>,
+}
+
+impl ActivityArgs {
+    /// Returns an option that is given.
+    pub(in crate::cli) fn given(&self) -> Option<&'static str> {
+        let options = [
+            ("--span", !self.spans.is_empty()),
+            ("--min-wait", self.min_wait.is_some()),
+            ("--allocator-latency", self.allocator_latency.is_some()),
+        ];
+        options.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
+    }
+}

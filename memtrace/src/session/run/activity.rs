@@ -1,0 +1,235 @@
+//! Activity of threads during a run: attaches its probes, reads its records, and collects slices and events.
+
+mod sites;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::recorder::FindCopy;
+use crate::activity::{ActivityBuilder, ActivityCollector};
+use crate::kernel::{ActivityReader, Kernel, Probes, ThreadActivity};
+use crate::model::{
+    Activity, ActivityChanges, CallSums, Comm, EventClass, FUNCTIONS, Frame, ImageId, LossReason, Losses, Nanoseconds,
+    Node, Object, Pid, StackId, Stacks, StepKind, ThreadStep, Tid,
+};
+use crate::procfs;
+use crate::session::config::Config;
+use crate::session::error::{Error, from_engines};
+use crate::session::select::Targets;
+use crate::session::track::ProcessTracker;
+use crate::symbolize::{LiveCall, LivePaths, Symbolizer};
+
+/// The most records that are read in one go. The rest follows in the next tick.
+const MAX_RECORDS: usize = 100_000;
+
+/// The most call paths of waits.
+const MAX_PATHS: usize = 1 << 16;
+
+/// The most stacks with known paths. A stack that occurs again after they were forgotten has its frames sent again, sooner or
+/// later.
+const MAX_KNOWN: usize = 1 << 16;
+
+/// Bytes of the names of generated code in the stacks of waits.
+const MAX_NAME_BYTES: usize = 1 << 20;
+
+/// The most frames that are shown of a wait.
+const MAX_FRAMES: usize = 32;
+
+/// Activity of the threads of a run.
+pub(super) struct RunActivity {
+    reader: ActivityReader,
+    builder: ActivityBuilder,
+    collector: ActivityCollector,
+    paths: LivePaths,
+    /// Frames of stacks that have arrived, by process, until they are converted.
+    frames: BTreeMap<Pid, Stacks>,
+    /// Stacks of waits by number: their calls, the innermost first.
+    stacks: BTreeMap<u32, Vec<LiveCall>>,
+    /// Call paths of stacks.
+    known: FxHashMap<StackId, Node>,
+    /// Stacks that slices refer to, and that have no calls yet.
+    waiting: Vec<(u32, Pid, StackId)>,
+    /// Calls of allocators are timed.
+    times_calls: bool,
+    calls: BTreeMap<u32, CallSums>,
+    /// Bytes that threads allocate are known.
+    counts_bytes: bool,
+}
+
+/// Changes for a recording, and the frames of their stacks.
+pub(super) struct RecordedChanges {
+    pub(super) changes: ActivityChanges,
+    pub(super) frames: BTreeMap<ImageId, Stacks>,
+}
+
+impl RunActivity {
+    /// Attaches the probes of a run with activity; `None` without. The trace starts at `start`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the probes.
+    pub(super) fn attach(
+        kernel: &mut Kernel,
+        probes: &mut Probes,
+        config: &Config,
+        targets: &Targets,
+        tracker: &ProcessTracker,
+    ) -> Result<Option<Self>, Error> {
+        let Some(activity) = &config.activity else { return Ok(None) };
+        let sites = sites::attach(kernel, probes, activity, targets, tracker)?;
+        let reader = kernel.take_activity().map_err(|error| from_engines::kernel(None, error))?;
+        let mut builder = ActivityBuilder::new(sites);
+        builder.set_functions(FUNCTIONS.iter().map(|function| function.name.to_owned()).collect());
+        Ok(Some(Self {
+            reader,
+            builder,
+            collector: ActivityCollector::default(),
+            paths: LivePaths::new(MAX_PATHS, MAX_NAME_BYTES),
+            frames: BTreeMap::new(),
+            stacks: BTreeMap::new(),
+            known: FxHashMap::default(),
+            waiting: Vec::new(),
+            times_calls: activity.min_call.is_some(),
+            calls: BTreeMap::new(),
+            counts_bytes: config.follows(EventClass::probes_allocators),
+        }))
+    }
+
+    /// Sets the start of tracing, since the start of the clock.
+    pub(super) fn start(&mut self, start: Nanoseconds) {
+        self.builder.set_start(start);
+    }
+
+    /// Reads the records since the last call. The mmap events up to now are applied. Returns the changes, for a recording.
+    pub(super) fn read(&mut self, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) -> RecordedChanges {
+        let mut records = Vec::new();
+        self.reader.drain(MAX_RECORDS, |record| records.push(record));
+        for record in records {
+            match record {
+                ThreadActivity::Step(step) => self.builder.add(with_checked_holder(step)),
+                ThreadActivity::Stack(pid, id, stack) => self.frames.entry(pid).or_default().insert(id, &stack),
+            }
+        }
+        self.name_threads();
+        self.take_changes(tracker, find_copy)
+    }
+
+    /// Ends all slices at the end of the trace, `end` after the start of the clock, and returns the last changes.
+    pub(super) fn finish(
+        &mut self,
+        end: Nanoseconds,
+        kernel: &Kernel,
+        tracker: &mut ProcessTracker,
+        find_copy: &FindCopy<'_>,
+    ) -> RecordedChanges {
+        let mut all = self.read(tracker, find_copy);
+        // The gate is closed, so that this ends.
+        loop {
+            let more = self.read(tracker, find_copy);
+            if more.changes.is_empty() {
+                break;
+            }
+            all.append(more);
+        }
+        self.builder.finish(end);
+        if self.times_calls {
+            let times = kernel.call_times().into_iter();
+            self.calls = times.map(|(function, sums)| (self.builder.name_of_function(function), sums)).collect();
+        }
+        all.append(self.take_changes(tracker, find_copy));
+        all
+    }
+
+    /// Returns the activity of the whole run, with the names of the stacks of waits.
+    pub(super) fn into_activity(self, symbolizer: &Symbolizer) -> Activity {
+        let Self { collector, calls, stacks, counts_bytes, .. } = self;
+        let length = stacks.keys().next_back().map_or(0, |last| *last as usize + 1);
+        let mut calls_of = vec![Vec::new(); length];
+        stacks.into_iter().for_each(|(number, calls)| calls_of[number as usize] = calls);
+        let frames = symbolizer.frames_of_calls(&calls_of);
+        let labels = frames.iter().map(|frames| frames.iter().map(Frame::label).collect()).collect();
+        collector.finish(calls, labels, counts_bytes)
+    }
+
+    /// Returns the losses in user space.
+    pub(super) fn losses(&self) -> Losses {
+        let mut losses = self.builder.losses().clone();
+        losses.add(LossReason::BadRecord, self.reader.bad_records());
+        losses
+    }
+
+    /// Returns the objects of the stacks, each with one reference.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.paths.objects()
+    }
+
+    /// Forgets the handles of files that were closed.
+    pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        self.paths.forget_files(closed);
+    }
+
+    fn name_threads(&mut self) {
+        for (number, pid, tid) in self.builder.take_unnamed() {
+            let process = Comm::from(procfs::comm(pid).unwrap_or_default());
+            let name = Comm::from(procfs::thread_name(pid, tid).unwrap_or_default());
+            self.builder.name_thread((number, pid, tid), &process, &name);
+        }
+    }
+
+    fn take_changes(&mut self, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) -> RecordedChanges {
+        let changes = self.builder.take_changes();
+        self.waiting.extend(changes.stacks.iter().copied());
+        // Frames that user space has found arrive later.
+        for &(_, pid, id) in &self.waiting {
+            if !self.known.contains_key(&id)
+                && let Some((_, Some(stack))) = find_copy(pid, id)
+            {
+                self.frames.entry(pid).or_default().insert(id, &stack);
+            }
+        }
+        let mut frames = BTreeMap::new();
+        for (pid, stacks) in std::mem::take(&mut self.frames) {
+            let id = tracker.latest_id(pid);
+            let generated = tracker.generated_code_of(id);
+            let Some(image) = tracker.images().get(&id) else { continue };
+            let converted = self.paths.convert(image, &stacks, generated.as_ref());
+            self.known.extend(converted.into_iter().map(|(stack, path, _)| (stack, path)));
+            frames.insert(id, stacks);
+        }
+        let Self { waiting, known, stacks, paths, .. } = self;
+        waiting.retain(|(number, _, id)| match known.get(id) {
+            Some(&path) => {
+                stacks.insert(*number, paths.calls(path).take(MAX_FRAMES).collect());
+                false
+            }
+            None => true,
+        });
+        if self.known.len() > MAX_KNOWN {
+            self.known.clear();
+        }
+        self.collector.add(changes.clone());
+        RecordedChanges { changes, frames }
+    }
+}
+
+impl RecordedChanges {
+    fn append(&mut self, other: Self) {
+        self.changes.append(other.changes);
+        for (id, stacks) in other.frames {
+            self.frames.entry(id).or_default().merge(stacks);
+        }
+    }
+}
+
+/// Returns a step whose holder of a futex is a thread of the process: the BPF program takes it from memory that may not be a
+/// mutex.
+fn with_checked_holder(mut step: ThreadStep) -> ThreadStep {
+    if let StepKind::FutexWait { holder, .. } = &mut step.kind {
+        let is_thread = |tid: &Tid| *tid != step.tid && procfs::thread_name(step.pid, *tid).is_some();
+        *holder = holder.filter(is_thread);
+    }
+    step
+}
