@@ -3,6 +3,8 @@
 //! A passing test never writes golden files. With `MEMTRACE_BLESS=1` the files are rewritten and the test fails, so
 //! that the change is reviewed before the next run.
 
+#[path = "report_golden/activity_sample.rs"]
+mod activity_sample;
 #[path = "report_golden/ended_groups.rs"]
 mod ended_groups;
 #[path = "report_golden/estimates.rs"]
