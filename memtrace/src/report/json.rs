@@ -1,6 +1,7 @@
 //! JSON reports. `docs/json.md` documents the fields. Fields are not removed; an incompatible change raises
 //! `schema_version`.
 
+mod activity;
 mod group_runs;
 mod histograms;
 mod memcg;

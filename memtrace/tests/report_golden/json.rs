@@ -1,12 +1,14 @@
 //! Properties of the JSON.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use memtrace::model::{GroupBy, LossReason, Metric, StackEnd};
+use memtrace::model::{EventValue, GroupBy, LossReason, Metric, Profile, StackEnd};
 use memtrace::report::{Format, Options};
 use serde_json::Value;
 
+use super::activity_sample::activity;
 use super::ended_groups::build;
 use super::host::{by_allocators, by_threads};
 use super::sample::sample;
@@ -90,12 +92,14 @@ fn every_field_of_the_json_is_documented() {
         (by_memory(), GroupBy::Memory),
         (waits(), GroupBy::Process),
         (build(), GroupBy::Process),
+        (with_activity(), GroupBy::Process),
     ];
     for (profile, by) in by {
         let json = report(Format::Json, &profile, &Options { by, ..options(Metric::LiveBytes) });
         fields(&serde_json::from_str(&json).unwrap(), &mut names);
     }
     assert!(names.contains("thread_name") && names.contains("allocator"));
+    assert!(names.contains("shorter_than_ns"));
     assert!(names.contains("peak_rss_bytes") && names.contains("unnamed"));
     let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
     assert_eq!(missing, [""; 0]);
@@ -121,4 +125,49 @@ fn stacks_come_in_the_order_of_the_metric() {
         assert!(json["stacks"].as_array().unwrap().is_sorted_by(|one, next| value(one) >= value(next)), "{key}");
         assert_eq!(json["metric"], metric.name());
     }
+}
+
+/// The sample with the activity of threads.
+pub(super) fn with_activity() -> Profile {
+    Profile { activity: Some(Arc::new(activity())), ..sample() }
+}
+
+#[test]
+fn slices_and_events_have_their_fields_in_order() {
+    let json = report(Format::Json, &with_activity(), &options(Metric::LiveBytes));
+    let json = &serde_json::from_str::<Value>(&json).unwrap()["activity"];
+    let named = |fields: &str, list: &str, index: usize| -> BTreeMap<String, Value> {
+        let (fields, values) = (json[fields].as_array().unwrap(), json[list][index].as_array().unwrap());
+        assert_eq!(fields.len(), values.len());
+        fields.iter().zip(values).map(|(field, value)| (String::from(field.as_str().unwrap()), value.clone())).collect()
+    };
+    let activity = activity();
+    assert_eq!(json["slices"].as_array().unwrap().len(), activity.slices.len());
+    for (index, slice) in activity.slices.iter().enumerate() {
+        let fields = named("slice_fields", "slices", index);
+        assert_eq!(fields["thread"], slice.thread);
+        assert_eq!(fields["kind"], slice.kind.name());
+        assert_eq!(json["names"][fields["name"].as_u64().unwrap() as usize], activity.names[slice.name as usize]);
+        assert_eq!(fields["label"].is_null(), slice.label.is_none());
+        assert_eq!((&fields["begin_ns"], &fields["duration_ns"]), (&slice.begin.0.into(), &slice.duration().0.into()));
+        assert_eq!(fields["open"], slice.is_open);
+        assert_eq!(fields["cpu_ns"].as_u64(), slice.cpu.map(|time| time.0));
+        assert_eq!(fields["allocated_bytes"].as_u64(), slice.allocated.map(|bytes| bytes.0));
+        assert_eq!(fields["lock"].as_u64(), slice.lock.map(u64::from));
+        assert_eq!(fields["holder_tid"].as_u64(), slice.holder.map(|tid| tid.0.into()));
+        assert_eq!(fields["stack"].as_u64(), slice.stack.map(u64::from));
+    }
+    for (index, event) in activity.events.iter().enumerate() {
+        let fields = named("event_fields", "events", index);
+        assert_eq!((&fields["thread"], &fields["at_ns"]), (&event.thread.into(), &event.at.0.into()));
+        let value = match event.value {
+            EventValue::None => Value::Null,
+            EventValue::Number(number) => number.into(),
+            EventValue::Text(number) => activity.names[number as usize].as_str().into(),
+        };
+        assert_eq!(fields["value"], value);
+    }
+    assert_eq!(json["locks"][0]["address"], "0x7f00deadb000");
+    assert_eq!(json["calls"][0]["histogram"][1], serde_json::json!({ "from_ns": 128, "count": 11 }));
+    assert_eq!(json["left_out"], serde_json::json!({ "slices": 12, "shorter_than_ns": 1_000, "events": 3 }));
 }

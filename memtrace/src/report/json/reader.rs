@@ -226,8 +226,10 @@ impl StackFields {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::model::GroupBy;
+    use crate::model::{Activity, GroupBy};
     use crate::report::options::Options;
 
     /// A profile with two processes, a merged stack and a frame without a name.
@@ -288,6 +290,14 @@ mod tests {
         let report = read(&written(&profile)).unwrap();
         assert_eq!((report.subject.as_str(), report.metric), ("two processes", Metric::LiveBytes));
         assert_eq!(report.profile, profile);
+    }
+
+    #[test]
+    fn activity_is_ignored() {
+        let traced = Profile { activity: Some(Arc::new(Activity::default())), ..profile() };
+        let text = written(&traced);
+        assert!(text.contains("\"activity\":{"));
+        assert_eq!(read(&text).unwrap().profile, profile());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::ops::Not;
 
 use serde::{Serialize, Serializer};
 
+use super::activity::ActivityFields;
 use super::group_runs::{GroupRuns, end_name};
 use super::histograms::HistogramFields;
 use super::numbers::{Blocks, Counts, Numbers, ResidentFields, resident};
@@ -43,6 +44,8 @@ pub(super) struct Report<'a> {
     parts: Vec<WindowFields>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<TimelineFields<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    activity: Option<ActivityFields<'a>>,
     older_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     touches: Option<TouchFields>,
@@ -91,6 +94,7 @@ impl<'a> Report<'a> {
             window: profile.window.as_ref().map(WindowFields::from),
             parts: profile.parts.iter().map(WindowFields::from).collect(),
             timeline: profile.timeline.as_ref().map(TimelineFields::from),
+            activity: profile.activity.as_deref().map(ActivityFields::from),
             older_s: profile.older.map(|age| age.as_secs_f64()),
             touches: profile.touches.map(TouchFields::from),
             totals: Numbers::of(profile, total, variance, Some(KernelReported::of_all(profile))),
