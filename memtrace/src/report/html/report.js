@@ -3,9 +3,19 @@
 // Control characters and marks of text direction are replaced, as in all formats.
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]/g;
 
+// Returns a value with its texts cleaned. Faster than a function for `JSON.parse`, which calls it for each number.
+function cleaned(value) {
+  if (typeof value === 'string') { return value.replace(CONTROL, '\ufffd'); }
+  if (Array.isArray(value)) {
+    for (let index = 0; index < value.length; index += 1) { value[index] = cleaned(value[index]); }
+  } else if (value !== null && typeof value === 'object') {
+    for (const key of Object.keys(value)) { value[key] = cleaned(value[key]); }
+  }
+  return value;
+}
+
 function parsed(id) {
-  return JSON.parse(document.getElementById(id).textContent, (key, value) =>
-    typeof value === 'string' ? value.replace(CONTROL, '\ufffd') : value);
+  return cleaned(JSON.parse(document.getElementById(id).textContent));
 }
 
 const report = parsed('report');
