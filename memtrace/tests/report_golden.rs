@@ -15,6 +15,8 @@ mod folded;
 mod host;
 #[path = "report_golden/html.rs"]
 mod html;
+#[path = "report_golden/html_activity.rs"]
+mod html_activity;
 #[path = "report_golden/json.rs"]
 mod json;
 #[path = "report_golden/languages.rs"]

@@ -12,12 +12,16 @@ use crate::report::{escape, format, json};
 const STYLE: &str = include_str!("html/style.css");
 const BODY: &str = include_str!("html/body.html");
 /// The scripts, in the order in which they need each other.
-const SCRIPTS: [&str; 6] = [
+const SCRIPTS: [&str; 10] = [
     include_str!("html/report.js"),
+    include_str!("html/activity.js"),
     include_str!("html/flame_tree.js"),
     include_str!("html/flame_graph.js"),
     include_str!("html/timeline.js"),
+    include_str!("html/lane.js"),
+    include_str!("html/lanes.js"),
     include_str!("html/tables.js"),
+    include_str!("html/activity_tables.js"),
     include_str!("html/main.js"),
 ];
 

@@ -19,7 +19,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Opens the page in a browser, runs `script`, which returns an object, and returns the object.
 #[track_caller]
-fn operate(profile: &Profile, options: &Options, script: &str) -> Value {
+pub(super) fn operate(profile: &Profile, options: &Options, script: &str) -> Value {
     let scratch = Scratch::new();
     let page = report(Format::Html, profile, options);
     let end = "</body>";

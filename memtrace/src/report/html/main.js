@@ -14,8 +14,10 @@ function main() {
   qualityTable(byId('quality'));
   byId('theme').addEventListener('click', changeTheme);
   document.addEventListener('keydown', onKey);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => main.lanes?.draw());
+  if (activity) { showActivity(); }
   if (METRICS.length === 0) {
-    byId('summary').textContent = `Nothing was recorded in ${report.duration_s.toFixed(1)} s.`;
+    byId('summary').textContent = `${activity ? 'No memory was' : 'Nothing was'} recorded in ${report.duration_s.toFixed(1)} s.`;
     return;
   }
   byId('metric').replaceChildren(...METRICS.map((metric) => element('option', {}, metric.title)));
@@ -75,6 +77,7 @@ function showSites() {
 function showTimeline() {
   byId('timeline-section').hidden = false;
   const timeline = new Timeline(byId('timeline'), byId('timeline-readout'), selectWindow);
+  main.timeline = timeline;
   const { processes, total, left_out: leftOut } = report.timeline;
   const names = processes.map((process) => `${process.comm} (${process.pid})`);
   const all = leftOut > 0 ? `all processes (RSS: ${processes.length} of ${processes.length + leftOut})` : 'all processes';
@@ -106,6 +109,17 @@ function sumOf(total, processes) {
   return sums;
 }
 
+// Shows the threads. They have the window of the memory, and the memory has the moments next to theirs.
+function showActivity() {
+  byId('lane-keys').hidden = false;
+  main.lanes = showLanes((from, to) => {
+    main.isOfLanes = true;
+    if (from === undefined) { main.timeline?.choose(null); } else { main.timeline?.chooseTimes(from / 1e9, to / 1e9); }
+    main.isOfLanes = false;
+  });
+  showActivityTables();
+}
+
 // Draws the growth in the parts of the trace that overlap the window, or the metric without a window.
 function selectWindow(from, to) {
   const parts = report.parts ?? [];
@@ -114,6 +128,7 @@ function selectWindow(from, to) {
   const last = after < 0 ? parts.length : after;
   flameWindow = from === undefined || first < 0 || last <= first ? null : [first, last];
   showFlame();
+  if (main.lanes && !main.isOfLanes) { main.lanes.show(...(from === undefined ? main.lanes.whole : [from * 1e9, to * 1e9])); }
   if (from === undefined) { return ''; }
   return flameWindow === null
     ? '. The flame graph shows the whole trace: the changes of stacks over time are not known.'
@@ -124,6 +139,7 @@ function changeTheme() {
   const isDark = document.documentElement.dataset.theme === undefined
     ? matchMedia('(prefers-color-scheme: dark)').matches : document.documentElement.dataset.theme === 'dark';
   document.documentElement.dataset.theme = isDark ? 'light' : 'dark';
+  main.lanes?.draw();
 }
 
 function onKey(event) {

@@ -1,7 +1,8 @@
 // Memory over time. A click selects a moment, a drag a window.
 
 const SVG = 'http://www.w3.org/2000/svg';
-const LEFT = 80;
+// Room for labels. Lanes of threads, which have longer ones, have the same axis.
+const LEFT = report.activity ? 150 : 80;
 const BOTTOM = 22;
 
 class Timeline {
@@ -21,7 +22,7 @@ class Timeline {
     this.draw();
   }
 
-  get span() { return [this.moments[0], this.moments[this.moments.length - 1]]; }
+  get span() { return report.activity ? wholeTime().map((ns) => ns / 1e9) : [this.moments[0], this.moments[this.moments.length - 1]]; }
 
   // Returns the live bytes and the resident set size at a moment.
   valuesAt(index) {
@@ -91,8 +92,12 @@ class Timeline {
     this.updateReadout();
   }
 
-  nearest(event) {
-    const x = event.clientX - this.picture.getBoundingClientRect().left;
+  // Selects the moments next to two times in seconds.
+  chooseTimes(from, to) { this.choose(this.nearestTo(this.x(from)), this.nearestTo(this.x(to))); }
+
+  nearest(event) { return this.nearestTo(event.clientX - this.picture.getBoundingClientRect().left); }
+
+  nearestTo(x) {
     let best = 0;
     this.moments.forEach((time, index) => {
       if (Math.abs(this.x(time) - x) < Math.abs(this.x(this.moments[best]) - x)) { best = index; }
