@@ -95,8 +95,9 @@ class Lanes {
 
   // Doubles or halves the shown time around the selected slice, or around its middle.
   scale(factor) {
-    const middle = this.item === null ? (this.from + this.to) / 2 : Math.min(Math.max((beginOf(this.item) + endOf(this.item)) / 2, this.from), this.to);
-    this.zoom(middle - (middle - this.from) * factor, middle + (this.to - middle) * factor);
+    const middle = this.item === null ? (this.from + this.to) / 2 : (beginOf(this.item) + endOf(this.item)) / 2;
+    const half = (this.to - this.from) * factor / 2;
+    this.zoom(middle - half, middle + half);
   }
 
   reset() {
