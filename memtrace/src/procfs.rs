@@ -50,7 +50,7 @@ pub(crate) use image::{object_at, program_of, read_image, vdso};
 pub(crate) use machine_memory::machine_memory;
 pub(crate) use machine_usage::machine_usage;
 pub(crate) use maps::Inode;
-pub(crate) use mem::{MemoryReader, MemoryView, WordReader};
+pub(crate) use mem::{MemoryReader, MemoryView, WordReader, read_memory};
 pub(crate) use memcg::{GroupReading, MemoryGroups};
 pub(crate) use memcg_limits::{cgroup_memory, memory_high};
 pub(crate) use mountinfo::Tmpfs;

@@ -40,10 +40,20 @@ pub struct ActivityRecord {
     pub holder: u32,
     /// Zero.
     pub reserved: u32,
-    /// Name of a task, lock, event or thread, or label of a call. It ends at the first zero.
-    pub name: [u8; ACTIVITY_TEXT],
+    /// Name of a task, lock, event or thread, or label of a call.
+    pub name: ActivityText,
     /// Text of an event.
-    pub text: [u8; ACTIVITY_TEXT],
+    pub text: ActivityText,
+}
+
+/// A text in an [`ActivityRecord`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ActivityText {
+    /// Address of the text in the process if it could not be read, because its page is not mapped yet; else 0.
+    pub unread: u64,
+    /// The text, which ends at the first zero.
+    pub bytes: [u8; ACTIVITY_TEXT],
 }
 
 /// Step in the activity of a thread.
@@ -185,7 +195,7 @@ impl ActivityCookie {
 }
 
 const _: () = {
-    assert!(size_of::<ActivityRecord>() == 208);
+    assert!(size_of::<ActivityRecord>() == 224);
     assert!(offset_of!(ActivityRecord, time) == 16);
     assert!(offset_of!(ActivityRecord, step) == 64);
     assert!(offset_of!(ActivityRecord, name) == 80);

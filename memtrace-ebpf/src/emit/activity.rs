@@ -7,7 +7,7 @@ use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_user_str
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    ACTIVITY_TEXT, ActivityRecord, ActivityStep, COMM, MAX_RINGS, RecordKind, STACK_NOT_TAKEN, UNKNOWN_USAGE,
+    ACTIVITY_TEXT, ActivityRecord, ActivityStep, ActivityText, COMM, MAX_RINGS, RecordKind, STACK_NOT_TAKEN, UNKNOWN_USAGE,
 };
 
 use super::NO_WAKEUP;
@@ -71,8 +71,8 @@ pub fn activity(thread: Thread, step: Step) {
         (*record).site = site;
         (*record).holder = holder;
         (*record).reserved = 0;
-        read_text((&raw mut (*record).name).cast(), name);
-        read_text((&raw mut (*record).text).cast(), text);
+        read_text(&raw mut (*record).name, name);
+        read_text(&raw mut (*record).text, text);
     }
     entry.submit(NO_WAKEUP);
 }
@@ -98,29 +98,29 @@ pub fn lifetime(thread: Thread, step: ActivityStep) {
         (*record).site = 0;
         (*record).holder = 0;
         (*record).reserved = 0;
-        (*record).name[0] = 0;
-        (*record).name[COMM] = 0;
-        bpf_get_current_comm((&raw mut (*record).name).cast(), COMM as u32);
-        (*record).text[0] = 0;
+        read_text(&raw mut (*record).name, 0);
+        read_text(&raw mut (*record).text, 0);
+        bpf_get_current_comm((&raw mut (*record).name.bytes).cast(), COMM as u32);
     }
     entry.submit(NO_WAKEUP);
 }
 
-/// Reads the C string at `address` of the process; an empty one if it cannot be read.
+/// Reads the C string at `address` of the process. If that is not possible, its address is kept.
 ///
 /// # Safety
 ///
-/// There is space for [`ACTIVITY_TEXT`] bytes.
+/// `into` is memory of a text.
 #[inline(always)]
-unsafe fn read_text(into: *mut u8, address: u64) {
-    // SAFETY: as the caller says.
-    unsafe { *into = 0 };
-    if address != 0 {
-        // SAFETY: the helper checks the address, and writes at most as many bytes as there are.
-        let length = unsafe { bpf_probe_read_user_str(into.cast(), ACTIVITY_TEXT as u32, address as *const _) };
-        if length < 0 {
-            // SAFETY: as above.
-            unsafe { *into = 0 };
+unsafe fn read_text(into: *mut ActivityText, address: u64) {
+    // SAFETY: as the caller says; the helper checks the address, and writes at most as many bytes as there are.
+    unsafe {
+        (*into).unread = 0;
+        (*into).bytes[0] = 0;
+        if address != 0 {
+            let bytes = (&raw mut (*into).bytes).cast();
+            if bpf_probe_read_user_str(bytes, ACTIVITY_TEXT as u32, address as *const _) < 0 {
+                (*into).unread = address;
+            }
         }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use aya::maps::{MapData, PerCpuArray, RingBuf};
 use memtrace_common::wire::{
-    ActivityCookie, ActivityRecord, ActivityStep, Header, RecordKind, UNKNOWN_USAGE, call_time,
+    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, Header, RecordKind, UNKNOWN_USAGE,
+    call_time,
 };
 
 use super::attach_point::AttachPoint;
@@ -17,6 +18,7 @@ use crate::model::{
     AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, Log2, Nanoseconds, Pid, Stack, StackId, StepAction,
     StepKind, StepProbe, ThreadStep, Tid,
 };
+use crate::procfs;
 
 /// Programs of every run with activity, and the tracepoint of each. The exit comes before the programs that forget the process.
 const TRACEPOINTS: [(&str, &str); 3] = [
@@ -119,17 +121,17 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
     let record: ActivityRecord = wire_type::read(record)?;
     let step = ActivityStep::ALL.get(record.step as usize)?;
     let known = |value| (value != UNKNOWN_USAGE).then_some(value);
-    let duration = Nanoseconds(record.duration);
+    let (pid, duration) = (Pid(header.pid), Nanoseconds(record.duration));
     let (site, value, lock) = (record.site, record.value, AbsAddr(record.value));
     let frame = AbsAddr(record.stack);
     let kind = match step {
-        ActivityStep::Begin => StepKind::Begin { site, value, text: text(&record.name), frame },
+        ActivityStep::Begin => StepKind::Begin { site, value, text: text(pid, &record.name), frame },
         ActivityStep::End => StepKind::End { site, frame },
-        ActivityStep::LockWait => StepKind::LockWait { lock, name: text(&record.name) },
+        ActivityStep::LockWait => StepKind::LockWait { lock, name: text(pid, &record.name) },
         ActivityStep::LockAcquire => StepKind::LockAcquire { lock },
         ActivityStep::LockRelease => StepKind::LockRelease { lock },
-        ActivityStep::Number => StepKind::Number { name: text(&record.name), value: value.cast_signed() },
-        ActivityStep::Text => StepKind::Text { name: text(&record.name), text: text(&record.text) },
+        ActivityStep::Number => StepKind::Number { name: text(pid, &record.name), value: value.cast_signed() },
+        ActivityStep::Text => StepKind::Text { name: text(pid, &record.name), text: text(pid, &record.text) },
         ActivityStep::Call => StepKind::Call { site, value },
         ActivityStep::FutexWait => StepKind::FutexWait {
             address: lock,
@@ -140,10 +142,10 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
         ActivityStep::Stall => StepKind::Stall { work: reclaim_kind(site)?, duration },
         ActivityStep::AllocatorCall => StepKind::AllocatorCall { function: site, size: Bytes(value), duration },
         ActivityStep::Start => StepKind::Start,
-        ActivityStep::Exit => StepKind::Exit { name: Comm::from(text(&record.name)) },
+        ActivityStep::Exit => StepKind::Exit { name: Comm::from(text(pid, &record.name)) },
     };
     Some(ThreadActivity::Step(ThreadStep {
-        pid: Pid(header.pid),
+        pid,
         tid: Tid(header.tid),
         at: Nanoseconds(record.time),
         cpu: known(record.cpu).map(Nanoseconds),
@@ -152,7 +154,14 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
     }))
 }
 
-fn text(bytes: &[u8]) -> String {
+/// Returns a text. A page of constants that the program has never touched is not mapped yet, and is read now; its contents have
+/// not changed.
+fn text(pid: Pid, text: &ActivityText) -> String {
+    let read = (text.unread != 0).then(|| procfs::read_memory(pid, AbsAddr(text.unread), ACTIVITY_TEXT));
+    let bytes = match &read {
+        None => &text.bytes[..],
+        Some(read) => read.as_deref().unwrap_or_default(),
+    };
     let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
 }
@@ -190,13 +199,14 @@ mod tests {
             u64::from(record.step) | u64::from(record.site) << 32,
             u64::from(record.holder),
         ];
-        words.iter().flat_map(|word| word.to_ne_bytes()).chain(record.name).chain(record.text).collect()
+        let text = |text: ActivityText| text.unread.to_ne_bytes().into_iter().chain(text.bytes);
+        words.iter().flat_map(|word| word.to_ne_bytes()).chain(text(record.name)).chain(text(record.text)).collect()
     }
 
     fn record(step: ActivityStep) -> ActivityRecord {
         let header = Header { kind: RecordKind::Activity as u32, tid: 8, pid: 7, tick: 0 };
-        let mut name = [0; _];
-        name[..5].copy_from_slice(b"a\xffb\0c");
+        let mut name = ActivityText { unread: 0, bytes: [0; _] };
+        name.bytes[..5].copy_from_slice(b"a\xffb\0c");
         ActivityRecord {
             header,
             time: 100,
@@ -231,6 +241,15 @@ mod tests {
         assert_eq!(kind(ActivityStep::Text).kind, StepKind::Text { name: text.clone(), text: text.clone() });
         assert_eq!(kind(ActivityStep::Exit).kind, StepKind::Exit { name: Comm::from(text) });
         assert_eq!(ActivityStep::ALL.map(|step| kind(step).kind).len(), ActivityStep::ALL.len());
+    }
+
+    #[test]
+    fn unread_texts_are_read_from_the_process() {
+        static NAME: &std::ffi::CStr = c"a name that the program has not touched";
+        let unread = |address| ActivityText { unread: address, bytes: [b'x'; _] };
+        let this = Pid(std::process::id());
+        assert_eq!(text(this, &unread(NAME.as_ptr().addr() as u64)), NAME.to_str().unwrap());
+        assert_eq!(text(this, &unread(8)), "");
     }
 
     #[test]
