@@ -29,9 +29,9 @@ const FLUSH: u32 = 14;
 
 /// Numbers of locks.
 const CACHE: u32 = 0;
-const SHARED_FUTEX: u32 = 1;
-const POOL: u32 = 2;
-const LONE_FUTEX: u32 = 3;
+const LONE_FUTEX: u32 = 1;
+const SHARED_FUTEX: u32 = 2;
+const POOL: u32 = 3;
 
 /// End of the trace in microseconds.
 const END: u64 = 30_250_000;
@@ -168,9 +168,9 @@ fn locks() -> Vec<LockRow> {
     };
     vec![
         row(4711, 0x7f00_dead_b000, Some(CACHE_LOCK), [2, 5_600, 3_000, 2], [3, 5_000, 3_500]),
+        row(4800, 0x7ffc_0000_0010, None, [1, 1_000, 1_000, 1], [0, 0, 0]),
         row(4711, 0x55d0_0000_1040, None, [2, 500, 300, 2], [0, 0, 0]),
         row(4711, 0x7f00_dead_b080, Some(POOL_LOCK), [0, 0, 0, 1], [0, 0, 0]),
-        row(4800, 0x7ffc_0000_0010, None, [1, 1_000, 1_000, 1], [0, 0, 0]),
     ]
 }
 
@@ -213,6 +213,9 @@ fn the_activity_follows_the_rules_of_the_model() {
     assert!(activity.threads.is_sorted_by_key(|thread| (thread.pid, thread.start, thread.tid)));
     assert!(activity.events.is_sorted_by_key(|event| event.at));
     assert!(activity.slices.is_sorted_by_key(|slice| (slice.thread, slice.begin, std::cmp::Reverse(slice.end))));
+    assert!(activity.locks.is_sorted_by_key(|lock| std::cmp::Reverse(lock.sums.wait_time)));
+    assert!(activity.totals.is_sorted_by_key(|row| (row.kind, std::cmp::Reverse(row.sums.time))));
+    assert!(activity.calls.is_sorted_by_key(|(_, calls)| std::cmp::Reverse(calls.time)));
     let nests = |one: &Slice, other: &Slice| other.begin >= one.end || other.end <= one.end;
     let on_thread: Vec<_> = activity.slices.iter().filter(|slice| slice.kind != SliceKind::LockHold).collect();
     for (index, one) in on_thread.iter().enumerate() {
