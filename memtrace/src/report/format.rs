@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::model::format::{counted, duration, grouped, percent};
 use crate::model::{
-    Amount, Bytes, EventClass, LossReason, Measure, Metric, Nanoseconds, ProcessMemory, Profile, StackEnd, TouchWindow,
+    Amount, Bytes, EventClass, LeftOut, LossReason, Measure, Metric, Nanoseconds, ProcessMemory, Profile, StackEnd,
+    TouchWindow,
 };
 use crate::report::options::Options;
 
@@ -113,6 +114,21 @@ pub(super) fn completeness(profile: &Profile) -> String {
     format!("lost: {}{untraced}", losses(profile, usize::MAX))
 }
 
+/// Returns the activity that is not in the report: `12 slices shorter than 1.00 µs and the last 3 events are left out to save
+/// memory`; `None` if all is in it.
+pub(super) fn left_out(left_out: &LeftOut) -> Option<String> {
+    let LeftOut { slices, shorter_than, events } = *left_out;
+    let slices = (slices > 0).then(|| format!("{} shorter than {shorter_than}", counted(slices, "slice", "slices")));
+    let events = match events {
+        0 => None,
+        1 => Some(String::from("the last event")),
+        _ => Some(format!("the last {} events", grouped(events))),
+    };
+    let parts: Vec<_> = slices.into_iter().chain(events).collect();
+    let verb = if parts.len() == 1 && left_out.slices + left_out.events == 1 { "is" } else { "are" };
+    (!parts.is_empty()).then(|| format!("{} {verb} left out to save memory", parts.join(" and ")))
+}
+
 /// Returns the losses in at most `room` characters, the largest first.
 pub(super) fn losses(profile: &Profile, room: usize) -> String {
     let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
@@ -195,6 +211,16 @@ mod tests {
         assert_eq!(losses(&profile, 30), "2,000 pending_full and 2 more");
         assert_eq!(losses(&profile, 20), "2,031 events");
         assert_eq!(completeness(&profile), "lost: 2,000 pending_full, 30 bad_record, 1 ring_full_alloc");
+    }
+
+    #[test]
+    fn activity_that_is_left_out_is_counted() {
+        let text = |slices, events| left_out(&LeftOut { slices, shorter_than: Nanoseconds(1_500), events });
+        assert_eq!(text(0, 0), None);
+        assert_eq!(text(1, 0).as_deref(), Some("1 slice shorter than 1.50 µs is left out to save memory"));
+        assert_eq!(text(0, 1).as_deref(), Some("the last event is left out to save memory"));
+        let both = "1,200 slices shorter than 1.50 µs and the last 3 events are left out to save memory";
+        assert_eq!(text(1200, 3).as_deref(), Some(both));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Traces for Perfetto: packets of `perfetto_trace.proto`, with counters of the memory of each process over time, marks, OOM kills
-//! and ends of processes as instants, and a heap profile at the end.
+//! and ends of processes as instants, activity of threads, and a heap profile at the end.
 
+mod activity;
 mod heap_profile;
 mod messages;
 mod packets;
@@ -24,6 +25,9 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let mut packets = Packets::new(out);
     packets.write_clocks()?;
     Tracks::new(profile).write(&mut packets)?;
+    if let Some(activity) = &profile.activity {
+        activity::write(activity, &mut packets)?;
+    }
     let end = profile.shown_time().end;
     let heap = HeapProfile::new(profile).into_packet(nanoseconds(end));
     packets.write(end, Data::ProfilePacket(heap))

@@ -1,11 +1,14 @@
 //! Activity of the sample: slices that nest, locks with waits and holders, events, and names that try to break formats.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use memtrace::model::{
     AbsAddr, ActiveThread, Activity, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockRow, LockSums,
-    Log2, Nanoseconds, Pid, Slice, SliceKind, SliceLabel, SliceRow, SliceSums, Tid,
+    Log2, Nanoseconds, Pid, Profile, Slice, SliceKind, SliceLabel, SliceRow, SliceSums, Tid,
 };
+
+use super::sample::sample;
 
 /// Name that closes elements of HTML, and has control characters and a direction mark.
 pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script>\u{1b}[31m\n\u{202e}]]>";
@@ -36,7 +39,7 @@ const POOL: u32 = 3;
 /// End of the trace in microseconds.
 const END: u64 = 30_250_000;
 
-/// Activity of four threads of process 4711 of [`super::sample::sample`], and of a process that is not in that profile.
+/// Activity of four threads of process 4711 of [`sample`], and of a process that is not in that profile.
 pub(crate) fn activity() -> Activity {
     let names = [
         "GET /index",
@@ -74,6 +77,11 @@ pub(crate) fn activity() -> Activity {
         left_out: LeftOut { slices: 12, shorter_than: Nanoseconds(1_000), events: 3 },
         counts_bytes: true,
     }
+}
+
+/// Returns the sample with this activity.
+pub(crate) fn with_activity(activity: Activity) -> Profile {
+    Profile { activity: Some(Arc::new(activity)), ..sample() }
 }
 
 fn threads() -> Vec<ActiveThread> {

@@ -31,13 +31,47 @@ def name(track):
     return track.process.process_name or track.thread.thread_name and f"thread {track.thread.thread_name}" or track.name
 
 
-tracks, counters, instants, sums, stacks = {}, {}, [], [0, 0, 0, 0], []
+categories, names, arguments, values = {}, {}, {}, {}
+
+
+def intern(data):
+    for table, rows in [
+        (categories, data.event_categories),
+        (names, data.event_names),
+        (arguments, data.debug_annotation_names),
+    ]:
+        table.update({row.iid: row.name for row in rows})
+    values.update({row.iid: row.str.decode() for row in data.debug_annotation_string_values})
+
+
+def event_name(packet):
+    event = packet.track_event
+    # Without this flag, trace_processor has no interned data for the packet.
+    assert packet.sequence_flags == 2 or not event.name_iid and not event.category_iids, packet
+    return names[event.name_iid] if event.name_iid else event.name
+
+
+def annotations(event):
+    found = {}
+    for annotation in event.debug_annotations:
+        kind = annotation.WhichOneof("value")
+        value = getattr(annotation, kind)
+        found[arguments[annotation.name_iid]] = values[value] if kind == "string_value_iid" else value
+    assert len(found) == len(event.debug_annotations), event
+    return found
+
+
+tracks, counters, instants, sums, stacks, slices, begun = {}, {}, [], [0, 0, 0, 0], [], [], {}
 for packet in trace.packet[1:]:
     assert packet.trusted_packet_sequence_id == 1
     kind = packet.WhichOneof("data")
-    if kind == "track_descriptor":
+    if packet.HasField("interned_data"):
+        intern(packet.interned_data)
+    elif kind == "track_descriptor":
         track = packet.track_descriptor
         assert track.uuid not in tracks and (not track.parent_uuid or track.parent_uuid in tracks), track
+        if track.HasField("thread") and track.parent_uuid:
+            assert tracks[track.parent_uuid].process.pid == track.thread.pid, track
         tracks[track.uuid] = track
     elif kind == "track_event":
         event = packet.track_event
@@ -48,9 +82,30 @@ for packet in trace.packet[1:]:
             kind = "counter_value" if event.HasField("counter_value") else "double_counter_value"
             assert event.HasField(kind), event
             values.append([packet.timestamp, getattr(event, kind)])
+        elif event.type == event.TYPE_INSTANT:
+            extra = [annotations(event)] if event.debug_annotations else []
+            instants.append([packet.timestamp, name(track), event_name(packet), *extra])
         else:
-            assert event.type == event.TYPE_INSTANT, event
-            instants.append([packet.timestamp, name(track), event.name])
+            # trace_processor sorts packets by time, and keeps the order of those of the same time.
+            assert packet.timestamp >= begun.setdefault(event.track_uuid, [0, []])[0], event
+            begun[event.track_uuid][0] = packet.timestamp
+            open_slices = begun[event.track_uuid][1]
+            if event.type == event.TYPE_SLICE_BEGIN:
+                category = [categories[iid] for iid in event.category_iids]
+                row = {
+                    "track": name(track),
+                    "process": name(tracks[track.parent_uuid]),
+                    "name": event_name(packet),
+                    "category": ",".join(category),
+                    "begin": packet.timestamp,
+                    "depth": len(open_slices),
+                    "arguments": annotations(event),
+                }
+                slices.append(row)
+                open_slices.append(row)
+            else:
+                assert event.type == event.TYPE_SLICE_END and open_slices, event
+                open_slices.pop()["end"] = packet.timestamp
     else:
         profile = packet.profile_packet
         strings = {row.iid: row.str for row in profile.strings}
@@ -64,4 +119,6 @@ for packet in trace.packet[1:]:
                 stacks.append([dump.pid, callstacks[sample.callstack_id]])
                 values = [sample.self_allocated, sample.self_freed, sample.alloc_count, sample.free_count]
                 sums = [total + value for total, value in zip(sums, values)]
-json.dump({"counters": counters, "instants": instants, "sums": sums, "stacks": stacks}, sys.stdout)
+assert not any(open_slices for _, open_slices in begun.values()), begun
+contents = {"counters": counters, "instants": instants, "sums": sums, "stacks": stacks, "slices": slices}
+json.dump(contents, sys.stdout)

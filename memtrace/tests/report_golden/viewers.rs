@@ -56,7 +56,7 @@ fn total(json: &Value, name: &str) -> u64 {
 }
 
 /// Writes a report into a file and returns its path.
-fn file(scratch: &Scratch, name: &str, format: Format, profile: &Profile) -> PathBuf {
+pub(crate) fn file(scratch: &Scratch, name: &str, format: Format, profile: &Profile) -> PathBuf {
     let path = scratch.path(&format!("{name}.{}", format.extension()));
     let mut bytes = Vec::new();
     write(format, profile, &drawn(profile), &mut bytes).expect("a vector takes everything");
@@ -213,7 +213,7 @@ fn firefox_profiler_reads_the_totals() {
 }
 
 /// Returns the contents of a trace for Perfetto.
-fn read_perfetto(path: &Path) -> Value {
+pub(crate) fn read_perfetto(path: &Path) -> Value {
     let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report_golden/read_perfetto.py");
     let mut python = Command::new("python3");
     serde_json::from_str(&output(python.env("PYTHONPATH", viewers().join("python")).arg(reader).arg(path)))

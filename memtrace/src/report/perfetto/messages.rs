@@ -7,7 +7,9 @@ pub(super) struct TracePacket {
     pub(super) timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "10")]
     pub(super) trusted_packet_sequence_id: Option<u32>,
-    /// 1 if the packet needs no earlier one of its sequence.
+    #[prost(message, optional, tag = "12")]
+    pub(super) interned_data: Option<InternedData>,
+    /// 1 if the packet needs no earlier one of its sequence, 2 if it refers to interned data.
     #[prost(uint32, optional, tag = "13")]
     pub(super) sequence_flags: Option<u32>,
     #[prost(oneof = "trace_packet::Data", tags = "6, 11, 37, 60")]
@@ -114,8 +116,14 @@ pub(super) enum CounterUnit {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TrackEvent {
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
+    pub(super) category_iids: Vec<u64>,
+    #[prost(message, repeated, tag = "4")]
+    pub(super) debug_annotations: Vec<DebugAnnotation>,
     #[prost(enumeration = "EventType", optional, tag = "9")]
     pub(super) kind: Option<i32>,
+    #[prost(uint64, optional, tag = "10")]
+    pub(super) name_iid: Option<u64>,
     #[prost(uint64, optional, tag = "11")]
     pub(super) track_uuid: Option<u64>,
     #[prost(string, repeated, tag = "22")]
@@ -158,14 +166,75 @@ impl TrackEvent {
             ..Self::default()
         }
     }
+
+    /// Returns the end of the last slice on a track that has begun and not ended.
+    pub(super) fn end(uuid: u64) -> Self {
+        Self { kind: Some(EventType::SliceEnd.into()), track_uuid: Some(uuid), ..Self::default() }
+    }
+
+    /// Returns true if it refers to interned data.
+    pub(super) const fn is_interned(&self) -> bool {
+        self.name_iid.is_some() || !self.category_iids.is_empty()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum EventType {
     Unspecified = 0,
+    SliceBegin = 1,
+    SliceEnd = 2,
     Instant = 3,
     Counter = 4,
+}
+
+/// Argument of an event.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct DebugAnnotation {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) name_iid: Option<u64>,
+    #[prost(oneof = "debug_annotation::Value", tags = "2, 3, 4, 6, 17")]
+    pub(super) value: Option<debug_annotation::Value>,
+}
+
+pub(super) mod debug_annotation {
+    /// Value of an argument.
+    #[derive(Clone, PartialEq, Eq, prost::Oneof)]
+    pub(in crate::report::perfetto) enum Value {
+        #[prost(bool, tag = "2")]
+        Bool(bool),
+        #[prost(uint64, tag = "3")]
+        Unsigned(u64),
+        #[prost(int64, tag = "4")]
+        Signed(i64),
+        #[prost(string, tag = "6")]
+        Text(String),
+        /// IID of a text.
+        #[prost(uint64, tag = "17")]
+        Interned(u64),
+    }
+}
+
+/// Texts that later packets refer to by their IIDs, from 1.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct InternedData {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) event_categories: Vec<InternedName>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) event_names: Vec<InternedName>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) debug_annotation_names: Vec<InternedName>,
+    #[prost(message, repeated, tag = "29")]
+    pub(super) debug_annotation_string_values: Vec<InternedString>,
+}
+
+/// `EventCategory`, `EventName` or `DebugAnnotationName`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(super) struct InternedName {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) iid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(super) name: Option<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

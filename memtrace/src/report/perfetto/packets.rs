@@ -6,7 +6,8 @@ use std::time::Duration;
 use prost::Message as _;
 
 use super::messages::trace_packet::Data;
-use super::messages::{Clock, ClockSnapshot, TracePacket};
+use super::messages::{Clock, ClockSnapshot, InternedData, TracePacket, TrackEvent};
+use crate::model::Nanoseconds;
 
 /// Writes packets one after another.
 pub(super) struct Packets<'a> {
@@ -29,16 +30,35 @@ impl<'a> Packets<'a> {
     }
 
     pub(super) fn write(&mut self, at: Duration, data: Data) -> io::Result<()> {
+        let sequence_flags = match &data {
+            Data::ClockSnapshot(_) => Some(1),
+            Data::TrackEvent(event) if event.is_interned() => Some(2),
+            _ => None,
+        };
+        self.write_packet(TracePacket {
+            timestamp: Some(nanoseconds(at)),
+            sequence_flags,
+            data: Some(data),
+            ..TracePacket::default()
+        })
+    }
+
+    /// Writes an event at a time since the start of tracing.
+    pub(super) fn write_event(&mut self, at: Nanoseconds, event: TrackEvent) -> io::Result<()> {
+        self.write(Duration::from_nanos(at.0), Data::TrackEvent(event))
+    }
+
+    /// Writes texts for all later packets.
+    pub(super) fn write_interned(&mut self, texts: InternedData) -> io::Result<()> {
+        self.write_packet(TracePacket { interned_data: Some(texts), ..TracePacket::default() })
+    }
+
+    fn write_packet(&mut self, packet: TracePacket) -> io::Result<()> {
         /// Tag of the field `packet` of `Trace`.
         const PACKET: u8 = 1 << 3 | 2;
         /// All packets are of one writer.
         const SEQUENCE: u32 = 1;
-        let packet = TracePacket {
-            timestamp: Some(nanoseconds(at)),
-            trusted_packet_sequence_id: Some(SEQUENCE),
-            sequence_flags: matches!(data, Data::ClockSnapshot(_)).then_some(1),
-            data: Some(data),
-        };
+        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
         self.buffer.clear();
         self.buffer.push(PACKET);
         packet.encode_length_delimited(&mut self.buffer).map_err(io::Error::other)?;

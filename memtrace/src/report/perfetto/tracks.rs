@@ -10,7 +10,8 @@ use super::processes::{names, pid_of};
 use crate::model::{ImageEnd, MemoryCounter, MemoryTimeline, ProcessTimeline, Profile, Steps};
 use crate::report::{escape, format};
 
-/// Tracks of no process. UUIDs of processes are their PIDs, those of counters are above them.
+/// Tracks of no process. UUIDs of processes are their PIDs, those of counters are above them, and above these are those of threads and
+/// locks ([`super::activity`]).
 const MARKS: u64 = 1 << 60;
 const OOM_KILLS: u64 = MARKS + 1;
 const LOSSES: u64 = MARKS + 2;
@@ -47,8 +48,10 @@ impl<'a> Tracks<'a> {
             (kill.at.since_start().saturating_sub(start), name)
         });
         write_instants(OOM_KILLS, "OOM kills", kills, packets)?;
-        let completeness = std::iter::once((self.profile.shown_time().end, format::completeness(self.profile)));
-        write_instants(LOSSES, "losses", completeness, packets)?;
+        let left_out = self.profile.activity.iter().filter_map(|activity| format::left_out(&activity.left_out));
+        let end = self.profile.shown_time().end;
+        let losses = std::iter::once(format::completeness(self.profile)).chain(left_out).map(|text| (end, text));
+        write_instants(LOSSES, "losses", losses, packets)?;
         self.write_ends(packets)
     }
 

@@ -1,0 +1,48 @@
+//! Names of the arguments of slices and events.
+
+/// Name of an argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ArgumentName {
+    CpuTime,
+    Allocated,
+    Label,
+    Size,
+    Lock,
+    Holder,
+    Stack,
+    NotEnded,
+    Value,
+}
+
+impl ArgumentName {
+    pub(super) const ALL: [Self; 9] = [
+        Self::CpuTime,
+        Self::Allocated,
+        Self::Label,
+        Self::Size,
+        Self::Lock,
+        Self::Holder,
+        Self::Stack,
+        Self::NotEnded,
+        Self::Value,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::CpuTime => "cpu_ns",
+            Self::Allocated => "allocated_bytes",
+            Self::Label => "label",
+            Self::Size => "size_bytes",
+            Self::Lock => "lock",
+            Self::Holder => "holder",
+            Self::Stack => "stack",
+            Self::NotEnded => "not ended",
+            Self::Value => "value",
+        }
+    }
+
+    /// Returns the IID of the name, which is its place from 1.
+    pub(super) const fn iid(self) -> u64 {
+        self as u64 + 1
+    }
+}
