@@ -43,6 +43,7 @@ mod waits;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use activity_sample::{activity, with_activity};
 use ended_groups::build;
 use harness::report::text;
 use host::{all_ended, by_allocators, by_threads, host};
@@ -236,6 +237,12 @@ fn the_json_of_waits_for_memory_is_as_it_was() {
 #[test]
 fn the_folded_stacks_of_waits_are_as_they_were() {
     assert_golden("waits.folded", &report(Format::Folded, &waits(), &options(Metric::StallTime)));
+}
+
+#[test]
+fn the_text_of_activity_is_as_it_was() {
+    let options = Options { top: 3, ..options(Metric::LiveBytes) };
+    assert_golden("activity.txt", &report(Format::Text, &with_activity(activity()), &options));
 }
 
 #[test]

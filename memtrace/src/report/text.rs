@@ -1,5 +1,6 @@
 //! The text report: totals, tables, sites, and the quality of the numbers.
 
+mod activity;
 mod assessment;
 mod cells;
 pub(super) mod frames;
@@ -47,6 +48,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let roots = Groups::of(profile, options.by);
     groups::write(profile, options, &roots, out)?;
     histograms::write(profile, out)?;
+    activity::write(profile, options, out)?;
     sites::write(profile, options, &roots, out)?;
     sites::write_shrunk(profile, options, &roots, out)?;
     quality::write(profile, out)

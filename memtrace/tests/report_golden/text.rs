@@ -1,8 +1,9 @@
 //! Properties of the text report.
 
-use memtrace::model::{GroupBy, Metric};
+use memtrace::model::{Activity, GroupBy, Metric, Profile};
 use memtrace::report::{Format, Options};
 
+use super::activity_sample::{activity, with_activity};
 use super::host::host;
 use super::sample::sample;
 use super::waits::{of_seconds, waits};
@@ -32,12 +33,30 @@ fn no_line_is_longer_than_a_hundred_columns() {
         let text = report(Format::Text, &waits(), &Options { by, ..options(Metric::StallTime) });
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }
+    let profile = Profile { activity: with_activity(activity()).activity, ..host() };
+    let text = report(Format::Text, &profile, &options(Metric::LiveBytes));
+    assert!(text.contains("Tasks and spans") && text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn the_text_says_that_no_activity_was_recorded() {
+    let text = |activity| report(Format::Text, &with_activity(activity), &options(Metric::LiveBytes));
+    let none = "no task, span or wait was recorded";
+    assert!(text(Activity::default()).contains(none));
+    assert!(
+        !text(activity()).contains(none)
+            && !report(Format::Text, &sample(), &options(Metric::LiveBytes)).contains(none)
+    );
+    let without_bytes = text(Activity { counts_bytes: false, ..activity() });
+    assert!(text(activity()).contains("CPU TIME  ALLOCATED") && !without_bytes.contains("CPU TIME  ALLOCATED"));
 }
 
 #[test]
 fn the_text_has_no_control_characters_and_no_leaks() {
-    for &metric in Metric::ALL {
-        let text = report(Format::Text, &sample(), &options(metric));
+    for (&metric, profile) in
+        Metric::ALL.iter().flat_map(|metric| [(metric, sample()), (metric, with_activity(activity()))])
+    {
+        let text = report(Format::Text, &profile, &options(metric));
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
         assert!(!text.to_lowercase().contains("leak"));
         assert!(text.lines().all(|line| line == line.trim_end()), "white space at the end of a line");
