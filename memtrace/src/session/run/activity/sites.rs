@@ -1,11 +1,14 @@
 //! Probes at which threads take steps: user probes of `memtrace.h`, and functions (`--span`).
 
+use std::path::PathBuf;
+
 use crate::activity::{SiteLabel, SpanSite};
 use crate::allocators::{self, ReturnSites};
-use crate::kernel::{Kernel, Probes, StepSite};
+use crate::kernel::{Kernel, Probes, Scope, StepSite};
 use crate::model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe};
 use crate::session::config::{ActivityConfig, SpanFunction};
 use crate::session::error::{Error, from_engines};
+use crate::session::run::tag_functions::objects;
 use crate::session::run::user_probe_sites;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
@@ -13,6 +16,14 @@ use crate::symbolize::find_function;
 
 /// Number of the site of all tasks.
 const TASKS: u32 = 0;
+
+/// Functions whose calls are events, with their first argument, in all objects of the targets. This one returns free memory to the
+/// kernel.
+const EVENTS: [&str; 1] = ["malloc_trim"];
+
+/// A step of no site.
+const NO_STEP: StepProbe =
+    StepProbe { action: StepAction::Call, site: 0, value: None, is_half: false, name: None, text: None };
 
 /// Attaches the probes, before the first event is recorded. Returns the sites, by number.
 ///
@@ -47,6 +58,22 @@ pub(super) fn attach(
         };
         all.push(SpanSite { name: Some(function.name.clone()), label });
     }
+    for name in EVENTS {
+        // There are far fewer than 2^32.
+        let step = StepProbe { action: StepAction::Call, site: all.len() as u32, value: Some(0), ..NO_STEP };
+        let mut attached: Vec<(Scope, PathBuf)> = Vec::new();
+        for (pid, object) in objects(targets, tracker) {
+            let key = (targets.scope(pid), object.to_owned());
+            if let Ok(place) = find_function(object, name)
+                && !attached.contains(&key)
+            {
+                let site = StepSite { offset: place.offset, semaphore: None, step };
+                kernel.attach_steps(probes, key.0, object, &[site]).map_err(failed)?;
+                attached.push(key);
+            }
+        }
+        all.push(SpanSite { name: Some(name.to_owned()), label: SiteLabel::Number });
+    }
     Ok(all)
 }
 
@@ -55,9 +82,10 @@ fn function_sites(function: &SpanFunction, number: u32) -> Result<Vec<StepSite>,
     let SpanFunction { object, name, label } = function;
     let failed = |source| Error::SpanFunction { function: function.text(), source };
     let place = find_function(object, name).map_err(failed)?;
-    let site = |offset: FileOffset, action| {
-        let step = StepProbe { action, site: number, value: None, is_half: false, name: None, text: None };
-        StepSite { offset, semaphore: None, step }
+    let site = |offset: FileOffset, action| StepSite {
+        offset,
+        semaphore: None,
+        step: StepProbe { action, site: number, ..NO_STEP },
     };
     let mut sites = match allocators::returns_of(object, place.virt) {
         ReturnSites::At(offsets) => offsets.into_iter().map(|offset| site(offset, StepAction::End)).collect(),
