@@ -4,6 +4,7 @@
 //! a moment are the sum of all intervals up to it. `docs/recording.md` describes the tables.
 
 mod accounts;
+mod activity;
 mod changes;
 mod compaction;
 mod error;
@@ -26,6 +27,8 @@ mod retention;
 mod samples;
 mod schema;
 mod short_threads;
+mod slice_limit;
+mod slice_removal;
 mod stack_merge;
 mod store;
 mod text;
@@ -46,8 +49,8 @@ pub use mark_texts::MarkTexts;
 pub use monitor::MonitorRecorder;
 pub use processes::RecordedImage;
 pub use reader::{
-    Boundary, FramesByOffset, ImageValues, IntervalRow, Locations, MarkRow, PathRows, ProcessRow, Recording,
-    StackTotal, ThreadRow, Totals,
+    Boundary, FramesByOffset, ImageValues, IntervalRow, Locations, MarkRow, PathRows, ProcessRow, RecordedActivity,
+    Recording, StackTotal, ThreadRow, Totals,
 };
 pub use samples::{Fact, FactValue, Sample, Subject};
 pub use threads::{RecordedProcessUsage, RecordedThread, RecordedThreadUsage, ThreadNumber};

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, is_full, rows_of_step};
 use super::retention::StoredInterval;
-use super::schema::{ACCOUNT, ADD_AMOUNTS, ADD_EARLIER_MARKS, SUMS_OF_AMOUNTS};
+use super::schema::{ACCOUNT, ADD_AMOUNTS, ADD_EARLIER_MARKS, ADD_LEFT_OUT, SUMS_OF_AMOUNTS};
 use super::short_threads;
 use super::text::nanoseconds;
 use super::usage_columns::{ADD_THREADS, ADD_USAGE, PROCESS_COLUMNS, USAGE};
@@ -41,7 +41,7 @@ enum Rows {
 /// Table without the threads that started and ended in the merged interval.
 const THREAD_TABLE: &str = "thread_interval";
 
-const TABLES: [Table; 11] = [
+const TABLES: [Table; 16] = [
     Table {
         name: "change",
         first: Some("total"),
@@ -114,6 +114,49 @@ const TABLES: [Table; 11] = [
         add: &[ADD_USAGE, ADD_THREADS],
     },
     Table { name: "fact", first: None, key: "topic, item", rows: Rows::Last("value"), add: &[] },
+    // Slices and events stay as they are: they count at the next boundary.
+    Table {
+        name: "slice_total",
+        first: Some("name"),
+        key: "name, kind",
+        rows: Rows::Groups("sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes)"),
+        add: &["count = count + excluded.count, time_ns = time_ns + excluded.time_ns,
+            longest_ns = max(longest_ns, excluded.longest_ns), cpu_ns = cpu_ns + excluded.cpu_ns,
+            allocated_bytes = allocated_bytes + excluded.allocated_bytes"],
+    },
+    Table {
+        name: "lock_total",
+        first: Some("lock"),
+        key: "lock",
+        rows: Rows::Groups(
+            "sum(waits), sum(wait_ns), max(longest_wait_ns), sum(holds), sum(hold_ns), max(longest_hold_ns), max(most_waiters)",
+        ),
+        add: &["waits = waits + excluded.waits, wait_ns = wait_ns + excluded.wait_ns,
+            longest_wait_ns = max(longest_wait_ns, excluded.longest_wait_ns), holds = holds + excluded.holds,
+            hold_ns = hold_ns + excluded.hold_ns, longest_hold_ns = max(longest_hold_ns, excluded.longest_hold_ns),
+            most_waiters = max(most_waiters, excluded.most_waiters)"],
+    },
+    Table {
+        name: "call_total",
+        first: Some("name"),
+        key: "name",
+        rows: Rows::Groups("sum(count), sum(time_ns)"),
+        add: &["count = count + excluded.count, time_ns = time_ns + excluded.time_ns"],
+    },
+    Table {
+        name: "call_histogram",
+        first: Some("name"),
+        key: "name, idx",
+        rows: Rows::Groups("sum(count)"),
+        add: &["count = count + excluded.count"],
+    },
+    Table {
+        name: "activity_left_out",
+        first: None,
+        key: "item",
+        rows: Rows::Groups("iif(item = 'shorter_than_ns', max(value), sum(value))"),
+        add: &[ADD_LEFT_OUT],
+    },
 ];
 
 /// A merge of intervals in progress.

@@ -1,5 +1,6 @@
 //! Intervals: everything that changed within a span of time.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::ops::Range;
@@ -8,12 +9,13 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::accounts::{AccountNames, RecordedAccount};
+use super::activity::{self, MAX_WAITING_EVENTS, MAX_WAITING_SLICES};
 use super::changes::{Change, Detail, ImageChange, StallChange};
-use super::locations::{RecordedObject, RecordedPath, RecordedSymbols};
+use super::locations::{PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
 use super::processes::RecordedImage;
 use super::samples::{Fact, Sample};
 use super::threads::{RecordedProcessUsage, RecordedThread, RecordedThreadUsage, remove_short_threads};
-use crate::model::{ImageId, Losses, OomKill};
+use crate::model::{ActivityChanges, CallSums, ImageId, LeftOut, Losses, OomKill, StackEnd};
 
 /// Changes within a span of time, and values at its end. Intervals are sent in order, without gaps and overlaps.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -56,6 +58,14 @@ pub struct Interval {
     pub threads: Vec<RecordedThreadUsage>,
     /// Usage of monitored processes, each process at most once.
     pub process_usage: Vec<RecordedProcessUsage>,
+    /// Activity of threads. Its raw stacks are not stored, but [`Self::activity_stacks`].
+    pub activity: ActivityChanges,
+    /// New stacks of waits, by their number in the activity.
+    pub activity_stacks: Vec<(u32, PathNumber, StackEnd)>,
+    /// Slices and events that are missing in the activity.
+    pub activity_left_out: LeftOut,
+    /// Increases of the totals of calls of allocator functions, by number of the name of the function.
+    pub calls: BTreeMap<u32, CallSums>,
     /// Marks. A mark ends an interval, so that the totals at the mark are exact.
     pub marks: Vec<Mark>,
 }
@@ -92,6 +102,11 @@ impl Interval {
         add(&mut self.process_usage, next.process_usage, |row| row.image, RecordedProcessUsage::merge);
         remove_short_threads(self.span.start, &mut self.monitored, &mut self.threads);
         replace(&mut self.facts, next.facts, |fact| (fact.topic.clone(), fact.item.clone()));
+        activity::append_changes(&mut self.activity, next.activity);
+        replace(&mut self.activity_stacks, next.activity_stacks, |(number, ..)| *number);
+        activity::add_left_out(&mut self.activity_left_out, next.activity_left_out);
+        activity::add_calls(&mut self.calls, next.calls);
+        activity::bound(&mut self.activity, &mut self.activity_left_out, MAX_WAITING_SLICES, MAX_WAITING_EVENTS);
         add(
             &mut self.changes,
             next.changes,
@@ -124,9 +139,11 @@ impl Interval {
     }
 
     /// Returns the number of rows with numbers, by which the cost of a merge grows.
-    pub(super) const fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         let numbers = self.changes.len() + self.details.len() + self.image_changes.len() + self.stalls.len();
-        numbers + self.samples.len() + self.accounts.len() + self.threads.len() + self.process_usage.len()
+        let usage = self.samples.len() + self.accounts.len() + self.threads.len() + self.process_usage.len();
+        let lists = self.activity.slices.len() + self.activity.events.len();
+        numbers + usage + lists + self.activity.totals.len() + self.activity.lock_totals.len() + self.calls.len()
     }
 
     /// Returns the mark at the end of the interval, if it ends in one.

@@ -2,6 +2,7 @@
 
 use super::compaction::Compaction;
 use super::image_merge::ImageMerge;
+use super::slice_removal::SliceRemoval;
 use super::total_merge::TotalMerge;
 
 /// The merge in progress.
@@ -13,4 +14,6 @@ pub(super) enum Merge {
     Images(ImageMerge),
     /// A merge of the totals of stacks.
     Totals(TotalMerge),
+    /// A removal of short slices.
+    Slices(SliceRemoval),
 }

@@ -1,6 +1,7 @@
 //! Reading of recordings, while they are written too.
 
 mod accounts;
+mod activity;
 mod boundaries;
 mod contents;
 mod locations;
@@ -25,6 +26,7 @@ use super::error::Error;
 use super::gap::Gap;
 use super::header::Header;
 
+pub use self::activity::RecordedActivity;
 pub use self::boundaries::{Boundary, IntervalRow, MarkRow};
 pub use self::locations::{FramesByOffset, Locations, PathRows};
 pub use self::threads::{ProcessRow, ThreadRow};

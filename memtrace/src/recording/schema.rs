@@ -49,6 +49,10 @@ pub(super) const ADD_EARLIER_MARKS: &str = "low_bytes_at_least = min(low_bytes_a
     high_count_at_least = max(high_count_at_least, excluded.high_count_at_least),
     high_count_at_most = max(high_count_at_most, excluded.high_count_at_most)";
 
+/// Assignments that add a value of `activity_left_out` to that of the row that exists.
+pub(super) const ADD_LEFT_OUT: &str =
+    "value = iif(item = 'shorter_than_ns', max(value, excluded.value), value + excluded.value)";
+
 const TABLES: &str = "
 CREATE TABLE recording (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE event_class (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
@@ -143,6 +147,38 @@ CREATE TABLE process_interval (
     stale INTEGER NOT NULL, PRIMARY KEY (interval, image)) WITHOUT ROWID;
 CREATE TABLE fact (
     interval INTEGER, topic TEXT, item TEXT, value, PRIMARY KEY (interval, topic, item)) WITHOUT ROWID;
+
+CREATE TABLE slice_kind (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE activity_name (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE active_thread (
+    id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, tid INTEGER NOT NULL, process TEXT NOT NULL, name TEXT NOT NULL,
+    start_ns INTEGER, end_ns INTEGER);
+CREATE TABLE activity_lock (id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, address INTEGER NOT NULL, name INTEGER);
+CREATE TABLE activity_stack (id INTEGER PRIMARY KEY, path INTEGER NOT NULL, stack_end INTEGER NOT NULL);
+CREATE TABLE slice (
+    interval INTEGER, idx INTEGER, thread INTEGER NOT NULL, kind INTEGER NOT NULL, name INTEGER NOT NULL,
+    label_number INTEGER, label_name INTEGER, begin_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, open INTEGER NOT NULL,
+    cpu_ns INTEGER, allocated_bytes INTEGER, lock INTEGER, holder_tid INTEGER, stack INTEGER,
+    PRIMARY KEY (interval, idx)) WITHOUT ROWID;
+CREATE TABLE activity_event (
+    interval INTEGER, idx INTEGER, thread INTEGER NOT NULL, at_ns INTEGER NOT NULL, name INTEGER NOT NULL,
+    value_number INTEGER, value_name INTEGER, PRIMARY KEY (interval, idx)) WITHOUT ROWID;
+CREATE TABLE activity_left_out (
+    interval INTEGER, item TEXT, value INTEGER NOT NULL, PRIMARY KEY (interval, item)) WITHOUT ROWID;
+CREATE TABLE slice_total (
+    interval INTEGER, name INTEGER, kind INTEGER, count INTEGER NOT NULL, time_ns INTEGER NOT NULL,
+    longest_ns INTEGER NOT NULL, cpu_ns INTEGER NOT NULL, allocated_bytes INTEGER NOT NULL,
+    PRIMARY KEY (interval, name, kind)) WITHOUT ROWID;
+CREATE TABLE lock_total (
+    interval INTEGER, lock INTEGER, waits INTEGER NOT NULL, wait_ns INTEGER NOT NULL, longest_wait_ns INTEGER NOT NULL,
+    holds INTEGER NOT NULL, hold_ns INTEGER NOT NULL, longest_hold_ns INTEGER NOT NULL, most_waiters INTEGER NOT NULL,
+    PRIMARY KEY (interval, lock)) WITHOUT ROWID;
+CREATE TABLE call_total (
+    interval INTEGER, name INTEGER, count INTEGER NOT NULL, time_ns INTEGER NOT NULL,
+    PRIMARY KEY (interval, name)) WITHOUT ROWID;
+CREATE TABLE call_histogram (
+    interval INTEGER, name INTEGER, idx INTEGER, count INTEGER NOT NULL,
+    PRIMARY KEY (interval, name, idx)) WITHOUT ROWID;
 ";
 
 /// Views for queries by hand. memtrace does not read them.
@@ -172,6 +208,21 @@ CREATE VIEW sampled AS
     FROM sample
         JOIN counter ON counter.id = sample.counter
         LEFT JOIN image ON image.id = counter.image;
+CREATE VIEW slice_named AS
+    SELECT slice.interval, thread.pid, thread.tid, thread.process, thread.name AS thread, slice_kind.name AS kind,
+        own.name AS name, coalesce(label.name, slice.label_number) AS label, slice.begin_ns, slice.end_ns,
+        slice.end_ns - slice.begin_ns AS duration_ns, slice.open, slice.cpu_ns, slice.allocated_bytes,
+        activity_lock.address AS lock_address, lock_name.name AS lock, slice.holder_tid, activity_stack.path,
+        stack_end.name AS stack_end
+    FROM slice
+        JOIN active_thread AS thread ON thread.id = slice.thread
+        JOIN slice_kind ON slice_kind.id = slice.kind
+        JOIN activity_name AS own ON own.id = slice.name
+        LEFT JOIN activity_name AS label ON label.id = slice.label_name
+        LEFT JOIN activity_lock ON activity_lock.id = slice.lock
+        LEFT JOIN activity_name AS lock_name ON lock_name.id = activity_lock.name
+        LEFT JOIN activity_stack ON activity_stack.id = slice.stack
+        LEFT JOIN stack_end ON stack_end.id = activity_stack.stack_end;
 ";
 
 /// Creates the tables and views in an empty database.

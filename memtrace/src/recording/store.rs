@@ -1,6 +1,7 @@
 //! The tables of one recording, and the transaction that stores an interval.
 
 mod accounts;
+mod activity;
 mod merges;
 mod processes;
 mod threads;
@@ -12,7 +13,9 @@ use std::time::SystemTime;
 use rusqlite::{Connection, OpenFlags, Result, Transaction, params};
 use rustc_hash::FxHashSet;
 
+use self::activity::StoredActivity;
 use self::processes::{write_image, write_oom_kill};
+use super::activity::kind_number;
 use super::gap::Gap;
 use super::header::Header;
 use super::interval::{Interval, Mark};
@@ -24,7 +27,7 @@ use super::samples::{FactValue, Subject};
 use super::text::{build_id_text, nanoseconds, path_value};
 use super::total_numbers::TotalNumbers;
 use super::{quantities, schema};
-use crate::model::{Bytes, Cgroup, EventClass, Frame, ImageId, StackEnd};
+use crate::model::{Bytes, Cgroup, EventClass, Frame, ImageId, SliceKind, StackEnd};
 
 /// Open database of a recording that is written.
 #[derive(Debug)]
@@ -40,6 +43,7 @@ pub(super) struct Store {
     attempts: u64,
     next_merges: NextMerges,
     counted_images: CountedImages,
+    activity: StoredActivity,
     /// Largest number of pages.
     max_pages: u64,
 }
@@ -49,6 +53,7 @@ pub(super) struct Store {
 struct NextMerges {
     images: u64,
     stacks: u64,
+    slices: u64,
 }
 
 /// Number of images when they were last counted, which reads an index of all of them.
@@ -119,6 +124,7 @@ impl Store {
             attempts: 0,
             next_merges: NextMerges::default(),
             counted_images: CountedImages::default(),
+            activity: StoredActivity::new(max_pages),
             max_pages,
         })
     }
@@ -128,8 +134,10 @@ impl Store {
         self.attempts += 1;
         // The rest is for the merging of old intervals, which frees pages only after it has used some.
         self.set_max_pages(self.max_pages - self.max_pages / 32)?;
-        let result = self.try_write(interval, merged, gap);
+        let mut activity = self.activity.clone();
+        let result = self.try_write(interval, merged, gap, &mut activity);
         if result.is_ok() {
+            self.activity = activity;
             self.numbers.commit();
             self.last_interval += 1;
             self.intervals.push(StoredInterval {
@@ -145,7 +153,13 @@ impl Store {
         result
     }
 
-    fn try_write(&mut self, interval: &Interval, merged: u64, gap: Option<&Gap>) -> Result<()> {
+    fn try_write(
+        &mut self,
+        interval: &Interval,
+        merged: u64,
+        gap: Option<&Gap>,
+        activity: &mut StoredActivity,
+    ) -> Result<()> {
         let id = self.last_interval + 1;
         let transaction = self.connection.transaction()?;
         let span = (nanoseconds(interval.span.start), nanoseconds(interval.span.end));
@@ -171,6 +185,7 @@ impl Store {
         write_facts(&transaction, id, interval)?;
         accounts::write(&transaction, id, interval)?;
         threads::write(&transaction, id, interval, images)?;
+        activity::write(&transaction, id, interval, activity)?;
         for mark in &interval.marks {
             write_mark(&transaction, id, mark, mark.at == interval.span.end)?;
         }
@@ -231,7 +246,7 @@ const ROW_BYTES: u64 = 32;
 /// Most counters whose rows are remembered. Those of processes are forgotten with them; those of control groups remain.
 const MAX_COUNTERS: usize = 1 << 16;
 
-/// Fewest pages of a size limit: 1 MiB. The empty tables take a sixth of it.
+/// Fewest pages of a size limit: 1 MiB. The empty tables take a fifth of it.
 const MIN_PAGES: u64 = 256;
 
 fn write_header(transaction: &Transaction<'_>, header: &Header) -> Result<()> {
@@ -258,6 +273,10 @@ fn write_header(transaction: &Transaction<'_>, header: &Header) -> Result<()> {
     let mut row = named("stack_end")?;
     for (number, end) in (0_i64..).zip(StackEnd::ALL) {
         row.execute(params![number, end.name()])?;
+    }
+    let mut row = named("slice_kind")?;
+    for kind in SliceKind::ALL {
+        row.execute(params![kind_number(kind), kind.name()])?;
     }
     let mut row = named("quantity")?;
     for (number, name) in quantities::names() {

@@ -1,6 +1,8 @@
 //! Recordings that are written and read.
 
 mod accounts;
+mod activity;
+mod activity_model;
 mod damage;
 mod full_disk;
 mod image_merges;

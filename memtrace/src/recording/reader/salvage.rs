@@ -6,7 +6,7 @@ use super::query::Query;
 use crate::recording::error::Error;
 
 /// Tables whose rows begin with the number of their interval.
-const BY_INTERVAL: [&str; 9] = [
+const BY_INTERVAL: [&str; 16] = [
     "detail",
     "image_change",
     "stall_change",
@@ -16,6 +16,13 @@ const BY_INTERVAL: [&str; 9] = [
     "account_interval",
     "thread_interval",
     "fact",
+    "slice",
+    "activity_event",
+    "activity_left_out",
+    "slice_total",
+    "lock_total",
+    "call_total",
+    "call_histogram",
 ];
 
 /// Returns the last interval of which all rows can be read; 0 if there is none.

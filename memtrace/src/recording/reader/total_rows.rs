@@ -84,7 +84,7 @@ fn key_of(row: &Row<'_>, image: ImageId, class: EventClass, end: StackEnd) -> Op
 }
 
 /// Returns the values of the numbers in a table of names.
-fn named<V: Copy>(
+pub(super) fn named<V: Copy>(
     connection: &Connection,
     table: &str,
     values: &[V],

@@ -10,6 +10,7 @@ use crate::recording::merge::Merge;
 use crate::recording::merge_step::is_full;
 use crate::recording::retention::{forced_merge, next_merge};
 use crate::recording::schema;
+use crate::recording::slice_removal::SliceRemoval;
 use crate::recording::stack_merge;
 use crate::recording::total_merge::TotalMergeKind;
 
@@ -35,6 +36,9 @@ impl Store {
             Ok(false) => {}
             Err(error) if is_full(&error) => self.give_up(error)?,
             Err(error) => return Err(error),
+        }
+        if self.start_slice_removal() {
+            return Ok(true);
         }
         let used = self.number("page_count")? - self.number("freelist_count")?;
         if used < pages {
@@ -76,6 +80,13 @@ impl Store {
                 }
                 moved.is_some()
             }
+            Some(Merge::Slices(removal)) => {
+                let goes_on = removal.step(connection)?;
+                if !goes_on {
+                    self.activity.set_removed_below(removal.shorter_than());
+                }
+                goes_on
+            }
             Some(Merge::Images(merge)) => {
                 if merge.step(connection, self.numbers.images.known())? {
                     return Ok(true);
@@ -107,6 +118,7 @@ impl Store {
                     self.next_merges.stacks = self.next_attempt();
                 }
             }
+            Some(Merge::Slices(_)) => self.next_merges.slices = self.next_attempt(),
             // The rest of the rows would stay in intervals that are not in the table, and no merge would find them.
             Some(Merge::Intervals(_)) | None => return Err(error),
         }
@@ -146,6 +158,13 @@ impl Store {
     /// Returns true if `rows` of `bytes` each fill a quarter of the file.
     fn is_a_quarter(&self, rows: i64, bytes: u64) -> bool {
         rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4
+    }
+
+    /// Starts to remove short slices. Returns false if there are none.
+    fn start_slice_removal(&mut self) -> bool {
+        let shorter_than = self.activity.remove_below().filter(|_| self.attempts >= self.next_merges.slices);
+        self.merge = shorter_than.map(|shorter_than| Merge::Slices(SliceRemoval::new(shorter_than, self.max_pages)));
+        self.merge.is_some()
     }
 
     /// Starts to merge ended images. Returns false if there are too few, or no room for their groups or for the last merge.

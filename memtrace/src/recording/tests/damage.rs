@@ -4,15 +4,21 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
+use super::activity_model::active_second;
 use super::sample_intervals::{image, second};
 use super::{sum, write};
 use crate::recording::*;
 use crate::scratch::Scratch;
 
 fn recorded(path: &Path, seconds: u64) -> Vec<Interval> {
-    let intervals: Vec<_> = (0..seconds).map(second).collect();
+    let intervals: Vec<_> = (0..seconds).map(second_with_activity).collect();
     write(path, &intervals);
     intervals
+}
+
+fn second_with_activity(at: u64) -> Interval {
+    let Interval { activity, activity_stacks, calls, .. } = active_second(at, &[3 * at, 3 * at + 1], &[at]);
+    Interval { activity, activity_stacks, calls, ..second(at) }
 }
 
 /// Reads everything. The totals at the last boundary must be those of the intervals up to it.
@@ -23,6 +29,7 @@ fn check(recording: &Recording, intervals: &[Interval]) -> usize {
     assert_eq!(recording.images(end).unwrap().len(), number);
     recording.samples(end).unwrap();
     recording.facts(end).unwrap();
+    recording.activity(Boundary::START, end).unwrap();
     let locations = recording.locations().unwrap();
     for interval in &intervals[..number] {
         assert!(interval.paths.iter().all(|path| locations.paths.position(path.number).is_some()));
@@ -108,6 +115,7 @@ fn read_all(recording: &Recording) {
     let _ = recording.oom_kills(end);
     let _ = recording.samples(end);
     let _ = recording.facts(end);
+    let _ = recording.activity(Boundary::START, end);
     let _ = recording.locations();
     let _ = recording.amounts_over_time(crate::model::EventClass::Heap);
 }
