@@ -7,7 +7,7 @@ use super::names::Names;
 use super::threads::{OpenKey, OpenSlice, Threads};
 use crate::model::{
     AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, LockIdentity, LockSums, LossReason, Losses,
-    Nanoseconds, Pid, Slice, SliceKind, SliceLabel, SliceSums, StackId, StepKind, ThreadStep, Tid,
+    Nanoseconds, Pid, Slice, SliceKind, SliceLabel, StackId, StepKind, ThreadStep, Tid,
 };
 
 /// The most distinct stacks of waits.
@@ -144,7 +144,13 @@ impl ActivityBuilder {
         self.threads.take_unnamed()
     }
 
-    /// Names a thread of [`Self::take_unnamed`].
+    /// Returns the threads that run, with their numbers.
+    #[must_use]
+    pub fn running(&self) -> Vec<(u32, Pid, Tid)> {
+        self.threads.running()
+    }
+
+    /// Names a thread of [`Self::take_unnamed`] or [`Self::running`].
     pub fn name_thread(&mut self, (number, pid, tid): (u32, Pid, Tid), process: &Comm, name: &Comm) {
         self.threads.name(number, pid, tid, process, name);
     }
@@ -152,6 +158,9 @@ impl ActivityBuilder {
     /// Returns the changes since the last call.
     pub fn take_changes(&mut self) -> ActivityChanges {
         let mut changes = std::mem::take(&mut self.changes);
+        let slices = std::mem::take(&mut changes.slices);
+        changes.count(&slices);
+        changes.slices = slices;
         changes.names = self.names.take_new();
         changes.threads = self.threads.take_changed();
         changes.locks = self.locks.take_new();
@@ -164,7 +173,7 @@ impl ActivityBuilder {
         for (pid, tid, address) in self.locks.held().into_iter().map(|(pid, address, tid)| (pid, tid, address)) {
             self.release(Moment { pid, tid, at, cpu: None, allocated: None }, address, true);
         }
-        for (pid, tid) in self.threads.running() {
+        for (_, pid, tid) in self.threads.running() {
             let moment = Moment { pid, tid, at, cpu: None, allocated: None };
             let open = self.threads.get(pid, tid).map(|thread| thread.end_all());
             open.into_iter().flatten().for_each(|slice| self.close(moment, slice, true));
@@ -281,26 +290,6 @@ impl ActivityBuilder {
     fn add_slice(&mut self, moment: Moment, slice: Slice) {
         let Some(thread) = self.threads.get(moment.pid, moment.tid) else { return };
         let slice = Slice { thread: thread.number, end: moment.at, ..slice };
-        if !slice.is_open {
-            let time = slice.duration();
-            let sums = SliceSums {
-                count: 1,
-                time,
-                longest: time,
-                cpu: slice.cpu.unwrap_or(Nanoseconds(0)),
-                allocated: slice.allocated.map_or(0, |bytes| bytes.0),
-            };
-            *self.changes.totals.entry((slice.kind, slice.name)).or_default() += sums;
-            if let Some(lock) = slice.lock {
-                let sums = match slice.kind {
-                    SliceKind::LockHold => {
-                        LockSums { holds: 1, hold_time: time, longest_hold: time, ..LockSums::default() }
-                    }
-                    _ => LockSums { waits: 1, wait_time: time, longest_wait: time, ..LockSums::default() },
-                };
-                *self.changes.lock_totals.entry(lock).or_default() += sums;
-            }
-        }
         self.changes.slices.push(slice);
     }
 

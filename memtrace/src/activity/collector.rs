@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::model::{
-    ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, LeftOut, LockIdentity, LockRow, LockSums,
-    Nanoseconds, Slice, SliceKind, SliceRow, SliceSums,
+    ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, Comm, LeftOut, LockIdentity, LockRow, LockSums,
+    Nanoseconds, Pid, Slice, SliceKind, SliceRow, SliceSums,
 };
 
 /// Adds up changes. If there are too many slices, the shortest are left out, so that none is left out that contains another one
@@ -58,9 +58,7 @@ impl ActivityCollector {
 
     /// Adds slices and events that were left out before.
     pub fn add_left_out(&mut self, left_out: LeftOut) {
-        self.left_out.slices += left_out.slices;
-        self.left_out.events += left_out.events;
-        self.left_out.shorter_than = self.left_out.shorter_than.max(left_out.shorter_than);
+        self.left_out += left_out;
     }
 
     /// Returns the activity, with the durations of calls by the number of the name of the function, and the functions of the
@@ -68,7 +66,14 @@ impl ActivityCollector {
     #[must_use]
     pub fn finish(self, calls: BTreeMap<u32, CallSums>, stacks: Vec<Vec<String>>, counts_bytes: bool) -> Activity {
         let Self { names, threads, locks, slices, events, totals, lock_totals, left_out } = self;
-        let mut rows: Vec<(u32, ActiveThread)> = threads.into_iter().collect();
+        // The name of a process is that of its first thread, which an exec changes.
+        let first = threads.values().filter(|thread| thread.tid.0 == thread.pid.0 && thread.name != Comm::default());
+        let processes: BTreeMap<Pid, Comm> = first.map(|thread| (thread.pid, thread.name.clone())).collect();
+        let named = |(number, thread): (u32, ActiveThread)| {
+            let process = processes.get(&thread.pid).cloned().unwrap_or(thread.process);
+            (number, ActiveThread { process, ..thread })
+        };
+        let mut rows: Vec<(u32, ActiveThread)> = threads.into_iter().map(named).collect();
         rows.sort_by_key(|(_, thread)| (thread.pid, thread.start, thread.tid));
         let numbers = places(rows.iter().map(|(number, _)| *number));
         let place = |number: u32| numbers.get(&number).copied().unwrap_or_default();

@@ -92,21 +92,24 @@ impl Threads {
         std::mem::take(&mut self.unnamed)
     }
 
-    /// Names the thread with this number. A name that it has exited with is kept.
+    /// Names the thread with this number. An empty name is not known, and that with which it has exited is kept.
     pub(super) fn name(&mut self, number: u32, pid: Pid, tid: Tid, process: &Comm, name: &Comm) {
         let set = |row: &mut ActiveThread| {
-            row.process = process.clone();
-            if row.name == Comm::default() {
+            if *process != Comm::default() {
+                row.process = process.clone();
+            }
+            if *name != Comm::default() && row.end.is_none() {
                 row.name = name.clone();
             }
         };
         if let Some(thread) = self.running.get_mut(&(pid, tid)).filter(|thread| thread.number == number) {
             set(&mut thread.row);
         }
-        if let Some(row) = self.changed.get_mut(&number) {
-            set(row);
-        } else if let Some(thread) = self.running.get(&(pid, tid)).filter(|thread| thread.number == number) {
-            self.changed.insert(number, thread.row.clone());
+        match self.running.get(&(pid, tid)).filter(|thread| thread.number == number) {
+            Some(thread) => {
+                self.changed.insert(number, thread.row.clone());
+            }
+            None => self.changed.get_mut(&number).into_iter().for_each(set),
         }
     }
 
@@ -115,9 +118,9 @@ impl Threads {
         std::mem::take(&mut self.changed)
     }
 
-    /// Returns the threads that run.
-    pub(super) fn running(&self) -> Vec<(Pid, Tid)> {
-        let mut all: Vec<_> = self.running.keys().copied().collect();
+    /// Returns the threads that run, in order, with their numbers.
+    pub(super) fn running(&self) -> Vec<(u32, Pid, Tid)> {
+        let mut all: Vec<_> = self.running.iter().map(|(&(pid, tid), thread)| (thread.number, pid, tid)).collect();
         all.sort_unstable();
         all
     }

@@ -174,12 +174,16 @@ pub(super) fn call_times(bpf: &Bpf) -> BTreeMap<u32, CallSums> {
         values.map_or(0, |values| values.iter().sum::<u64>())
     };
     let of_function = |function| {
+        let time = Nanoseconds(count(call_time::sum(function)));
+        if time.0 == 0 {
+            return None;
+        }
         let bucket = |log2: u32| Some((Log2::from_number(log2)?, count(call_time::bucket(function, 1 << log2))));
         let histogram: Vec<_> = (0..call_time::BUCKETS).filter_map(bucket).filter(|(_, count)| *count > 0).collect();
         let calls = histogram.iter().map(|(_, count)| count).sum();
-        (function, CallSums { count: calls, time: Nanoseconds(count(call_time::sum(function))), histogram })
+        Some((function, CallSums { count: calls, time, histogram }))
     };
-    (0..call_time::FUNCTIONS).map(of_function).filter(|(_, sums)| sums.count > 0).collect()
+    (0..call_time::FUNCTIONS).filter_map(of_function).collect()
 }
 
 #[cfg(test)]

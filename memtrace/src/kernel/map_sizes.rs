@@ -21,6 +21,7 @@ enum Purpose {
     All,
     Tags,
     Activity,
+    ActivityRing,
 }
 
 /// Optional parts of a run that have maps of their own.
@@ -40,11 +41,7 @@ const fn map_of_tags(name: &'static str, entries: u32, entry_bytes: u32) -> Size
     SizedMap { name, entries, entry_bytes, purpose: Purpose::Tags }
 }
 
-const fn map_of_activity(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
-    SizedMap { name, entries, entry_bytes, purpose: Purpose::Activity }
-}
-
-/// Entries of a map for the activity of threads in runs without it: a ring has a page at least.
+/// Bytes of the ring of the activity of threads in runs without it: a page.
 const PAGE: u32 = 4096;
 
 /// The large maps. The others take about a mebibyte.
@@ -69,8 +66,8 @@ const MAPS: &[SizedMap] = &[
     map_of_tags("THREAD_TAGS", 1 << 16, 64),
     map_of_tags("PROCESS_TAGS", 1 << 12, 72),
     map_of_tags("TAGS", 1 << 12, 152),
-    map_of_activity("ACTIVITY", 1 << 23, 1),
-    map_of_activity("ACTIVE_THREADS", 1 << 14, 160),
+    SizedMap { name: "ACTIVITY", entries: 1 << 23, entry_bytes: 1, purpose: Purpose::ActivityRing },
+    SizedMap { name: "ACTIVE_THREADS", entries: 1 << 14, entry_bytes: 160, purpose: Purpose::Activity },
 ];
 
 /// Memory of all other maps.
@@ -127,7 +124,8 @@ impl MapSizes {
     const fn entries_of(self, map: &SizedMap) -> u32 {
         match map.purpose {
             Purpose::Tags if !self.uses.tags => 1,
-            Purpose::Activity if !self.uses.activity => PAGE,
+            Purpose::ActivityRing if !self.uses.activity => PAGE,
+            Purpose::Activity if !self.uses.activity => 1,
             _ => map.entries >> self.shift,
         }
     }

@@ -102,10 +102,10 @@ impl Interval {
         add(&mut self.process_usage, next.process_usage, |row| row.image, RecordedProcessUsage::merge);
         remove_short_threads(self.span.start, &mut self.monitored, &mut self.threads);
         replace(&mut self.facts, next.facts, |fact| (fact.topic.clone(), fact.item.clone()));
-        activity::append_changes(&mut self.activity, next.activity);
+        self.activity.append(next.activity);
         replace(&mut self.activity_stacks, next.activity_stacks, |(number, ..)| *number);
-        activity::add_left_out(&mut self.activity_left_out, next.activity_left_out);
-        activity::add_calls(&mut self.calls, next.calls);
+        self.activity_left_out += next.activity_left_out;
+        activity::add_calls(&mut self.calls, &next.calls);
         activity::bound(&mut self.activity, &mut self.activity_left_out, MAX_WAITING_SLICES, MAX_WAITING_EVENTS);
         add(
             &mut self.changes,

@@ -49,6 +49,11 @@ pub(in crate::session) fn of_accounts(keys: &[GroupBy]) -> Fact {
     text(RUN, "accounts_by", &names.join(","))
 }
 
+/// Returns the fact that the bytes in slices of threads are known.
+pub(in crate::session) fn of_slice_bytes() -> Fact {
+    text(RUN, "slice_bytes", "recorded")
+}
+
 /// Returns the facts of the whole run that are known when it ends, at `end`.
 pub(in crate::session) fn at_end(end: Tick, run: Duration) -> [Fact; 2] {
     [duration(RUN, "end_ns", end.since_start()), duration(RUN, "duration_ns", run)]
@@ -144,6 +149,11 @@ impl RecordedFacts {
             tags: self.text(RUN, "tags").and_then(|text| TagRules::parse(text).ok()),
             program_tags: self.text(RUN, "program_tags").is_some(),
         }
+    }
+
+    /// Returns true if the bytes in slices of threads are known.
+    pub(in crate::session) fn has_slice_bytes(&self) -> bool {
+        self.text(RUN, "slice_bytes").is_some()
     }
 
     /// Returns the keys of the recorded accounts; `None` if there are no accounts.

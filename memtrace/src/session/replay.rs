@@ -1,6 +1,7 @@
 //! Reports of recordings: the totals at a moment, or their changes between two moments.
 
 mod accounts;
+mod activity;
 mod moments;
 mod paths;
 mod processes;
@@ -181,7 +182,9 @@ impl<'a> Opened<'a> {
     fn for_each_class(&self, mut each: impl FnMut(EventClass, Profile, report::Options)) -> Result<(), Error> {
         let Self { config, recording, facts, selected, grouping, keeps_parts, metric } = self;
         let unreadable = |source| unreadable(config, source);
-        let calls = RecordedCalls::new(recording.locations().map_err(unreadable)?);
+        let locations = recording.locations().map_err(unreadable)?;
+        let activity = activity::read(recording, selected, &locations, facts.has_slice_bytes()).map_err(unreadable)?;
+        let calls = RecordedCalls::new(locations);
         let (processes, frames) = processes::read(recording, selected, calls, *keeps_parts, config.keep_ended, *metric)
             .map_err(unreadable)?;
         let symbolizer = Symbolizer::new().with_reopen(Objects::reopen).with_frames(frames);
@@ -203,6 +206,7 @@ impl<'a> Opened<'a> {
                 [&notes, &page_notes(recording, selected, class)],
             );
             let run = RunFacts {
+                activity: activity.clone(),
                 timeline: timeline.as_ref().map(|timeline| timeline.finish(class, run.page_sample, &trace)),
                 ..run
             };

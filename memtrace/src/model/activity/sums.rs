@@ -1,5 +1,6 @@
 //! Totals of slices, locks and calls.
 
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use crate::model::{Log2, Nanoseconds};
@@ -69,4 +70,30 @@ pub struct CallSums {
     pub time: Nanoseconds,
     /// Number of calls by the binary logarithm of their duration in nanoseconds, in order.
     pub histogram: Vec<(Log2, u64)>,
+}
+
+impl AddAssign<&Self> for CallSums {
+    fn add_assign(&mut self, other: &Self) {
+        self.count += other.count;
+        self.time.0 += other.time.0;
+        let mut buckets: BTreeMap<Log2, u64> = self.histogram.iter().copied().collect();
+        for &(log2, count) in &other.histogram {
+            *buckets.entry(log2).or_default() += count;
+        }
+        self.histogram = buckets.into_iter().collect();
+    }
+}
+
+impl CallSums {
+    /// Returns the calls since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before: BTreeMap<Log2, u64> = earlier.histogram.iter().copied().collect();
+        let change = |&(log2, count): &(Log2, u64)| (log2, count - before.get(&log2).copied().unwrap_or(0).min(count));
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            time: Nanoseconds(self.time.0.saturating_sub(earlier.time.0)),
+            histogram: self.histogram.iter().map(change).filter(|(_, count)| *count > 0).collect(),
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Slices and events of threads, with tables of their totals.
 
+use std::ops::AddAssign;
+
 use crate::model::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, Tid};
 
 use super::{CallSums, LockSums, SliceSums};
@@ -39,6 +41,14 @@ pub struct LeftOut {
     pub shorter_than: Nanoseconds,
     /// Number of events: the last ones.
     pub events: u64,
+}
+
+impl AddAssign for LeftOut {
+    fn add_assign(&mut self, other: Self) {
+        self.slices += other.slices;
+        self.shorter_than = self.shorter_than.max(other.shorter_than);
+        self.events += other.events;
+    }
 }
 
 /// A thread with slices or events.

@@ -3,7 +3,7 @@
 use rusqlite::{Result, Transaction, params};
 
 use crate::model::{AbsAddr, ActivityEvent, EventValue, LeftOut, Nanoseconds, Slice, SliceLabel};
-use crate::recording::activity::{add_left_out, kind_number};
+use crate::recording::activity::kind_number;
 use crate::recording::interval::Interval;
 use crate::recording::quantities::end_number;
 use crate::recording::schema::{ADD_LEFT_OUT, PAGE_SIZE};
@@ -57,7 +57,7 @@ pub(super) fn write(
 ) -> Result<()> {
     write_identities(transaction, content)?;
     let mut left_out = content.activity_left_out;
-    add_left_out(&mut left_out, write_slices(transaction, interval, &content.activity.slices, &mut stored.slices)?);
+    left_out += write_slices(transaction, interval, &content.activity.slices, &mut stored.slices)?;
     let room = usize::try_from(stored.most_events.saturating_sub(stored.events)).unwrap_or(usize::MAX);
     let (kept, others) = content.activity.events.split_at(content.activity.events.len().min(room));
     write_events(transaction, interval, kept)?;

@@ -63,6 +63,8 @@ pub(super) struct RunActivity {
 pub(super) struct RecordedChanges {
     pub(super) changes: ActivityChanges,
     pub(super) frames: BTreeMap<ImageId, Stacks>,
+    /// Calls of allocators since the last changes, by the number of the name of the function.
+    pub(super) calls: BTreeMap<u32, CallSums>,
 }
 
 impl RunActivity {
@@ -96,6 +98,11 @@ impl RunActivity {
             calls: BTreeMap::new(),
             counts_bytes: config.follows(EventClass::probes_allocators),
         }))
+    }
+
+    /// Returns true if the bytes that threads allocate are known.
+    pub(super) const fn counts_bytes(&self) -> bool {
+        self.counts_bytes
     }
 
     /// Sets the start of tracing, since the start of the clock.
@@ -134,13 +141,29 @@ impl RunActivity {
             }
             all.append(more);
         }
-        self.builder.finish(end);
-        if self.times_calls {
-            let times = kernel.call_times().into_iter();
-            self.calls = times.map(|(function, sums)| (self.builder.name_of_function(function), sums)).collect();
+        for (thread, pid, tid) in self.builder.running() {
+            self.name_thread((thread, pid, tid));
         }
+        self.builder.finish(end);
+        all.calls = self.take_calls(kernel);
         all.append(self.take_changes(tracker, find_copy));
         all
+    }
+
+    /// Reads the durations of the calls of allocators. Returns the calls since the last time, by the number of the name of the
+    /// function.
+    pub(super) fn take_calls(&mut self, kernel: &Kernel) -> BTreeMap<u32, CallSums> {
+        if !self.times_calls {
+            return BTreeMap::new();
+        }
+        let times = kernel.call_times().into_iter();
+        let now: BTreeMap<_, _> =
+            times.map(|(function, sums)| (self.builder.name_of_function(function), sums)).collect();
+        let none = CallSums::default();
+        let since = |(name, sums): (&u32, &CallSums)| (*name, sums.since(self.calls.get(name).unwrap_or(&none)));
+        let new = now.iter().map(since).filter(|(_, sums)| sums.count > 0).collect();
+        self.calls = now;
+        new
     }
 
     /// Returns the activity of the whole run, with the names of the stacks of waits.
@@ -172,11 +195,14 @@ impl RunActivity {
     }
 
     fn name_threads(&mut self) {
-        for (number, pid, tid) in self.builder.take_unnamed() {
-            let process = Comm::from(procfs::comm(pid).unwrap_or_default());
-            let name = Comm::from(procfs::thread_name(pid, tid).unwrap_or_default());
-            self.builder.name_thread((number, pid, tid), &process, &name);
-        }
+        self.builder.take_unnamed().into_iter().for_each(|thread| self.name_thread(thread));
+    }
+
+    /// Names a thread that runs. It may have exited, and its name may change.
+    fn name_thread(&mut self, (number, pid, tid): (u32, Pid, Tid)) {
+        let process = Comm::from(procfs::comm(pid).unwrap_or_default());
+        let name = Comm::from(procfs::thread_name(pid, tid).unwrap_or_default());
+        self.builder.name_thread((number, pid, tid), &process, &name);
     }
 
     fn take_changes(&mut self, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) -> RecordedChanges {
@@ -211,7 +237,7 @@ impl RunActivity {
             self.known.clear();
         }
         self.collector.add(changes.clone());
-        RecordedChanges { changes, frames }
+        RecordedChanges { changes, frames, calls: BTreeMap::new() }
     }
 }
 

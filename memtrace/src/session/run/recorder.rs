@@ -1,6 +1,7 @@
 //! Recording of a run: the changes of each interval, with stacks as call paths.
 
 mod account_intervals;
+mod activity;
 mod changes;
 mod completion;
 mod deferral;
@@ -23,6 +24,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant, SystemTime};
 
 use self::account_intervals::AccountIntervals;
+use self::activity::WaitingActivity;
 use self::changes::PathChanges;
 use self::deferral::Deferral;
 use self::groups::GroupedImages;
@@ -82,6 +84,7 @@ pub(super) struct Recorder {
     readings: Option<IntervalReadings>,
     deltas: Receiver<(usize, Delta)>,
     accounts: AccountIntervals,
+    activity: WaitingActivity,
     open: OpenIntervals,
     stacks: RecordedStacks,
     changes: PathChanges,
@@ -136,6 +139,7 @@ impl Recorder {
             sites: config.every.map(|_| LiveSites::default()),
             deltas,
             accounts: AccountIntervals::default(),
+            activity: WaitingActivity::default(),
             open: OpenIntervals::new(interval, waiting.clone(), shards),
             stacks: RecordedStacks::new(paths),
             changes: PathChanges::default(),
@@ -237,6 +241,7 @@ impl Recorder {
     /// Records the start of tracing, and facts of the run.
     pub(super) fn start(&mut self, start: Tick, facts: impl IntoIterator<Item = Fact>) {
         self.marks.set_start(start.since_start());
+        self.activity.set_start(start.since_start());
         self.add_facts(facts);
     }
 
@@ -265,6 +270,7 @@ impl Recorder {
         }
         let mut interval = self.last_interval();
         self.groups.move_to(&mut interval, true);
+        self.activity.move_to(&mut interval, Duration::MAX);
         self.stacks.add_new_paths(&mut interval);
         self.push(interval);
         let losses = losses.since(&self.losses);
@@ -355,6 +361,7 @@ impl Recorder {
         interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
         self.groups.move_to(&mut interval, is_marked);
+        self.activity.move_to(&mut interval, end);
         self.stacks.add_new_paths(&mut interval);
         if is_marked {
             self.marks.end_interval(&mut interval);

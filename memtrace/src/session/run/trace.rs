@@ -192,7 +192,9 @@ impl Trace {
             let metric = config.metric.filter(|metric| !metric.is_of_touches());
             let facts = recorded_facts::at_start(&targets.name, start_tick, &config.grouping, metric);
             let of_accounts = config.accounts.as_ref().map(|report| recorded_facts::of_accounts(&report.keys));
-            recorder.start(start_tick, facts.into_iter().chain(of_accounts));
+            let of_slices = activity.as_ref().filter(|activity| activity.counts_bytes());
+            let of_slices = of_slices.map(|_| recorded_facts::of_slice_bytes());
+            recorder.start(start_tick, facts.into_iter().chain(of_accounts).chain(of_slices));
         }
         let mut trace = Self {
             kernel,

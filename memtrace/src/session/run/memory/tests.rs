@@ -1,5 +1,8 @@
 use super::*;
 
+/// All optional parts.
+const USES: MapUses = MapUses { tags: true, activity: true };
+
 const FULL: MemoryPlan = MemoryPlan {
     maps: MapSizes::FULL,
     ring_size: Bytes(16 << 20),
@@ -78,7 +81,7 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
 #[test]
 fn everything_fits_into_every_limit_from_the_smallest_on() {
     for (rings, processors) in [(1, 1), (2, 2), (4, 8), (4, 64), (16, 256)] {
-        let least = smallest(rings, processors, false);
+        let least = smallest(rings, processors, MapUses::default());
         for limit in (least.0..1 << 30).step_by(1 << 20) {
             let with_histograms = MemoryPlan { has_histograms: true, ..FULL };
             let plan = MemoryPlan::within(Bytes(limit), rings, processors, with_histograms).unwrap();
@@ -99,14 +102,14 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
 
 #[test]
 fn the_smallest_limit_is_the_first_that_suffices() {
-    assert_eq!(smallest(2, 2, false), Bytes(41 << 20));
+    assert_eq!(smallest(2, 2, MapUses::default()), Bytes(41 << 20));
     for (rings, processors) in [(2, 2), (16, 8)] {
-        let less = Bytes(smallest(rings, processors, false).0 - (1 << 20));
+        let less = Bytes(smallest(rings, processors, MapUses::default()).0 - (1 << 20));
         assert_eq!(MemoryPlan::within(less, rings, processors, FULL), None);
-        let with_tags = MemoryPlan { maps: MapSizes::FULL.with_tags(true), ..FULL };
-        let least = smallest(rings, processors, true);
-        assert!(MemoryPlan::within(least, rings, processors, with_tags).is_some());
-        assert_eq!(MemoryPlan::within(Bytes(least.0 - (1 << 20)), rings, processors, with_tags), None);
+        let with_uses = MemoryPlan { maps: MapSizes::FULL.with(USES), ..FULL };
+        let least = smallest(rings, processors, USES);
+        assert!(MemoryPlan::within(least, rings, processors, with_uses).is_some());
+        assert_eq!(MemoryPlan::within(Bytes(least.0 - (1 << 20)), rings, processors, with_uses), None);
     }
 }
 

@@ -3,13 +3,19 @@
 use super::{Trace, nanoseconds};
 use crate::model::Tick;
 use crate::session::run::activity::RecordedChanges;
-use crate::session::run::recorder::find_copy;
+use crate::session::run::recorder::{Recorder, find_copy};
+
+/// Durations of calls are read for a recording in one tick of this number: each second.
+const CALLS_READ_EVERY: u32 = 10;
 
 impl Trace {
     /// Reads the activity of threads. The mmap events up to now are applied.
     pub(super) fn read_activity(&mut self) {
         let Some(activity) = &mut self.activity else { return };
-        let changes = activity.read(&mut self.tracker, &find_copy(self.tables.finished_stacks()));
+        let mut changes = activity.read(&mut self.tracker, &find_copy(self.tables.finished_stacks()));
+        if self.recorder.as_ref().is_some_and(Recorder::has_file) && self.ticks.is_multiple_of(CALLS_READ_EVERY) {
+            changes.calls = activity.take_calls(&self.kernel);
+        }
         self.record_activity(changes);
     }
 
@@ -24,7 +30,7 @@ impl Trace {
 
     fn record_activity(&mut self, changes: RecordedChanges) {
         if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.has_file()) {
-            let _ = (recorder, changes);
+            recorder.add_activity(changes, &mut self.tracker, &find_copy(self.tables.finished_stacks()));
         }
     }
 }

@@ -1,0 +1,49 @@
+//! Activity of threads of a recording.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::moments::Selected;
+use crate::activity::ActivityCollector;
+use crate::model::{Activity, Frame, Unnamed};
+use crate::recording::{Error, Location, Locations, PathNumber, RecordedActivity, RecordedPath, Recording};
+
+/// The most frames that are shown of a wait.
+const MAX_FRAMES: usize = 32;
+
+/// Reads the activity in the part that the report shows; `None` if none was traced. `counts_bytes` is true if the bytes in slices
+/// are known.
+pub(super) fn read(
+    recording: &Recording,
+    selected: &Selected,
+    locations: &Locations,
+    counts_bytes: bool,
+) -> Result<Option<Arc<Activity>>, Error> {
+    let Some(activity) = recording.activity(selected.from(), selected.to())? else { return Ok(None) };
+    let RecordedActivity { changes, stacks, calls, left_out } = activity;
+    let mut collector = ActivityCollector::default();
+    collector.add(changes);
+    collector.add_left_out(left_out);
+    let functions: BTreeMap<u32, Vec<String>> =
+        stacks.into_iter().map(|(number, path, _)| (number, functions(locations, path))).collect();
+    let length = functions.keys().next_back().map_or(0, |last| *last as usize + 1);
+    let mut by_number = vec![Vec::new(); length];
+    functions.into_iter().for_each(|(number, functions)| by_number[number as usize] = functions);
+    Ok(Some(Arc::new(collector.finish(calls, by_number, counts_bytes))))
+}
+
+/// Returns the functions of a path, the innermost first.
+fn functions(locations: &Locations, path: PathNumber) -> Vec<String> {
+    locations.paths.calls(path).take(MAX_FRAMES).flat_map(|call| functions_of(locations, call)).collect()
+}
+
+fn functions_of(locations: &Locations, call: &RecordedPath) -> Vec<String> {
+    if let Some(frames) = locations.symbols.get(&(call.object, call.offset)) {
+        return frames.iter().rev().map(Frame::label).collect();
+    }
+    let reason = match locations.objects.get(&call.object) {
+        Some(Location::Outside(reason)) => *reason,
+        _ => Unnamed::NoSymbol,
+    };
+    vec![Frame::new(Err(reason)).label()]
+}
