@@ -86,7 +86,7 @@ pub(super) fn timeline(args: &TraceArgs, recording: Option<&Recording>) -> Optio
 }
 
 /// Returns true if an output has such a format.
-fn has_output(args: &TraceArgs, is_such: fn(Format) -> bool) -> bool {
+pub(super) fn has_output(args: &TraceArgs, is_such: fn(Format) -> bool) -> bool {
     let of_paths = args.outputs.iter().filter_map(|path| Format::of_path(path));
     of_paths.chain(args.format).any(is_such)
 }

@@ -7,8 +7,9 @@ use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::{events, outputs, program_tags, recording, spans, tags, target};
 use crate::model::format;
-use crate::model::{Bytes, GroupBy, Metric};
-use crate::session::{Config, Grouping, Servers, ThreadFilter, UserHooks};
+use crate::model::{Bytes, EventClass, GroupBy, Metric};
+use crate::report::Format;
+use crate::session::{ActivityConfig, Config, Grouping, Servers, ThreadFilter, UserHooks};
 use crate::tags::TagRules;
 
 /// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
@@ -41,7 +42,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let events = events::resolve(&args)?;
     let grouping = grouping(&args)?;
     let (tag_functions, tag_probes) = program_tags::take(&mut args)?;
-    let activity = spans::take(&mut args)?;
+    let activity = spans::take(&mut args)?.or_else(|| stalls_as_slices(&args, &events));
     let threads = thread_filter(&mut args);
     Ok(Config {
         metric: args.metric,
@@ -83,6 +84,13 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
         protect: args.protect,
         quiet: args.quiet,
     })
+}
+
+/// Returns the activity of a run that traces stalls, if an output shows them over time.
+fn stalls_as_slices(args: &TraceArgs, events: &[EventClass]) -> Option<ActivityConfig> {
+    let is_shown =
+        events.iter().any(|class| class.counts_stalls()) && recording::has_output(args, Format::shows_slices);
+    is_shown.then(|| ActivityConfig { is_optional: true, ..ActivityConfig::default() })
 }
 
 /// Returns the metric to draw: that of touches if they are measured.

@@ -46,6 +46,8 @@ pub struct Kernel {
     missing_tracepoints: Vec<&'static str>,
     /// Blocks have the usable size of their allocator.
     usable_sizes: bool,
+    /// The activity of threads is recorded.
+    records_activity: bool,
     /// Calls of allocators are timed.
     times_calls: bool,
     /// Probes count, and record nothing.
@@ -64,8 +66,10 @@ impl Kernel {
         if variant == BpfVariant::Legacy {
             log::info!("the BPF programs use spin locks, and user space supplies the mappings of processes");
         }
-        let needs_atomics =
-            options.records_tags || options.usable_sizes || options.counts_threads || options.activity.is_some();
+        let needs_atomics = options.records_tags
+            || options.usable_sizes
+            || options.counts_threads
+            || options.activity.is_some_and(|activity| !activity.is_optional);
         if variant == BpfVariant::Legacy && needs_atomics {
             return Err(KernelError::Unsupported {
                 action: String::from(
@@ -95,7 +99,8 @@ impl Kernel {
             // Before the programs that forget a process when it exits.
             thread_usage::TRACEPOINTS.iter().try_for_each(|(name, at)| bpf.attach_tracepoint(name, at))?;
         }
-        if let Some(options) = &options.activity {
+        let activity = options.activity.filter(|_| variant != BpfVariant::Legacy);
+        if let Some(options) = &activity {
             activity::attach(&mut bpf, options)?;
         }
         tracepoints::attach_process(&mut bpf, unwind_maps.finds_vmas())?;
@@ -132,7 +137,8 @@ impl Kernel {
             timer,
             missing_tracepoints: missing,
             usable_sizes,
-            times_calls: options.activity.is_some_and(|activity| activity.min_call.is_some()),
+            records_activity: activity.is_some(),
+            times_calls: activity.is_some_and(|activity| activity.min_call.is_some()),
             counts_threads,
         };
         Ok((kernel, readers))
@@ -287,13 +293,13 @@ impl Kernel {
         probes.attach_steps(&mut self.attach_backend(), scope, path, sites)
     }
 
-    /// Returns the reader of the activity of threads.
+    /// Returns the reader of the activity of threads; `None` if it is not recorded.
     ///
     /// # Errors
     ///
     /// [`KernelError::Failed`] if the reader was taken before.
-    pub fn take_activity(&mut self) -> Result<ActivityReader, KernelError> {
-        ActivityReader::take(&mut self.bpf)
+    pub fn take_activity(&mut self) -> Result<Option<ActivityReader>, KernelError> {
+        self.records_activity.then(|| ActivityReader::take(&mut self.bpf)).transpose()
     }
 
     /// Returns the durations of the calls of allocators so far, by the number of the function.

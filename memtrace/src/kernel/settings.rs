@@ -26,6 +26,8 @@ pub struct ActivityOptions {
     pub min_wait: Option<Nanoseconds>,
     /// Shortest recorded call of an allocator; `None` to time no calls.
     pub min_call: Option<Nanoseconds>,
+    /// Leave the activity out if the kernel does not support it.
+    pub is_optional: bool,
 }
 
 /// Options of the BPF programs, fixed before they are loaded.

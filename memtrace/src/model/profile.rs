@@ -42,6 +42,8 @@ pub struct Profile {
     pub parts: Vec<Range<Duration>>,
     /// Memory over time, if it was collected.
     pub timeline: Option<MemoryTimeline>,
+    /// Totals at earlier moments, since the start of the trace, for formats with several of them; in order.
+    pub earlier: Vec<(Duration, Self)>,
     /// Activity of threads, if it was traced.
     pub activity: Option<Arc<Activity>>,
     /// Process images, ordered by PID and then by time.

@@ -135,10 +135,22 @@ impl Format {
         matches!(self, Self::Html | Self::Perfetto | Self::Firefox)
     }
 
+    /// Returns true if it shows the totals of several moments.
+    #[must_use]
+    pub const fn shows_moments(self) -> bool {
+        matches!(self, Self::Perfetto)
+    }
+
+    /// Returns true if it shows the activity of threads over time.
+    #[must_use]
+    pub const fn shows_slices(self) -> bool {
+        matches!(self, Self::Perfetto | Self::Html)
+    }
+
     /// Returns true if reports of `class` can be written. Some formats have nothing but memory.
     #[must_use]
     pub fn holds(self, class: EventClass) -> bool {
-        !(class.counts_stalls() && matches!(self, Self::Perfetto | Self::Firefox | Self::Heaptrack))
+        !(class.counts_stalls() && matches!(self, Self::Firefox | Self::Heaptrack))
     }
 
     /// Returns the name on the command line.

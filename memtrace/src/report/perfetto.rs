@@ -1,5 +1,6 @@
 //! Traces for Perfetto: packets of `perfetto_trace.proto`, with counters of the memory of each process over time, marks, OOM kills
-//! and ends of processes as instants, activity of threads, and a heap profile at the end.
+//! and ends of processes as instants, activity of threads, and heap profiles: one at the end,
+//! and those at earlier moments.
 
 mod activity;
 mod heap_profile;
@@ -28,7 +29,15 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     if let Some(activity) = &profile.activity {
         activity::write(activity, &mut packets)?;
     }
-    let end = profile.shown_time().end;
-    let heap = HeapProfile::new(profile).into_packet(nanoseconds(end));
-    packets.write(end, Data::ProfilePacket(heap))
+    if profile.class.counts_stalls() {
+        return Ok(());
+    }
+    // The viewer shows differences between consecutive profiles. Each packet has all frames, because the viewer forgets them at
+    // its end (`HeapProfileTracker::FinalizeProfile` of Perfetto).
+    let last = (profile.shown_time().end, profile);
+    for (at, profile) in profile.earlier.iter().map(|(at, earlier)| (*at, earlier)).chain([last]) {
+        let heap = HeapProfile::new(profile).into_packet(nanoseconds(at));
+        packets.write(at, Data::ProfilePacket(heap))?;
+    }
+    Ok(())
 }

@@ -198,6 +198,7 @@ fn without_stacks(profile: &Profile) -> Profile {
         window: profile.window.clone(),
         parts: profile.parts.clone(),
         timeline: profile.timeline.clone(),
+        earlier: Vec::new(),
         activity: profile.activity.clone(),
         processes: Vec::new(),
         stacks: Vec::new(),

@@ -269,6 +269,8 @@ pub(crate) struct ActivityConfig {
     pub(crate) min_wait: Option<Duration>,
     /// Shortest call of an allocator function; `None` to time no calls.
     pub(crate) min_call: Option<Duration>,
+    /// No option asks for it: it is left out on kernels without support.
+    pub(crate) is_optional: bool,
 }
 
 /// Objects whose probes of `memtrace.h` are used.

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod activity;
+mod heap_profiles;
 mod moments;
 mod paths;
 mod processes;
@@ -32,6 +33,7 @@ use crate::report::{self, SavedReport};
 use crate::symbolize::Symbolizer;
 use crate::tags::TagRules;
 
+pub(crate) use self::heap_profiles::MAX_HEAP_PROFILES;
 pub(crate) use self::moments::{Moment, Span};
 
 /// Configuration of `memtrace report`.
@@ -41,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) path: PathBuf,
     pub(crate) view: View,
     pub(crate) span: Span,
+    /// Moments of additional heap profiles in formats with several of them.
+    pub(crate) heap_profiles: Vec<Moment>,
     pub(crate) outputs: Vec<Output>,
     /// Metric to draw; `None` for that of the run.
     pub(crate) metric: Option<Metric>,
@@ -91,7 +95,9 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     let mut outputs: BTreeMap<EventClass, Outputs> = outputs.into_iter().collect();
     let mut losses = Losses::default();
     let mut failures = Vec::new();
-    opened.for_each_class(|class, profile, options| {
+    let mut earlier = heap_profiles::read(&opened)?;
+    opened.for_each_class(|class, mut profile, options| {
+        profile.earlier = earlier.remove(&class).unwrap_or_default();
         if let Some(outputs) = outputs.remove(&class) {
             failures.extend(write(outputs, &profile, &options, observer));
         }
@@ -115,6 +121,7 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
         path: path.to_owned(),
         view: View::Stacks,
         span: at.map_or(Span::End, Span::At),
+        heap_profiles: Vec::new(),
         outputs: Vec::new(),
         metric: None,
         by: Some(GroupBy::Comm),

@@ -114,6 +114,7 @@ impl Symbolized {
             window,
             parts,
             timeline,
+            earlier: Vec::new(),
             activity,
             processes,
             stacks,

@@ -25,6 +25,7 @@ pub(crate) fn sample() -> Profile {
         window: None,
         parts: Vec::new(),
         timeline: None,
+        earlier: Vec::new(),
         activity: None,
         processes: processes(),
         stacks: stacks(),

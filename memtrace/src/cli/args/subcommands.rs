@@ -104,6 +104,18 @@ pub(in crate::cli) struct ReportArgs {
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub(in crate::cli) peak: bool,
 
+    /// Add a heap profile of this time to Perfetto traces, besides those of marks and of the end
+    ///
+    /// Perfetto shows the differences between consecutive heap profiles. May be given more than once; at most 32 are written.
+    #[arg(
+        long = "heap-profile",
+        value_name = "TIME",
+        value_parser = units::moment,
+        allow_hyphen_values = true,
+        conflicts_with_all = ["from", "to", "between"]
+    )]
+    pub(in crate::cli) heap_profiles: Vec<Moment>,
+
     /// Show this part of the recording
     #[arg(long, value_name = "VIEW", value_enum, default_value_t)]
     pub(in crate::cli) view: RecordingView,

@@ -127,6 +127,11 @@ impl Selected {
         self.to
     }
 
+    /// Returns the time of a boundary since the start of tracing.
+    pub(super) fn since_start(&self, boundary: Boundary) -> Duration {
+        boundary.at().saturating_sub(self.start)
+    }
+
     /// Returns true if the totals at the end of a complete recording are shown.
     pub(super) const fn is_end_of(&self, recording: &Recording) -> bool {
         recording.is_complete() && self.is_end && self.from.is_none()

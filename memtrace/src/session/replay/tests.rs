@@ -151,6 +151,7 @@ fn config(path: &Path, span: Span, output: &Path, format: Format) -> Config {
         view: View::Stacks,
         path: path.to_owned(),
         span,
+        heap_profiles: Vec::new(),
         outputs: vec![Output { destination: Destination::File(output.to_owned()), format }],
         metric: None,
         by: None,

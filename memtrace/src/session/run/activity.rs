@@ -81,8 +81,9 @@ impl RunActivity {
         tracker: &ProcessTracker,
     ) -> Result<Option<Self>, Error> {
         let Some(activity) = &config.activity else { return Ok(None) };
-        let sites = sites::attach(kernel, probes, activity, targets, tracker)?;
         let reader = kernel.take_activity().map_err(|error| from_engines::kernel(None, error))?;
+        let Some(reader) = reader else { return Ok(None) };
+        let sites = sites::attach(kernel, probes, activity, targets, tracker)?;
         let mut builder = ActivityBuilder::new(sites);
         builder.set_functions(FUNCTIONS.iter().map(|function| function.name.to_owned()).collect());
         Ok(Some(Self {
