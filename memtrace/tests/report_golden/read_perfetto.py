@@ -62,6 +62,7 @@ def annotations(event):
 
 
 tracks, counters, instants, sums, stacks, slices, begun = {}, {}, [], [0, 0, 0, 0], [], [], {}
+profiles = []
 for packet in trace.packet[1:]:
     assert packet.trusted_packet_sequence_id == 1
     kind = packet.WhichOneof("data")
@@ -108,6 +109,7 @@ for packet in trace.packet[1:]:
                 open_slices.pop()["end"] = packet.timestamp
     else:
         profile = packet.profile_packet
+        sums, stacks = [0, 0, 0, 0], []
         strings = {row.iid: row.str for row in profile.strings}
         mappings = {row.iid: [strings[part].decode() for part in row.path_string_ids] for row in profile.mappings}
         frames = {row.iid: [strings[row.function_name_id].decode(), mappings[row.mapping_id]] for row in profile.frames}
@@ -119,6 +121,8 @@ for packet in trace.packet[1:]:
                 stacks.append([dump.pid, callstacks[sample.callstack_id]])
                 values = [sample.self_allocated, sample.self_freed, sample.alloc_count, sample.free_count]
                 sums = [total + value for total, value in zip(sums, values)]
+        profiles.append([packet.timestamp, sums])
 assert not any(open_slices for _, open_slices in begun.values()), begun
 contents = {"counters": counters, "instants": instants, "sums": sums, "stacks": stacks, "slices": slices}
+contents["profiles"] = profiles
 json.dump(contents, sys.stdout)

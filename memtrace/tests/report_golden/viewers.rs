@@ -267,6 +267,27 @@ fn perfetto_counters_are_those_of_the_timeline() {
 }
 
 #[test]
+fn perfetto_has_heap_profiles_of_earlier_moments() {
+    const SECOND: u64 = 1_000_000_000;
+    let scratch = Scratch::new();
+    let mut profile = all_ended();
+    profile.duration = Duration::from_secs(9);
+    let mut first = profile.clone();
+    first.stacks.truncate(1);
+    let halves = [(Duration::from_secs(3), first.clone()), (Duration::from_secs(6), profile.clone())];
+    let read = read_perfetto(&file(
+        &scratch,
+        "moments",
+        Format::Perfetto,
+        &Profile { earlier: halves.into(), ..profile.clone() },
+    ));
+    let sums = |name, profile| read_perfetto(&file(&scratch, name, Format::Perfetto, profile))["sums"].clone();
+    let (some, all) = (sums("some", &first), sums("all", &profile));
+    assert_ne!(some, all);
+    assert_eq!(read["profiles"], json!([[3 * SECOND, some], [6 * SECOND, all], [9 * SECOND, all]]));
+}
+
+#[test]
 fn perfetto_tracks_of_threads_have_their_usage() {
     const SECOND: u64 = 1_000_000_000;
     let scratch = Scratch::new();
