@@ -45,7 +45,9 @@ pub use explanation::{
 pub(crate) use free_entries::{EntryBlock, FreeEntries};
 pub use losses::{LossReason, Losses};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
-pub use memory_timeline::{MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, ProcessTimeline, Steps};
+pub use memory_timeline::{
+    MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, PressureCounter, ProcessTimeline, Steps,
+};
 pub use metric::{Measure, Metric};
 pub use monitor::{
     CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,

@@ -2,6 +2,7 @@
 
 mod builder;
 mod counter;
+mod pressure;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use super::{Comm, ImageId};
 
 pub use self::builder::MemoryTimelineBuilder;
 pub use self::counter::MemoryCounter;
+pub use self::pressure::PressureCounter;
 pub use self::steps::Steps;
 
 /// Values of counters at moments of a trace.
@@ -24,6 +26,8 @@ pub struct MemoryTimeline {
     pub total: BTreeMap<MemoryCounter, Steps>,
     /// Processes, ordered by their IDs.
     pub processes: Vec<ProcessTimeline>,
+    /// Pressure of the machine.
+    pub pressure: BTreeMap<PressureCounter, Steps>,
     /// Number of processes without a row of their own: those with the smallest values.
     pub left_out: u64,
     /// Marks of the user in order of time, since the start of tracing.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use harness::Scratch;
 use memtrace::model::{
-    Comm, EventClass, LiveChanges, MemoryCounter, MemoryTimelineBuilder, Metric, PartChange, Partition, Profile, Tid,
+    Comm, EventClass, LiveChanges, MemoryCounter, MemoryTimelineBuilder, Metric, PartChange, Partition,
+    PressureCounter, Profile, Tid,
 };
 use memtrace::report::{Format, Options};
 use serde_json::Value;
@@ -60,6 +61,8 @@ pub(crate) fn with_timeline() -> Profile {
         builder.add_change(EventClass::Heap, id, 1 << 20, 2 << 20);
         builder.set(id, MemoryCounter::RssAnonymous, 5 << 20);
         builder.set_comm(id, &Comm::from("redis-server"));
+        // A quarter of the third second.
+        builder.set_pressure(PressureCounter::Some, 7_000 + if second > 2 { 250_000_000 } else { 0 });
         builder.end_interval(SECOND * second);
     }
     builder.add_mark(SECOND * 2, "loaded <b>");

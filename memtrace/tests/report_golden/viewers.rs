@@ -246,6 +246,10 @@ fn perfetto_counters_are_those_of_the_timeline() {
     assert_eq!(counters["RSS, anonymous"], json!([[SECOND, 5 * MIB]]));
     let rates: Vec<_> = (0..4).map(|at| [at * SECOND, 2 * MIB]).chain([[4 * SECOND, 0]]).collect();
     assert_eq!(counters["allocated per second"], json!(rates));
+    assert_eq!(
+        read["counters"]["machine"]["memory pressure, some"],
+        json!([[SECOND, 0], [2 * SECOND, 25], [3 * SECOND, 0]])
+    );
     let end = 30_250_000_000_u64;
     assert_eq!(read["instants"].as_array().map(Vec::len), Some(2));
     assert_eq!(read["instants"][0], json!([2 * SECOND, "marks", "loaded <b>"]));

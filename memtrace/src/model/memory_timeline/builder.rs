@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::{MemoryCounter, MemoryTimeline, ProcessTimeline, Steps};
+use super::{MemoryCounter, MemoryTimeline, PressureCounter, ProcessTimeline, Steps};
 use crate::model::{Comm, EventClass, ImageId, Pid};
 
 /// Counter of an event class, or of all classes.
@@ -30,6 +30,7 @@ pub struct MemoryTimelineBuilder {
     /// Processes without series that were forgotten.
     forgotten: u64,
     marks: Vec<(Duration, String)>,
+    pressure: BTreeMap<PressureCounter, Steps>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -88,6 +89,12 @@ impl MemoryTimelineBuilder {
         if !process.has_ended {
             process.counters.entry((None, counter)).or_default().set(moment, value);
         }
+    }
+
+    /// Sets a counter of the pressure of the machine at the end of the current interval.
+    pub fn set_pressure(&mut self, counter: PressureCounter, value: u64) {
+        let moment = self.moment();
+        self.pressure.entry(counter).or_default().set(moment, value);
     }
 
     /// Ends a process: it has no resident memory from the end of the current interval on. Changes can follow.
@@ -163,6 +170,12 @@ impl MemoryTimelineBuilder {
             comm: process.comm.clone(),
             counters: of_class(&process.counters),
         };
+        let renumbered = |(&counter, steps): (&PressureCounter, &Steps)| {
+            let mut steps = steps.clone();
+            steps.renumber(number);
+            (counter, steps)
+        };
+        let pressure = self.pressure.iter().map(renumbered).collect();
         let total = of_class(&self.total);
         let processes = self.processes.iter().map(process).filter(|process| !process.counters.is_empty()).collect();
         MemoryTimeline {
@@ -170,6 +183,7 @@ impl MemoryTimelineBuilder {
             moments,
             total,
             processes,
+            pressure,
             left_out: self.forgotten + self.small.len() as u64,
             marks: self.marks.iter().map(|(at, text)| (since_start(*at), text.clone())).collect(),
         }
@@ -196,7 +210,7 @@ impl MemoryTimelineBuilder {
             .chain(self.small.values_mut())
             .map(|process| &mut process.counters)
             .chain([&mut self.total]);
-        for steps in counters.flat_map(BTreeMap::values_mut) {
+        for steps in counters.flat_map(BTreeMap::values_mut).chain(self.pressure.values_mut()) {
             steps.renumber(|moment| moment / 2);
         }
         self.length = self.length.max(1).saturating_mul(2);
@@ -253,6 +267,7 @@ mod tests {
         builder.add_change(EventClass::Heap, image(1), 0_u64.wrapping_sub(40), 0);
         builder.add_change(EventClass::Heap, image(2), 5, 5);
         builder.add_mark(SECOND * 3, "loaded");
+        builder.set_pressure(PressureCounter::Some, 9);
         builder.end_interval(SECOND * 3);
         builder.end(image(1));
         builder.end_interval(SECOND * 4 + Duration::from_nanos(1));
@@ -273,6 +288,8 @@ mod tests {
         assert_eq!(at(&first.counters, MemoryCounter::Live), [Some(100), Some(60), Some(60)]);
         assert_eq!(at(&first.counters, MemoryCounter::RssFile), [Some(30), Some(30), Some(0)]);
         assert_eq!(at(&second.counters, MemoryCounter::Live), [None, Some(5), Some(5)]);
+        let pressure = &timeline.pressure[&PressureCounter::Some];
+        assert_eq!([0, 1, 2].map(|moment| pressure.at(moment)), [None, Some(9), Some(9)]);
     }
 
     #[test]

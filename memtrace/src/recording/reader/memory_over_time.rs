@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::Recording;
 use super::boundaries::Boundary;
 use super::query::Query;
-use crate::model::{EventClass, ImageId, MemoryCounter, MemoryTimelineBuilder};
+use crate::model::{EventClass, ImageId, MemoryCounter, MemoryTimelineBuilder, PressureCounter};
 use crate::recording::error::Error;
 use crate::recording::processes::RecordedImage;
 use crate::recording::quantities::class_number;
@@ -18,6 +18,7 @@ use crate::recording::samples::Subject;
 struct Rows {
     images: FxHashMap<i64, ImageId>,
     counters: FxHashMap<i64, (ImageId, MemoryCounter)>,
+    pressure: FxHashMap<i64, PressureCounter>,
 }
 
 impl Recording {
@@ -32,11 +33,19 @@ impl Recording {
         for (image, end) in images.values().filter_map(|image| Some((image.id, image.ended?.1))) {
             ends.entry(self.first_boundary_after(end.since_start())).or_default().push(image);
         }
-        let counters = self.counters()?.into_iter().filter_map(|(number, (subject, name))| match subject {
-            Subject::Process(image) => Some((number, (image, MemoryCounter::from_name(&name)?))),
-            _ => None,
-        });
-        let rows = Rows { counters: counters.collect(), images: self.image_ids()? };
+        let mut rows =
+            Rows { counters: FxHashMap::default(), pressure: FxHashMap::default(), images: self.image_ids()? };
+        for (number, (subject, name)) in self.counters()? {
+            match subject {
+                Subject::Process(image) => {
+                    rows.counters.extend(MemoryCounter::from_name(&name).map(|counter| (number, (image, counter))));
+                }
+                Subject::Machine => {
+                    rows.pressure.extend(PressureCounter::from_name(&name).map(|counter| (number, counter)));
+                }
+                Subject::Memtrace | Subject::Cgroup(_) => {}
+            }
+        }
         let mut timeline = MemoryTimelineBuilder::default();
         let mut before = Boundary::START;
         for interval in self.intervals.iter().take_while(|interval| interval.end() <= to) {
@@ -88,6 +97,9 @@ impl Recording {
         // A counter with several rows has later samples in the later ones.
         let sql = "SELECT counter, value FROM sample WHERE interval > ? AND interval <= ? ORDER BY interval, counter";
         self.connection.each_row(sql, [from.id, to.id], |row| {
+            if let Some(&counter) = rows.pressure.get(&row.get(0)?) {
+                timeline.set_pressure(counter, row.get::<_, i64>(1)?.cast_unsigned());
+            }
             if let Some(&(id, counter)) = rows.counters.get(&row.get(0)?) {
                 timeline.set(id, counter, row.get::<_, i64>(1)?.cast_unsigned());
                 images.get(&id).into_iter().for_each(|image| timeline.set_comm(id, &image.comm));

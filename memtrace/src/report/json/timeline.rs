@@ -13,6 +13,7 @@ pub(super) struct TimelineFields<'a> {
     moments_s: Vec<f64>,
     total: BTreeMap<&'static str, Vec<Option<u64>>>,
     processes: Vec<ProcessFields<'a>>,
+    pressure: BTreeMap<&'static str, Vec<Option<u64>>>,
     left_out: u64,
     marks: Vec<MarkFields<'a>>,
 }
@@ -43,6 +44,11 @@ impl<'a> From<&'a MemoryTimeline> for TimelineFields<'a> {
             moments_s: timeline.moments.iter().map(Duration::as_secs_f64).collect(),
             total: series(&timeline.total, moments),
             processes: timeline.processes.iter().map(process).collect(),
+            pressure: timeline
+                .pressure
+                .iter()
+                .map(|(counter, steps)| (counter.name().trim_start_matches("pressure."), values(steps, moments)))
+                .collect(),
             left_out: timeline.left_out,
             marks: timeline.marks.iter().map(|(at, text)| MarkFields { at_s: at.as_secs_f64(), text }).collect(),
         }
@@ -50,6 +56,9 @@ impl<'a> From<&'a MemoryTimeline> for TimelineFields<'a> {
 }
 
 fn series(counters: &BTreeMap<MemoryCounter, Steps>, moments: usize) -> BTreeMap<&'static str, Vec<Option<u64>>> {
-    let values = |steps: &Steps| (0..moments).map(|moment| steps.at(moment)).collect();
-    counters.iter().map(|(counter, steps)| (counter.name(), values(steps))).collect()
+    counters.iter().map(|(counter, steps)| (counter.name(), values(steps, moments))).collect()
+}
+
+fn values(steps: &Steps, moments: usize) -> Vec<Option<u64>> {
+    (0..moments).map(|moment| steps.at(moment)).collect()
 }

@@ -15,6 +15,7 @@ use crate::report::{escape, format};
 const MARKS: u64 = 1 << 60;
 const OOM_KILLS: u64 = MARKS + 1;
 const LOSSES: u64 = MARKS + 2;
+const MACHINE: u64 = MARKS + 3;
 
 /// Writes the tracks of a profile.
 pub(super) struct Tracks<'a> {
@@ -39,6 +40,7 @@ impl<'a> Tracks<'a> {
             for process in &timeline.processes {
                 self.write_counters(process, timeline, packets)?;
             }
+            self.write_pressure(timeline, packets)?;
             let marks = timeline.marks.iter().map(|(at, text)| (*at, escape::visible(text)));
             write_instants(MARKS, "marks", marks, packets)?;
         }
@@ -72,7 +74,7 @@ impl<'a> Tracks<'a> {
                 MemoryCounter::Allocated => "allocated per second",
                 counter => counter.title(),
             };
-            let uuid = self.write_counter_track(pid.0, format!("{title}{image}"), packets)?;
+            let uuid = self.write_counter_track(pid.0.into(), format!("{title}{image}"), Unit::Bytes, packets)?;
             match counter {
                 MemoryCounter::Allocated => write_rate(uuid, steps, &timeline.moments, packets)?,
                 _ => {
@@ -85,14 +87,46 @@ impl<'a> Tracks<'a> {
         Ok(())
     }
 
-    fn write_counter_track(&mut self, pid: u32, title: String, packets: &mut Packets<'_>) -> io::Result<u64> {
+    /// Writes the share of each interval for which tasks waited for memory, at its start.
+    fn write_pressure(&mut self, timeline: &MemoryTimeline, packets: &mut Packets<'_>) -> io::Result<()> {
+        if timeline.pressure.is_empty() {
+            return Ok(());
+        }
+        let name = Some(String::from("machine"));
+        let track = TrackDescriptor { uuid: Some(MACHINE), name, ..TrackDescriptor::default() };
+        packets.write(Duration::ZERO, Data::TrackDescriptor(track))?;
+        for (counter, steps) in &timeline.pressure {
+            let uuid = self.write_counter_track(MACHINE, String::from(counter.title()), Unit::Percent, packets)?;
+            let known = |number: usize| Some((timeline.moments[number], steps.at(number)?));
+            let values: Vec<_> = (0..timeline.moments.len()).filter_map(known).collect();
+            let mut last = None;
+            for pair in values.windows(2) {
+                let [(start, before), (end, after)] = [pair[0], pair[1]];
+                let waited = after.saturating_sub(before) as f64;
+                let percent = 100.0 * waited / end.saturating_sub(start).as_nanos().max(1) as f64;
+                if last != Some(percent.to_bits()) {
+                    packets.write(start, Data::TrackEvent(TrackEvent::value(uuid, percent)))?;
+                    last = Some(percent.to_bits());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_counter_track(
+        &mut self,
+        parent: u64,
+        title: String,
+        unit: Unit,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<u64> {
         self.counters += 1;
         let uuid = (1 << 32) + self.counters;
         let track = TrackDescriptor {
             uuid: Some(uuid),
-            parent_uuid: Some(pid.into()),
+            parent_uuid: Some(parent),
             name: Some(title),
-            counter: Some(CounterDescriptor::of(Unit::Bytes)),
+            counter: Some(CounterDescriptor::of(unit)),
             ..TrackDescriptor::default()
         };
         packets.write(Duration::ZERO, Data::TrackDescriptor(track))?;

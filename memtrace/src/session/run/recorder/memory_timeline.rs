@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Recorder;
-use crate::model::{EventClass, MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, Tick};
+use crate::model::{EventClass, MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, PressureCounter, Tick};
 use crate::recording::{Interval, Subject};
 
 /// Adds an interval.
@@ -15,6 +15,9 @@ pub(super) fn add_interval(timeline: &mut MemoryTimelineBuilder, interval: &Inte
     for sample in &interval.samples {
         if let (Subject::Process(image), Some(counter)) = (sample.subject, MemoryCounter::from_name(&sample.counter)) {
             timeline.set(image, counter, sample.value);
+        }
+        if let (Subject::Machine, Some(counter)) = (sample.subject, PressureCounter::from_name(&sample.counter)) {
+            timeline.set_pressure(counter, sample.value);
         }
     }
     for image in &interval.images {
