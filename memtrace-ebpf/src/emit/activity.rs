@@ -7,7 +7,8 @@ use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_user_str
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    ACTIVITY_TEXT, ActivityRecord, ActivityStep, ActivityText, COMM, MAX_RINGS, RecordKind, STACK_NOT_TAKEN, UNKNOWN_USAGE,
+    ACTIVITY_TEXT, ActivityRecord, ActivityStep, ActivityText, COMM, MAX_RINGS, RecordKind, STACK_NOT_TAKEN,
+    UNKNOWN_USAGE,
 };
 
 use super::NO_WAKEUP;
@@ -43,7 +44,17 @@ impl Step {
     #[inline(always)]
     pub const fn new(step: ActivityStep) -> Self {
         let (name, text) = (0, 0);
-        Self { step: step as u32, site: 0, value: 0, duration: 0, cpu_before: 0, stack: STACK_NOT_TAKEN, holder: 0, name, text }
+        Self {
+            step: step as u32,
+            site: 0,
+            value: 0,
+            duration: 0,
+            cpu_before: 0,
+            stack: STACK_NOT_TAKEN,
+            holder: 0,
+            name,
+            text,
+        }
     }
 }
 
@@ -52,18 +63,30 @@ impl Step {
 pub fn activity(thread: Thread, step: Step) {
     let time = since_start();
     let activity::Usage { cpu, allocated } = activity::usage(thread, time);
+    let cpu = if cpu == UNKNOWN_USAGE { cpu } else { cpu.saturating_sub(step.cpu_before) };
+    send(thread, time, activity::Usage { cpu, allocated }, step, false);
+}
+
+/// Records the start of a thread, or the exit of the current one, with the name of the current one.
+#[inline(always)]
+pub fn lifetime(thread: Thread, step: ActivityStep) {
+    send(thread, since_start(), activity::Usage { cpu: 0, allocated: 0 }, Step::new(step), true);
+}
+
+#[inline(always)]
+fn send(thread: Thread, time: u64, usage: activity::Usage, step: Step, has_comm: bool) {
     let Some(mut entry) = ACTIVITY.reserve_untyped::<ActivityRecord>(0) else {
         loss::count_without_log(LossReason::RingFullActivity);
         return;
     };
     let record = entry.as_mut_ptr();
-    let Step { step, site, value, duration, cpu_before, stack, holder, name, text } = step;
+    let Step { step, site, value, duration, stack, holder, name, text, .. } = step;
     // SAFETY: the entry is a record's memory, and every field is written; texts up to their zero.
     unsafe {
         (*record).header = thread.header(RecordKind::Activity);
         (*record).time = time;
-        (*record).cpu = if cpu == UNKNOWN_USAGE { cpu } else { cpu.saturating_sub(cpu_before) };
-        (*record).allocated = allocated;
+        (*record).cpu = usage.cpu;
+        (*record).allocated = usage.allocated;
         (*record).value = value;
         (*record).duration = duration;
         (*record).stack = stack;
@@ -73,34 +96,9 @@ pub fn activity(thread: Thread, step: Step) {
         (*record).reserved = 0;
         read_text(&raw mut (*record).name, name);
         read_text(&raw mut (*record).text, text);
-    }
-    entry.submit(NO_WAKEUP);
-}
-
-/// Records the start of thread `tid`, or the exit of the current one, with its name.
-#[inline(always)]
-pub fn lifetime(thread: Thread, step: ActivityStep) {
-    let Some(mut entry) = ACTIVITY.reserve_untyped::<ActivityRecord>(0) else {
-        loss::count_without_log(LossReason::RingFullActivity);
-        return;
-    };
-    let record = entry.as_mut_ptr();
-    // SAFETY: as in `activity`.
-    unsafe {
-        (*record).header = thread.header(RecordKind::Activity);
-        (*record).time = since_start();
-        (*record).cpu = 0;
-        (*record).allocated = 0;
-        (*record).value = 0;
-        (*record).duration = 0;
-        (*record).stack = STACK_NOT_TAKEN;
-        (*record).step = step as u32;
-        (*record).site = 0;
-        (*record).holder = 0;
-        (*record).reserved = 0;
-        read_text(&raw mut (*record).name, 0);
-        read_text(&raw mut (*record).text, 0);
-        bpf_get_current_comm((&raw mut (*record).name.bytes).cast(), COMM as u32);
+        if has_comm {
+            bpf_get_current_comm((&raw mut (*record).name.bytes).cast(), COMM as u32);
+        }
     }
     entry.submit(NO_WAKEUP);
 }
