@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::locks::{Hold, Locks};
 use super::names::Names;
-use super::threads::{OpenKey, OpenSlice, Threads};
+use super::threads::{OpenKey, OpenSlice, ThreadState, Threads};
 use crate::model::{
     AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, LockIdentity, LockSums, LossReason, Losses,
     Nanoseconds, Pid, Slice, SliceKind, SliceLabel, StackId, StepKind, ThreadStep, Tid,
@@ -175,7 +175,7 @@ impl ActivityBuilder {
         }
         for (_, pid, tid) in self.threads.running() {
             let moment = Moment { pid, tid, at, cpu: None, allocated: None };
-            let open = self.threads.get(pid, tid).map(|thread| thread.end_all());
+            let open = self.threads.get(pid, tid).map(ThreadState::end_all);
             open.into_iter().flatten().for_each(|slice| self.close(moment, slice, true));
         }
     }
@@ -315,7 +315,7 @@ impl ActivityBuilder {
         for address in self.locks.held_by(pid, tid) {
             self.release(moment, address, false);
         }
-        let open = self.threads.get(pid, tid).map(|thread| thread.end_all());
+        let open = self.threads.get(pid, tid).map(ThreadState::end_all);
         open.into_iter().flatten().for_each(|slice| self.close(moment, slice, false));
         self.threads.change(pid, tid, |row| {
             row.end = Some(at);
