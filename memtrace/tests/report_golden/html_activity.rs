@@ -49,7 +49,7 @@ fn lanes_have_all_slices_and_events() {
     assert_eq!(found["whole"]["threads"], by_time);
     assert_eq!(found["filtered"]["threads"], json!(["redis-server 4722", "redis-server 4720"]));
     assert_eq!(found["filtered"]["count"], "2 of 5 threads");
-    let note = "Left out to save memory: 12 slices shorter than 1 us and 3 events at the end. The tables include these \
+    let note = "Left out to save memory: 12 slices shorter than 1 µs and 3 events at the end. The tables include these \
         slices. ";
     assert_eq!((&found["note"], &found["sections"]), (&note.into(), &0.into()));
 }
@@ -196,12 +196,12 @@ fn tables_have_the_totals_of_the_json() {
     assert_eq!(
         found["calls"],
         json!([
-            ["14", "3.012 us", "215 ns", "256 ns", "4.096 us", "malloc"],
-            ["1", "1 us", "1 us", "1.024 us", "1.024 us", "free"]
+            ["14", "3.012 µs", "215 ns", "256 ns", "4.096 µs", "malloc"],
+            ["1", "1 µs", "1 µs", "1.024 µs", "1.024 µs", "free"]
         ])
     );
     assert_eq!(found["bars"], 4);
-    let label = "0 ns to 2 ns: 1, 128 ns to 256 ns: 11, 256 ns to 512 ns: 1, 2.048 us to 4.096 us: 1";
+    let label = "0 ns to 2 ns: 1, 128 ns to 256 ns: 11, 256 ns to 512 ns: 1, 2.048 µs to 4.096 µs: 1";
     assert_eq!(found["label"], label);
 }
 

@@ -44,7 +44,7 @@ function spellBytes(bytes) {
 }
 
 function spellTime(ns) {
-  const units = [[1e9, 's'], [1e6, 'ms'], [1e3, 'us'], [1, 'ns']];
+  const units = [[1e9, 's'], [1e6, 'ms'], [1e3, 'µs'], [1, 'ns']];
   const [size, unit] = units.find(([size]) => ns >= size) ?? [1, 'ns'];
   return `${+(ns / size).toPrecision(4)} ${unit}`;
 }
