@@ -46,7 +46,9 @@ impl Setup {
     ) -> Result<Self, Error> {
         descriptors::raise_limit();
         tracker.objects().limit_files(plan.files);
-        let filter = filter::resolve(&config.target, config.events.iter().all(|class| class.probes_allocators()))?;
+        // Programs at tracepoints, as those of page faults and of the activity of threads, run for all processes.
+        let only_probes = config.activity.is_none() && config.events.iter().all(|class| class.probes_allocators());
+        let filter = filter::resolve(&config.target, only_probes)?;
         let rings = rings(config);
         let mut options = options(config, clock_start, filter, rings, plan);
         let mut probes = Probes::default();
