@@ -12,8 +12,8 @@
  *     memtrace_tag_end();
  *
  * Names and texts are C strings; memtrace reads their first 63 bytes during the call, and keeps a copy. All calls are for
- * the current thread. Begin and end must be paired, and nest. memtrace reads the tags and claims; tasks, locks and events
- * are for other tools until a later version of memtrace draws them.
+ * the current thread. Begin and end must be paired, and nest. `memtrace --tag-from probes` reads the tags and claims,
+ * `memtrace --span probes` the tasks, locks and events.
  *
  * If a label costs time to compute, compute it only if a tracer reads it:
  *

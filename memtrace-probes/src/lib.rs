@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Names and texts are C strings; memtrace reads their first 63 bytes during the call, and keeps a copy. All calls are for
-//! the current thread. memtrace reads the tags and claims; tasks, locks and events are for other tools until a later version
-//! of memtrace draws them.
+//! the current thread. `memtrace --tag-from probes` reads the tags and claims, `memtrace --span probes` the tasks, locks and
+//! events.
 //!
 //! C and C++ programs use `include/memtrace.h` of this crate, with the same probes.
 
