@@ -9,19 +9,19 @@ use jiff::Timestamp;
 use crate::model::Pid;
 use crate::model::parse::not_a_number;
 pub(super) use crate::model::parse::{count, duration, size};
-
-/// Parses a duration, which can have microseconds or nanoseconds as its only unit: `100us`, `500ns`.
-pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
-    let number = |unit| text.strip_suffix(unit).and_then(|number| number.parse().ok());
-    match (number("us"), number("ns")) {
-        (Some(microseconds), _) => Ok(Duration::from_micros(microseconds)),
-        (None, Some(nanoseconds)) => Ok(Duration::from_nanos(nanoseconds)),
-        (None, None) => duration(text),
-    }
-}
 use crate::session::Percent;
 use crate::session::difference::Source;
 use crate::session::replay::Moment;
+
+/// Parses a duration, which can have microseconds or nanoseconds as its only unit: `100us` or `100µs`, `500ns`.
+pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
+    let number = |unit| text.strip_suffix(unit).and_then(|number| number.parse().ok());
+    match (number("us").or_else(|| number("µs")), number("ns")) {
+        (Some(microseconds), _) => Ok(Duration::from_micros(microseconds)),
+        (None, Some(nanoseconds)) => Ok(Duration::from_nanos(nanoseconds)),
+        (None, None) => duration(text).map_err(|error| format!("{error}; shorter ones are written as 100us or 500ns")),
+    }
+}
 
 /// Parses a share of a hundred: `10%` or `10`.
 pub(super) fn percent(text: &str) -> Result<Percent, String> {
@@ -90,6 +90,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn short_durations_have_smaller_units() {
+        assert_eq!(short_duration("500ns"), Ok(Duration::from_nanos(500)));
+        assert_eq!(short_duration("100us"), Ok(Duration::from_micros(100)));
+        assert_eq!(short_duration("100µs"), Ok(Duration::from_micros(100)));
+        assert_eq!(short_duration("1m30s"), Ok(Duration::from_secs(90)));
+        let refused =
+            "a unit is missing; write 5s for seconds, 5ms, 5m or 5h; shorter ones are written as 100us or 500ns";
+        assert_eq!(short_duration("5"), Err(String::from(refused)));
+    }
 
     #[test]
     fn moment_is_an_offset_or_a_time_with_a_zone() {
