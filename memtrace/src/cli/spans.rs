@@ -15,8 +15,8 @@ pub(super) enum SpanArg {
     Function(SpanFunction),
 }
 
-/// Parses `probes`, `FILE:probes`, `EXE:FUNCTION`, `EXE:FUNCTION(id=argN)` or `EXE:FUNCTION(name=argN)`. A demangled name contains
-/// colons itself.
+/// Parses `probes`, `FILE:probes`, `EXE:FUNCTION`, `EXE:FUNCTION(id=argN)` or `EXE:FUNCTION(name=argN)`. A demangled name
+/// contains colons itself.
 pub(super) fn span(text: &str) -> Result<SpanArg, String> {
     if text == "probes" {
         return Ok(SpanArg::Probes(ProbesOf { object: None }));
