@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::locks::{Hold, Locks};
 use super::names::Names;
-use super::threads::{OpenKey, OpenSlice, ThreadState, Threads};
+use super::threads::{NO_FRAME, OpenKey, OpenSlice, ThreadState, Threads};
 use crate::model::{
     AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, LockIdentity, LockSums, LossReason, Losses,
     Nanoseconds, Pid, Slice, SliceKind, SliceLabel, StackId, StepKind, ThreadStep, Tid,
@@ -197,7 +197,7 @@ impl ActivityBuilder {
     /// Returns the key of a span. Tasks have no frame.
     fn key(&self, site: u32, frame: AbsAddr) -> OpenKey {
         let is_function = self.sites.get(site as usize).is_some_and(|site| site.name.is_some());
-        OpenKey::Span(site, if is_function { frame } else { AbsAddr(0) })
+        OpenKey::Span(site, if is_function { frame } else { NO_FRAME })
     }
 
     fn begin(&mut self, moment: Moment, key: OpenKey, site: Option<SpanSite>, value: u64, text: &str) {
@@ -219,6 +219,8 @@ impl ActivityBuilder {
     }
 
     fn open(&mut self, moment: Moment, slice: OpenSlice) {
+        let left = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end_left(slice.key));
+        left.into_iter().flatten().for_each(|slice| self.close(moment, slice, false));
         let thread = self.threads.get(moment.pid, moment.tid);
         if !thread.is_some_and(|thread| thread.begin(slice)) {
             self.losses.add(LossReason::SpanTooDeep, 1);

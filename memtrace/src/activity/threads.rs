@@ -12,6 +12,9 @@ const MAX_THREADS: u32 = 1 << 14;
 /// The most spans in one another. Deeper ones are left out.
 const MAX_DEPTH: usize = 128;
 
+/// Stack pointer of spans that are no calls.
+pub(super) const NO_FRAME: AbsAddr = AbsAddr(0);
+
 /// The threads that run, and the changes of their rows.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
@@ -53,6 +56,16 @@ pub(super) enum OpenKey {
     Span(u32, AbsAddr),
     /// Wait for a lock.
     Lock(AbsAddr),
+}
+
+impl OpenKey {
+    /// Returns true if this is a call of a function, and cannot go on when the call `next` begins: its frame would be part of the
+    /// stack that the new call uses. A function that is called by a jump has the frame of its caller.
+    fn is_left_before(self, next: Self) -> bool {
+        let (Self::Span(site, frame), Self::Span(next_site, next_frame)) = (self, next) else { return false };
+        let is_call = frame != NO_FRAME && next_frame != NO_FRAME;
+        is_call && (frame < next_frame || frame == next_frame && site == next_site)
+    }
 }
 
 impl Threads {
@@ -137,17 +150,33 @@ impl ThreadState {
         true
     }
 
+    /// Ends the calls that `longjmp` or an exception has left, as the begin of this call shows, and the slices inside them.
+    /// Returns them, the innermost first.
+    pub(super) fn end_left(&mut self, key: OpenKey) -> Vec<OpenSlice> {
+        self.end_from(self.open.iter().position(|slice| slice.key.is_left_before(key)))
+    }
+
     /// Ends the last slice with this key, and those inside it, of which the ends were missed. Returns them, the innermost first.
     /// A slice that began before the trace is not known.
     pub(super) fn end(&mut self, key: OpenKey) -> Vec<OpenSlice> {
-        if self.too_deep > 0 && matches!(key, OpenKey::Span(..)) {
+        let index = self.open.iter().rposition(|slice| slice.key == key);
+        // Tasks have equal keys, so that the end may be that of one that is too deep.
+        let is_too_deep = match key {
+            OpenKey::Span(_, frame) => index.is_none() || frame == NO_FRAME,
+            OpenKey::Lock(_) => false,
+        };
+        if self.too_deep > 0 && is_too_deep {
             self.too_deep -= 1;
             return Vec::new();
         }
-        match self.open.iter().rposition(|slice| slice.key == key) {
-            Some(index) => self.open.drain(index..).rev().collect(),
-            None => Vec::new(),
-        }
+        self.end_from(index)
+    }
+
+    fn end_from(&mut self, index: Option<usize>) -> Vec<OpenSlice> {
+        let Some(index) = index else { return Vec::new() };
+        // All that are too deep are inside the last one.
+        self.too_deep = 0;
+        self.open.drain(index..).rev().collect()
     }
 
     /// Ends all slices. Returns them, the innermost first.

@@ -94,14 +94,60 @@ fn missed_end_is_that_of_the_outer_span() {
 #[test]
 fn recursive_calls_end_with_their_frame() {
     let mut builder = builder();
-    let call = |frame| StepKind::Begin { site: 1, value: 0, text: String::new(), frame: AbsAddr(frame) };
-    let ret = |frame| StepKind::End { site: 1, frame: AbsAddr(frame) };
     // An exception has left the call at 80; the return at 60 belongs to no call that was seen.
-    for (at, kind) in [(1, call(100)), (2, call(90)), (3, call(80)), (4, ret(60)), (5, ret(90)), (6, ret(100))] {
-        builder.add(step(1, at, kind));
-    }
+    let steps = [call(1, 100), call(1, 90), call(1, 80), ret(1, 60), ret(1, 90), ret(1, 100)];
+    (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
     let times: Vec<_> = finish(builder, 9).slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect();
     assert_eq!(times, [(1, 6), (2, 5), (3, 5)]);
+}
+
+/// Steps of calls with stack pointers at their entries.
+fn call(site: u32, frame: u64) -> StepKind {
+    StepKind::Begin { site, value: 0, text: "x".into(), frame: AbsAddr(frame) }
+}
+
+fn ret(site: u32, frame: u64) -> StepKind {
+    StepKind::End { site, frame: AbsAddr(frame) }
+}
+
+#[test]
+fn calls_that_were_left_end_at_the_next_call() {
+    let mut builder = builder();
+    // The calls at 80 and 90 are left, and their caller calls another function.
+    let steps = [call(1, 100), call(1, 90), call(1, 80), call(1, 90), ret(1, 90), call(2, 95), ret(2, 95), ret(1, 100)];
+    (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
+    let activity = finish(builder, 99);
+    let times: Vec<_> = activity.slices.iter().map(|slice| (slice.begin.0, slice.end.0, slice.is_open)).collect();
+    assert_eq!(times, [(1, 8, false), (2, 4, false), (3, 4, false), (4, 5, false), (6, 7, false)]);
+}
+
+#[test]
+fn tasks_and_functions_called_by_a_jump_are_not_left() {
+    let mut builder = builder();
+    let task = begin(0, 0, "task");
+    // Both functions end at one instruction, the outer one first.
+    let steps = [call(1, 90), task, call(1, 80), call(2, 80), ret(1, 80), ret(2, 80), end(0), ret(1, 90)];
+    (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
+    let times: Vec<_> = finish(builder, 99).slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect();
+    assert_eq!(times, [(1, 8), (2, 7), (3, 5), (4, 5)]);
+}
+
+#[test]
+fn calls_that_are_too_deep_can_be_left() {
+    let mut builder = builder();
+    (1..=300).for_each(|at| builder.add(step(1, at, call(1, 10_000 - at))));
+    // All but the first two are left.
+    builder.add(step(1, 400, ret(1, 9_998)));
+    builder.add(step(1, 401, call(2, 9_990)));
+    builder.add(step(1, 402, ret(2, 9_990)));
+    builder.add(step(1, 403, ret(1, 9_999)));
+    assert_eq!(builder.losses().get(LossReason::SpanTooDeep), 300 - 128);
+    let activity = finish(builder, 999);
+    let times = |index: usize| (activity.slices[index].begin.0, activity.slices[index].end.0);
+    assert_eq!(
+        (activity.slices.len(), times(0), times(1), times(127), times(128)),
+        (129, (1, 403), (2, 400), (128, 400), (401, 402))
+    );
 }
 
 #[test]
