@@ -88,12 +88,15 @@ impl ActivityCollector {
         add_waiters_of_futexes(&mut of_locks, &slices);
         of_locks.sort_by_key(|(number, lock)| (Reverse(lock.sums.wait_time), *number));
         let lock_places = places(of_locks.iter().map(|(number, _)| *number));
+        // The frames of a stack can be lost.
+        let has_frames = |stack: &u32| stacks.get(*stack as usize).is_some_and(|frames| !frames.is_empty());
         // Of slices with the same times, the outer one has ended last.
         let mut slices: Vec<(usize, Slice)> = slices
             .into_iter()
             .map(|slice| Slice {
                 thread: place(slice.thread),
                 lock: slice.lock.and_then(|lock| lock_places.get(&lock).copied()),
+                stack: slice.stack.filter(has_frames),
                 ..slice
             })
             .enumerate()

@@ -35,7 +35,7 @@ fn finish(mut builder: ActivityBuilder, end: u64) -> Activity {
     builder.finish(Nanoseconds(1000 + end));
     let mut collector = ActivityCollector::default();
     collector.add(builder.take_changes());
-    collector.finish(BTreeMap::new(), Vec::new(), true)
+    collector.finish(BTreeMap::new(), vec![vec!["wait".into()]], true)
 }
 
 /// Kind, name, begin, end and whether it is open of each slice.
@@ -148,6 +148,19 @@ fn calls_that_are_too_deep_can_be_left() {
         (activity.slices.len(), times(0), times(1), times(127), times(128)),
         (129, (1, 403), (2, 400), (128, 400), (401, 402))
     );
+}
+
+#[test]
+fn stacks_without_frames_are_unknown() {
+    let mut builder = builder();
+    for (at, stack) in [(10, 1234), (20, 5678), (30, 9876)] {
+        let (address, duration) = (AbsAddr(0x200), Nanoseconds(5));
+        builder.add(step(1, at, StepKind::FutexWait { address, duration, holder: None, stack: StackId(stack) }));
+    }
+    let mut collector = ActivityCollector::default();
+    collector.add(builder.take_changes());
+    let activity = collector.finish(BTreeMap::new(), vec![vec!["wait".into()], vec![]], true);
+    assert_eq!(activity.slices.iter().map(|slice| slice.stack).collect::<Vec<_>>(), [Some(0), None, None]);
 }
 
 #[test]
