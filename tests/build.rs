@@ -29,6 +29,7 @@ const GLIBC: &[&str] = &[
     "aligned",
     "block_times",
     "busy_threads",
+    "call_counts",
     "changes",
     "churn",
     "compute",
@@ -74,6 +75,9 @@ const RELEASED: &[&str] = &["-O2", "-fomit-frame-pointer", "-fno-optimize-siblin
 const STACKS: &[&str] =
     &["affinity", "deep", "deep_fork", "generated", "jit", "jumps", "no_rows", "plugins", "signals"];
 
+/// Victims in C, for glibc, with the probes of memtrace.h.
+const PROBES: &[&str] = &["events", "left", "locks", "spans", "thread_lives"];
+
 fn main() {
     println!("cargo::rerun-if-changed=victims");
     println!("cargo::rerun-if-changed=../memtrace-probes/include");
@@ -101,6 +105,12 @@ fn main() {
     compile("gcc", &[&header[..], &["-std=c99"]].concat(), &["probes.c"], &[&ledger], &out.join("probes"));
     let cpp = [&header[..], &["-std=c++11", "-xc++", "probes.c", "-xnone"]].concat();
     compile("g++", &cpp, &[], &[&ledger], &out.join("probes.cpp"));
+    for name in PROBES {
+        let flags = ["-std=gnu11", "-I../../memtrace-probes/include"];
+        compile("gcc", &flags, &[&format!("{name}.c")], &[&ledger], &out.join(name));
+    }
+    let cpp = ["-std=gnu++17", "-I../../memtrace-probes/include"];
+    compile("g++", &cpp, &["thrown.cpp"], &[&ledger], &out.join("thrown"));
     let bare = ["-std=gnu11", "-nostdlib", "-static", "-fno-stack-protector"];
     for (name, flags) in [("bare", &[][..]), ("bare.go", &["-DGO"]), ("bare.32", &["-m32"])] {
         compile("gcc", &[&bare[..], flags].concat(), &["bare.c"], &[], &out.join(name));

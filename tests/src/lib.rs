@@ -8,6 +8,7 @@
 #![expect(missing_docs, reason = "used by the tests of this package only")]
 
 pub mod accounts;
+pub mod activity;
 pub mod breakpoints;
 pub mod cgroup;
 pub mod count_shim;
@@ -39,6 +40,7 @@ pub mod victim;
 pub mod wall_clock;
 pub mod working_set;
 
+pub use activity::Activity;
 pub use cgroup::Cgroup;
 pub use count_shim::CountShim;
 pub use harness::report::{CallSite, Explanation, Stack};

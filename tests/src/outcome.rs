@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::accounts::Accounts;
+use crate::activity::Activity;
 use crate::report::Report;
 use crate::scratch::Scratch;
 
@@ -35,6 +36,14 @@ impl Outcome {
         self.assert_code(0);
         let text = fs::read_to_string(self.scratch.join("out.json")).expect("the accounts were written");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in the accounts:\n{text}"))
+    }
+
+    /// Returns the activity of threads in the report. The exit code must be 0.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        self.assert_code(0);
+        let text = fs::read_to_string(self.scratch.join("out.json")).expect("the JSON report was written");
+        Activity::read(&text).unwrap_or_else(|error| panic!("{error} in the activity:\n{text}"))
     }
 
     /// Returns the report of one event class, in a trace of several. The exit code must be 0.

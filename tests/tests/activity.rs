@@ -1,0 +1,402 @@
+//! Activity of threads, compared with the victims' own clocks and counters.
+//!
+//! Victims read their clock before and after each step, so that the times of a slice have exact bounds, also if the scheduler
+//! interrupts a victim. Most of these bounds have to be narrow.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use memtrace_tests::activity::{Slice, SpanRecord, bounds, is_exact, parents};
+use memtrace_tests::{Activity, Outcome, Scratch, Trace, victim};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Difference that lengths may have, if a hundredth of them is less.
+const TOLERANCE_NS: u64 = 20_000;
+
+/// The same for CPU time, which the kernel counts with other clocks.
+const CPU_TOLERANCE_NS: u64 = 50_000;
+
+/// The same for a few slices: the kernel and memtrace count the time of a switch for different threads, and a virtual machine
+/// can stop in it.
+const SWITCH_NS: u64 = 500_000;
+
+/// Traces the victim `name`, while another one runs. Returns what it prints, and the outcome.
+fn traced<T: DeserializeOwned>(name: &str, arguments: &[&str], options: &[&str]) -> (T, Outcome) {
+    let mut victim = victim::start_with(name, arguments);
+    let mut other = victim::start("thread_lives");
+    let tracer = Trace::victim(&victim).options(options).start();
+    other.process().write_line("");
+    let _: Value = other.read_json();
+    victim.process().write_line("");
+    let expected = victim.read_json();
+    let outcome = tracer.stop();
+    let pid = victim.pid();
+    victim.finish();
+    other.finish();
+    let threads = outcome.activity().threads;
+    assert!(threads.iter().all(|thread| thread.pid == pid), "not only {pid}: {threads:?}");
+    (expected, outcome)
+}
+
+/// Returns `--span VICTIM:FUNCTION` for each function.
+fn spans(name: &str, functions: &[&str]) -> Vec<String> {
+    let path = victim::path(name);
+    functions.iter().map(|function| format!("--span={}:{function}", path.display())).collect()
+}
+
+/// Asserts that nearly all of the numbers were measured exactly.
+#[track_caller]
+fn assert_mostly(exact: &[bool]) {
+    let count = exact.iter().filter(|is_exact| **is_exact).count();
+    assert!(count * 10 >= exact.len() * 9, "only {count} of {} are exact: the machine is too busy", exact.len());
+}
+
+#[derive(Deserialize)]
+struct Locks {
+    table: String,
+    index: String,
+    most_waiters: u64,
+    threads: Vec<LockThread>,
+}
+
+#[derive(Deserialize)]
+struct LockThread {
+    tid: u32,
+    waits: Vec<Stretch>,
+    holds: Vec<Stretch>,
+    sleeps: Vec<Sleep>,
+}
+
+/// Name of the lock, its holder, and the four times.
+#[derive(Deserialize)]
+struct Stretch(String, Option<u32>, [u64; 4]);
+
+/// Holder of the lock, and the bounds of the duration.
+#[derive(Deserialize)]
+struct Sleep(u32, u64, u64);
+
+fn assert_locks(activity: &Activity, kind: &str, expected: &[Stretch], tid: u32) -> Vec<bool> {
+    let slices = activity.slices_of(tid, &[kind]);
+    let names = |(name, holder): (&String, Option<u32>)| (name.clone(), holder);
+    let found: Vec<_> = slices.iter().map(|slice| names((&slice.name, slice.holder_tid))).collect();
+    let known: Vec<_> = expected.iter().map(|Stretch(name, holder, _)| names((name, *holder))).collect();
+    assert_eq!(found, known, "{kind} of {tid}");
+    let is_exact = |(slice, Stretch(name, _, at)): (&&Slice, &Stretch)| {
+        let lock = &activity.locks[slice.lock.expect("the lock is known")];
+        assert_eq!((lock.name.as_ref(), slice.open), (Some(name), false));
+        is_exact(slice.duration_ns, bounds(*at), TOLERANCE_NS, kind)
+    };
+    slices.iter().zip(expected).map(is_exact).collect()
+}
+
+#[test]
+fn lock_waits_and_holds_are_those_of_the_victim() {
+    let (expected, outcome): (Locks, _) = traced("locks", &[], &["--span", "probes"]);
+    let activity = outcome.activity();
+    let mut exact = Vec::new();
+    for thread in &expected.threads {
+        exact.extend(assert_locks(&activity, "lock_wait", &thread.waits, thread.tid));
+        // A hold has no holder: it is the thread.
+        let holds: Vec<_> = thread.holds.iter().map(|Stretch(name, _, at)| Stretch(name.clone(), None, *at)).collect();
+        exact.extend(assert_locks(&activity, "lock_hold", &holds, thread.tid));
+    }
+    assert_mostly(&exact);
+    let slices = activity.slices.iter();
+    let other: Vec<_> = slices.filter(|slice| !["lock_wait", "lock_hold"].contains(&slice.kind.as_str())).collect();
+    assert!(other.is_empty(), "{other:?}");
+    let count = |lock: &str, of: fn(&LockThread) -> &Vec<Stretch>| {
+        let all = expected.threads.iter().flat_map(of);
+        all.filter(|Stretch(name, ..)| name == lock).count() as u64
+    };
+    for (name, address, most_waiters) in
+        [("table", &expected.table, expected.most_waiters), ("index", &expected.index, 1)]
+    {
+        let locks: Vec<_> = activity.locks.iter().filter(|lock| lock.name.as_deref() == Some(name)).collect();
+        let [lock] = locks[..] else { panic!("{locks:?}") };
+        assert_eq!((&lock.address, lock.most_waiters), (address, most_waiters), "{name}");
+        assert_eq!(
+            (lock.waits, lock.holds),
+            (count(name, |thread| &thread.waits), count(name, |thread| &thread.holds))
+        );
+        let lengths = |kind: &str| {
+            let of_lock = activity.slices.iter().filter(move |slice| slice.kind == kind && slice.name == name);
+            of_lock.map(|slice| slice.duration_ns).collect::<Vec<_>>()
+        };
+        let (waits, holds) = (lengths("lock_wait"), lengths("lock_hold"));
+        assert_eq!((lock.wait_ns, Some(lock.longest_wait_ns)), (waits.iter().sum(), waits.iter().max().copied()));
+        assert_eq!((lock.hold_ns, Some(lock.longest_hold_ns)), (holds.iter().sum(), holds.iter().max().copied()));
+    }
+}
+
+#[test]
+fn futex_waits_have_the_holder_and_the_stack_of_the_victim() {
+    let (expected, outcome): (Locks, _) = traced("locks", &[], &["--min-wait", "1us"]);
+    let activity = outcome.activity();
+    let is_table = |lock: Option<usize>| lock.is_some_and(|lock| activity.locks[lock].address == expected.table);
+    let mut exact = Vec::new();
+    for thread in &expected.threads {
+        let slices = activity.slices_of(thread.tid, &["futex_wait"]);
+        let slices: Vec<_> = slices.into_iter().filter(|slice| is_table(slice.lock)).collect();
+        let found: Vec<_> = slices.iter().map(|slice| slice.holder_tid).collect();
+        let holders: Vec<_> = thread.sleeps.iter().map(|Sleep(holder, ..)| Some(*holder)).collect();
+        assert_eq!(found, holders, "thread {}", thread.tid);
+        for (slice, Sleep(_, least, most)) in slices.iter().zip(&thread.sleeps) {
+            assert!((*least..=*most).contains(&slice.duration_ns), "{slice:?} is not within {least}..={most}");
+            exact.push(most - slice.duration_ns <= TOLERANCE_NS.max(most / 100));
+            let stack = slice.stack.as_ref().expect("each wait has a stack");
+            let of_victim: Vec<_> = stack
+                .iter()
+                .filter(|name| ["take", "contend", "run", "hold_for_all"].contains(&name.as_str()))
+                .collect();
+            assert_eq!(of_victim, ["take", "contend", "run"], "{stack:?}");
+        }
+    }
+    assert_mostly(&exact);
+    let table: Vec<_> = activity.locks.iter().filter(|lock| lock.address == expected.table).collect();
+    let [table] = table[..] else { panic!("{table:?}") };
+    assert_eq!((table.waits, table.most_waiters), (exact.len() as u64, expected.most_waiters));
+}
+
+#[test]
+fn short_futex_waits_are_left_out() {
+    let (expected, outcome): (Locks, _) = traced("locks", &[], &["--min-wait", "19ms"]);
+    let waits = outcome.activity().slices;
+    assert!(waits.iter().all(|slice| slice.duration_ns >= 19_000_000), "{waits:?}");
+    let sleeps: usize = expected.threads.iter().map(|thread| thread.sleeps.len()).sum();
+    assert!(waits.len() >= sleeps, "{} of {sleeps}", waits.len());
+    let (_, outcome): (Value, _) = traced("locks", &[], &["--min-wait", "100s"]);
+    assert_eq!(outcome.activity().slices, []);
+}
+
+/// Asserts that the tasks and functions of each thread are those of the victim. Those that were left without an end are longer.
+fn assert_spans(activity: &Activity, expected: &[SpanRecord], is_traced: impl Fn(&str) -> bool, has_cpu: bool) {
+    let (mut exact, mut exact_cpu) = (Vec::new(), Vec::new());
+    for SpanRecord { tid, spans } in expected {
+        // Spans that are not traced have no slices, and are no parents.
+        let mut places: Vec<Option<usize>> = Vec::new();
+        let mut next = 0;
+        for span in spans {
+            places.push(is_traced(&span.name).then_some(next));
+            next += usize::from(is_traced(&span.name));
+        }
+        let place_of_parent = |mut parent: Option<usize>| {
+            while let Some(index) = parent {
+                if places[index].is_some() {
+                    return places[index];
+                }
+                parent = spans[index].parent;
+            }
+            None
+        };
+        let known = spans.iter().filter(|span| is_traced(&span.name));
+        let slices = activity.slices_of(*tid, &["task", "function"]);
+        let shown = |(index, (slice, parent)): (usize, (&&Slice, Option<usize>))| {
+            (index, slice.kind.clone(), slice.name.clone(), slice.label.clone(), parent, slice.allocated_bytes)
+        };
+        let found: Vec<_> = slices.iter().zip(parents(&slices)).enumerate().map(shown).collect();
+        let wanted: Vec<_> = known
+            .clone()
+            .enumerate()
+            .map(|(index, span)| {
+                let (kind, name, label) = (span.kind.clone(), span.name.clone(), span.label.clone());
+                (index, kind, name, label, place_of_parent(span.parent), Some(span.bytes))
+            })
+            .collect();
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert_eq!(found, wanted, "thread {tid}");
+        }
+        assert_eq!(found.len(), wanted.len(), "thread {tid}");
+        for (slice, span) in slices.iter().zip(known) {
+            assert!(!slice.open);
+            exact.push(is_exact(slice.duration_ns, bounds(span.at), TOLERANCE_NS, &span.name));
+            if has_cpu && slice.duration_ns > 1_000_000 {
+                let cpu = slice.cpu_ns.expect("the CPU time is known");
+                let [least, most] = bounds(span.cpu);
+                let is_within = |tolerance: u64| (least.saturating_sub(tolerance)..=most + tolerance).contains(&cpu);
+                assert!(is_within(SWITCH_NS.max(most / 10)), "{span:?}: CPU time {cpu} is not that of {slice:?}");
+                exact_cpu.push(is_within(CPU_TOLERANCE_NS.max(most / 100)));
+            }
+        }
+    }
+    assert_mostly(&exact);
+    if has_cpu {
+        assert!(exact_cpu.len() > 20, "{}", exact_cpu.len());
+        assert_mostly(&exact_cpu);
+    }
+}
+
+#[test]
+fn tasks_and_functions_are_those_of_the_victim() {
+    let functions = ["outer", "inner(id=arg0)", "switched", "named(name=arg0)"];
+    let mut options = spans("spans", &functions);
+    options.push("--span=probes".into());
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    let (expected, outcome): (Vec<SpanRecord>, _) = traced("spans", &["6"], &options);
+    let activity = outcome.activity();
+    assert_spans(&activity, &expected, |_| true, true);
+    let mut totals: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
+    for span in expected.iter().flat_map(|thread| &thread.spans) {
+        let sums = totals.entry((span.kind.clone(), span.name.clone())).or_default();
+        *sums = (sums.0 + 1, sums.1 + span.bytes);
+    }
+    let found = activity
+        .totals
+        .iter()
+        .map(|(key, sums)| (key.clone(), (sums.count, sums.allocated_bytes.expect("allocations are traced"))));
+    assert_eq!(found.collect::<BTreeMap<_, _>>(), totals);
+}
+
+#[test]
+fn a_single_function_is_traced() {
+    let options = spans("spans", &["inner(id=arg0)"]);
+    let (expected, outcome): (Vec<SpanRecord>, _) = traced("spans", &["2"], &[&options[0]]);
+    assert_spans(&outcome.activity(), &expected, |name| name == "inner", true);
+}
+
+#[test]
+fn functions_left_by_longjmp_do_not_disturb_later_spans() {
+    let options = spans("left", &["stays(id=arg0)", "leaves", "leaves_by_table"]);
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    let (expected, outcome): (Vec<SpanRecord>, _) = traced("left", &[], &options);
+    assert_left(&outcome.activity(), &expected);
+    // Nothing else is traced, so that nothing can be disturbed.
+    let (expected, outcome): (Vec<SpanRecord>, _) = traced("left", &[], &options[..1]);
+    assert_spans(&outcome.activity(), &expected, |name| name == "stays", false);
+}
+
+#[test]
+fn functions_left_by_exceptions_do_not_disturb_later_spans() {
+    let options = spans("thrown", &["stays(id=arg0)", "catches(id=arg0)", "throws"]);
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    let (expected, outcome): (Vec<SpanRecord>, _) = traced("thrown", &[], &options);
+    assert_left(&outcome.activity(), &expected);
+}
+
+/// Asserts that the spans that end by a return are those of the victim, and that there are as many of the others.
+fn assert_left(activity: &Activity, expected: &[SpanRecord]) {
+    let [SpanRecord { tid, spans }] = expected else { panic!("{expected:?}") };
+    let slices = activity.slices_of(*tid, &["function"]);
+    let found: Vec<_> = slices.iter().map(|slice| (&slice.name, &slice.label)).collect();
+    let wanted: Vec<_> = spans.iter().map(|span| (&span.name, &span.label)).collect();
+    assert_eq!(found.len(), wanted.len());
+    assert_eq!(found, wanted);
+    let parents = parents(&slices);
+    let mut exact = Vec::new();
+    for (index, (slice, span)) in slices.iter().zip(spans).enumerate() {
+        let has_left = |index: usize| spans[index].at[3] == 0;
+        if !has_left(index) {
+            assert!(!slice.open, "{slice:?}");
+            exact.push(is_exact(slice.duration_ns, bounds(span.at), TOLERANCE_NS, &span.name));
+            // A function that was left may seem to go on.
+            let mut parent = parents[index];
+            while let Some(around) = parent.filter(|parent| has_left(*parent)) {
+                parent = parents[around];
+            }
+            assert_eq!(parent, span.parent, "{index}: {slice:?}");
+        }
+    }
+    assert_mostly(&exact);
+}
+
+/// TID, name, value, and the times before and after.
+#[derive(Deserialize)]
+struct VictimEvent(u32, String, Value, u64, u64);
+
+#[test]
+fn events_have_the_values_and_the_order_of_the_victim() {
+    let (expected, outcome): (Vec<VictimEvent>, _) = traced("events", &[], &["--span", "probes"]);
+    let activity = outcome.activity();
+    let found: Vec<_> = activity.events.iter().map(|event| (event.tid, &event.name, &event.value)).collect();
+    let wanted: Vec<_> = expected.iter().map(|VictimEvent(tid, name, value, ..)| (*tid, name, value)).collect();
+    assert_eq!(found, wanted);
+    let (first, last) = (&expected[0], &expected[expected.len() - 1]);
+    let between = activity.events[expected.len() - 1].at_ns - activity.events[0].at_ns;
+    let _ = is_exact(between, bounds([first.3, first.4, last.3, last.4]), TOLERANCE_NS, "the time of all events");
+}
+
+#[test]
+fn calls_of_allocators_are_as_many_as_those_of_the_victim() {
+    let run = |least: &str| {
+        let (expected, outcome): (BTreeMap<String, (u64, u64)>, _) =
+            traced("call_counts", &[], &["--allocator-latency", least]);
+        let activity = outcome.activity();
+        let counts: BTreeMap<_, _> = activity.calls.iter().map(|(name, calls)| (name.clone(), calls.count)).collect();
+        let wanted: BTreeMap<_, _> = expected.iter().map(|(name, (calls, _))| (name.clone(), *calls)).collect();
+        assert_eq!(counts, wanted, "{least}");
+        for (name, calls) in &activity.calls {
+            assert_eq!(calls.histogram.iter().map(|bucket| bucket.count).sum::<u64>(), calls.count, "{name}");
+        }
+        (expected, activity)
+    };
+    let (expected, all) = run("1ns");
+    for (name, (calls, bytes)) in expected {
+        let slices: Vec<_> =
+            all.slices.iter().filter(|slice| slice.kind == "allocator_call" && slice.name == name).collect();
+        let sizes = slices.iter().map(|slice| slice.label.as_u64().unwrap_or_default());
+        assert_eq!((slices.len() as u64, sizes.fold(0, u64::wrapping_add)), (calls, bytes), "{name}");
+        let mut histogram: BTreeMap<u64, u64> = BTreeMap::new();
+        for slice in &slices {
+            *histogram
+                .entry(slice.duration_ns.checked_ilog2().filter(|log2| *log2 > 0).map_or(0, |log2| 1 << log2))
+                .or_default() += 1;
+        }
+        let found = &all.calls[&name];
+        assert_eq!(
+            found.histogram.iter().map(|bucket| (bucket.from_ns, bucket.count)).collect::<BTreeMap<_, _>>(),
+            histogram
+        );
+        assert_eq!(found.time_ns, slices.iter().map(|slice| slice.duration_ns).sum::<u64>(), "{name}");
+    }
+    let (_, none) = run("100s");
+    assert_eq!(none.slices, []);
+}
+
+/// TID, name, and four times: before the start, in the thread first and last, and after its exit.
+#[derive(Deserialize)]
+struct Life(u32, String, [u64; 4]);
+
+#[test]
+fn starts_and_exits_are_those_of_the_threads_of_the_victim() {
+    let (expected, outcome): (Vec<Life>, _) = traced("thread_lives", &[], &["--min-wait", "100s"]);
+    let mut activity = outcome.activity();
+    activity.threads.sort_by_key(|thread| thread.start_ns);
+    let found: Vec<_> = activity.threads.iter().map(|thread| (thread.tid, &thread.name, &thread.process)).collect();
+    let process = String::from("thread_lives");
+    let wanted: Vec<_> = expected.iter().map(|Life(tid, name, _)| (*tid, name, &process)).collect();
+    assert_eq!(found, wanted);
+    for (thread, Life(_, name, at)) in activity.threads.iter().zip(&expected) {
+        let (start, exit) = thread.start_ns.zip(thread.exit_ns).expect("it started and exited");
+        let _ = is_exact(exit - start, bounds(*at), TOLERANCE_NS, name);
+    }
+}
+
+#[test]
+fn programs_without_probes_and_unknown_functions_are_refused() {
+    let mut victim = victim::start("exact");
+    let path = victim::path("exact");
+    let run = |from: &str| Trace::victim(&victim).options(&["--span", from]).run();
+    run("probes")
+        .assert_refused(2, &["cannot trace tasks by the probes of the targets", "build the program with memtrace.h"]);
+    run("/bin/true:probes").assert_refused(2, &["cannot trace tasks by the probes of /bin/true", "--span "]);
+    let missing = format!("{}:missing", path.display());
+    run(&missing).assert_refused(2, &["cannot trace calls of", "missing", "nm -C FILE"]);
+    run("/nothing:main").assert_refused(2, &["cannot trace calls of /nothing:main", "cannot be read"]);
+    Trace::system_wide().options(&["--span", "probes"]).run().assert_refused(2, &["no file is given for the probes"]);
+    victim.work();
+    victim.finish();
+}
+
+#[test]
+fn a_run_without_spans_says_so() {
+    let scratch = Scratch::new();
+    let text = scratch.join("out.txt");
+    let option = format!("--output={}", text.display());
+    let mut unused = spans("call_counts", &["abandon"]);
+    unused.push(option);
+    let (_, outcome): (Value, _) = traced("call_counts", &[], &[&unused[0], &unused[1]]);
+    assert_eq!(outcome.activity().slices, []);
+    let text = fs::read_to_string(&text).expect("the report was written");
+    assert!(text.contains("Activity of threads: no task, span or wait was recorded."), "{text}");
+}
