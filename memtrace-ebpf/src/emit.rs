@@ -5,6 +5,7 @@
 
 #[cfg(not(feature = "legacy"))]
 mod activity;
+mod flags;
 
 use core::ffi::c_void;
 use core::ptr::{from_mut, from_ref};
@@ -27,6 +28,8 @@ use memtrace_unwind::{Position, Walk};
 use crate::scratch::Scratch;
 use crate::thread::Thread;
 use crate::{loss, settings, verifier};
+
+use flags::{AVAILABLE_DATA, FORCE_WAKEUP, NO_WAKEUP, RING_SIZE};
 
 #[cfg(not(feature = "legacy"))]
 pub use activity::{ACTIVITY_RING, Step, activity, lifetime};
@@ -56,12 +59,6 @@ static REMOVED_CGROUPS: RingBuf<RemovedCgroupRecord, 262_144> = RingBuf::new();
 /// Entries of functions that set marks, which user space reads at once.
 #[btf_map]
 static MARKS: RingBuf<MarkRecord, 65536> = RingBuf::new();
-
-// include/uapi/linux/bpf.h
-const AVAILABLE_DATA: u64 = 0;
-const RING_SIZE: u64 = 1;
-const NO_WAKEUP: u64 = 1;
-const FORCE_WAKEUP: u64 = 2;
 
 /// Range in bytes above the wake mark in which a record wakes the reader.
 const WAKE_RANGE: u64 = 512;

@@ -1,6 +1,7 @@
 //! Command line: arguments to [`session::Config`], messages to the terminal, and exit codes.
 
 mod accounts;
+mod activity;
 mod args;
 mod arguments_of_functions;
 mod conflict;

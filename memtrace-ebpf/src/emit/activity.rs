@@ -11,7 +11,7 @@ use memtrace_common::wire::{
     UNKNOWN_USAGE,
 };
 
-use super::NO_WAKEUP;
+use super::flags::NO_WAKEUP;
 use crate::activity;
 use crate::loss;
 use crate::thread::{Thread, since_start};

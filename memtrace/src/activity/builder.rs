@@ -173,7 +173,7 @@ impl ActivityBuilder {
         for (pid, tid, address) in self.locks.held().into_iter().map(|(pid, address, tid)| (pid, tid, address)) {
             self.release(Moment { pid, tid, at, cpu: None, allocated: None }, address, true);
         }
-        for (_, pid, tid) in self.threads.running() {
+        for (pid, tid) in self.threads.with_open_slices() {
             let moment = Moment { pid, tid, at, cpu: None, allocated: None };
             let open = self.threads.get(pid, tid).map(ThreadState::end_all);
             open.into_iter().flatten().for_each(|slice| self.close(moment, slice, true));
@@ -286,19 +286,21 @@ impl ActivityBuilder {
     /// Adds a slice of this duration that ends now. The usage of the moment is that in it.
     fn complete(&mut self, moment: Moment, kind: SliceKind, duration: Nanoseconds, slice: Slice) {
         let begin = Nanoseconds(moment.at.0.saturating_sub(duration.0));
-        self.add_slice(moment, Slice { kind, begin, cpu: moment.cpu, ..slice });
+        // It is read after the end.
+        let cpu = moment.cpu.map(|cpu| cpu.min(duration));
+        self.add_slice(moment, Slice { kind, begin, cpu, ..slice });
     }
 
     fn add_slice(&mut self, moment: Moment, slice: Slice) {
-        let Some(thread) = self.threads.get(moment.pid, moment.tid) else { return };
-        let slice = Slice { thread: thread.number, end: moment.at, ..slice };
+        let Some(thread) = self.threads.number(moment.pid, moment.tid) else { return };
+        let slice = Slice { thread, end: moment.at, ..slice };
         self.changes.slices.push(slice);
     }
 
     fn event(&mut self, moment: Moment, name: &str, value: EventValue) {
         let name = self.names.number(if name.is_empty() { UNREADABLE } else { name });
-        if let Some(thread) = self.threads.get(moment.pid, moment.tid) {
-            self.changes.events.push(ActivityEvent { thread: thread.number, at: moment.at, name, value });
+        if let Some(thread) = self.threads.number(moment.pid, moment.tid) {
+            self.changes.events.push(ActivityEvent { thread, at: moment.at, name, value });
         }
     }
 

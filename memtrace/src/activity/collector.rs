@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashSet;
+
 use crate::model::{
     ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, Comm, LeftOut, LockIdentity, LockRow, LockSums,
     Nanoseconds, Pid, Slice, SliceKind, SliceRow, SliceSums,
@@ -70,7 +72,8 @@ impl ActivityCollector {
         let first = threads.values().filter(|thread| thread.tid.0 == thread.pid.0 && thread.name != Comm::default());
         let processes: BTreeMap<Pid, Comm> = first.map(|thread| (thread.pid, thread.name.clone())).collect();
         let named = |(number, thread): (u32, ActiveThread)| {
-            let process = processes.get(&thread.pid).cloned().unwrap_or(thread.process);
+            let known = processes.get(&thread.pid).cloned().unwrap_or(thread.process);
+            let process = if known == Comm::default() { thread.name.clone() } else { known };
             (number, ActiveThread { process, ..thread })
         };
         let mut rows: Vec<(u32, ActiveThread)> = threads.into_iter().map(named).collect();
@@ -139,9 +142,12 @@ impl ActivityCollector {
             self.left_out.slices += (before - self.slices.len()) as u64;
             // All of them are open, which is as many as there are threads and depths.
             if longer.0 > 1 << 62 {
-                return;
+                break;
             }
         }
+        let slices = self.slices.iter().map(|slice| slice.thread);
+        let used: FxHashSet<u32> = slices.chain(self.events.iter().map(|event| event.thread)).collect();
+        self.threads.retain(|number, thread| thread.end.is_none() || used.contains(number));
     }
 }
 

@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::model::{AbsAddr, ActiveThread, Bytes, Comm, Nanoseconds, Pid, SliceLabel, Tid};
 
-/// The most threads with rows.
-const MAX_THREADS: u32 = 1 << 14;
+/// The most threads that run at a time.
+const MAX_THREADS: usize = 1 << 14;
 
 /// The most spans in one another. Deeper ones are left out.
 const MAX_DEPTH: usize = 128;
@@ -19,7 +19,8 @@ pub(super) const NO_FRAME: AbsAddr = AbsAddr(0);
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     running: FxHashMap<(Pid, Tid), ThreadState>,
-    count: u32,
+    /// Number of rows.
+    rows: u32,
     changed: BTreeMap<u32, ActiveThread>,
     /// New threads without names.
     unnamed: Vec<(u32, Pid, Tid)>,
@@ -28,8 +29,9 @@ pub(super) struct Threads {
 /// A thread that runs.
 #[derive(Debug)]
 pub(super) struct ThreadState {
-    pub(super) number: u32,
-    pub(super) row: ActiveThread,
+    /// Number of its row; `None` if it has no slice and no event yet.
+    number: Option<u32>,
+    row: ActiveThread,
     /// Spans and waits that have not ended, the outermost first.
     open: Vec<OpenSlice>,
     /// Number of spans that are too deep.
@@ -69,29 +71,41 @@ impl OpenKey {
 }
 
 impl Threads {
-    /// Returns a thread, which gets a row if it has none; `None` if there are too many.
+    /// Returns a thread; `None` if too many run.
     pub(super) fn get(&mut self, pid: Pid, tid: Tid) -> Option<&mut ThreadState> {
         if !self.running.contains_key(&(pid, tid)) {
-            if self.count >= MAX_THREADS {
+            if self.running.len() >= MAX_THREADS {
                 return None;
             }
-            let number = self.count;
-            self.count += 1;
             let (process, name) = (Comm::default(), Comm::default());
             let row = ActiveThread { pid, tid, process, name, start: None, end: None };
-            self.changed.insert(number, row.clone());
-            self.unnamed.push((number, pid, tid));
-            self.running.insert((pid, tid), ThreadState { number, row, open: Vec::new(), too_deep: 0 });
+            self.running.insert((pid, tid), ThreadState { number: None, row, open: Vec::new(), too_deep: 0 });
         }
         self.running.get_mut(&(pid, tid))
     }
 
-    /// Changes the row of a thread.
+    /// Returns the number of the row of a thread, which gets one if it has none; `None` if too many threads run.
+    pub(super) fn number(&mut self, pid: Pid, tid: Tid) -> Option<u32> {
+        let next = self.rows;
+        let thread = self.get(pid, tid)?;
+        if let Some(number) = thread.number {
+            return Some(number);
+        }
+        thread.number = Some(next);
+        let row = thread.row.clone();
+        self.rows += 1;
+        self.changed.insert(next, row);
+        self.unnamed.push((next, pid, tid));
+        Some(next)
+    }
+
+    /// Changes a thread, and its row if it has one.
     pub(super) fn change(&mut self, pid: Pid, tid: Tid, change: impl FnOnce(&mut ActiveThread)) {
         if let Some(thread) = self.get(pid, tid) {
             change(&mut thread.row);
-            let (number, row) = (thread.number, thread.row.clone());
-            self.changed.insert(number, row);
+            let row = thread.row.clone();
+            let number = thread.number;
+            self.changed.extend(number.map(|number| (number, row)));
         }
     }
 
@@ -100,7 +114,7 @@ impl Threads {
         self.running.remove(&(pid, tid));
     }
 
-    /// Returns the new threads, which have no names.
+    /// Returns the threads with new rows, which have no names.
     pub(super) fn take_unnamed(&mut self) -> Vec<(u32, Pid, Tid)> {
         std::mem::take(&mut self.unnamed)
     }
@@ -115,10 +129,10 @@ impl Threads {
                 row.name = name.clone();
             }
         };
-        if let Some(thread) = self.running.get_mut(&(pid, tid)).filter(|thread| thread.number == number) {
+        if let Some(thread) = self.running.get_mut(&(pid, tid)).filter(|thread| thread.number == Some(number)) {
             set(&mut thread.row);
         }
-        match self.running.get(&(pid, tid)).filter(|thread| thread.number == number) {
+        match self.running.get(&(pid, tid)).filter(|thread| thread.number == Some(number)) {
             Some(thread) => {
                 self.changed.insert(number, thread.row.clone());
             }
@@ -131,9 +145,18 @@ impl Threads {
         std::mem::take(&mut self.changed)
     }
 
-    /// Returns the threads that run, in order, with their numbers.
+    /// Returns the threads with slices that have not ended, in order.
+    pub(super) fn with_open_slices(&self) -> Vec<(Pid, Tid)> {
+        let open = self.running.iter().filter(|(_, thread)| !thread.open.is_empty());
+        let mut all: Vec<_> = open.map(|(&thread, _)| thread).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Returns the threads that run and have rows, in order, with their numbers.
     pub(super) fn running(&self) -> Vec<(u32, Pid, Tid)> {
-        let mut all: Vec<_> = self.running.iter().map(|(&(pid, tid), thread)| (thread.number, pid, tid)).collect();
+        let mut all: Vec<_> =
+            self.running.iter().filter_map(|(&(pid, tid), thread)| Some((thread.number?, pid, tid))).collect();
         all.sort_unstable();
         all
     }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use super::{events, outputs, program_tags, recording, spans, tags, target};
+use super::{activity, events, outputs, program_tags, recording, tags, target};
 use crate::model::format;
 use crate::model::{Bytes, EventClass, GroupBy, Metric};
 use crate::report::Format;
@@ -42,7 +42,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let events = events::resolve(&args)?;
     let grouping = grouping(&args)?;
     let (tag_functions, tag_probes) = program_tags::take(&mut args)?;
-    let activity = spans::take(&mut args)?.or_else(|| stalls_as_slices(&args, &events));
+    let activity = activity::take(&mut args)?.or_else(|| stalls_as_slices(&args, &events));
     let threads = thread_filter(&mut args);
     Ok(Config {
         metric: args.metric,

@@ -95,7 +95,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     let mut outputs: BTreeMap<EventClass, Outputs> = outputs.into_iter().collect();
     let mut losses = Losses::default();
     let mut failures = Vec::new();
-    let mut earlier = heap_profiles::read(&opened)?;
+    let mut earlier = opened.earlier_profiles()?;
     opened.for_each_class(|class, mut profile, options| {
         profile.earlier = earlier.remove(&class).unwrap_or_default();
         if let Some(outputs) = outputs.remove(&class) {
@@ -183,6 +183,29 @@ impl<'a> Opened<'a> {
         let is_at_end = selected.is_end_of(&recording);
         let metric = metric(config.metric, &facts, &selected, is_at_end)?;
         Ok(Self { config, recording, facts, selected, grouping, keeps_parts, metric })
+    }
+
+    /// Returns the totals at earlier moments of each event class in order of time, if an output shows them.
+    fn earlier_profiles(&self) -> Result<BTreeMap<EventClass, Vec<(Duration, Profile)>>, Error> {
+        let Self { config, recording, selected, .. } = self;
+        let mut all: BTreeMap<EventClass, Vec<(Duration, Profile)>> = BTreeMap::new();
+        if selected.is_window() || !config.outputs.iter().any(|output| output.format.shows_moments()) {
+            return Ok(all);
+        }
+        for moment in heap_profiles::moments(recording, selected, &config.heap_profiles) {
+            let config = Config { span: Span::At(moment), outputs: Vec::new(), ..(*config).clone() };
+            let earlier = Opened::new(&config)?;
+            if earlier.selected.to() < selected.to() {
+                earlier.for_each_class(|class, profile, _| {
+                    all.entry(class).or_default().push((profile.shown_time().end, profile));
+                })?;
+            }
+        }
+        for profiles in all.values_mut() {
+            profiles.sort_by_key(|(at, _)| *at);
+            profiles.dedup_by_key(|(at, _)| *at);
+        }
+        Ok(all)
     }
 
     /// Passes the report of each event class to `each`.

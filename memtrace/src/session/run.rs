@@ -3,6 +3,7 @@
 mod account_interval;
 mod accounts;
 mod activity;
+mod activity_changes;
 mod cost;
 mod debug_files;
 mod detach;
@@ -18,6 +19,7 @@ mod ring_source;
 mod selection;
 mod setup;
 mod snapshots;
+mod stack_copies;
 mod tag_functions;
 mod tag_probes;
 mod target_time;

@@ -5,15 +5,17 @@ mod sites;
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::recorder::FindCopy;
+use super::activity_changes::RecordedChanges;
+use super::stack_copies::FindCopy;
 use crate::activity::{ActivityBuilder, ActivityCollector};
 use crate::kernel::{ActivityReader, Kernel, Probes, ThreadActivity};
 use crate::model::{
-    Activity, ActivityChanges, CallSums, Comm, EventClass, FUNCTIONS, Frame, ImageId, LossReason, Losses, Nanoseconds,
-    Node, Object, Pid, StackId, Stacks, StepKind, ThreadStep, Tid,
+    Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Nanoseconds, Node, Object, Pid,
+    StackId, Stacks, StepKind, ThreadStep, Tid,
 };
 use crate::procfs;
 use crate::session::config::Config;
@@ -59,14 +61,6 @@ pub(super) struct RunActivity {
     counts_bytes: bool,
 }
 
-/// Changes for a recording, and the frames of their stacks.
-pub(super) struct RecordedChanges {
-    pub(super) changes: ActivityChanges,
-    pub(super) frames: BTreeMap<ImageId, Stacks>,
-    /// Calls of allocators since the last changes, by the number of the name of the function.
-    pub(super) calls: BTreeMap<u32, CallSums>,
-}
-
 impl RunActivity {
     /// Attaches the probes of a run with activity; `None` without. The trace starts at `start`.
     ///
@@ -107,8 +101,8 @@ impl RunActivity {
     }
 
     /// Sets the start of tracing, since the start of the clock.
-    pub(super) fn start(&mut self, start: Nanoseconds) {
-        self.builder.set_start(start);
+    pub(super) fn start(&mut self, start: Duration) {
+        self.builder.set_start(nanoseconds(start));
     }
 
     /// Reads the records since the last call. The mmap events up to now are applied. Returns the changes, for a recording.
@@ -128,7 +122,7 @@ impl RunActivity {
     /// Ends all slices at the end of the trace, `end` after the start of the clock, and returns the last changes.
     pub(super) fn finish(
         &mut self,
-        end: Nanoseconds,
+        end: Duration,
         kernel: &Kernel,
         tracker: &mut ProcessTracker,
         find_copy: &FindCopy<'_>,
@@ -145,7 +139,7 @@ impl RunActivity {
         for (thread, pid, tid) in self.builder.running() {
             self.name_thread((thread, pid, tid));
         }
-        self.builder.finish(end);
+        self.builder.finish(nanoseconds(end));
         all.calls = self.take_calls(kernel);
         all.append(self.take_changes(tracker, find_copy));
         all
@@ -242,15 +236,6 @@ impl RunActivity {
     }
 }
 
-impl RecordedChanges {
-    fn append(&mut self, other: Self) {
-        self.changes.append(other.changes);
-        for (id, stacks) in other.frames {
-            self.frames.entry(id).or_default().merge(stacks);
-        }
-    }
-}
-
 /// Returns a step whose holder of a futex is a thread of the process: the BPF program takes it from memory that may not be a
 /// mutex.
 fn with_checked_holder(mut step: ThreadStep) -> ThreadStep {
@@ -259,4 +244,9 @@ fn with_checked_holder(mut step: ThreadStep) -> ThreadStep {
         *holder = holder.filter(is_thread);
     }
     step
+}
+
+/// Returns a time in nanoseconds.
+fn nanoseconds(time: Duration) -> Nanoseconds {
+    Nanoseconds(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }

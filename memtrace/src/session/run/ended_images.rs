@@ -8,8 +8,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use super::accounts::RunAccounts;
-use super::recorder::{Recorder, find_copy};
+use super::recorder::Recorder;
 use super::selection::Selection;
+use super::stack_copies::find_copy;
 use crate::kernel::ProcessFilter;
 use crate::model::{
     EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Stacks,

@@ -16,6 +16,7 @@ mod old_blocks;
 mod readings;
 mod sites;
 mod stacks;
+mod waiting_activity;
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -24,7 +25,6 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant, SystemTime};
 
 use self::account_intervals::AccountIntervals;
-use self::activity::WaitingActivity;
 use self::changes::PathChanges;
 use self::deferral::Deferral;
 use self::groups::GroupedImages;
@@ -36,11 +36,13 @@ use self::old_blocks::OldBlocks;
 use self::readings::IntervalReadings;
 use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
+use self::waiting_activity::WaitingActivity;
 use super::account_interval::AccountInterval;
 use super::memory::{MemoryPlan, RecorderLimits};
+use super::stack_copies::FindCopy;
 use crate::model::{
-    Delta, EndedImage, EventClass, FinishedStacks, ImageEnd, ImageId, ImageUsage, Losses, MemoryTimelineBuilder,
-    Object, PageFaults, Pid, ProcessImage, Stack, StackId, Stacks, Tick, UnsentStacks,
+    Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Losses, MemoryTimelineBuilder, Object, PageFaults,
+    ProcessImage, StackId, Stacks, Tick, UnsentStacks,
 };
 use crate::pipeline::{DeltaSink, WaitingStacks};
 use crate::procfs;
@@ -59,16 +61,6 @@ const WAITING: usize = 4;
 
 /// A recording of this many bytes has one call path at most. The row of a path takes about 20 bytes.
 const BYTES_PER_PATH: u64 = 64;
-
-/// Stack that was finished in user space, by the id of its copy: its id, and its frames if they were not sent.
-pub(super) type FindCopy<'a> = dyn Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + 'a;
-
-/// Returns the look-up of stacks that were finished in user space.
-pub(super) fn find_copy(
-    finished: Option<&FinishedStacks>,
-) -> impl Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + '_ {
-    move |pid, copy| finished?.find(pid, copy).map(|(id, stack)| (id, stack.cloned()))
-}
 
 /// Records a run, or adds up its changes for the top sites.
 pub(super) struct Recorder {

@@ -20,13 +20,14 @@ use super::mark_functions::MarkFunctions;
 use super::marks::MarkSource;
 use super::memory;
 use super::periodic_sites::PeriodicSites;
-use super::recorder::{Recorder, find_copy};
+use super::recorder::Recorder;
 use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
 use super::selection::Selection;
 use super::setup;
 use super::setup::Setup;
 use super::snapshots::{complete_snapshots, page_totals};
+use super::stack_copies::find_copy;
 use super::target_time::TargetTime;
 use super::touch_meter::Touches;
 use super::wait::{Due, Signals, WakeupSources};
@@ -34,7 +35,7 @@ use super::{tag_functions, tag_probes};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, Nanoseconds, Pid, Snapshots, Tick};
+use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, Pid, Snapshots, Tick};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
 use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, from_engines};
@@ -185,7 +186,7 @@ impl Trace {
         let start = Instant::now();
         let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
         if let Some(activity) = &mut activity {
-            activity.start(nanoseconds(start_tick.since_start()));
+            activity.start(start_tick.since_start());
         }
         if let Some(recorder) = &mut recorder {
             // Touches are not recorded.
@@ -486,11 +487,6 @@ impl Trace {
         let command = self.targets.command_end();
         Ok((Outcome { losses, command, complete: self.complete, none_traced }, detach))
     }
-}
-
-/// Returns a time in nanoseconds.
-fn nanoseconds(time: Duration) -> Nanoseconds {
-    Nanoseconds(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Returns the coverage of the processes that the BPF programs select.

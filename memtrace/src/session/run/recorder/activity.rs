@@ -1,42 +1,9 @@
 //! Activity of threads in a recording.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use super::{FindCopy, Recorder};
-use crate::model::{ActivityChanges, CallSums, Nanoseconds, Pid, StackEnd, StackId};
-use crate::recording::{Interval, PathNumber};
-use crate::session::run::activity::RecordedChanges;
+use super::Recorder;
+use crate::session::run::activity_changes::RecordedChanges;
+use crate::session::run::stack_copies::FindCopy;
 use crate::session::track::ProcessTracker;
-
-/// Activity that waits for the interval in which it ended.
-#[derive(Debug, Default)]
-pub(super) struct WaitingActivity {
-    changes: ActivityChanges,
-    calls: BTreeMap<u32, CallSums>,
-    /// Call paths of the stacks of waits, by number.
-    stacks: Vec<(u32, PathNumber, StackEnd)>,
-    /// Stacks without frames so far.
-    without_frames: Vec<(u32, Pid, StackId)>,
-    /// Start of tracing, since the start of the clock.
-    start: Duration,
-}
-
-impl WaitingActivity {
-    pub(super) const fn set_start(&mut self, start: Duration) {
-        self.start = start;
-    }
-
-    /// Moves what ended up to `end` to an interval.
-    pub(super) fn move_to(&mut self, interval: &mut Interval, end: Duration) {
-        let since_start = end.saturating_sub(self.start);
-        let at = Nanoseconds(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX));
-        let later = self.changes.split_off(at);
-        interval.activity = std::mem::replace(&mut self.changes, later);
-        interval.calls = std::mem::take(&mut self.calls);
-        interval.activity_stacks = std::mem::take(&mut self.stacks);
-    }
-}
 
 impl Recorder {
     /// Adds activity of threads. The mmap events up to now are applied.

@@ -1,9 +1,10 @@
 //! Activity of threads of a run in progress.
 
-use super::{Trace, nanoseconds};
+use super::Trace;
 use crate::model::Tick;
-use crate::session::run::activity::RecordedChanges;
-use crate::session::run::recorder::{Recorder, find_copy};
+use crate::session::run::activity_changes::RecordedChanges;
+use crate::session::run::recorder::Recorder;
+use crate::session::run::stack_copies::find_copy;
 
 /// Durations of calls are read for a recording in one tick of this number: each second.
 const CALLS_READ_EVERY: u32 = 10;
@@ -23,7 +24,7 @@ impl Trace {
     pub(super) fn finish_activity(&mut self, end: Tick) {
         let Some(activity) = &mut self.activity else { return };
         let finished = self.tables.finished_stacks();
-        let end = nanoseconds(end.since_start());
+        let end = end.since_start();
         let changes = activity.finish(end, &self.kernel, &mut self.tracker, &find_copy(finished));
         self.record_activity(changes);
     }

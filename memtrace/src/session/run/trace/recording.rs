@@ -6,7 +6,7 @@ use crate::session::marks::MarkRequest;
 use crate::session::observer::Observer;
 use crate::session::run::ended_images::{SETTLED, earlier};
 use crate::session::run::mark_functions::MarkFunctions;
-use crate::session::run::recorder::find_copy;
+use crate::session::run::stack_copies::find_copy;
 
 impl Trace {
     /// Records the intervals that ended before `now`. The mmap events up to then are applied. `losses` are those of the

@@ -1,0 +1,36 @@
+//! Activity of threads that waits for its interval.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::{ActivityChanges, CallSums, Nanoseconds, Pid, StackEnd, StackId};
+use crate::recording::{Interval, PathNumber};
+
+/// Activity that waits for the interval in which it ended.
+#[derive(Debug, Default)]
+pub(super) struct WaitingActivity {
+    pub(super) changes: ActivityChanges,
+    pub(super) calls: BTreeMap<u32, CallSums>,
+    /// Call paths of the stacks of waits, by number.
+    pub(super) stacks: Vec<(u32, PathNumber, StackEnd)>,
+    /// Stacks without frames so far.
+    pub(super) without_frames: Vec<(u32, Pid, StackId)>,
+    /// Start of tracing, since the start of the clock.
+    start: Duration,
+}
+
+impl WaitingActivity {
+    pub(super) const fn set_start(&mut self, start: Duration) {
+        self.start = start;
+    }
+
+    /// Moves what ended up to `end` to an interval.
+    pub(super) fn move_to(&mut self, interval: &mut Interval, end: Duration) {
+        let since_start = end.saturating_sub(self.start);
+        let at = Nanoseconds(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX));
+        let later = self.changes.split_off(at);
+        interval.activity = std::mem::replace(&mut self.changes, later);
+        interval.calls = std::mem::take(&mut self.calls);
+        interval.activity_stacks = std::mem::take(&mut self.stacks);
+    }
+}
