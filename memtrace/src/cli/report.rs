@@ -151,6 +151,7 @@ mod tests {
             top: 10,
             keep_ended: 1000,
             all_stacks: false,
+            heap_profiles: Vec::new(),
         };
         assert_eq!(parse("run.memtrace"), Ok(expected));
     }
@@ -171,6 +172,7 @@ mod tests {
             top: 3,
             keep_ended: 0,
             all_stacks: true,
+            heap_profiles: Vec::new(),
         };
         let line = "a --from +90s --to -5m -o b.svg -m alloc-bytes --by thread --top 3 --keep-ended 0 --all-stacks";
         assert_eq!(parse(line), Ok(expected));
