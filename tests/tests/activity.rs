@@ -276,7 +276,8 @@ fn functions_left_by_exceptions_do_not_disturb_later_spans() {
 
 /// Asserts that the spans that end by a return are those of the victim, and that there are as many of the others.
 fn assert_left(activity: &Activity, expected: &[SpanRecord]) {
-    let [SpanRecord { tid, spans }] = expected else { panic!("{expected:?}") };
+    assert_eq!(expected.len(), 1);
+    let SpanRecord { tid, spans } = &expected[0];
     let slices = activity.slices_of(*tid, &["function"]);
     let found: Vec<_> = slices.iter().map(|slice| (&slice.name, &slice.label)).collect();
     let wanted: Vec<_> = spans.iter().map(|span| (&span.name, &span.label)).collect();
