@@ -22,8 +22,8 @@ mod thread_usage;
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use activity::{
-    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, MAX_ACTIVE_THREADS, UNKNOWN_USAGE,
-    call_time,
+    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, FutexWait, MAX_ACTIVE_THREADS,
+    ThreadState, TimedCall, UNKNOWN_USAGE, call_time,
 };
 pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use kernel_fields::{

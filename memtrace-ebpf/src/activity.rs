@@ -9,53 +9,11 @@ use core::ptr::{read_volatile, write_volatile};
 use aya_ebpf::btf_maps::{HashMap, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
-use memtrace_common::wire::{MAX_ACTIVE_THREADS, UNKNOWN_USAGE, call_time};
+use memtrace_common::wire::{FutexWait, MAX_ACTIVE_THREADS, ThreadState, TimedCall, UNKNOWN_USAGE, call_time};
 
 use crate::limits::BPF_NOEXIST;
 use crate::thread::{Thread, since_start};
 use crate::{atomic, loss, settings};
-
-/// State of a thread since its first record. Times are in nanoseconds since tick 0.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct ThreadState {
-    /// CPU time until the thread was last taken off its CPU.
-    ran: u64,
-    /// Time since which it is on a CPU; 0 if it is not.
-    since: u64,
-    /// Bytes that it has allocated.
-    allocated: u64,
-    wait: FutexWait,
-    /// CPU time at the begin of the stall.
-    stall_cpu: u64,
-    call: TimedCall,
-}
-
-/// A wait for a futex.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct FutexWait {
-    /// Begin of the wait; 0: none.
-    pub begin: u64,
-    /// CPU time at the begin.
-    pub cpu: u64,
-    /// Address of the futex.
-    pub address: u64,
-    /// Thread that holds it, in the pid namespace of the process; 0 if it is not known.
-    pub holder: u64,
-}
-
-/// A call of an allocator.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct TimedCall {
-    /// Begin of the call; 0: none.
-    pub begin: u64,
-    /// CPU time at the begin.
-    pub cpu: u64,
-    /// Number that user space gave the function.
-    pub function: u64,
-}
 
 const NO_WAIT: FutexWait = FutexWait { begin: 0, cpu: 0, address: 0, holder: 0 };
 const NO_CALL: TimedCall = TimedCall { begin: 0, cpu: 0, function: 0 };

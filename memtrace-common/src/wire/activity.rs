@@ -107,6 +107,50 @@ impl ActivityStep {
     ];
 }
 
+/// State of a thread since its first record. Times are in nanoseconds since tick 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ThreadState {
+    /// CPU time until the thread was last taken off its CPU.
+    pub ran: u64,
+    /// Time since which it is on a CPU; 0 if it is not.
+    pub since: u64,
+    /// Bytes that it has allocated.
+    pub allocated: u64,
+    /// Pending wait for a futex.
+    pub wait: FutexWait,
+    /// CPU time at the begin of the stall.
+    pub stall_cpu: u64,
+    /// Pending call of an allocator.
+    pub call: TimedCall,
+}
+
+/// A wait for a futex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct FutexWait {
+    /// Begin of the wait; 0: none.
+    pub begin: u64,
+    /// CPU time at the begin.
+    pub cpu: u64,
+    /// Address of the futex.
+    pub address: u64,
+    /// Thread that holds it, in the pid namespace of the process; 0 if it is not known.
+    pub holder: u64,
+}
+
+/// A call of an allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct TimedCall {
+    /// Begin of the call; 0: none.
+    pub begin: u64,
+    /// CPU time at the begin.
+    pub cpu: u64,
+    /// Number that user space gave the function.
+    pub function: u64,
+}
+
 /// Counters of the durations of calls of allocators.
 pub mod call_time {
     /// The most functions with counters of their own. The last one has those of all further functions.
@@ -200,6 +244,7 @@ const _: () = {
     assert!(offset_of!(ActivityRecord, step) == 64);
     assert!(offset_of!(ActivityRecord, name) == 80);
     assert!(ActivityStep::ALL.len() <= 16);
+    assert!(size_of::<ThreadState>() == 88);
 };
 
 #[cfg(test)]

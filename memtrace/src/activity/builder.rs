@@ -119,10 +119,10 @@ impl ActivityBuilder {
                 self.event(moment, &name, EventValue::Text(text));
             }
             StepKind::Call { site, value } => self.call(moment, site, value),
-            StepKind::FutexWait { address, duration, holder, stack } => {
+            StepKind::FutexWait { address, duration, holder, is_open, stack } => {
                 let lock = self.locks.number(LockIdentity { pid, address, name: None });
                 let (name, stack) = (self.names.number("futex"), self.stack(pid, stack));
-                let slice = Slice { name, lock, holder, stack, ..Slice::default() };
+                let slice = Slice { name, lock, holder, stack, is_open, ..Slice::default() };
                 self.complete(moment, SliceKind::FutexWait, duration, slice);
             }
             StepKind::Stall { work, duration } => {

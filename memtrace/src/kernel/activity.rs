@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use aya::maps::{MapData, PerCpuArray, RingBuf};
+use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use memtrace_common::wire::{
-    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, Header, RecordKind, UNKNOWN_USAGE,
-    call_time,
+    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, Header, RecordKind, ThreadState,
+    UNKNOWN_USAGE, call_time,
 };
 
 use super::attach_point::AttachPoint;
@@ -13,7 +13,7 @@ use super::bpf::Bpf;
 use super::decode::{self, reclaim_kind};
 use super::error::KernelError;
 use super::settings::ActivityOptions;
-use super::wire_type;
+use super::wire_type::{self, MapEntry};
 use crate::model::{
     AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, Log2, Nanoseconds, Pid, Stack, StackId, StepAction,
     StepKind, StepProbe, ThreadStep, Tid,
@@ -137,6 +137,7 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
             address: lock,
             duration,
             holder: (record.holder != 0).then_some(Tid(record.holder)),
+            is_open: false,
             stack: StackId(record.stack),
         },
         ActivityStep::Stall => StepKind::Stall { work: reclaim_kind(site)?, duration },
@@ -164,6 +165,17 @@ fn text(pid: Pid, text: &ActivityText) -> String {
     };
     let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
+}
+
+/// Reads the begins of the waits for futexes that have not ended, by thread, since the start of the clock.
+pub(super) fn pending_waits(bpf: &Bpf) -> BTreeMap<Tid, Nanoseconds> {
+    type Entries<M> = HashMap<M, u32, MapEntry<ThreadState>>;
+    let map = bpf.map("ACTIVE_THREADS").and_then(|map| Entries::try_from(map).ok());
+    let all = map.iter().flat_map(HashMap::iter).filter_map(Result::ok);
+    let begin = |(tid, MapEntry(state)): (u32, MapEntry<ThreadState>)| {
+        (state.wait.begin != 0).then_some((Tid(tid), Nanoseconds(state.wait.begin)))
+    };
+    all.filter_map(begin).collect()
 }
 
 /// Reads the durations of the calls of allocators, by the number of the function. Functions without a call are missing.
@@ -240,7 +252,7 @@ mod tests {
         assert_eq!((begin.cpu, begin.allocated), (Some(Nanoseconds(20)), None));
         assert_eq!(begin.kind, StepKind::Begin { site: 2, value: 300, text: text.clone(), frame: AbsAddr(500) });
         let (address, duration) = (AbsAddr(300), Nanoseconds(40));
-        let wait = StepKind::FutexWait { address, duration, holder: Some(Tid(9)), stack: StackId(500) };
+        let wait = StepKind::FutexWait { address, duration, holder: Some(Tid(9)), is_open: false, stack: StackId(500) };
         assert_eq!(kind(ActivityStep::FutexWait).kind, wait);
         assert_eq!(kind(ActivityStep::Text).kind, StepKind::Text { name: text.clone(), text: text.clone() });
         assert_eq!(kind(ActivityStep::Exit).kind, StepKind::Exit { name: Comm::from(text) });

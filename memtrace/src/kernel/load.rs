@@ -32,7 +32,7 @@ use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
 use super::{faults, file_id, tags, tracepoints};
-use crate::model::{CallSums, CgroupId, FileOffset, LossReason, Pid, Signature, TagId, TagName};
+use crate::model::{CallSums, CgroupId, FileOffset, LossReason, Nanoseconds, Pid, Signature, TagId, TagName, Tid};
 
 /// The loaded BPF programs. Dropping this detaches them.
 pub struct Kernel {
@@ -300,6 +300,12 @@ impl Kernel {
     /// [`KernelError::Failed`] if the reader was taken before.
     pub fn take_activity(&mut self) -> Result<Option<ActivityReader>, KernelError> {
         self.records_activity.then(|| ActivityReader::take(&mut self.bpf)).transpose()
+    }
+
+    /// Returns the begins of the waits for futexes that have not ended, by thread, since the start of the clock.
+    #[must_use]
+    pub fn pending_waits(&self) -> BTreeMap<Tid, Nanoseconds> {
+        activity::pending_waits(&self.bpf)
     }
 
     /// Returns the durations of the calls of allocators so far, by the number of the function.

@@ -5,7 +5,7 @@ use memtrace_common::wire::{
     ActivityRecord, AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, FaultRecord, FilterKey, ForkRecord, Header,
     KernelThread, KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord, ProcessKey, ProcessUsage,
     RangeRecord, RemovedCgroupRecord, RusageRecord, Settings, StackRecord, StallRecord, TableRequestRecord, TagEntry,
-    TagKey, ThreadRecord,
+    TagKey, ThreadRecord, ThreadState,
 };
 
 /// Type for which any bytes are a valid value, and which has no padding.
@@ -55,6 +55,7 @@ wire_types!(
     TagEntry,
     TagKey,
     ThreadRecord,
+    ThreadState,
     u32,
 );
 

@@ -206,6 +206,7 @@ fn waits_for_futexes_end_with_their_duration() {
         address: AbsAddr(0x200),
         duration: Nanoseconds(duration),
         holder: Some(Tid(9)),
+        is_open: false,
         stack: StackId(1234),
     };
     builder.add(step(1, 50, wait(40)));
@@ -225,9 +226,9 @@ fn exit_ends_the_slices_of_a_thread() {
     builder.add(step(5, 0, StepKind::Start));
     builder.add(step(5, 10, begin(0, 0, "task")));
     builder.add(step(5, 20, StepKind::LockAcquire { lock }));
+    builder.add(step(5, 30, StepKind::Exit { name: Comm::from("worker") }));
     let unnamed = builder.take_unnamed();
     unnamed.into_iter().for_each(|thread| builder.name_thread(thread, &Comm::from("server"), &Comm::from("old")));
-    builder.add(step(5, 30, StepKind::Exit { name: Comm::from("worker") }));
     // Another thread has its TID.
     builder.add(step(5, 40, begin(0, 0, "second")));
     let activity = finish(builder, 50);

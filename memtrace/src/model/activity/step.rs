@@ -78,7 +78,7 @@ pub enum StepKind {
         /// Argument of the function; 0 if none is read.
         value: u64,
     },
-    /// A wait for a futex has ended.
+    /// A wait for a futex has ended, or lasts at the end of the trace.
     FutexWait {
         /// The futex.
         address: AbsAddr,
@@ -86,6 +86,8 @@ pub enum StepKind {
         duration: Nanoseconds,
         /// Thread that may have held it when the wait began, in the PID namespace of the process.
         holder: Option<Tid>,
+        /// The wait has not ended.
+        is_open: bool,
         /// Stack of the call.
         stack: StackId,
     },

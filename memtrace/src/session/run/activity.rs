@@ -17,7 +17,7 @@ use crate::model::{
     Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Nanoseconds, Node, Object, Pid,
     StackId, Stacks, StepKind, ThreadStep, Tid,
 };
-use crate::procfs;
+use crate::procfs::{self, FutexWaiter};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
 use crate::session::select::Targets;
@@ -54,6 +54,10 @@ pub(super) struct RunActivity {
     known: FxHashMap<StackId, Node>,
     /// Stacks that slices refer to, and that have no calls yet.
     waiting: Vec<(u32, Pid, StackId)>,
+    /// Shortest wait for a futex; `None` if they are not traced.
+    min_wait: Option<Duration>,
+    /// Start of tracing, since the start of the clock.
+    start: Duration,
     /// Calls of allocators are timed.
     times_calls: bool,
     calls: BTreeMap<u32, CallSums>,
@@ -89,6 +93,8 @@ impl RunActivity {
             stacks: BTreeMap::new(),
             known: FxHashMap::default(),
             waiting: Vec::new(),
+            min_wait: activity.min_wait,
+            start: Duration::ZERO,
             times_calls: activity.min_call.is_some(),
             calls: BTreeMap::new(),
             counts_bytes: config.follows(EventClass::probes_allocators),
@@ -102,6 +108,7 @@ impl RunActivity {
 
     /// Sets the start of tracing, since the start of the clock.
     pub(super) fn start(&mut self, start: Duration) {
+        self.start = start;
         self.builder.set_start(nanoseconds(start));
     }
 
@@ -138,6 +145,9 @@ impl RunActivity {
         }
         for (thread, pid, tid) in self.builder.running() {
             self.name_thread((thread, pid, tid));
+        }
+        if let Some(min_wait) = self.min_wait {
+            self.add_pending_waits(end, min_wait, kernel, tracker);
         }
         self.builder.finish(nanoseconds(end));
         all.calls = self.take_calls(kernel);
@@ -187,6 +197,26 @@ impl RunActivity {
     /// Forgets the handles of files that were closed.
     pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
         self.paths.forget_files(closed);
+    }
+
+    /// Adds the waits for futexes that last at the end of the trace, such as those of a deadlock. Those that began before the trace
+    /// began with it.
+    fn add_pending_waits(&mut self, end: Duration, min_wait: Duration, kernel: &Kernel, tracker: &ProcessTracker) {
+        let begins = kernel.pending_waits();
+        let pids: Vec<Pid> = tracker.images().keys().map(|id| id.pid).filter(|pid| tracker.is_traced(*pid)).collect();
+        for (pid, tid) in pids.into_iter().flat_map(|pid| procfs::threads(pid).into_iter().map(move |tid| (pid, tid))) {
+            let Some(FutexWaiter { address, holder }) = procfs::futex_wait(pid, tid) else { continue };
+            let begin = begins.get(&tid).copied().unwrap_or(nanoseconds(self.start));
+            let duration = Nanoseconds(nanoseconds(end).0.saturating_sub(begin.0));
+            if duration < nanoseconds(min_wait) {
+                continue;
+            }
+            let stack = StackId::NOT_TAKEN;
+            let kind = StepKind::FutexWait { address, duration, holder, is_open: true, stack };
+            let step = ThreadStep { pid, tid, at: nanoseconds(end), cpu: None, allocated: None, kind };
+            self.builder.add(with_checked_holder(step));
+        }
+        self.name_threads();
     }
 
     fn name_threads(&mut self) {

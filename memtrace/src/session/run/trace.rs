@@ -241,7 +241,10 @@ impl Trace {
             table_built: self.tables.ready(),
             // A new allocator has to be probed before it returns many blocks. If the kernel cannot look up VMAs, stacks
             // in new mappings need their tables soon too.
-            polls_mappings: self.targets.probe_site.is_some() || !self.kernel.unwind_maps().finds_vmas(),
+            // The ring of the activity of threads is read then too.
+            polls_mappings: self.targets.probe_site.is_some()
+                || self.activity.is_some()
+                || !self.kernel.unwind_maps().finds_vmas(),
         })
     }
 
@@ -270,7 +273,10 @@ impl Trace {
 
     pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer) {
         match due {
-            Due::Mappings => self.update_mappings(observer),
+            Due::Mappings => {
+                self.update_mappings(observer);
+                self.read_activity();
+            }
             Due::Tick => self.tick(observer),
             Due::Mark(MarkSource::Request(request)) => self.mark(request, observer),
             Due::Mark(MarkSource::Functions) => self.mark_entered_functions(),
