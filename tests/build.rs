@@ -57,6 +57,7 @@ const GLIBC: &[&str] = &[
     "sizes",
     "steady",
     "thread_burst",
+    "deadlock",
     "thread_churn",
     "thread_usage",
     "threads",

@@ -145,25 +145,24 @@ pub(crate) fn entry_site<S: Source>(source: S, function: ProbedFunction) -> Opti
 /// Places at which the returns of a function can be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReturnSites {
-    /// Its return address may be replaced: the object has neither handlers of exceptions nor a Go runtime.
-    Uretprobe,
-    /// Its return instructions, which the kernel single-steps.
+    /// Its return instructions.
     At(Vec<FileOffset>),
+    /// Some are not known, but the object has neither handlers of exceptions nor a Go runtime: its return address may be replaced.
+    Uretprobe,
     /// Some are not known, and its return address must stay.
     Unknown,
 }
 
-/// Finds the returns of the function at `virt` in an object. A uretprobe is several times faster than a probe at a return
-/// instruction.
+/// Finds the returns of the function at `virt` in an object. A uretprobe would be faster, since the kernel single-steps return
+/// instructions; but a thread with 64 pending ones, which longjmp may have left, gets no further one (`MAX_URETPROBE_DEPTH`,
+/// kernel/events/uprobes.c).
 pub(crate) fn returns_of(object: &Path, virt: VirtOffset) -> ReturnSites {
     let Ok(file) = File::open(object) else { return ReturnSites::Unknown };
     let Ok(elf) = Elf::parse(&file) else { return ReturnSites::Unknown };
-    if !may_unwind(&elf) {
-        return ReturnSites::Uretprobe;
-    }
     match wrappers::return_offsets(&elf, virt) {
         Some(offsets) => ReturnSites::At(offsets.into_iter().map(|(_, offset)| offset).collect()),
-        None => ReturnSites::Unknown,
+        None if may_unwind(&elf) => ReturnSites::Unknown,
+        None => ReturnSites::Uretprobe,
     }
 }
 

@@ -360,8 +360,9 @@ struct Life(u32, String, [u64; 4]);
 
 #[test]
 fn starts_and_exits_are_those_of_the_threads_of_the_victim() {
-    let (expected, outcome): (Vec<Life>, _) = traced("thread_lives", &[], &["--min-wait", "100s"]);
+    let (expected, outcome): (Vec<Life>, _) = traced("thread_lives", &[], &["--span", "probes"]);
     let mut activity = outcome.activity();
+    assert_eq!(activity.events.len(), expected.len());
     activity.threads.sort_by_key(|thread| thread.start_ns);
     let found: Vec<_> = activity.threads.iter().map(|thread| (thread.tid, &thread.name, &thread.process)).collect();
     let process = String::from("thread_lives");
@@ -400,4 +401,29 @@ fn a_run_without_spans_says_so() {
     assert_eq!(outcome.activity().slices, []);
     let text = fs::read_to_string(&text).expect("the report was written");
     assert!(text.contains("Activity of threads: no task, span or wait was recorded."), "{text}");
+}
+
+#[derive(Deserialize)]
+struct Deadlocked {
+    tid: u32,
+    futex: String,
+}
+
+#[test]
+fn deadlocked_threads_wait_for_each_other_until_the_end() {
+    let mut victim = victim::start("deadlock");
+    // Neither wait begins or ends during the trace.
+    let tracer = Trace::victim(&victim).options(&["--min-wait", "1ms"]).start();
+    victim.process().write_line("");
+    let [first, second]: [Deadlocked; 2] = victim.read_json();
+    let outcome = tracer.stop();
+    let activity = outcome.activity();
+    for (waiter, holder) in [(&first, &second), (&second, &first)] {
+        let slices = activity.slices_of(waiter.tid, &["futex_wait"]);
+        let [wait] = slices[..] else { panic!("{slices:?}") };
+        assert_eq!((wait.begin_ns, wait.open, wait.holder_tid), (0, true, Some(holder.tid)));
+        let lock = &activity.locks[wait.lock.expect("the lock is known")];
+        assert_eq!((&lock.address, lock.waits, lock.wait_ns), (&waiter.futex, 1, wait.duration_ns));
+    }
+    victim.finish();
 }

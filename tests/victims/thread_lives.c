@@ -22,6 +22,7 @@ static void *run(void *argument) {
     life->tid = gettid();
     snprintf(life->name, sizeof life->name, "life-%d", (int)(life - lives));
     pthread_setname_np(pthread_self(), life->name);
+    memtrace_event_number("life", life - lives);
     life->at[2] = now();
     return NULL;
 }

@@ -34,9 +34,10 @@ impl ActivityChanges {
         *self == Self::default()
     }
 
-    /// Adds slices to the totals of slices and locks, except for those that had not ended.
+    /// Adds slices to the totals of slices and locks. Slices that had not ended count for locks only: the thread of a deadlock waits
+    /// until the end.
     pub fn count(&mut self, slices: &[Slice]) {
-        for slice in slices.iter().filter(|slice| !slice.is_open) {
+        for slice in slices {
             let time = slice.duration();
             let sums = SliceSums {
                 count: 1,
@@ -45,7 +46,9 @@ impl ActivityChanges {
                 cpu: slice.cpu.unwrap_or(Nanoseconds(0)),
                 allocated: slice.allocated.map_or(0, |bytes| bytes.0),
             };
-            *self.totals.entry((slice.kind, slice.name)).or_default() += sums;
+            if !slice.is_open {
+                *self.totals.entry((slice.kind, slice.name)).or_default() += sums;
+            }
             if let Some(lock) = slice.lock {
                 let none = LockSums::default();
                 let sums = match slice.kind {

@@ -30,7 +30,7 @@ impl AddAssign for SliceSums {
     }
 }
 
-/// Totals of a lock.
+/// Totals of a lock, up to the end of the trace: also of waits and holds that had not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockSums {
     /// Number of waits.
