@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace::model::{Amount, Bytes, GroupBy, Metric, Profile, Usage};
+use memtrace::model::{Amount, Bytes, Comm, GroupBy, Metric, MonitorInterval, Profile, Usage};
 use memtrace::report::{Format, Options, ThreadTrace, write};
 use serde_json::{Value, json};
 
@@ -291,16 +291,41 @@ fn perfetto_has_heap_profiles_of_earlier_moments() {
     assert_eq!(read["profiles"], json!([[3 * SECOND, some], [6 * SECOND, all], [9 * SECOND, all]]));
 }
 
-#[test]
-fn perfetto_tracks_of_threads_have_their_usage() {
-    const SECOND: u64 = 1_000_000_000;
+/// Returns the contents of the trace of intervals of the thread monitor.
+fn read_thread_trace(intervals: &[MonitorInterval]) -> Value {
     let scratch = Scratch::new();
     let path = scratch.path("threads.pftrace");
     let mut bytes = Vec::new();
     let mut trace = ThreadTrace::start(&mut bytes, monitor::START).expect("a vector takes everything");
-    monitor::intervals().iter().for_each(|interval| trace.add(interval).expect("a vector takes everything"));
+    intervals.iter().for_each(|interval| trace.add(interval).expect("a vector takes everything"));
     std::fs::write(&path, bytes).expect("the scratch directory is writable");
-    let read = read_perfetto(&path);
+    read_perfetto(&path)
+}
+
+#[test]
+fn process_with_the_pid_of_an_ended_one_has_a_perfetto_track() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut intervals = monitor::intervals();
+    let mut later = intervals[0].clone();
+    later.span = Duration::from_secs(4)..Duration::from_secs(5);
+    later.processes[0].start_ns += 61 * SECOND;
+    later.processes[0].comm = Comm::from("valkey-server");
+    let net = later.processes[0].usage.net();
+    intervals[3].processes[0].has_exited = true;
+    intervals.push(later);
+    let read = read_thread_trace(&intervals);
+    let counters = &read["counters"];
+    assert_eq!(counters["valkey-server"]["net bytes"], json!([[5 * SECOND, net]]));
+    let ended = counters["redis-server"]["allocated per second"].as_array().and_then(|values| values.last());
+    assert_eq!(ended, Some(&json!([4 * SECOND, 0])));
+    let instants = read["instants"].as_array().expect("instants");
+    assert!(instants.contains(&json!([4 * SECOND, "redis-server", "exit"])), "{instants:?}");
+}
+
+#[test]
+fn perfetto_tracks_of_threads_have_their_usage() {
+    const SECOND: u64 = 1_000_000_000;
+    let read = read_thread_trace(&monitor::intervals());
     let counters = &read["counters"];
     let kib = |values: [u64; 4], first: u64| -> Value {
         (first..).zip(values).map(|(second, value)| [second * SECOND, value << 10]).collect()

@@ -53,6 +53,10 @@ impl<'a> Packets<'a> {
         self.write_packet(TracePacket { interned_data: Some(texts), ..TracePacket::default() })
     }
 
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+
     fn write_packet(&mut self, packet: TracePacket) -> io::Result<()> {
         /// Tag of the field `packet` of `Trace`.
         const PACKET: u8 = 1 << 3 | 2;

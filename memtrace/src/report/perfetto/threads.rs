@@ -29,19 +29,33 @@ enum Track {
     Thread(MonitoredThread),
 }
 
-/// Writes intervals of the thread monitor one after another. Memory grows by the number of threads.
+/// Writes intervals of the thread monitor one after another. Its memory is that of the running threads: tracks of ended ones
+/// are forgotten.
 pub struct ThreadTrace<'a> {
     packets: Packets<'a>,
     /// Time of the start of the monitor in the starts of threads, in nanoseconds.
     origin: u64,
     /// Number of tracks so far, which are also their UUIDs.
     uuids: u64,
-    tracks: FxHashMap<Track, u64>,
-    counters: FxHashMap<(Track, Series), Counter>,
-    /// Net bytes since the start.
-    net: FxHashMap<Track, i64>,
+    tracks: FxHashMap<Track, TrackState>,
     /// Threads of the last interval.
     threads: BTreeSet<MonitoredThread>,
+}
+
+/// A track, with the counters below it.
+struct TrackState {
+    uuid: u64,
+    /// Start of a process, which tells it from a later one with its PID. 0 for other tracks.
+    start_ns: u64,
+    /// Net bytes since the start.
+    net: i64,
+    counters: FxHashMap<Series, Counter>,
+}
+
+impl TrackState {
+    fn new(uuid: u64) -> Self {
+        Self { uuid, start_ns: 0, net: 0, counters: FxHashMap::default() }
+    }
 }
 
 /// Counter track with its last value.
@@ -60,15 +74,7 @@ impl<'a> ThreadTrace<'a> {
     pub fn start(out: &'a mut dyn io::Write, origin: u64) -> io::Result<Self> {
         let mut packets = Packets::new(out);
         packets.write_clocks()?;
-        Ok(Self {
-            packets,
-            origin,
-            uuids: 0,
-            tracks: FxHashMap::default(),
-            counters: FxHashMap::default(),
-            net: FxHashMap::default(),
-            threads: BTreeSet::new(),
-        })
+        Ok(Self { packets, origin, uuids: 0, tracks: FxHashMap::default(), threads: BTreeSet::new() })
     }
 
     /// Writes the next interval. Rates hold during it, other values are those at its end.
@@ -87,7 +93,7 @@ impl<'a> ThreadTrace<'a> {
         }
         for thread in std::mem::replace(&mut self.threads, threads) {
             if !self.threads.contains(&thread) {
-                self.end_thread(thread, interval)?;
+                self.end_track(Track::Thread(thread), interval.span.start, interval.span.end, "end")?;
             }
         }
         for value in MachineValue::ALL {
@@ -99,14 +105,24 @@ impl<'a> ThreadTrace<'a> {
         self.add_events(interval)
     }
 
+    /// Passes the intervals so far on to the output.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of the output.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.packets.flush()
+    }
+
     fn add_process(&mut self, process: &ProcessInterval, interval: &MonitorInterval) -> io::Result<()> {
         let track = Track::Process(process.pid);
-        if !self.tracks.contains_key(&track) {
+        if self.tracks.get(&track).is_none_or(|state| state.start_ns != process.start_ns) {
             let descriptor = ProcessDescriptor {
                 pid: Some(process.pid.0.cast_signed()),
                 process_name: Some(escape::visible(process.comm.raw())),
             };
-            self.add_track(track, TrackDescriptor { process: Some(descriptor), ..TrackDescriptor::default() })?;
+            let uuid = self.write_track(TrackDescriptor { process: Some(descriptor), ..TrackDescriptor::default() })?;
+            self.tracks.insert(track, TrackState { start_ns: process.start_ns, ..TrackState::new(uuid) });
         }
         self.add_usage(track, process, &process.usage, interval)?;
         for value in ProcessValue::ALL {
@@ -115,7 +131,7 @@ impl<'a> ThreadTrace<'a> {
             }
         }
         if process.has_exited {
-            self.instant(track, interval.span.end, "exit")?;
+            self.end_track(track, interval.span.end, interval.span.end, "exit")?;
         }
         Ok(())
     }
@@ -156,11 +172,7 @@ impl<'a> ThreadTrace<'a> {
             }
             let series = Series::Column(column);
             let value = match series {
-                Series::NET => {
-                    let net = self.net.entry(track).or_default();
-                    *net = net.saturating_add(usage.net());
-                    *net as f64
-                }
+                Series::NET => self.add_net(track, usage.net()) as f64,
                 _ => series.percent_of_share(column.value(usage, interval.seconds())),
             };
             self.set(track, series, interval, value)?;
@@ -168,16 +180,24 @@ impl<'a> ThreadTrace<'a> {
         Ok(())
     }
 
-    /// Writes that a thread has ended in an interval.
-    fn end_thread(&mut self, thread: MonitoredThread, interval: &MonitorInterval) -> io::Result<()> {
-        let track = Track::Thread(thread);
-        for column in Series::COLUMNS {
-            let series = Series::Column(column);
-            if series != Series::NET && self.counters.contains_key(&(track, series)) {
-                self.set(track, series, interval, 0.0)?;
-            }
+    /// Returns the net bytes of a track since the start.
+    fn add_net(&mut self, track: Track, change: i64) -> i64 {
+        self.tracks.get_mut(&track).map_or(0, |state| {
+            state.net = state.net.saturating_add(change);
+            state.net
+        })
+    }
+
+    /// Writes that a process or thread has ended, without usage since `idle_since`, and forgets it.
+    fn end_track(&mut self, track: Track, idle_since: Duration, at: Duration, text: &str) -> io::Result<()> {
+        self.instant(track, at, text)?;
+        let Some(state) = self.tracks.remove(&track) else { return Ok(()) };
+        // In a fixed order.
+        let rates = Series::COLUMNS.into_iter().map(Series::Column).filter(|series| series.is_rate());
+        for counter in rates.filter_map(|series| state.counters.get(&series)).filter(|counter| counter.last != 0.0) {
+            self.packets.write(idle_since, Data::TrackEvent(TrackEvent::value(counter.uuid, 0.0)))?;
         }
-        self.instant(track, interval.span.end, "end")
+        Ok(())
     }
 
     fn add_events(&mut self, interval: &MonitorInterval) -> io::Result<()> {
@@ -205,14 +225,15 @@ impl<'a> ThreadTrace<'a> {
     /// Sets a counter, if it has changed.
     fn set(&mut self, track: Track, series: Series, interval: &MonitorInterval, value: f64) -> io::Result<()> {
         let at = if series.is_rate() { interval.span.start } else { interval.span.end };
-        let uuid = match self.counters.get_mut(&(track, series)) {
+        let parent = self.track(track)?;
+        let counter = self.tracks.get_mut(&track).and_then(|state| state.counters.get_mut(&series));
+        let uuid = match counter {
             Some(counter) if counter.last.to_bits() == value.to_bits() => return Ok(()),
             Some(counter) => {
                 counter.last = value;
                 counter.uuid
             }
             None => {
-                let parent = self.track(track)?;
                 let descriptor = TrackDescriptor {
                     parent_uuid: Some(parent),
                     name: Some(String::from(series.title())),
@@ -220,7 +241,9 @@ impl<'a> ThreadTrace<'a> {
                     ..TrackDescriptor::default()
                 };
                 let uuid = self.write_track(descriptor)?;
-                self.counters.insert((track, series), Counter { uuid, last: value });
+                if let Some(state) = self.tracks.get_mut(&track) {
+                    state.counters.insert(series, Counter { uuid, last: value });
+                }
                 uuid
             }
         };
@@ -229,8 +252,8 @@ impl<'a> ThreadTrace<'a> {
 
     /// Returns the UUID of a track. Those of processes and threads exist.
     fn track(&mut self, track: Track) -> io::Result<u64> {
-        if let Some(uuid) = self.tracks.get(&track) {
-            return Ok(*uuid);
+        if let Some(state) = self.tracks.get(&track) {
+            return Ok(state.uuid);
         }
         let name = match track {
             Track::Machine => "machine",
@@ -244,7 +267,7 @@ impl<'a> ThreadTrace<'a> {
 
     fn add_track(&mut self, track: Track, descriptor: TrackDescriptor) -> io::Result<u64> {
         let uuid = self.write_track(descriptor)?;
-        self.tracks.insert(track, uuid);
+        self.tracks.insert(track, TrackState::new(uuid));
         Ok(uuid)
     }
 
