@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::fchown;
 
-/// Writes the content of a report to its file, and returns the file.
-pub(super) fn fill(content: impl Fn(&mut dyn Write) -> io::Result<()>, file: File) -> io::Result<File> {
+/// Writes the content of a report to its file.
+pub(super) fn fill(content: impl Fn(&mut dyn Write) -> io::Result<()>, file: &File) -> io::Result<()> {
     let mut out = BufWriter::new(file);
     content(&mut out)?;
-    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-    give_to_user(&file);
-    Ok(file)
+    out.flush()?;
+    give_to_user(file);
+    Ok(())
 }
 
 /// Under sudo, makes the calling user the owner of the report.

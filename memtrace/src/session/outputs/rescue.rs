@@ -30,8 +30,8 @@ pub(super) fn write(
 ) -> Option<PathBuf> {
     directories.iter().find_map(|directory| {
         let (path, file) = create(directory, output, extension)?;
-        match fill(&content, file) {
-            Ok(_) => Some(path),
+        match fill(&content, &file) {
+            Ok(()) => Some(path),
             Err(error) => {
                 log::warn!("cannot write {} either: {error}", printable(&path));
                 // An incomplete file helps nobody; memtrace has created it.
