@@ -248,12 +248,24 @@ impl Recording {
     /// The file is damaged.
     pub fn losses(&self, from: Boundary, to: Boundary) -> Result<Losses, Error> {
         let mut losses = Losses::default();
-        let sql = "SELECT reason, count FROM loss WHERE interval > ? AND interval <= ?";
+        self.losses_of_intervals(from, to)?.values().for_each(|lost| losses.merge(lost));
+        Ok(losses)
+    }
+
+    /// Returns the losses of each interval between two boundaries that has any, by its end.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn losses_of_intervals(&self, from: Boundary, to: Boundary) -> Result<BTreeMap<Boundary, Losses>, Error> {
+        let mut losses: BTreeMap<Boundary, Losses> = BTreeMap::new();
+        let sql = "SELECT interval, reason, count FROM loss WHERE interval > ? AND interval <= ?";
         self.connection.each_row(sql, [from.id, to.id], |row| {
-            let name: String = row.get(0)?;
+            let name: String = row.get(1)?;
             let reason = LossReason::ALL.iter().find(|reason| reason.name() == name);
             let reason = reason.ok_or_else(|| Error::Damaged(String::from("unknown loss reason")))?;
-            losses.add(*reason, row.get::<_, i64>(1)?.cast_unsigned());
+            let lost = losses.entry(self.boundary_of(row.get(0)?)).or_default();
+            lost.add(*reason, row.get::<_, i64>(2)?.cast_unsigned());
             Ok(())
         })?;
         Ok(losses)

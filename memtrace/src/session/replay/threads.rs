@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::moments::Selected;
 use crate::model::{
-    ImageId, MachineUsage, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads,
+    ImageId, Losses, MachineUsage, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads,
     ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn, ThreadInterval, ThreadUsage,
     TimelineBuilder,
 };
@@ -41,6 +41,7 @@ pub(super) struct RecordedThreads<'a> {
     values: BTreeMap<ImageId, Vec<(Boundary, ProcessValues)>>,
     machine: BTreeMap<Boundary, MachineUsage>,
     events: Vec<MonitorEvent>,
+    losses: BTreeMap<Boundary, Losses>,
 }
 
 impl<'a> RecordedThreads<'a> {
@@ -72,6 +73,7 @@ impl<'a> RecordedThreads<'a> {
             values: recording.process_values(to)?,
             machine: recording.machine_usage(to)?.into_iter().collect(),
             events,
+            losses: recording.losses_of_intervals(from, to)?,
         })
     }
 
@@ -150,7 +152,8 @@ impl<'a> RecordedThreads<'a> {
             rows.iter().map(|row| (row.usage.thread, row.usage.usage)).collect();
         held.states.extend(rows.iter().map(|row| (row.usage.thread, row.usage.state)));
         let mut threads: BTreeMap<ImageId, Vec<ThreadInterval>> = BTreeMap::new();
-        for thread in self.threads.values().filter(|thread| runs_in(thread, row) || usage.contains_key(&thread.number))
+        for thread in
+            self.threads.values().filter(|thread| runs_at_end(thread, row) || usage.contains_key(&thread.number))
         {
             threads.entry(thread.image).or_default().push(ThreadInterval {
                 thread: MonitoredThread {
@@ -183,7 +186,7 @@ impl<'a> RecordedThreads<'a> {
             processes: processes.collect(),
             machine: self.machine.get(&end).copied().unwrap_or_default(),
             events: events.cloned().collect(),
-            ..MonitorInterval::default()
+            losses: self.losses.get(&end).cloned().unwrap_or_default(),
         }
     }
 
@@ -229,8 +232,8 @@ impl<'a> RecordedThreads<'a> {
     }
 }
 
-/// Returns true if a thread runs in an interval.
-fn runs_in(thread: &RecordedThread, row: &IntervalRow) -> bool {
+/// Returns true if a thread runs at the end of an interval, as those do that the monitor lists.
+fn runs_at_end(thread: &RecordedThread, row: &IntervalRow) -> bool {
     let end = i64::try_from(row.span.end.as_nanos()).unwrap_or(i64::MAX);
-    thread.start_ns < end && thread.end.is_none_or(|at| at > row.span.start)
+    thread.start_ns < end && thread.end.is_none_or(|at| at > row.span.end)
 }
