@@ -27,6 +27,7 @@ pub mod oracle;
 pub mod outcome;
 pub mod overlay;
 pub mod page_counts;
+pub mod perfetto;
 pub mod pids;
 pub mod poll;
 pub mod recording_report;

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use memtrace_tests::monitor::{Interval, Monitor, Monitored, recording_in};
-use memtrace_tests::{Cgroup, MemoryCgroup, Scratch, large_file, process, tracer, victim};
+use memtrace_tests::{Cgroup, MemoryCgroup, Scratch, large_file, perfetto, process, tracer, victim};
+use serde_json::Value;
 
 /// Interval of the monitors.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -264,6 +265,51 @@ fn recording_of_a_killed_monitor_holds_all_but_the_last_interval() {
     let stored: f64 = stored.trim().parse().expect("a number");
     assert!(stored / 1e9 >= last - INTERVAL.as_secs_f64() * 1.5, "{stored} {last}");
     victim.finish();
+}
+
+/// Returns the contents of a trace for Perfetto. Instants have no order.
+fn read_trace(path: &Path) -> Value {
+    let mut trace = perfetto::read(path);
+    let instants = trace["instants"].as_array_mut().expect("instants");
+    instants.sort_by_key(Value::to_string);
+    trace
+}
+
+#[test]
+fn live_trace_for_perfetto_equals_that_of_the_recording() {
+    let scratch = Scratch::new();
+    let recording = recording_in(&scratch);
+    let [live, recorded] = ["live.pftrace", "recorded.pftrace"].map(|name| scratch.join(name));
+    let name = |path: &Path| path.to_str().expect("a scratch directory has a plain path").to_owned();
+    let mut victim = victim::start_with("thread_usage", &["8", "3000"]);
+    let pid = victim.pid();
+    let options = ["--record", &name(&recording), "-o", &name(&live)];
+    let mut monitor = Monitor::victim(&victim, &[&OPTIONS[..], &options].concat());
+    victim.process().write_line("");
+    let _: Vec<Counted> = victim.read_json();
+    monitor.process().signal(libc::SIGUSR2);
+    while monitor.next_interval().events.is_empty() {}
+    assert!(!live.exists(), "the trace has its name before it is complete");
+    victim.process().write_line("");
+    process::wait_for_file(pid, "status", |status| status.contains("Threads:\t1\n"), "end its threads");
+    let _ = monitor.next_interval();
+    victim.finish();
+    let monitored = monitor.wait();
+    assert_eq!(monitored.code, Some(0), "{}", monitored.stderr);
+    let mut report = Command::new(tracer::binary());
+    process::run(report.args(["report", "--view", "threads", "-o"]).args([&recorded, &recording]));
+    let [live, recorded] = [live, recorded].map(|path| read_trace(&path));
+    assert_eq!(live["counters"], recorded["counters"]);
+    assert_eq!(live["instants"], recorded["instants"]);
+    let instants = live["instants"].as_array().expect("instants");
+    let number = |track: &str, text: &str| {
+        instants
+            .iter()
+            .filter(|instant| instant[1].as_str().is_some_and(|name| name.starts_with(track)) && instant[2] == text)
+            .count()
+    };
+    assert_eq!((number("thread ", "end"), number("thread_usage", "exit")), (9, 1), "{instants:?}");
+    assert_eq!(instants.iter().filter(|instant| instant[1] == "marks").count(), 1, "{instants:?}");
 }
 
 #[test]

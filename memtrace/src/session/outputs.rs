@@ -8,11 +8,14 @@
 mod content;
 mod rescue;
 mod sink;
+mod streamed;
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+
+pub(super) use self::streamed::{StreamedOutput, Written};
 
 use self::content::fill;
 use self::sink::Sink;

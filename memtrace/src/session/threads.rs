@@ -15,6 +15,7 @@ mod reading;
 mod sampler;
 mod samples;
 mod sampling_thread;
+mod trace_thread;
 mod triggered_traces;
 
 use std::time::Duration;
@@ -23,7 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 pub(crate) use self::config::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace};
 
-use self::monitor_run::MonitorRun;
+use self::monitor_run::{FinishedRun, MonitorRun};
 use self::sampler::Request;
 use super::error::Error;
 use super::observer::Observer;
@@ -38,7 +39,7 @@ const MAPPINGS: Duration = Duration::from_millis(100);
 /// # Errors
 ///
 /// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, the counters
-/// could not be read.
+/// could not be read, or the trace could not be written.
 pub(crate) fn monitor(config: &MonitorConfig, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     event_loop()?.block_on(async {
         let mut signals = Signals::listen()?;
@@ -77,11 +78,11 @@ pub(crate) fn monitor(config: &MonitorConfig, observer: &mut dyn Observer) -> Re
         while let Some(reading) = run.sampling.next().await {
             run.observe(reading, observer);
         }
-        let (outcome, detach, answers) = run.finish(observer)?;
+        let FinishedRun { outcome, detach, answers, trace } = run.finish(observer)?;
         if let Some(answers) = answers {
             answers.sent().await;
         }
         detach.wait(&mut signals, observer).await;
-        Ok(outcome)
+        trace.map(|()| outcome).map_err(|failure| Error::NotWritten(vec![failure]))
     })
 }

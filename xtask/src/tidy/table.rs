@@ -156,6 +156,7 @@ pub(super) const SUBMODULES: &[Submodules] = &[Submodules {
                 "own_allocator",
                 "observer",
                 "outcome",
+                "outputs",
                 "protection",
                 "recorded_facts",
                 "run",

@@ -46,6 +46,12 @@ pub(in crate::cli) struct ThreadsArgs {
     #[arg(long, value_parser = possible_values::monitor_formats(), help_heading = OUTPUT)]
     pub(in crate::cli) format: Option<MonitorFormat>,
 
+    /// Write a trace for Perfetto into this file, *.pftrace
+    ///
+    /// It is written during the run, and has its name at the end. Other formats are those of recordings: --record.
+    #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
+    pub(in crate::cli) output: Option<PathBuf>,
+
     /// Record the intervals into this file, an SQLite database
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub(in crate::cli) record: Option<PathBuf>,

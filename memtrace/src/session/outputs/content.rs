@@ -14,7 +14,7 @@ pub(super) fn fill(content: impl Fn(&mut dyn Write) -> io::Result<()>, file: &Fi
 }
 
 /// Under sudo, makes the calling user the owner of the report.
-fn give_to_user(file: &File) {
+pub(super) fn give_to_user(file: &File) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     if let (Some(user), Some(group)) = (number("SUDO_UID"), number("SUDO_GID")) {
         // If that fails, the report belongs to root.

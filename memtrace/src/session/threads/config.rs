@@ -20,6 +20,8 @@ pub(crate) struct MonitorConfig {
     pub(crate) once: bool,
     /// Format on standard output; `None` for none.
     pub(crate) output: Option<MonitorFormat>,
+    /// File for a trace for Perfetto; `None` for none.
+    pub(crate) trace: Option<PathBuf>,
     /// `None` to record nothing.
     pub(crate) recording: Option<Recording>,
     /// Number of threads in tables.

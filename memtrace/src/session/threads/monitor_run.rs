@@ -14,10 +14,11 @@ use super::reading::Reading;
 use super::sampler::{Request, Sampler};
 use super::samples::KnownProcesses;
 use super::sampling_thread::SamplingThread;
+use super::trace_thread::TraceThread;
 use super::triggered_traces::TriggeredTraces;
 use crate::model::{CounterSource, MonitorEvent, MonitorEventKind, MonitorInterval, SourceState};
 use crate::monitor::Monitor;
-use crate::session::error::Error;
+use crate::session::error::{Error, NotWritten};
 use crate::session::marks::{LastAnswers, MarkRequest};
 use crate::session::observer::Observer;
 use crate::session::outcome::Outcome;
@@ -50,6 +51,16 @@ pub(super) struct MonitorRun {
     has_source: bool,
 }
 
+/// A monitor that has ended.
+pub(super) struct FinishedRun {
+    pub(super) outcome: Outcome,
+    pub(super) detach: Detach,
+    /// The clients of the socket wait for them.
+    pub(super) answers: Option<LastAnswers>,
+    /// Result of writing the trace.
+    pub(super) trace: Result<(), NotWritten>,
+}
+
 impl MonitorRun {
     /// Attaches the probes, reads the counters a first time, and lets the command run. Returns the pidfds of the targets too.
     pub(super) async fn start(
@@ -57,11 +68,12 @@ impl MonitorRun {
         observer: &mut dyn Observer,
     ) -> Result<(Self, Vec<OwnedFd>), Error> {
         let clock_start = clock::monotonic();
+        let trace = config.trace.as_deref().map(TraceThread::open).transpose()?;
         let marks = Marks::listen(config.recording.as_ref(), observer)?;
         let traces = config.then.clone().map(TriggeredTraces::create).transpose()?;
         let (attachment, reader, jemalloc) = Attachment::start(config, clock_start)?;
         let elapsed = clock::monotonic().saturating_sub(clock_start);
-        let outputs = Outputs::create(config, attachment.name(), elapsed, observer)?;
+        let outputs = Outputs::create(config, trace, attachment.name(), elapsed, observer)?;
         if config.protect {
             own_allocator::reserve();
             protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
@@ -94,7 +106,7 @@ impl MonitorRun {
         // What happens from now on counts.
         match run.sampling.next().await {
             Some(reading) => {
-                run.outputs.start(&reading);
+                run.outputs.start(&reading)?;
                 run.observe(reading, observer)
             }
             None => {
@@ -169,14 +181,15 @@ impl MonitorRun {
     }
 
     /// Completes the outputs, and starts to remove the probes.
-    /// The clients of the socket wait for the last value.
-    pub(super) fn finish(self, observer: &mut dyn Observer) -> Result<(Outcome, Detach, Option<LastAnswers>), Error> {
+    pub(super) fn finish(self, observer: &mut dyn Observer) -> Result<FinishedRun, Error> {
         let Self { mut attachment, sampling, mut marks, outputs, skipped, triggers, traces, has_source, .. } = self;
-        sampling.finish()?;
+        let sampled = sampling.finish();
         attachment.update(observer);
         attachment.count_late_notes(observer);
         let losses = attachment.losses();
-        let complete = outputs.finish(observer) && skipped == 0;
+        let (complete, trace) = outputs.finish(observer);
+        // The outputs have what was read before.
+        sampled?;
         marks.answer(Duration::MAX);
         let answers = marks.close();
         if skipped > 0 {
@@ -197,7 +210,8 @@ impl MonitorRun {
         for (reason, count) in traces.map(TriggeredTraces::finish).unwrap_or_default() {
             observer.note(&format!("{count} traces were not started: {}", reason.explanation()));
         }
+        let complete = complete && skipped == 0;
         let outcome = Outcome { losses, command: attachment.command_end(), complete, none_traced: None };
-        Ok((outcome, attachment.detach(), answers))
+        Ok(FinishedRun { outcome, detach: attachment.detach(), answers, trace })
     }
 }

@@ -1,4 +1,4 @@
-//! Outputs of the intervals: standard output, the table on a terminal, and the recording.
+//! Outputs of the intervals: standard output, the table on a terminal, the recording, and the trace.
 
 use std::io;
 use std::io::IsTerminal as _;
@@ -8,12 +8,13 @@ use super::config::{MonitorConfig, MonitorFormat};
 use super::monitor_recording::MonitorRecording;
 use super::output_thread::OutputThread;
 use super::reading::Reading;
+use super::trace_thread::TraceThread;
 use crate::model::MonitorInterval;
 use crate::report::{
     ThreadHistory, ThreadTableOptions, write_thread_table, write_threads_csv, write_threads_csv_header,
     write_threads_json,
 };
-use crate::session::error::Error;
+use crate::session::error::{Error, NotWritten};
 use crate::session::observer::{Observer, TableSize};
 
 /// Lines of a table besides those of threads.
@@ -28,6 +29,7 @@ const SHORTEST_TABLE: u32 = 10;
 /// Outputs of a thread monitor.
 pub(super) struct Outputs {
     recording: Option<MonitorRecording>,
+    trace: Option<TraceThread>,
     format: Option<MonitorFormat>,
     stdout: OutputThread,
     /// The table changes in place.
@@ -48,6 +50,7 @@ impl Outputs {
     /// times.
     pub(super) fn create(
         config: &MonitorConfig,
+        trace: Option<TraceThread>,
         target: &str,
         elapsed: Duration,
         observer: &dyn Observer,
@@ -57,6 +60,7 @@ impl Outputs {
         let is_refreshed = observer.table_size().is_some() && io::stdout().is_terminal() && !config.once;
         Ok(Self {
             recording,
+            trace,
             format: config.output,
             stdout: OutputThread::start()?,
             in_place: is_refreshed && config.output == Some(MonitorFormat::Table),
@@ -70,17 +74,25 @@ impl Outputs {
     }
 
     /// Notes the first reading.
-    pub(super) fn start(&mut self, reading: &Reading) {
+    ///
+    /// # Errors
+    ///
+    /// The thread that writes the trace cannot be started.
+    pub(super) fn start(&mut self, reading: &Reading) -> Result<(), Error> {
+        let since_boot = Duration::from_nanos(reading.boot_ns).saturating_sub(reading.at);
         if let Some(recording) = &mut self.recording {
-            let since_boot = Duration::from_nanos(reading.boot_ns).saturating_sub(reading.at);
             recording.start(since_boot, reading.machine);
         }
+        self.trace.as_mut().map_or(Ok(()), |trace| trace.start(since_boot.as_nanos() as u64))
     }
 
     /// Writes an interval. Returns the texts of its marks as they are recorded.
     pub(super) fn write(&mut self, interval: &MonitorInterval, observer: &mut dyn Observer) -> Vec<String> {
         // First of all: the other outputs may fail.
         let marks = self.recording.as_mut().map(|recording| recording.write(interval)).unwrap_or_default();
+        if let Some(trace) = &mut self.trace {
+            trace.add(interval);
+        }
         let Some(format) = self.format.filter(|&format| self.shows(format, interval)) else { return marks };
         let mut text = Vec::new();
         if self.in_place {
@@ -140,13 +152,13 @@ impl Outputs {
         self.recording.as_ref().map_or(Duration::MAX, MonitorRecording::stored_until)
     }
 
-    /// Returns true if nobody reads the output any more, and nothing is recorded.
+    /// Returns true if nobody reads the output any more, and no file is written.
     pub(super) fn is_closed(&self) -> bool {
-        self.stdout.is_closed() && self.recording.is_none()
+        self.stdout.is_closed() && self.recording.is_none() && self.trace.is_none()
     }
 
-    /// Completes the outputs. Returns false if intervals are missing.
-    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> bool {
+    /// Completes the outputs. Returns false if intervals are missing, and the result of writing the trace.
+    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> (bool, Result<(), NotWritten>) {
         let complete = self.recording.is_none_or(|recording| recording.finish(observer));
         if self.in_place {
             observer.erase_table();
@@ -156,7 +168,8 @@ impl Outputs {
         if skipped > 0 {
             observer.note(&format!("{skipped} intervals are missing on standard output, whose reader is too slow"));
         }
-        complete && skipped == 0
+        let trace = self.trace.map_or(Ok(()), |trace| trace.finish(observer));
+        (complete && skipped == 0, trace)
     }
 }
 
