@@ -43,7 +43,7 @@ pub use file_format::{Format, FormatFacts};
 pub use json::{ReadError, SavedReport, read as read_json};
 pub use objects::{is_library, label_objects};
 pub use options::Options;
-pub use perfetto::ThreadTrace;
+pub use perfetto::{AccountTrace, ThreadTrace};
 pub use threads::{
     ThreadHistory, ThreadTableOptions, write_csv as write_threads_csv, write_csv_header as write_threads_csv_header,
     write_json as write_threads_json, write_svg as write_thread_timeline, write_text as write_thread_table,

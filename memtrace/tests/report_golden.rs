@@ -25,6 +25,8 @@ mod languages;
 mod monitor;
 #[path = "report_golden/page.rs"]
 mod page;
+#[path = "report_golden/perfetto_accounts.rs"]
+mod perfetto_accounts;
 #[path = "report_golden/perfetto_activity.rs"]
 mod perfetto_activity;
 #[path = "report_golden/picture.rs"]

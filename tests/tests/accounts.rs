@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use memtrace_tests::accounts::{Account, Accounts, NamedAccount};
-use memtrace_tests::{Outcome, Scratch, Trace, Victim, recording_report, tracer, victim};
+use memtrace_tests::{Outcome, Scratch, Trace, Victim, perfetto, recording_report, tracer, victim};
 
 /// An account as `victims/accounts.c` prints it: thread ID, then bytes and blocks that were allocated, freed and freed by
 /// other threads, and those of the low and high water marks.
@@ -114,6 +114,39 @@ fn recordings_have_the_accounts_of_the_run() {
         accounts.assert_consistent();
         assert_eq!(accounts.total.alloc_bytes, counted.last().expect("the victim prints the sum")[1]);
         Accounts::of_recording(&recording, &[]).assert_same(&accounts);
+    }
+}
+
+#[test]
+fn last_values_in_perfetto_equal_the_report() {
+    let scratch = Scratch::new();
+    let [recording, trace] = ["run.memtrace", "accounts.pftrace"].map(|name| scratch.path(name));
+    let text = recording.to_str().expect("the path is text");
+    let (pid, ..) = traced(&["--by", "thread", "--interval", "100ms", "--record", text], None);
+    let accounts = Accounts::of_recording(&recording, &[]);
+    let options = ["--view", "accounts", "-o", trace.to_str().expect("the path is text")];
+    assert!(recording_report::run(&recording, &options).status.success());
+    let counters = &perfetto::read(&trace)["counters"];
+    let values = |track: &str, name: &str| -> Vec<[f64; 2]> {
+        serde_json::from_value(counters[track][name].clone()).unwrap_or_else(|error| panic!("{error}: {counters}"))
+    };
+    let check = |track: &str, label: &str, account: &Account| {
+        let live = values(track, &format!("{label}: live"));
+        assert_eq!(live.last().map(|[_, bytes]| *bytes as u64), Some(account.current_bytes), "{label}");
+        // Each rate holds until the next one, and the last one until the end.
+        let rates = values(track, &format!("{label}: allocated per second"));
+        let ends = rates.iter().skip(1).map(|[at, _]| *at).chain([accounts.elapsed_seconds * 1e9]);
+        let allocated: f64 = rates.iter().zip(ends).map(|([start, rate], end)| (end - start) / 1e9 * rate).sum();
+        let expected = account.alloc_bytes as f64;
+        assert!((allocated - expected).abs() <= expected / 50.0, "{label}: {allocated} bytes, not {expected}");
+        let high = values(track, &format!("{label}: high-water mark"));
+        let high = high.iter().map(|[_, bytes]| *bytes as u64).max();
+        assert_eq!(high, account.high_bytes_at_most, "{label}");
+    };
+    check("accounts", "total", &accounts.total);
+    for NamedAccount { names, account } in &accounts.accounts {
+        let label = names[0].strip_suffix(&format!(" of accounts ({pid})")).unwrap_or(&names[0]);
+        check("accounts", label, account);
     }
 }
 

@@ -46,6 +46,12 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     let keys = keys(&trace.by, trace.tags.is_some(), has_program_tags)?;
     let (paths, format) = (std::mem::take(&mut trace.outputs), trace.format.take());
     let outputs = outputs::resolve_view(paths, format, "accounts", Format::OF_ACCOUNTS)?;
+    if outputs.iter().any(|output| output.format == Format::Perfetto) {
+        return Err(ArgConflict::new(
+            "a trace for Perfetto shows accounts over time, which only a recording has",
+            "add --record FILE instead, and run `memtrace report --view accounts -o x.pftrace FILE` then",
+        ));
+    }
     let mut report = AccountReport { keys, outputs, sort, refresh: None, socket, has_program_tags };
     if let Some(option) = option_without_effect(&trace, report.needs_stacks() || recording.is_some()) {
         return Err(ArgConflict::new(format!("{option} has no effect on these accounts"), "remove it"));
@@ -212,6 +218,7 @@ mod tests {
             ("--pid 7 --max-depth 5", "--max-depth has no effect on these accounts"),
             ("--pid 7 --keep-ended 7", "--keep-ended has no effect on these accounts"),
             ("--pid 7 -o a.svg", "accounts are not written as svg"),
+            ("--pid 7 -o a.pftrace", "a trace for Perfetto shows accounts over time, which only a recording has"),
             ("--pid 7 --sort size", "invalid value 'size'"),
         ] {
             let refused = resolved(line, false).expect_err(line);

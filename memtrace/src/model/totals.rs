@@ -13,7 +13,7 @@ pub use account::{
     AccountChanges, AccountCounters, AccountGroupId, AccountLevel, AccountNumber, AccountState, AccountTotals,
     AmountBounds, GroupMarks, GroupMember, ImageAccounts, MarkBounds, WaterMarks,
 };
-pub use account_table::{AccountColumn, AccountRow, AccountTable};
+pub use account_table::{AccountColumn, AccountInterval, AccountRow, AccountTable};
 pub use block_histograms::{BlockHistograms, BlockQuantity, Log2};
 pub use calls_by_size::CallsBySize;
 pub use group_by::GroupBy;

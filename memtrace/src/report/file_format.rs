@@ -64,7 +64,7 @@ impl Format {
     pub const OF_EXPLANATIONS: &[Self] = &[Self::Text, Self::Json];
 
     /// Every format of accounts, in the order of the help.
-    pub const OF_ACCOUNTS: &[Self] = &[Self::Text, Self::Csv, Self::Json];
+    pub const OF_ACCOUNTS: &[Self] = &[Self::Text, Self::Csv, Self::Json, Self::Perfetto];
 
     /// Every format of threads, in the order of the help.
     pub const OF_THREADS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json, Self::Perfetto];

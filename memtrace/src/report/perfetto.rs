@@ -2,6 +2,7 @@
 //! and ends of processes as instants, activity of threads, and heap profiles: one at the end,
 //! and those at earlier moments.
 
+mod accounts;
 mod activity;
 mod heap_profile;
 mod messages;
@@ -9,10 +10,12 @@ mod packets;
 mod processes;
 mod series;
 mod threads;
+mod track_writer;
 mod tracks;
 
 use std::io;
 
+pub use self::accounts::AccountTrace;
 pub use self::threads::ThreadTrace;
 
 use self::heap_profile::HeapProfile;

@@ -1,6 +1,7 @@
 //! Reports of recordings: the totals at a moment, or their changes between two moments.
 
 mod accounts;
+mod accounts_over_time;
 mod activity;
 mod heap_profiles;
 mod moments;
@@ -14,6 +15,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::accounts_over_time::AccountsOverTime;
 use self::moments::Selected;
 use self::paths::RecordedCalls;
 use self::threads::RecordedThreads;
@@ -29,7 +31,7 @@ use crate::model::{
 };
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
-use crate::report::{self, SavedReport};
+use crate::report::{self, Format, SavedReport};
 use crate::symbolize::Symbolizer;
 use crate::tags::TagRules;
 
@@ -285,10 +287,17 @@ fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn O
         remedy: String::from("record them: `memtrace accounts --by KEY --record FILE`"),
     })?;
     let outputs = Outputs::open(&config.outputs)?;
-    let table = accounts::table(recording, facts, selected, keys, notes_of(recording, selected));
-    let mut table = table.map_err(|source| unreadable(config, source))?;
+    let unreadable = |source| unreadable(config, source);
+    let has_trace = config.outputs.iter().any(|output| output.format == Format::Perfetto);
+    let over_time = has_trace.then(|| AccountsOverTime::read(recording, selected, &keys)).transpose();
+    let over_time = over_time.map_err(unreadable)?;
+    let table = accounts::table(recording, facts, selected, keys.clone(), notes_of(recording, selected));
+    let mut table = table.map_err(unreadable)?;
     table.sort(sort);
-    let content = |format, _, out: &mut dyn io::Write| report::write_accounts(format, &table, config.top, out);
+    let content = |format, _, out: &mut dyn io::Write| match &over_time {
+        Some(over_time) if format == Format::Perfetto => over_time.write(out),
+        _ => report::write_accounts(format, &table, config.top, out),
+    };
     let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
     for path in written {
         observer.note(&format!("wrote {}", printable(&path)));

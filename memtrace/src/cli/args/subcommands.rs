@@ -126,7 +126,7 @@ pub(in crate::cli) struct ReportArgs {
 
     /// Write to this file; '-' is standard output, the default. May be given more than once. The extension determines
     /// the format: .svg, .html, .folded, .json, .txt, .pb.gz (pprof), .pftrace (Perfetto), .firefox.json, .speedscope.json or .heaptrack.zst; for accounts
-    /// .txt, .csv or .json; for threads .svg, .txt, .csv, .json or .pftrace
+    /// .txt, .csv, .json or .pftrace; for threads .svg, .txt, .csv, .json or .pftrace
     #[arg(short, long = "output", value_name = "FILE")]
     pub(in crate::cli) outputs: Vec<PathBuf>,
 

@@ -264,6 +264,15 @@ pub struct MarkBounds {
     pub high: AmountBounds,
 }
 
+impl MarkBounds {
+    /// Returns the marks of a time during which the amount is `live`.
+    #[must_use]
+    pub const fn at(live: Amount) -> Self {
+        let both = AmountBounds { at_least: live, at_most: live };
+        Self { low: both, high: both }
+    }
+}
+
 /// Totals of the accounts of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountTotals {
@@ -282,6 +291,18 @@ pub struct AccountTotals {
 }
 
 impl AccountTotals {
+    /// Returns the totals after a time without a change, with the marks of that time.
+    #[must_use]
+    pub const fn unchanged(&self) -> Self {
+        Self { marks: Some(MarkBounds::at(self.live)), peak_at: None, ..*self }
+    }
+
+    /// Returns false for an account whose amounts were moved to another one.
+    #[must_use]
+    pub fn has_amounts(&self) -> bool {
+        Self { marks: None, peak_at: None, ..*self } != Self::default()
+    }
+
     /// Returns the totals at the end of two intervals, with the marks of both. `later` are those of the second one.
     #[must_use]
     pub fn followed_by(&self, later: Self) -> Self {

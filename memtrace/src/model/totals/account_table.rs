@@ -1,5 +1,6 @@
 //! A table of accounts: the input of its report writers.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::model::{AccountTotals, GroupBy, Losses, Tick};
@@ -30,6 +31,21 @@ pub struct AccountRow {
     pub names: Vec<String>,
     /// Totals.
     pub totals: AccountTotals,
+}
+
+/// Accounts in an interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AccountInterval {
+    /// Span since the start of the trace. If it is empty, the rows are those of a moment.
+    pub span: Range<Duration>,
+    /// The groups that have changed: their totals at the end, with the water marks within the interval.
+    pub rows: Vec<AccountRow>,
+    /// Totals of all groups, if they have changed.
+    pub total: Option<AccountTotals>,
+    /// Marks of the user, with their times since the start of the trace.
+    pub marks: Vec<(Duration, String)>,
+    /// Losses within the interval.
+    pub losses: Losses,
 }
 
 /// Column by which a table of accounts is sorted.

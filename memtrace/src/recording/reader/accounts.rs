@@ -36,7 +36,7 @@ impl Recording {
             let known = accounts.entry(number).or_insert(totals);
             *known = if interval <= from.id {
                 // The marks begin at the amount at `from`.
-                AccountTotals { marks: Some(at_live(totals.live)), peak_at: None, ..totals }
+                totals.unchanged()
             } else if is_first {
                 totals
             } else {
@@ -45,6 +45,29 @@ impl Recording {
             Ok(())
         })?;
         Ok(accounts)
+    }
+
+    /// Calls `each` for the accounts that have changed in each interval until the boundary `to`, in order of time: with their
+    /// totals at its end, and the water marks within it. After a merge that was not completed, an account can have several rows
+    /// of an interval.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn each_account_row(
+        &self,
+        to: Boundary,
+        mut each: impl FnMut(Boundary, AccountNumber, AccountTotals),
+    ) -> Result<(), Error> {
+        if !self.connection.has_table("account_interval")? {
+            return Ok(());
+        }
+        let sql =
+            format!("SELECT interval, account, {ACCOUNT} FROM account_interval WHERE interval <= ? ORDER BY interval");
+        self.connection.each_row(&sql, [to.id], |row| {
+            each(self.boundary_of(row.get(0)?), AccountNumber(row.get(1)?), account(row)?);
+            Ok(())
+        })
     }
 
     /// Returns the names of the accounts.
@@ -67,12 +90,6 @@ impl Recording {
         })?;
         Ok(accounts)
     }
-}
-
-/// Returns the marks of a time during which the amount is `live`.
-const fn at_live(live: Amount) -> MarkBounds {
-    let both = AmountBounds { at_least: live, at_most: live };
-    MarkBounds { low: both, high: both }
 }
 
 fn account(row: &Row<'_>) -> Result<AccountTotals, Error> {

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::messages::trace_packet::Data;
-use super::messages::{CounterDescriptor, ProcessDescriptor, ThreadDescriptor, TrackDescriptor, TrackEvent};
-use super::packets::Packets;
+use super::messages::{ProcessDescriptor, ThreadDescriptor, TrackDescriptor};
 use super::series::Series;
+use super::track_writer::TrackWriter;
 use crate::model::{
     LossReason, MachineValue, MonitorEventKind, MonitorInterval, MonitoredThread, Pid, ProcessInterval, ProcessValue,
     ThreadInterval, ThreadUsage,
@@ -32,11 +31,9 @@ enum Track {
 /// Writes intervals of the thread monitor one after another. Its memory is that of the running threads: tracks of ended ones
 /// are forgotten.
 pub struct ThreadTrace<'a> {
-    packets: Packets<'a>,
+    writer: TrackWriter<'a>,
     /// Time of the start of the monitor in the starts of threads, in nanoseconds.
     origin: u64,
-    /// Number of tracks so far, which are also their UUIDs.
-    uuids: u64,
     tracks: FxHashMap<Track, TrackState>,
     /// Threads of the last interval.
     threads: BTreeSet<MonitoredThread>,
@@ -72,9 +69,8 @@ impl<'a> ThreadTrace<'a> {
     ///
     /// Returns the errors of `out`.
     pub fn start(out: &'a mut dyn io::Write, origin: u64) -> io::Result<Self> {
-        let mut packets = Packets::new(out);
-        packets.write_clocks()?;
-        Ok(Self { packets, origin, uuids: 0, tracks: FxHashMap::default(), threads: BTreeSet::new() })
+        let writer = TrackWriter::start(out)?;
+        Ok(Self { writer, origin, tracks: FxHashMap::default(), threads: BTreeSet::new() })
     }
 
     /// Writes the next interval. Rates hold during it, other values are those at its end.
@@ -111,7 +107,7 @@ impl<'a> ThreadTrace<'a> {
     ///
     /// Returns the errors of the output.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.packets.flush()
+        self.writer.flush()
     }
 
     fn add_process(&mut self, process: &ProcessInterval, interval: &MonitorInterval) -> io::Result<()> {
@@ -121,7 +117,8 @@ impl<'a> ThreadTrace<'a> {
                 pid: Some(process.pid.0.cast_signed()),
                 process_name: Some(escape::visible(process.comm.raw())),
             };
-            let uuid = self.write_track(TrackDescriptor { process: Some(descriptor), ..TrackDescriptor::default() })?;
+            let uuid =
+                self.writer.track(TrackDescriptor { process: Some(descriptor), ..TrackDescriptor::default() })?;
             self.tracks.insert(track, TrackState { start_ns: process.start_ns, ..TrackState::new(uuid) });
         }
         self.add_usage(track, process, &process.usage, interval)?;
@@ -195,7 +192,7 @@ impl<'a> ThreadTrace<'a> {
         // In a fixed order.
         let rates = Series::COLUMNS.into_iter().map(Series::Column).filter(|series| series.is_rate());
         for counter in rates.filter_map(|series| state.counters.get(&series)).filter(|counter| counter.last != 0.0) {
-            self.packets.write(idle_since, Data::TrackEvent(TrackEvent::value(counter.uuid, 0.0)))?;
+            self.writer.value(counter.uuid, idle_since, 0.0)?;
         }
         Ok(())
     }
@@ -219,7 +216,7 @@ impl<'a> ThreadTrace<'a> {
 
     fn instant(&mut self, track: Track, at: Duration, text: &str) -> io::Result<()> {
         let uuid = self.track(track)?;
-        self.packets.write(at, Data::TrackEvent(TrackEvent::instant(uuid, "memtrace", String::from(text))))
+        self.writer.instant(uuid, at, String::from(text))
     }
 
     /// Sets a counter, if it has changed.
@@ -234,20 +231,14 @@ impl<'a> ThreadTrace<'a> {
                 counter.uuid
             }
             None => {
-                let descriptor = TrackDescriptor {
-                    parent_uuid: Some(parent),
-                    name: Some(String::from(series.title())),
-                    counter: Some(CounterDescriptor::of(series.unit())),
-                    ..TrackDescriptor::default()
-                };
-                let uuid = self.write_track(descriptor)?;
+                let uuid = self.writer.counter_track(parent, String::from(series.title()), series.unit())?;
                 if let Some(state) = self.tracks.get_mut(&track) {
                     state.counters.insert(series, Counter { uuid, last: value });
                 }
                 uuid
             }
         };
-        self.packets.write(at, Data::TrackEvent(TrackEvent::value(uuid, value)))
+        self.writer.value(uuid, at, value)
     }
 
     /// Returns the UUID of a track. Those of processes and threads exist.
@@ -266,15 +257,8 @@ impl<'a> ThreadTrace<'a> {
     }
 
     fn add_track(&mut self, track: Track, descriptor: TrackDescriptor) -> io::Result<u64> {
-        let uuid = self.write_track(descriptor)?;
+        let uuid = self.writer.track(descriptor)?;
         self.tracks.insert(track, TrackState::new(uuid));
         Ok(uuid)
-    }
-
-    fn write_track(&mut self, descriptor: TrackDescriptor) -> io::Result<u64> {
-        self.uuids += 1;
-        let descriptor = TrackDescriptor { uuid: Some(self.uuids), ..descriptor };
-        self.packets.write(Duration::ZERO, Data::TrackDescriptor(descriptor))?;
-        Ok(self.uuids)
     }
 }

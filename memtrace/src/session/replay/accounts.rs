@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::moments::Selected;
 use crate::accounts;
-use crate::model::{AccountNumber, AccountRow, AccountTable, AccountTotals, GroupBy, format};
+use crate::model::{AccountNumber, AccountRow, AccountTable, GroupBy, format};
 use crate::recording::{self, Boundary, Recording};
 use crate::session::recorded_facts::RecordedFacts;
 
@@ -20,15 +20,11 @@ pub(super) fn table(
     let to = selected.to();
     let mut accounts = recording.accounts(selected.from(), to)?;
     let total = accounts.remove(&AccountNumber::TOTAL).unwrap_or_default();
-    let names: BTreeMap<AccountNumber, Vec<String>> =
-        recording.account_names()?.into_iter().map(|account| (account.number, account.names)).collect();
-    let named = accounts.into_iter().filter(|(_, totals)| has_amounts(totals)).map(|(number, totals)| {
-        let unknown = || vec![format!("[account {}]", number.0); keys.len()];
-        (names.get(&number).filter(|names| names.len() == keys.len()).cloned().unwrap_or_else(unknown), totals)
-    });
-    let is_by_process = keys.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread));
+    let names = RecordedNames::read(recording, keys.len())?;
+    let named = accounts.into_iter().filter(|(_, totals)| totals.has_amounts());
+    let named = named.map(|(number, totals)| (names.of(number), totals));
     let most = total.marks.unwrap_or_default().high.at_most;
-    let rows = accounts::add_up(named, is_by_process, most).map(|(names, totals)| AccountRow { names, totals });
+    let rows = accounts::add_up(named, are_by_process(&keys), most).map(|(names, totals)| AccountRow { names, totals });
     if selected.is_end_of(recording) {
         notes.extend(facts.notes());
     }
@@ -51,7 +47,27 @@ pub(super) fn table(
     })
 }
 
-/// Returns false for an account whose amounts were moved to another one.
-fn has_amounts(totals: &AccountTotals) -> bool {
-    AccountTotals { marks: None, peak_at: None, ..*totals } != AccountTotals::default()
+/// Returns true if accounts by these keys are those of processes or parts of them.
+pub(super) fn are_by_process(keys: &[GroupBy]) -> bool {
+    keys.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread))
+}
+
+/// Names of the accounts of a recording.
+pub(super) struct RecordedNames {
+    names: BTreeMap<AccountNumber, Vec<String>>,
+    keys: usize,
+}
+
+impl RecordedNames {
+    /// Reads the names of accounts by this number of keys.
+    pub(super) fn read(recording: &Recording, keys: usize) -> Result<Self, recording::Error> {
+        let names = recording.account_names()?.into_iter().map(|account| (account.number, account.names)).collect();
+        Ok(Self { names, keys })
+    }
+
+    /// Returns the names of an account, one for each key.
+    pub(super) fn of(&self, number: AccountNumber) -> Vec<String> {
+        let unknown = || vec![format!("[account {}]", number.0); self.keys];
+        self.names.get(&number).filter(|names| names.len() == self.keys).cloned().unwrap_or_else(unknown)
+    }
 }

@@ -1,5 +1,6 @@
 //! Reports of small recordings.
 
+mod accounts;
 mod groups;
 
 use std::fs;

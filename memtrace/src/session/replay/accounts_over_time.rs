@@ -1,0 +1,211 @@
+//! Accounts of a recording over time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use rustc_hash::FxHashMap;
+
+use super::accounts::{RecordedNames, are_by_process};
+use super::moments::Selected;
+use crate::accounts;
+use crate::model::{AccountInterval, AccountNumber, AccountRow, AccountTotals, Bytes, GroupBy, Losses, format};
+use crate::recording::{self, Boundary, Recording};
+use crate::report::AccountTrace;
+
+/// Maximum number of accounts with tracks.
+const MAX_TRACKS: usize = 256;
+
+/// Totals by the number of the account.
+type Totals = BTreeMap<AccountNumber, AccountTotals>;
+
+/// Accounts of a recording over time. Reads the rows twice: first for the largest accounts.
+pub(super) struct AccountsOverTime<'a> {
+    recording: &'a Recording,
+    selected: &'a Selected,
+    keys: &'a [GroupBy],
+    groups: Groups,
+    losses: BTreeMap<Boundary, Losses>,
+}
+
+/// Accounts with the same names, which count as one.
+#[derive(Default)]
+struct Groups {
+    by_names: FxHashMap<Vec<String>, usize>,
+    by_number: FxHashMap<AccountNumber, usize>,
+    all: Vec<Group>,
+}
+
+#[derive(Default)]
+struct Group {
+    names: Vec<String>,
+    members: Vec<AccountNumber>,
+    live: u64,
+    /// Highest known number of live bytes.
+    peak: u64,
+    /// It has tracks.
+    is_shown: bool,
+}
+
+/// An interval, or the moment at which the selected part begins.
+struct Step<'a> {
+    from: Boundary,
+    to: Boundary,
+    /// Totals before.
+    known: &'a Totals,
+    /// Totals of the accounts that have changed.
+    changed: &'a Totals,
+}
+
+impl<'a> AccountsOverTime<'a> {
+    /// Finds the largest accounts in the selected part of a recording.
+    pub(super) fn read(
+        recording: &'a Recording,
+        selected: &'a Selected,
+        keys: &'a [GroupBy],
+    ) -> Result<Self, recording::Error> {
+        let names = RecordedNames::read(recording, keys.len())?;
+        let mut groups = Groups::default();
+        let losses = recording.losses_of_intervals(selected.from(), selected.to())?;
+        let all = Self { recording, selected, keys, groups: Groups::default(), losses };
+        all.for_each_step(|step| {
+            groups.add(&step, &names);
+            Ok(())
+        })
+        .map_err(recording::Error::from)?;
+        groups.select();
+        Ok(Self { groups, ..all })
+    }
+
+    /// Writes a trace for Perfetto.
+    pub(super) fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let mut trace = AccountTrace::start(out, self.keys.to_vec())?;
+        self.for_each_step(|step| trace.add(&self.interval(&step)))?;
+        match self.groups.note_of_others() {
+            Some(note) => trace.note("losses", self.selected.since_start(self.selected.to()), &note),
+            None => Ok(()),
+        }
+    }
+
+    fn interval(&self, step: &Step<'_>) -> AccountInterval {
+        let total = step.totals_of(AccountNumber::TOTAL);
+        let most = total.unwrap_or_default().marks.unwrap_or_default().high.at_most;
+        let groups: BTreeSet<usize> =
+            step.changed.keys().filter_map(|number| self.groups.by_number.get(number)).copied().collect();
+        let groups = groups.into_iter().map(|index| &self.groups.all[index]).filter(|group| group.is_shown);
+        let rows = groups.filter_map(|group| {
+            let members = group.members.iter().filter_map(|number| Some((Vec::new(), step.totals_of(*number)?)));
+            let (_, totals) = accounts::add_up(members, are_by_process(self.keys), most).next()?;
+            Some(AccountRow { names: group.names.clone(), totals })
+        });
+        let is_in = |at| step.from.at() < at && at <= step.to.at();
+        let marks = self.recording.marks().iter().filter(|row| is_in(row.mark.at));
+        AccountInterval {
+            span: self.selected.since_start(step.from)..self.selected.since_start(step.to),
+            rows: rows.collect(),
+            total: total.filter(|_| step.changed.contains_key(&AccountNumber::TOTAL)),
+            marks: marks.map(|row| (self.selected.after_start(row.mark.at), row.mark.text.clone())).collect(),
+            losses: self.losses.get(&step.to).filter(|_| step.from != step.to).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Calls `each` for the start of the selected part, if it is a moment of the trace, and for its intervals.
+    fn for_each_step(&self, mut each: impl FnMut(Step<'_>) -> io::Result<()>) -> io::Result<()> {
+        let (from, to) = (self.selected.from(), self.selected.to());
+        let mut intervals = self.recording.intervals().iter().map(recording::IntervalRow::end);
+        let mut intervals = intervals.by_ref().filter(|end| from < *end && *end <= to).peekable();
+        let (mut known, mut changed) = (Totals::new(), Totals::new());
+        let mut last = None;
+        let mut outcome = Ok(());
+        // Ends the intervals before `until`.
+        let mut end = |until: Option<Boundary>, at: Boundary, known: &mut Totals, changed: &mut Totals| {
+            if last.is_none() && from != Boundary::START && outcome.is_ok() {
+                outcome = each(Step { from, to: from, known: &Totals::new(), changed: known });
+            }
+            let start = last.get_or_insert(from);
+            while let Some(to) = intervals.next_if(|end| until.is_none_or(|until| *end < until)) {
+                let own = if to == at { std::mem::take(changed) } else { Totals::new() };
+                if outcome.is_ok() {
+                    outcome = each(Step { from: *start, to, known, changed: &own });
+                }
+                known.extend(own.into_iter().map(|(number, totals)| (number, totals.unchanged())));
+                *start = to;
+            }
+        };
+        let mut at = from;
+        let read = self.recording.each_account_row(to, |row_at, number, totals| {
+            if row_at <= from {
+                known.insert(number, totals.unchanged());
+                return;
+            }
+            if row_at != at {
+                end(Some(row_at), at, &mut known, &mut changed);
+                at = row_at;
+            }
+            changed.entry(number).and_modify(|earlier| *earlier = earlier.followed_by(totals)).or_insert(totals);
+        });
+        read.map_err(io::Error::other)?;
+        end(None, at, &mut known, &mut changed);
+        outcome
+    }
+}
+
+impl Step<'_> {
+    /// Returns the totals of an account at the end, with the water marks since the start.
+    fn totals_of(&self, number: AccountNumber) -> Option<AccountTotals> {
+        self.changed.get(&number).or_else(|| self.known.get(&number)).copied()
+    }
+}
+
+impl Groups {
+    /// Adds the accounts that have changed.
+    fn add(&mut self, step: &Step<'_>, names: &RecordedNames) {
+        let mut changed = BTreeSet::new();
+        for (number, totals) in step.changed.iter().filter(|(number, _)| **number != AccountNumber::TOTAL) {
+            let index = self.index_of(*number, names);
+            let group = &mut self.all[index];
+            let before = step.known.get(number).map_or(0, |totals| totals.live.bytes.0);
+            group.live = group.live.wrapping_add(totals.live.bytes.0).wrapping_sub(before);
+            group.peak = group.peak.max(totals.marks.map_or(0, |marks| marks.high.at_least.bytes.0));
+            changed.insert(index);
+        }
+        for index in changed {
+            let group = &mut self.all[index];
+            group.peak = group.peak.max(group.live);
+        }
+    }
+
+    fn index_of(&mut self, number: AccountNumber, names: &RecordedNames) -> usize {
+        if let Some(index) = self.by_number.get(&number) {
+            return *index;
+        }
+        let names = names.of(number);
+        let next = self.all.len();
+        let index = *self.by_names.entry(names).or_insert_with_key(|names| {
+            self.all.push(Group { names: names.clone(), ..Group::default() });
+            next
+        });
+        self.by_number.insert(number, index);
+        self.all[index].members.push(number);
+        index
+    }
+
+    /// Selects the accounts with tracks: the largest ones.
+    fn select(&mut self) {
+        let mut all: Vec<&mut Group> = self.all.iter_mut().filter(|group| group.peak > 0).collect();
+        all.sort_unstable_by(|one, other| other.peak.cmp(&one.peak).then_with(|| one.names.cmp(&other.names)));
+        all.into_iter().take(MAX_TRACKS).for_each(|group| group.is_shown = true);
+    }
+
+    /// Returns a note about the accounts without tracks.
+    fn note_of_others(&self) -> Option<String> {
+        let others = self.all.iter().filter(|group| group.peak > 0 && !group.is_shown);
+        let (count, peak) = others.fold((0, 0), |(count, peak), group| (count + 1, group.peak.max(peak)));
+        let accounts = format::counted(count, "account", "accounts");
+        let peak = Bytes(peak);
+        (count > 0).then(|| {
+            format!(
+                "left out: {accounts} besides the {MAX_TRACKS} largest; each of them had at most {peak} of live memory"
+            )
+        })
+    }
+}
