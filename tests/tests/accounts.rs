@@ -131,16 +131,20 @@ fn last_values_in_perfetto_equal_the_report() {
         serde_json::from_value(counters[track][name].clone()).unwrap_or_else(|error| panic!("{error}: {counters}"))
     };
     let check = |track: &str, label: &str, account: &Account| {
-        let live = values(track, &format!("{label}: live"));
-        assert_eq!(live.last().map(|[_, bytes]| *bytes as u64), Some(account.current_bytes), "{label}");
+        // Counters are numbers of bytes, which JSON writes without a fraction.
+        let bytes = |name: &str| -> Vec<[u64; 2]> {
+            serde_json::from_value(counters[track][name].clone()).unwrap_or_else(|error| panic!("{error}: {counters}"))
+        };
+        let live = bytes(&format!("{label}: live"));
+        assert_eq!(live.last().map(|[_, bytes]| *bytes), Some(account.current_bytes), "{label}");
         // Each rate holds until the next one, and the last one until the end.
         let rates = values(track, &format!("{label}: allocated per second"));
         let ends = rates.iter().skip(1).map(|[at, _]| *at).chain([accounts.elapsed_seconds * 1e9]);
         let allocated: f64 = rates.iter().zip(ends).map(|([start, rate], end)| (end - start) / 1e9 * rate).sum();
         let expected = account.alloc_bytes as f64;
         assert!((allocated - expected).abs() <= expected / 50.0, "{label}: {allocated} bytes, not {expected}");
-        let high = values(track, &format!("{label}: high-water mark"));
-        let high = high.iter().map(|[_, bytes]| *bytes as u64).max();
+        let high = bytes(&format!("{label}: high-water mark"));
+        let high = high.iter().map(|[_, bytes]| *bytes).max();
         assert_eq!(high, account.high_bytes_at_most, "{label}");
     };
     check("accounts", "total", &accounts.total);

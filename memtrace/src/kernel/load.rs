@@ -186,6 +186,12 @@ impl Kernel {
         RemovedCgroupReader::take(&mut self.bpf)
     }
 
+    /// Returns true if the BPF programs look up VMAs.
+    #[must_use]
+    pub const fn finds_vmas(&self) -> bool {
+        self.unwind_maps.finds_vmas()
+    }
+
     /// Maps with the unwind tables. The stacks of processes without mappings there are walked by frame pointers.
     pub fn unwind_maps(&mut self) -> &mut UnwindMaps {
         &mut self.unwind_maps

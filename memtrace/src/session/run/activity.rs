@@ -18,8 +18,10 @@ use crate::model::{
     StackId, Stacks, StepKind, ThreadStep, Tid,
 };
 use crate::procfs::{self, FutexWaiter};
+use crate::recording::Fact;
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
+use crate::session::recorded_facts;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
 use crate::symbolize::{LiveCall, LivePaths, Symbolizer};
@@ -101,9 +103,9 @@ impl RunActivity {
         }))
     }
 
-    /// Returns true if the bytes that threads allocate are known.
-    pub(super) const fn counts_bytes(&self) -> bool {
-        self.counts_bytes
+    /// Returns the fact for a recording that the bytes that threads allocate are known, if they are.
+    pub(super) fn fact(&self) -> Option<Fact> {
+        self.counts_bytes.then(recorded_facts::of_slice_bytes)
     }
 
     /// Sets the start of tracing, since the start of the clock.

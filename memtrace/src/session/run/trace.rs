@@ -193,8 +193,7 @@ impl Trace {
             let metric = config.metric.filter(|metric| !metric.is_of_touches());
             let facts = recorded_facts::at_start(&targets.name, start_tick, &config.grouping, metric);
             let of_accounts = config.accounts.as_ref().map(|report| recorded_facts::of_accounts(&report.keys));
-            let of_slices = activity.as_ref().filter(|activity| activity.counts_bytes());
-            let of_slices = of_slices.map(|_| recorded_facts::of_slice_bytes());
+            let of_slices = activity.as_ref().and_then(RunActivity::fact);
             recorder.start(start_tick, facts.into_iter().chain(of_accounts).chain(of_slices));
         }
         let mut trace = Self {
@@ -241,10 +240,8 @@ impl Trace {
             table_built: self.tables.ready(),
             // A new allocator has to be probed before it returns many blocks. If the kernel cannot look up VMAs, stacks
             // in new mappings need their tables soon too.
-            // The ring of the activity of threads is read then too.
-            polls_mappings: self.targets.probe_site.is_some()
-                || self.activity.is_some()
-                || !self.kernel.unwind_maps().finds_vmas(),
+            // The ring of activity is read then too.
+            polls_mappings: self.has_frequent_work(),
         })
     }
 

@@ -10,6 +10,12 @@ use crate::session::run::stack_copies::find_copy;
 const CALLS_READ_EVERY: u32 = 10;
 
 impl Trace {
+    /// Returns true if mappings or the ring of activity have to be read every few milliseconds.
+    pub(super) fn has_frequent_work(&self) -> bool {
+        let reads_mappings = self.targets.probe_site.is_some() || !self.kernel.finds_vmas();
+        reads_mappings || self.activity.is_some()
+    }
+
     /// Reads the activity of threads. The mmap events up to now are applied.
     pub(super) fn read_activity(&mut self) {
         let Some(activity) = &mut self.activity else { return };
