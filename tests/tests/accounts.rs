@@ -128,12 +128,14 @@ fn last_values_in_perfetto_equal_the_report() {
     assert!(recording_report::run(&recording, &options).status.success());
     let counters = &perfetto::read(&trace)["counters"];
     let values = |track: &str, name: &str| -> Vec<[f64; 2]> {
-        serde_json::from_value(counters[track][name].clone()).unwrap_or_else(|error| panic!("{error}: {counters}"))
+        serde_json::from_value(counters[track][name].clone())
+            .unwrap_or_else(|error| panic!("{error}: {track} {name}: {counters}"))
     };
     let check = |track: &str, label: &str, account: &Account| {
         // Counters are numbers of bytes, which JSON writes without a fraction.
         let bytes = |name: &str| -> Vec<[u64; 2]> {
-            serde_json::from_value(counters[track][name].clone()).unwrap_or_else(|error| panic!("{error}: {counters}"))
+            serde_json::from_value(counters[track][name].clone())
+                .unwrap_or_else(|error| panic!("{error}: {track} {name}: {counters}"))
         };
         let live = bytes(&format!("{label}: live"));
         assert_eq!(live.last().map(|[_, bytes]| *bytes), Some(account.current_bytes), "{label}");

@@ -28,6 +28,9 @@ pub(super) fn span(text: &str) -> Result<SpanArg, String> {
     }
     let (name, label) = match function.strip_suffix(')').and_then(|function| function.rsplit_once('(')) {
         Some((name, label)) if label.contains('=') => (name, Some(parse_label(label)?)),
+        _ if function.contains("=arg") => {
+            return Err(format!("`{function}` lacks a parenthesis, as in handle(id=arg0)"));
+        }
         _ => (function, None),
     };
     Ok(SpanArg::Function(SpanFunction { object, name: name.to_owned(), label }))
@@ -57,7 +60,7 @@ mod tests {
         assert_eq!(span("server:ns::handle(int)"), function("ns::handle(int)", None));
         assert_eq!(span("server:handle(id=arg2:32)"), function("handle", Some((2, TagValue::Half))));
         assert_eq!(span("server:f(int)(name=arg0)"), function("f(int)", Some((0, TagValue::Name))));
-        for refused in ["server", ":f", "server:", "server:f(id=arg9)", "server:f(size=arg0)"] {
+        for refused in ["server", ":f", "server:", "server:f(id=arg9)", "server:f(size=arg0)", "server:f(id=arg0"] {
             assert!(span(refused).is_err(), "{refused}");
         }
     }

@@ -80,6 +80,8 @@ struct Lock {
     pid: Option<Pid>,
     name: String,
     sums: LockSums,
+    /// The releases of a futex are not traced.
+    has_holds: bool,
 }
 
 fn locks(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
@@ -92,18 +94,27 @@ fn locks(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result
         Some(name) => escape::visible(&activity.names[name as usize]),
         None => format!("futex {}", lock.address),
     };
-    let shown = shown.iter().map(|lock| Lock { pid: Some(lock.pid), name: name(lock), sums: lock.sums });
+    let shown = shown.iter().map(|lock| Lock {
+        pid: Some(lock.pid),
+        name: name(lock),
+        sums: lock.sums,
+        has_holds: lock.name.is_some(),
+    });
     let rest = others.iter().map(|lock| lock.sums).reduce(|mut sum, sums| {
         sum += sums;
         sum
     });
-    let rest = rest.map(|sums| Lock { pid: None, name: others_of(others.len()), sums });
+    let rest = rest.map(|sums| Lock { pid: None, name: others_of(others.len()), sums, has_holds: true });
     let rows: Vec<_> = shown.chain(rest).collect();
     let time = |head, of: fn(&LockSums) -> Nanoseconds| {
         Column::numbers(head, rows.iter().map(|row| of(&row.sums).to_string()))
     };
     let count =
         |head, of: fn(&LockSums) -> u64| Column::numbers(head, rows.iter().map(|row| number::compact(of(&row.sums))));
+    let of_holds = |head, of: fn(&LockSums) -> String| {
+        let cell = |row: &Lock| if row.has_holds { of(&row.sums) } else { String::from("-") };
+        Column::numbers(head, rows.iter().map(cell))
+    };
     let process = |row: &Lock| {
         let comm = row.pid.and_then(|pid| processes.get(&pid)).map(|comm| escape::visible(comm));
         comm.map_or_else(String::new, |comm| format::shortened(&comm, COMMAND_COLUMNS))
@@ -114,8 +125,8 @@ fn locks(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result
             time("WAITED", |sums| sums.wait_time),
             count("WAITS", |sums| sums.waits),
             time("LONGEST", |sums| sums.longest_wait),
-            time("HELD", |sums| sums.hold_time),
-            count("HOLDS", |sums| sums.holds),
+            of_holds("HELD", |sums| sums.hold_time.to_string()),
+            of_holds("HOLDS", |sums| number::compact(sums.holds)),
             count("WAITERS", |sums| sums.most_waiters),
             Column::numbers("PID", rows.iter().map(|row| row.pid.map_or_else(String::new, |pid| pid.to_string()))),
             Column::text("COMMAND", rows.iter().map(process)),
