@@ -21,7 +21,7 @@ pub struct AccountTrace<'a> {
     keys: Vec<GroupBy>,
     /// UUIDs of tracks that are no counters, by name.
     tracks: FxHashMap<String, u64>,
-    /// By names.
+    /// By names; the total has none.
     accounts: FxHashMap<Vec<String>, Account>,
     /// Bytes that all accounts have allocated.
     allocated: u64,
@@ -76,7 +76,7 @@ impl<'a> AccountTrace<'a> {
         if let Some(total) = &interval.total {
             allocated = total.counters.alloc.bytes.0.saturating_sub(self.allocated);
             self.allocated = total.counters.alloc.bytes.0;
-            self.add_account(&[String::from("total")], total, allocated, interval)?;
+            self.add_account(&[], total, allocated, interval)?;
         }
         for row in &interval.rows {
             self.add_account(&row.names, &row.totals, allocated, interval)?;

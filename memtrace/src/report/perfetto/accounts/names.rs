@@ -15,14 +15,17 @@ pub(super) struct TrackNames<'a> {
 }
 
 impl<'a> TrackNames<'a> {
-    /// Returns the names of the account by `keys` with these names.
+    /// Returns the names of the account by `keys` with these names; of the total without names.
     pub(super) fn of(keys: &[GroupBy], names: &'a [String]) -> Self {
+        if names.is_empty() {
+            return Self { process: None, account: String::from("total") };
+        }
         let mut process = None;
         let mut others = Vec::new();
-        for (index, name) in names.iter().enumerate() {
-            match keys.get(index).filter(|_| names.len() == keys.len()) {
-                Some(GroupBy::Process) => process = Some(name.as_str()),
-                Some(GroupBy::Thread) => {
+        for (key, name) in keys.iter().zip(names) {
+            match key {
+                GroupBy::Process => process = Some(name.as_str()),
+                GroupBy::Thread => {
                     let (thread, of) = split_thread(name);
                     process = process.or(Some(of));
                     others.push(thread);
@@ -73,7 +76,7 @@ mod tests {
         assert_eq!(names(&both, &["server (12)", "parser"]), (server(), String::from("parser")));
         let none = [GroupBy::User, GroupBy::Comm];
         assert_eq!(names(&none, &["root", "sh"]), (None, String::from("root, sh")));
-        assert_eq!(names(&none, &["total"]), (None, String::from("total")));
+        assert_eq!(names(&thread, &[]), (None, String::from("total")));
     }
 
     #[test]
