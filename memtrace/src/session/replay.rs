@@ -25,7 +25,7 @@ use super::error::{Error, NotWritten};
 use super::grouping::Grouping;
 use super::observer::Observer;
 use super::outcome::Outcome;
-use super::outputs::{self, Outputs};
+use super::outputs::{self, Content, Outputs};
 use super::recorded_facts::RecordedFacts;
 use crate::model::{
     AccountColumn, EventClass, GroupBy, Losses, Metric, PartitionBy, Profile, RunFacts, ThreadColumn, printable,
@@ -105,9 +105,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
             losses = profile.losses;
         }
     })?;
-    if !failures.is_empty() {
-        return Err(Error::NotWritten(failures));
-    }
+    all_written(failures)?;
     Ok(Outcome { losses, command: None, complete: !opened.recording.is_salvaged(), none_traced: None })
 }
 
@@ -269,12 +267,21 @@ fn write(
     options: &report::Options,
     observer: &mut dyn Observer,
 ) -> Vec<NotWritten> {
+    fill(outputs, &|format, _, out| report::write(format, profile, options, out), observer)
+}
+
+/// Writes the outputs, and returns those that failed.
+fn fill(outputs: Outputs, content: &Content<'_>, observer: &mut dyn Observer) -> Vec<NotWritten> {
     // The report can be made again, but the recording may be gone by then.
-    let (written, failures) = outputs.write(profile, options, &outputs::rescue_directories());
+    let (written, failures) = outputs.fill(content, &outputs::rescue_directories());
     for path in written {
         observer.note(&format!("wrote {}", printable(&path)));
     }
     failures
+}
+
+fn all_written(failures: Vec<NotWritten>) -> Result<(), Error> {
+    if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
 }
 
 /// Writes the accounts of a recording, sorted by a column.
@@ -286,9 +293,7 @@ fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn O
     })?;
     let outputs = Outputs::open(&config.outputs)?;
     let unreadable = |source| unreadable(config, source);
-    let has_trace = config.outputs.iter().any(|output| output.format == Format::Perfetto);
-    let over_time = has_trace.then(|| AccountsOverTime::read(recording, selected, &keys)).transpose();
-    let over_time = over_time.map_err(unreadable)?;
+    let over_time = AccountsOverTime::for_outputs(&config.outputs, recording, selected, &keys).map_err(unreadable)?;
     let table = accounts::table(recording, facts, selected, keys.clone(), notes_of(recording, selected));
     let mut table = table.map_err(unreadable)?;
     table.sort(sort);
@@ -296,13 +301,7 @@ fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn O
         Some(over_time) if format == Format::Perfetto => over_time.write(out),
         _ => report::write_accounts(format, &table, config.top, out),
     };
-    let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
-    for path in written {
-        observer.note(&format!("wrote {}", printable(&path)));
-    }
-    if !failures.is_empty() {
-        return Err(Error::NotWritten(failures));
-    }
+    all_written(fill(outputs, &content, observer))?;
     Ok(Outcome { losses: table.losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }
 
@@ -319,16 +318,11 @@ fn write_threads(opened: &Opened<'_>, sort: ThreadColumn, observer: &mut dyn Obs
     let outputs = Outputs::open(&config.outputs)?;
     let threads = RecordedThreads::read(recording, selected).map_err(unreadable)?;
     let content = |format, _, out: &mut dyn io::Write| threads.write(format, facts.subject(), config.top, sort, out);
-    let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
-    for path in written {
-        observer.note(&format!("wrote {}", printable(&path)));
-    }
+    let failures = fill(outputs, &content, observer);
     for note in notes_of(recording, selected) {
         observer.note(&note);
     }
-    if !failures.is_empty() {
-        return Err(Error::NotWritten(failures));
-    }
+    all_written(failures)?;
     let losses = recording.losses(selected.from(), selected.to()).map_err(unreadable)?;
     Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }

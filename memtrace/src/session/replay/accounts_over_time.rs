@@ -10,10 +10,15 @@ use super::moments::Selected;
 use crate::accounts;
 use crate::model::{AccountInterval, AccountNumber, AccountRow, AccountTotals, Bytes, GroupBy, Losses, format};
 use crate::recording::{self, Boundary, Recording};
-use crate::report::AccountTrace;
+use crate::report::{AccountTrace, Format};
+use crate::session::config::Output;
 
 /// Maximum number of accounts with tracks.
 const MAX_TRACKS: usize = 256;
+
+/// Part of the usual length, as a divisor, below which an interval counts as part of the one before: the last ones of a trace
+/// take no time.
+const SHORTEST_INTERVAL: u32 = 10;
 
 /// Totals by the number of the account.
 type Totals = BTreeMap<AccountNumber, AccountTotals>;
@@ -57,12 +62,19 @@ struct Step<'a> {
 }
 
 impl<'a> AccountsOverTime<'a> {
-    /// Finds the largest accounts in the selected part of a recording.
-    pub(super) fn read(
+    /// Reads the accounts if one of the outputs shows them over time.
+    pub(super) fn for_outputs(
+        outputs: &[Output],
         recording: &'a Recording,
         selected: &'a Selected,
         keys: &'a [GroupBy],
-    ) -> Result<Self, recording::Error> {
+    ) -> Result<Option<Self>, recording::Error> {
+        let has_trace = outputs.iter().any(|output| output.format == Format::Perfetto);
+        has_trace.then(|| Self::read(recording, selected, keys)).transpose()
+    }
+
+    /// Finds the largest accounts in the selected part of a recording.
+    fn read(recording: &'a Recording, selected: &'a Selected, keys: &'a [GroupBy]) -> Result<Self, recording::Error> {
         let names = RecordedNames::read(recording, keys.len())?;
         let mut groups = Groups::default();
         let losses = recording.losses_of_intervals(selected.from(), selected.to())?;
@@ -104,15 +116,42 @@ impl<'a> AccountsOverTime<'a> {
             rows: rows.collect(),
             total: total.filter(|_| step.changed.contains_key(&AccountNumber::TOTAL)),
             marks: marks.map(|row| (self.selected.after_start(row.mark.at), row.mark.text.clone())).collect(),
-            losses: self.losses.get(&step.to).filter(|_| step.from != step.to).cloned().unwrap_or_default(),
+            losses: self.losses_between(step.from, step.to),
         }
+    }
+
+    fn losses_between(&self, from: Boundary, to: Boundary) -> Losses {
+        let mut losses = Losses::default();
+        let lost = self.losses.iter().filter(|(at, _)| from < **at && **at <= to);
+        lost.for_each(|(_, lost)| losses.merge(lost));
+        losses
+    }
+
+    /// Returns the ends of the selected intervals, without those before short ones.
+    fn ends(&self) -> Vec<Boundary> {
+        let shortest = self.recording.header().interval / SHORTEST_INTERVAL;
+        let mut ends: Vec<Boundary> = Vec::new();
+        // End of the last interval that was not short.
+        let mut end = None;
+        let all = self.recording.intervals().iter();
+        for row in all.filter(|row| self.selected.from() < row.end() && row.end() <= self.selected.to()) {
+            let is_short = end.is_some_and(|end| row.span.end.saturating_sub(end) < shortest);
+            match ends.last_mut().filter(|_| is_short) {
+                Some(last) => *last = row.end(),
+                None => {
+                    ends.push(row.end());
+                    end = Some(row.span.end);
+                }
+            }
+        }
+        ends
     }
 
     /// Calls `each` for the start of the selected part, if it is a moment of the trace, and for its intervals.
     fn for_each_step(&self, mut each: impl FnMut(Step<'_>) -> io::Result<()>) -> io::Result<()> {
         let (from, to) = (self.selected.from(), self.selected.to());
-        let mut intervals = self.recording.intervals().iter().map(recording::IntervalRow::end);
-        let mut intervals = intervals.by_ref().filter(|end| from < *end && *end <= to).peekable();
+        let ends = self.ends();
+        let mut intervals = ends.iter().copied().peekable();
         let (mut known, mut changed) = (Totals::new(), Totals::new());
         let mut last = None;
         let mut outcome = Ok(());
@@ -137,6 +176,7 @@ impl<'a> AccountsOverTime<'a> {
                 known.insert(number, totals.unchanged());
                 return;
             }
+            let row_at = ends.get(ends.partition_point(|end| *end < row_at)).copied().unwrap_or(row_at);
             if row_at != at {
                 end(Some(row_at), at, &mut known, &mut changed);
                 at = row_at;
