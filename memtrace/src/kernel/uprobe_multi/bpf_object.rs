@@ -31,6 +31,8 @@ impl BpfObject {
         const ACTION: &str = "load the BPF programs";
         let failed = |error: &(dyn std::error::Error + 'static)| KernelError::from_error(ACTION, error);
         let mut object = Object::parse(bytes).map_err(|error| failed(&error))?;
+        // Relocation copies all functions that a program calls into it. aya has the others already.
+        object.programs.retain(|_, program| is_at_probe(&program.section));
         let features = aya::features();
         let btf = match features.btf() {
             Some(supported) => object.fixup_and_sanitize_btf(supported).map_err(|error| failed(&error))?,
@@ -85,6 +87,10 @@ impl BpfObject {
         let loaded = load(&code).map_err(|error| KernelError::from_load(&format!("load the program {name}"), &error));
         Ok((loaded?, at_return))
     }
+}
+
+const fn is_at_probe(section: &ProgramSection) -> bool {
+    matches!(section, ProgramSection::UProbe { .. } | ProgramSection::URetProbe { .. })
 }
 
 /// Loads a program. Only after a refusal, it loads it again with a log, which is long and takes time.
