@@ -80,6 +80,8 @@ impl Kernel {
         }
         let settings_entry = MapEntry(settings);
         let mut loader = EbpfLoader::new();
+        // The programs have no relocations to the kernel's types, which would take megabytes.
+        loader.btf(None);
         // aya has no type for maps in tasks.
         loader.allow_unsupported_maps();
         loader.override_global("SETTINGS", &settings_entry, true);
