@@ -3,32 +3,17 @@
  * Prints both threads, with the address of the futex for which each waits, as one line of JSON. */
 #define _GNU_SOURCE
 #include "ledger.h"
+#include "system_call.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 static pthread_mutex_t mutexes[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static pthread_barrier_t both_held;
 static int tids[2];
-
-/* Returns true if a thread is in a system call with this address as its first argument. */
-static int waits(int tid, const void *lock) {
-    char path[64], text[256], address[32];
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
-    snprintf(address, sizeof address, " %p ", lock);
-    int file = open(path, O_RDONLY);
-    if (file < 0)
-        abort();
-    ssize_t length = read(file, text, sizeof text - 1);
-    close(file);
-    text[length > 0 ? length : 0] = 0;
-    return strstr(text, address) != NULL;
-}
 
 static void *run(void *argument) {
     int self = (int)(size_t)argument;
@@ -45,7 +30,7 @@ int main(void) {
     for (size_t index = 0; index < 2; index++)
         pthread_create(&threads[index], NULL, run, (void *)index);
     for (int index = 0; index < 2; index++)
-        while (tids[index] == 0 || !waits(tids[index], &mutexes[1 - index]))
+        while (tids[index] == 0 || !is_in_call(tids[index], &mutexes[1 - index]))
             usleep(100);
     char text[128];
     ledger_start();

@@ -5,11 +5,10 @@
  * the time for which the thread is known to have slept, and that of its call of pthread_mutex_lock. */
 #define _GNU_SOURCE
 #include "spans.h"
+#include "system_call.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <string.h>
 
 #define NOIPA __attribute__((noipa))
 enum { THREADS = 4, ROUNDS = 8, MOST = 64 };
@@ -39,20 +38,6 @@ static struct thread threads[THREADS];
 static pthread_barrier_t step, end;
 /* The time since which all but the holder sleep, and that of the last release of the table. */
 static uint64_t asleep, releasing;
-
-/* Returns true if a thread is in a system call with the address of the table as its first argument. */
-static int sleeps(int tid) {
-    char path[64], text[256], address[32];
-    snprintf(path, sizeof path, "/proc/self/task/%d/syscall", tid);
-    snprintf(address, sizeof address, " %p ", (void *)&mutexes[0]);
-    int file = open(path, O_RDONLY);
-    if (file < 0)
-        abort();
-    ssize_t length = read(file, text, sizeof text - 1);
-    close(file);
-    text[length > 0 ? length : 0] = 0;
-    return strstr(text, address) != NULL;
-}
 
 /* Waits for a lock that `holder` holds, or none. Returns the hold, which begins now. */
 NOIPA static struct stretch *take(struct thread *self, int lock, int holder) {
@@ -86,7 +71,7 @@ NOIPA static void hold_for_all(struct thread *self) {
     struct stretch *hold = take(self, 0, 0);
     pthread_barrier_wait(&step);
     for (struct thread *other = threads; other < threads + THREADS; other++)
-        while (other != self && !sleeps(other->tid))
+        while (other != self && !is_in_call(other->tid, &mutexes[0]))
             sched_yield();
     asleep = now();
     nanosleep(&time, NULL);
