@@ -13,7 +13,7 @@ use crate::model::{
 /// The most distinct stacks of waits.
 const MAX_STACKS: usize = 1 << 13;
 
-/// Name of a task whose name cannot be read.
+/// Shown instead of a name that cannot be read.
 const UNREADABLE: &str = "[unreadable]";
 
 /// A function or user probe at which spans begin, or that is an event.

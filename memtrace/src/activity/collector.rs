@@ -66,8 +66,14 @@ impl ActivityCollector {
     /// Returns the activity, with the durations of calls by the number of the name of the function, and the functions of the
     /// stacks by number.
     #[must_use]
-    pub fn finish(self, calls: BTreeMap<u32, CallSums>, stacks: Vec<Vec<String>>, counts_bytes: bool) -> Activity {
+    pub fn finish(
+        self,
+        calls: BTreeMap<u32, CallSums>,
+        stacks: BTreeMap<u32, Vec<String>>,
+        counts_bytes: bool,
+    ) -> Activity {
         let Self { names, threads, locks, slices, events, totals, lock_totals, left_out } = self;
+        let stacks = list(stacks);
         // The name of a process is that of its first thread, which an exec changes.
         let first = threads.values().filter(|thread| thread.tid.0 == thread.pid.0 && thread.name != Comm::default());
         let processes: BTreeMap<Pid, Comm> = first.map(|thread| (thread.pid, thread.name.clone())).collect();
@@ -156,11 +162,11 @@ fn places(numbers: impl Iterator<Item = u32>) -> BTreeMap<u32, u32> {
     numbers.zip(0..).collect()
 }
 
-/// Returns the names, by number.
-fn list(names: BTreeMap<u32, String>) -> Vec<String> {
-    let length = names.keys().next_back().map_or(0, |last| *last as usize + 1);
-    let mut all = vec![String::new(); length];
-    names.into_iter().for_each(|(number, name)| all[number as usize] = name);
+/// Returns the rows in the order of their numbers. Missing ones are empty.
+fn list<T: Clone + Default>(rows: BTreeMap<u32, T>) -> Vec<T> {
+    let length = rows.keys().next_back().map_or(0, |last| *last as usize + 1);
+    let mut all = vec![T::default(); length];
+    rows.into_iter().for_each(|(number, row)| all[number as usize] = row);
     all
 }
 

@@ -263,7 +263,7 @@ impl TagFunction {
 pub(crate) struct ActivityConfig {
     /// Objects whose probes of `memtrace.h` begin and end tasks, name waits for locks, and are events.
     pub(crate) probes: Vec<ProbesOf>,
-    /// Functions whose calls are spans.
+    /// Functions of which each call is a span.
     pub(crate) functions: Vec<SpanFunction>,
     /// Shortest wait for a futex; `None` to trace none.
     pub(crate) min_wait: Option<Duration>,
@@ -273,14 +273,14 @@ pub(crate) struct ActivityConfig {
     pub(crate) is_optional: bool,
 }
 
-/// Objects whose probes of `memtrace.h` are used.
+/// Objects of which the probes of `memtrace.h` are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbesOf {
     /// The executable or library; `None` for all objects of the targets.
     pub(crate) object: Option<PathBuf>,
 }
 
-/// A function whose calls are spans.
+/// A function of which each call is a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpanFunction {
     /// The executable or library.

@@ -35,7 +35,7 @@ fn finish(mut builder: ActivityBuilder, end: u64) -> Activity {
     builder.finish(Nanoseconds(1000 + end));
     let mut collector = ActivityCollector::default();
     collector.add(builder.take_changes());
-    collector.finish(BTreeMap::new(), vec![vec!["wait".into()]], true)
+    collector.finish(BTreeMap::new(), [(0, vec!["wait".into()])].into(), true)
 }
 
 /// Kind, name, begin, end and whether it is open of each slice.
@@ -163,7 +163,7 @@ fn stacks_without_frames_are_unknown() {
     }
     let mut collector = ActivityCollector::default();
     collector.add(builder.take_changes());
-    let activity = collector.finish(BTreeMap::new(), vec![vec!["wait".into()], vec![]], true);
+    let activity = collector.finish(BTreeMap::new(), [(0, vec!["wait".into()]), (1, vec![])].into(), true);
     assert_eq!(activity.slices.iter().map(|slice| slice.stack).collect::<Vec<_>>(), [Some(0), None, None]);
 }
 
@@ -292,7 +292,7 @@ fn shortest_slices_are_left_out() {
         }
     }
     collector.add(builder.take_changes());
-    let activity = collector.finish(BTreeMap::new(), Vec::new(), false);
+    let activity = collector.finish(BTreeMap::new(), BTreeMap::new(), false);
     let kept = activity.slices.len() as u64;
     assert!(kept <= ActivityCollector::MAX_SLICES as u64);
     assert_eq!(kept + activity.left_out.slices, 300_000);

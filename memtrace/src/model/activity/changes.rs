@@ -11,7 +11,7 @@ use super::{ActiveThread, ActivityEvent, LockSums, Slice, SliceKind, SliceSums};
 pub struct ActivityChanges {
     /// New names, by number.
     pub names: Vec<(u32, String)>,
-    /// Threads that are new, or whose row has changed, by number.
+    /// New and changed rows of threads, by number.
     pub threads: BTreeMap<u32, ActiveThread>,
     /// New locks, by number.
     pub locks: Vec<(u32, LockIdentity)>,

@@ -1,6 +1,5 @@
 //! Activity of threads of a recording.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::moments::Selected;
@@ -24,12 +23,8 @@ pub(super) fn read(
     let mut collector = ActivityCollector::default();
     collector.add(changes);
     collector.add_left_out(left_out);
-    let functions: BTreeMap<u32, Vec<String>> =
-        stacks.into_iter().map(|(number, path, _)| (number, functions(locations, path))).collect();
-    let length = functions.keys().next_back().map_or(0, |last| *last as usize + 1);
-    let mut by_number = vec![Vec::new(); length];
-    functions.into_iter().for_each(|(number, functions)| by_number[number as usize] = functions);
-    Ok(Some(Arc::new(collector.finish(calls, by_number, counts_bytes))))
+    let stacks = stacks.into_iter().map(|(number, path, _)| (number, functions(locations, path))).collect();
+    Ok(Some(Arc::new(collector.finish(calls, stacks, counts_bytes))))
 }
 
 /// Returns the functions of a path, the innermost first.

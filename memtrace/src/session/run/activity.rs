@@ -176,12 +176,10 @@ impl RunActivity {
     /// Returns the activity of the whole run, with the names of the stacks of waits.
     pub(super) fn into_activity(self, symbolizer: &Symbolizer) -> Activity {
         let Self { collector, calls, stacks, counts_bytes, .. } = self;
-        let length = stacks.keys().next_back().map_or(0, |last| *last as usize + 1);
-        let mut calls_of = vec![Vec::new(); length];
-        stacks.into_iter().for_each(|(number, calls)| calls_of[number as usize] = calls);
+        let (numbers, calls_of): (Vec<u32>, Vec<_>) = stacks.into_iter().unzip();
         let frames = symbolizer.frames_of_calls(&calls_of);
-        let labels = frames.iter().map(|frames| frames.iter().map(Frame::label).collect()).collect();
-        collector.finish(calls, labels, counts_bytes)
+        let labels = frames.iter().map(|frames| frames.iter().map(Frame::label).collect());
+        collector.finish(calls, numbers.into_iter().zip(labels).collect(), counts_bytes)
     }
 
     /// Returns the losses in user space.
