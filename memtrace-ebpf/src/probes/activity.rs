@@ -46,8 +46,7 @@ fn activity_return(context: RetProbeContext) -> u32 {
 /// `prev`.
 #[raw_tracepoint(tracepoint = "sched_switch")]
 fn activity_switch(context: RawTracePointContext) -> i32 {
-    let next: u32 = kernel::read(context.arg(2), field!(thread.task_pid)).unwrap_or(0);
-    activity::switch(Thread::current().tid, next);
+    activity::switch(context.arg(2));
     0
 }
 
