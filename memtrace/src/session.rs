@@ -1,6 +1,6 @@
 //! Composition root: joins the engines for one run.
 //!
-//! Submodules import downwards only: `run`, then `sample`, `unwind_tables` and `overhead`, then `select`, then `track`,
+//! Submodules import downwards only: `run`, then `replay`, `sample`, `unwind_tables` and `overhead`, then `select`, then `track`,
 //! then the files that need no engine.
 
 mod bounded_set;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use memtrace_tests::accounts::{Account, Accounts, NamedAccount};
 use memtrace_tests::{Outcome, Scratch, Trace, Victim, perfetto, recording_report, tracer, victim};
+use serde::Deserialize as _;
 
 /// An account as `victims/accounts.c` prints it: thread ID, then bytes and blocks that were allocated, freed and freed by
 /// other threads, and those of the low and high water marks.
@@ -118,34 +119,43 @@ fn recordings_have_the_accounts_of_the_run() {
 }
 
 #[test]
-fn last_values_in_perfetto_equal_the_report() {
+fn trace_for_perfetto_of_a_run_equals_its_table() {
     let scratch = Scratch::new();
-    let [recording, trace] = ["run.memtrace", "accounts.pftrace"].map(|name| scratch.path(name));
-    let text = recording.to_str().expect("the path is text");
-    let (pid, ..) = traced(&["--by", "thread", "--interval", "100ms", "--record", text], None);
-    let accounts = Accounts::of_recording(&recording, &[]);
+    let trace = scratch.path("accounts.pftrace");
+    let text = trace.to_str().expect("the path is text");
+    let (pid, outcome, _) = traced(&["--by", "thread", "--interval", "100ms", "-o", text], None);
+    assert_last_values(&trace, pid, &outcome.accounts());
+    assert!(!outcome.stderr.contains("recorded "), "{}", outcome.stderr);
+}
+
+#[test]
+fn trace_for_perfetto_of_a_recording_equals_that_of_its_run() {
+    let scratch = Scratch::new();
+    let [recording, live, trace] = ["run.memtrace", "live.pftrace", "accounts.pftrace"].map(|name| scratch.path(name));
+    let [record, output] = [&recording, &live].map(|path| path.to_str().expect("the path is text"));
+    let (pid, ..) = traced(&["--by", "thread", "--interval", "100ms", "--record", record, "-o", output], None);
     let options = ["--view", "accounts", "-o", trace.to_str().expect("the path is text")];
     assert!(recording_report::run(&recording, &options).status.success());
-    let counters = &perfetto::read(&trace)["counters"];
-    let values = |track: &str, name: &str| -> Vec<[f64; 2]> {
-        serde_json::from_value(counters[track][name].clone())
-            .unwrap_or_else(|error| panic!("{error}: {track} {name}: {counters}"))
-    };
+    assert_last_values(&trace, pid, &Accounts::of_recording(&recording, &[]));
+    assert!(perfetto::read(&live) == perfetto::read(&trace), "the two files differ");
+}
+
+/// Asserts that the last values of the counters are those of the table.
+fn assert_last_values(trace: &Path, pid: u32, accounts: &Accounts) {
+    let counters = &perfetto::read(trace)["counters"];
     let check = |track: &str, label: &str, account: &Account| {
+        let counter = |name: &str| &counters[track][format!("{label}: {name}")];
         // Counters are numbers of bytes, which JSON writes without a fraction.
-        let bytes = |name: &str| -> Vec<[u64; 2]> {
-            serde_json::from_value(counters[track][name].clone())
-                .unwrap_or_else(|error| panic!("{error}: {track} {name}: {counters}"))
-        };
-        let live = bytes(&format!("{label}: live"));
+        let bytes = |name: &str| Vec::<[u64; 2]>::deserialize(counter(name)).expect("a counter of bytes");
+        let live = bytes("live");
         assert_eq!(live.last().map(|[_, bytes]| *bytes), Some(account.current_bytes), "{label}");
         // Each rate holds until the next one, and the last one until the end.
-        let rates = values(track, &format!("{label}: allocated per second"));
+        let rates = Vec::<[f64; 2]>::deserialize(counter("allocated per second")).expect("a counter of rates");
         let ends = rates.iter().skip(1).map(|[at, _]| *at).chain([accounts.elapsed_seconds * 1e9]);
         let allocated: f64 = rates.iter().zip(ends).map(|([start, rate], end)| (end - start) / 1e9 * rate).sum();
         let expected = account.alloc_bytes as f64;
         assert!((allocated - expected).abs() <= expected / 50.0, "{label}: {allocated} bytes, not {expected}");
-        let high = bytes(&format!("{label}: high-water mark"));
+        let high = bytes("high-water mark");
         let high = high.iter().map(|[_, bytes]| *bytes).max();
         assert_eq!(high, account.high_bytes_at_most, "{label}");
     };

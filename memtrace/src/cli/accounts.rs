@@ -21,6 +21,8 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     let AccountsArgs { mut trace, sort } = args;
     let socket = trace.socket.take();
     let recording = recording::resolve(&mut trace)?;
+    let interval = recording.as_ref().map(|recording| recording.interval).or(trace.interval);
+    let interval = interval.unwrap_or(recording::DEFAULT_INTERVAL);
     (trace.interval, trace.size_limit) = (None, None);
     let of_stacks = [
         ("--metric", trace.metric.is_some()),
@@ -46,13 +48,7 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     let keys = keys(&trace.by, trace.tags.is_some(), has_program_tags)?;
     let (paths, format) = (std::mem::take(&mut trace.outputs), trace.format.take());
     let outputs = outputs::resolve_view(paths, format, "accounts", Format::OF_ACCOUNTS)?;
-    if outputs.iter().any(|output| output.format == Format::Perfetto) {
-        return Err(ArgConflict::new(
-            "a trace for Perfetto shows accounts over time, which only a recording has",
-            "add --record FILE instead, and run `memtrace report --view accounts -o x.pftrace FILE` then",
-        ));
-    }
-    let mut report = AccountReport { keys, outputs, sort, refresh: None, socket, has_program_tags };
+    let mut report = AccountReport { keys, outputs, sort, refresh: None, socket, has_program_tags, interval };
     if let Some(option) = option_without_effect(&trace, report.needs_stacks() || recording.is_some()) {
         return Err(ArgConflict::new(format!("{option} has no effect on these accounts"), "remove it"));
     }
@@ -60,6 +56,12 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
         return Err(ArgConflict::new(
             "accounts by object or tag follow from stacks, and are not recorded",
             "record the stacks: `memtrace record`, then `memtrace report --by object`",
+        ));
+    }
+    if report.is_over_time() && report.needs_stacks() {
+        return Err(ArgConflict::new(
+            "a trace for Perfetto shows accounts over time, but those by object or tag are known at the end only",
+            "write a table, as in -o accounts.csv, or give other keys, as in --by process,thread",
         ));
     }
     let every = recording::every(&trace, None)?;
@@ -154,6 +156,7 @@ mod tests {
             refresh: None,
             socket: None,
             has_program_tags: false,
+            interval: Duration::from_secs(1),
         };
         assert_eq!(*accounts, expected);
         assert_eq!((config.outputs.len(), config.max_depth, config.shards), (0, 0, Some(NonZeroU32::MIN)));
@@ -199,6 +202,16 @@ mod tests {
     }
 
     #[test]
+    fn accounts_over_time_have_an_interval() {
+        let accounts = |line| resolved(line, false).unwrap().accounts.unwrap();
+        let trace = accounts("--pid 7 -o a.pftrace -o a.csv -i 200ms");
+        assert_eq!((trace.is_over_time(), trace.interval), (true, Duration::from_millis(200)));
+        let recorded = accounts("--pid 7 -o a.pftrace --record a -i 3s");
+        assert_eq!((recorded.is_over_time(), recorded.interval), (true, Duration::from_secs(3)));
+        assert!(!accounts("--pid 7 -o a.csv").is_over_time());
+    }
+
+    #[test]
     fn conflicts_are_refused() {
         for (line, message) in [
             ("--pid 7 --by a", "invalid value 'a'"),
@@ -218,7 +231,8 @@ mod tests {
             ("--pid 7 --max-depth 5", "--max-depth has no effect on these accounts"),
             ("--pid 7 --keep-ended 7", "--keep-ended has no effect on these accounts"),
             ("--pid 7 -o a.svg", "accounts are not written as svg"),
-            ("--pid 7 -o a.pftrace", "a trace for Perfetto shows accounts over time, which only a recording has"),
+            ("--pid 7 --by object -o a.pftrace", "a trace for Perfetto shows accounts over time, but those by object"),
+            ("--pid 7 -o a.csv --interval 2s", "--interval is given without a recording"),
             ("--pid 7 --sort size", "invalid value 'size'"),
         ] {
             let refused = resolved(line, false).expect_err(line);

@@ -13,7 +13,7 @@ use crate::session::Recording;
 const EXTENSION: &str = "memtrace";
 
 const DEFAULT_FILE: &str = "run.memtrace";
-const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// The trace completes intervals ten times a second. The counters that the monitor reads hardly change below this.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 const SHORTEST_EVERY: Duration = Duration::from_secs(1);
@@ -49,6 +49,7 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
             check_size_limit(size_limit)?;
             Ok(Some(Recording {
                 path: path.clone(),
+                is_temporary: false,
                 interval,
                 size_limit,
                 socket: args.socket.take(),

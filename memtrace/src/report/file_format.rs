@@ -141,6 +141,12 @@ impl Format {
         matches!(self, Self::Perfetto)
     }
 
+    /// Returns true if it shows accounts over time, instead of a table.
+    #[must_use]
+    pub const fn shows_accounts_over_time(self) -> bool {
+        matches!(self, Self::Perfetto)
+    }
+
     /// Returns true if it shows the activity of threads over time.
     #[must_use]
     pub const fn shows_slices(self) -> bool {

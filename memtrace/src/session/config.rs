@@ -191,6 +191,8 @@ pub(crate) struct AccountReport {
     pub(crate) socket: Option<PathBuf>,
     /// Tags are those that programs set.
     pub(crate) has_program_tags: bool,
+    /// Interval of the accounts over time.
+    pub(crate) interval: Duration,
 }
 
 impl AccountReport {
@@ -218,6 +220,11 @@ impl AccountReport {
         self.outputs.contains(&shown)
     }
 
+    /// Returns true if an output shows accounts over time.
+    pub(crate) fn is_over_time(&self) -> bool {
+        self.outputs.iter().any(|output| output.format.shows_accounts_over_time())
+    }
+
     /// Returns true if groups depend on stacks, so that the accounts follow from the totals of stacks at the end.
     pub(crate) fn needs_stacks(&self) -> bool {
         self.keys.iter().any(|key| *key == GroupBy::Object || *key == GroupBy::Tag && !self.has_program_tags)
@@ -228,6 +235,8 @@ impl AccountReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recording {
     pub(crate) path: PathBuf,
+    /// The recording is removed at the end of the run.
+    pub(crate) is_temporary: bool,
     /// Time between two recorded moments.
     pub(crate) interval: Duration,
     /// Largest size of the file.

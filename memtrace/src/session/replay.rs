@@ -115,19 +115,8 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
 ///
 /// The recording cannot be read, or does not have the moment or the class.
 pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClass>) -> Result<SavedReport, Error> {
-    let config = Config {
-        path: path.to_owned(),
-        view: View::Stacks,
-        span: at.map_or(Span::End, Span::At),
-        heap_profiles: Vec::new(),
-        outputs: Vec::new(),
-        metric: None,
-        by: Some(GroupBy::Comm),
-        tags: None,
-        top: 0,
-        keep_ended: LISTED,
-        all_stacks: true,
-    };
+    let span = at.map_or(Span::End, Span::At);
+    let config = Config { by: Some(GroupBy::Comm), ..whole(path, View::Stacks, span) };
     let opened = Opened::new(&config)?;
     let classes = &opened.recording.header().classes;
     let wanted = class.or_else(|| classes.first().copied()).unwrap_or_default();
@@ -141,6 +130,40 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
         message: format!("the recording has no {} events", wanted.name()),
         remedy: format!("its events are {}", classes.iter().map(|class| class.name()).collect::<Vec<_>>().join(", ")),
     })
+}
+
+/// Writes the accounts over time of a complete recording, and returns the outputs that failed.
+///
+/// # Errors
+///
+/// The recording cannot be read.
+pub(super) fn write_accounts_over_time(
+    path: &Path,
+    keys: &[GroupBy],
+    outputs: Outputs,
+    observer: &mut dyn Observer,
+) -> Result<Vec<NotWritten>, Error> {
+    let config = whole(path, View::Accounts(AccountColumn::default()), Span::End);
+    let Opened { recording, selected, .. } = &Opened::new(&config)?;
+    let over_time = AccountsOverTime::read(recording, selected, keys).map_err(|source| unreadable(&config, source))?;
+    Ok(fill(outputs, &|_, _, out| over_time.write(out), observer))
+}
+
+/// Returns a configuration without outputs.
+fn whole(path: &Path, view: View, span: Span) -> Config {
+    Config {
+        path: path.to_owned(),
+        view,
+        span,
+        heap_profiles: Vec::new(),
+        outputs: Vec::new(),
+        metric: None,
+        by: None,
+        tags: None,
+        top: 0,
+        keep_ended: LISTED,
+        all_stacks: true,
+    }
 }
 
 fn unreadable(config: &Config, source: recording::Error) -> Error {
@@ -297,8 +320,8 @@ fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn O
     let table = accounts::table(recording, facts, selected, keys.clone(), notes_of(recording, selected));
     let mut table = table.map_err(unreadable)?;
     table.sort(sort);
-    let content = |format, _, out: &mut dyn io::Write| match &over_time {
-        Some(over_time) if format == Format::Perfetto => over_time.write(out),
+    let content = |format: Format, _, out: &mut dyn io::Write| match &over_time {
+        Some(over_time) if format.shows_accounts_over_time() => over_time.write(out),
         _ => report::write_accounts(format, &table, config.top, out),
     };
     all_written(fill(outputs, &content, observer))?;

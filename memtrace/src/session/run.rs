@@ -23,6 +23,7 @@ mod stack_copies;
 mod tag_functions;
 mod tag_probes;
 mod target_time;
+mod temporary_recording;
 mod touch_meter;
 mod trace;
 mod user_probe_sites;
@@ -34,6 +35,7 @@ pub(in crate::session) use self::wait::{Signals, event_loop, process_exit, regis
 
 use self::marks::MarkSources;
 use self::reports::Reports;
+use self::temporary_recording::TemporaryRecording;
 use self::touch_meter::TouchMeter;
 use self::trace::Trace;
 use self::wait::{Stop, Wakeups};
@@ -53,50 +55,55 @@ use super::protection;
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     own_allocator::return_pages_at_once();
     let reports = Reports::open(config)?;
-    event_loop()?.block_on(async {
-        let mut signals = Signals::listen()?;
-        let meter = config.cold_after.map(TouchMeter::open).transpose()?;
-        let mut marks = MarkSources::listen(config, observer)?;
-        let mut trace = Trace::start(config, observer)?;
-        let mut wakeups = Wakeups::listen(trace.wakeup_sources()?)
-            .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;
-        if config.protect {
-            protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
-        }
-        if let Some(descriptor) = trace.mark_descriptor() {
-            let functions = register(descriptor);
-            marks.add_functions(
-                functions
-                    .map_err(|error| Error::Failed(format!("cannot wait for functions that set marks: {error}")))?,
-            );
-        }
-        trace.release_command()?;
-        observer.attached(&trace.description());
-        for note in trace.notes() {
-            observer.note(note);
-        }
+    let temporary = TemporaryRecording::for_outputs(config)?;
+    let config = temporary.as_ref().map_or(config, TemporaryRecording::config);
+    let outcome = event_loop()?.block_on(trace(config, reports, observer));
+    temporary.into_iter().for_each(TemporaryRecording::remove);
+    outcome
+}
+
+async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    let mut signals = Signals::listen()?;
+    let meter = config.cold_after.map(TouchMeter::open).transpose()?;
+    let mut marks = MarkSources::listen(config, observer)?;
+    let mut trace = Trace::start(config, observer)?;
+    let mut wakeups = Wakeups::listen(trace.wakeup_sources()?)
+        .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;
+    if config.protect {
+        protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
+    }
+    if let Some(descriptor) = trace.mark_descriptor() {
+        let functions = register(descriptor);
+        marks.add_functions(
+            functions.map_err(|error| Error::Failed(format!("cannot wait for functions that set marks: {error}")))?,
+        );
+    }
+    trace.release_command()?;
+    observer.attached(&trace.description());
+    for note in trace.notes() {
+        observer.note(note);
+    }
+    let handle = |due| trace.handle(due, observer);
+    let stop = wait::wait(&mut signals, config.duration, &mut wakeups, &mut marks, handle).await;
+    observer.note(match stop {
+        Stop::Signal => "stopped",
+        Stop::Duration => "the duration is over",
+        Stop::TargetsExited => "all traced processes have ended",
+    });
+    let mut touches = None;
+    if let Some(meter) = meter.filter(|_| stop != Stop::TargetsExited) {
+        observer.note(&meter.description());
+        let cleared = meter.clear(&trace.running());
         let handle = |due| trace.handle(due, observer);
-        let stop = wait::wait(&mut signals, config.duration, &mut wakeups, &mut marks, handle).await;
-        observer.note(match stop {
-            Stop::Signal => "stopped",
-            Stop::Duration => "the duration is over",
-            Stop::TargetsExited => "all traced processes have ended",
-        });
-        let mut touches = None;
-        if let Some(meter) = meter.filter(|_| stop != Stop::TargetsExited) {
-            observer.note(&meter.description());
-            let cleared = meter.clear(&trace.running());
-            let handle = |due| trace.handle(due, observer);
-            wait::wait(&mut signals, Some(meter.window()), &mut wakeups, &mut marks, handle).await;
-            touches = meter.read(&cleared);
-        }
-        let answers = marks.close();
-        let finished = trace.finish(config, touches, reports, &mut signals, observer).await;
-        if let Some(answers) = answers {
-            answers.sent().await;
-        }
-        let (outcome, detach) = finished?;
-        detach.wait(&mut signals, observer).await;
-        Ok(outcome)
-    })
+        wait::wait(&mut signals, Some(meter.window()), &mut wakeups, &mut marks, handle).await;
+        touches = meter.read(&cleared);
+    }
+    let answers = marks.close();
+    let finished = trace.finish(config, touches, reports, &mut signals, observer).await;
+    if let Some(answers) = answers {
+        answers.sent().await;
+    }
+    let (outcome, detach) = finished?;
+    detach.wait(&mut signals, observer).await;
+    Ok(outcome)
 }

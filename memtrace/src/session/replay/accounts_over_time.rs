@@ -10,7 +10,7 @@ use super::moments::Selected;
 use crate::accounts;
 use crate::model::{AccountInterval, AccountNumber, AccountRow, AccountTotals, Bytes, GroupBy, Losses, format};
 use crate::recording::{self, Boundary, Recording};
-use crate::report::{AccountTrace, Format};
+use crate::report::AccountTrace;
 use crate::session::config::Output;
 
 /// Maximum number of accounts with tracks.
@@ -69,12 +69,16 @@ impl<'a> AccountsOverTime<'a> {
         selected: &'a Selected,
         keys: &'a [GroupBy],
     ) -> Result<Option<Self>, recording::Error> {
-        let has_trace = outputs.iter().any(|output| output.format == Format::Perfetto);
-        has_trace.then(|| Self::read(recording, selected, keys)).transpose()
+        let is_shown = outputs.iter().any(|output| output.format.shows_accounts_over_time());
+        is_shown.then(|| Self::read(recording, selected, keys)).transpose()
     }
 
     /// Finds the largest accounts in the selected part of a recording.
-    fn read(recording: &'a Recording, selected: &'a Selected, keys: &'a [GroupBy]) -> Result<Self, recording::Error> {
+    pub(super) fn read(
+        recording: &'a Recording,
+        selected: &'a Selected,
+        keys: &'a [GroupBy],
+    ) -> Result<Self, recording::Error> {
         let names = RecordedNames::read(recording, keys.len())?;
         let mut groups = Groups::default();
         let losses = recording.losses_of_intervals(selected.from(), selected.to())?;

@@ -410,8 +410,15 @@ mod tests {
 
     fn run_accounts(key: GroupBy) -> RunAccounts {
         let (outputs, sort) = (Vec::new(), AccountColumn::Current);
-        let report =
-            AccountReport { keys: vec![key], outputs, sort, refresh: None, socket: None, has_program_tags: false };
+        let report = AccountReport {
+            keys: vec![key],
+            outputs,
+            sort,
+            refresh: None,
+            socket: None,
+            has_program_tags: false,
+            interval: Duration::ZERO,
+        };
         RunAccounts::new(&report, None, None).0
     }
 

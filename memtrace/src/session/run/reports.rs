@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,13 +20,15 @@ use crate::model::{
     TagId, TagName, Tick, TouchWindow, Untraced, printable,
 };
 use crate::procfs::Objects;
+use crate::recording::Status;
 use crate::report;
-use crate::session::config::{AccountReport, Config};
+use crate::session::config::{AccountReport, Config, Output};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
 use crate::session::outputs::{self, Outputs};
 use crate::session::own_allocator;
 use crate::session::recorded_facts;
+use crate::session::replay;
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::trend_parts::has_trends;
@@ -37,8 +40,10 @@ pub(super) struct Reports {
     debuginfod: Option<debuginfod::Settings>,
     /// `None` if the run is not recorded.
     recorder: Option<Recorder>,
-    /// Outputs of accounts.
+    /// Outputs of accounts at the end.
     account_outputs: Option<Outputs>,
+    /// Outputs of accounts over time.
+    accounts_over_time: Option<Outputs>,
     accounts: Option<RunAccounts>,
     /// `None` if the activity of threads was not traced.
     activity: Option<RunActivity>,
@@ -72,9 +77,16 @@ impl Reports {
     /// Opens the files of every report, or none.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let outputs = Outputs::open_for(&config.events, &config.outputs)?;
-        let account_outputs = config.accounts.as_ref().map(|accounts| Outputs::open(&accounts.outputs)).transpose()?;
+        let (mut account_outputs, mut accounts_over_time) = (None, None);
+        if let Some(accounts) = &config.accounts {
+            let is_over_time = |output: &Output| output.format.shows_accounts_over_time();
+            let (over_time, at_end): (Vec<_>, _) = accounts.outputs.iter().cloned().partition(is_over_time);
+            account_outputs = Some(Outputs::open(&at_end)?);
+            accounts_over_time = (!over_time.is_empty()).then(|| Outputs::open(&over_time)).transpose()?;
+        }
         let debuginfod = debug_files::settings(&config.debuginfod)?;
-        Ok(Self { outputs, debuginfod, recorder: None, account_outputs, accounts: None, activity: None })
+        let (recorder, accounts, activity) = (None, None, None);
+        Ok(Self { outputs, debuginfod, recorder, account_outputs, accounts_over_time, accounts, activity })
     }
 
     /// Completes this recording too: it has all changes, but no names.
@@ -161,7 +173,12 @@ impl Reports {
                 losses = profile.losses;
             }
         }
-        let is_recorded = recorder.is_none_or(|recorder| complete(recorder, observer));
+        let recorded = recorder.and_then(Recorder::finish);
+        let is_recorded = recorded.as_ref().is_none_or(|(path, status)| is_complete(config, path, status, observer));
+        if let (Some((path, _)), Some(accounts), Some(outputs)) = (&recorded, &config.accounts, self.accounts_over_time)
+        {
+            failures.extend(replay::write_accounts_over_time(path, &accounts.keys, outputs, observer)?);
+        }
         if failures.is_empty() { Ok((losses, is_recorded)) } else { Err(Error::NotWritten(failures)) }
     }
 }
@@ -208,10 +225,11 @@ fn shows_trends(config: &Config, class: EventClass) -> bool {
     has_trends(class) && !(config.older.is_some() && class.probes_allocators())
 }
 
-/// Completes the recording. Returns false if intervals could not be recorded.
-fn complete(recorder: Recorder, observer: &mut dyn Observer) -> bool {
-    let Some((path, status)) = recorder.finish() else { return true };
-    observer.note(&format!("recorded {}", printable(&path)));
+/// Shows the state of the complete recording. Returns false if intervals could not be recorded.
+fn is_complete(config: &Config, path: &Path, status: &Status, observer: &mut dyn Observer) -> bool {
+    if config.recording.as_ref().is_some_and(|recording| !recording.is_temporary) {
+        observer.note(&format!("recorded {}", printable(path)));
+    }
     if let Some(gap) = &status.open_gap {
         log::warn!("the last {} intervals are missing in the recording", gap.intervals);
     }
