@@ -23,6 +23,10 @@ const FLAGS: &[&str] = &[
 const FRAME_POINTERS: &[&str] = &["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
 const NO_FRAME_POINTERS: &[&str] = &["-fomit-frame-pointer"];
 
+/// With exported functions, and the probes by which a program names its spans.
+const SPANS: &[&str] =
+    &["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-rdynamic", "-I../../memtrace-probes/include"];
+
 /// Name, source and additional flags of each victim.
 const VICTIMS: &[(&str, &str, &[&str])] = &[
     ("pairs", "pairs.c", FRAME_POINTERS),
@@ -30,10 +34,12 @@ const VICTIMS: &[(&str, &str, &[&str])] = &[
     ("deep", "deep.c", NO_FRAME_POINTERS),
     ("deep-frame-pointers", "deep.c", FRAME_POINTERS),
     ("cold", "cold.c", NO_FRAME_POINTERS),
+    ("spans", "spans.c", SPANS),
 ];
 
 fn main() {
     println!("cargo::rerun-if-changed=victims");
+    println!("cargo::rerun-if-changed=../memtrace-probes/include");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for (name, source, flags) in VICTIMS {
         compile::compile("gcc", FLAGS.iter().chain(*flags).chain([source]), &out.join(name));

@@ -1,5 +1,5 @@
-//! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `cargo xtask bench real` and `cargo xtask bench unwind`
-//! build this program and run it as root.
+//! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `bench real`, `bench unwind` and `bench spans` build this
+//! program and run it as root.
 //!
 //! Each round measures all variants in turn, so that other load on the machine affects all of them equally. Targets run on
 //! processors of their own and with C libraries of their own: a uprobe belongs to a file, and a uprobe in the system's C
@@ -20,6 +20,7 @@ mod processor_time;
 mod processors;
 mod programs;
 mod real;
+mod spans;
 mod statistics;
 mod unwind;
 mod victim;
@@ -47,6 +48,7 @@ fn run() -> Result<()> {
     let json = match options.benchmark {
         Benchmark::Overhead => serde_json::to_string_pretty(&overhead::run(&options, &processors)?)?,
         Benchmark::Real => serde_json::to_string_pretty(&real::run(&options, &processors)?)?,
+        Benchmark::Spans => serde_json::to_string_pretty(&spans::run(&options, &processors)?)?,
         Benchmark::Unwind => serde_json::to_string_pretty(&unwind::run(&options, &processors)?)?,
     };
     let mut out = io::stdout().lock();

@@ -14,6 +14,8 @@ pub(crate) enum Benchmark {
     Real,
     /// Time per stack by its depth.
     Unwind,
+    /// Time per span of the activity of threads.
+    Spans,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,13 +35,14 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn parse(words: impl Iterator<Item = OsString>) -> Result<Self> {
         let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-        let (name, options) = words.split_first().context("missing benchmark: overhead, real or unwind")?;
+        let (name, options) = words.split_first().context("missing benchmark: overhead, real, unwind or spans")?;
         let (benchmark, rounds, slice_ms) = match name.as_str() {
             "overhead" => (Benchmark::Overhead, 15, 400),
             "real" => (Benchmark::Real, 7, 400),
             // Many short slices, so that a disturbance spoils only one of them.
             "unwind" => (Benchmark::Unwind, 25, 50),
-            other => bail!("unknown benchmark {other:?}: use overhead, real or unwind"),
+            "spans" => (Benchmark::Spans, 15, 100),
+            other => bail!("unknown benchmark {other:?}: use overhead, real, unwind or spans"),
         };
         let mut parsed = Self {
             benchmark,

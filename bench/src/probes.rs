@@ -42,21 +42,32 @@ const PAIR: [(&str, Event); 3] = [("malloc", Event::Entry), ("malloc", Event::Re
 
 /// Returns the probes of tracer `pid` on malloc and free in `library`.
 pub(crate) fn malloc_and_free(pid: u32, library: &Path) -> Result<Vec<ProbeSite>> {
-    let probes = list(pid)?;
-    let file = fs::read(library).with_context(|| format!("cannot read {}", library.display()))?;
     PAIR.into_iter()
         .map(|(name, event)| {
-            let (start, size) =
-                function_range(&file, name).with_context(|| format!("{name} is not in {}", library.display()))?;
-            let inside = |probe: &&Probe| probe.event == event && (start..start + size).contains(&probe.offset);
-            let mut inside = probes.iter().filter(inside);
-            match (inside.next(), inside.next()) {
-                (Some(&probe), None) => Ok(ProbeSite { function: name, event, offset: probe.offset - start, probe }),
-                (None, _) => bail!("none of the {} probes of process {pid} is for {name}, {event:?}", probes.len()),
+            let all = in_function(pid, library, name)?;
+            let mut sites = all.into_iter().filter(|site| site.event == event);
+            match (sites.next(), sites.next()) {
+                (Some(site), None) => Ok(site),
+                (None, _) => bail!("none of the probes of process {pid} is for {name}, {event:?}"),
                 (Some(_), Some(_)) => bail!("process {pid} has several probes for {name}, {event:?}"),
             }
         })
         .collect()
+}
+
+/// Returns the probes of tracer `pid` in an exported function of `path`, by their places.
+pub(crate) fn in_function(pid: u32, path: &Path, function: &'static str) -> Result<Vec<ProbeSite>> {
+    let file = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let range = function_range(&file, function);
+    let (start, size) = range.with_context(|| format!("{function} is not in {}", path.display()))?;
+    let mut probes = list(pid)?;
+    probes.retain(|probe| (start..start + size).contains(&probe.offset));
+    if probes.is_empty() {
+        bail!("none of the probes of process {pid} is in {function}");
+    }
+    probes.sort_by_key(|probe| probe.offset);
+    let site = |probe: Probe| ProbeSite { function, event: probe.event, offset: probe.offset - start, probe };
+    Ok(probes.into_iter().map(site).collect())
 }
 
 /// Returns the probes of a process. The kernel describes them since Linux 6.16 (`bpf_perf_link_show_fdinfo`,

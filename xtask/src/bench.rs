@@ -4,6 +4,7 @@ mod format;
 mod overhead;
 mod readme;
 mod real;
+mod spans;
 mod unwind;
 
 use std::ffi::OsStr;
@@ -32,6 +33,7 @@ struct Measurement {
 
 const OVERHEAD: Measurement = Measurement { name: "overhead", table: overhead::table };
 const REAL: Measurement = Measurement { name: "real", table: real::table };
+const SPANS: Measurement = Measurement { name: "spans", table: spans::table };
 const UNWIND: Measurement = Measurement { name: "unwind", table: unwind::table };
 
 /// Builds and runs the microbenchmarks.
@@ -59,15 +61,25 @@ pub(crate) fn unwind(workspace: &Workspace, options: &[String]) -> Result<()> {
     UNWIND.run(workspace, options)
 }
 
+/// Measures the time of a span of the activity of threads.
+pub(crate) fn spans(workspace: &Workspace, options: &[String]) -> Result<()> {
+    setup::for_building()?;
+    SPANS.run(workspace, options)
+}
+
 /// Writes the last results into the guide.
 pub(crate) fn readme(workspace: &Workspace) -> Result<()> {
     ui::step("Writing the last results into docs/guide/overhead.md");
     let path = workspace.join("docs/guide/overhead.md");
     let mut text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    for measurement in [OVERHEAD, REAL] {
+    let all = [OVERHEAD, SPANS, REAL];
+    let measured: Vec<_> = all.into_iter().filter(|measurement| measurement.result(workspace).exists()).collect();
+    if measured.is_empty() {
+        bail!("no result; run first: cargo xtask bench overhead, bench spans or bench real");
+    }
+    for measurement in measured {
         let result = measurement.result(workspace);
-        let json = fs::read_to_string(&result)
-            .with_context(|| format!("no result; run first: cargo xtask bench {}", measurement.name))?;
+        let json = fs::read_to_string(&result).with_context(|| format!("cannot read {}", result.display()))?;
         let table = measurement.show(&json)?;
         text = readme::with_section(&text, measurement.name, &table)?;
         ui::note(&format!("{} from {}", measurement.name, result.display()));

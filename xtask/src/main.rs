@@ -85,13 +85,18 @@ const TASKS: &[Task] = &[
         run: Run::WithOptions(bench::unwind),
     },
     Task {
+        name: "bench spans",
+        does: "measure the cost of tasks, events, locks and traced calls (--rounds N, --slice-ms N)",
+        run: Run::WithOptions(bench::spans),
+    },
+    Task {
         name: "bench recording",
         does: "measure the cost of recording a trace of the whole machine (--rounds N, --seconds N)",
         run: Run::WithOptions(soak::compare_recording),
     },
     Task {
         name: "bench readme",
-        does: "write the last results of bench overhead and bench real into docs/guide/overhead.md",
+        does: "write the last results of bench overhead, spans and real into docs/guide/overhead.md",
         run: Run::Alone(bench::readme),
     },
     Task {

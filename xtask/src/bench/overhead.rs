@@ -88,7 +88,7 @@ fn sites(result: &Value) -> Result<String> {
     let sites = list(&result["sites"]).iter().map(|site| {
         let function = site["function"].as_str().context("a site has no function")?;
         let event = if site["event"] == "return" { " return" } else { "" };
-        let offset = number(site, "behind")?;
+        let offset = number(site, "offset")?;
         Ok(format!("{function}{event} +{offset}"))
     });
     let sites = sites.collect::<Result<Vec<_>>>()?;
@@ -133,9 +133,9 @@ mod tests {
             "rounds": 15, "slice_ms": 400,
             "machine": { "cpu": "C", "processors": 2, "is_virtual": false, "kernel": "6.1", "system": "S" },
             "sites": [
-                { "function": "malloc", "event": "entry", "behind": 0 },
-                { "function": "malloc", "event": "return", "behind": 0 },
-                { "function": "free", "event": "entry", "behind": 3 },
+                { "function": "malloc", "event": "entry", "offset": 0 },
+                { "function": "malloc", "event": "return", "offset": 0 },
+                { "function": "free", "event": "entry", "offset": 3 },
             ],
             "modes": MODES.iter().map(|(name, _)| mode(name)).collect::<Vec<_>>(),
             "left_out": [{ "name": "heaptrack", "reason": "it is not installed" }],

@@ -32,9 +32,9 @@ mod tests {
     }
 
     #[test]
-    fn document_has_both_sections() {
+    fn document_has_all_sections() {
         let page = include_str!("../../../docs/guide/overhead.md");
-        for name in ["overhead", "real"] {
+        for name in ["overhead", "spans", "real"] {
             assert!(with_section(page, name, "").is_ok(), "{name}");
         }
     }
