@@ -1,8 +1,9 @@
 //! Activity of threads: their CPU time, allocated bytes, pending waits and timed calls.
 //!
 //! The kernel updates the run time of a thread at ticks and switches only (`update_curr`, kernel/sched/fair.c), which is too
-//! coarse for slices of microseconds. So a program at each switch reads it, and the time since the last switch is added. That
-//! switch began before its program ran: if a hypervisor stops the CPU in between, the time is missing until the next switch.
+//! coarse for slices of microseconds. So a program at each switch adds up the time for which a thread with activity was on
+//! a CPU. All times are those of one clock. The run time of the kernel leaves out interrupts and stolen time in some
+//! configurations (`update_rq_clock_task`, kernel/sched/core.c), so the two cannot be added.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -12,9 +13,8 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{FutexWait, MAX_ACTIVE_THREADS, ThreadState, TimedCall, UNKNOWN_USAGE, call_time};
 
 use crate::limits::BPF_NOEXIST;
-use crate::settings::field;
 use crate::thread::{Thread, since_start};
-use crate::{atomic, kernel, loss, settings};
+use crate::{atomic, loss, settings};
 
 const NO_WAIT: FutexWait = FutexWait { begin: 0, cpu: 0, address: 0, holder: 0 };
 const NO_CALL: TimedCall = TimedCall { begin: 0, cpu: 0, function: 0 };
@@ -39,9 +39,7 @@ fn of_current(thread: Thread) -> Option<&'static mut ThreadState> {
     if known.is_some() {
         return known;
     }
-    let since = since_start();
-    let (wait, call) = (NO_WAIT, NO_CALL);
-    let new = ThreadState { ran: 0, since, runtime: UNKNOWN_USAGE, allocated: 0, wait, stall_cpu: 0, call };
+    let new = ThreadState { ran: 0, since: since_start(), allocated: 0, wait: NO_WAIT, stall_cpu: 0, call: NO_CALL };
     if ACTIVE_THREADS.insert(&thread.tid, &new, BPF_NOEXIST).is_err() {
         loss::count_without_log(LossReason::ActiveThreadsFull);
     }
@@ -82,11 +80,10 @@ fn cpu_time(state: &ThreadState, now: u64) -> u64 {
     cpu
 }
 
-/// Handles the switch from the current thread to that of the `task_struct` at `next`.
+/// Handles the switch from one thread to another.
 #[inline(always)]
-pub fn switch(next: u64) {
-    let (previous, next_tid) = (Thread::current().tid, kernel::read(next, field!(thread.task_pid)).unwrap_or(0));
-    let (from, to) = (of_thread(previous), of_thread(next_tid));
+pub fn switch(from: u32, to: u32) {
+    let (from, to) = (of_thread(from), of_thread(to));
     if from.is_none() && to.is_none() {
         return;
     }
@@ -94,26 +91,15 @@ pub fn switch(next: u64) {
     if let Some(from) = from
         && from.since != 0
     {
-        let ran = match from.runtime {
-            UNKNOWN_USAGE => now.saturating_sub(from.since),
-            runtime => run_time(kernel::current_task()).saturating_sub(runtime),
-        };
         // SAFETY: words of a map value.
-        unsafe { write_volatile(&raw mut from.ran, from.ran + ran) };
+        unsafe { write_volatile(&raw mut from.ran, from.ran + now.saturating_sub(from.since)) };
         // SAFETY: as above.
         unsafe { write_volatile(&raw mut from.since, 0) };
     }
     if let Some(to) = to {
-        to.runtime = run_time(next);
         // SAFETY: as above.
         unsafe { write_volatile(&raw mut to.since, now) };
     }
-}
-
-/// Returns the run time of a thread at its last tick or switch.
-#[inline(always)]
-fn run_time(task: u64) -> u64 {
-    kernel::read_word(task, field!(thread.task_runtime))
 }
 
 /// Counts an allocation of the current thread, if it has activity.

@@ -115,8 +115,6 @@ pub struct ThreadState {
     pub ran: u64,
     /// Time since which it is on a CPU; 0 if it is not.
     pub since: u64,
-    /// The kernel's run time of the thread when it was put on that CPU; [`UNKNOWN_USAGE`] if it was there before.
-    pub runtime: u64,
     /// Bytes that it has allocated.
     pub allocated: u64,
     /// Pending wait for a futex.
@@ -246,7 +244,7 @@ const _: () = {
     assert!(offset_of!(ActivityRecord, step) == 64);
     assert!(offset_of!(ActivityRecord, name) == 80);
     assert!(ActivityStep::ALL.len() <= 16);
-    assert!(size_of::<ThreadState>() == 96);
+    assert!(size_of::<ThreadState>() == 88);
 };
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ fn activity_return(context: RetProbeContext) -> u32 {
 /// `prev`.
 #[raw_tracepoint(tracepoint = "sched_switch")]
 fn activity_switch(context: RawTracePointContext) -> i32 {
-    activity::switch(context.arg(2));
+    let next: u32 = kernel::read(context.arg(2), field!(thread.task_pid)).unwrap_or(0);
+    activity::switch(Thread::current().tid, next);
     0
 }
 
