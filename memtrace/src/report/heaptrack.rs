@@ -46,7 +46,7 @@ fn write_lines(profile: &Profile, options: &Options, max_blocks: u64, out: &mut 
     for (index, stack) in profile.stacks.iter().enumerate() {
         if Blocks::has_any(stack) {
             let trace = tables.trace(index, &mut out)?;
-            blocks.add(stack, trace, &mut out)?;
+            blocks.add(stack, trace);
         }
     }
     blocks.write(&mut out)?;

@@ -5,17 +5,17 @@ use std::io;
 use crate::model::{Amount, Bytes, Profile, StackProfile};
 use crate::report::metrics::increase_of;
 
-/// Blocks of the same size and stack. Their index of a line `a`, and their number.
-type Equal = (u64, u64);
+/// Blocks of the same size and stack: the place of their description, and their number.
+type Equal = (usize, u64);
 
 /// Allocations and frees of all stacks.
 pub(super) struct Blocks {
-    /// Number of lines `a` so far.
-    infos: u64,
+    /// Size and number of the stack of each description.
+    descriptions: Vec<(Bytes, u64)>,
     /// Number of blocks that are written as one.
     combined: u64,
     temporary: Vec<Equal>,
-    /// Freed, but not temporary. Two successive lines `a` describe the same block.
+    /// Freed, but not temporary. The description after theirs is the same.
     freed: Vec<Equal>,
     held: Vec<Equal>,
 }
@@ -45,7 +45,8 @@ impl Blocks {
         };
         let number = profile.stacks.iter().map(number_of).fold(0, u64::saturating_add);
         let combined = number.div_ceil(most).max(1);
-        Self { infos: 0, combined, temporary: Vec::new(), freed: Vec::new(), held: Vec::new() }
+        let (descriptions, temporary, freed, held) = Default::default();
+        Self { descriptions, combined, temporary, freed, held }
     }
 
     /// Returns the number of blocks that are written as one.
@@ -59,68 +60,120 @@ impl Blocks {
         [temporary, freed, held].iter().any(|sum| sum.count > 0)
     }
 
-    /// Writes the lines `a` of a stack with the number `trace`.
-    pub(super) fn add(&mut self, stack: &StackProfile, trace: u64, out: &mut dyn io::Write) -> io::Result<()> {
+    /// Adds the blocks of a stack with the number `trace`.
+    pub(super) fn add(&mut self, stack: &StackProfile, trace: u64) {
         let sums = Sums::of(stack);
         let combined = self.combined;
         let combine = |sum: Amount| equal_sizes(Amount { count: sum.count.div_ceil(combined), ..sum });
         for (bytes, count) in combine(sums.temporary) {
-            let info = self.info(bytes, trace, out)?;
-            self.temporary.push((info, count));
+            let block = self.describe(bytes, trace);
+            self.temporary.push((block, count));
         }
         for (bytes, count) in combine(sums.freed) {
-            let info = self.info(bytes, trace, out)?;
-            self.info(bytes, trace, out)?;
-            self.freed.push((info, count));
+            let block = self.describe(bytes, trace);
+            self.describe(bytes, trace);
+            self.freed.push((block, count));
         }
         for (bytes, count) in combine(sums.held) {
-            let info = self.info(bytes, trace, out)?;
-            self.held.push((info, count));
+            let block = self.describe(bytes, trace);
+            self.held.push((block, count));
+        }
+    }
+
+    fn describe(&mut self, bytes: Bytes, trace: u64) -> usize {
+        self.descriptions.push((bytes, trace));
+        self.descriptions.len() - 1
+    }
+
+    /// Writes the lines `a`, `+` and `-`. A block is temporary for heaptrack if the line after its allocation frees it, or if its
+    /// number is 0 and it is freed after another free.
+    pub(super) fn write(mut self, out: &mut dyn io::Write) -> io::Result<()> {
+        let mut lines =
+            Lines { descriptions: &self.descriptions, numbers: vec![None; self.descriptions.len()], next: 0, out };
+        let freed = self.freed.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+        if freed == 1 && self.temporary.is_empty() {
+            lines.allocate(self.freed[0].0)?;
+            take_one(&mut self.held).map_or(Ok(()), |block| lines.allocate(block))?;
+            lines.free(self.freed[0].0)?;
+        } else {
+            // The block with the number 0.
+            if let Some(block) = take_one(&mut self.held) {
+                lines.allocate(block)?;
+            } else if let Some(block) = take_one(&mut self.temporary) {
+                lines.allocate_and_free(&[block], 1)?;
+            }
+            let mut single: Vec<_> =
+                self.freed.iter().filter(|(_, count)| count % 2 == 1).map(|(block, _)| *block).collect();
+            let mut last = if single.len() % 2 == 1 { single.pop() } else { None };
+            let of_singles = single.chunks_exact(2).map(|pair| (pair[0], pair[1], 1));
+            let of_equal = self.freed.iter().map(|(block, count)| (*block, *block + 1, count / 2));
+            for (one, other, times) in of_singles.chain(of_equal).filter(|(.., times)| *times > 0) {
+                // A single block without a partner is freed with the first pair.
+                let together = last.take().map(|last| lines.allocate_and_free(&[one, other, last + 1], 1));
+                let times = times - u64::from(together.is_some());
+                together.unwrap_or(Ok(()))?;
+                lines.allocate_and_free(&[one, other], times)?;
+            }
+            last.map_or(Ok(()), |block| lines.allocate(block))?;
+            for (block, count) in self.temporary {
+                lines.allocate_and_free(&[block], count)?;
+            }
+            last.map_or(Ok(()), |block| lines.free(block))?;
+        }
+        self.held.into_iter().try_for_each(|(block, count)| (0..count).try_for_each(|_| lines.allocate(block)))
+    }
+}
+
+/// Takes one of the first blocks.
+fn take_one(blocks: &mut Vec<Equal>) -> Option<usize> {
+    let (block, count) = blocks.first_mut()?;
+    let block = *block;
+    *count -= 1;
+    if *count == 0 {
+        blocks.remove(0);
+    }
+    Some(block)
+}
+
+/// Writer of lines. `heaptrack_gui` needs descriptions in the order in which they are first used.
+struct Lines<'a> {
+    descriptions: &'a [(Bytes, u64)],
+    /// Numbers of the descriptions that were written.
+    numbers: Vec<Option<u64>>,
+    next: u64,
+    out: &'a mut dyn io::Write,
+}
+
+impl Lines<'_> {
+    fn number(&mut self, block: usize) -> io::Result<u64> {
+        if let Some(number) = self.numbers[block] {
+            return Ok(number);
+        }
+        let (bytes, trace) = self.descriptions[block];
+        writeln!(self.out, "a {:x} {trace:x}", bytes.0)?;
+        let number = self.next;
+        self.numbers[block] = Some(number);
+        self.next += 1;
+        Ok(number)
+    }
+
+    fn allocate(&mut self, block: usize) -> io::Result<()> {
+        let number = self.number(block)?;
+        writeln!(self.out, "+ {number:x}")
+    }
+
+    fn free(&mut self, block: usize) -> io::Result<()> {
+        let number = self.number(block)?;
+        writeln!(self.out, "- {number:x}")
+    }
+
+    /// Allocates blocks, and frees them in the same order, several times.
+    fn allocate_and_free(&mut self, blocks: &[usize], times: u64) -> io::Result<()> {
+        for _ in 0..times {
+            blocks.iter().try_for_each(|block| self.allocate(*block))?;
+            blocks.iter().try_for_each(|block| self.free(*block))?;
         }
         Ok(())
-    }
-
-    fn info(&mut self, bytes: Bytes, trace: u64, out: &mut dyn io::Write) -> io::Result<u64> {
-        // heaptrack also takes index 0 for "no allocation before this free".
-        if self.infos == 0 {
-            writeln!(out, "a 0 {trace:x}")?;
-            self.infos = 1;
-        }
-        writeln!(out, "a {:x} {trace:x}", bytes.0)?;
-        self.infos += 1;
-        Ok(self.infos - 1)
-    }
-
-    /// Writes the lines `+` and `-`. A block is temporary for heaptrack if the line after its allocation frees it.
-    pub(super) fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        let mut unpaired: Vec<_> =
-            self.freed.iter().filter(|(_, count)| count % 2 == 1).map(|(info, _)| *info).collect();
-        let last = if unpaired.len() % 2 == 1 { unpaired.pop() } else { None };
-        if let Some(block) = last {
-            writeln!(out, "+ {block:x}")?;
-        }
-        for pair in unpaired.chunks_exact(2) {
-            let [one, other] = [pair[0], pair[1]];
-            writeln!(out, "+ {one:x}\n+ {other:x}\n- {one:x}\n- {other:x}")?;
-        }
-        for &(one, count) in &self.freed {
-            let other = one + 1;
-            repeat(&format!("+ {one:x}\n+ {other:x}\n- {one:x}\n- {other:x}\n"), count / 2, out)?;
-        }
-        for &(block, count) in &self.temporary {
-            repeat(&format!("+ {block:x}\n- {block:x}\n"), count, out)?;
-        }
-        // It is freed after another block, so that it is not temporary for heaptrack, unless it is the only one.
-        let has_others = self.freed.iter().map(|(_, count)| count).sum::<u64>() > 1 || !self.temporary.is_empty();
-        let mut held = self.held.iter().copied();
-        if !has_others && let Some((block, count)) = held.next() {
-            writeln!(out, "+ {block:x}")?;
-            last.iter().try_for_each(|block| writeln!(out, "- {block:x}"))?;
-            repeat(&format!("+ {block:x}\n"), count - 1, out)?;
-        } else {
-            last.iter().try_for_each(|block| writeln!(out, "- {block:x}"))?;
-        }
-        held.try_for_each(|(block, count)| repeat(&format!("+ {block:x}\n"), count, out))
     }
 }
 
@@ -133,10 +186,6 @@ fn equal_sizes(sum: Amount) -> impl Iterator<Item = (Bytes, u64)> {
     [(Bytes(size), sum.count - larger), (Bytes(size.saturating_add(1)), larger)]
         .into_iter()
         .filter(|(_, count)| *count > 0)
-}
-
-fn repeat(lines: &str, count: u64, out: &mut dyn io::Write) -> io::Result<()> {
-    (0..count).try_for_each(|_| out.write_all(lines.as_bytes()))
 }
 
 #[cfg(test)]
@@ -156,9 +205,11 @@ mod tests {
         temporary: u64,
     }
 
-    /// Reads lines as heaptrack 1.4 does.
+    /// Reads lines as heaptrack 1.4 does. Its graphical part needs allocations in the order of their descriptions
+    /// (src/analyze/gui/parser.cpp, `handleAllocation`).
     fn read(lines: &str) -> Found {
         let mut sizes = Vec::new();
+        let mut used = 0;
         let mut found = Found::default();
         let mut last = 0;
         for line in lines.lines() {
@@ -168,6 +219,8 @@ mod tests {
             match kind {
                 "a" => sizes.push(number),
                 "+" => {
+                    assert!(number <= used, "{number} is allocated before {used}: {lines}");
+                    used = used.max(number + 1);
                     found.allocated += block(&sizes);
                     found.held += block(&sizes);
                     last = number;
@@ -192,10 +245,10 @@ mod tests {
 
     fn written(profile: &Profile, most: u64) -> String {
         let mut blocks = Blocks::new(profile, most);
-        let mut out = Vec::new();
         for (number, stack) in profile.stacks.iter().enumerate() {
-            blocks.add(stack, number as u64 + 1, &mut out).unwrap();
+            blocks.add(stack, number as u64 + 1);
         }
+        let mut out = Vec::new();
         blocks.write(&mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
@@ -218,9 +271,9 @@ mod tests {
             let usages: Vec<_> = usages.into_iter().map(|(held, freed, temporary)| usage(held, freed, temporary)).collect();
             let sum = usages.iter().fold(Usage::default(), |mut sum, usage| { sum += *usage; sum });
             let found = read(&written(&profile(&usages), u64::MAX));
-            // A single block that is freed before anything else happens is temporary.
-            let is_single = sum.alloc.count == 1 && sum.free.count == 1;
-            let temporary = if is_single { 1 } else { sum.temporary.count };
+            // A single block that is freed before anything else happens is temporary, also beside one that is temporary.
+            let has_others = sum.live.count > 0 || sum.temporary.count > 1 || sum.alloc.count > sum.temporary.count + 1;
+            let temporary = if has_others { sum.temporary.count } else { sum.alloc.count };
             prop_assert_eq!(found, Found { allocated: sum.alloc, held: sum.live, temporary });
         }
     }
