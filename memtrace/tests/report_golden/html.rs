@@ -157,6 +157,48 @@ fn tables_are_sorted_and_filtered() {
 }
 
 #[test]
+fn the_theme_changes_by_button_and_key() {
+    let found = operate(
+        &host(),
+        &options(Metric::LiveBytes),
+        "
+        const colours = () => ['backgroundColor', 'color'].map((name) => getComputedStyle(document.body)[name]);
+        const first = colours();
+        byId('theme').click();
+        const other = colours();
+        document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 't', bubbles: true }));
+        return { first, other, again: colours() };",
+    );
+    let (light, dark) = (["rgb(255, 255, 255)", "rgb(28, 28, 28)"], ["rgb(22, 24, 28)", "rgb(228, 228, 228)"]);
+    assert_eq!((&found["first"], &found["other"]), (&serde_json::json!(light), &serde_json::json!(dark)));
+    assert_eq!(found["again"], found["first"]);
+}
+
+#[test]
+fn rows_of_sites_are_opened_by_key() {
+    let found = operate(
+        &host(),
+        &options(Metric::LiveBytes),
+        "
+        const row = document.querySelector('#sites tbody tr');
+        const press = (key) => row.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+        const state = () => [row.getAttribute('aria-expanded'), row.querySelectorAll('li').length > 0];
+        row.focus();
+        const isFocused = document.activeElement === row;
+        press('x');
+        const closed = state();
+        press('Enter');
+        const opened = state();
+        press('Enter');
+        return { isFocused, closed, opened, again: state() };",
+    );
+    let expected = serde_json::json!({
+        "isFocused": true, "closed": ["false", false], "opened": ["true", true], "again": ["false", false],
+    });
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn moments_and_windows_are_selected_on_the_timeline() {
     let found = operate(&with_timeline(), &options(Metric::LiveBytes), "
         const picture = byId('timeline');

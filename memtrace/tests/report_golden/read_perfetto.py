@@ -31,7 +31,7 @@ def name(track):
     return track.process.process_name or track.thread.thread_name and f"thread {track.thread.thread_name}" or track.name
 
 
-categories, names, arguments, values = {}, {}, {}, {}
+categories, names, arguments, texts = {}, {}, {}, {}
 
 
 def intern(data):
@@ -41,7 +41,7 @@ def intern(data):
         (arguments, data.debug_annotation_names),
     ]:
         table.update({row.iid: row.name for row in rows})
-    values.update({row.iid: row.str.decode() for row in data.debug_annotation_string_values})
+    texts.update({row.iid: row.str.decode() for row in data.debug_annotation_string_values})
 
 
 def event_name(packet):
@@ -56,7 +56,7 @@ def annotations(event):
     for annotation in event.debug_annotations:
         kind = annotation.WhichOneof("value")
         value = getattr(annotation, kind)
-        found[arguments[annotation.name_iid]] = values[value] if kind == "string_value_iid" else value
+        found[arguments[annotation.name_iid]] = texts[value] if kind == "string_value_iid" else value
     assert len(found) == len(event.debug_annotations), event
     return found
 
