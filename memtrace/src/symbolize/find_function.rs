@@ -21,7 +21,7 @@ pub enum FunctionError {
     #[error("its symbols have no such function")]
     Missing,
     /// No note describes a probe.
-    #[error("it has no probes of memtrace.h")]
+    #[error("no probe of memtrace.h was found")]
     NoProbe,
     /// The dynamic linker chooses among several functions.
     #[error("the dynamic linker chooses it among several functions; name one of those")]
