@@ -12,6 +12,7 @@ mod events;
 mod exit;
 mod explain;
 mod filters;
+mod heap_profiles;
 mod help;
 mod hooks;
 mod logging;

@@ -32,8 +32,8 @@ mod unwind_tables;
 mod working_set;
 
 pub(crate) use config::{
-    AccountReport, ActivityConfig, BlockSizes, Config, Destination, MarkFunction, Output, Percent, ProbeSite, ProbesOf,
-    Recording, SpanFunction, TagFunction, Target,
+    AccountReport, ActivityConfig, BlockSizes, Config, Destination, MarkFunction, Moment, Output, Percent, ProbeSite,
+    ProbesOf, Recording, SpanFunction, TagFunction, Target,
 };
 pub(crate) use error::from_engines;
 pub(crate) use error::{AllocatorUser, Error};

@@ -30,7 +30,7 @@ use super::tag_functions::{TagFrom, tag_from};
 use super::{filters, help, hooks, units};
 use crate::model::{AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MAX_FRAMES, MAX_RINGS, Metric};
 use crate::report::Format;
-use crate::session::{BlockSizes, MarkFunction, NamedAllocator, Percent, ProbeSite};
+use crate::session::{BlockSizes, MarkFunction, Moment, NamedAllocator, Percent, ProbeSite};
 
 /// Number of ended processes with entries of their own.
 pub(super) const DEFAULT_KEEP_ENDED: usize = 1000;
@@ -199,6 +199,19 @@ pub(super) struct TraceArgs {
     #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
     pub(super) outputs: Vec<PathBuf>,
 
+    /// Add a heap profile of this time to Perfetto traces, as in +60s, besides those of marks and of the end
+    ///
+    /// Perfetto shows the differences between consecutive heap profiles. May be given more than once; at most 32 are written. The
+    /// trace is recorded for it, into a temporary file without --record.
+    #[arg(
+        long = "heap-profile",
+        value_name = "TIME",
+        value_parser = units::moment,
+        allow_hyphen_values = true,
+        help_heading = OUTPUT
+    )]
+    pub(super) heap_profiles: Vec<Moment>,
+
     /// Record the changes of each interval into this file, an SQLite database
     ///
     /// It can be read during the trace, and survives the end of memtrace by a signal.
@@ -207,7 +220,7 @@ pub(super) struct TraceArgs {
 
     /// Record at this interval, as in 10s; at least 100ms [default: 1s]
     ///
-    /// Also the interval of the values of memory over time in .html, .pftrace and .firefox.json.
+    /// Also the interval of the values of memory over time in .html, .pftrace and .firefox.json, and of accounts in .pftrace.
     #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = OUTPUT)]
     pub(super) interval: Option<Duration>,
 

@@ -7,10 +7,10 @@ use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
-use super::{accounts, logging, outputs, tags};
+use super::{accounts, heap_profiles, logging, outputs, tags};
 use crate::model::{AccountColumn, ThreadColumn};
 use crate::report::Format;
-use crate::session::replay::{self, Config, MAX_HEAP_PROFILES, Span, View};
+use crate::session::replay::{self, Config, Span, View};
 
 /// Runs `memtrace report`.
 pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
@@ -44,9 +44,6 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
         (None, from, to, _) => Span::Window(from, to),
     };
     let (by, tags) = tags::resolve(args.tags.as_deref(), args.by)?;
-    if args.heap_profiles.len() > MAX_HEAP_PROFILES {
-        return Err(ArgConflict::new("--heap-profile is given more than 32 times", "give fewer times"));
-    }
     let (outputs, default_top) = match view {
         View::Stacks => (outputs::resolve_view(args.outputs, args.format, "stacks", Format::OF_STACKS)?, DEFAULT_TOP),
         View::Accounts(_) => {
@@ -56,12 +53,7 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
             (outputs::resolve_view(args.outputs, args.format, "threads", Format::OF_THREADS)?, accounts::DEFAULT_TOP)
         }
     };
-    if !args.heap_profiles.is_empty() && !outputs.iter().any(|output| output.format.shows_moments()) {
-        return Err(ArgConflict::new(
-            "--heap-profile applies to Perfetto traces of stacks",
-            "add one, as in -o run.pftrace, or show one time with --at",
-        ));
-    }
+    heap_profiles::check(&args.heap_profiles, &outputs)?;
     Ok(Config {
         path: args.file,
         view,
@@ -128,7 +120,7 @@ mod tests {
     use super::super::args::{Action, Arguments};
     use super::*;
     use crate::model::{GroupBy, Metric};
-    use crate::session::replay::Moment;
+    use crate::session::Moment;
     use crate::session::{Destination, Output};
 
     fn parse(line: &str) -> Result<Config, String> {

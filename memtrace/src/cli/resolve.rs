@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use super::{activity, events, outputs, program_tags, recording, tags, target};
+use super::{activity, events, heap_profiles, outputs, program_tags, recording, tags, target};
 use crate::model::format;
 use crate::model::{Bytes, EventClass, GroupBy, Metric};
 use crate::report::Format;
@@ -44,11 +44,15 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let (tag_functions, tag_probes) = program_tags::take(&mut args)?;
     let activity = activity::take(&mut args)?.or_else(|| stalls_as_slices(&args, &events));
     let threads = thread_filter(&mut args);
+    let outputs =
+        if needs_report { outputs::resolve(std::mem::take(&mut args.outputs), args.format)? } else { Vec::new() };
+    heap_profiles::check(&args.heap_profiles, &outputs)?;
     Ok(Config {
         metric: args.metric,
         page_sample: events::page_sample(&args),
         events,
-        outputs: if needs_report { outputs::resolve(args.outputs, args.format)? } else { Vec::new() },
+        outputs,
+        heap_profiles: args.heap_profiles,
         recording,
         every,
         timeline,
@@ -279,6 +283,7 @@ mod tests {
             recording: None,
             every: None,
             timeline: None,
+            heap_profiles: Vec::new(),
             activity: None,
             accounts: None,
             events: vec![EventClass::default()],
@@ -328,6 +333,7 @@ mod tests {
             recording: None,
             every: None,
             timeline: None,
+            heap_profiles: Vec::new(),
             activity: None,
             accounts: None,
             events: vec![EventClass::Heap, EventClass::Fault],

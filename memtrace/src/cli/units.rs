@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use crate::model::Pid;
 use crate::model::parse::not_a_number;
 pub(super) use crate::model::parse::{count, duration, size};
+use crate::session::Moment;
 use crate::session::Percent;
 use crate::session::difference::Source;
-use crate::session::replay::Moment;
 
 /// Parses a duration, which can have microseconds or nanoseconds as its only unit: `100us` or `100µs`, `500ns`.
 pub(super) fn short_duration(text: &str) -> Result<Duration, String> {

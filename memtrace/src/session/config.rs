@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::grouping::Grouping;
 use crate::allocators::UserHooks;
@@ -27,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) every: Option<Duration>,
     /// Interval of the values of memory over time; `None` if no output shows them.
     pub(crate) timeline: Option<Duration>,
+    /// Moments of additional heap profiles in formats with several of them.
+    pub(crate) heap_profiles: Vec<Moment>,
     /// Spans, waits and events of threads to trace; `None` for none.
     pub(crate) activity: Option<ActivityConfig>,
     /// Accounts to write instead of reports; `None` for none.
@@ -195,6 +197,13 @@ pub(crate) struct AccountReport {
     pub(crate) interval: Duration,
 }
 
+impl Config {
+    /// Returns true if the run has a recording from which outputs with several moments are written.
+    pub(crate) const fn records_moments(&self) -> bool {
+        self.recording.is_some() || !self.heap_profiles.is_empty()
+    }
+}
+
 impl AccountReport {
     /// Returns the parts of processes with accounts.
     pub(crate) fn level(&self) -> AccountLevel {
@@ -229,6 +238,17 @@ impl AccountReport {
     pub(crate) fn needs_stacks(&self) -> bool {
         self.keys.iter().any(|key| *key == GroupBy::Object || *key == GroupBy::Tag && !self.has_program_tags)
     }
+}
+
+/// A moment of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// By the wall clock.
+    Clock(SystemTime),
+    /// Time since the start of tracing.
+    AfterStart(Duration),
+    /// Time before the end of the recording.
+    BeforeEnd(Duration),
 }
 
 /// A recording to write during the run.

@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use super::config::Output;
+use super::config::{Moment, Output};
 use super::error::Error;
 use super::outputs::{Content, Outputs};
-use super::replay::{self, Moment};
+use super::replay;
 use crate::model::{EventClass, Metric, printable};
 use crate::report::{self, SavedReport, Side};
 

@@ -6,6 +6,7 @@ mod activity;
 mod heap_profiles;
 mod moments;
 mod notes;
+mod of_run;
 mod paths;
 mod processes;
 mod threads;
@@ -20,7 +21,7 @@ use self::moments::Selected;
 use self::notes::{notes_of, page_notes};
 use self::paths::RecordedCalls;
 use self::threads::RecordedThreads;
-use super::config::Output;
+use super::config::{Moment, Output};
 use super::error::{Error, NotWritten};
 use super::grouping::Grouping;
 use super::observer::Observer;
@@ -37,7 +38,8 @@ use crate::symbolize::Symbolizer;
 use crate::tags::TagRules;
 
 pub(crate) use self::heap_profiles::MAX_HEAP_PROFILES;
-pub(crate) use self::moments::{Moment, Span};
+pub(crate) use self::moments::Span;
+pub(super) use self::of_run::RecordedOutputs;
 
 /// Configuration of `memtrace report`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,19 +94,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
         return write_threads(&opened, sort, observer);
     }
     let outputs = Outputs::open_for(&opened.recording.header().classes, &config.outputs)?;
-    let mut outputs: BTreeMap<EventClass, Outputs> = outputs.into_iter().collect();
-    let mut losses = Losses::default();
-    let mut failures = Vec::new();
-    let mut earlier = opened.earlier_profiles()?;
-    opened.for_each_class(|class, mut profile, options| {
-        profile.earlier = earlier.remove(&class).unwrap_or_default();
-        if let Some(outputs) = outputs.remove(&class) {
-            failures.extend(write(outputs, &profile, &options, observer));
-        }
-        if profile.losses.total() > losses.total() {
-            losses = profile.losses;
-        }
-    })?;
+    let (failures, losses) = opened.write(&mut outputs.into_iter().collect(), observer)?;
     all_written(failures)?;
     Ok(Outcome { losses, command: None, complete: !opened.recording.is_salvaged(), none_traced: None })
 }
@@ -115,8 +105,19 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
 ///
 /// The recording cannot be read, or does not have the moment or the class.
 pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClass>) -> Result<SavedReport, Error> {
-    let span = at.map_or(Span::End, Span::At);
-    let config = Config { by: Some(GroupBy::Comm), ..whole(path, View::Stacks, span) };
+    let config = Config {
+        path: path.to_owned(),
+        view: View::Stacks,
+        span: at.map_or(Span::End, Span::At),
+        heap_profiles: Vec::new(),
+        outputs: Vec::new(),
+        metric: None,
+        by: Some(GroupBy::Comm),
+        tags: None,
+        top: 0,
+        keep_ended: LISTED,
+        all_stacks: true,
+    };
     let opened = Opened::new(&config)?;
     let classes = &opened.recording.header().classes;
     let wanted = class.or_else(|| classes.first().copied()).unwrap_or_default();
@@ -130,40 +131,6 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
         message: format!("the recording has no {} events", wanted.name()),
         remedy: format!("its events are {}", classes.iter().map(|class| class.name()).collect::<Vec<_>>().join(", ")),
     })
-}
-
-/// Writes the accounts over time of a complete recording, and returns the outputs that failed.
-///
-/// # Errors
-///
-/// The recording cannot be read.
-pub(super) fn write_accounts_over_time(
-    path: &Path,
-    keys: &[GroupBy],
-    outputs: Outputs,
-    observer: &mut dyn Observer,
-) -> Result<Vec<NotWritten>, Error> {
-    let config = whole(path, View::Accounts(AccountColumn::default()), Span::End);
-    let Opened { recording, selected, .. } = &Opened::new(&config)?;
-    let over_time = AccountsOverTime::read(recording, selected, keys).map_err(|source| unreadable(&config, source))?;
-    Ok(fill(outputs, &|_, _, out| over_time.write(out), observer))
-}
-
-/// Returns a configuration without outputs.
-fn whole(path: &Path, view: View, span: Span) -> Config {
-    Config {
-        path: path.to_owned(),
-        view,
-        span,
-        heap_profiles: Vec::new(),
-        outputs: Vec::new(),
-        metric: None,
-        by: None,
-        tags: None,
-        top: 0,
-        keep_ended: LISTED,
-        all_stacks: true,
-    }
 }
 
 fn unreadable(config: &Config, source: recording::Error) -> Error {
@@ -204,6 +171,27 @@ impl<'a> Opened<'a> {
         let is_at_end = selected.is_end_of(&recording);
         let metric = metric(config.metric, &facts, &selected, is_at_end)?;
         Ok(Self { config, recording, facts, selected, grouping, keeps_parts, metric })
+    }
+
+    /// Writes the report of each event class, and removes its outputs from `outputs`. Returns those that failed, and the losses.
+    fn write(
+        &self,
+        outputs: &mut BTreeMap<EventClass, Outputs>,
+        observer: &mut dyn Observer,
+    ) -> Result<(Vec<NotWritten>, Losses), Error> {
+        let mut losses = Losses::default();
+        let mut failures = Vec::new();
+        let mut earlier = self.earlier_profiles()?;
+        self.for_each_class(|class, mut profile, options| {
+            profile.earlier = earlier.remove(&class).unwrap_or_default();
+            if let Some(outputs) = outputs.remove(&class) {
+                failures.extend(write(outputs, &profile, &options, observer));
+            }
+            if profile.losses.total() > losses.total() {
+                losses = profile.losses;
+            }
+        })?;
+        Ok((failures, losses))
     }
 
     /// Returns the totals at earlier moments of each event class in order of time, if an output shows them.

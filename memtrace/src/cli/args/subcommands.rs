@@ -8,8 +8,8 @@ use super::possible_values;
 use crate::cli::units;
 use crate::model::{EventClass, GroupBy, Metric, Pid};
 use crate::report::Format;
+use crate::session::Moment;
 use crate::session::difference::Source;
-use crate::session::replay::Moment;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DoctorArgs {

@@ -1,7 +1,8 @@
 //! Moments of heap profiles in a recording.
 
-use super::moments::{Moment, Selected};
+use super::moments::Selected;
 use crate::recording::Recording;
+use crate::session::config::Moment;
 
 /// The most moments besides the end. Each profile is in memory.
 pub(crate) const MAX_HEAP_PROFILES: usize = 32;

@@ -1,24 +1,14 @@
 //! Selection of moments in a recording.
 
 use std::ops::Range;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::model::{Amount, Epoch, EventClass, Metric, Tick, format};
 use crate::recording::{Boundary, MarkRow, Recording};
+use crate::session::config::Moment;
 use crate::session::error::Error;
 use crate::session::recorded_facts::RecordedFacts;
 use crate::session::trend_parts::TrendParts;
-
-/// A moment of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// By the wall clock.
-    Clock(SystemTime),
-    /// Time since the start of tracing.
-    AfterStart(Duration),
-    /// Time before the end of the recording.
-    BeforeEnd(Duration),
-}
 
 /// A moment, or two moments, of which a report shows the totals or the changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,6 +191,11 @@ impl Selected {
     pub(super) fn inexact_marks(&self) -> impl Iterator<Item = &str> {
         self.inexact_marks.iter().map(String::as_str)
     }
+}
+
+/// Returns true if a recording contains a moment.
+pub(super) fn contains(recording: &Recording, facts: &RecordedFacts, moment: Moment) -> bool {
+    Moments { recording, start: facts.span().0.since_start() }.boundary(moment).is_ok()
 }
 
 /// Moments of a recording.

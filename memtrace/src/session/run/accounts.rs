@@ -310,7 +310,8 @@ impl RunAccounts {
     fn note_of_unrecorded(&self) -> Option<String> {
         let missing = self.groups.number_of_unrecorded();
         let accounts = format::counted(missing, "account", "accounts");
-        (missing > 0).then(|| format!("{accounts} more are in the table, but not in the recording, which is limited"))
+        (missing > 0)
+            .then(|| format!("{accounts} more are in the table, but not recorded: a recording has a limited number"))
     }
 }
 

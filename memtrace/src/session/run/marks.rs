@@ -12,6 +12,9 @@ use crate::session::mark_requests::{MarkRequests, MarkSocket};
 use crate::session::marks::{LastAnswers, MarkRequest, Service};
 use crate::session::observer::Observer;
 
+/// Name of a run without a recording that the user has named.
+const UNNAMED: &str = "a trace";
+
 /// Sources of marks.
 pub(super) struct MarkSources {
     requests: MarkRequests,
@@ -28,25 +31,27 @@ pub(super) enum MarkSource {
 }
 
 impl MarkSources {
-    /// Listens for requests: on the socket of a recording or of a trace with accounts, and for the signal. Must be called
-    /// inside the runtime.
+    /// Listens for requests: on the socket of a recording, of a trace with memory over time or with accounts, and for the
+    /// signal. Must be called inside the runtime.
     ///
     /// # Errors
     ///
     /// As for [`MarkRequests::listen`].
     pub(super) fn listen(config: &Config, observer: &mut dyn Observer) -> Result<Self, Error> {
-        let requests = match (&config.recording, &config.accounts) {
-            (_, Some(accounts)) => {
-                let path = accounts.socket.as_deref();
-                MarkRequests::listen(Some(&MarkSocket { service: Service::Accounts, path, name: "accounts" }), observer)
-            }
-            (Some(Recording { path, socket, .. }), None) => {
-                let socket =
-                    MarkSocket { service: Service::Recording, path: socket.as_deref(), name: &printable(path) };
-                MarkRequests::listen(Some(&socket), observer)
-            }
-            (None, None) => MarkRequests::listen(None, observer),
+        let socket = |service, path, name| Some(MarkSocket { service, path, name });
+        let of_recording = |recording: &Recording| match recording.is_temporary {
+            true => String::from(UNNAMED),
+            false => printable(&recording.path).to_string(),
         };
+        let name = config.recording.as_ref().map(of_recording);
+        let requests = match (&config.recording, &config.accounts) {
+            (_, Some(accounts)) => socket(Service::Accounts, accounts.socket.as_deref(), "accounts"),
+            (Some(recording), None) => {
+                socket(Service::Recording, recording.socket.as_deref(), name.as_deref().unwrap_or(UNNAMED))
+            }
+            (None, None) => config.timeline.and_then(|_| socket(Service::Recording, None, UNNAMED)),
+        };
+        let requests = MarkRequests::listen(requests.as_ref(), observer);
         Ok(Self { requests: requests?, functions: None })
     }
 

@@ -46,7 +46,7 @@ use crate::model::{
 };
 use crate::pipeline::{DeltaSink, WaitingStacks};
 use crate::procfs;
-use crate::recording::{Fact, Header, ImageChange, ImageValue, Interval, Settings, Writer};
+use crate::recording::{Fact, Header, ImageChange, ImageValue, Interval, Settings, Status, Writer};
 use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};
@@ -100,6 +100,7 @@ pub(super) struct Recorder {
 /// File of a recording.
 struct RecordedFile {
     path: PathBuf,
+    is_temporary: bool,
     writer: Writer,
 }
 
@@ -304,6 +305,16 @@ impl Recorder {
         self.file.is_some()
     }
 
+    /// Returns true if a recording or an output shows marks.
+    pub(super) const fn keeps_marks(&self) -> bool {
+        self.file.is_some() || self.timeline.is_some()
+    }
+
+    /// Returns true if the recording is removed at the end.
+    pub(super) fn is_temporary(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_temporary)
+    }
+
     /// Returns the `top` largest sites of each event class.
     pub(super) fn top_sites(&self, top: usize) -> Vec<ClassSites> {
         let sites = self.sites.as_ref();
@@ -317,10 +328,12 @@ impl Recorder {
 
     /// Answers the requests of marks that have been stored since the last call, and returns these marks.
     pub(super) fn take_stored_marks(&mut self) -> Vec<StoredMark> {
-        match &self.file {
-            Some(file) if self.marks.has_unstored() => self.marks.take_stored(&file.writer.status()),
-            _ => Vec::new(),
+        if !self.marks.has_unstored() {
+            return Vec::new();
         }
+        let all = || Status { stored_until: self.end, ..Status::default() };
+        let status = self.file.as_ref().map_or_else(all, |file| file.writer.status());
+        self.marks.take_stored(&status)
     }
 
     fn write(&mut self, mut delta: Delta, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>, losses: &Losses) {
@@ -419,13 +432,15 @@ impl RecordedFile {
         limits: &RecorderLimits,
         clock_start: Instant,
     ) -> Result<Self, Error> {
-        let &Recording { ref path, interval, size_limit, .. } = recording;
+        let &Recording { ref path, is_temporary, interval, size_limit, .. } = recording;
         let header = header(config, interval, SystemTime::now() - clock_start.elapsed());
         let &RecorderLimits { queued_rows, known_totals, .. } = limits;
         let settings = Settings { size_limit, queued_rows, known_totals, ..Settings::default() };
-        let writer = Writer::create(path, &header, settings)
-            .map_err(|error| Error::Output { path: path.clone(), source: std::io::Error::other(error) })?;
-        Ok(Self { path: path.clone(), writer })
+        let writer = Writer::create(path, &header, settings).map_err(|error| {
+            let (path, source) = (path.clone(), std::io::Error::other(error));
+            if is_temporary { Error::TemporaryRecording { path, source } } else { Error::Output { path, source } }
+        })?;
+        Ok(Self { path: path.clone(), is_temporary, writer })
     }
 }
 

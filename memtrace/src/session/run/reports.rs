@@ -28,7 +28,7 @@ use crate::session::observer::Observer;
 use crate::session::outputs::{self, Outputs};
 use crate::session::own_allocator;
 use crate::session::recorded_facts;
-use crate::session::replay;
+use crate::session::replay::RecordedOutputs;
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::trend_parts::has_trends;
@@ -42,8 +42,8 @@ pub(super) struct Reports {
     recorder: Option<Recorder>,
     /// Outputs of accounts at the end.
     account_outputs: Option<Outputs>,
-    /// Outputs of accounts over time.
-    accounts_over_time: Option<Outputs>,
+    /// Outputs that are written from the recording.
+    from_recording: RecordedOutputs,
     accounts: Option<RunAccounts>,
     /// `None` if the activity of threads was not traced.
     activity: Option<RunActivity>,
@@ -76,17 +76,23 @@ pub(super) struct FinishedTrace<'run> {
 impl Reports {
     /// Opens the files of every report, or none.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
-        let outputs = Outputs::open_for(&config.events, &config.outputs)?;
-        let (mut account_outputs, mut accounts_over_time) = (None, None);
+        let shows_moments = |output: &Output| config.records_moments() && output.format.shows_moments();
+        let (recorded, others): (Vec<_>, Vec<_>) = config.outputs.iter().cloned().partition(shows_moments);
+        let outputs = Outputs::open_for(&config.events, &others)?;
+        let stacks = match recorded.as_slice() {
+            [] => BTreeMap::new(),
+            recorded => Outputs::open_for(&config.events, recorded)?.into_iter().collect(),
+        };
+        let (mut from_recording, mut account_outputs) = (RecordedOutputs { stacks, accounts: None }, None);
         if let Some(accounts) = &config.accounts {
             let is_over_time = |output: &Output| output.format.shows_accounts_over_time();
             let (over_time, at_end): (Vec<_>, _) = accounts.outputs.iter().cloned().partition(is_over_time);
             account_outputs = Some(Outputs::open(&at_end)?);
-            accounts_over_time = (!over_time.is_empty()).then(|| Outputs::open(&over_time)).transpose()?;
+            from_recording.accounts = (!over_time.is_empty()).then(|| Outputs::open(&over_time)).transpose()?;
         }
         let debuginfod = debug_files::settings(&config.debuginfod)?;
         let (recorder, accounts, activity) = (None, None, None);
-        Ok(Self { outputs, debuginfod, recorder, account_outputs, accounts_over_time, accounts, activity })
+        Ok(Self { outputs, debuginfod, recorder, account_outputs, from_recording, accounts, activity })
     }
 
     /// Completes this recording too: it has all changes, but no names.
@@ -175,9 +181,8 @@ impl Reports {
         }
         let recorded = recorder.and_then(Recorder::finish);
         let is_recorded = recorded.as_ref().is_none_or(|(path, status)| is_complete(config, path, status, observer));
-        if let (Some((path, _)), Some(accounts), Some(outputs)) = (&recorded, &config.accounts, self.accounts_over_time)
-        {
-            failures.extend(replay::write_accounts_over_time(path, &accounts.keys, outputs, observer)?);
+        if let Some((path, _)) = &recorded {
+            failures.extend(self.from_recording.write(path, config, observer));
         }
         if failures.is_empty() { Ok((losses, is_recorded)) } else { Err(Error::NotWritten(failures)) }
     }
@@ -227,11 +232,13 @@ fn shows_trends(config: &Config, class: EventClass) -> bool {
 
 /// Shows the state of the complete recording. Returns false if intervals could not be recorded.
 fn is_complete(config: &Config, path: &Path, status: &Status, observer: &mut dyn Observer) -> bool {
-    if config.recording.as_ref().is_some_and(|recording| !recording.is_temporary) {
+    let is_temporary = config.recording.as_ref().is_some_and(|recording| recording.is_temporary);
+    if !is_temporary {
         observer.note(&format!("recorded {}", printable(path)));
     }
     if let Some(gap) = &status.open_gap {
-        log::warn!("the last {} intervals are missing in the recording", gap.intervals);
+        let place = if is_temporary { "the trace for Perfetto" } else { "the recording" };
+        log::warn!("the last {} intervals are missing in {place}", gap.intervals);
     }
     status.open_gap.is_none()
 }

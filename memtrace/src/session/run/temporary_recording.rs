@@ -1,16 +1,21 @@
-//! Recording of a run whose accounts are shown over time but not recorded: it exists until the outputs are written.
+//! Recording of a run that shows several moments but is not recorded: it exists until the outputs are written.
 
 use std::env;
 use std::path::Path;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::model::{Bytes, printable};
-use crate::session::config::{AccountReport, Config, Recording};
+use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
 
-/// Largest size of a temporary recording. Beyond it, old intervals are merged. Ten minutes with 100 busy accounts take 4 MiB.
+/// Largest size of a temporary recording. Beyond it, old intervals are merged. Ten minutes with 100 busy accounts take 4 MiB, and
+/// with 100 busy threads 10 MiB.
 const SIZE_LIMIT: Bytes = Bytes(128 << 20);
+
+/// Interval of the moments, if nothing else determines it.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A temporary recording, whose directory is removed with it.
 pub(super) struct TemporaryRecording {
@@ -25,12 +30,15 @@ impl TemporaryRecording {
     ///
     /// The directory cannot be created.
     pub(super) fn for_outputs(config: &Config) -> Result<Option<Self>, Error> {
-        let accounts = config.accounts.as_ref().filter(|_| config.recording.is_none());
-        let Some(accounts) = accounts.filter(|accounts| accounts.is_over_time()) else { return Ok(None) };
+        let accounts = config.accounts.as_ref().filter(|accounts| accounts.is_over_time());
+        if config.recording.is_some() || accounts.is_none() && config.heap_profiles.is_empty() {
+            return Ok(None);
+        }
         let parent = env::temp_dir();
         let directory = tempfile::Builder::new().prefix("memtrace-").tempdir_in(&parent);
-        let directory = directory.map_err(|source| Error::Output { path: parent, source })?;
-        let recording = recording(directory.path(), accounts);
+        let directory = directory.map_err(|source| Error::TemporaryRecording { path: parent, source })?;
+        let interval = accounts.map(|accounts| accounts.interval).or(config.timeline).unwrap_or(INTERVAL);
+        let recording = recording(directory.path(), interval);
         Ok(Some(Self { directory, config: Config { recording: Some(recording), ..config.clone() } }))
     }
 
@@ -48,11 +56,11 @@ impl TemporaryRecording {
     }
 }
 
-fn recording(directory: &Path, accounts: &AccountReport) -> Recording {
+fn recording(directory: &Path, interval: Duration) -> Recording {
     Recording {
-        path: directory.join("accounts.memtrace"),
+        path: directory.join("run.memtrace"),
         is_temporary: true,
-        interval: accounts.interval,
+        interval,
         size_limit: SIZE_LIMIT,
         socket: None,
         mark_functions: Vec::new(),

@@ -170,6 +170,7 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
         recording: None,
         every: None,
         timeline: None,
+        heap_profiles: Vec::new(),
         activity: None,
         accounts: None,
         events: vec![EventClass::Heap],

@@ -24,7 +24,9 @@ impl Trace {
             settled = accounts.recorded_until().map_or(settled, |until| until.min(settled));
         }
         recorder.record(now, settled, &mut self.tracker, &find_copy(finished), &losses);
-        for mark in recorder.take_stored_marks() {
+        // A reset of accounts has a note of its own.
+        let are_resets = self.accounts.is_some() && recorder.is_temporary();
+        for mark in recorder.take_stored_marks().iter().filter(|_| !are_resets) {
             observer.note(&format!("mark {} at {:.3} s", mark.text, mark.at.as_secs_f64()));
         }
     }
@@ -54,8 +56,10 @@ impl Trace {
             }
             return self.reset_accounts(request, observer);
         }
-        match self.recorder.as_mut().filter(|recorder| recorder.has_file()) {
-            None => observer.note("the run is not recorded, so no mark is set; --record FILE records it"),
+        match self.recorder.as_mut().filter(|recorder| recorder.keeps_marks()) {
+            None => observer.note(
+                "no mark is set, since neither a recording nor an output shows it; --record FILE records the run",
+            ),
             Some(recorder) => {
                 // Nobody else learns that a mark by the signal is refused.
                 let is_signal = request.reply.is_none();

@@ -1,0 +1,19 @@
+//! Moments of heap profiles.
+
+use super::conflict::ArgConflict;
+use crate::session::replay::MAX_HEAP_PROFILES;
+use crate::session::{Moment, Output};
+
+/// Checks that an output has heap profiles of several moments, if some are given.
+pub(super) fn check(moments: &[Moment], outputs: &[Output]) -> Result<(), ArgConflict> {
+    if moments.len() > MAX_HEAP_PROFILES {
+        return Err(ArgConflict::new("--heap-profile is given more than 32 times", "give fewer times"));
+    }
+    if !moments.is_empty() && !outputs.iter().any(|output| output.format.shows_moments()) {
+        return Err(ArgConflict::new(
+            "--heap-profile applies to Perfetto traces of stacks",
+            "add one, as in -o run.pftrace, or show one time with `memtrace report --at`",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Outputs of a run that show several moments. They are written from its recording when that is complete.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use super::accounts_over_time::AccountsOverTime;
+use super::moments::contains;
+use super::{Config, LISTED, Opened, Span, View, fill, unreadable};
+use crate::model::{AccountColumn, EventClass, GroupBy};
+use crate::recording::Recording;
+use crate::session::config::{self, Moment, Output};
+use crate::session::error::{Error, NotWritten};
+use crate::session::observer::Observer;
+use crate::session::outputs::Outputs;
+
+/// Open outputs that are written from a recording.
+#[derive(Default)]
+pub(crate) struct RecordedOutputs {
+    /// Outputs of stacks.
+    pub(in crate::session) stacks: BTreeMap<EventClass, Outputs>,
+    /// Outputs of accounts over time.
+    pub(in crate::session) accounts: Option<Outputs>,
+}
+
+impl RecordedOutputs {
+    /// Writes the outputs from the complete recording at `path` of the run with this configuration. Returns those that failed.
+    pub(in crate::session) fn write(
+        self,
+        path: &Path,
+        run: &config::Config,
+        observer: &mut dyn Observer,
+    ) -> Vec<NotWritten> {
+        let Self { mut stacks, accounts } = self;
+        let mut failures = Vec::new();
+        if let (Some(outputs), Some(report)) = (accounts, &run.accounts) {
+            let written = write_accounts(path, &report.keys, outputs, observer);
+            failures.extend(written.unwrap_or_else(|(outputs, error)| fail(outputs, &error, observer)));
+        }
+        if !stacks.is_empty() {
+            match write_stacks(path, run, &mut stacks, observer) {
+                Ok(failed) => failures.extend(failed),
+                Err(error) => {
+                    failures.extend(stacks.into_values().flat_map(|outputs| fail(outputs, &error, observer)));
+                }
+            }
+        }
+        failures
+    }
+}
+
+/// Returns the failures of outputs that cannot be written for this reason.
+fn fail(outputs: Outputs, error: &Error, observer: &mut dyn Observer) -> Vec<NotWritten> {
+    fill(outputs, &|_, _, _| Err(io::Error::other(error.to_string())), observer)
+}
+
+/// Writes accounts over time. Returns the outputs that failed; all outputs, if the recording cannot be read.
+fn write_accounts(
+    path: &Path,
+    keys: &[GroupBy],
+    outputs: Outputs,
+    observer: &mut dyn Observer,
+) -> Result<Vec<NotWritten>, (Outputs, Error)> {
+    let config = configuration(path, View::Accounts(AccountColumn::default()));
+    let opened = match Opened::new(&config) {
+        Ok(opened) => opened,
+        Err(error) => return Err((outputs, error)),
+    };
+    match AccountsOverTime::read(&opened.recording, &opened.selected, keys) {
+        Ok(accounts) => Ok(fill(outputs, &|_, _, out| accounts.write(out), observer)),
+        Err(source) => Err((outputs, unreadable(&config, source))),
+    }
+}
+
+/// Writes the stacks of each event class, with the heap profiles of the run, and removes the outputs from `outputs`. Returns
+/// those that failed.
+fn write_stacks(
+    path: &Path,
+    run: &config::Config,
+    outputs: &mut BTreeMap<EventClass, Outputs>,
+    observer: &mut dyn Observer,
+) -> Result<Vec<NotWritten>, Error> {
+    let shows_moments = |output: &&Output| output.format.shows_moments();
+    let config = Config {
+        outputs: run.outputs.iter().filter(shows_moments).cloned().collect(),
+        top: run.top,
+        keep_ended: run.keep_ended,
+        all_stacks: run.all_stacks,
+        ..configuration(path, View::Stacks)
+    };
+    let opened = Opened::new(&config)?;
+    let heap_profiles = chosen(&opened.recording, &opened, &run.heap_profiles, observer);
+    let config = Config { heap_profiles, ..config.clone() };
+    Ok(Opened { config: &config, ..opened }.write(outputs, observer)?.0)
+}
+
+/// Returns the moments of the trace, and notes those that are not in it.
+fn chosen(recording: &Recording, opened: &Opened<'_>, moments: &[Moment], observer: &mut dyn Observer) -> Vec<Moment> {
+    let (chosen, others): (Vec<_>, Vec<_>) =
+        moments.iter().copied().partition(|moment| contains(recording, &opened.facts, *moment));
+    if !others.is_empty() {
+        observer.note(&format!(
+            "{} of {} heap profiles are missing: the trace does not contain their times",
+            others.len(),
+            moments.len()
+        ));
+    }
+    chosen
+}
+
+/// Returns the configuration of a report at the end without outputs.
+fn configuration(path: &Path, view: View) -> Config {
+    Config {
+        path: path.to_owned(),
+        view,
+        span: Span::End,
+        heap_profiles: Vec::new(),
+        outputs: Vec::new(),
+        metric: None,
+        by: None,
+        tags: None,
+        top: 0,
+        keep_ended: LISTED,
+        all_stacks: true,
+    }
+}
