@@ -48,7 +48,7 @@ fn probes_of_a_file_are_used() {
 fn objects_without_probes_are_refused() {
     let mut victim = victim::start_with("modules", &["set", "1"]);
     let run = |from: &str| Trace::victim(&victim).options(&["--tag-from", from]).run();
-    run("probes").assert_refused(2, &["cannot take tags from the probes of the targets", "no probes of memtrace.h"]);
+    run("probes").assert_refused(2, &["cannot take tags from the probes of the targets", "no probe of memtrace.h"]);
     run("/bin/true:probes").assert_refused(2, &["cannot take tags from the probes of /bin/true"]);
     run("/nothing:probes").assert_refused(2, &["cannot take tags from the probes of /nothing", "cannot be read"]);
     let all = Trace::system_wide().options(FROM).run();
