@@ -30,7 +30,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     packets.write_clocks()?;
     Tracks::new(profile).write(&mut packets)?;
     if let Some(activity) = &profile.activity {
-        activity::write(activity, &mut packets)?;
+        activity::write(activity, profile.shown_time().end, &mut packets)?;
     }
     if profile.class.counts_stalls() {
         return Ok(());

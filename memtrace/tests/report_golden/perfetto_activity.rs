@@ -175,6 +175,20 @@ fn perfetto_has_events_and_lives_of_threads_as_instants() {
 }
 
 #[test]
+fn perfetto_has_the_histograms_of_allocator_calls() {
+    let read = read("calls", activity());
+    let of_calls = |instant: &&Value| instant[1] == "allocator calls";
+    let instants: Vec<_> = read["instants"].as_array().expect("instants").iter().filter(of_calls).collect();
+    let end = &read["profiles"].as_array().expect("heap profiles").last().expect("one at the end")[0];
+    let malloc = json!({
+        "calls": 14, "time_ns": 3012, "below 2 ns": 1, "below 256 ns": 11, "below 512 ns": 1, "below 4.10 µs": 1,
+    });
+    let free = json!({ "calls": 1, "time_ns": 1000, "below 1.02 µs": 1 });
+    let expected = [json!([end, "allocator calls", "malloc", malloc]), json!([end, "allocator calls", "free", free])];
+    assert_eq!(instants, expected.iter().collect::<Vec<_>>());
+}
+
+#[test]
 fn perfetto_says_what_is_left_out() {
     let losses = |left_out| {
         let read = read("left-out", Activity { left_out, ..activity() });

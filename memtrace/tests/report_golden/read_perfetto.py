@@ -56,7 +56,7 @@ def annotations(event):
     for annotation in event.debug_annotations:
         kind = annotation.WhichOneof("value")
         value = getattr(annotation, kind)
-        found[arguments[annotation.name_iid]] = texts[value] if kind == "string_value_iid" else value
+        found[annotation.name or arguments[annotation.name_iid]] = texts[value] if kind == "string_value_iid" else value
     assert len(found) == len(event.debug_annotations), event
     return found
 

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod argument_names;
+mod calls;
 mod locks;
 mod texts;
 
@@ -20,8 +21,9 @@ use crate::report::escape;
 /// UUID of the track of the first thread.
 const THREADS: u64 = 1 << 40;
 
-/// Writes the tracks of threads and locks. Those of processes are written before.
-pub(super) fn write(activity: &Activity, packets: &mut Packets<'_>) -> io::Result<()> {
+/// Writes the tracks of threads, locks and allocator calls. Those of processes are written before. The trace ends at `end`.
+pub(super) fn write(activity: &Activity, end: Duration, packets: &mut Packets<'_>) -> io::Result<()> {
+    calls::write(activity, end, packets)?;
     if activity.threads.is_empty() {
         return Ok(());
     }

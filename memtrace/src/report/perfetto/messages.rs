@@ -193,6 +193,9 @@ pub(super) enum EventType {
 pub(super) struct DebugAnnotation {
     #[prost(uint64, optional, tag = "1")]
     pub(super) name_iid: Option<u64>,
+    /// Name without an interned one.
+    #[prost(string, optional, tag = "10")]
+    pub(super) name: Option<String>,
     #[prost(oneof = "debug_annotation::Value", tags = "2, 3, 4, 6, 17")]
     pub(super) value: Option<debug_annotation::Value>,
 }

@@ -71,5 +71,5 @@ impl<'a> Annotations<'a> {
 }
 
 fn argument((name, value): (ArgumentName, Value)) -> DebugAnnotation {
-    DebugAnnotation { name_iid: Some(name.iid()), value: Some(value) }
+    DebugAnnotation { name_iid: Some(name.iid()), name: None, value: Some(value) }
 }
