@@ -23,9 +23,9 @@ pub(super) enum SpanKind {
     Event,
     /// Three probes of `memtrace.h`.
     Lock,
-    /// A call of a function whose first instruction is emulated.
+    /// A call of a function with an emulated first instruction.
     Call,
-    /// A call of a function whose first instruction is single-stepped.
+    /// A call of a function with a single-stepped first instruction.
     Leaf,
 }
 

@@ -199,7 +199,7 @@ pub(super) struct TraceArgs {
     #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
     pub(super) outputs: Vec<PathBuf>,
 
-    /// Add a heap profile of this time to Perfetto traces, as in +60s, besides those of marks and of the end
+    /// Add a heap profile of this time to Perfetto traces, as in +60s, in addition to those of marks and of the end
     ///
     /// Perfetto shows the differences between consecutive heap profiles. May be given more than once; at most 32 are written. The
     /// trace is recorded for it, into a temporary file without --record.

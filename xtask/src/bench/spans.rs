@@ -11,7 +11,7 @@ const KINDS: &[(&str, &str)] = &[
     ("task", "task"),
     ("lock", "lock without contention"),
     ("call", "call of a function"),
-    ("leaf", "call of a function whose first instruction is single-stepped"),
+    ("leaf", "call of a function with a single-stepped first instruction"),
 ];
 
 /// The variants, in the order of the columns.
@@ -99,7 +99,7 @@ mod tests {
                 "| task | 2 | 1.0 | 1,001 (1.00) | - | 1,501 (1.50) |",
                 "| lock without contention | 3 | 1.0 | 1,001 (1.00) | - | 1,501 (1.50) |",
                 "| call of a function | 2 | 1.0 | 1,001 (1.00) | - | 1,501 (1.50) |",
-                "| call of a function whose first instruction is single-stepped \
+                "| call of a function with a single-stepped first instruction \
                  | 2 | 1.0 | 1,001 (1.00) | - | 1,501 (1.50) |",
             ]
         );

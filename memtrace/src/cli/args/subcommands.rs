@@ -104,7 +104,7 @@ pub(in crate::cli) struct ReportArgs {
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub(in crate::cli) peak: bool,
 
-    /// Add a heap profile of this time to Perfetto traces, besides those of marks and of the end
+    /// Add a heap profile of this time to Perfetto traces, in addition to those of marks and of the end
     ///
     /// Perfetto shows the differences between consecutive heap profiles. May be given more than once; at most 32 are written.
     #[arg(

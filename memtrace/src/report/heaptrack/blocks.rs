@@ -271,7 +271,7 @@ mod tests {
             let usages: Vec<_> = usages.into_iter().map(|(held, freed, temporary)| usage(held, freed, temporary)).collect();
             let sum = usages.iter().fold(Usage::default(), |mut sum, usage| { sum += *usage; sum });
             let found = read(&written(&profile(&usages), u64::MAX));
-            // A single block that is freed before anything else happens is temporary, also beside one that is temporary.
+            // A single block that is freed before anything else happens is temporary, also with one that is temporary.
             let has_others = sum.live.count > 0 || sum.temporary.count > 1 || sum.alloc.count > sum.temporary.count + 1;
             let temporary = if has_others { sum.temporary.count } else { sum.alloc.count };
             prop_assert_eq!(found, Found { allocated: sum.alloc, held: sum.live, temporary });

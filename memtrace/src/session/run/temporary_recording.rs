@@ -17,7 +17,7 @@ const SIZE_LIMIT: Bytes = Bytes(128 << 20);
 /// Interval of the moments, if nothing else determines it.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A temporary recording, whose directory is removed with it.
+/// A temporary recording in a directory that is removed with it.
 pub(super) struct TemporaryRecording {
     directory: TempDir,
     config: Config,
