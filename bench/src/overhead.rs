@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Overhead
             }
             victims.push(victim);
         }
-        let measured = measure(&mut victims, options);
+        let measured = victim::measure_in_turn(&mut victims, WARM_UP, options, TracedVictim::work);
         let variants = summarize(victims, measured)?;
         overhead.modes.push(Mode { name, processors, variants });
     }
@@ -117,24 +117,6 @@ fn available_kinds(options: &Options) -> Result<(Vec<Kind>, Vec<LeftOut>)> {
     add(Kind::Bpftrace, bpftrace::find().is_some(), "bpftrace is not installed");
     add(Kind::Heaptrack, heaptrack::is_installed(), "heaptrack is not installed");
     Ok((kinds, left_out))
-}
-
-/// Returns the nanoseconds per pair by variant and round. Each round measures all variants in turn.
-fn measure(victims: &mut [TracedVictim], options: &Options) -> Vec<Vec<f64>> {
-    let mut pairs = Vec::new();
-    for victim in victims.iter_mut() {
-        // The first run is slower.
-        victim.work(WARM_UP);
-        pairs.push(victim.work(WARM_UP).pairs_in(options.slice).max(WARM_UP / 10));
-    }
-    let mut measured = vec![Vec::new(); victims.len()];
-    for round in 0..options.rounds {
-        eprintln!("    round {} of {}", round + 1, options.rounds);
-        for ((victim, &pairs), measured) in victims.iter_mut().zip(&pairs).zip(&mut measured) {
-            measured.push(victim.work(pairs).ns_per_pair());
-        }
-    }
-    measured
 }
 
 fn summarize(victims: Vec<TracedVictim>, measured: Vec<Vec<f64>>) -> Result<Vec<Variant>> {

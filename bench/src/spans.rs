@@ -15,6 +15,7 @@ use crate::options::Options;
 use crate::probes::ProbeSite;
 use crate::processors::Processors;
 use crate::statistics::Spread;
+use crate::victim;
 
 /// Number of spans before the measurement: enough to estimate the number of spans per slice.
 const WARM_UP: u64 = 5_000;
@@ -76,17 +77,7 @@ fn measure(span: SpanKind, options: &Options, processors: &Processors, scratch: 
         }
         victims.push(victim);
     }
-    let mut spans = Vec::new();
-    for victim in &mut victims {
-        victim.work(WARM_UP);
-        spans.push(victim.work(WARM_UP).pairs_in(options.slice).max(WARM_UP / 10));
-    }
-    let mut ns = vec![Vec::new(); victims.len()];
-    for _ in 0..options.rounds {
-        for ((victim, &spans), ns) in victims.iter_mut().zip(&spans).zip(&mut ns) {
-            ns.push(victim.work(spans).ns_per_pair());
-        }
-    }
+    let ns = victim::measure_in_turn(&mut victims, WARM_UP, options, TracedVictim::work);
     let mut variants = Vec::new();
     let tracers: Vec<_> = victims.into_iter().map(TracedVictim::end_victim).collect();
     for (tracer, ns) in tracers.into_iter().zip(ns) {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::options::Options;
+
 /// Number of the victim's own frames above malloc in `pairs`.
 pub(crate) const FRAMES: usize = 5;
 
@@ -33,6 +35,30 @@ impl PairTiming {
         let pairs = time.as_nanos() * u128::from(self.pairs) / u128::from(self.ns.max(1));
         u64::try_from(pairs).unwrap_or(u64::MAX)
     }
+}
+
+/// Returns the nanoseconds per pair by victim and round: each round measures all victims in turn. `work` runs a number of
+/// pairs in a victim; `warm_up` pairs are enough to estimate the number of pairs per slice.
+pub(crate) fn measure_in_turn<V>(
+    victims: &mut [V],
+    warm_up: u64,
+    options: &Options,
+    work: impl Fn(&mut V, u64) -> PairTiming,
+) -> Vec<Vec<f64>> {
+    let mut pairs = Vec::new();
+    for victim in victims.iter_mut() {
+        // The first run is slower.
+        work(victim, warm_up);
+        pairs.push(work(victim, warm_up).pairs_in(options.slice).max(warm_up / 10));
+    }
+    let mut measured = vec![Vec::new(); victims.len()];
+    for round in 0..options.rounds {
+        eprintln!("    round {} of {}", round + 1, options.rounds);
+        for ((victim, &pairs), measured) in victims.iter_mut().zip(&pairs).zip(&mut measured) {
+            measured.push(work(victim, pairs).ns_per_pair());
+        }
+    }
+    measured
 }
 
 #[cfg(test)]
