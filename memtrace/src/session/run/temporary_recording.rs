@@ -14,9 +14,6 @@ use crate::session::error::Error;
 /// with 100 busy threads 10 MiB.
 const SIZE_LIMIT: Bytes = Bytes(128 << 20);
 
-/// Interval of the moments, if nothing else determines it.
-const INTERVAL: Duration = Duration::from_secs(1);
-
 /// A temporary recording in a directory that is removed with it.
 pub(super) struct TemporaryRecording {
     directory: TempDir,
@@ -31,13 +28,13 @@ impl TemporaryRecording {
     /// The directory cannot be created.
     pub(super) fn for_outputs(config: &Config) -> Result<Option<Self>, Error> {
         let accounts = config.accounts.as_ref().filter(|accounts| accounts.is_over_time());
-        if config.recording.is_some() || accounts.is_none() && config.heap_profiles.is_empty() {
-            return Ok(None);
-        }
+        // Outputs with heap profiles have memory over time too.
+        let of_heap_profiles = config.timeline.filter(|_| !config.heap_profiles.is_empty());
+        let interval = accounts.map(|accounts| accounts.interval).or(of_heap_profiles);
+        let Some(interval) = interval.filter(|_| config.recording.is_none()) else { return Ok(None) };
         let parent = env::temp_dir();
         let directory = tempfile::Builder::new().prefix("memtrace-").tempdir_in(&parent);
         let directory = directory.map_err(|source| Error::TemporaryRecording { path: parent, source })?;
-        let interval = accounts.map(|accounts| accounts.interval).or(config.timeline).unwrap_or(INTERVAL);
         let recording = recording(directory.path(), interval);
         Ok(Some(Self { directory, config: Config { recording: Some(recording), ..config.clone() } }))
     }
