@@ -65,6 +65,25 @@ pub(crate) struct Config {
     pub(crate) all_stacks: bool,
 }
 
+impl Config {
+    /// Returns the configuration of a report at the end, with all rows and without outputs.
+    fn whole(path: &Path, view: View) -> Self {
+        Self {
+            path: path.to_owned(),
+            view,
+            span: Span::End,
+            heap_profiles: Vec::new(),
+            outputs: Vec::new(),
+            metric: None,
+            by: None,
+            tags: None,
+            top: 0,
+            keep_ended: LISTED,
+            all_stacks: true,
+        }
+    }
+}
+
 /// Part of a recording that a report shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum View {
@@ -105,19 +124,8 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
 ///
 /// The recording cannot be read, or does not have the moment or the class.
 pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClass>) -> Result<SavedReport, Error> {
-    let config = Config {
-        path: path.to_owned(),
-        view: View::Stacks,
-        span: at.map_or(Span::End, Span::At),
-        heap_profiles: Vec::new(),
-        outputs: Vec::new(),
-        metric: None,
-        by: Some(GroupBy::Comm),
-        tags: None,
-        top: 0,
-        keep_ended: LISTED,
-        all_stacks: true,
-    };
+    let span = at.map_or(Span::End, Span::At);
+    let config = Config { span, by: Some(GroupBy::Comm), ..Config::whole(path, View::Stacks) };
     let opened = Opened::new(&config)?;
     let classes = &opened.recording.header().classes;
     let wanted = class.or_else(|| classes.first().copied()).unwrap_or_default();

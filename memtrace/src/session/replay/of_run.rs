@@ -6,9 +6,8 @@ use std::path::Path;
 
 use super::accounts_over_time::AccountsOverTime;
 use super::moments::contains;
-use super::{Config, LISTED, Opened, Span, View, fill, unreadable};
+use super::{Config, Opened, View, fill, unreadable};
 use crate::model::{AccountColumn, EventClass, GroupBy};
-use crate::recording::Recording;
 use crate::session::config::{self, Moment, Output};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
@@ -61,7 +60,7 @@ fn write_accounts(
     outputs: Outputs,
     observer: &mut dyn Observer,
 ) -> Result<Vec<NotWritten>, (Outputs, Error)> {
-    let config = configuration(path, View::Accounts(AccountColumn::default()));
+    let config = Config::whole(path, View::Accounts(AccountColumn::default()));
     let opened = match Opened::new(&config) {
         Ok(opened) => opened,
         Err(error) => return Err((outputs, error)),
@@ -86,18 +85,18 @@ fn write_stacks(
         top: run.top,
         keep_ended: run.keep_ended,
         all_stacks: run.all_stacks,
-        ..configuration(path, View::Stacks)
+        ..Config::whole(path, View::Stacks)
     };
     let opened = Opened::new(&config)?;
-    let heap_profiles = chosen(&opened.recording, &opened, &run.heap_profiles, observer);
+    let heap_profiles = chosen(&opened, &run.heap_profiles, observer);
     let config = Config { heap_profiles, ..config.clone() };
     Ok(Opened { config: &config, ..opened }.write(outputs, observer)?.0)
 }
 
 /// Returns the moments of the trace, and notes those that are not in it.
-fn chosen(recording: &Recording, opened: &Opened<'_>, moments: &[Moment], observer: &mut dyn Observer) -> Vec<Moment> {
+fn chosen(opened: &Opened<'_>, moments: &[Moment], observer: &mut dyn Observer) -> Vec<Moment> {
     let (chosen, others): (Vec<_>, Vec<_>) =
-        moments.iter().copied().partition(|moment| contains(recording, &opened.facts, *moment));
+        moments.iter().copied().partition(|moment| contains(&opened.recording, &opened.facts, *moment));
     if !others.is_empty() {
         observer.note(&format!(
             "{} of {} heap profiles are missing: the trace does not contain their times",
@@ -106,21 +105,4 @@ fn chosen(recording: &Recording, opened: &Opened<'_>, moments: &[Moment], observ
         ));
     }
     chosen
-}
-
-/// Returns the configuration of a report at the end without outputs.
-fn configuration(path: &Path, view: View) -> Config {
-    Config {
-        path: path.to_owned(),
-        view,
-        span: Span::End,
-        heap_profiles: Vec::new(),
-        outputs: Vec::new(),
-        metric: None,
-        by: None,
-        tags: None,
-        top: 0,
-        keep_ended: LISTED,
-        all_stacks: true,
-    }
 }
