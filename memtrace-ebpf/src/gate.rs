@@ -14,17 +14,17 @@ use crate::thread::Thread;
 #[btf_map]
 static GATE: Array<u64, 1> = Array::new();
 
-/// Returns the gate for the current process: closed if the process is not traced.
+/// Returns the gate for the current thread: closed if its process is not traced.
 #[inline(always)]
-pub fn for_current() -> u64 {
+pub fn of(thread: Thread) -> u64 {
     let gate = GATE.get(0).copied().unwrap_or(values::CLOSED);
-    if gate == values::CLOSED || process_filter::is_traced(Thread::current().pid) { gate } else { values::CLOSED }
+    if gate == values::CLOSED || process_filter::is_traced(thread.pid) { gate } else { values::CLOSED }
 }
 
 /// Returns true if events of the current process are recorded now.
 #[inline(always)]
 pub fn is_open_for_current() -> bool {
-    for_current() == values::OPEN
+    of(Thread::current()) == values::OPEN
 }
 
 /// Returns true if usage is counted now.
@@ -63,10 +63,10 @@ impl Recorded {
     }
 }
 
-/// Returns the events of the current process that are recorded now.
+/// Returns the events of the current thread that are recorded now.
 #[inline(always)]
-pub fn recorded() -> Recorded {
-    Recorded { flags: if is_open() { process_filter::flags(Thread::current().pid) } else { 0 } }
+pub fn recorded(thread: Thread) -> Recorded {
+    Recorded { flags: if is_open() { process_filter::flags(thread.pid) } else { 0 } }
 }
 
 /// Returns true if events are recorded now, whether or not the current process is traced.

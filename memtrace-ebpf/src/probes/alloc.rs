@@ -10,10 +10,11 @@ use crate::{arguments, call_rate, gate, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
-    match gate::for_current() {
+    let thread = Thread::current();
+    match gate::of(thread) {
         values::OPEN => {
             let stack_pointer = registers::stack_pointer(registers::of(context));
-            let _ = pending::begin(context, Thread::current(), stack_pointer, Pending { call, size, aux, extra: 0 });
+            let _ = pending::begin(context, thread, stack_pointer, Pending { call, size, aux, extra: 0 });
         }
         values::CALL_RATE => call_rate::count(size),
         _ => {}

@@ -9,10 +9,10 @@ use crate::{arguments, emit, gate, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, address: u64) {
-    if address == 0 || !gate::recorded().frees() {
+    let thread = Thread::current();
+    if address == 0 || !gate::recorded(thread).frees() {
         return;
     }
-    let thread = Thread::current();
     let stack_pointer = registers::stack_pointer(registers::of(context));
     let EnteredCall { entry, frees_last_block } = pending::enter_free(context, thread, stack_pointer, address);
     match entry {
@@ -25,10 +25,10 @@ fn enter(context: &ProbeContext, address: u64) {
 /// As [`enter`], for a function that may call other frees. Its return is probed, so that those count as nested.
 #[inline(always)]
 fn enter_around(context: &ProbeContext, address: u64) {
-    if address == 0 || !gate::recorded().frees() {
+    let thread = Thread::current();
+    if address == 0 || !gate::recorded(thread).frees() {
         return;
     }
-    let thread = Thread::current();
     let stack_pointer = registers::stack_pointer(registers::of(context));
     let pending = Pending { call: Call::Free, size: 0, aux: address, extra: 0 };
     match pending::begin(context, thread, stack_pointer, pending) {
@@ -46,10 +46,11 @@ fn enter_around(context: &ProbeContext, address: u64) {
 #[uprobe]
 fn repeat_frees(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
-    if gate::recorded().frees() {
+    let thread = Thread::current();
+    if gate::recorded(thread).frees() {
         let stack_pointer = registers::stack_pointer(registers::of(&context));
         let pending = Pending { call: Call::RepeatFrees, size: 0, aux: 0, extra: 0 };
-        let _ = pending::begin(&context, Thread::current(), stack_pointer, pending);
+        let _ = pending::begin(&context, thread, stack_pointer, pending);
     }
     0
 }

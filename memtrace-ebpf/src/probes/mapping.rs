@@ -45,7 +45,7 @@ impl Event for SyscallEnter {
     fn is_relevant(context: &RawTracePointContext) -> bool {
         let number: u64 = context.arg(1);
         let is_relevant = unmaps(number) || number == number::BRK && settings::records_mappings();
-        is_relevant && gate::recorded().frees() && is_native(read_word(context.arg(0), offset::MODE))
+        is_relevant && gate::recorded(Thread::current()).frees() && is_native(read_word(context.arg(0), offset::MODE))
     }
 
     #[inline(always)]
@@ -85,7 +85,7 @@ impl Event for SyscallExit {
             number::BRK => settings::records_mappings(),
             _ => false,
         };
-        is_relevant && gate::recorded().frees() && is_native(read_word(registers, offset::MODE))
+        is_relevant && gate::recorded(Thread::current()).frees() && is_native(read_word(registers, offset::MODE))
     }
 
     #[inline(always)]
@@ -147,7 +147,7 @@ fn record_result(context: &RawTracePointContext) {
         return;
     }
     // What a process that is no longer traced moves counts as unmapped.
-    if !gate::recorded().allocations() {
+    if !gate::recorded(Thread::current()).allocations() {
         return;
     }
     let ring = emit::ring_for_memory(thread);

@@ -17,10 +17,10 @@ fn enter(context: &ProbeContext, old: u64, size: u64) {
 
 #[inline(always)]
 fn begin(context: &ProbeContext, pending: Pending) {
-    if !gate::recorded().frees() {
+    let thread = Thread::current();
+    if !gate::recorded(thread).frees() {
         return;
     }
-    let thread = Thread::current();
     let stack_pointer = registers::stack_pointer(registers::of(context));
     if let Some(EnteredCall { entry: Entry::Outermost, frees_last_block }) =
         pending::begin(context, thread, stack_pointer, pending)

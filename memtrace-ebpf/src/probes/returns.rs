@@ -38,11 +38,11 @@ fn call_return_site(context: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
-    let recorded = gate::recorded();
+    let thread = Thread::current();
+    let recorded = gate::recorded(thread);
     if !recorded.frees() {
         return;
     }
-    let thread = Thread::current();
     let Some(mut returned) = pending::finish(context, thread, caller.stack_pointer) else { return };
     #[cfg(not(feature = "legacy"))]
     if settings::min_call() != u64::MAX {

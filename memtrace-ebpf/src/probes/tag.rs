@@ -39,7 +39,7 @@ fn change(context: &impl EbpfContext, cookie: TagCookie, value: u64, stack_point
     }
     if cookie.action() != TagAction::Claim {
         tags::change(context, thread, cookie, value, stack_pointer);
-    } else if value != 0 && gate::recorded().frees() {
+    } else if value != 0 && gate::recorded(thread).frees() {
         emit::claim(context, thread, value, tags::current(thread));
     }
 }
