@@ -18,7 +18,7 @@ use aya_ebpf::helpers::generated::{
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, Header, MAX_FRAMES, MAX_RINGS, MarkRecord,
+    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MarkRecord,
     MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind,
     RemovedCgroupRecord, RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of,
     ring_of_memory,
@@ -26,7 +26,7 @@ use memtrace_common::wire::{
 use memtrace_unwind::{Position, Walk};
 
 use crate::scratch::Scratch;
-use crate::thread::Thread;
+use crate::thread::{Thread, since_start};
 use crate::{loss, settings, verifier};
 
 use flags::{AVAILABLE_DATA, FORCE_WAKEUP, NO_WAKEUP, RING_SIZE};
@@ -63,6 +63,12 @@ static MARKS: RingBuf<MarkRecord, 65536> = RingBuf::new();
 /// Range in bytes above the wake mark in which a record wakes the reader.
 const WAKE_RANGE: u64 = 512;
 
+/// Range above the wake mark for records that look at the backlog rarely: about 100 of them are in it.
+const RARE_WAKE_RANGE: u64 = 4096;
+
+/// Bits of the time, of which one value in 8 stands for a look at the backlog. A look takes about 15 ns.
+const RARE_WAKE_MASK: u64 = 7;
+
 /// Returns the ring for records about the block at `address`.
 #[inline(always)]
 pub fn ring_for(thread: Thread, address: u64) -> u32 {
@@ -76,17 +82,29 @@ pub fn ring_for_memory(thread: Thread) -> u32 {
 }
 
 #[inline(always)]
-fn wakeup(ring: &Ring) -> u64 {
+fn wakeup(ring: &Ring, range: u64) -> u64 {
     // SAFETY: the pointer is a ring's, as the helper requires.
     let backlog = unsafe { bpf_ringbuf_query(from_ref(ring).cast_mut().cast(), AVAILABLE_DATA) };
     let mark = settings::wake_mark();
-    if backlog >= mark && backlog < mark + WAKE_RANGE { FORCE_WAKEUP } else { NO_WAKEUP }
+    if backlog >= mark && backlog < mark + range { FORCE_WAKEUP } else { NO_WAKEUP }
 }
 
 #[inline(always)]
 fn send<T: 'static>(index: u32, record: T) -> bool {
     let Some(ring) = RINGS.get(index) else { return false };
-    let flags = wakeup(ring);
+    send_to(ring, record, wakeup(ring, WAKE_RANGE))
+}
+
+/// As [`send`], for records about blocks, of which there are many. `time` is that of the record.
+#[inline(always)]
+fn send_frequent<T: 'static>(index: u32, record: T, time: u64) -> bool {
+    let Some(ring) = RINGS.get(index) else { return false };
+    let looks = time & RARE_WAKE_MASK == 0;
+    send_to(ring, record, if looks { wakeup(ring, RARE_WAKE_RANGE) } else { NO_WAKEUP })
+}
+
+#[inline(always)]
+fn send_to<T: 'static>(ring: &Ring, record: T, flags: u64) -> bool {
     match ring.reserve_untyped::<T>(0) {
         Some(mut entry) => {
             entry.write(record);
@@ -109,9 +127,9 @@ pub struct Block {
 #[inline(always)]
 pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, kind: RecordKind, number: u16, block: Block) {
     let Block { address, size, stack } = block;
-    let mut header = thread.header(kind);
-    header.kind = kind.with_number(number);
-    if !send(ring, AllocRecord { header, address, size, stack }) {
+    let time = since_start();
+    let header = thread.header_at(kind.with_number(number), time);
+    if !send_frequent(ring, AllocRecord { header, address, size, stack }, time) {
         loss::count(context, LossReason::RingFullAlloc, 1);
     }
 }
@@ -148,8 +166,9 @@ pub fn undo_free(context: &impl EbpfContext, thread: Thread, address: u64) {
 
 #[inline(always)]
 fn block(context: &impl EbpfContext, thread: Thread, kind: u32, address: u64, reason: LossReason) {
-    let header = Header { kind, ..thread.header(RecordKind::Free) };
-    if !send(ring_for(thread, address), BlockRecord { header, address }) {
+    let time = since_start();
+    let header = thread.header_at(kind, time);
+    if !send_frequent(ring_for(thread, address), BlockRecord { header, address }, time) {
         loss::count(context, reason, 1);
     }
 }
@@ -282,7 +301,7 @@ pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, fram
         Some(ring) => (ring, NO_WAKEUP),
         None => {
             let Some(ring) = RINGS.get(index) else { return false };
-            (from_ref(ring).cast_mut().cast(), wakeup(ring))
+            (from_ref(ring).cast_mut().cast(), wakeup(ring, WAKE_RANGE))
         }
     };
     // SAFETY: the ring's pointer is as the helper requires; the frames follow the record in the scratch memory, and the

@@ -24,7 +24,13 @@ impl Thread {
     /// Returns the header of a record about this thread at the current time.
     #[inline(always)]
     pub fn header(self, kind: RecordKind) -> Header {
-        Header { kind: kind as u32, tid: self.tid, pid: self.pid, tick: tick() }
+        self.header_at(kind as u32, since_start())
+    }
+
+    /// Returns the header of a record about this thread at a time of [`since_start`]. `kind` is a [`RecordKind`] with flags.
+    #[inline(always)]
+    pub fn header_at(self, kind: u32, time: u64) -> Header {
+        Header { kind, tid: self.tid, pid: self.pid, tick: tick(time) }
     }
 }
 
@@ -37,8 +43,8 @@ pub fn since_start() -> u64 {
 }
 
 #[inline(always)]
-fn tick() -> u32 {
-    let ticks = since_start() >> TICK_SHIFT;
+fn tick(time: u64) -> u32 {
+    let ticks = time >> TICK_SHIFT;
     if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 }
 }
 
