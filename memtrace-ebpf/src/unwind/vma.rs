@@ -168,7 +168,19 @@ fn range(vma: &Vma) -> VmaRange {
 /// Returns the number of executable pages that the current process has mapped (`vm_stat_account`, mm/mmap.c).
 #[inline(always)]
 pub fn exec_pages() -> Option<u32> {
-    read(read(kernel::current_task(), field!(vma.task_mm))?, field!(vma.mm_exec_vm))
+    match field!(vma.task_mm) {
+        // Not resolved, as in the object before it is loaded.
+        0 => read(read(kernel::current_task(), field!(vma.task_mm))?, field!(vma.mm_exec_vm)),
+        task_mm => {
+            let exec_vm = field!(vma.mm_exec_vm) as usize;
+            // SAFETY: the verifier knows the types of the members, and a load from an address that is not mapped is 0.
+            unsafe {
+                let task = bpf_get_current_task_btf().cast::<u8>();
+                let mm = read_volatile(task.add(task_mm as usize).cast::<*const u8>());
+                Some(read_volatile(mm.add(exec_vm).cast()))
+            }
+        }
+    }
 }
 
 /// Returns the address range of the current process's executable (`mm_struct`).
