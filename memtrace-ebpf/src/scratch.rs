@@ -20,11 +20,16 @@ const TRIES: u32 = 4;
 /// Returned by [`claim`] if no slot is free.
 pub const NO_SLOT: u32 = SCRATCH_SLOTS as u32;
 
+/// Number of recent stacks, a power of two.
+pub const RECENT: usize = 16;
+
 /// Memory of one stack. The frames follow the record, so that both are sent at once.
 #[repr(C)]
 pub struct Scratch {
     /// The lock.
     busy: u64,
+    /// Stacks that were sent and found again, each at the place of its lower bits.
+    pub recent: [u64; RECENT],
     pub record: StackRecord,
     pub frames: [u64; MAX_FRAMES],
     pub walk: WalkState,

@@ -13,7 +13,7 @@ use memtrace_common::wire::{
 use memtrace_unwind::{InitialRegisters, mix};
 
 use crate::origin::Origin;
-use crate::scratch::{NO_SLOT, Scratch, claim, release};
+use crate::scratch::{NO_SLOT, RECENT, Scratch, claim, release};
 use crate::thread::{Thread, since_start};
 use crate::unwind::Walked;
 use crate::{emit, loss, settings, unwind};
@@ -63,9 +63,8 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
         return STACK_FAILED;
     }
     let id = if hash < STACK_FIRST { hash + STACK_FIRST } else { hash };
-    // SAFETY: the value is not read.
-    if unsafe { SENT.get(&id) }.is_none()
-        && let Some(scratch) = Scratch::get(slot)
+    if let Some(scratch) = Scratch::get(slot)
+        && !is_known(&mut scratch.recent, id)
     {
         scratch.record =
             StackRecord { header: thread.header(RecordKind::Stack), stack: id, frames, end, taken: since_start() };
@@ -81,6 +80,21 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
         }
     }
     id
+}
+
+/// Returns true if the stack has been sent. Stacks that were found before in this scratch memory need no look-up.
+#[inline(always)]
+fn is_known(recent: &mut [u64; RECENT], id: u64) -> bool {
+    let place = &mut recent[id as usize & (RECENT - 1)];
+    if *place == id {
+        return true;
+    }
+    // SAFETY: the value is not read.
+    let is_known = unsafe { SENT.get(&id) }.is_some();
+    if is_known {
+        *place = id;
+    }
+    is_known
 }
 
 /// Copies the stack of the walk in the scratch memory of `slot`, which is cut under the id `cut`, for user space.
