@@ -41,6 +41,7 @@ mod thread;
 mod unwind;
 #[cfg(not(feature = "legacy"))]
 mod usage;
+mod user_memory;
 mod verifier;
 
 #[panic_handler]

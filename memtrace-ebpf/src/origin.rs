@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs};
-use memtrace_unwind::InitialRegisters;
+use memtrace_unwind::{InitialRegisters, Window};
 
 use crate::registers::{self, Registers};
 
@@ -18,8 +18,12 @@ pub struct Caller {
 
 /// Start of a stack walk.
 pub trait Origin {
-    /// Returns the first frame; `registers` is memory for a copy of the registers.
-    fn begin<'copy>(&'copy self, registers: &'copy mut MaybeUninit<Registers>) -> impl InitialRegisters + 'copy;
+    /// Returns the first frame. `registers` is memory for a copy of the registers, and `window` for words of the stack.
+    fn begin<'copy>(
+        &'copy self,
+        registers: &'copy mut MaybeUninit<Registers>,
+        window: &'copy mut Window,
+    ) -> impl InitialRegisters + 'copy;
 }
 
 /// A function that returns with these registers.
@@ -45,14 +49,22 @@ impl Interrupted {
 
 impl Origin for Returning<'_> {
     #[inline(always)]
-    fn begin<'copy>(&'copy self, _registers: &'copy mut MaybeUninit<Registers>) -> impl InitialRegisters + 'copy {
+    fn begin<'copy>(
+        &'copy self,
+        _registers: &'copy mut MaybeUninit<Registers>,
+        _window: &'copy mut Window,
+    ) -> impl InitialRegisters + 'copy {
         AtReturn { registers: self.registers, caller: self.caller }
     }
 }
 
 impl Origin for Interrupted {
     #[inline(always)]
-    fn begin<'copy>(&'copy self, registers: &'copy mut MaybeUninit<Registers>) -> impl InitialRegisters + 'copy {
+    fn begin<'copy>(
+        &'copy self,
+        registers: &'copy mut MaybeUninit<Registers>,
+        _window: &'copy mut Window,
+    ) -> impl InitialRegisters + 'copy {
         // SAFETY: the helper writes the size of the registers; it writes zeros if it cannot read.
         unsafe {
             bpf_probe_read_kernel(

@@ -171,7 +171,7 @@ fn walk_frame_pointers(context: &impl EbpfContext, slot: u32, origin: &impl Orig
     let end = if truncated { End::Truncated } else { End::FramePointers } as u32;
     let frames = returned.min(max_depth);
     // At a return instruction the kernel's first frame is the function that returns.
-    scratch.frames[0] = leaf(&origin.begin(&mut scratch.registers));
+    scratch.frames[0] = leaf(&origin.begin(&mut scratch.registers, &mut scratch.walk.window));
     let mut hash = mix(0, seed);
     for index in 0..KERNEL_FRAMES {
         if index >= frames {

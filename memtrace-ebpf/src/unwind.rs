@@ -7,37 +7,22 @@ mod return_instances;
 mod tables;
 mod vma;
 
-use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use core::ops::ControlFlow;
 
-use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use memtrace_common::unwind::Process;
 use memtrace_common::wire::{End, MAX_FRAMES};
-use memtrace_unwind::{InitialRegisters, Machine, ReadMemory, WindowedMemory};
+use memtrace_unwind::{ReadMemory, WindowedMemory};
 
 pub use self::exec_vmas::{add as add_exec_vma, next_instruction, prefetch};
 pub use self::processes::{get as process, seed, seed_without_mappings};
 pub use self::vma::{prefetch_executable, stack_limit};
 use crate::limits::MAX_URETPROBE_DEPTH;
 use crate::origin::Origin;
+use crate::registers::Registers;
 use crate::scratch::{Scratch, WalkState};
-use crate::{registers, settings};
-
-struct UserMemory;
-
-impl ReadMemory for UserMemory {
-    #[inline(always)]
-    fn read(&mut self, address: u64, into: &mut [u64]) -> bool {
-        let bytes = size_of_val(into) as u32;
-        // SAFETY: the helper writes as many bytes as `into` has, and checks the address.
-        unsafe { bpf_probe_read_user(into.as_mut_ptr().cast(), bytes, address as *const c_void) == 0 }
-    }
-
-    #[inline(always)]
-    fn machine(&self) -> Machine {
-        registers::MACHINE
-    }
-}
+use crate::settings;
+use crate::user_memory::UserMemory;
 
 /// Returns true if the word at `address` of the current process can be read.
 #[inline(always)]
@@ -65,7 +50,7 @@ impl Walked {
 #[inline(always)]
 pub fn walk(slot: u32, pid: u32, process: Process, origin: &impl Origin, seed: u64) -> Walked {
     let Some(Scratch { walk, registers, .. }) = Scratch::get(slot) else { return Walked::FAILED };
-    begin(walk, pid, process, &origin.begin(registers), seed);
+    begin(walk, pid, process, origin, registers, seed);
     for _ in 0..STEPS {
         // The step looks the slot up itself, so that no reference to it is held across the call.
         if unwind_step(slot) != 0 {
@@ -81,15 +66,22 @@ pub fn walk(slot: u32, pid: u32, process: Process, origin: &impl Origin, seed: u
 }
 
 #[inline(always)]
-fn begin(state: &mut WalkState, pid: u32, process: Process, from: &impl InitialRegisters, seed: u64) {
-    state.walk.begin(from, settings::max_depth(), seed);
+fn begin(
+    state: &mut WalkState,
+    pid: u32,
+    process: Process,
+    origin: &impl Origin,
+    registers: &mut MaybeUninit<Registers>,
+    seed: u64,
+) {
+    state.window.forget();
+    state.walk.begin(&origin.begin(registers, &mut state.window), settings::max_depth(), seed);
     state.pid = pid;
     state.process = process;
     // An empty mapping: it contains no address.
     state.mapping.begin = 0;
     state.mapping.end = 0;
     state.end = End::Truncated as u32;
-    state.window.forget();
 }
 
 /// One step for each frame, one to see that there are more, and one for each return address that a uretprobe replaced.

@@ -3,10 +3,10 @@
 use crate::{Machine, Memory};
 
 /// Number of words per read.
-pub const WINDOW_WORDS: usize = 32;
+pub const WINDOW_WORDS: usize = 64;
 
 /// Buffer with words of the stack.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Window {
     /// Address of the first word, aligned.
@@ -32,6 +32,12 @@ pub trait ReadMemory {
 pub struct WindowedMemory<'window, R> {
     window: &'window mut Window,
     source: R,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { base: 0, bytes: 0, words: [0; WINDOW_WORDS] }
+    }
 }
 
 impl Window {
