@@ -4,15 +4,19 @@
 //! executable, by its symbol table. The result for an object depends only on its bytes and on [`UserHooks`].
 
 mod error;
+mod function_results;
 mod function_sites;
 mod functions;
 mod jemalloc_counters;
+mod jumps;
 mod kind;
 mod mapped_address;
 mod names;
 mod object_code;
 mod own_executable;
+mod probed_function;
 mod repeated_frees;
+mod result_sites;
 mod sites;
 mod user_hooks;
 mod verdict;
@@ -27,13 +31,14 @@ use crate::model::{FileOffset, Object, ProcessImage, Signature, VirtOffset};
 use crate::probe_site::Site;
 
 pub use error::AllocatorError;
+pub use function_results::{FunctionResult, FunctionResults};
 use functions::Candidate;
 pub use functions::{HookedFunction, SkipReason, Skipped};
 pub use jemalloc_counters::{CountersRefusal, JemallocCounters, TpOffset};
 pub use kind::{Kind, Kinds};
 pub(crate) use mapped_address::address_in;
 use names::ObjectSymbols;
-pub(crate) use sites::ProbedFunction;
+pub(crate) use probed_function::ProbedFunction;
 pub use user_hooks::{Hooks, NamedAllocator, UserHooks};
 pub use verdict::{ExaminedObject, Verdict};
 

@@ -1,6 +1,7 @@
 //! Probe sites of a function.
 
-use crate::probe_site::{LoadedWord, Site};
+use super::function_results::FunctionResults;
+use crate::probe_site::{LoadedWord, ResultRefusal, Site};
 
 /// Probe sites of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,4 +10,6 @@ pub(crate) struct FunctionSites {
     pub(crate) entry: Site,
     /// An instruction at which a register has the word in front of the block.
     pub(crate) loaded_word: Option<LoadedWord>,
+    /// Instructions at which registers have the block and the size; `None` for a function that returns no block.
+    pub(crate) results: Option<Result<FunctionResults, ResultRefusal>>,
 }

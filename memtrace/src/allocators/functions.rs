@@ -3,11 +3,12 @@
 use std::fmt;
 use std::path::Path;
 
+use super::function_results::FunctionResults;
 use super::function_sites::FunctionSites;
 use super::names;
 use crate::elf::{Symbol, SymbolKind};
 use crate::model::{Bytes, FileOffset, Function, Signature, VirtOffset};
-use crate::probe_site::{LoadedWord, Site};
+use crate::probe_site::{LoadedWord, ResultRefusal, Site};
 
 /// A hooked function in an object: one address with all its symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct HookedFunction {
     pub return_sites: Vec<FileOffset>,
     /// For a function that frees a block: an instruction at which a register has the size of the block.
     pub size_site: Option<LoadedWord>,
+    /// For a function that returns a block: instructions at which registers have the block and its size.
+    pub results: Option<Result<FunctionResults, ResultRefusal>>,
 }
 
 impl HookedFunction {
@@ -122,9 +125,20 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) fn with_sites(self, sites: FunctionSites) -> HookedFunction {
         let Self { functions, symbols, file_offset, virt, size, signature, returns } = self;
-        let FunctionSites { entry: site, loaded_word: size_site } = sites;
+        let FunctionSites { entry: site, loaded_word: size_site, results } = sites;
         let return_sites = returns.into_iter().map(|(_, offset)| offset).collect();
-        HookedFunction { functions, symbols, file_offset, virt, size, signature, site, return_sites, size_site }
+        HookedFunction {
+            functions,
+            symbols,
+            file_offset,
+            virt,
+            size,
+            signature,
+            site,
+            return_sites,
+            size_site,
+            results,
+        }
     }
 
     pub(super) fn skipped(self, reason: SkipReason) -> impl Iterator<Item = Skipped> {

@@ -14,6 +14,13 @@ const CHUNK: u64 = 4096;
 /// Bytes read after a chunk, so that no instruction is cut off.
 const OVERLAP: u64 = 32;
 
+/// Functions of the C library and of the C++ runtime that do not return.
+const NEVER_RETURN: [&str; 7] =
+    ["abort", "exit", "_exit", "__assert_fail", "__stack_chk_fail", "__cxa_throw", "_ZSt17__throw_bad_allocv"];
+
+/// Functions of the C library that return their first argument.
+const RETURN_FIRST: [&str; 3] = ["memset", "memcpy", "memmove"];
+
 /// Code of an object file, read in chunks.
 pub(super) struct CodeChunks<'a, S> {
     elf: &'a Elf<S>,
@@ -49,9 +56,14 @@ pub(super) struct CachedCode<'a, S> {
 
 impl<'a, S: Source> CachedCode<'a, S> {
     pub(super) fn new<'c>(elf: &'a Elf<S>, hooked: impl IntoIterator<Item = &'c Candidate>) -> Self {
+        Self::with_entries(elf, hooked.into_iter().map(|candidate| candidate.virt.0))
+    }
+
+    /// As [`Self::new`], with the addresses of the hooked functions.
+    pub(super) fn with_entries(elf: &'a Elf<S>, hooked: impl IntoIterator<Item = u64>) -> Self {
         let mut starts = elf.function_starts();
         starts.dedup();
-        let hooked = hooked.into_iter().map(|candidate| candidate.virt.0).collect();
+        let hooked = hooked.into_iter().collect();
         Self { code: CodeChunks::new(elf), hooked, starts, slots: RefCell::default() }
     }
 }
@@ -63,6 +75,11 @@ impl<S: Source> ObjectCode for CachedCode<'_, S> {
 
     fn code(&self, address: u64) -> Vec<u8> {
         self.code.at(address)
+    }
+
+    fn function_start(&self, address: u64) -> Option<u64> {
+        let next = self.starts.partition_point(|&start| start <= address);
+        self.starts.get(next.checked_sub(1)?).copied()
     }
 
     fn function_end(&self, address: u64) -> Option<u64> {
@@ -80,8 +97,17 @@ impl<S: Source> ObjectCode for CachedCode<'_, S> {
             Ok(Some(import)) => match import.own {
                 Some(address) => PointerTarget::Code(address),
                 None if names::is_hooked(&import.name) => PointerTarget::Hooked,
+                None if NEVER_RETURN.contains(&import.name.as_str()) => PointerTarget::NeverReturns,
+                None if RETURN_FIRST.contains(&import.name.as_str()) => PointerTarget::ReturnsFirst,
                 None => PointerTarget::Unknown,
             },
+            Ok(None)
+                if RETURN_FIRST
+                    .iter()
+                    .any(|name| matches!(self.code.elf.is_slot_of_indirect(slot, name), Ok(true))) =>
+            {
+                PointerTarget::ReturnsFirst
+            }
             _ => PointerTarget::Unknown,
         })
     }

@@ -1,43 +1,17 @@
 //! Choice of the probe sites of functions: applies the rules of [`crate::probe_site`] to a file.
 
 use super::function_sites::FunctionSites;
-use super::functions::Candidate;
-use crate::elf::Machine;
-use crate::elf::{Elf, ElfError, Source};
-use crate::model::{Bytes, FileOffset, Signature, VirtOffset};
-use crate::probe_site::{self, Choice, Code, Cost, LoadedWord, Needs, Reason, Site, Window};
+use super::jumps::{MAX_INSTRUCTION, is_jump_into, near_jump_into};
+use super::probed_function::ProbedFunction;
+use super::result_sites;
+use crate::elf::{Elf, Source};
+use crate::model::FileOffset;
+use crate::probe_site::{self, Choice, Code, Cost, LoadedWord, Reason, Site, Window};
 
 /// Limit of the length of examined functions; those of glibc have up to 5 KiB.
 const MAX_FUNCTION: u64 = 1 << 18;
 /// Limit of the code that is searched for jumps into a function.
 const MAX_CODE: u64 = 1 << 28;
-/// Reach of a short branch: a signed byte from its end, and its own two bytes.
-const SHORT_BRANCH_REACH: u64 = 130;
-/// Maximum length of an instruction.
-const MAX_INSTRUCTION: u64 = 15;
-
-/// A function to probe.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ProbedFunction {
-    /// Address of the first instruction in terms of the symbols of the object.
-    pub(crate) virt: VirtOffset,
-    /// Length; 0 if it is not known.
-    pub(crate) size: Bytes,
-    /// File offset of the first instruction.
-    pub(crate) file_offset: FileOffset,
-    /// Registers that its probe reads.
-    pub(crate) needs: Needs,
-    /// It frees the block in its first argument, and calls no other function that frees blocks.
-    pub(crate) frees_block: bool,
-}
-
-impl From<&Candidate> for ProbedFunction {
-    fn from(candidate: &Candidate) -> Self {
-        let &Candidate { virt, size, file_offset, signature, .. } = candidate;
-        let frees_block = signature == Signature::Free { block: 0 };
-        Self { virt, size, file_offset, needs: Needs::of_signature(signature), frees_block }
-    }
-}
 
 /// Returns the probe sites of each function.
 pub(crate) fn choose<S: Source>(source: S, functions: &[ProbedFunction]) -> Vec<FunctionSites> {
@@ -56,7 +30,7 @@ fn unread(function: &ProbedFunction) -> FunctionSites {
         cost: Cost::Stepped,
         reason: Reason::Unreadable,
     };
-    FunctionSites { entry, loaded_word: None }
+    FunctionSites { entry, loaded_word: None, results: None }
 }
 
 fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<FunctionSites> {
@@ -76,7 +50,9 @@ fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<Funct
             None => words[index - functions.len()] = None,
         }
     }
-    let sites = choices.into_iter().zip(words).zip(functions).map(|(((bytes, choice), loaded_word), function)| {
+    let results = result_sites::find(elf, functions);
+    let sites = choices.into_iter().zip(words).zip(functions).zip(results);
+    let sites = sites.map(|((((bytes, choice), loaded_word), function), results)| {
         let code = Code { machine: elf.machine(), bytes: &bytes, entry: function.virt.0 };
         let entry = Site {
             offset: choice.offset,
@@ -85,7 +61,7 @@ fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<Funct
             cost: code.cost(choice.offset),
             reason: choice.reason,
         };
-        FunctionSites { entry, loaded_word }
+        FunctionSites { entry, loaded_word, results }
     });
     sites.collect()
 }
@@ -158,34 +134,13 @@ fn jumped_into<S: Source>(
     jumps.retain(|&(index, from)| is_jump_into(elf, windows[index], from));
     let mut jumps: Vec<_> = jumps.into_iter().map(|(index, from)| (indices[index], Reason::JumpedInto(from))).collect();
     for (&index, &window) in indices.iter().zip(&windows) {
-        match near_jump_into(elf, &functions[index % functions.len()], window) {
+        let function = &functions[index % functions.len()];
+        let entry = function.virt.0;
+        match near_jump_into(elf, entry, entry.saturating_add(function.size.0), window, |_| true) {
             Ok(Some(from)) => jumps.push((index, Reason::JumpedInto(from))),
             Ok(None) => {}
             Err(_) => jumps.push((index, Reason::Unreadable)),
         }
     }
     jumps
-}
-
-/// Decodes the code before `from` to decide whether the bytes there are really a jump into `window`. Returns true if
-/// the code cannot be read.
-fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
-    let code = elf.code(from.saturating_sub(Machine::PRELUDE), from.saturating_add(MAX_INSTRUCTION));
-    code.map_or(true, |(address, bytes)| elf.machine().jump_into(&bytes, address, window).is_some())
-}
-
-/// Returns the address of a short branch into `window` from just before or after the function.
-fn near_jump_into<S: Source>(elf: &Elf<S>, function: &ProbedFunction, window: Window) -> Result<Option<u64>, ElfError> {
-    let entry = function.virt.0;
-    let end = entry.saturating_add(function.size.0);
-    let before = (entry.saturating_sub(SHORT_BRANCH_REACH + Machine::PRELUDE), entry);
-    // Decoding starts within the function, so that it is in step with the instructions after the end.
-    let after = (end.saturating_sub(Machine::PRELUDE).max(entry), end.saturating_add(SHORT_BRANCH_REACH));
-    for (first, last) in [before, after] {
-        let (address, bytes) = elf.code(first, last)?;
-        if let Some(from) = elf.machine().jump_into(&bytes, address, window) {
-            return Ok(Some(from));
-        }
-    }
-    Ok(None)
 }

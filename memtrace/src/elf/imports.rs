@@ -1,16 +1,21 @@
 //! Imported symbols: relocations by which the dynamic linker fills GOT slots.
 
 use object::LittleEndian;
-use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, DynamicTag, Rela64, SHN_UNDEF, Sym64};
+use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, Rela64, SHN_UNDEF, STT_GNU_IFUNC, Sym64};
 use object::pod;
 
+use super::dynamic_symbols::{Symbol, SymbolKind};
 use super::error::{BEYOND, ElfError};
 use super::file::Elf;
 use super::machine::Machine;
 use super::source::{LE, Source};
+use crate::model::VirtOffset;
 
 /// Bound on the bytes of relocations; glibc has less than 50,000.
 const MAX_RELOCATIONS: u64 = 1 << 24;
+
+/// Bits of a relocation with its type.
+const TYPE: u64 = 0xffff_ffff;
 
 /// Symbol of which the dynamic linker stores the address in a GOT slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,31 +28,45 @@ pub(crate) struct Import {
 impl<S: Source> Elf<S> {
     /// Returns the symbol for the GOT slot at the address `slot`.
     pub(crate) fn import_at(&self, slot: u64) -> Result<Option<Import>, ElfError> {
-        for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
-            let Some(symbol) = self.symbol_for(slot, table, size)? else { continue };
-            let symbols = self.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("relocations without symbols"))?;
-            let symbol: Sym64<LittleEndian> = self.entry(symbols, u64::from(symbol))?;
-            let name = self.string(u64::from(symbol.st_name.get(LE)))?;
-            let own = (symbol.st_shndx.get(LE) != SHN_UNDEF).then(|| symbol.st_value.get(LE));
-            return Ok(Some(Import { name: String::from_utf8_lossy(&name).into_owned(), own }));
+        let Some(relocation) = self.relocation_of(slot)? else { return Ok(None) };
+        let info = relocation.r_info.get(LE);
+        if !self.fills_slots(info) {
+            return Ok(None);
         }
-        Ok(None)
+        let symbols = self.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("relocations without symbols"))?;
+        let symbol: Sym64<LittleEndian> = self.entry(symbols, info >> 32)?;
+        let name = self.string(u64::from(symbol.st_name.get(LE)))?;
+        // The address of an indirect function is that of its resolver.
+        let is_function = symbol.st_shndx.get(LE) != SHN_UNDEF && symbol.st_type() != STT_GNU_IFUNC;
+        let own = is_function.then(|| symbol.st_value.get(LE));
+        Ok(Some(Import { name: String::from_utf8_lossy(&name).into_owned(), own }))
     }
 
-    /// Returns the index of the slot's symbol in one table of relocations.
-    fn symbol_for(&self, slot: u64, table: DynamicTag, size: DynamicTag) -> Result<Option<u32>, ElfError> {
-        let (Some(table), Some(size)) = (self.dynamic_value(table), self.dynamic_value(size)) else { return Ok(None) };
-        let (offset, left) = self.locate(table)?;
-        if size > left.min(MAX_RELOCATIONS) {
-            return Err(BEYOND);
+    /// Returns true if the GOT slot at the address `slot` gets the address that the resolver of the object's indirect function
+    /// `name` returns.
+    pub(crate) fn is_slot_of_indirect(&self, slot: u64, name: &str) -> Result<bool, ElfError> {
+        let Some(relocation) = self.relocation_of(slot)? else { return Ok(false) };
+        let resolver = VirtOffset(relocation.r_addend.get(LE).cast_unsigned());
+        let is_resolver = |symbol: &Symbol| symbol.kind == SymbolKind::Indirect && symbol.virt == resolver;
+        let is_resolved = relocation.r_info.get(LE) & TYPE == self.indirect_relocation();
+        Ok(is_resolved && self.definitions(name)?.iter().any(is_resolver))
+    }
+
+    /// Returns the relocation of a GOT slot.
+    fn relocation_of(&self, slot: u64) -> Result<Option<Rela64<LittleEndian>>, ElfError> {
+        for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
+            let (Some(table), Some(size)) = (self.dynamic_value(table), self.dynamic_value(size)) else { continue };
+            let (offset, left) = self.locate(table)?;
+            if size > left.min(MAX_RELOCATIONS) {
+                return Err(BEYOND);
+            }
+            let bytes = self.bytes(offset, size)?;
+            let relocations: &[Rela64<LittleEndian>] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
+            if let Some(found) = relocations.iter().find(|relocation| relocation.r_offset.get(LE) == slot) {
+                return Ok(Some(*found));
+            }
         }
-        let bytes = self.bytes(offset, size)?;
-        let relocations: &[Rela64<LittleEndian>] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
-        let relocation = relocations.iter().find(|relocation| relocation.r_offset.get(LE) == slot);
-        Ok(relocation
-            .map(|relocation| relocation.r_info.get(LE))
-            .filter(|info| self.fills_slots(*info))
-            .map(|info| (info >> 32) as u32))
+        Ok(None)
     }
 
     /// Returns true for relocations that store a symbol's address: `R_*_GLOB_DAT` and `R_*_JUMP_SLOT`.
@@ -56,6 +75,14 @@ impl<S: Source> Elf<S> {
             Machine::X86_64 => 6..=7,
             Machine::Aarch64 => 1025..=1026,
         };
-        kinds.contains(&(info & 0xffff_ffff))
+        kinds.contains(&(info & TYPE))
+    }
+
+    /// Returns the type of relocations that store the result of a resolver: `R_*_IRELATIVE`.
+    fn indirect_relocation(&self) -> u64 {
+        match self.machine() {
+            Machine::X86_64 => 37,
+            Machine::Aarch64 => 1032,
+        }
     }
 }

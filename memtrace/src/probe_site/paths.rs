@@ -21,6 +21,10 @@ pub(crate) enum PointerTarget {
     Hooked,
     /// Code of the same object.
     Code(u64),
+    /// A function that does not return, such as `abort`.
+    NeverReturns,
+    /// A function that returns its first argument, such as `memset`.
+    ReturnsFirst,
     /// Unknown.
     Unknown,
 }
@@ -31,6 +35,8 @@ pub(crate) trait ObjectCode {
     fn machine(&self) -> Machine;
     /// Returns the code at `address`, at least one instruction; empty if there is none.
     fn code(&self, address: u64) -> Vec<u8>;
+    /// Returns the first instruction of the function that contains `address`; `None` if it is unknown.
+    fn function_start(&self, address: u64) -> Option<u64>;
     /// Returns the end of the function that contains `address`; `None` if it is unknown.
     fn function_end(&self, address: u64) -> Option<u64>;
     /// Returns true if a hooked function starts at `address`.
@@ -228,7 +234,7 @@ impl<'a, A: ObjectCode> Walk<'a, A> {
             PointerTarget::Hooked => Target::Hooked,
             PointerTarget::Code(address) if self.object.is_hooked(address) && self.stops => Target::Hooked,
             PointerTarget::Code(address) => Target::Code(address),
-            PointerTarget::Unknown => Target::Unknown,
+            PointerTarget::NeverReturns | PointerTarget::ReturnsFirst | PointerTarget::Unknown => Target::Unknown,
         }
     }
 }

@@ -44,24 +44,38 @@ impl Machine {
         });
     }
 
-    /// Returns the address of an instruction in `code`, which lies at `address`, that branches into `window`.
+    /// Returns the address of an instruction in `code`, which lies at `address`, that branches into `window`. Addresses for which
+    /// `is_other` returns false are left out.
     ///
     /// The offset of the first instruction in `code` need not be known: decoding starts at every possible offset, so that one
     /// of the decodings is correct. The others synchronize with it within a few instructions, so the code of interest
     /// should lie [`Machine::PRELUDE`] bytes after the start.
-    pub(crate) fn jump_into(self, code: &[u8], address: u64, window: Window) -> Option<u64> {
-        (0..=self.overlap()).find_map(|start| self.jump_into_from(code, address, start, window))
+    pub(crate) fn jump_into(
+        self,
+        code: &[u8],
+        address: u64,
+        window: Window,
+        is_other: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        (0..=self.overlap()).find_map(|start| self.jump_into_from(code, address, start, window, &is_other))
     }
 
     /// Same as [`Machine::jump_into`] with the first instruction at offset `start`.
-    fn jump_into_from(self, code: &[u8], address: u64, start: usize, window: Window) -> Option<u64> {
+    fn jump_into_from(
+        self,
+        code: &[u8],
+        address: u64,
+        start: usize,
+        window: Window,
+        is_other: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let is_jump =
+            |here: u64, target: Option<u64>| target.is_some_and(|target| window.contains(target)) && is_other(here);
         let mut at = start;
         while let Some(rest) = code.get(at..).filter(|rest| !rest.is_empty()) {
             let here = address.wrapping_add(at as u64);
             match self.decode(rest, here) {
-                Some(decoded) if decoded.flow.target().is_some_and(|target| window.contains(target)) => {
-                    return Some(here);
-                }
+                Some(decoded) if is_jump(here, decoded.flow.target()) => return Some(here),
                 Some(decoded) => at += decoded.length,
                 None => at += self.alignment(),
             }
@@ -92,7 +106,7 @@ mod tests {
     }
 
     fn near(code: &[u8], address: u64) -> Option<u64> {
-        Machine::X86_64.jump_into(code, address, WINDOW)
+        Machine::X86_64.jump_into(code, address, WINDOW, |_| true)
     }
 
     #[test]
@@ -114,11 +128,14 @@ mod tests {
         let mut far = Vec::new();
         Machine::X86_64.far_jump_into(&code, 0x1000, &[window], |_, at| far.push(at));
         assert_eq!(far, [0x1081]);
-        assert_eq!(Machine::X86_64.jump_into(&code, 0x1000, window), None);
+        assert_eq!(Machine::X86_64.jump_into(&code, 0x1000, window, |_| true), None);
         // Without the prelude, the jump cannot be excluded.
-        assert_eq!(Machine::X86_64.jump_into(&number, 0x1080, window), Some(0x1081));
+        assert_eq!(Machine::X86_64.jump_into(&number, 0x1080, window, |_| true), Some(0x1081));
         // A real jump is found from any start offset, with a prefix too.
         let code = [&[0x48, 0x89, 0xf8].repeat(43)[1..], &[0xf2, 0xe9, 0x02, 0x00, 0x00, 0x00]].concat();
-        assert_eq!(Machine::X86_64.jump_into(&code, 0x1000, Window { first: 0x1088, last: 0x1088 }), Some(0x1080));
+        assert_eq!(
+            Machine::X86_64.jump_into(&code, 0x1000, Window { first: 0x1088, last: 0x1088 }, |_| true),
+            Some(0x1080)
+        );
     }
 }

@@ -21,6 +21,10 @@ impl ObjectCode for Code {
         at.and_then(|at| self.bytes.get(at..)).unwrap_or_default().to_vec()
     }
 
+    fn function_start(&self, address: u64) -> Option<u64> {
+        [0x1000].into_iter().chain(self.ends.iter().copied()).filter(|&start| start <= address).max()
+    }
+
     fn function_end(&self, address: u64) -> Option<u64> {
         self.ends.iter().copied().find(|&end| end > address)
     }

@@ -13,7 +13,8 @@ use crate::symbolize::FunctionPlace;
 /// with these needs.
 pub(super) fn choose(object: &Path, place: FunctionPlace, needs: Needs, probe_site: ProbeSite) -> FileOffset {
     let FunctionPlace { virt, size, offset } = place;
-    let function = ProbedFunction { virt, size, file_offset: offset, needs, frees_block: false };
+    let function =
+        ProbedFunction { virt, size, file_offset: offset, needs, frees_block: false, signature: None, throws: false };
     let site = || allocators::entry_site(&File::open(object).ok()?, function);
     match probe_site {
         ProbeSite::Entry => offset,

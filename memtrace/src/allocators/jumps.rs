@@ -1,0 +1,37 @@
+//! Search for jumps of other code into a function.
+
+use crate::elf::{Elf, ElfError, Machine, Source};
+use crate::probe_site::Window;
+
+/// Reach of a short branch: a signed byte from its end, and its own two bytes.
+const SHORT_BRANCH_REACH: u64 = 130;
+/// Maximum length of an instruction.
+pub(super) const MAX_INSTRUCTION: u64 = 15;
+
+/// Decodes the code before `from` to decide whether the bytes there are really a jump into `window`. Returns true if
+/// the code cannot be read.
+pub(super) fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
+    let code = elf.code(from.saturating_sub(Machine::PRELUDE), from.saturating_add(MAX_INSTRUCTION));
+    code.map_or(true, |(address, bytes)| elf.machine().jump_into(&bytes, address, window, |_| true).is_some())
+}
+
+/// Returns the address of a short branch into `window` from just before or after the code from `entry` to `end`, if `is_other`
+/// returns true for it.
+pub(super) fn near_jump_into<S: Source>(
+    elf: &Elf<S>,
+    entry: u64,
+    end: u64,
+    window: Window,
+    is_other: impl Fn(u64) -> bool,
+) -> Result<Option<u64>, ElfError> {
+    let before = (entry.saturating_sub(SHORT_BRANCH_REACH + Machine::PRELUDE), entry);
+    // Decoding starts within the function, so that it is in step with the instructions after the end.
+    let after = (end.saturating_sub(Machine::PRELUDE).max(entry), end.saturating_add(SHORT_BRANCH_REACH));
+    for (first, last) in [before, after] {
+        let (address, bytes) = elf.code(first, last)?;
+        if let Some(from) = elf.machine().jump_into(&bytes, address, window, &is_other) {
+            return Ok(Some(from));
+        }
+    }
+    Ok(None)
+}
