@@ -1,4 +1,4 @@
-//! Probe sites in the C libraries of several Debian releases, compared with a reviewed golden file and with `objdump`.
+//! Probe sites in the C libraries of several Debian releases and in other allocators, compared with a reviewed golden file and with `objdump`.
 //!
 //! `cargo xtask setup` fetches the libraries. With `MEMTRACE_BLESS=1`, the golden file is rewritten and the test fails.
 
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use memtrace::allocators::{Allocator, HookedFunction, UserHooks, survey};
+use memtrace::allocators::{Allocator, FunctionResult, HookedFunction, UserHooks, survey};
 use memtrace::model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
-use memtrace::probe_site::Cost;
+use memtrace::probe_site::{Cost, GeneralRegister};
 
 /// Directories of the libraries, and their descriptions.
 const LIBRARIES: &[(&str, &str)] = &[
@@ -22,6 +22,16 @@ const LIBRARIES: &[(&str, &str)] = &[
     ("trixie", "glibc of Debian 13"),
     ("sid", "glibc of Debian sid"),
     ("musl", "musl of Debian 12"),
+    ("jemalloc", "jemalloc of Debian 12"),
+    ("tcmalloc", "tcmalloc of Debian 12"),
+    ("mimalloc", "mimalloc of Debian 12"),
+];
+
+/// Files of the allocators that are installed with the packages of the tests.
+const INSTALLED: &[(&str, &str)] = &[
+    ("jemalloc", "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"),
+    ("tcmalloc", "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4"),
+    ("mimalloc", "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"),
 ];
 
 fn package() -> &'static Path {
@@ -30,6 +40,9 @@ fn package() -> &'static Path {
 
 /// Path of the library, with links resolved. A link of an unpacked package must not lead to a file of the host.
 fn library(name: &str) -> PathBuf {
+    if let Some((_, path)) = INSTALLED.iter().find(|(installed, _)| *installed == name) {
+        return PathBuf::from(path);
+    }
     let root = package().join("../target/libc").join(name);
     let file = if name == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
     let paths = [root.join("lib").join(file), root.join("usr/lib").join(file)];
@@ -69,6 +82,30 @@ fn line(function: &HookedFunction) -> String {
     )
 }
 
+/// Describes the result sites by the registers, or the reason why there are none.
+fn result_lines(function: &HookedFunction) -> Vec<String> {
+    let sites = match &function.results {
+        None => return Vec::new(),
+        Some(Err(reason)) => {
+            let reason = format!("{reason:?}");
+            return vec![format!("    no result sites: {}", reason.split('(').next().unwrap_or_default())];
+        }
+        Some(Ok(sites)) => sites,
+    };
+    let register = |register: Option<GeneralRegister>| register.map_or(String::from("-"), |found| found.to_string());
+    let site = |site: &FunctionResult| {
+        format!(
+            "    block {:<4} size {:<4} stack -{:<3} saved {:?}",
+            register(site.block),
+            register(site.size),
+            site.lowered,
+            site.saved
+        )
+    };
+    let slow = sites.slow.iter().map(|_| String::from("    return of another function"));
+    sites.results.iter().chain(&sites.sizes).map(site).chain(slow).collect()
+}
+
 /// Replaces the addresses among the operands of an instruction.
 fn without_addresses(operands: &str) -> String {
     let digits = |text: &str| text.chars().take_while(char::is_ascii_hexdigit).count();
@@ -91,6 +128,9 @@ fn probe_sites_in_every_libc_match_the_golden_file() {
         writeln!(printed, "{title}").expect("a string can be written to");
         for function in allocator(&library(name)).functions {
             writeln!(printed, "{}", line(&function)).expect("a string can be written to");
+            for line in result_lines(&function) {
+                writeln!(printed, "{line}").expect("a string can be written to");
+            }
         }
         let version = package().join("../target/libc").join(name).join("VERSION");
         versions.push(fs::read_to_string(version).unwrap_or_default().trim().to_owned());
@@ -145,6 +185,13 @@ fn objdump_confirms_instructions_and_branch_targets() {
                 "{title}: {name}: {shown}"
             );
             assert!(code.range(entry..chosen).all(|(_, before)| target(before).is_none()), "{title}: {name}");
+            let Some(Ok(results)) = &function.results else { continue };
+            for site in results.results.iter().chain(&results.sizes) {
+                let at = entry.wrapping_add(site.offset.0).wrapping_sub(function.file_offset.0);
+                let shown = code.get(&at).unwrap_or_else(|| panic!("{title}: {name}: no instruction at {at:#x}"));
+                let is_emulated = ["push", "nop"].contains(&mnemonic(shown).as_str()) || shown.starts_with('j');
+                assert!(is_emulated && !shown.contains('*'), "{title}: {name}: {shown}");
+            }
         }
         for (from, instruction) in &code {
             let Some(to) = target(instruction) else { continue };
