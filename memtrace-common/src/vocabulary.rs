@@ -4,11 +4,13 @@
 
 mod allocators;
 mod functions;
+mod result_cookie;
 mod signature;
 mod tag_action;
 
 pub use allocators::{ALLOCATORS, KnownAllocator};
 pub use functions::{FUNCTIONS, Function, Naming, REPEATS_FREES};
+pub use result_cookie::ResultCookie;
 pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature, counting};
 pub use tag_action::{TagAction, TagValue};
 

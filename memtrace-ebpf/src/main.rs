@@ -14,6 +14,7 @@
 mod activity;
 mod arguments;
 mod atomic;
+mod blocks;
 mod call_rate;
 mod cgroup;
 mod emit;

@@ -1,12 +1,15 @@
 //! The frame and registers that a stack walk starts from.
 
+use core::arch::asm;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs};
-use memtrace_unwind::{InitialRegisters, Window};
+use memtrace_common::vocabulary::ResultCookie;
+use memtrace_unwind::{InitialRegisters, WINDOW_WORDS, Window};
 
 use crate::registers::{self, Registers};
+use crate::user_memory::UserMemory;
 
 /// The frame that a function returns to.
 #[derive(Clone, Copy)]
@@ -26,10 +29,38 @@ pub trait Origin {
     ) -> impl InitialRegisters + 'copy;
 }
 
+/// An origin at the caller of a function.
+pub trait HasCaller {
+    fn caller(&self) -> Caller;
+}
+
+impl HasCaller for Returning<'_> {
+    #[inline(always)]
+    fn caller(&self) -> Caller {
+        self.caller
+    }
+}
+
+impl HasCaller for Inside<'_> {
+    #[inline(always)]
+    fn caller(&self) -> Caller {
+        self.caller
+    }
+}
+
 /// A function that returns with these registers.
 pub struct Returning<'context> {
     pub registers: &'context Registers,
     pub caller: Caller,
+}
+
+/// An instruction inside of a function, of which the walk starts at the caller.
+pub struct Inside<'context> {
+    pub registers: &'context Registers,
+    /// The instruction pointer is read from the stack.
+    pub caller: Caller,
+    /// Places of the caller's registers.
+    pub cookie: ResultCookie,
 }
 
 /// A thread that was interrupted or entered the kernel.
@@ -58,6 +89,19 @@ impl Origin for Returning<'_> {
     }
 }
 
+impl Origin for Inside<'_> {
+    #[inline(always)]
+    fn begin<'copy>(
+        &'copy self,
+        _registers: &'copy mut MaybeUninit<Registers>,
+        window: &'copy mut Window,
+    ) -> impl InitialRegisters + 'copy {
+        // The walk continues above the frame, in the same words.
+        window.fill(self.caller.stack_pointer.wrapping_sub(size_of::<Frame>() as u64), FRAME_WORDS, &mut UserMemory);
+        AtCaller { inside: self, words: window.words() }
+    }
+}
+
 impl Origin for Interrupted {
     #[inline(always)]
     fn begin<'copy>(
@@ -82,6 +126,63 @@ impl Origin for Interrupted {
 struct AtReturn<'context> {
     registers: &'context Registers,
     caller: Caller,
+}
+
+/// Number of words of a frame: those in which it saves registers, and the return address.
+const FRAME_WORDS: usize = ResultCookie::MAX_SAVED as usize + 1;
+
+/// Words of a frame.
+type Frame = [u64; FRAME_WORDS];
+
+/// The frame of a caller, with the registers that the called function has saved.
+struct AtCaller<'copy> {
+    inside: &'copy Inside<'copy>,
+    /// The first ones are the frame of the function.
+    words: &'copy [u64; WINDOW_WORDS],
+}
+
+impl InitialRegisters for AtCaller<'_> {
+    #[inline(always)]
+    fn ip(&self) -> u64 {
+        self.words[ResultCookie::MAX_SAVED as usize]
+    }
+
+    #[inline(always)]
+    fn ip_is_return(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn register(&self, number: usize) -> u64 {
+        let Inside { registers, caller, cookie } = self.inside;
+        let place = match number {
+            3 => 0,
+            6 => 1,
+            12 => 2,
+            13 => 3,
+            14 => 4,
+            15 => 5,
+            _ => return registers::by_number(registers, caller.stack_pointer, number),
+        };
+        match cookie.saved(place) {
+            0 => registers::by_number(registers, caller.stack_pointer, number),
+            words => saved_word(self.words, words),
+        }
+    }
+}
+
+/// Returns a word below the return address of a frame, which is at the start of `words`. The instruction is written out, because
+/// the compiler would merge it with one that reads a register of the context, which the verifier refuses.
+#[inline(always)]
+fn saved_word(words: &[u64; WINDOW_WORDS], below: usize) -> u64 {
+    let index = (FRAME_WORDS - 1 - below) & (FRAME_WORDS - 1);
+    let word: u64;
+    // SAFETY: the mask keeps the index within the frame; the instruction reads that word only.
+    unsafe {
+        let address = words.as_ptr().add(index);
+        asm!("{word} = *(u64 *)({address} + 0)", word = out(reg) word, address = in(reg) address, options(readonly));
+    }
+    word
 }
 
 /// A frame before its next instruction.

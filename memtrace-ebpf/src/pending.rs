@@ -9,7 +9,7 @@ mod interrupted;
 mod slot;
 
 use aya_ebpf::EbpfContext;
-use memtrace_common::vocabulary::{Cookie, LossReason};
+use memtrace_common::vocabulary::{Cookie, LossReason, ResultCookie};
 
 use crate::registers::POPPED_BY_RETURN;
 use crate::thread::Thread;
@@ -203,6 +203,54 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
         Call::Alloc | Call::AllocOut | Call::RepeatFrees => false,
     };
     Some(EnteredCall { entry: Entry::Outermost, frees_last_block })
+}
+
+/// Returns the call of a function that was entered at `stack_pointer` and is about to return a block, unless it is nested in
+/// another call. Without `size`, the call is pending.
+#[inline(always)]
+pub fn result(
+    context: &impl EbpfContext,
+    thread: Thread,
+    stack_pointer: u64,
+    cookie: ResultCookie,
+    size: Option<u64>,
+) -> Option<ReturnedCall> {
+    let slot = match find(thread.tid) {
+        Some(slot) => slot,
+        None => match claim(thread.tid) {
+            Some(slot) => slot,
+            None => {
+                loss::count(context, LossReason::PendingFull, 1);
+                return None;
+            }
+        },
+    };
+    interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
+    let entry = classify(context, slot, stack_pointer);
+    if entry == Entry::Nested {
+        return None;
+    }
+    let size = match size {
+        Some(size) => size,
+        None if entry == Entry::TailCall => slot.size,
+        // The call began before tracing did.
+        None => return None,
+    };
+    slot.stack_pointer = 0;
+    let upper = cookie.0 >> Cookie::ALLOCATOR_SHIFT;
+    let has_sizes = upper << Cookie::ALLOCATOR_SHIFT & Cookie::HAS_SIZES != 0;
+    let pending = Pending { call: Call::Alloc, size, aux: 0, extra: 0 };
+    Some(ReturnedCall { pending, allocator: upper as u16, has_sizes, slot })
+}
+
+/// Ends the pending call that was entered at `stack_pointer`, because it fails.
+#[inline(always)]
+pub fn fail(thread: Thread, stack_pointer: u64) {
+    if let Some(slot) = find(thread.tid)
+        && slot.stack_pointer == stack_pointer
+    {
+        slot.stack_pointer = 0;
+    }
 }
 
 /// Returns the pending call if the return with `stack_pointer` is that of the outermost call.

@@ -12,6 +12,7 @@ mod mark;
 mod process;
 mod realloc;
 mod reclaim;
+mod results;
 mod returns;
 mod signal;
 mod tag;

@@ -46,6 +46,28 @@ impl Window {
     pub fn forget(&mut self) {
         self.bytes = 0;
     }
+
+    /// Reads words from `address` on: as many as the buffer holds, or at least the first `least` ones near the end of the stack.
+    /// Those that cannot be read are arbitrary.
+    #[inline(always)]
+    pub fn fill(&mut self, address: u64, least: usize, source: &mut impl ReadMemory) {
+        self.base = address;
+        self.bytes = WINDOW_WORDS as u64 * 8;
+        if address.is_multiple_of(8) && source.read(address, &mut self.words) {
+            return;
+        }
+        self.bytes = 0;
+        if let Some(first) = self.words.get_mut(..least) {
+            source.read(address, first);
+        }
+    }
+
+    /// Returns the words of the buffer.
+    #[inline(always)]
+    #[must_use]
+    pub const fn words(&self) -> &[u64; WINDOW_WORDS] {
+        &self.words
+    }
 }
 
 impl<'window, R: ReadMemory> WindowedMemory<'window, R> {

@@ -40,7 +40,7 @@ mod uprobe_multi;
 mod wire_type;
 
 pub use activity::{ActivityReader, StepSite, ThreadActivity};
-pub use attach::{Probe, Probes, SizeSite, TagSite};
+pub use attach::{Probe, Probes, ResultProbes, SizeSite, TagSite};
 pub use attach_point::Scope;
 pub use calibrate::CalibrationFunction;
 pub use counters::Counters;
@@ -50,6 +50,7 @@ pub use gate::CallRate;
 pub use load::Kernel;
 pub use map_sizes::{MapSizes, MapUses};
 pub use mark_entries::{MarkEntry, MarkEntryReader};
+pub use memtrace_common::vocabulary::ResultCookie;
 pub use process_filter::{Condition, ProcessFilter, ThreadFilter};
 pub use program_time::ProgramTime;
 pub use reclaim::ReclaimCounters;

@@ -7,14 +7,14 @@ use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::LossReason;
 #[cfg(not(feature = "legacy"))]
 use memtrace_common::wire::ActivityStep;
-use memtrace_common::wire::{RecordKind, TaggedSize};
 
-use crate::emit::Block;
 use crate::origin::{Caller, Returning};
 use crate::pending::{self, Call, ReturnedCall};
 use crate::registers::{POPPED_BY_RETURN, Registers};
+#[cfg(not(feature = "legacy"))]
+use crate::settings;
 use crate::thread::Thread;
-use crate::{emit, gate, loss, private_stack, process_filter, registers, settings, stack, tags};
+use crate::{blocks, emit, gate, loss, private_stack, registers};
 
 #[uretprobe]
 fn call_return(context: RetProbeContext) -> u32 {
@@ -48,25 +48,10 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     if settings::min_call() != u64::MAX {
         activity_end_call(returned.pending.size);
     }
-    let (kind, number) = if settings::records_tags() {
-        (
-            RecordKind::TaggedAlloc,
-            tags::of_allocation(thread, caller.stack_pointer.wrapping_sub(POPPED_BY_RETURN)) as u16,
-        )
-    } else {
-        (RecordKind::Alloc, returned.allocator)
-    };
-    if let Some((address, mut size)) = returned_block(context, registers, thread, &mut returned)
+    if let Some((address, size)) = returned_block(context, registers, thread, &mut returned)
         && recorded.allocations()
     {
-        #[cfg(not(feature = "legacy"))]
-        crate::activity::add_allocated(thread, size);
-        let ring = emit::ring_for(thread, address);
-        let stack = stack::take(context, &Returning { registers, caller }, thread, ring);
-        if settings::records_tags() {
-            size = TaggedSize::new(size, returned.allocator).0;
-        }
-        emit::alloc(context, ring, thread, kind, number, Block { address, size, stack });
+        blocks::send(context, thread, &returned, (address, size), &Returning { registers, caller });
     }
 }
 
@@ -136,33 +121,5 @@ fn returned_block(
     if address == 0 {
         return None;
     }
-    returned.set_last_block(address);
-    if settings::has_usable_sizes() {
-        size = usable_size(context, returned, address).unwrap_or(size);
-    }
-    if !settings::is_size_recorded(size) || !process_filter::is_thread_recorded() {
-        loss::filtered(size);
-        return None;
-    }
-    Some((address, size))
-}
-
-/// Returns the usable size of a block, from the word before it: the size of its chunk, with three flags (glibc 2.26 to 2.41,
-/// malloc/malloc.c, `musable`). A chunk of its own mapping has two words that the block cannot use, others have one.
-#[inline(always)]
-fn usable_size(context: &impl EbpfContext, returned: &ReturnedCall, address: u64) -> Option<u64> {
-    const FLAGS: u64 = 7;
-    const IS_MAPPED: u64 = 2;
-    const WORD: u64 = 8;
-    let word = if returned.has_sizes {
-        // SAFETY: the helper checks the address.
-        unsafe { bpf_probe_read_user(address.wrapping_sub(WORD) as *const u64) }.ok()
-    } else {
-        None
-    };
-    let size = word.and_then(|word| (word & !FLAGS).checked_sub(if word & IS_MAPPED == 0 { WORD } else { 2 * WORD }));
-    if size.is_none() {
-        loss::count(context, LossReason::SizeRequested, 1);
-    }
-    size
+    blocks::recorded_size(context, returned, address, size).map(|size| (address, size))
 }

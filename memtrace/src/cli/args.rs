@@ -397,9 +397,9 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB", help_heading = TUNING)]
     pub(super) ring_size: Bytes,
 
-    /// Probe this instruction of each function
+    /// Probe these instructions of each function
     ///
-    /// At the entry, a probe may cost many times as much; use it for comparison.
+    /// The other values cost more; use them for comparisons.
     #[arg(long, value_name = "WHICH", value_parser = possible_values::probe_sites(), default_value = "best", help_heading = TUNING)]
     pub(super) probe_site: ProbeSite,
 

@@ -134,6 +134,7 @@ mod tests {
             signature: row(names[0]).signature,
             return_sites: Vec::new(),
             size_site: None,
+            results: None,
             file_offset: FileOffset(0),
             virt: VirtOffset(0),
             size: Bytes(0),

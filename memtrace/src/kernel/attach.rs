@@ -6,7 +6,7 @@ mod probe;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM};
+use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM, ResultCookie};
 use memtrace_common::wire::TagCookie;
 
 use super::activity::{self, StepSite};
@@ -16,7 +16,7 @@ use super::detach::{AttachedProbes, Detach};
 use super::error::KernelError;
 use crate::model::{AllocatorId, FileOffset, TagEffect, TagSource};
 
-pub use self::probe::{Probe, SizeSite};
+pub use self::probe::{Probe, ResultProbes, SizeSite};
 
 /// Program at the entry of a function that sets a mark.
 const MARK_PROGRAM: &str = "mark_entry";
@@ -26,6 +26,12 @@ const TAG_PROGRAM: &str = "tag_entry";
 
 /// Program at the return of a function with the current tag as its result.
 const TAG_RETURN_PROGRAM: &str = "tag_return";
+
+/// Program at an instruction at which a register has the block that a function returns.
+const RESULT_PROGRAM: &str = "alloc_result";
+
+/// Program at an instruction at which a register has the requested size.
+const RESULT_SIZE_PROGRAM: &str = "alloc_size_site";
 
 /// Instruction at which the current tag changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +115,7 @@ impl Probes {
         path: &Path,
         probe: &Probe,
     ) -> Result<(), KernelError> {
-        self.attach_all(backend, scope, path, [entry(probe)])
+        self.attach_all(backend, scope, path, entries(probe))
     }
 
     /// Attaches a probe that records entries of the function at `offset` with its number.
@@ -157,7 +163,7 @@ impl Probes {
     ) -> Result<(), KernelError> {
         // Returns first: the return of each recorded call is then recorded too.
         let returns = probes.iter().flat_map(returns);
-        self.attach_all(backend, scope, path, returns.chain(probes.iter().map(entry)))
+        self.attach_all(backend, scope, path, returns.chain(probes.iter().flat_map(entries)))
     }
 
     /// As [`Self::attach`], with the programs that count blocks and record nothing.
@@ -237,9 +243,24 @@ fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
     (program.name, AttachPoint { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0), semaphore: None })
 }
 
+/// Programs and attach points at which a call is seen to begin: the entry, or the instructions with the size or the block.
+fn entries(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
+    let (_, AttachPoint { cookie: of_entry, .. }) = entry(probe);
+    let Some(ResultProbes { results, sizes, .. }) = &probe.results else { return vec![entry(probe)] };
+    let point = |program, (offset, cookie): &(FileOffset, ResultCookie)| {
+        let ResultCookie(cookie) = cookie.with_upper_half(Cookie(of_entry.unwrap_or(0)));
+        (program, AttachPoint { offset: *offset, cookie: Some(cookie), semaphore: None })
+    };
+    let results = results.iter().map(|site| point(RESULT_PROGRAM, site));
+    results.chain(sizes.iter().map(|site| point(RESULT_SIZE_PROGRAM, site))).collect()
+}
+
 /// Programs and attach points at the function's returns, if its signature needs them.
 fn returns(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     let point = |offset| AttachPoint { offset, cookie: None, semaphore: None };
+    if let Some(ResultProbes { slow, .. }) = &probe.results {
+        return slow.iter().map(|&offset| (RETURN_PROGRAM, point(offset))).collect();
+    }
     if probe.signature.needs_return() && probe.return_sites.is_empty() {
         return vec![(RETURN_PROGRAM, point(probe.offset))];
     }

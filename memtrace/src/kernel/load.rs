@@ -240,6 +240,11 @@ impl Kernel {
         probes.attach_entry(&mut self.attach_backend(), scope, path, &site)
     }
 
+    /// Returns true if the result sites of the function are probed: their programs need a cookie, and do not time calls.
+    pub fn uses_results(&self, probe: &Probe) -> bool {
+        probe.results.is_some() && !self.times_calls && super::bpf_features::has_attach_cookie()
+    }
+
     /// Returns a probe that records usable sizes and durations only if the run has them: these need a cookie, and durations need
     /// the returns of all functions.
     fn adapted(&self, probe: &Probe) -> Probe {
@@ -251,6 +256,7 @@ impl Kernel {
             signature,
             has_sizes: probe.has_sizes && self.usable_sizes,
             function: probe.function.filter(|_| self.times_calls),
+            results: probe.results.clone().filter(|_| self.uses_results(probe)),
             ..probe.clone()
         }
     }

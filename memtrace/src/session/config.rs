@@ -120,6 +120,8 @@ pub(crate) enum ProbeSite {
     /// The first that the kernel emulates, if it is proven to be equivalent to the entry.
     #[default]
     Best,
+    /// As [`Self::Best`], but the return of each function that returns a block is probed too.
+    Return,
     Entry,
 }
 

@@ -159,11 +159,13 @@ pub(super) fn account_columns() -> impl TypedValueParser<Value = AccountColumn> 
 }
 
 pub(super) fn probe_sites() -> impl TypedValueParser<Value = ProbeSite> {
-    one_of(&[ProbeSite::Best, ProbeSite::Entry], |site| match site {
+    one_of(&[ProbeSite::Best, ProbeSite::Return, ProbeSite::Entry], |site| match site {
         ProbeSite::Best => {
-            PossibleValue::new("best").help("the first instruction that the kernel emulates, if it sees every call")
+            PossibleValue::new("best").help("one with both size and block, if each call passes one; else as `return`")
         }
-        ProbeSite::Entry => PossibleValue::new("entry").help("the first instruction"),
+        ProbeSite::Return => PossibleValue::new("return")
+            .help("the return, and the first instruction that the kernel emulates, if it sees every call"),
+        ProbeSite::Entry => PossibleValue::new("entry").help("the return and the first instruction"),
     })
 }
 

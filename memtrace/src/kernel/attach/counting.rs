@@ -53,6 +53,7 @@ mod tests {
             has_sizes,
             is_leaf,
             size_site: None,
+            results: None,
         };
         points(&probe).into_iter().map(|(program, _)| program).collect()
     }

@@ -1,5 +1,7 @@
 //! Probe of a function.
 
+use memtrace_common::vocabulary::ResultCookie;
+
 use crate::model::{AllocatorId, FileOffset, Signature};
 
 /// Probe of one function.
@@ -22,6 +24,19 @@ pub struct Probe {
     pub is_leaf: bool,
     /// Instruction at which a register has the size of the block that the function frees.
     pub size_site: Option<SizeSite>,
+    /// Instructions at which registers have the block and its size; `None` if the entry and the return are probed.
+    pub results: Option<ResultProbes>,
+}
+
+/// Instructions of a function at which registers have the block or its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultProbes {
+    /// Those with the block.
+    pub results: Vec<(FileOffset, ResultCookie)>,
+    /// Those with the size only.
+    pub sizes: Vec<(FileOffset, ResultCookie)>,
+    /// Functions that return a block in place of this one.
+    pub slow: Vec<FileOffset>,
 }
 
 /// Instruction at which a register has the word in front of a block, which is its size with flags.

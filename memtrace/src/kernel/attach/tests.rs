@@ -50,6 +50,7 @@ fn probe(address: u64) -> Probe {
         has_sizes: false,
         is_leaf: false,
         size_site: None,
+        results: None,
     }
 }
 

@@ -101,6 +101,7 @@ impl Trace {
             has_sizes: false,
             is_leaf: false,
             size_site: None,
+            results: None,
         };
         self.kernel.attach(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();
         self.kernel.open().unwrap();

@@ -53,6 +53,7 @@ pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Ob
             has_sizes: false,
             is_leaf: false,
             size_site: None,
+            results: None,
         };
         kernel.attach(probes, Scope::Process(own_pid()), &object, &[probe])?;
         Ok::<_, Error>(dummy.time())

@@ -18,6 +18,6 @@ pub(super) fn choose(object: &Path, place: FunctionPlace, needs: Needs, probe_si
     let site = || allocators::entry_site(&File::open(object).ok()?, function);
     match probe_site {
         ProbeSite::Entry => offset,
-        ProbeSite::Best => site().map_or(offset, |site| site.file_offset),
+        ProbeSite::Best | ProbeSite::Return => site().map_or(offset, |site| site.file_offset),
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::allocators::{Allocator, HookedFunction};
-use crate::kernel::{Kernel, KernelError, Probe, Probes, Scope, SizeSite};
+use crate::allocators::{Allocator, FunctionResult, FunctionResults, HookedFunction};
+use crate::kernel::{Kernel, KernelError, Probe, Probes, ResultCookie, ResultProbes, Scope, SizeSite};
 use crate::model::{AllocatorId, FUNCTIONS, FileOffset, Function, Pid};
-use crate::probe_site::{Cost as SiteCost, LoadedWord};
+use crate::probe_site::{Cost as SiteCost, GeneralRegister, LoadedWord};
 use crate::session::config::ProbeSite;
 
 /// Probes of one allocator in one process, or in all processes.
@@ -32,7 +32,7 @@ impl AllocatorProbes {
         let probe = |found: &HookedFunction| {
             let summary = found.summary(&allocator.object.path);
             let (offset, cost) = match probe_site {
-                ProbeSite::Best => {
+                ProbeSite::Best | ProbeSite::Return => {
                     log::debug!("process {pid}: {summary}: {}", found.site.reason);
                     (found.site.file_offset, found.site.cost)
                 }
@@ -49,9 +49,16 @@ impl AllocatorProbes {
                 register,
                 lowered,
             });
+            let results = match (probe_site, &found.results) {
+                (ProbeSite::Best, Some(Ok(results))) => result_probes(results),
+                _ => None,
+            };
             let is_leaf = found.functions.iter().all(|function| function.is_leaf());
             let function = number_of(found.function());
-            (Probe { signature, offset, return_sites, allocator: id, function, has_sizes, is_leaf, size_site }, cost)
+            let allocator = id;
+            let probe =
+                Probe { signature, offset, return_sites, allocator, function, has_sizes, is_leaf, size_site, results };
+            (probe, cost)
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }
@@ -61,6 +68,21 @@ impl AllocatorProbes {
         let new: Vec<_> = self.probes.iter().map(|(probe, _)| probe.clone()).collect();
         kernel.attach(probes, self.scope, &self.object, &new)
     }
+}
+
+/// Returns the probes at the result sites; `None` if a cookie cannot describe one.
+fn result_probes(found: &FunctionResults) -> Option<ResultProbes> {
+    let site = |site: &FunctionResult| {
+        let number = |register: GeneralRegister| register.dwarf_number();
+        let words = site.lowered / 8;
+        let cookie = ResultCookie::new(site.block.map_or(0, number), site.size.map(number), words, site.saved);
+        (words <= ResultCookie::MAX_LOWERED).then_some((site.offset, cookie))
+    };
+    Some(ResultProbes {
+        results: found.results.iter().map(site).collect::<Option<_>>()?,
+        sizes: found.sizes.iter().map(site).collect::<Option<_>>()?,
+        slow: found.slow.clone(),
+    })
 }
 
 /// Returns the number of a function: its place in the table of known functions. Functions of the user follow them.

@@ -1,0 +1,100 @@
+//! BPF cookie of the probes at which a register has the block or the size of an allocation.
+
+use super::Cookie;
+
+/// Places of the block, the size and the caller's registers at an instruction. The upper half is that of [`Cookie`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultCookie(pub u64);
+
+/// Number in the place of the size if no register has it.
+const NO_SIZE: u64 = 0x1f;
+
+const SIZE_SHIFT: u32 = 4;
+const LOWERED_SHIFT: u32 = 9;
+const SAVED_SHIFT: u32 = 14;
+const SAVED_BITS: u32 = 3;
+
+impl ResultCookie {
+    /// Number of registers that a called function preserves, except for the stack pointer.
+    pub const PRESERVED: usize = 6;
+
+    /// DWARF numbers of these registers: rbx, rbp, r12 to r15 (System V ABI, AMD64 supplement, figure 3.36).
+    pub const PRESERVED_NUMBERS: [usize; Self::PRESERVED] = [3, 6, 12, 13, 14, 15];
+
+    /// Maximum number of words by which the stack pointer is lower than at the entry.
+    pub const MAX_LOWERED: u64 = 31;
+
+    /// Maximum number of words below the return address at which a register is saved.
+    pub const MAX_SAVED: u8 = 7;
+
+    /// Returns the cookie for registers with these DWARF numbers, at an instruction at which the stack pointer is `lowered` words
+    /// below that at the entry. `saved` are the words below the return address with the preserved registers of the caller; 0 for
+    /// one that is unchanged.
+    #[must_use]
+    pub const fn new(block: u8, size: Option<u8>, lowered: u64, saved: [u8; Self::PRESERVED]) -> Self {
+        let size = match size {
+            Some(size) => size as u64,
+            None => NO_SIZE,
+        };
+        let mut bits = block as u64 & 0xf | size << SIZE_SHIFT | (lowered & Self::MAX_LOWERED) << LOWERED_SHIFT;
+        let mut index = 0;
+        while index < Self::PRESERVED {
+            bits |= (saved[index] as u64 & 7) << (SAVED_SHIFT + SAVED_BITS * index as u32);
+            index += 1;
+        }
+        Self(bits)
+    }
+
+    /// Returns the cookie with the upper half of another one.
+    #[must_use]
+    pub const fn with_upper_half(self, cookie: Cookie) -> Self {
+        Self(self.0 | cookie.0 >> Cookie::ALLOCATOR_SHIFT << Cookie::ALLOCATOR_SHIFT)
+    }
+
+    /// Returns the DWARF number of the register with the block.
+    #[inline(always)]
+    #[must_use]
+    pub const fn block(self) -> usize {
+        (self.0 & 0xf) as usize
+    }
+
+    /// Returns the DWARF number of the register with the size.
+    #[inline(always)]
+    #[must_use]
+    pub const fn size(self) -> Option<usize> {
+        match self.0 >> SIZE_SHIFT & NO_SIZE {
+            NO_SIZE => None,
+            number => Some(number as usize),
+        }
+    }
+
+    /// Returns the bytes by which the stack pointer is lower than at the entry.
+    #[inline(always)]
+    #[must_use]
+    pub const fn lowered(self) -> u64 {
+        (self.0 >> LOWERED_SHIFT & Self::MAX_LOWERED) * 8
+    }
+
+    /// Returns the number of words below the return address with a preserved register, by its place in
+    /// [`Self::PRESERVED_NUMBERS`]; 0 if it is unchanged.
+    #[inline(always)]
+    #[must_use]
+    pub const fn saved(self, place: usize) -> usize {
+        (self.0 >> (SAVED_SHIFT + SAVED_BITS * place as u32) & 7) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_kept_apart() {
+        let cookie = ResultCookie::new(15, Some(14), 31, [1, 2, 3, 4, 5, 7]);
+        assert_eq!((cookie.block(), cookie.size(), cookie.lowered()), (15, Some(14), 248));
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|place| cookie.saved(place)), [1, 2, 3, 4, 5, 7]);
+        let without = ResultCookie::new(0, None, 0, [0; 6]).with_upper_half(Cookie(7).with_allocator(9).with_sizes());
+        assert_eq!((without.block(), without.size(), without.lowered(), without.saved(5)), (0, None, 0, 0));
+        assert_eq!(without.0 >> Cookie::ALLOCATOR_SHIFT, 9 | 1 << 31);
+    }
+}

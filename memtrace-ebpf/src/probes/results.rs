@@ -1,0 +1,64 @@
+//! Instructions inside of functions that return a block, at which a register has the block or the requested size.
+
+use aya_ebpf::macros::uprobe;
+use aya_ebpf::programs::ProbeContext;
+use memtrace_common::vocabulary::ResultCookie;
+use memtrace_common::wire::gate as values;
+
+use crate::origin::{Caller, Inside};
+use crate::pending::{self, Call, Pending};
+use crate::registers::{self, POPPED_BY_RETURN};
+use crate::thread::Thread;
+use crate::{arguments, blocks, call_rate, gate, private_stack};
+
+/// A register has the block that the function returns, or null.
+#[uprobe]
+fn alloc_result(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    let registers = registers::of(&context);
+    let cookie = ResultCookie(arguments::cookie(&context).0);
+    let stack_pointer = registers::stack_pointer(registers);
+    let block = registers::by_number(registers, stack_pointer, cookie.block());
+    let size = cookie.size().map(|number| registers::by_number(registers, stack_pointer, number));
+    let thread = Thread::current();
+    match gate::of(thread) {
+        values::CALL_RATE => {
+            if let Some(size) = size {
+                call_rate::count(size);
+            }
+            return 0;
+        }
+        values::OPEN => {}
+        _ => return 0,
+    }
+    let entry = stack_pointer.wrapping_add(cookie.lowered());
+    if block == 0 {
+        // A size site may have begun the call. If another attempt follows, its result site has the size.
+        pending::fail(thread, entry);
+    } else if let Some(returned) = pending::result(&context, thread, entry, cookie, size) {
+        let caller = Caller { ip: 0, stack_pointer: entry.wrapping_add(POPPED_BY_RETURN) };
+        blocks::record(&context, thread, returned, block, &Inside { registers, caller, cookie });
+    }
+    0
+}
+
+/// A register has the requested size, which is lost before the block is known.
+#[uprobe]
+fn alloc_size_site(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    let registers = registers::of(&context);
+    let cookie = ResultCookie(arguments::cookie(&context).0);
+    let stack_pointer = registers::stack_pointer(registers);
+    let size = registers::by_number(registers, stack_pointer, cookie.size().unwrap_or(0));
+    let thread = Thread::current();
+    match gate::of(thread) {
+        values::OPEN => {
+            let entry = stack_pointer.wrapping_add(cookie.lowered());
+            let pending = Pending { call: Call::Alloc, size, aux: 0, extra: 0 };
+            let _ = pending::begin(&context, thread, entry, pending);
+        }
+        values::CALL_RATE => call_rate::count(size),
+        _ => {}
+    }
+    0
+}
