@@ -1,6 +1,7 @@
 //! Allocators of a target: their hooked functions, or the examined objects if there are none.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::finding::{Area, Finding};
 use super::kernel::microseconds;
@@ -68,16 +69,35 @@ fn skipped(allocator: &Allocator) -> Vec<(SkipReason, Vec<&str>)> {
     reasons
 }
 
-/// Reports the probe site of each hooked function with its cost and the reason for its choice.
+/// Reports the probe site of each hooked function with its cost and the reason for its choice. Functions that return blocks have
+/// their result sites, or the reason why these are not known.
 pub(super) fn probes(allocator: &Allocator, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
     let hooked = allocator.functions.iter().filter(|_| allocator.is_supported());
-    let finding = |found: &HookedFunction| {
-        let price = probe_cost
-            .map_or_else(String::new, |cost| format!(", {} per call", microseconds(cost.per_call(found.site.cost))));
-        let detail = format!("{}{price}: {}", found.summary(&allocator.object.path), found.site.reason);
-        Finding::info(AREA, "probe", detail)
+    let price = |cost: &dyn Fn(ProbeCost) -> Duration| {
+        probe_cost.map_or_else(String::new, |of| format!(", {} per call", microseconds(cost(of))))
     };
-    hooked.map(finding).collect()
+    let findings = |found: &HookedFunction| {
+        let name = &found.names()[0];
+        let results = match &found.results {
+            None => None,
+            Some(Ok(sites)) => {
+                let price = price(&|of| of.at_result_site());
+                Some(format!(
+                    "{name}  result sites {}{price}, instead of entry and return",
+                    sites.summary(found.file_offset)
+                ))
+            }
+            Some(Err(refusal)) => Some(format!("{name}  entry and return are probed: {refusal}")),
+        };
+        let at_entry = format!(
+            "{}{}: {}",
+            found.summary(&allocator.object.path),
+            price(&|of| of.per_call(found.site.cost)),
+            found.site.reason
+        );
+        [Some(at_entry), results].into_iter().flatten().map(|detail| Finding::info(AREA, "probe", detail))
+    };
+    hooked.flat_map(findings).collect()
 }
 
 /// Returns the C library's functions that the allocator does not define; none if it has no malloc.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::estimate::{self, Estimate};
 use super::load::{CallCosts, Load};
 use super::{probe_cost, warning};
-use crate::kernel::{Kernel, Probes};
+use crate::kernel::{Kernel, Probe, Probes};
 use crate::model::{Bytes, Pid, Signature, format};
 use crate::probe_site::Cost as SiteCost;
 use crate::procfs;
@@ -19,11 +19,8 @@ const COUNT_TIME: Duration = Duration::from_millis(100);
 
 /// Time of the BPF programs for an allocation and its free: without a stack, and the addition for a stack. From `cargo
 /// xtask bench overhead`; the traps, which are most of the cost and differ most between machines, are measured.
-const RECORD: Duration = Duration::from_nanos(200);
-const STACK: Duration = Duration::from_nanos(600);
-
-/// Share of the entry probe in the cost of an entry and a return probe. See the guide's overhead tables.
-const ENTRY_PART: f64 = 0.6;
+const RECORD: Duration = Duration::from_nanos(150);
+const STACK: Duration = Duration::from_nanos(500);
 
 /// Measured allocation rate, and cost of a call.
 pub(in crate::session) struct Overhead {
@@ -96,18 +93,27 @@ pub(in crate::session) fn call_costs(
         probe_cost::Error::Kernel(error) => from_engines::kernel(None, error),
         other => Error::Failed(format!("cannot measure the cost of a probe: {other}")),
     })?;
-    let cost_of = |has_signature: fn(&Signature) -> bool| {
-        let sites = allocators
-            .iter()
-            .flat_map(|allocator| &allocator.probes)
-            .filter(|(probe, _)| has_signature(&probe.signature));
-        probe_cost.per_call(sites.map(|&(_, cost)| cost).next().unwrap_or(SiteCost::Emulated))
+    let first = |has_signature: fn(&Signature) -> bool| {
+        let mut probes = allocators.iter().flat_map(|allocator| &allocator.probes);
+        probes.find(|(probe, _)| has_signature(&probe.signature))
     };
-    let at_return = probe_cost.emulated.mul_f64(1.0 - ENTRY_PART);
-    let alloc = cost_of(|signature| matches!(signature, Signature::Alloc { .. }));
-    let free = cost_of(|signature| matches!(signature, Signature::Free { .. })).saturating_sub(at_return);
+    let alloc = first(|signature| matches!(signature, Signature::Alloc { .. }));
+    let free = first(|signature| matches!(signature, Signature::Free { .. }));
+    let at_entry = |probe: Option<&(Probe, SiteCost)>| {
+        probe_cost.without_return(probe.map_or(SiteCost::Emulated, |(_, cost)| *cost))
+    };
+    let (count, alloc) = match alloc {
+        Some((probe, _)) if kernel.uses_results(probe) => {
+            let trap = probe_cost.at_result_site();
+            (trap, trap)
+        }
+        alloc => {
+            let both = probe_cost.per_call(alloc.map_or(SiteCost::Emulated, |(_, cost)| *cost));
+            (at_entry(alloc), both)
+        }
+    };
     let stack = if takes_stacks { STACK } else { Duration::ZERO };
-    let costs = CallCosts { count: alloc.saturating_sub(at_return), traps: alloc + free, record: RECORD, stack };
+    let costs = CallCosts { count, traps: alloc + at_entry(free), record: RECORD, stack };
     log::debug!("costs of an allocator call: {costs:?}");
     Ok(costs)
 }

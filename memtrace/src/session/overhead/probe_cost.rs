@@ -19,12 +19,26 @@ pub(crate) struct ProbeCost {
     pub(crate) stepped: Duration,
 }
 
+/// Share of the entry probe in the cost of an entry and a return probe. See the guide's overhead tables.
+const ENTRY_PART: f64 = 0.6;
+
 impl ProbeCost {
+    /// Returns the cost of a call with probes at its entry and its return.
     pub(crate) const fn per_call(self, site: SiteCost) -> Duration {
         match site {
             SiteCost::Emulated => self.emulated,
             SiteCost::Stepped => self.stepped,
         }
+    }
+
+    /// Returns the cost of a call with one probe at a result site, which is emulated.
+    pub(crate) fn at_result_site(self) -> Duration {
+        self.without_return(SiteCost::Emulated)
+    }
+
+    /// Returns the cost of a call without its return probe.
+    pub(crate) fn without_return(self, site: SiteCost) -> Duration {
+        self.per_call(site).saturating_sub(self.emulated.mul_f64(1.0 - ENTRY_PART))
     }
 }
 
