@@ -57,7 +57,7 @@ pub(super) struct RecorderLimits {
 }
 
 /// memtrace without its state: its program, the kernel's descriptions of types, and symbols.
-const PROGRAM: u64 = 20 << 20;
+const PROGRAM: u64 = 28 << 20;
 
 /// Default limit of the memory if processes are selected by their properties: such a trace may run for weeks.
 const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
