@@ -17,6 +17,11 @@ use serde::Deserialize;
 /// Number of calls of each function in a round.
 const CALLS: &str = "50000";
 
+/// Number of calls of each function by each of [`THREADS`].
+const CALLS_OF_THREAD: &str = "5000";
+
+const THREADS: &str = "4";
+
 /// Output of the victim.
 #[derive(Debug, PartialEq, Deserialize)]
 struct Work {
@@ -52,11 +57,29 @@ fn with_library(library: &str) -> Command {
     command
 }
 
+/// Command that runs the victim with the library, without its arguments.
+fn calls_with(library: &str) -> Command {
+    let mut command = with_library(library);
+    if library == "musl" {
+        command.arg(victim::path("calls.musl"));
+    } else {
+        // As in `thread_exits`.
+        command.args(["--preload", "libpthread.so.0"]).arg(victim::path("calls"));
+    }
+    command
+}
+
 /// Command that runs the victim with the library.
 fn command(library: &str, round: u32) -> Command {
-    let name = if library == "musl" { "calls.musl" } else { "calls" };
-    let mut command = with_library(library);
-    command.arg(victim::path(name)).args([CALLS, &round.to_string()]);
+    let mut command = calls_with(library);
+    command.args([CALLS, &round.to_string()]);
+    command
+}
+
+/// Command that runs the victim with threads that share at most this number of arenas.
+fn command_with_threads(library: &str, arenas: u32, round: u32) -> Command {
+    let mut command = calls_with(library);
+    command.args([CALLS_OF_THREAD, &round.to_string(), THREADS, &arenas.to_string()]);
     command
 }
 
@@ -67,14 +90,15 @@ fn work(victim: &mut Victim) -> Work {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("invalid totals ({error}): {line}"))
 }
 
-fn assert_same_when_probed(library: &str) {
+/// Asserts that the victim of each round has the same results with and without probes, and the totals of its trace.
+fn assert_same_when_probed(command: impl Fn(u32) -> Command) {
     let rounds = env::var("MEMTRACE_ROUNDS").map_or(1, |rounds| rounds.parse().expect("MEMTRACE_ROUNDS is a number"));
     for round in 0..rounds {
-        let mut victim = Victim::start(&mut command(library, round));
+        let mut victim = Victim::start(&mut command(round));
         let unprobed = work(&mut victim);
         victim.finish();
 
-        let mut victim = Victim::start(&mut command(library, round));
+        let mut victim = Victim::start(&mut command(round));
         let options = ["--max-depth", "0", "--ring-size", "64MiB"];
         let tracer = Trace::victim(&victim).options(&options).start();
         let probed = work(&mut victim);
@@ -82,8 +106,17 @@ fn assert_same_when_probed(library: &str) {
         victim.finish();
 
         assert_eq!(probed.checksum, unprobed.checksum, "round {round}");
-        assert_eq!(probed.totals, unprobed.totals, "round {round}");
+        // The peak of several threads depends on their order.
+        assert_eq!(probed.totals.totals, unprobed.totals.totals, "round {round}");
         outcome.report().assert_equals(&probed.totals);
+    }
+}
+
+/// Asserts this for one thread, for threads that contend for one arena, and for threads with an arena each.
+fn assert_library_same_when_probed(library: &str) {
+    assert_same_when_probed(|round| command(library, round));
+    for arenas in [1, 4] {
+        assert_same_when_probed(|round| command_with_threads(library, arenas, round));
     }
 }
 
@@ -133,25 +166,25 @@ fn repeated_frees_in_a_static_executable_are_recognized() {
 
 #[test]
 fn glibc_of_debian_11_behaves_the_same_when_probed() {
-    assert_same_when_probed("bullseye");
+    assert_library_same_when_probed("bullseye");
 }
 
 #[test]
 fn glibc_of_debian_12_behaves_the_same_when_probed() {
-    assert_same_when_probed("bookworm");
+    assert_library_same_when_probed("bookworm");
 }
 
 #[test]
 fn glibc_of_debian_13_behaves_the_same_when_probed() {
-    assert_same_when_probed("trixie");
+    assert_library_same_when_probed("trixie");
 }
 
 #[test]
 fn glibc_of_debian_sid_behaves_the_same_when_probed() {
-    assert_same_when_probed("sid");
+    assert_library_same_when_probed("sid");
 }
 
 #[test]
 fn musl_behaves_the_same_when_probed() {
-    assert_same_when_probed("musl");
+    assert_library_same_when_probed("musl");
 }

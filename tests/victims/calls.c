@@ -1,5 +1,5 @@
-/* `calls ROUNDS SEED` calls every allocator function ROUNDS times with random arguments, checks each block, and prints
- * a checksum of the results.
+/* `calls ROUNDS SEED [THREADS ARENAS]` calls every allocator function ROUNDS times in each thread with random arguments,
+ * checks each block, and prints a checksum of the results. ARENAS is the maximum number of arenas of glibc.
  *
  * The checksum depends on results, errors and contents, but not on addresses: it is the same in every run with the same
  * C library and seed. */
@@ -8,11 +8,20 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#if defined __GLIBC__ && defined __x86_64__
+/* The names that every version has, as in thread_exits.c. */
+__asm__(".symver pthread_create, pthread_create@GLIBC_2.2.5");
+__asm__(".symver pthread_barrier_init, pthread_barrier_init@GLIBC_2.2.5");
+__asm__(".symver pthread_barrier_wait, pthread_barrier_wait@GLIBC_2.2.5");
+#endif
+
 #define PLACES 64
 #define EDGE 48
+#define MAX_THREADS 16
 
 /* C23 functions, which few C libraries have yet. */
 extern void free_sized(void *block, size_t size) __attribute__((weak));
@@ -26,9 +35,9 @@ struct place {
     uint32_t seed;
 };
 
-static struct place places[PLACES];
-static uint64_t checksum = 0xcbf29ce484222325u;
-static uint32_t state = 2463534242u;
+static __thread struct place places[PLACES];
+static __thread uint64_t checksum = 0xcbf29ce484222325u;
+static __thread uint32_t state = 2463534242u;
 
 static uint32_t next_random(void) {
     state ^= state << 13;
@@ -87,16 +96,18 @@ static void drop(struct place *place) {
     place->block = NULL;
 }
 
-/* Mostly small, sometimes large, sometimes 0, sometimes too large to succeed. */
+/* Mostly small, sometimes large, sometimes a mapping of its own, sometimes 0, sometimes too large to succeed. */
 static size_t any_size(void) {
     uint32_t kind = next_random() % 256, size = next_random();
     if (kind == 0)
         return (size_t)PTRDIFF_MAX + 4096 + size;
     if (kind == 1)
         return 0;
+    if (kind == 2 && size % 16 == 0)
+        return size % 3000000;
     if (kind < 5)
         return size % 40000;
-    return size % 600;
+    return size % 1200;
 }
 
 static size_t any_alignment(void) { return (size_t)8 << (next_random() % 6); }
@@ -220,14 +231,13 @@ static call *const calls[] = {
     with_free_of_null,
 };
 
-int main(int count, char **arguments) {
-    expect(count == 3);
-    size_t rounds = strtoul(arguments[1], NULL, 10);
-    state ^= (uint32_t)strtoul(arguments[2], NULL, 10);
-    /* Since glibc 2.42, if the first call of a thread is a free, it creates the tcache and restarts the free of the
-     * same block (malloc/malloc.c, `tcache_free_init`): a probe would see it twice. */
-    free(malloc(16));
-    ledger_start();
+static size_t rounds;
+static uint32_t seed;
+static pthread_barrier_t at_start, at_end;
+static uint64_t checksums[MAX_THREADS];
+
+static void work(uint32_t thread) {
+    state ^= seed + thread * 65537;
     for (size_t round = 0; round < rounds; round++) {
         for (size_t kind = 0; kind < sizeof calls / sizeof *calls; kind++) {
             struct place *place = &places[next_random() % PLACES];
@@ -236,6 +246,47 @@ int main(int count, char **arguments) {
             calls[kind](place);
         }
     }
+    checksums[thread] = checksum;
+}
+
+/* Since glibc 2.42, if the first call of a thread is a free, it creates the tcache and restarts the free of the same
+ * block (malloc/malloc.c, `tcache_free_init`): a probe would see it twice. */
+static void create_cache(void) { free(malloc(16)); }
+
+static void *run(void *number) {
+    create_cache();
+    pthread_barrier_wait(&at_start);
+    work((uint32_t)(uintptr_t)number);
+    pthread_barrier_wait(&at_end);
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    expect(count == 3 || count == 5);
+    rounds = strtoul(arguments[1], NULL, 10);
+    seed = (uint32_t)strtoul(arguments[2], NULL, 10);
+    uint32_t threads = 1;
+    if (count == 5) {
+        threads = (uint32_t)strtoul(arguments[3], NULL, 10);
+        expect(threads > 0 && threads <= MAX_THREADS);
+#ifdef __GLIBC__
+        expect(mallopt(M_ARENA_MAX, (int)strtoul(arguments[4], NULL, 10)));
+#endif
+    }
+    create_cache();
+    pthread_barrier_init(&at_start, NULL, threads);
+    pthread_barrier_init(&at_end, NULL, threads);
+    for (uint32_t thread = 1; thread < threads; thread++) {
+        pthread_t created;
+        expect(pthread_create(&created, NULL, run, (void *)(uintptr_t)thread) == 0);
+    }
+    ledger_start();
+    pthread_barrier_wait(&at_start);
+    work(0);
+    pthread_barrier_wait(&at_end);
+    checksum = 0;
+    for (uint32_t thread = 0; thread < threads; thread++)
+        checksum ^= checksums[thread];
     char sum[48] = "\"checksum\":", *end = sum + strlen(sum);
     char digits[24];
     size_t length = 0;
