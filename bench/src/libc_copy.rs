@@ -16,19 +16,31 @@ pub(crate) struct LibcCopy {
 }
 
 impl LibcCopy {
-    /// Copies both into `folder`.
+    /// Copies those of this process into `folder`.
     pub(crate) fn make(folder: PathBuf) -> Result<Self> {
-        // This process has mapped both.
         let maps = fs::read_to_string("/proc/self/maps").context("cannot read /proc/self/maps")?;
-        let copy = |name: &str| {
-            let original =
-                mapped_file(&maps, name).with_context(|| format!("{name} is not mapped; the benchmarks need glibc"))?;
+        let mapped = |name: &str| {
+            mapped_file(&maps, name).with_context(|| format!("{name} is not mapped; the benchmarks need glibc"))
+        };
+        Self::copy(folder, mapped(LIBRARY)?, mapped(LOADER)?)
+    }
+
+    /// Copies those in the folder `source` into `folder`.
+    pub(crate) fn make_from(source: &Path, folder: PathBuf) -> Result<Self> {
+        let entries = fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
+        let loader = entries.flatten().find(|entry| entry.file_name().to_string_lossy().starts_with(LOADER));
+        let loader = loader.with_context(|| format!("no {LOADER} in {}", source.display()))?;
+        Self::copy(folder, &source.join(LIBRARY), &loader.path())
+    }
+
+    fn copy(folder: PathBuf, library: &Path, loader: &Path) -> Result<Self> {
+        let copy = |original: &Path| {
             let copy = folder.join(original.file_name().unwrap_or_default());
             fs::copy(original, &copy).with_context(|| format!("cannot copy {}", original.display()))?;
             Ok::<_, anyhow::Error>(copy)
         };
-        copy(LIBRARY)?;
-        let loader = copy(LOADER)?;
+        copy(library)?;
+        let loader = copy(loader)?;
         Ok(Self { folder, loader })
     }
 

@@ -75,6 +75,10 @@ impl ThreadMonitor {
         Ok(Self(process))
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
     /// Waits until it exits, which it does after its target.
     pub(crate) fn finish(mut self) -> Result<()> {
         let status = self.0.wait();

@@ -30,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) slice: Duration,
     /// Work of the real programs, in percent of the default.
     pub(crate) scale: u64,
+    /// Folder with another C library and its dynamic linker for the victims of [`Benchmark::Overhead`].
+    pub(crate) libc: Option<PathBuf>,
 }
 
 impl Options {
@@ -51,6 +53,7 @@ impl Options {
             rounds,
             slice: Duration::from_millis(slice_ms),
             scale: 100,
+            libc: None,
         };
         for pair in options.chunks(2) {
             let [name, value] = pair else { bail!("{:?} needs a value", pair[0]) };
@@ -61,8 +64,9 @@ impl Options {
                 "--floor" => parsed.floor = PathBuf::from(value),
                 "--rounds" => parsed.rounds = usize::try_from(number()?)?,
                 "--slice-ms" => parsed.slice = Duration::from_millis(number()?),
+                "--libc" => parsed.libc = Some(PathBuf::from(value)),
                 "--scale" => parsed.scale = number()?.min(100),
-                other => bail!("unknown option {other:?}: use --rounds, --slice-ms or --scale"),
+                other => bail!("unknown option {other:?}: use --rounds, --slice-ms, --scale or --libc"),
             }
         }
         Ok(parsed)

@@ -2,6 +2,8 @@
 
 mod variant;
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
 use harness::{Report, Scratch};
 use serde::Serialize;
@@ -27,8 +29,8 @@ pub(crate) struct Overhead {
     machine: Machine,
     rounds: usize,
     slice_ms: u128,
-    /// Probe sites of memtrace on malloc and free, which the minimal BPF programs use too.
-    sites: Vec<ProbeSite>,
+    /// Probe sites in malloc and free, by the name of the variant with minimal BPF programs there.
+    sites: BTreeMap<&'static str, Vec<ProbeSite>>,
     modes: Vec<Mode>,
     left_out: Vec<LeftOut>,
 }
@@ -75,7 +77,7 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Overhead
         machine: Machine::current(),
         rounds: options.rounds,
         slice_ms: options.slice.as_millis(),
-        sites: Vec::new(),
+        sites: BTreeMap::new(),
         modes: Vec::new(),
         left_out,
     };
@@ -85,11 +87,17 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Overhead
         for &kind in &kinds {
             eprintln!("    {name}: {}", kind.name());
             // One library for each variant, so that no variant executes the probes of another.
-            let libc = LibcCopy::make(scratch.subdirectory(&format!("{name}-{}", kind.name())))?;
-            let victim = TracedVictim::start(kind, &libc, name, &processors, options, &overhead.sites)
+            let folder = scratch.subdirectory(&format!("{name}-{}", kind.name()));
+            let libc = match &options.libc {
+                Some(source) => LibcCopy::make_from(source, folder)?,
+                None => LibcCopy::make(folder)?,
+            };
+            let floor = kind.floor().name();
+            let sites = overhead.sites.get(floor).map(Vec::as_slice).unwrap_or_default();
+            let victim = TracedVictim::start(kind, &libc, name, &processors, options, sites)
                 .with_context(|| format!("cannot measure {}", kind.name()))?;
-            if overhead.sites.is_empty() {
-                overhead.sites = victim.probe_sites()?;
+            if let Some(sites) = victim.sites_of_floor()? {
+                overhead.sites.entry(floor).or_insert(sites);
             }
             victims.push(victim);
         }
@@ -100,10 +108,19 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Overhead
     Ok(overhead)
 }
 
-/// Returns the variants that this machine can measure. memtrace is first, because the minimal BPF programs need its probe sites.
+/// Returns the variants that this machine can measure. Minimal BPF programs follow the variants whose probe sites they use.
 fn available_kinds(options: &Options) -> Result<(Vec<Kind>, Vec<LeftOut>)> {
-    let mut kinds =
-        vec![Kind::WithoutStacks, Kind::Bare, Kind::Floor, Kind::WithStacks, Kind::ThreadsFloor, Kind::Threads];
+    let mut kinds = vec![
+        Kind::WithoutStacks,
+        Kind::AtReturn,
+        Kind::Threads,
+        Kind::Bare,
+        Kind::Floor,
+        Kind::WithStacks,
+        Kind::ReturnFloor,
+        Kind::AtReturnWithoutStacks,
+        Kind::ThreadsFloor,
+    ];
     let mut left_out = Vec::new();
     let mut add = |kind: Kind, is_available: bool, reason: &str| {
         if is_available {
@@ -149,7 +166,8 @@ pub(crate) fn usual_depth(report: &Report) -> usize {
 
 /// Warns of stacks with another depth than the victim's: their cost is not comparable.
 fn check_depths(variants: &[Variant]) {
-    for variant in variants.iter().filter(|variant| Kind::WithoutStacks.name() != variant.name) {
+    let without_stacks = [Kind::WithoutStacks, Kind::AtReturnWithoutStacks].map(Kind::name);
+    for variant in variants.iter().filter(|variant| !without_stacks.contains(&variant.name)) {
         if let Some(frames) = variant.frames.filter(|&frames| frames != victim::FRAMES) {
             eprintln!("warning: the stacks of {} have {frames} frames, not {}", variant.name, victim::FRAMES);
         }

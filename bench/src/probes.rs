@@ -37,22 +37,10 @@ pub(crate) struct ProbeSite {
     pub(crate) probe: Probe,
 }
 
-/// Probes that one pair of malloc and free executes.
-const PAIR: [(&str, Event); 3] = [("malloc", Event::Entry), ("malloc", Event::Return), ("free", Event::Entry)];
-
-/// Returns the probes of tracer `pid` on malloc and free in `library`.
+/// Returns the probes of tracer `pid` in malloc and free of `library`, by function.
 pub(crate) fn malloc_and_free(pid: u32, library: &Path) -> Result<Vec<ProbeSite>> {
-    PAIR.into_iter()
-        .map(|(name, event)| {
-            let all = in_function(pid, library, name)?;
-            let mut sites = all.into_iter().filter(|site| site.event == event);
-            match (sites.next(), sites.next()) {
-                (Some(site), None) => Ok(site),
-                (None, _) => bail!("none of the probes of process {pid} is for {name}, {event:?}"),
-                (Some(_), Some(_)) => bail!("process {pid} has several probes for {name}, {event:?}"),
-            }
-        })
-        .collect()
+    let functions = ["malloc", "free"].map(|name| in_function(pid, library, name));
+    Ok(functions.into_iter().collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// Returns the probes of tracer `pid` in an exported function of `path`, by their places.

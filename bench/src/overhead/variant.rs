@@ -12,7 +12,7 @@ use crate::heaptrack::Heaptrack;
 use crate::libc_copy::LibcCopy;
 use crate::memtrace::{Memtrace, ThreadMonitor};
 use crate::options::Options;
-use crate::probes::{self, Event, ProbeSite};
+use crate::probes::{self, ProbeSite};
 use crate::victim::{self, FRAMES, PairTiming};
 
 /// memtrace's option that chooses the probed instruction.
@@ -28,12 +28,18 @@ pub(super) enum Kind {
     WithoutStacks,
     /// memtrace with stacks.
     WithStacks,
-    /// As [`Kind::WithStacks`], with probes on the first instruction of each function.
+    /// Minimal BPF programs at the probe sites of [`Kind::AtReturn`].
+    ReturnFloor,
+    /// As [`Kind::WithoutStacks`], with probes at the entry and the return of malloc.
+    AtReturnWithoutStacks,
+    /// As [`Kind::WithStacks`], with probes at the entry and the return of malloc.
+    AtReturn,
+    /// As [`Kind::AtReturn`], with probes on the first instruction of each function.
     AtEntry,
     /// bpftrace with an equivalent script.
     Bpftrace,
     Heaptrack,
-    /// Minimal BPF programs at the probe sites of `memtrace threads`: the return of malloc, and free.
+    /// Minimal BPF programs at the probe sites of [`Kind::Threads`].
     ThreadsFloor,
     /// `memtrace threads`, which counts without records.
     Threads,
@@ -47,6 +53,9 @@ impl Kind {
             Self::Floor => "floor",
             Self::WithoutStacks => "memtrace-without-stacks",
             Self::WithStacks => "memtrace",
+            Self::ReturnFloor => "return-floor",
+            Self::AtReturnWithoutStacks => "memtrace-at-return-without-stacks",
+            Self::AtReturn => "memtrace-at-return",
             Self::AtEntry => "memtrace-at-entry",
             Self::Bpftrace => "bpftrace",
             Self::Heaptrack => "heaptrack",
@@ -59,8 +68,14 @@ impl Kind {
     pub(super) const fn floor(self) -> Self {
         match self {
             Self::ThreadsFloor | Self::Threads => Self::ThreadsFloor,
+            Self::ReturnFloor | Self::AtReturnWithoutStacks | Self::AtReturn => Self::ReturnFloor,
             _ => Self::Floor,
         }
+    }
+
+    /// Returns true if the minimal programs use the probe sites of this variant.
+    pub(super) const fn has_sites_of_floor(self) -> bool {
+        matches!(self, Self::WithoutStacks | Self::AtReturn | Self::Threads)
     }
 }
 
@@ -108,15 +123,14 @@ impl TracedVictim {
         };
         let tracer = match kind {
             Kind::Bare => Tracer::None,
-            Kind::Floor => Tracer::Floor(Floor::attach(&options.floor, &library, pid, sites, ReturnAction::Nothing)?),
-            Kind::ThreadsFloor => {
-                let is_probed = |site: &&ProbeSite| (site.function, site.event) != ("malloc", Event::Entry);
-                let sites: Vec<_> = sites.iter().filter(is_probed).copied().collect();
-                Tracer::Floor(Floor::attach(&options.floor, &library, pid, &sites, ReturnAction::Nothing)?)
+            Kind::Floor | Kind::ReturnFloor | Kind::ThreadsFloor => {
+                Tracer::Floor(Floor::attach(&options.floor, &library, pid, sites, ReturnAction::Nothing)?)
             }
             Kind::Threads => Tracer::Threads(ThreadMonitor::attach(&options.memtrace, pid)?),
             Kind::WithoutStacks => memtrace(&[], 0)?,
             Kind::WithStacks => memtrace(&[], FRAMES)?,
+            Kind::AtReturnWithoutStacks => memtrace(&[SITE_OPTION, "return"], 0)?,
+            Kind::AtReturn => memtrace(&[SITE_OPTION, "return"], FRAMES)?,
             Kind::AtEntry => memtrace(&[SITE_OPTION, "entry"], FRAMES)?,
             Kind::Bpftrace => {
                 let program = bpftrace::find().context("bpftrace is no longer installed")?;
@@ -127,12 +141,14 @@ impl TracedVictim {
         Ok(Self { kind, victim, library, tracer })
     }
 
-    /// Returns memtrace's probe sites on malloc and free; none for other tracers.
-    pub(super) fn probe_sites(&self) -> Result<Vec<ProbeSite>> {
-        match &self.tracer {
-            Tracer::Memtrace(memtrace) => probes::malloc_and_free(memtrace.pid(), &self.library),
-            _ => Ok(Vec::new()),
-        }
+    /// Returns the tracer's probe sites in malloc and free, if minimal programs are to use them.
+    pub(super) fn sites_of_floor(&self) -> Result<Option<Vec<ProbeSite>>> {
+        let pid = match &self.tracer {
+            Tracer::Memtrace(memtrace) => memtrace.pid(),
+            Tracer::Threads(monitor) => monitor.pid(),
+            _ => return Ok(None),
+        };
+        self.kind.has_sites_of_floor().then(|| probes::malloc_and_free(pid, &self.library)).transpose()
     }
 
     pub(super) const fn kind(&self) -> Kind {

@@ -108,7 +108,9 @@ impl TracedVictim {
             Ok::<_, anyhow::Error>((Tracer::Floor(floor), program))
         };
         let memtrace = |words: &[&str]| {
-            let memtrace = Memtrace::attach(&options.memtrace, pid, words, libc.folder().join("report.json"))?;
+            // The program at the return of malloc takes the stacks.
+            let words = [&["--probe-site", "return"], words].concat();
+            let memtrace = Memtrace::attach(&options.memtrace, pid, &words, libc.folder().join("report.json"))?;
             let sites = probes::malloc_and_free(memtrace.pid(), &library)?;
             let at_return = sites.iter().find(|site| site.event == Event::Return);
             let program = at_return.context("memtrace has no probe on malloc's return")?.probe.program;

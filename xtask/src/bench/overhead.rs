@@ -11,7 +11,10 @@ const VARIANTS: &[(&str, &str)] = &[
     ("floor", "floor: empty BPF programs at memtrace's probes"),
     ("memtrace-without-stacks", "memtrace, no stacks (`--max-depth 0`)"),
     ("memtrace", "memtrace, stacks of 5 frames"),
-    ("memtrace-at-entry", "memtrace, stacks of 5 frames, probing each function's first instruction"),
+    ("return-floor", "floor of the next two: empty BPF programs at malloc's entry and return, and at free"),
+    ("memtrace-at-return-without-stacks", "memtrace with these probes (`--probe-site return`), no stacks"),
+    ("memtrace-at-return", "memtrace with these probes, stacks of 5 frames"),
+    ("memtrace-at-entry", "memtrace with probes on first instructions (`--probe-site entry`), stacks of 5 frames"),
     ("bpftrace", "bpftrace with the same totals"),
     ("heaptrack", "heaptrack, preloaded, whole stacks"),
     ("threads-floor", "floor of `memtrace threads`: empty BPF programs at the return of malloc and at free"),
@@ -85,7 +88,7 @@ fn threads(result: &Value) -> Result<String> {
 
 /// Returns the offsets of the probes: `malloc +0` etc.
 fn sites(result: &Value) -> Result<String> {
-    let sites = list(&result["sites"]).iter().map(|site| {
+    let sites = list(&result["sites"]["floor"]).iter().map(|site| {
         let function = site["function"].as_str().context("a site has no function")?;
         let event = if site["event"] == "return" { " return" } else { "" };
         let offset = number(site, "offset")?;
@@ -132,11 +135,13 @@ mod tests {
         json!({
             "rounds": 15, "slice_ms": 400,
             "machine": { "cpu": "C", "processors": 2, "is_virtual": false, "kernel": "6.1", "system": "S" },
-            "sites": [
-                { "function": "malloc", "event": "entry", "offset": 0 },
-                { "function": "malloc", "event": "return", "offset": 0 },
-                { "function": "free", "event": "entry", "offset": 3 },
-            ],
+            "sites": {
+                "floor": [
+                    { "function": "malloc", "event": "entry", "offset": 50 },
+                    { "function": "malloc", "event": "return", "offset": 0 },
+                    { "function": "free", "event": "entry", "offset": 3 },
+                ],
+            },
             "modes": MODES.iter().map(|(name, _)| mode(name)).collect::<Vec<_>>(),
             "left_out": [{ "name": "heaptrack", "reason": "it is not installed" }],
         })
@@ -165,7 +170,7 @@ mod tests {
             "medians of 15 rounds of 400 ms",
             "C, 2 processors, not a virtual machine, S, Linux 6.1;",
             "the 4 threads on one.",
-            "malloc +0, malloc return +0, free +3.",
+            "malloc +50, malloc return +0, free +3.",
             "memtrace lost no event.",
             "Not measured: heaptrack, preloaded, whole stacks (it is not installed).",
         ] {
