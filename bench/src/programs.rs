@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
@@ -15,14 +15,20 @@ pub(crate) struct Program {
     pub(crate) does: &'static str,
     pub(crate) words: Vec<OsString>,
     pub(crate) environment: &'static [(&'static str, &'static str)],
+    /// Client of a server; the server runs until it is told to end.
+    pub(crate) client: Option<Client>,
+}
+
+/// A client, whose duration is measured.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) words: Vec<OsString>,
+    /// Unix socket at which the server listens.
+    pub(crate) socket: PathBuf,
 }
 
 /// Index of the input file in the compiler's command line.
 const COMPILER_INPUT: usize = 4;
-
-/// Programs that are not measured, with the reason.
-pub(crate) const LEFT_OUT: &[(&str, &str)] =
-    &[("redis-server", "it needs a client, which the benchmark does not have")];
 
 /// Builds and drops dicts of lists. With PYTHONMALLOC=malloc each object is a block of malloc.
 const PYTHON: &str = "
@@ -35,7 +41,7 @@ for _ in range(5):
 
 /// Returns all programs; their input is written to `folder`. `scale` is the amount of work in percent.
 pub(crate) fn all(folder: &Path, scale: u64) -> Result<Vec<Program>> {
-    Ok(vec![python(scale), sqlite(folder, scale)?, compiler(folder, scale)?])
+    Ok(vec![python(scale), sqlite(folder, scale)?, compiler(folder, scale)?, redis(folder, scale)])
 }
 
 fn python(scale: u64) -> Program {
@@ -45,6 +51,7 @@ fn python(scale: u64) -> Program {
         does: "builds dicts of lists and drops them, PYTHONMALLOC=malloc",
         words: ["/usr/bin/python3", "-S", "-c", &program].map(OsString::from).into(),
         environment: &[("PYTHONMALLOC", "malloc")],
+        client: None,
     }
 }
 
@@ -63,14 +70,35 @@ fn sqlite(folder: &Path, scale: u64) -> Result<Program> {
         does: "inserts rows into an indexed table in memory, a statement each",
         words: ["/usr/bin/sqlite3", ":memory:", &format!(".read {}", path.display())].map(OsString::from).into(),
         environment: &[],
+        client: None,
     })
+}
+
+/// Returns redis-server with jemalloc, as Debian builds it, and redis-benchmark.
+fn redis(folder: &Path, scale: u64) -> Program {
+    let socket = folder.join("redis");
+    let mut words =
+        ["/usr/bin/redis-server", "--port", "0", "--save", "", "--appendonly", "no"].map(OsString::from).to_vec();
+    words.extend(["--logfile", "/dev/null", "--unixsocket"].map(OsString::from));
+    words.push(socket.clone().into());
+    let mut client = vec![OsString::from("/usr/bin/redis-benchmark"), OsString::from("-s"), socket.clone().into()];
+    let requests = (2000 * scale).to_string();
+    let options = ["-q", "-t", "set,lpush,sadd", "-n", &requests, "-r", "100000", "-d", "100", "-P", "16"];
+    client.extend(options.map(OsString::from));
+    Program {
+        name: "redis-server",
+        does: "serves set, lpush and sadd of redis-benchmark, 16 requests at once from each of 50 connections; the duration is the client's",
+        words,
+        environment: &[],
+        client: Some(Client { words: client, socket }),
+    }
 }
 
 /// Returns a command that compiles an empty file.
 pub(crate) fn compiler_of_nothing(compiler: &Program) -> Program {
     let mut words = compiler.words.clone();
     words[COMPILER_INPUT] = OsString::from("/dev/null");
-    Program { words, ..*compiler }
+    Program { words, client: None, ..*compiler }
 }
 
 /// Returns the compiler, cc1plus, and its input.
@@ -111,5 +139,6 @@ pub(crate) fn compiler(folder: &Path, scale: u64) -> Result<Program> {
         does: "compiles a large C++ file, as `g++ -O1 -c` has it do",
         words,
         environment: &[],
+        client: None,
     })
 }

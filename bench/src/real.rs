@@ -4,9 +4,12 @@
 //! program is therefore a child of this process, which can time it without the tracer.
 
 use std::ffi::OsString;
-use std::time::Instant;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use harness::{Report, Scratch, Victim};
 use serde::Serialize;
 
@@ -18,9 +21,12 @@ use crate::machine::Machine;
 use crate::memtrace::Memtrace;
 use crate::options::Options;
 use crate::processors::Processors;
-use crate::programs::{self, Program};
+use crate::programs::{self, Client, Program};
 use crate::statistics::Spread;
 use crate::victim;
+
+/// Time until a server listens.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Real {
@@ -41,6 +47,8 @@ struct ProgramResult {
     /// Duration without a tracer, in seconds.
     seconds: Spread,
     memtrace: TracerResult,
+    /// memtrace with probes at the entry and the return of each function that returns a block.
+    at_return: TracerResult,
     heaptrack: Option<TracerResult>,
 }
 
@@ -64,6 +72,7 @@ struct LeftOut {
 struct Round {
     bare: f64,
     memtrace: f64,
+    at_return: f64,
     heaptrack: Option<f64>,
 }
 
@@ -72,8 +81,7 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Real> {
     let scratch = Scratch::new();
     let gate = Gate { libc: LibcCopy::make(scratch.subdirectory("libc"))?, processors: processors.all() };
     let programs = programs::all(&scratch.subdirectory("programs"), options.scale)?;
-    let mut left_out: Vec<LeftOut> =
-        programs::LEFT_OUT.iter().map(|&(name, reason)| LeftOut { name, reason: reason.to_owned() }).collect();
+    let mut left_out = Vec::new();
     if !heaptrack::is_installed() {
         left_out.push(LeftOut { name: "heaptrack", reason: String::from("heaptrack is not installed") });
     }
@@ -84,15 +92,17 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Real> {
 
 fn measure(gate: &Gate, program: &Program, options: &Options) -> Result<ProgramResult> {
     let mut rounds = Vec::new();
-    let (mut allocations, mut lost) = (0, 0);
+    let (mut allocations, mut lost, mut lost_at_return) = (0, 0, 0);
     for round in 0..options.rounds {
         eprintln!("    {}: round {} of {}", program.name, round + 1, options.rounds);
         let bare = gate.run_untraced(program)?;
-        let (memtrace, report) = gate.run_under_memtrace(program, options)?;
+        let (memtrace, report) = gate.run_under_memtrace(program, options, &[])?;
+        let (at_return, report_at_return) = gate.run_under_memtrace(program, options, &["--probe-site", "return"])?;
         let heaptrack = heaptrack::is_installed().then(|| gate.run_under_heaptrack(program)).transpose()?;
         allocations = report.totals.alloc_count;
         lost += report.total_losses();
-        rounds.push(Round { bare, memtrace, heaptrack });
+        lost_at_return += report_at_return.total_losses();
+        rounds.push(Round { bare, memtrace, at_return, heaptrack });
     }
     let traced = |seconds: &dyn Fn(&Round) -> f64, lost| TracerResult {
         seconds: Spread::new(rounds.iter().map(seconds)),
@@ -106,6 +116,7 @@ fn measure(gate: &Gate, program: &Program, options: &Options) -> Result<ProgramR
         allocations,
         seconds: Spread::new(rounds.iter().map(|round| round.bare)),
         memtrace: traced(&|round| round.memtrace, Some(lost)),
+        at_return: traced(&|round| round.at_return, Some(lost_at_return)),
         heaptrack: with_heaptrack.then(|| traced(&|round| round.heaptrack.unwrap_or(f64::NAN), None)),
     })
 }
@@ -121,10 +132,10 @@ impl Gate {
         self.start(program, &[]).run()
     }
 
-    fn run_under_memtrace(&self, program: &Program, options: &Options) -> Result<(f64, Report)> {
+    fn run_under_memtrace(&self, program: &Program, options: &Options, words: &[&str]) -> Result<(f64, Report)> {
         let gated = self.start(program, &[]);
         let report = self.libc.folder().join("report.json");
-        let memtrace = Memtrace::attach(&options.memtrace, gated.victim.pid(), &[], report)?;
+        let memtrace = Memtrace::attach(&options.memtrace, gated.victim.pid(), words, report)?;
         let seconds = gated.run()?;
         Ok((seconds, memtrace.finish()?))
     }
@@ -137,7 +148,7 @@ impl Gate {
     }
 
     /// Starts the gate. `env` sets the variables for the program only, because heaptrack's library would trace the gate.
-    fn start(&self, program: &Program, variables: &[(&str, OsString)]) -> GatedProgram {
+    fn start<'program>(&self, program: &'program Program, variables: &[(&str, OsString)]) -> GatedProgram<'program> {
         let mut command = self.libc.command(&victim::path("gate"));
         command.arg(&self.processors).envs(program.environment.iter().copied());
         if !variables.is_empty() {
@@ -149,26 +160,48 @@ impl Gate {
             command.arg(assignment);
         }
         command.args(self.libc.launcher()).args(&program.words);
-        GatedProgram { name: program.name, victim: start_victim(&mut command) }
+        GatedProgram { program, victim: start_victim(&mut command) }
     }
 }
 
 /// A program at its gate.
-struct GatedProgram {
-    name: &'static str,
+struct GatedProgram<'program> {
+    program: &'program Program,
     victim: Victim,
 }
 
-impl GatedProgram {
-    /// Opens the gate; returns the seconds until the program exits.
+impl GatedProgram<'_> {
+    /// Opens the gate; returns the seconds until the program exits, or those of its client.
     fn run(mut self) -> Result<f64> {
         let start = Instant::now();
         self.victim.process().write_line("");
+        let served = self.program.client.as_ref().map(|client| self.serve(client)).transpose()?;
         let status = self.victim.process().wait_with_open_stdin();
         let duration = start.elapsed();
         if !status.success() {
-            bail!("{} ended with {status}", self.name);
+            bail!("{} ended with {status}", self.program.name);
         }
-        Ok(duration.as_secs_f64())
+        Ok(served.unwrap_or(duration).as_secs_f64())
+    }
+
+    /// Runs the client and ends the server; returns the client's duration.
+    fn serve(&mut self, client: &Client) -> Result<Duration> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        while UnixStream::connect(&client.socket).is_err() {
+            if Instant::now() > deadline {
+                bail!("{} does not listen at {}", self.program.name, client.socket.display());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (program, words) = client.words.split_first().context("the client has no command line")?;
+        let start = Instant::now();
+        let status =
+            Command::new(program).args(words).stdout(Stdio::null()).status().context("cannot run the client")?;
+        let duration = start.elapsed();
+        if !status.success() {
+            bail!("the client of {} ended with {status}", self.program.name);
+        }
+        self.victim.process().signal(libc::SIGTERM);
+        Ok(duration)
     }
 }

@@ -7,20 +7,25 @@ use super::format::{self, list, number, short};
 
 /// Returns the table and the conditions of the measurement.
 pub(super) fn table(result: &Value) -> Result<String> {
-    let mut text = String::from("| program | untraced | allocations a second | memtrace | heaptrack |\n");
-    text.push_str("|---|---:|---:|---:|---:|");
+    let mut text = String::from(
+        "| program | untraced | allocations a second | memtrace | with `--probe-site return` | heaptrack |\n",
+    );
+    text.push_str("|---|---:|---:|---:|---:|---:|");
     let mut losses = String::new();
     for program in list(&result["programs"]) {
         let (name, does) = (field(program, "name")?, field(program, "does")?);
         let seconds = number(&program["seconds"], "median")?;
         let rate = format::thousands(number(program, "allocations")? / seconds);
-        let memtrace = slowdown(&program["memtrace"])?;
+        let (memtrace, at_return) = (slowdown(&program["memtrace"])?, slowdown(&program["at_return"])?);
         let heaptrack = match &program["heaptrack"] {
             Value::Null => String::from("-"),
             traced => slowdown(traced)?,
         };
-        text.push_str(&format!("\n| {name}: {does} | {} s | {rate} | {memtrace} | {heaptrack} |", short(seconds),));
-        let lost = number(&program["memtrace"], "lost")?;
+        text.push_str(&format!(
+            "\n| {name}: {does} | {} s | {rate} | {memtrace} | {at_return} | {heaptrack} |",
+            short(seconds),
+        ));
+        let lost = number(&program["memtrace"], "lost")? + number(&program["at_return"], "lost")?;
         if lost > 0.0 {
             losses.push_str(&format!(" memtrace lost {} events of {name}.", format::thousands(lost)));
         }
@@ -30,7 +35,7 @@ pub(super) fn table(result: &Value) -> Result<String> {
     }
     text.push_str(&format!(
         "\n\nRun time relative to untraced: median (minimum–maximum) of {} rounds, all variants in turn; memtrace with its \
-         default options, that is, with complete stacks. {}; the target and the tracer run on separate processors.{losses}{}",
+         default options, that is, with complete stacks. {}; the target and the tracer run on separate processors, and the client of redis-server runs on that of the tracer.{losses}{}",
         number(result, "rounds")?,
         format::machine(result)?,
         format::left_out(result, str::to_owned),
@@ -89,11 +94,13 @@ mod tests {
                 {
                     "name": "sqlite3", "does": "inserts", "allocations": 3_000_000, "seconds": spread(2.0),
                     "memtrace": { "slowdown": spread(3.0), "lost": lost },
+                    "at_return": { "slowdown": spread(4.0), "lost": 0 },
                     "heaptrack": { "slowdown": spread(4.25), "lost": null },
                 },
                 {
                     "name": "python3", "does": "computes", "allocations": 10, "seconds": spread(1.0),
-                    "memtrace": { "slowdown": spread(1.5), "lost": 0 }, "heaptrack": null,
+                    "memtrace": { "slowdown": spread(1.5), "lost": 0 },
+                    "at_return": { "slowdown": spread(1.75), "lost": 0 }, "heaptrack": null,
                 },
             ],
             "faults": {
@@ -102,7 +109,7 @@ mod tests {
                 "exact": { "time": spread(2.5), "processor": spread(2.0) },
                 "sites": 70, "within": 69,
             },
-            "left_out": [{ "name": "redis-server", "reason": "another allocator" }],
+            "left_out": [{ "name": "heaptrack", "reason": "it is not installed" }],
         })
     }
 
@@ -113,11 +120,11 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "| sqlite3: inserts | 2.0 s | 1,500,000 | 3.00× (2.50–3.50) | 4.25× (3.75–4.75) |",
-                "| python3: computes | 1.0 s | 10 | 1.50× (1.00–2.00) | - |",
+                "| sqlite3: inserts | 2.0 s | 1,500,000 | 3.00× (2.50–3.50) | 4.00× (3.50–4.50) | 4.25× (3.75–4.75) |",
+                "| python3: computes | 1.0 s | 10 | 1.50× (1.00–2.00) | 1.75× (1.25–2.25) | - |",
             ]
         );
-        assert!(text.contains("memtrace lost no event. Not measured: redis-server (another allocator)."), "{text}");
+        assert!(text.contains("memtrace lost no event. Not measured: heaptrack (it is not installed)."), "{text}");
         assert!(
             text.contains("one page in 64 sampled, 1.500 (1.000–2.000) times the run time and 1.250 (0.750–1.750)"),
             "{text}"
