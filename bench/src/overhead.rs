@@ -108,7 +108,7 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Overhead
     Ok(overhead)
 }
 
-/// Returns the variants that this machine can measure. Minimal BPF programs follow the variants whose probe sites they use.
+/// Returns the variants that this machine can measure. Minimal BPF programs follow the variants with the same probe sites.
 fn available_kinds(options: &Options) -> Result<(Vec<Kind>, Vec<LeftOut>)> {
     let mut kinds = vec![
         Kind::WithoutStacks,

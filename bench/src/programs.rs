@@ -19,7 +19,7 @@ pub(crate) struct Program {
     pub(crate) client: Option<Client>,
 }
 
-/// A client, whose duration is measured.
+/// A client. Its duration is measured.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) words: Vec<OsString>,

@@ -2,7 +2,7 @@
 //!
 //! A probe there replaces one at the entry and one at the return. Every path from the entry to a return of a block passes exactly one
 //! result site with a block. This is proved by data flow on all paths of the function: [`forward`] follows the arguments and the stack
-//! pointer, [`backward`] finds the registers whose word is returned, and [`selection`] chooses instructions and checks each path. On
+//! pointer, [`backward`] finds the registers with the returned word, and [`selection`] chooses instructions and checks each path. On
 //! rare paths the size may be lost before the block is known. They have a size site before, at which it is still in a register.
 //!
 //! A probe with a null block is not a result. So a result site may be in front of the test for a failure.

@@ -1,4 +1,4 @@
-//! Places whose word is the result of the function, from each instruction on.
+//! Places of the result of the function, from each instruction on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::forward::{State, if_null};
 use super::graph::{Graph, Next, Node};
 use super::place::{FIRST_ARGUMENT, Place, RESULT};
 
-/// Places whose word every path from an instruction returns, unless it is null.
+/// Places with a word that every path from an instruction returns, unless it is null.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Returned {
     /// No path returns.

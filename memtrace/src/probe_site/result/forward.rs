@@ -15,7 +15,7 @@ const WORD: i64 = 8;
 const ARGUMENTS: [Register; 6] =
     [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
 
-/// Registers besides the arguments that a called function may read: the number of vector registers, and the static chain.
+/// Other registers that a called function may read: the number of vector registers, and the static chain.
 const OTHER_INPUTS: [Register; 2] = [Register::RAX, Register::R10];
 
 /// A known value.
@@ -41,7 +41,7 @@ pub(super) struct State {
     /// Distance of the stack pointer from that at the entry, which is not positive.
     pub(super) stack: i64,
     values: BTreeMap<Place, Value>,
-    /// Register whose comparison with null has set the flags.
+    /// Register that was compared with null to set the flags.
     pub(super) compared: Option<Place>,
     /// Other code may know addresses of the frame.
     has_escaped: bool,
@@ -286,7 +286,7 @@ impl State {
         (instruction.op0_kind() == OpKind::Register).then(|| whole(instruction.op0_register())).flatten()
     }
 
-    /// Returns the product of `mul`, whose lower half is in rax.
+    /// Returns the product of `mul`. Its lower half is in rax.
     fn product_of_mul(&self, instruction: &Instruction) -> Option<Value> {
         if instruction.mnemonic() != Mnemonic::Mul || instruction.op0_kind() != OpKind::Register {
             return None;

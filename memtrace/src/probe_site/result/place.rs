@@ -18,7 +18,7 @@ pub(super) enum Place {
 pub struct GeneralRegister(pub(crate) u8);
 
 impl GeneralRegister {
-    /// Registers that a called function preserves, besides the stack pointer (System V ABI, AMD64 supplement, 3.2.1): rbx, rbp, and
+    /// Registers that a called function preserves, except for the stack pointer (System V ABI, AMD64 supplement, 3.2.1): rbx, rbp, and
     /// r12 to r15.
     pub(crate) const PRESERVED: [Self; 6] = [Self(3), Self(5), Self(12), Self(13), Self(14), Self(15)];
 

@@ -89,6 +89,6 @@ impl AnalysedCode {
 pub(crate) struct TailSite {
     pub(crate) address: u64,
     pub(crate) size: GeneralRegister,
-    /// The other function, whose return has to be probed.
+    /// The other function. Its return has to be probed.
     pub(crate) target: u64,
 }
