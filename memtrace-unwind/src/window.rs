@@ -1,9 +1,9 @@
-//! Buffered stack reads: a read of 256 bytes costs hardly more than one of 8 and serves about three frames.
+//! Buffered stack reads: a read of 1,024 bytes costs hardly more than one of 8 and serves several frames.
 
 use crate::{Machine, Memory};
 
 /// Number of words per read.
-pub const WINDOW_WORDS: usize = 64;
+pub const WINDOW_WORDS: usize = 128;
 
 /// Buffer with words of the stack.
 #[derive(Clone, Copy, Debug)]

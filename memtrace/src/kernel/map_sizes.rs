@@ -48,7 +48,7 @@ const PAGE: u32 = 4096;
 const MAPS: &[SizedMap] = &[
     map("PAGES", 1 << 20, 8),
     map("MAPPINGS", 1 << 18, 32),
-    map("SCRATCH", 1 << 11, 3208),
+    map("SCRATCH", 1 << 11, 3720),
     // The entries of a ring are bytes.
     map("STACK_COPIES", 1 << 22, 1),
     map("DECISIONS", 1 << 16, 80),
