@@ -148,7 +148,11 @@ impl Gate {
     }
 
     /// Starts the gate. `env` sets the variables for the program only, because heaptrack's library would trace the gate.
-    fn start<'program>(&self, program: &'program Program, variables: &[(&str, OsString)]) -> GatedProgram<'program> {
+    fn start<'program>(
+        &'program self,
+        program: &'program Program,
+        variables: &[(&str, OsString)],
+    ) -> GatedProgram<'program> {
         let mut command = self.libc.command(&victim::path("gate"));
         command.arg(&self.processors).envs(program.environment.iter().copied());
         if !variables.is_empty() {
@@ -160,13 +164,14 @@ impl Gate {
             command.arg(assignment);
         }
         command.args(self.libc.launcher()).args(&program.words);
-        GatedProgram { program, victim: start_victim(&mut command) }
+        GatedProgram { program, processors: &self.processors, victim: start_victim(&mut command) }
     }
 }
 
 /// A program at its gate.
 struct GatedProgram<'program> {
     program: &'program Program,
+    processors: &'program str,
     victim: Victim,
 }
 

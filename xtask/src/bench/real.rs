@@ -35,7 +35,7 @@ pub(super) fn table(result: &Value) -> Result<String> {
     }
     text.push_str(&format!(
         "\n\nRun time relative to untraced: median (minimum–maximum) of {} rounds, all variants in turn; memtrace with its \
-         default options, that is, with complete stacks. {}; the target and the tracer run on separate processors, and the client of redis-server runs on that of the tracer.{losses}{}",
+         default options, that is, with complete stacks. {}; the target and the tracer run on separate processors, and the client of redis-server runs on those of the target.{losses}{}",
         number(result, "rounds")?,
         format::machine(result)?,
         format::left_out(result, str::to_owned),
