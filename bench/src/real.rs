@@ -198,10 +198,11 @@ impl GatedProgram<'_> {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        let (program, words) = client.words.split_first().context("the client has no command line")?;
+        // It shares the processors of the server. On that of the tracer, it would cause a backlog of events.
+        let mut command = Command::new("taskset");
+        command.args(["--cpu-list", self.processors]).args(&client.words).stdout(Stdio::null());
         let start = Instant::now();
-        let status =
-            Command::new(program).args(words).stdout(Stdio::null()).status().context("cannot run the client")?;
+        let status = command.status().context("cannot run the client")?;
         let duration = start.elapsed();
         if !status.success() {
             bail!("the client of {} ended with {status}", self.program.name);

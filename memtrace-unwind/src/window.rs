@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn adjacent_words_are_read_once() {
-        let mut stack = Stack { base: 0x1000, words: 100, reads: 0 };
+        let mut stack = Stack { base: 0x1000, words: 3 * WINDOW_WORDS as u64, reads: 0 };
         let mut window = Window::default();
         let mut memory = WindowedMemory::new(&mut window, &mut stack);
-        for index in 0..64 {
+        for index in 0..2 * WINDOW_WORDS as u64 {
             assert_eq!(memory.word(0x1000 + index * 8), Some(0x1000 + index * 8));
         }
         assert_eq!(stack.reads, 2);
@@ -172,8 +172,24 @@ mod tests {
     }
 
     #[test]
+    fn a_window_is_filled_at_once_or_with_its_first_words() {
+        let mut stack = Stack { base: 0x1000, words: WINDOW_WORDS as u64, reads: 0 };
+        let mut window = Window::default();
+        window.fill(0x1000, 8, &mut &mut stack);
+        assert_eq!(window.words()[7], 0x1038);
+        assert_eq!(WindowedMemory::new(&mut window, &mut stack).word(0x1040), Some(0x1040));
+        assert_eq!(stack.reads, 1);
+        // Near the end of the stack.
+        window.fill(0x1008, 8, &mut &mut stack);
+        assert_eq!(window.words()[7], 0x1040);
+        assert_eq!(stack.reads, 3);
+        assert_eq!(WindowedMemory::new(&mut window, &mut stack).word(0x1040), Some(0x1040));
+        assert_eq!(stack.reads, 5, "a word of its own");
+    }
+
+    #[test]
     fn forget_forces_a_new_read() {
-        let mut stack = Stack { base: 0x1000, words: 100, reads: 0 };
+        let mut stack = Stack { base: 0x1000, words: WINDOW_WORDS as u64, reads: 0 };
         let mut window = Window::default();
         assert_eq!(WindowedMemory::new(&mut window, &mut stack).word(0x1000), Some(0x1000));
         window.forget();
