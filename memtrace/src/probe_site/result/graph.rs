@@ -101,8 +101,7 @@ impl Graph {
                 Flow::Branch(taken) => Next::Branch { taken, other: after },
                 Flow::Jump(target) => jump(object, at, target, parts)?,
                 Flow::Call(_) if callees.never_returns_to(at, after, &bytes, instruction.flow, MAX_DEPTH) => Next::End,
-                Flow::Call(target) if returns_first(object, target, &bytes, at) => Next::CallReturnsFirst(after),
-                Flow::Call(_) => Next::Call(after),
+                Flow::Call(target) => call(object, (at, target, after), &bytes)?,
                 Flow::Indirect => return Err(Refusal::IndirectJump(at)),
                 Flow::Return => Next::Return,
                 Flow::Trap => Next::End,
@@ -151,13 +150,22 @@ impl Graph {
     }
 }
 
-/// Returns true if the call at `at` is that of a function that returns its first argument.
-fn returns_first(object: &impl ObjectCode, target: Option<u64>, bytes: &[u8], at: u64) -> bool {
+/// Returns what follows the call at `at`, which may return to `after`.
+fn call(object: &impl ObjectCode, (at, target, after): (u64, Option<u64>, u64), bytes: &[u8]) -> Result<Next, Refusal> {
+    // Without a pending call around it, the call of a hooked function would count too.
+    if target.is_some_and(|target| object.is_hooked(target)) {
+        return Err(Refusal::CallsHooked(at));
+    }
     let slot = match target {
         Some(target) => Machine::X86_64.slot(&object.code(target), target),
         None => Machine::X86_64.pointer_of(bytes, at),
     };
-    slot.is_some_and(|slot| object.pointer_target(slot) == PointerTarget::ReturnsFirst)
+    match slot.map(|slot| object.pointer_target(slot)) {
+        Some(PointerTarget::Hooked) => Err(Refusal::CallsHooked(at)),
+        Some(PointerTarget::Code(target)) if object.is_hooked(target) => Err(Refusal::CallsHooked(at)),
+        Some(PointerTarget::ReturnsFirst) => Ok(Next::CallReturnsFirst(after)),
+        _ => Ok(Next::Call(after)),
+    }
 }
 
 /// Returns what follows a jump to `target`.

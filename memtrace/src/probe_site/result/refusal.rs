@@ -18,6 +18,12 @@ pub enum Refusal {
     /// The function may end with a jump to another one.
     #[error("the jump at {0:#x} leads to another function")]
     TailCall(u64),
+    /// The allocator is not glibc. A function of another one could call a probed function on a way that the analysis does not see.
+    #[error("only functions of glibc have result sites so far")]
+    OtherAllocator,
+    /// The function calls another one that is probed, which must not count.
+    #[error("the call at {0:#x} is that of a function that is probed too")]
+    CallsHooked(u64),
     /// A jump has an unknown target.
     #[error("the target of the jump at {0:#x} is not known")]
     IndirectJump(u64),

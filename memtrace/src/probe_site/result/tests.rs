@@ -242,3 +242,10 @@ fn a_size_site_without_an_end_is_refused() {
     let code = joined(&[&start, &fast, &to(0xe8, slow, RETURNS), &tests, TEST, &je(1), RET, NULL, &[0x31, 0xc0, 0xc3]]);
     assert_eq!(found(code), Err(Refusal::NoSize));
 }
+
+#[test]
+fn calls_of_hooked_functions_are_refused() {
+    // push %rbx; mov %rdi,%rbx; call the function itself, which is hooked
+    let code = joined(&[&[0x53, 0x48, 0x89, 0xfb], &to(0xe8, 4, ENTRY), TEST, &je(2), &[0x5b, 0xc3], &[0x5b, 0xc3]]);
+    assert_eq!(found(code), Err(Refusal::CallsHooked(ENTRY + 4)));
+}
