@@ -28,10 +28,11 @@ use std::sync::Arc;
 
 use crate::elf::{Elf, ElfError, Source};
 use crate::model::{FileOffset, Object, ProcessImage, Signature, VirtOffset};
-use crate::probe_site::Site;
+use crate::probe_site::{ResultRefusal, Site};
 
 pub use error::AllocatorError;
 pub use function_results::{FunctionResult, FunctionResults};
+use function_sites::FunctionSites;
 use functions::Candidate;
 pub use functions::{HookedFunction, SkipReason, Skipped};
 pub use jemalloc_counters::{CountersRefusal, JemallocCounters, TpOffset};
@@ -201,7 +202,14 @@ impl AllocatorCandidates {
         let Self { kinds, functions, skipped } = self;
         let probed: Vec<_> = functions.iter().map(Into::into).collect();
         let sites = sites::choose(source, &probed);
-        let functions = functions.into_iter().zip(sites).map(|(candidate, site)| candidate.with_sites(site)).collect();
+        let is_examined = kinds.are_glibc();
+        let with_sites = |(candidate, site): (Candidate, FunctionSites)| match site.results {
+            Some(Ok(_)) if !is_examined => {
+                candidate.with_sites(FunctionSites { results: Some(Err(ResultRefusal::OtherAllocator)), ..site })
+            }
+            _ => candidate.with_sites(site),
+        };
+        let functions = functions.into_iter().zip(sites).map(with_sites).collect();
         AllocatorProbes { kinds, functions, skipped }
     }
 }

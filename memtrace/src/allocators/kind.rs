@@ -65,6 +65,11 @@ impl Kinds {
         self.0.iter().all(|kind| matches!(kind, Kind::Known(allocator) if allocator.has_glibc_chunks))
     }
 
+    /// Returns true if there is no other one than glibc.
+    pub(super) fn are_glibc(&self) -> bool {
+        self.0.iter().all(|kind| matches!(kind, Kind::Known(allocator) if allocator.name == "glibc"))
+    }
+
     /// Returns true if one of them is jemalloc.
     #[must_use]
     pub fn have_jemalloc(&self) -> bool {
