@@ -246,9 +246,9 @@ pub fn result(
 /// Ends the pending call that was entered at `stack_pointer`, because it fails.
 #[inline(always)]
 pub fn fail(thread: Thread, stack_pointer: u64) {
-    if let Some(slot) = find(thread.tid)
-        && slot.stack_pointer == stack_pointer
-    {
+    let Some(slot) = find(thread.tid) else { return };
+    interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
+    if slot.stack_pointer == stack_pointer {
         slot.stack_pointer = 0;
     }
 }

@@ -23,7 +23,9 @@ fn alloc_result(context: ProbeContext) -> u32 {
     let thread = Thread::current();
     match gate::of(thread) {
         values::CALL_RATE => {
-            if let Some(size) = size {
+            if let Some(size) = size
+                && block != 0
+            {
                 call_rate::count(size);
             }
             return 0;

@@ -10,7 +10,7 @@ use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM, R
 use memtrace_common::wire::TagCookie;
 
 use super::activity::{self, StepSite};
-use super::attach_backend::AttachBackend;
+use super::attach_backend::{AttachBackend, RESULT_PROGRAM, RESULT_SIZE_PROGRAM};
 use super::attach_point::{AttachPoint, Scope};
 use super::detach::{AttachedProbes, Detach};
 use super::error::KernelError;
@@ -26,12 +26,6 @@ const TAG_PROGRAM: &str = "tag_entry";
 
 /// Program at the return of a function with the current tag as its result.
 const TAG_RETURN_PROGRAM: &str = "tag_return";
-
-/// Program at an instruction at which a register has the block that a function returns.
-const RESULT_PROGRAM: &str = "alloc_result";
-
-/// Program at an instruction at which a register has the requested size.
-const RESULT_SIZE_PROGRAM: &str = "alloc_size_site";
 
 /// Instruction at which the current tag changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,10 +9,17 @@ use memtrace_common::vocabulary::{RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 
 use super::attach_point::{AttachPoint, Scope};
 use super::bpf::Bpf;
+use super::bpf_features::has_attach_cookie;
 use super::detach::AttachedProbes;
 use super::error::KernelError;
 use super::uprobe_multi::UprobeMulti;
 use crate::model::{FUNCTIONS, printable};
+
+/// Program at an instruction at which a register has the block that a function returns.
+pub(super) const RESULT_PROGRAM: &str = "alloc_result";
+
+/// Program at an instruction at which a register has the requested size.
+pub(super) const RESULT_SIZE_PROGRAM: &str = "alloc_size_site";
 
 /// Interface that attaches uprobes.
 pub(super) enum AttachBackend<'kernel> {
@@ -26,7 +33,8 @@ impl AttachBackend<'_> {
     /// Loads the programs of all hooked functions.
     pub(super) fn load_all(&mut self) -> Result<(), KernelError> {
         let entries = FUNCTIONS.iter().map(|function| function.signature.entry_program().name);
-        entries.chain([RETURN_PROGRAM, RETURN_SITE_PROGRAM]).try_for_each(|name| match self {
+        let results = [RESULT_PROGRAM, RESULT_SIZE_PROGRAM].into_iter().filter(|_| has_attach_cookie());
+        entries.chain([RETURN_PROGRAM, RETURN_SITE_PROGRAM]).chain(results).try_for_each(|name| match self {
             Self::UprobeMulti(multi) => multi.load(name),
             Self::PerfEvent(bpf) => load(bpf, name).map(drop),
         })

@@ -240,9 +240,10 @@ impl Kernel {
         probes.attach_entry(&mut self.attach_backend(), scope, path, &site)
     }
 
-    /// Returns true if the result sites of the function are probed: their programs need a cookie, and do not time calls.
+    /// Returns true if the result sites of the function are probed: their programs need a cookie, and do not time calls. A walk by frame
+    /// pointers would begin inside of the function.
     pub fn uses_results(&self, probe: &Probe) -> bool {
-        probe.results.is_some() && !self.times_calls && super::bpf_features::has_attach_cookie()
+        probe.results.is_some() && !self.times_calls && self.finds_vmas() && super::bpf_features::has_attach_cookie()
     }
 
     /// Returns a probe that records usable sizes and durations only if the run has them: these need a cookie, and durations need
