@@ -155,21 +155,25 @@ fn take_last_block(slot: &mut Slot, block: u64) -> bool {
     is_last
 }
 
+/// Returns the slot of the thread, which it gets now if it has none. If there is no free slot, the loss is counted.
+#[inline(always)]
+fn find_or_claim(context: &impl EbpfContext, thread: Thread) -> Option<&'static mut Slot> {
+    if let Some(slot) = find(thread.tid) {
+        return Some(slot);
+    }
+    let slot = claim(thread.tid);
+    if slot.is_none() {
+        loss::count(context, LossReason::PendingFull, 1);
+    }
+    slot
+}
+
 /// Remembers a call until it returns, unless it is nested.
 ///
 /// Returns `None` if there was no free slot. The loss has been counted.
 #[inline(always)]
 pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pending: Pending) -> Option<EnteredCall> {
-    let slot = match find(thread.tid) {
-        Some(slot) => slot,
-        None => match claim(thread.tid) {
-            Some(slot) => slot,
-            None => {
-                loss::count(context, LossReason::PendingFull, 1);
-                return None;
-            }
-        },
-    };
+    let slot = find_or_claim(context, thread)?;
     interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
     let entry = classify(context, slot, stack_pointer);
     if entry == Entry::Nested {
@@ -215,16 +219,7 @@ pub fn result(
     cookie: ResultCookie,
     size: Option<u64>,
 ) -> Option<ReturnedCall> {
-    let slot = match find(thread.tid) {
-        Some(slot) => slot,
-        None => match claim(thread.tid) {
-            Some(slot) => slot,
-            None => {
-                loss::count(context, LossReason::PendingFull, 1);
-                return None;
-            }
-        },
-    };
+    let slot = find_or_claim(context, thread)?;
     interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
     let entry = classify(context, slot, stack_pointer);
     if entry == Entry::Nested {
@@ -237,10 +232,10 @@ pub fn result(
         None => return None,
     };
     slot.stack_pointer = 0;
-    let upper = cookie.0 >> Cookie::ALLOCATOR_SHIFT;
-    let has_sizes = upper << Cookie::ALLOCATOR_SHIFT & Cookie::HAS_SIZES != 0;
+    let allocator = (cookie.0 >> Cookie::ALLOCATOR_SHIFT) as u16;
+    let has_sizes = cookie.0 & Cookie::HAS_SIZES != 0;
     let pending = Pending { call: Call::Alloc, size, aux: 0, extra: 0 };
-    Some(ReturnedCall { pending, allocator: upper as u16, has_sizes, slot })
+    Some(ReturnedCall { pending, allocator, has_sizes, slot })
 }
 
 /// Ends the pending call that was entered at `stack_pointer`, because it fails.
