@@ -155,16 +155,8 @@ impl InitialRegisters for AtCaller<'_> {
     #[inline(always)]
     fn register(&self, number: usize) -> u64 {
         let Inside { registers, caller, cookie } = self.inside;
-        let place = match number {
-            3 => 0,
-            6 => 1,
-            12 => 2,
-            13 => 3,
-            14 => 4,
-            15 => 5,
-            _ => return registers::by_number(registers, caller.stack_pointer, number),
-        };
-        match cookie.saved(place) {
+        let place = ResultCookie::PRESERVED_NUMBERS.iter().position(|preserved| *preserved == number);
+        match place.map_or(0, |place| cookie.saved(place)) {
             0 => registers::by_number(registers, caller.stack_pointer, number),
             words => saved_word(self.words, words),
         }
