@@ -239,10 +239,11 @@ fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
 
 /// Programs and attach points at which a call is seen to begin: the entry, or the instructions with the size or the block.
 fn entries(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
-    let (_, AttachPoint { cookie: of_entry, .. }) = entry(probe);
-    let Some(ResultProbes { results, sizes, .. }) = &probe.results else { return vec![entry(probe)] };
+    let (program, at_entry) = entry(probe);
+    let Some(ResultProbes { results, sizes, .. }) = &probe.results else { return vec![(program, at_entry)] };
+    let of_entry = Cookie(at_entry.cookie.unwrap_or(0));
     let point = |program, (offset, cookie): &(FileOffset, ResultCookie)| {
-        let ResultCookie(cookie) = cookie.with_upper_half(Cookie(of_entry.unwrap_or(0)));
+        let ResultCookie(cookie) = cookie.with_upper_half(of_entry);
         (program, AttachPoint { offset: *offset, cookie: Some(cookie), semaphore: None })
     };
     let results = results.iter().map(|site| point(RESULT_PROGRAM, site));
