@@ -4,13 +4,11 @@
 //! program is therefore a child of this process, which can time it without the tracer.
 
 use std::ffi::OsString;
-use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use harness::{Report, Scratch, Victim};
+use harness::{Report, Scratch, Victim, socket};
 use serde::Serialize;
 
 use crate::children::start_victim;
@@ -24,9 +22,6 @@ use crate::processors::Processors;
 use crate::programs::{self, Client, Program};
 use crate::statistics::Spread;
 use crate::victim;
-
-/// Time until a server listens.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Real {
@@ -191,13 +186,7 @@ impl GatedProgram<'_> {
 
     /// Runs the client and ends the server; returns the client's duration.
     fn serve(&mut self, client: &Client) -> Result<Duration> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        while UnixStream::connect(&client.socket).is_err() {
-            if Instant::now() > deadline {
-                bail!("{} does not listen at {}", self.program.name, client.socket.display());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        drop(socket::connect(&client.socket));
         // It shares the processors of the server. On that of the tracer, it would cause a backlog of events.
         let mut command = Command::new("taskset");
         command.args(["--cpu-list", self.processors]).args(&client.words).stdout(Stdio::null());

@@ -10,6 +10,7 @@ pub mod heap;
 pub mod process;
 pub mod report;
 pub mod scratch;
+pub mod socket;
 pub mod totals;
 pub mod victim;
 

@@ -4,10 +4,8 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::process::TIMEOUT;
+use harness::socket;
 
 /// Returns the command line of a server that listens at `socket` only and writes nothing to disk.
 #[must_use]
@@ -24,15 +22,8 @@ pub struct Redis(BufReader<UnixStream>);
 impl Redis {
     /// Connects as soon as the server listens.
     #[must_use]
-    pub fn connect(socket: &Path) -> Self {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            match UnixStream::connect(socket) {
-                Ok(stream) => return Self(BufReader::new(stream)),
-                Err(error) => assert!(Instant::now() < deadline, "redis-server does not listen: {error}"),
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+    pub fn connect(path: &Path) -> Self {
+        Self(BufReader::new(socket::connect(path)))
     }
 
     /// Sends a command and returns its reply, which must be one line or one bulk string of RESP2.
