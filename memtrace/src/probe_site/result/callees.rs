@@ -34,7 +34,7 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         self.left.set(MAX_OF_CALLEES);
     }
 
-    /// Returns true if the call at `at` does not return to `after`. What is not known may return.
+    /// Returns true if the call at `at` does not return to `after`. An unknown function may return.
     ///
     /// The code after such a call is padding, another function, or reached by a branch too, since compilers generate no code
     /// that is never executed. Only these calls are examined.

@@ -26,7 +26,7 @@ pub(super) enum Value {
     /// The lower half of the product of two arguments.
     Product(u8, u8),
     Number(u64),
-    /// What a preserved register had at the entry.
+    /// The word of a preserved register at the entry.
     Saved(GeneralRegister),
     /// An address of the stack, by its distance from the stack pointer at the entry.
     Stack(i64),

@@ -22,7 +22,7 @@ pub(super) struct Node {
     pub(super) next: Next,
 }
 
-/// What follows an instruction.
+/// Successors of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     To(u64),
@@ -114,7 +114,7 @@ impl Graph {
         Ok(Self { entry, nodes })
     }
 
-    /// Ends the paths at these calls, and removes what is no longer reached.
+    /// Ends the paths at these calls, and removes instructions that are no longer reached.
     pub(super) fn end_at(&mut self, calls: &[u64]) {
         for call in calls {
             self.nodes.entry(*call).and_modify(|node| node.next = Next::End);

@@ -193,7 +193,7 @@ fn result_site(
     })
 }
 
-/// Returns the place of what a register had at the entry: 0 if it still has it, or the number of words below the return address.
+/// Returns the place of the word of a register at the entry: 0 if it still has it, or the number of words below the return address.
 fn word_of(state: &State, register: GeneralRegister) -> Option<u8> {
     let places: Vec<Place> = state.places_of(Value::Saved(register)).collect();
     if places.contains(&Place::Register(register)) {
