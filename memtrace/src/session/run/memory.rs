@@ -57,7 +57,11 @@ pub(super) struct RecorderLimits {
 }
 
 /// memtrace without its state: its program, the kernel's descriptions of types, and symbols.
-const PROGRAM: u64 = 28 << 20;
+const PROGRAM: u64 = 20 << 20;
+
+/// Memory that the report takes at the end, for symbols, while the state is still there. It is left free in a memory cgroup,
+/// where the kernel ends a process that takes more than the limit.
+const REPORT: u64 = 8 << 20;
 
 /// Default limit of the memory if processes are selected by their properties: such a trace may run for weeks.
 const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
@@ -320,7 +324,7 @@ fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes,
 #[derive(Clone, Copy, Debug)]
 struct OwnLimit {
     limit: Bytes,
-    /// Rest of it.
+    /// Rest of it, without the memory of the report.
     free: Bytes,
 }
 
@@ -329,7 +333,7 @@ fn own_limit() -> Option<OwnLimit> {
     let limit = memory.limit?;
     // The page cache of the cgroup gives way.
     let used = limit.current.0.saturating_sub(memory.file.unwrap_or_default().0);
-    Some(OwnLimit { limit: limit.most, free: Bytes(limit.most.0.saturating_sub(used)) })
+    Some(OwnLimit { limit: limit.most, free: Bytes(limit.most.0.saturating_sub(used + REPORT)) })
 }
 
 /// Returns the lowest limit within which memtrace runs with `rings` rings and these optional parts.
