@@ -119,6 +119,12 @@ fn forked_child_has_own_and_inherited_pages() {
     assert_resident_pages("forks", &["--children"]);
 }
 
+/// The kernel does not handle faults of such reads: they fail.
+#[test]
+fn reads_of_the_stack_walk_are_no_faults() {
+    assert_resident_pages("context", &[]);
+}
+
 /// Before Linux 5.15, faults in the kernel are not recorded: the pages are resident and unexplained.
 #[test]
 fn pages_filled_by_read_syscalls_are_resident() {

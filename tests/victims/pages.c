@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define NOIPA __attribute__((noipa))
@@ -272,6 +273,25 @@ static void disk(void) {
     expect_pages("read_from_disk", 40, 64);
 }
 
+NOIPA static void in_the_context(void) {
+    write_to(map(16 * PAGE), 16 * PAGE);
+    expect_pages("in_the_context", 16, 16);
+}
+
+/* The page above the stack is never touched. A stack walk reads up to it. */
+NOIPA static void below_an_absent_page(void) {
+    static ucontext_t here, context;
+    char *stack = map(4 * PAGE);
+    if (getcontext(&context))
+        abort();
+    context.uc_stack = (stack_t){.ss_sp = stack, .ss_size = 3 * PAGE};
+    context.uc_link = &here;
+    makecontext(&context, in_the_context, 0);
+    if (swapcontext(&here, &context))
+        abort();
+    expect_pages("below_an_absent_page", 1, 4);
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
@@ -281,6 +301,7 @@ int main(int argc, char **argv) {
         {"reserve", reserve_and_touch}, {"reads", reads},   {"huge_written", huge_written}, {"huge_read", huge_read},
         {"hole", with_a_hole},          {"back", given_back}, {"moves", moves},             {"files", files},
         {"brk", grow_the_heap},         {"forks", forks},   {"kernel", filled_by_the_kernel}, {"swaps", swaps}, {"disk", disk},
+        {"context", below_an_absent_page},
     };
     /* Faults in its own code now, not during the scenario. */
     if (mlockall(MCL_CURRENT))

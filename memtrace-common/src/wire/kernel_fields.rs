@@ -57,6 +57,7 @@ kernel_layouts! {
         task_tgid: "task_struct", "tgid";
         task_group_leader: "task_struct", "group_leader";
         task_comm: "task_struct", "comm";
+        task_pagefault_disabled: "task_struct", "pagefault_disabled";
         task_signal: "task_struct", "signal";
         task_cred: "task_struct", "cred";
         cred_euid: "cred", "euid";
@@ -174,7 +175,7 @@ kernel_layouts! {
 }
 
 const _: () = {
-    assert!(size_of::<TaskLayout>() == 48);
+    assert!(size_of::<TaskLayout>() == 52);
     assert!(size_of::<CgroupLayout>() == 44);
     assert!(size_of::<ReturnInstanceLayout>() == 24);
     assert!(size_of::<VmaLayout>() == 96);

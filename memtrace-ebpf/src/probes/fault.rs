@@ -11,12 +11,16 @@ use memtrace_common::wire::{PAGE_SHIFT, fault, is_sampled};
 
 use crate::limits::KERNEL_ADDRESSES;
 use crate::origin::Interrupted;
+use crate::settings::{self, field};
 use crate::thread::Thread;
-use crate::{emit, gate, settings, stack};
+use crate::{emit, gate, kernel, stack};
 
 /// Bits of the error code that records keep: `X86_PF_PROT` and `X86_PF_WRITE` (arch/x86/include/asm/trap_pf.h) have the
 /// values of the flags in [`fault`].
 const RECORDED_BITS: u64 = fault::PRESENT | fault::WRITE;
+
+/// What a read of kernel memory adds to `pagefault_disabled` while it copies (`copy_from_kernel_nofault`, mm/maccess.c).
+const READ_DEPTH: i32 = 1;
 
 /// `TP_PROTO(unsigned long address, struct pt_regs *regs, unsigned long error_code)`,
 /// include/trace/events/exceptions.h.
@@ -30,7 +34,7 @@ fn page_fault_user(context: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "page_fault_kernel")]
 fn page_fault_kernel(context: RawTracePointContext) -> i32 {
     let address: u64 = context.arg(0);
-    if address < KERNEL_ADDRESSES {
+    if address < KERNEL_ADDRESSES && !is_failure() {
         record(&context, address, context.arg(2), Interrupted::current);
     }
     0
@@ -69,6 +73,14 @@ fn record(context: &impl EbpfContext, address: u64, error_code: u64, origin: imp
     let ring = emit::ring_for_memory(thread);
     let stack = stack::take(context, &origin(), thread, ring);
     emit::fault(context, ring, thread, page | error_code & RECORDED_BITS, stack);
+}
+
+/// Returns true if the kernel does not handle the fault (`faulthandler_disabled`, include/linux/uaccess.h): the access fails,
+/// and no page becomes present. BPF programs read stacks in this way.
+#[inline(always)]
+fn is_failure() -> bool {
+    let depth = kernel::read(kernel::current_task(), field!(task.task_pagefault_disabled));
+    depth.is_some_and(|depth: i32| depth > READ_DEPTH)
 }
 
 #[inline(always)]
