@@ -11,7 +11,7 @@ use memtrace_common::wire::{
 
 use crate::limits::{BPF_NOEXIST, PENDING_SLOTS};
 use crate::thread::Thread;
-use crate::{atomic, loss, pending, settings};
+use crate::{atomic, loss, pending, settings, verifier};
 
 /// Tags of a thread. 64 bytes, so that no two threads share a cache line.
 #[repr(C, align(64))]
@@ -133,7 +133,7 @@ fn leave(tags: &mut ThreadTags) {
         return;
     }
     tags.level -= 1;
-    if let Some(outer) = tags.outer.get(tags.level as usize) {
+    if let Some(outer) = tags.outer.get(verifier::clamp::<{ MAX_TAG_LEVELS as u64 }>(tags.level as u64) as usize) {
         tags.current = *outer as u32;
     }
 }
