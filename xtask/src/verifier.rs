@@ -75,6 +75,9 @@ pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
 /// Printed if the kernel does not report a count.
 pub(crate) const NO_COUNT: &str = "-";
 
+/// Name of the maps of an object in place of a program.
+const MAPS: &str = "maps";
+
 /// Printed before the log of a refusal.
 const REFUSED: &str = "refused:";
 
@@ -99,8 +102,13 @@ fn verify(workspace: &Workspace) -> Result<Verdicts> {
         let object = workspace.bpf().object(Machine::OWN, variant);
         let object = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
         // aya has no type for maps in tasks.
-        let ebpf = EbpfLoader::new().allow_unsupported_maps().load(&object);
-        let mut ebpf = ebpf.context("the kernel refuses the object")?;
+        let mut ebpf = match EbpfLoader::new().allow_unsupported_maps().load(&object) {
+            Ok(ebpf) => ebpf,
+            Err(error) => {
+                verdicts.insert(format!("{prefix}{MAPS}"), Verdict::Refused(error.to_string()));
+                continue;
+            }
+        };
         let names: BTreeSet<String> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
         for name in names {
             let program = ebpf.program_mut(&name).context("a program has disappeared")?;

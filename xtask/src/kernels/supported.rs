@@ -13,7 +13,7 @@ pub(crate) struct Kernel {
     pub(super) suites: &'static [&'static str],
     /// Options with which it is built from Debian's source; `None` for Debian's build.
     pub(crate) config: Option<&'static str>,
-    /// The objects that its verifier refuses, with a part of its log. It must accept the others.
+    /// The objects of which it refuses a program or the maps, with a part of the message. It must accept the others.
     pub(super) refuses: &'static [(BpfVariant, &'static str)],
 }
 
@@ -27,7 +27,7 @@ pub(crate) const ALL: &[Kernel] = &[
         suites: &["bullseye"],
         config: None,
         refuses: &[
-            (BpfVariant::Atomics, "BPF_STX uses reserved fields"),
+            (BpfVariant::Atomics, "failed to create map `THREAD_COUNTS`"),
             (BpfVariant::Legacy, "invalid func unknown#174"),
             (BpfVariant::Legacy, "invalid func unknown#158"),
         ],
