@@ -25,6 +25,7 @@ fn cache(level: &str, kind: &str, size: &str) -> Option<CacheSize> {
 }
 
 /// Size of a page in the TLBs that are counted.
+#[cfg(target_arch = "x86_64")]
 const SMALL_PAGE: u64 = 4096;
 
 /// Returns the memory that the entries of the largest TLB for data cover; `None` if the processor does not tell.
