@@ -28,7 +28,7 @@ pub use activity::{
 pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use kernel_fields::{
     CgroupLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, ThreadIoLayout,
-    ThreadLayout, VmaLayout,
+    ThreadLayout, VmaLayout, VmaTreeLayout,
 };
 pub use mark::MarkRecord;
 pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};

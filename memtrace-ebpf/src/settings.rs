@@ -3,7 +3,8 @@
 
 use memtrace_common::wire::{
     CgroupLayout, HIERARCHIES, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout,
-    RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, filter_mode, thread_filter,
+    RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout, filter_mode,
+    thread_filter,
 };
 
 use crate::atomic::IS_LEGACY;
@@ -46,6 +47,7 @@ pub static SETTINGS: Settings = Settings {
     task: TaskLayout::UNRESOLVED,
     return_instances: ReturnInstanceLayout { known: 0, ..ReturnInstanceLayout::UNRESOLVED },
     vma: VmaLayout::UNRESOLVED,
+    vma_tree: VmaTreeLayout::UNRESOLVED,
     cgroup: CgroupLayout::UNRESOLVED,
     memcg: MemcgLayout::UNRESOLVED,
     rusage: RusageLayout::UNRESOLVED,

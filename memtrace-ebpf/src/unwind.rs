@@ -6,6 +6,7 @@ mod processes;
 mod return_instances;
 mod tables;
 mod vma;
+mod vma_tree;
 
 use core::mem::MaybeUninit;
 use core::ops::ControlFlow;

@@ -105,6 +105,15 @@ kernel_layouts! {
         fdt_fd: "fdtable", "fd";
     }
 
+    /// The maple tree of a process' VMAs, since Linux 6.1.
+    VmaTreeLayout {
+        mm_root: "mm_struct", "mm_mt.ma_root";
+        range_pivot: "maple_range_64", "pivot";
+        range_slot: "maple_range_64", "slot";
+        arange_pivot: "maple_arange_64", "pivot";
+        arange_slot: "maple_arange_64", "slot";
+    }
+
     /// Control groups of a process, one in each hierarchy. A `css_set` has a list of links to them.
     CgroupLayout {
         task_cgroups: "task_struct", "cgroups";
@@ -179,6 +188,7 @@ const _: () = {
     assert!(size_of::<CgroupLayout>() == 44);
     assert!(size_of::<ReturnInstanceLayout>() == 24);
     assert!(size_of::<VmaLayout>() == 96);
+    assert!(size_of::<VmaTreeLayout>() == 24);
     assert!(size_of::<MemcgLayout>() == 64);
     assert!(size_of::<RusageLayout>() == 36);
     assert!(size_of::<ThreadLayout>() == 48);

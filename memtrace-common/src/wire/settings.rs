@@ -4,7 +4,7 @@ use core::mem::size_of;
 
 use super::{
     CgroupLayout, HIERARCHIES, MemcgLayout, ReclaimArguments, ReturnInstanceLayout, RusageLayout, TaskLayout,
-    ThreadIoLayout, ThreadLayout, VmaLayout,
+    ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
 };
 
 /// Settings of a run. The verifier treats them as constants.
@@ -69,6 +69,8 @@ pub struct Settings {
     pub return_instances: ReturnInstanceLayout,
     /// Members for VMA look-ups.
     pub vma: VmaLayout,
+    /// Members for VMA look-ups without a lock.
+    pub vma_tree: VmaTreeLayout,
     /// Members for the cgroups of a process.
     pub cgroup: CgroupLayout,
     /// Members for memory cgroups.
@@ -101,4 +103,4 @@ pub mod gate {
     pub const COUNTING: u64 = 3;
 }
 
-const _: () = assert!(size_of::<Settings>() == 528);
+const _: () = assert!(size_of::<Settings>() == 552);

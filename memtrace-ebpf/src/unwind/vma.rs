@@ -11,7 +11,7 @@ use memtrace_common::unwind::{Mapping, ObjectKey, mapping};
 use memtrace_common::wire::End;
 use memtrace_unwind::lookup::{self, VmaRange};
 
-use super::objects;
+use super::{objects, vma_tree};
 use crate::file_id;
 use crate::kernel::{self, read};
 use crate::limits::ENOENT;
@@ -80,6 +80,12 @@ pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
     let mut result = BUSY;
     for _ in 0..TRIES {
         result = unwind_find_vma(slot, pc);
+        if result == BUSY {
+            result = unwind_search_vma(slot, pc);
+        }
+        if result == FOUND {
+            result = unwind_map_vma(slot, pc);
+        }
         if result != BUSY {
             break;
         }
@@ -116,7 +122,8 @@ fn cache(slot: u32, key: &RangeKey) {
     }
 }
 
-/// Looks the VMA up once. It is a global function, so that it is not verified for each attempt.
+/// Copies the VMA that contains `pc` once into the scratch memory of `slot`. It is a global function, so that it is not
+/// verified for each attempt.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
@@ -132,12 +139,42 @@ extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
     let result = unsafe {
         bpf_find_vma(bpf_get_current_task_btf(), pc, copy_vma as *mut c_void, from_mut(&mut argument).cast(), 0)
     };
-    if result != 0 && result != ENOENT {
-        return BUSY;
+    match result {
+        0 => FOUND,
+        ENOENT => NO_MAPPING,
+        _ => BUSY,
     }
+}
+
+/// As above, while the lock is not free.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_search_vma(slot: u32, pc: u64) -> u64 {
+    let mm = kernel::read_word(kernel::current_task(), field!(vma.task_mm));
+    let vma = vma_tree::find(mm, pc);
+    if vma != 0
+        && let Some(scratch) = Scratch::get(slot)
+    {
+        let copy = &mut scratch.walk.vma;
+        // It may have been freed, and its memory used for another one.
+        copy.is_read = read_vma(vma, copy).is_some()
+            && kernel::read_word(vma, field!(vma.vm_mm)) == mm
+            && copy.begin <= pc
+            && pc < copy.end;
+        if copy.is_read {
+            return FOUND;
+        }
+    }
+    BUSY
+}
+
+/// Stores the mapping of the VMA that was copied into the scratch memory of `slot`. It is a global function, as above.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_map_vma(slot: u32, pc: u64) -> u64 {
     let Some(scratch) = Scratch::get(slot) else { return NO_MAPPING };
     let WalkState { mapping, pid, vma, .. } = &mut scratch.walk;
-    if result != 0 || !vma.is_read || !vma.executable {
+    if !vma.is_read || !vma.executable {
         return NO_MAPPING;
     }
     let (begin, end) = (vma.begin, vma.end);

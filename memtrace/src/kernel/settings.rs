@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 
 use memtrace_common::wire::{
     CgroupLayout, HIERARCHIES, KernelMember, MAX_FRAMES, MAX_RINGS, MemcgLayout, NO_HIERARCHY, ReclaimArguments,
-    ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, filter_key,
+    ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
+    filter_key,
 };
 
 use super::btf::Btf;
@@ -133,6 +134,10 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         log::debug!("VMAs cannot be looked up by BPF programs: {error}");
         VmaLayout::default()
     });
+    let vma_tree = VmaTreeLayout::resolve(offset_of).unwrap_or_else(|error| {
+        log::debug!("VMAs cannot be looked up while their lock is held: {error}");
+        VmaTreeLayout::default()
+    });
     let cgroup = CgroupLayout::resolve(offset_of).or_else(|error| {
         log::debug!("cgroups are not recorded: {error}");
         if options.filter.is_by(filter_key::CGROUP) { Err(error) } else { Ok(CgroupLayout::default()) }
@@ -182,6 +187,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
         vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },
+        vma_tree,
         cgroup,
         memcg: memcg(&types, offset_of),
         rusage,

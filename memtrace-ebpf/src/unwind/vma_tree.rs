@@ -1,0 +1,90 @@
+//! Search for a VMA without the lock of the mappings.
+//!
+//! `bpf_find_vma` fails while another thread holds this lock to write, or waits for it, which lasts until that thread is
+//! scheduled. At a page fault it also fails at the second VMA. The VMAs are in a maple tree since Linux 6.1
+//! (include/linux/maple_tree.h), whose nodes can be read without a lock: they are replaced as a whole and freed after an
+//! RCU grace period.
+//!
+//! A VMA that is found in this way may be changing. This matters only if a thread changes a mapping with a function
+//! that is running.
+
+use crate::kernel::read_word;
+use crate::settings::field;
+
+/// Levels of a tree with more than 65,000 mappings, of at least ten entries each.
+const MAX_LEVELS: u32 = 6;
+
+/// Maximum number of pivots of a node (`MAPLE_RANGE64_SLOTS` - 1).
+const MAX_PIVOTS: u32 = 15;
+
+/// Bits of an entry that points to a node, without the address (`MAPLE_NODE_MASK`). Nodes are aligned to 256 bytes.
+const NODE_MASK: u64 = 255;
+
+/// Lowest bits of a root that points to a node (`xa_is_node`, include/linux/xarray.h), and the largest other value with these
+/// bits. Another root is the entry for address 0.
+const NODE_BITS: u64 = 3;
+const NODE: u64 = 2;
+const LARGEST_VALUE: u64 = 4096;
+
+/// Place of the type in an entry that points to a node (`mte_node_type`, lib/maple_tree.c).
+const TYPE_SHIFT: u64 = 3;
+const TYPE_MASK: u64 = 15;
+
+/// Types of nodes (`enum maple_type`).
+const LEAF_64: u64 = 1;
+const ARANGE_64: u64 = 3;
+
+const WORD: u32 = size_of::<u64>() as u32;
+
+/// Returns the address of the VMA that contains `address` in the `struct mm_struct` at `mm`; 0 if there is none, or if the
+/// kernel has no such tree.
+#[inline(always)]
+pub fn find(mm: u64, address: u64) -> u64 {
+    if field!(vma_tree.known) == 0 {
+        return 0;
+    }
+    let mut entry = read_word(mm, field!(vma_tree.mm_root));
+    if entry & NODE_BITS != NODE || entry <= LARGEST_VALUE {
+        return 0;
+    }
+    for _ in 0..MAX_LEVELS {
+        let is_leaf = kind(entry) <= LEAF_64;
+        entry = unwind_descend(entry, address);
+        if is_leaf {
+            return entry;
+        }
+    }
+    0
+}
+
+#[inline(always)]
+fn kind(entry: u64) -> u64 {
+    entry >> TYPE_SHIFT & TYPE_MASK
+}
+
+/// Returns the entry for `address` in the node to which `entry` points (`mtree_range_walk`, lib/maple_tree.c). It is a global
+/// function, so that it is verified once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_descend(entry: u64, address: u64) -> u64 {
+    let node = entry & !NODE_MASK;
+    let (pivots, slots) = if kind(entry) == ARANGE_64 {
+        (field!(vma_tree.arange_pivot), field!(vma_tree.arange_slot))
+    } else {
+        (field!(vma_tree.range_pivot), field!(vma_tree.range_slot))
+    };
+    // The slots follow the pivots. A pivot is the last address of its slot, and the last slot has none. Unused ones are 0.
+    let count = slots.wrapping_sub(pivots) / WORD;
+    let mut index = 0;
+    for _ in 0..MAX_PIVOTS {
+        if index >= count {
+            break;
+        }
+        let pivot = read_word(node, pivots + index * WORD);
+        if pivot >= address || pivot == 0 && index > 0 {
+            break;
+        }
+        index += 1;
+    }
+    read_word(node, slots + index * WORD)
+}
