@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::budget::is_limited;
+use super::budget::{MERGED_PART, is_limited};
 use super::*;
 use crate::model::{
     AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack,
@@ -78,14 +78,14 @@ impl ReferenceModel {
         let idle = images.flat_map(|(&pid, image)| image.idle_totals().map(move |(bytes, key)| (bytes, pid, key)));
         let mut idle: Vec<_> = idle.collect();
         idle.sort_unstable();
-        for (_, pid, key) in idle.into_iter().take(self.settings.stacks as usize / 4 + 1) {
+        for (_, pid, key) in idle.into_iter().take((self.settings.stacks / MERGED_PART) as usize + 1) {
             self.running.get_mut(&pid).unwrap().merge(key);
         }
     }
 
     fn merge_frames(&mut self) {
         self.frames.requests = 0;
-        let count = (self.settings.stacks as usize).min(self.used_frames()) / 4 + 1;
+        let count = (self.settings.stacks as usize).min(self.used_frames()) / MERGED_PART as usize + 1;
         let images = self.running.iter();
         let idle = images.flat_map(|(&pid, image)| image.idle_frames().map(move |(bytes, id)| (bytes, pid, id)));
         let mut idle: Vec<_> = idle.collect();
