@@ -40,7 +40,7 @@ mod uprobe_multi;
 mod wire_type;
 
 pub use activity::{ActivityReader, StepSite, ThreadActivity};
-pub use attach::{Probe, Probes, ResultProbes, SizeSite, TagSite};
+pub use attach::{LoadedWordSite, Probe, Probes, ResultProbes, TagSite};
 pub use attach_point::Scope;
 pub use calibrate::CalibrationFunction;
 pub use counters::Counters;

@@ -30,7 +30,7 @@ pub struct HookedFunction {
     /// File offsets of the return instructions, if these are probed in place of a uretprobe.
     pub return_sites: Vec<FileOffset>,
     /// For a function that frees a block: an instruction at which a register has the size of the block.
-    pub size_site: Option<LoadedWord>,
+    pub loaded_word: Option<LoadedWord>,
     /// For a function that returns a block: instructions at which registers have the block and its size.
     pub results: Option<Result<FunctionResults, ResultRefusal>>,
 }
@@ -125,7 +125,7 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) fn with_sites(self, sites: FunctionSites) -> HookedFunction {
         let Self { functions, symbols, file_offset, virt, size, signature, returns } = self;
-        let FunctionSites { entry: site, loaded_word: size_site, results } = sites;
+        let FunctionSites { entry: site, loaded_word, results } = sites;
         let return_sites = returns.into_iter().map(|(_, offset)| offset).collect();
         HookedFunction {
             functions,
@@ -136,7 +136,7 @@ impl Candidate {
             signature,
             site,
             return_sites,
-            size_site,
+            loaded_word,
             results,
         }
     }

@@ -5,6 +5,8 @@ use crate::probe_site::Window;
 
 /// Reach of a short branch: a signed byte from its end, and its own two bytes.
 const SHORT_BRANCH_REACH: u64 = 130;
+/// Limit of the code that is searched for jumps into a function.
+pub(super) const MAX_CODE: u64 = 1 << 28;
 /// Maximum length of an instruction.
 pub(super) const MAX_INSTRUCTION: u64 = 15;
 

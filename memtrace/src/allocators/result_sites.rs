@@ -1,7 +1,7 @@
 //! Result sites of the functions of an object.
 
 use super::function_results::{FunctionResult, FunctionResults};
-use super::jumps::{is_jump_into, near_jump_into};
+use super::jumps::{MAX_CODE, is_jump_into, near_jump_into};
 use super::object_code::CachedCode;
 use super::probed_function::ProbedFunction;
 use crate::elf::{Elf, Source};
@@ -65,6 +65,9 @@ fn jumped_into<S: Source>(
     let windows: Vec<(usize, &AnalysedCode, Window)> = windows.collect();
     if windows.is_empty() {
         return Vec::new();
+    }
+    if elf.code_size() > MAX_CODE {
+        return code.iter().map(|(index, _)| (*index, ResultRefusal::TooMuchCode)).collect();
     }
     let only_windows: Vec<Window> = windows.iter().map(|(_, _, window)| *window).collect();
     let mut jumps = Vec::new();

@@ -1,7 +1,7 @@
 //! Choice of the probe sites of functions: applies the rules of [`crate::probe_site`] to a file.
 
 use super::function_sites::FunctionSites;
-use super::jumps::{MAX_INSTRUCTION, is_jump_into, near_jump_into};
+use super::jumps::{MAX_CODE, MAX_INSTRUCTION, is_jump_into, near_jump_into};
 use super::probed_function::ProbedFunction;
 use super::result_sites;
 use crate::elf::{Elf, Source};
@@ -10,8 +10,6 @@ use crate::probe_site::{self, Choice, Code, Cost, LoadedWord, Reason, Site, Wind
 
 /// Limit of the length of examined functions; those of glibc have up to 5 KiB.
 const MAX_FUNCTION: u64 = 1 << 18;
-/// Limit of the code that is searched for jumps into a function.
-const MAX_CODE: u64 = 1 << 28;
 
 /// Returns the probe sites of each function.
 pub(crate) fn choose<S: Source>(source: S, functions: &[ProbedFunction]) -> Vec<FunctionSites> {

@@ -153,7 +153,7 @@ mod tests {
             symbols: names.iter().map(|&name| name.to_owned()).collect(),
             signature: row(names[0]).signature,
             return_sites: Vec::new(),
-            size_site: None,
+            loaded_word: None,
             results: None,
             file_offset: FileOffset(0),
             virt: VirtOffset(0),

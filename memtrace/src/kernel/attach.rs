@@ -16,7 +16,7 @@ use super::detach::{AttachedProbes, Detach};
 use super::error::KernelError;
 use crate::model::{AllocatorId, FileOffset, TagEffect, TagSource};
 
-pub use self::probe::{Probe, ResultProbes, SizeSite};
+pub use self::probe::{LoadedWordSite, Probe, ResultProbes};
 
 /// Program at the entry of a function that sets a mark.
 const MARK_PROGRAM: &str = "mark_entry";

@@ -28,6 +28,12 @@ pub use place::GeneralRegister;
 pub use refusal::Refusal;
 pub(crate) use sites::{AnalysedCode, RequestedSize, ResultSites};
 
+/// Limit of the rounds in which parts of a function, and calls that do not return, are found. The functions of glibc need three.
+const MAX_ROUNDS: usize = 32;
+
+/// Limit of the steps of each analysis. The functions of glibc need some thousands.
+const MAX_STEPS: usize = 1 << 17;
+
 /// Finds result sites in an object.
 pub(crate) struct Finder<'a, A> {
     object: &'a A,
@@ -62,7 +68,7 @@ impl<'a, A: ObjectCode> Finder<'a, A> {
         callees.begin();
         let mut parts = BTreeSet::new();
         let mut graph = Graph::of(*object, callees, entry, &parts)?;
-        loop {
+        for _ in 0..MAX_ROUNDS {
             let states = forward::states(&graph)?;
             // The frame of the function remains: the compiler has moved a part of it.
             let part = |(at, node): (&u64, &Node)| match node.next {
@@ -86,6 +92,7 @@ impl<'a, A: ObjectCode> Finder<'a, A> {
             }
             graph.end_at(&ended);
         }
+        Err(Refusal::TooLong)
     }
 }
 

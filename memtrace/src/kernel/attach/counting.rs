@@ -3,7 +3,7 @@
 use memtrace_common::vocabulary::counting;
 use memtrace_common::vocabulary::counting::SizeCookie;
 
-use super::probe::{Probe, SizeSite};
+use super::probe::{LoadedWordSite, Probe};
 use crate::kernel::attach_point::AttachPoint;
 use crate::model::{FileOffset, Signature};
 
@@ -11,8 +11,8 @@ use crate::model::{FileOffset, Signature};
 pub(super) fn points(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     let point = |offset, cookie| AttachPoint { offset, cookie, semaphore: None };
     if probe.has_sizes && probe.signature == (Signature::Free { block: 0 }) {
-        return vec![match probe.size_site {
-            Some(SizeSite { offset, register, lowered }) => {
+        return vec![match probe.loaded_word {
+            Some(LoadedWordSite { offset, register, lowered }) => {
                 let cookie = SizeCookie::new(register, lowered);
                 (counting::LOADED_FREE_PROGRAM, point(offset, Some(cookie.0)))
             }
@@ -52,7 +52,7 @@ mod tests {
             allocator: AllocatorId::UNKNOWN,
             has_sizes,
             is_leaf,
-            size_site: None,
+            loaded_word: None,
             results: None,
         };
         points(&probe).into_iter().map(|(program, _)| program).collect()

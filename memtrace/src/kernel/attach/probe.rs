@@ -23,7 +23,7 @@ pub struct Probe {
     /// The function calls no other hooked function.
     pub is_leaf: bool,
     /// Instruction at which a register has the size of the block that the function frees.
-    pub size_site: Option<SizeSite>,
+    pub loaded_word: Option<LoadedWordSite>,
     /// Instructions at which registers have the block and its size; `None` if the entry and the return are probed.
     pub results: Option<ResultProbes>,
 }
@@ -41,7 +41,7 @@ pub struct ResultProbes {
 
 /// Instruction at which a register has the word in front of a block, which is its size with flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SizeSite {
+pub struct LoadedWordSite {
     /// Probed instruction.
     pub offset: FileOffset,
     /// DWARF number of the register.

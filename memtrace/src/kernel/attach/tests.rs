@@ -49,7 +49,7 @@ fn probe(address: u64) -> Probe {
         allocator: AllocatorId::UNKNOWN,
         has_sizes: false,
         is_leaf: false,
-        size_site: None,
+        loaded_word: None,
         results: None,
     }
 }

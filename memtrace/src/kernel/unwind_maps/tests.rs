@@ -100,7 +100,7 @@ impl Trace {
             allocator: AllocatorId::UNKNOWN,
             has_sizes: false,
             is_leaf: false,
-            size_site: None,
+            loaded_word: None,
             results: None,
         };
         self.kernel.attach(&mut self.probes, Scope::Process(pid()), Path::new("/proc/self/exe"), &[probe]).unwrap();

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::MAX_STEPS;
 use super::forward::{State, if_null};
 use super::graph::{Graph, Next, Node};
 use super::place::{FIRST_ARGUMENT, Place, RESULT};
+use super::refusal::Refusal;
 
 /// Places with a word that every path from an instruction returns, unless it is null.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +37,20 @@ impl Returned {
 }
 
 /// Returns the returned places at each instruction, before it is executed.
-pub(super) fn returned(graph: &Graph, states: &BTreeMap<u64, State>) -> BTreeMap<u64, Returned> {
+///
+/// # Errors
+///
+/// [`Refusal::TooLong`] after too many steps.
+pub(super) fn returned(graph: &Graph, states: &BTreeMap<u64, State>) -> Result<BTreeMap<u64, Returned>, Refusal> {
     let predecessors = graph.predecessors();
     let mut all: BTreeMap<u64, Returned> = graph.nodes.keys().map(|at| (*at, Returned::Any)).collect();
     let mut waiting: BTreeSet<u64> = graph.nodes.keys().copied().collect();
+    let mut steps = 0;
     while let Some(at) = waiting.pop_last() {
+        steps += 1;
+        if steps > MAX_STEPS {
+            return Err(Refusal::TooLong);
+        }
         let (Some(node), Some(state)) = (graph.nodes.get(&at), states.get(&at)) else { continue };
         let new = before(node, state, &all);
         if all.get(&at) != Some(&new) {
@@ -47,7 +58,7 @@ pub(super) fn returned(graph: &Graph, states: &BTreeMap<u64, State>) -> BTreeMap
             waiting.extend(predecessors.get(&at).into_iter().flatten());
         }
     }
-    all
+    Ok(all)
 }
 
 fn before(node: &Node, state: &State, all: &BTreeMap<u64, Returned>) -> Returned {

@@ -10,7 +10,7 @@ use crate::elf::Machine;
 use crate::probe_site::instruction::Flow;
 use crate::probe_site::paths::{ObjectCode, PointerTarget};
 
-/// Limit of the instructions that are decoded to find the functions that do not return.
+/// Limit of the instructions that are decoded to find the functions that do not return, for each examined function.
 const MAX_OF_CALLEES: u32 = 1 << 16;
 
 /// Maximum depth of callees: `malloc` of glibc calls `abort` through three others.
@@ -66,7 +66,7 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         let mut address = after;
         while address < end {
             let bytes = self.object.code(address);
-            match Machine::X86_64.decode(&bytes, address) {
+            match Machine::X86_64.decode(&bytes, address).filter(|_| self.spend()) {
                 Some(instruction) if Machine::X86_64.is_padding(&bytes) => {
                     address = address.wrapping_add(instruction.length as u64);
                 }
@@ -87,12 +87,21 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         while address < end {
             let bytes = self.object.code(address);
             let Some(instruction) = Machine::X86_64.decode(&bytes, address) else { return true };
+            if !self.spend() {
+                return false;
+            }
             if matches!(instruction.flow, Flow::Branch(target) | Flow::Jump(target) if target == after) {
                 return true;
             }
             address = address.wrapping_add(instruction.length as u64);
         }
         false
+    }
+
+    /// Counts an instruction. Returns false if the limit is reached: then a call may return, as far as is known.
+    fn spend(&self) -> bool {
+        let left = self.left.get().checked_sub(1);
+        left.inspect(|left| self.left.set(*left)).is_some()
     }
 
     /// Returns true if no path from `entry` returns, as in `abort`.
@@ -114,8 +123,9 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
             if !seen.insert((at, constants.clone())) {
                 continue;
             }
-            let Some(left) = self.left.get().checked_sub(1) else { return false };
-            self.left.set(left);
+            if !self.spend() {
+                return false;
+            }
             let bytes = self.object.code(at);
             if let Some(slot) = Machine::X86_64.slot(&bytes, at) {
                 match self.object.pointer_target(slot) {

@@ -2,14 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
+use super::MAX_STEPS;
 use super::graph::{Graph, Next, Node};
 use super::place::{FIRST_ARGUMENT, GeneralRegister, Place, RESULT, containing, whole};
 use super::refusal::Refusal;
 
 /// Size of a word.
 const WORD: i64 = 8;
+
+/// Bytes below the stack pointer that signal handlers do not use (System V ABI, AMD64 supplement, 3.2.2).
+const RED_ZONE: i64 = 128;
+
+/// More bytes than the frames of called functions have.
+const BELOW: i64 = 1 << 32;
 
 /// Argument registers in order (System V ABI, AMD64 supplement, 3.2.3).
 const ARGUMENTS: [Register; 6] =
@@ -108,10 +115,18 @@ impl State {
     /// Keeps what is also true in `other`. Returns true if that is less.
     fn join(&mut self, other: &Self) -> bool {
         let before = self.clone();
+        // An address that is on one of the paths only is not known after this, and could be used.
+        self.has_escaped |= self.has_other_address(other) || other.has_other_address(self);
         self.values.retain(|place, value| other.value(*place) == Some(*value));
         self.compared = self.compared.filter(|place| other.compared == Some(*place));
         self.has_escaped |= other.has_escaped;
         *self != before
+    }
+
+    /// Returns true if a place has an address of the stack here, and not in `other`.
+    fn has_other_address(&self, other: &Self) -> bool {
+        let mut addresses = self.values.iter().filter(|(_, value)| matches!(value, Value::Stack(_)));
+        addresses.any(|(place, value)| other.value(*place) != Some(*value))
     }
 
     /// Returns the address of the memory operand, if it is on the stack: the distance from the stack pointer at the entry.
@@ -153,8 +168,11 @@ impl State {
         let registers = info.used_registers().iter().filter(|used| is_written(used.access()));
         effects.registers = registers.filter_map(|used| containing(used.register())).collect();
         match instruction.mnemonic() {
-            // The kernel returns its result there.
-            Mnemonic::Syscall => effects.registers.extend(whole(Register::RAX)),
+            // The kernel returns its result in rax, and may write to memory that an argument points to.
+            Mnemonic::Syscall => {
+                effects.registers.extend(whole(Register::RAX));
+                effects.all_slots = self.escapes_at_call();
+            }
             Mnemonic::Push => {
                 let top = self.stack - WORD;
                 effects.slots.push((top, WORD));
@@ -166,8 +184,8 @@ impl State {
                     let size = i64::try_from(instruction.memory_size().size()).unwrap_or_default();
                     match self.stack_address(instruction) {
                         Some(at) if size > 0 => effects.slots.push((at, size)),
-                        // An index could lead to any slot.
-                        _ => effects.all_slots = self.has_escaped || self.uses_stack(instruction),
+                        // An index could lead to any slot, and a string instruction writes any number of them.
+                        _ => effects.all_slots = self.has_escaped || self.uses_stack(&info),
                     }
                 }
                 if instruction.mnemonic() == Mnemonic::Mov {
@@ -192,6 +210,8 @@ impl State {
         let all = (0..16).map(GeneralRegister).filter(|register| !register.is_preserved());
         Effects {
             registers: all.map(Place::Register).collect(),
+            // The frames of the called functions.
+            slots: vec![(self.stack - BELOW, BELOW)],
             all_slots: self.escapes_at_call(),
             ..Effects::default()
         }
@@ -201,12 +221,14 @@ impl State {
         let is_address = |register: &Register| {
             whole(*register).and_then(|place| self.value(place)).is_some_and(|value| matches!(value, Value::Stack(_)))
         };
-        self.has_escaped || ARGUMENTS.iter().chain(&OTHER_INPUTS).any(is_address)
+        // A slot with an address can be an argument.
+        let has_slot = || self.values.iter().any(|entry| matches!(entry, (Place::Slot(_), Value::Stack(_))));
+        self.has_escaped || ARGUMENTS.iter().chain(&OTHER_INPUTS).any(is_address) || has_slot()
     }
 
-    /// Returns true if the memory operand has an address of the stack in its base or index.
-    fn uses_stack(&self, instruction: &Instruction) -> bool {
-        [instruction.memory_base(), instruction.memory_index()].into_iter().any(|register| self.is_stack(register))
+    /// Returns true if the instruction uses memory with an address of the stack in its base or index.
+    fn uses_stack(&self, info: &InstructionInfo) -> bool {
+        info.used_memory().iter().any(|used| self.is_stack(used.base()) || self.is_stack(used.index()))
     }
 
     fn is_stack(&self, register: Register) -> bool {
@@ -250,6 +272,8 @@ impl State {
         let pushed = self.place(instruction, 0).and_then(|place| self.value(place));
         let stack = self.stack_after(instruction)?;
         self.values.retain(|place, _| !effects.writes(*place));
+        // A signal handler may overwrite what is below the red zone.
+        self.values.retain(|place, _| !matches!(place, Place::Slot(at) if *at < stack - RED_ZONE));
         self.has_escaped |= escapes;
         self.stack = stack;
         let (target, value) = match instruction.mnemonic() {
@@ -261,7 +285,6 @@ impl State {
         if let (Some(target), Some(value)) = (target, value) {
             self.values.insert(target, value);
         }
-        // Slots below the stack pointer can be overwritten at any time by a signal handler, beyond the red zone.
         self.compared = match compared(instruction) {
             Some(register) => whole(register),
             None if instruction.rflags_modified() != 0 => None,
@@ -328,6 +351,11 @@ impl State {
         let is_address = |value: Option<Value>| matches!(value, Some(Value::Stack(_)));
         let operands = (0..instruction.op_count()).filter(|number| instruction.op_kind(*number) == OpKind::Register);
         let mut registers = operands.map(|number| instruction.op_register(number));
+        let mut factory = InstructionInfoFactory::new();
+        let info = factory.info(instruction);
+        // String instructions change the addresses in their registers.
+        let is_changed = |access| matches!(access, OpAccess::ReadWrite | OpAccess::ReadCondWrite | OpAccess::CondWrite);
+        let mut changed = info.used_registers().iter().filter(|used| is_changed(used.access()));
         match instruction.mnemonic() {
             // A register is saved, and restored before the end; or it is only compared.
             Mnemonic::Push
@@ -340,9 +368,14 @@ impl State {
             Mnemonic::Mov => {
                 is_address(result) && instruction.op0_kind() == OpKind::Memory && self.target(instruction).is_none()
             }
-            Mnemonic::Lea => result.is_none() && self.uses_stack(instruction),
+            Mnemonic::Lea => {
+                result.is_none() && registers_of_address(instruction).any(|register| self.is_stack(register))
+            }
             _ if changes_stack(instruction) => false,
-            _ => registers.any(|register| register != Register::RSP && self.is_stack(register)),
+            _ => {
+                registers.any(|register| register != Register::RSP && self.is_stack(register))
+                    || changed.any(|used| self.is_stack(used.register()))
+            }
         }
     }
 
@@ -361,6 +394,10 @@ fn product(one: Value, other: Value) -> Option<Value> {
         (Value::Argument(one), Value::Argument(other)) => Some(Value::Product(one.min(other), one.max(other))),
         _ => None,
     }
+}
+
+fn registers_of_address(instruction: &Instruction) -> impl Iterator<Item = Register> {
+    [instruction.memory_base(), instruction.memory_index()].into_iter()
 }
 
 fn is_immediate(instruction: &Instruction, operand: u32) -> bool {
@@ -406,7 +443,12 @@ pub(super) fn if_null(node: &Node) -> Option<u64> {
 pub(super) fn states(graph: &Graph) -> Result<BTreeMap<u64, State>, Refusal> {
     let mut states = BTreeMap::from([(graph.entry, State::at_entry())]);
     let mut waiting = vec![graph.entry];
+    let mut steps = 0;
     while let Some(at) = waiting.pop() {
+        steps += 1;
+        if steps > MAX_STEPS {
+            return Err(Refusal::TooLong);
+        }
         let (Some(node), Some(before)) = (graph.nodes.get(&at), states.get(&at).cloned()) else { continue };
         let mut after = before.clone();
         match node.next {

@@ -140,6 +140,19 @@ impl Graph {
         reached
     }
 
+    /// Returns the instructions from which one of `ends` can be reached, and these.
+    pub(super) fn reach_backwards(&self, ends: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
+        let predecessors = self.predecessors();
+        let mut reached = BTreeSet::new();
+        let mut waiting: Vec<u64> = ends.into_iter().collect();
+        while let Some(at) = waiting.pop() {
+            if reached.insert(at) {
+                waiting.extend(predecessors.get(&at).into_iter().flatten());
+            }
+        }
+        reached
+    }
+
     /// Returns the addresses of the instructions before each one.
     pub(super) fn predecessors(&self) -> BTreeMap<u64, Vec<u64>> {
         let mut all: BTreeMap<u64, Vec<u64>> = BTreeMap::new();

@@ -42,6 +42,12 @@ pub enum Refusal {
     /// A register of the caller is not in the frame.
     #[error("the caller's registers are not in the frame at {0:#x}")]
     Unsaved(u64),
+    /// The frame is too large for the description of a site.
+    #[error("the frame at {0:#x} is too large")]
+    LargeFrame(u64),
+    /// There is too much code to search for jumps into the function.
+    #[error("the object has too much code to search for jumps into the function")]
+    TooMuchCode,
     /// An exception may end a call that is pending.
     #[error("an exception may end the call after {0:#x}")]
     Throws(u64),

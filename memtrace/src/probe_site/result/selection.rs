@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memtrace_common::vocabulary::ResultCookie;
+
+use super::MAX_STEPS;
 use super::backward::{Returned, returned};
 use super::forward::{NULL, State, Value, if_null};
 use super::graph::{Graph, Next, Node};
@@ -12,9 +15,6 @@ use crate::probe_site::site::Cost;
 
 /// Size of a word.
 const WORD: i64 = 8;
-
-/// Maximum number of words below the return address at which a register is saved.
-const MAX_SAVED: u8 = 7;
 
 /// Progress of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,10 +27,11 @@ enum Path {
 
 /// Chooses the sites of the function. `size` is the value of the requested size.
 pub(super) fn choose(graph: &Graph, states: &BTreeMap<u64, State>, size: Value) -> Result<ResultSites, Refusal> {
-    let returned = returned(graph, states);
+    let returned = returned(graph, states)?;
     let mut candidates = candidates(graph, states, &returned);
+    let mut steps = 0;
     let paths = loop {
-        let paths = paths(graph, states, &returned, &candidates);
+        let paths = paths(graph, states, &returned, &candidates, &mut steps)?;
         match repeated(&paths, &candidates) {
             Some(earlier) if earlier.is_empty() => return Err(Refusal::Loop),
             Some(earlier) => candidates.retain(|site, _| !earlier.contains(site)),
@@ -54,8 +55,13 @@ pub(super) fn choose(graph: &Graph, states: &BTreeMap<u64, State>, size: Value) 
     let results: Vec<ResultSite> =
         chosen.iter().map(|(at, block)| result_site(graph, states, *at, *block, size)).collect::<Result<_, _>>()?;
     let sizes = size_sites(graph, states, &results, size)?;
-    if !sizes.iter().all(|site| is_ended(graph, &results, site.address)) {
+    if !are_ended(graph, &results, &sizes) {
         return Err(Refusal::NoSize);
+    }
+    let lowered = results.iter().map(|site| (site.address, site.lowered));
+    let lowered = lowered.chain(sizes.iter().map(|site| (site.address, site.lowered)));
+    if let Some((at, _)) = lowered.into_iter().find(|(_, lowered)| *lowered / WORD > ResultCookie::MAX_LOWERED as i64) {
+        return Err(Refusal::LargeFrame(at));
     }
     let tails = tail_sites(graph, states, size)?;
     if results.iter().all(|site| site.size.is_none()) {
@@ -90,17 +96,22 @@ fn is_usable(node: &Node) -> bool {
     node.cost == Cost::Emulated && !node.next.is_call() && node.next != Next::End
 }
 
-/// Returns the progress of the paths to each instruction.
+/// Returns the progress of the paths to each instruction. `steps` is the number of steps so far.
 fn paths(
     graph: &Graph,
     states: &BTreeMap<u64, State>,
     returned: &BTreeMap<u64, Returned>,
     candidates: &BTreeMap<u64, GeneralRegister>,
-) -> BTreeMap<u64, BTreeSet<Path>> {
+    steps: &mut usize,
+) -> Result<BTreeMap<u64, BTreeSet<Path>>, Refusal> {
     let first = Path::Open(None);
     let mut all = BTreeMap::from([(graph.entry, BTreeSet::from([first]))]);
     let mut waiting = vec![(graph.entry, first)];
     while let Some((at, path)) = waiting.pop() {
+        *steps += 1;
+        if *steps > MAX_STEPS {
+            return Err(Refusal::TooLong);
+        }
         let (Some(node), Some(state)) = (graph.nodes.get(&at), states.get(&at)) else { continue };
         let path = match (path, candidates.get(&at)) {
             (Path::Open(_), Some(block)) => Path::Seen(at, Some(Place::Register(*block))),
@@ -113,7 +124,7 @@ fn paths(
             }
         }
     }
-    all
+    Ok(all)
 }
 
 /// Returns the progress after an instruction, on the path to an instruction with these returned places.
@@ -155,13 +166,15 @@ fn repeated(
     found
 }
 
-/// Returns true if every path from a size site passes a result site, at which the call that begins at the size site ends with a
-/// block or without. Sites after it, which see the result of another attempt, have the size.
-fn is_ended(graph: &Graph, results: &[ResultSite], size_site: u64) -> bool {
-    let result = |at: u64| results.iter().find(|site| site.address == at);
-    let has_size = |at: u64| result(at).is_none_or(|site| site.size.is_some());
-    graph.reach(graph.after(size_site), |at| result(at).is_none()).into_iter().all(|at| match result(at) {
-        Some(_) => graph.reach(graph.after(at), |_| true).into_iter().all(has_size),
+/// Returns true if every path from the size sites passes a result site, at which the call that begins at a size site ends with
+/// a block or without. Sites after it, which see the result of another attempt, have the size.
+fn are_ended(graph: &Graph, results: &[ResultSite], sizes: &[SizeSite]) -> bool {
+    let results: BTreeMap<u64, &ResultSite> = results.iter().map(|site| (site.address, site)).collect();
+    let without_size = results.values().filter(|site| site.size.is_none()).map(|site| site.address);
+    let before_those = graph.reach_backwards(without_size);
+    let reached = graph.reach(sizes.iter().flat_map(|site| graph.after(site.address)), |at| !results.contains_key(&at));
+    reached.into_iter().all(|at| match results.get(&at) {
+        Some(_) => graph.after(at).all(|next| !before_those.contains(&next)),
         None => graph.nodes.get(&at).is_some_and(|node| !node.next.leaves()),
     })
 }
@@ -200,7 +213,7 @@ fn word_of(state: &State, register: GeneralRegister) -> Option<u8> {
         return Some(0);
     }
     let words = places.iter().filter_map(|place| match place {
-        Place::Slot(at) => u8::try_from(-at / WORD).ok().filter(|words| (1..=MAX_SAVED).contains(words)),
+        Place::Slot(at) => u8::try_from(-at / WORD).ok().filter(|words| (1..=ResultCookie::MAX_SAVED).contains(words)),
         Place::Register(_) => None,
     });
     words.min()

@@ -66,7 +66,7 @@ pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Ob
             allocator: AllocatorId::UNKNOWN,
             has_sizes: false,
             is_leaf: false,
-            size_site: None,
+            loaded_word: None,
             results: None,
         };
         kernel.attach(probes, Scope::Process(own_pid()), &object, &[probe])?;

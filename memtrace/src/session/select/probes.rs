@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::allocators::{Allocator, FunctionResult, FunctionResults, HookedFunction};
-use crate::kernel::{Kernel, KernelError, Probe, Probes, ResultCookie, ResultProbes, Scope, SizeSite};
+use crate::kernel::{Kernel, KernelError, LoadedWordSite, Probe, Probes, ResultCookie, ResultProbes, Scope};
 use crate::model::{AllocatorId, FUNCTIONS, FileOffset, Function, Pid};
 use crate::probe_site::{Cost as SiteCost, GeneralRegister, LoadedWord};
 use crate::session::config::ProbeSite;
@@ -44,20 +44,29 @@ impl AllocatorProbes {
                 }
             };
             let (signature, return_sites) = (found.signature, found.return_sites.clone());
-            let size_site = found.size_site.map(|LoadedWord { offset, register, lowered }| SizeSite {
+            let loaded_word = found.loaded_word.map(|LoadedWord { offset, register, lowered }| LoadedWordSite {
                 offset: FileOffset(found.file_offset.0 + offset),
                 register,
                 lowered,
             });
             let results = match (probe_site, &found.results) {
-                (ProbeSite::Best, Some(Ok(results))) => result_probes(results),
+                (ProbeSite::Best, Some(Ok(results))) => Some(result_probes(results)),
                 _ => None,
             };
             let is_leaf = found.functions.iter().all(|function| function.is_leaf());
             let function = number_of(found.function());
             let allocator = id;
-            let probe =
-                Probe { signature, offset, return_sites, allocator, function, has_sizes, is_leaf, size_site, results };
+            let probe = Probe {
+                signature,
+                offset,
+                return_sites,
+                allocator,
+                function,
+                has_sizes,
+                is_leaf,
+                loaded_word,
+                results,
+            };
             (probe, cost)
         };
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
@@ -70,19 +79,19 @@ impl AllocatorProbes {
     }
 }
 
-/// Returns the probes at the result sites; `None` if a cookie cannot describe one.
-fn result_probes(found: &FunctionResults) -> Option<ResultProbes> {
+/// Returns the probes at the result sites.
+fn result_probes(found: &FunctionResults) -> ResultProbes {
     let site = |site: &FunctionResult| {
         let number = |register: GeneralRegister| register.dwarf_number();
         let words = site.lowered / 8;
         let cookie = ResultCookie::new(site.block.map_or(0, number), site.size.map(number), words, site.saved);
-        (words <= ResultCookie::MAX_LOWERED).then_some((site.offset, cookie))
+        (site.offset, cookie)
     };
-    Some(ResultProbes {
-        results: found.results.iter().map(site).collect::<Option<_>>()?,
-        sizes: found.sizes.iter().map(site).collect::<Option<_>>()?,
+    ResultProbes {
+        results: found.results.iter().map(site).collect(),
+        sizes: found.sizes.iter().map(site).collect(),
         slow: found.slow.clone(),
-    })
+    }
 }
 
 /// Returns the number of a function: its place in the table of known functions. Functions of the user follow them.
