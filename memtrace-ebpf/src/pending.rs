@@ -1,4 +1,4 @@
-//! Allocator calls that have not returned yet.
+//! Allocator calls that have not returned yet, nor passed a result site.
 //!
 //! Each thread that allocates owns one slot, from its first call until it exits. The slot remembers the outermost
 //! allocator call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not counted. A
