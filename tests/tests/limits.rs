@@ -35,19 +35,19 @@ fn trace_in_a_low_memory_cgroup_matches() {
 #[test]
 fn trace_with_a_memory_limit_matches() {
     assert_traced(&[], &["--memory-limit", "64MiB"], "--memory-limit allows 64.00 MiB");
-    assert_traced(&[], &["--memory-limit", "42MiB", "--shards", "2"], "the rings have 2.00 MiB each");
+    assert_traced(&[], &["--memory-limit", "40MiB", "--shards", "2"], "the rings have 2.00 MiB each");
 }
 
 #[test]
 fn required_memory_is_named() {
     let victim = victim::start("exact");
-    let trace = Trace::victim(&victim).options(&["--memory-limit", "41MiB", "--shards", "2"]);
-    trace.run().assert_refused(FAILED, &["needs 42.00 MiB", "--memory-limit allows 41.00 MiB", "--memory-limit 42MiB"]);
+    let trace = Trace::victim(&victim).options(&["--memory-limit", "39MiB", "--shards", "2"]);
+    trace.run().assert_refused(FAILED, &["needs 40.00 MiB", "--memory-limit allows 39.00 MiB", "--memory-limit 40MiB"]);
     let cgroup = MemoryCgroup::with_memory(32 * MIB);
     let wrapper = inside(&cgroup);
     let wrapper: Vec<_> = wrapper.iter().map(String::as_str).collect();
     let trace = Trace::victim(&victim).wrapped_in(&wrapper).options(&["--shards", "2"]);
-    trace.run().assert_refused(FAILED, &["needs 42.00 MiB", "its memory cgroup leaves", "--shards 1"]);
+    trace.run().assert_refused(FAILED, &["needs 40.00 MiB", "its memory cgroup leaves", "--shards 1"]);
     let trace = Trace::victim(&victim).wrapped_in(&wrapper).options(&["--memory-limit", "1GiB"]);
     trace.run().assert_refused(FAILED, &["out of memory", "--memory-limit"]);
 }
@@ -63,7 +63,7 @@ fn unwind_tables_of_ended_processes_make_room_for_others() {
     let script =
         "for program in \"$0\"/perl*; do \"$program\" -e 'my @words = map { \"x\" x $_ } 1 .. 500' || exit; done";
     let trace = Trace::command(["sh".as_ref(), "-c".as_ref(), script.as_ref(), scratch.path("").as_os_str()]);
-    let outcome = trace.options(&["--memory-limit", "42MiB", "--shards", "2", "--min-size", "8KiB"]).run();
+    let outcome = trace.options(&["--memory-limit", "40MiB", "--shards", "2", "--min-size", "8KiB"]).run();
     outcome.assert_code(0);
     let mut ends = BTreeMap::<_, u64>::new();
     for stack in outcome.report().stacks {

@@ -412,7 +412,7 @@ pub(super) struct TraceArgs {
 
     /// Use at most this memory while tracing, as in 64MiB
     ///
-    /// It is for memtrace's own memory, BPF maps and rings. At least 42MiB with two shards. --ring-size and --max-live
+    /// It is for memtrace's own memory, BPF maps and rings. At least 40MiB with two shards. --ring-size and --max-live
     /// remain upper limits. With --all and selections the default is 256MiB (352MiB with a recording) or, if that is
     /// less, a quarter of the limit of the memory cgroup that memtrace runs in. --pid and commands have no limit,
     /// unless that cgroup leaves less than 512MiB.

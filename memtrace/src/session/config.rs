@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use super::grouping::Grouping;
 use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
-use crate::kernel::{MapUses, ThreadFilter};
+use crate::kernel::{self, MapUses, ThreadFilter};
 use crate::model::{
     AccountColumn, AccountLevel, Bytes, EventClass, FilterRule, GroupBy, Metric, PartitionBy, Pid, TagEffect, TagValue,
 };
@@ -104,7 +104,11 @@ impl Config {
 
     /// Returns the optional parts of the run that have BPF maps of their own.
     pub(crate) fn map_uses(&self) -> MapUses {
-        MapUses { tags: self.parts().has_tags(), activity: self.activity.is_some() }
+        MapUses {
+            mappings: !kernel::features::has_find_vma(),
+            tags: self.parts().has_tags(),
+            activity: self.activity.is_some(),
+        }
     }
 
     /// Returns true if `fact` holds for one of the traced event classes.

@@ -1,7 +1,7 @@
 use super::*;
 
 /// All optional parts.
-const USES: MapUses = MapUses { tags: true, activity: true };
+const USES: MapUses = MapUses { mappings: true, tags: true, activity: true };
 
 const FULL: MemoryPlan = MemoryPlan {
     maps: MapSizes::FULL,
@@ -81,7 +81,7 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
 #[test]
 fn everything_fits_into_every_limit_from_the_smallest_on() {
     for (rings, processors) in [(1, 1), (2, 2), (4, 8), (4, 64), (16, 256)] {
-        let least = smallest(rings, processors, MapUses::default());
+        let least = smallest(rings, processors, FULL.maps.uses);
         for limit in (least.0..1 << 30).step_by(1 << 20) {
             let with_histograms = MemoryPlan { has_histograms: true, ..FULL };
             let plan = MemoryPlan::within(Bytes(limit), rings, processors, with_histograms).unwrap();
@@ -102,9 +102,9 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
 
 #[test]
 fn the_smallest_limit_is_the_first_that_suffices() {
-    assert_eq!(smallest(2, 2, MapUses::default()), Bytes(42 << 20));
+    assert_eq!(smallest(2, 2, MapUses::default()), Bytes(40 << 20));
     for (rings, processors) in [(2, 2), (16, 8)] {
-        let less = Bytes(smallest(rings, processors, MapUses::default()).0 - (1 << 20));
+        let less = Bytes(smallest(rings, processors, FULL.maps.uses).0 - (1 << 20));
         assert_eq!(MemoryPlan::within(less, rings, processors, FULL), None);
         let with_uses = MemoryPlan { maps: MapSizes::FULL.with(USES), ..FULL };
         let least = smallest(rings, processors, USES);
