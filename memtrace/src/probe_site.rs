@@ -25,7 +25,7 @@ pub(crate) use loaded_word::find as find_loaded_word;
 pub(crate) use paths::{ObjectCode, PointerTarget, always_calls_hooked, return_sites};
 pub use reason::Reason;
 pub(crate) use result::{AnalysedCode, Finder as ResultSiteFinder, RequestedSize, ResultSites};
-pub use result::{GeneralRegister, Refusal as ResultRefusal};
+pub use result::{GeneralRegister, MAX_LOWERED, MAX_SAVED, Refusal as ResultRefusal};
 pub(crate) use rules::{Choice, Code, Needs, choose};
 pub use site::{Cost, Site};
 pub(crate) use window::Window;

@@ -15,6 +15,7 @@ mod place;
 mod refusal;
 mod selection;
 mod sites;
+mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,13 +27,11 @@ use graph::{Graph, Next, Node};
 
 pub use place::GeneralRegister;
 pub use refusal::Refusal;
+pub use selection::{MAX_LOWERED, MAX_SAVED};
 pub(crate) use sites::{AnalysedCode, RequestedSize, ResultSites};
 
 /// Limit of the rounds in which parts of a function, and calls that do not return, are found. The functions of glibc need three.
 const MAX_ROUNDS: usize = 32;
-
-/// Limit of the steps of each analysis. The functions of glibc need some thousands.
-const MAX_STEPS: usize = 1 << 17;
 
 /// Finds result sites in an object.
 pub(crate) struct Finder<'a, A> {

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::MAX_STEPS;
 use super::forward::{State, if_null};
 use super::graph::{Graph, Next, Node};
 use super::place::{FIRST_ARGUMENT, Place, RESULT};
 use super::refusal::Refusal;
+use super::steps::Steps;
 
 /// Places with a word that every path from an instruction returns, unless it is null.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,12 +45,9 @@ pub(super) fn returned(graph: &Graph, states: &BTreeMap<u64, State>) -> Result<B
     let predecessors = graph.predecessors();
     let mut all: BTreeMap<u64, Returned> = graph.nodes.keys().map(|at| (*at, Returned::Any)).collect();
     let mut waiting: BTreeSet<u64> = graph.nodes.keys().copied().collect();
-    let mut steps = 0;
+    let mut steps = Steps::default();
     while let Some(at) = waiting.pop_last() {
-        steps += 1;
-        if steps > MAX_STEPS {
-            return Err(Refusal::TooLong);
-        }
+        steps.count()?;
         let (Some(node), Some(state)) = (graph.nodes.get(&at), states.get(&at)) else { continue };
         let new = before(node, state, &all);
         if all.get(&at) != Some(&new) {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use iced_x86::{Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use super::MAX_STEPS;
 use super::graph::{Graph, Next, Node};
 use super::place::{FIRST_ARGUMENT, GeneralRegister, Place, RESULT, containing, whole};
 use super::refusal::Refusal;
+use super::steps::Steps;
 
 /// Size of a word.
 const WORD: i64 = 8;
@@ -185,7 +185,7 @@ impl State {
                     match self.stack_address(instruction) {
                         Some(at) if size > 0 => effects.slots.push((at, size)),
                         // An index could lead to any slot, and a string instruction writes any number of them.
-                        _ => effects.all_slots = self.has_escaped || self.uses_stack(&info),
+                        _ => effects.all_slots = self.has_escaped || self.uses_stack(info),
                     }
                 }
                 if instruction.mnemonic() == Mnemonic::Mov {
@@ -443,12 +443,9 @@ pub(super) fn if_null(node: &Node) -> Option<u64> {
 pub(super) fn states(graph: &Graph) -> Result<BTreeMap<u64, State>, Refusal> {
     let mut states = BTreeMap::from([(graph.entry, State::at_entry())]);
     let mut waiting = vec![graph.entry];
-    let mut steps = 0;
+    let mut steps = Steps::default();
     while let Some(at) = waiting.pop() {
-        steps += 1;
-        if steps > MAX_STEPS {
-            return Err(Refusal::TooLong);
-        }
+        steps.count()?;
         let (Some(node), Some(before)) = (graph.nodes.get(&at), states.get(&at).cloned()) else { continue };
         let mut after = before.clone();
         match node.next {

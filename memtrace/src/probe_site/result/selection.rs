@@ -2,19 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memtrace_common::vocabulary::ResultCookie;
-
-use super::MAX_STEPS;
 use super::backward::{Returned, returned};
 use super::forward::{NULL, State, Value, if_null};
 use super::graph::{Graph, Next, Node};
 use super::place::{FIRST_ARGUMENT, GeneralRegister, Place, RESULT};
 use super::refusal::Refusal;
 use super::sites::{AnalysedCode, ResultSite, ResultSites, SizeSite, TailSite};
+use super::steps::Steps;
 use crate::probe_site::site::Cost;
 
 /// Size of a word.
 const WORD: i64 = 8;
+
+/// Maximum number of words below the return address at which a register is saved.
+pub const MAX_SAVED: u8 = 7;
+
+/// Maximum number of words by which the stack pointer is lower than at the entry.
+pub const MAX_LOWERED: i64 = 31;
 
 /// Progress of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +33,7 @@ enum Path {
 pub(super) fn choose(graph: &Graph, states: &BTreeMap<u64, State>, size: Value) -> Result<ResultSites, Refusal> {
     let returned = returned(graph, states)?;
     let mut candidates = candidates(graph, states, &returned);
-    let mut steps = 0;
+    let mut steps = Steps::default();
     let paths = loop {
         let paths = paths(graph, states, &returned, &candidates, &mut steps)?;
         match repeated(&paths, &candidates) {
@@ -60,7 +64,7 @@ pub(super) fn choose(graph: &Graph, states: &BTreeMap<u64, State>, size: Value) 
     }
     let lowered = results.iter().map(|site| (site.address, site.lowered));
     let lowered = lowered.chain(sizes.iter().map(|site| (site.address, site.lowered)));
-    if let Some((at, _)) = lowered.into_iter().find(|(_, lowered)| *lowered / WORD > ResultCookie::MAX_LOWERED as i64) {
+    if let Some((at, _)) = lowered.into_iter().find(|(_, lowered)| *lowered / WORD > MAX_LOWERED) {
         return Err(Refusal::LargeFrame(at));
     }
     let tails = tail_sites(graph, states, size)?;
@@ -96,22 +100,19 @@ fn is_usable(node: &Node) -> bool {
     node.cost == Cost::Emulated && !node.next.is_call() && node.next != Next::End
 }
 
-/// Returns the progress of the paths to each instruction. `steps` is the number of steps so far.
+/// Returns the progress of the paths to each instruction.
 fn paths(
     graph: &Graph,
     states: &BTreeMap<u64, State>,
     returned: &BTreeMap<u64, Returned>,
     candidates: &BTreeMap<u64, GeneralRegister>,
-    steps: &mut usize,
+    steps: &mut Steps,
 ) -> Result<BTreeMap<u64, BTreeSet<Path>>, Refusal> {
     let first = Path::Open(None);
     let mut all = BTreeMap::from([(graph.entry, BTreeSet::from([first]))]);
     let mut waiting = vec![(graph.entry, first)];
     while let Some((at, path)) = waiting.pop() {
-        *steps += 1;
-        if *steps > MAX_STEPS {
-            return Err(Refusal::TooLong);
-        }
+        steps.count()?;
         let (Some(node), Some(state)) = (graph.nodes.get(&at), states.get(&at)) else { continue };
         let path = match (path, candidates.get(&at)) {
             (Path::Open(_), Some(block)) => Path::Seen(at, Some(Place::Register(*block))),
@@ -213,7 +214,7 @@ fn word_of(state: &State, register: GeneralRegister) -> Option<u8> {
         return Some(0);
     }
     let words = places.iter().filter_map(|place| match place {
-        Place::Slot(at) => u8::try_from(-at / WORD).ok().filter(|words| (1..=ResultCookie::MAX_SAVED).contains(words)),
+        Place::Slot(at) => u8::try_from(-at / WORD).ok().filter(|words| (1..=MAX_SAVED).contains(words)),
         Place::Register(_) => None,
     });
     words.min()

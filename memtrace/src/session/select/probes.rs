@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::allocators::{Allocator, FunctionResult, FunctionResults, HookedFunction};
 use crate::kernel::{Kernel, KernelError, LoadedWordSite, Probe, Probes, ResultCookie, ResultProbes, Scope};
 use crate::model::{AllocatorId, FUNCTIONS, FileOffset, Function, Pid};
-use crate::probe_site::{Cost as SiteCost, GeneralRegister, LoadedWord};
+use crate::probe_site::{self, Cost as SiteCost, GeneralRegister, LoadedWord};
 use crate::session::config::ProbeSite;
 
 /// Probes of one allocator in one process, or in all processes.
@@ -78,6 +78,12 @@ impl AllocatorProbes {
         kernel.attach(probes, self.scope, &self.object, &new)
     }
 }
+
+const _: () = assert!(probe_site::MAX_SAVED == ResultCookie::MAX_SAVED, "a cookie describes each result site");
+const _: () = assert!(
+    probe_site::MAX_LOWERED.cast_unsigned() == ResultCookie::MAX_LOWERED,
+    "a cookie describes each result site"
+);
 
 /// Returns the probes at the result sites.
 fn result_probes(found: &FunctionResults) -> ResultProbes {

@@ -1,0 +1,22 @@
+//! Limit of the work of an analysis: a hostile file can have a function with any number of paths.
+
+use super::refusal::Refusal;
+
+/// Limit of the steps. The functions of glibc need some thousands.
+const MAX_STEPS: u32 = 1 << 17;
+
+/// Steps of an analysis so far.
+#[derive(Debug, Default)]
+pub(super) struct Steps(u32);
+
+impl Steps {
+    /// Counts a step.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::TooLong`] if the limit is exceeded.
+    pub(super) fn count(&mut self) -> Result<(), Refusal> {
+        self.0 += 1;
+        if self.0 > MAX_STEPS { Err(Refusal::TooLong) } else { Ok(()) }
+    }
+}
