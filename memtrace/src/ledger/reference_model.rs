@@ -111,7 +111,8 @@ impl ReferenceModel {
             return;
         }
         let mut fits = known.is_some() || self.has_room_for_frames();
-        if !fits && self.frames.requests > self.settings.stacks / 64 {
+        let most = (self.settings.stacks as usize).min(self.used_frames());
+        if !fits && self.frames.requests as usize > most / 64 {
             self.merge_frames();
             fits = self.has_room_for_frames();
         }
