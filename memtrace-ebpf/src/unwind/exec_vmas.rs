@@ -1,10 +1,11 @@
 //! Executable VMAs of a process, for which look-ups are made ahead of page faults.
 //!
-//! At a page fault only one VMA can be looked up: interrupts are off, and the lock is released by an interrupt
+//! At a page fault `bpf_find_vma` can look up one VMA only: interrupts are off, and the lock is released by an interrupt
 //! (`bpf_mmap_unlock_get_irq_work`, kernel/bpf/mmap_unlock_work.h). Each new executable mapping invalidates the cached
-//! look-ups, so most stacks of a process that has just started, or of which few pages are sampled, would be cut. When a
-//! system call returns, any number of VMAs can be looked up. The look-ups are made after a munmap: the dynamic linker
-//! unmaps its list of libraries once it has mapped them all (`_dl_unload_cache`, elf/dl-cache.c).
+//! look-ups. Before Linux 6.1, most stacks of a process that has just started, or of which few pages are sampled, would be
+//! cut; newer kernels have a slower search without the lock. When a system call returns, any number of VMAs can be looked
+//! up. The look-ups are made after a munmap: the dynamic linker unmaps its list of libraries once it has mapped them all
+//! (`_dl_unload_cache`, elf/dl-cache.c).
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;

@@ -47,15 +47,18 @@ impl RangeKey {
     }
 }
 
-/// Cache of look-ups. A look-up takes some hundred nanoseconds, and fails while another thread changes the mappings.
+/// Cache of look-ups. A look-up takes some hundred nanoseconds, and can fail while another thread changes the mappings.
 ///
 /// The memory of a replaced entry can become another entry's at once (`htab_lru_push_free`, kernel/bpf/hashtab.c), so a
 /// reader that has copied an entry checks that it is still there.
 #[btf_map]
 static VMA_CACHE: LruHashMap<RangeKey, Mapping, 16384> = LruHashMap::new();
 
-/// Number of attempts while another thread holds the lock of the process's mappings.
+/// Number of attempts while the lock of the mappings is not free, or while a table is replaced.
 const TRIES: u32 = 64;
+
+/// Number of attempts if each also searches without the lock. A search misses a VMA only while its node is replaced.
+const SEARCHES: u32 = 3;
 
 const FOUND: u64 = 0;
 const NO_MAPPING: u64 = End::NoMapping as u64;
@@ -78,9 +81,13 @@ pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
         }
     }
     let mut result = BUSY;
-    for _ in 0..TRIES {
+    let tries = if vma_tree::is_known() { SEARCHES } else { TRIES };
+    for attempt in 0..TRIES {
+        if attempt >= tries {
+            break;
+        }
         result = unwind_find_vma(slot, pc);
-        if result == BUSY {
+        if result == BUSY && vma_tree::is_known() {
             result = unwind_search_vma(slot, pc);
         }
         if result == FOUND {
@@ -146,7 +153,8 @@ extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
     }
 }
 
-/// As above, while the lock is not free.
+/// Searches for the VMA without the lock, and copies it into the scratch memory of `slot`. Returns [`BUSY`] if it is not found.
+/// It is a global function, as above.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_search_vma(slot: u32, pc: u64) -> u64 {
@@ -156,9 +164,11 @@ extern "C" fn unwind_search_vma(slot: u32, pc: u64) -> u64 {
         && let Some(scratch) = Scratch::get(slot)
     {
         let copy = &mut scratch.walk.vma;
-        // It may have been freed, and its memory used for another one.
+        // It may be changing, or its memory may be that of another one now.
         copy.is_read = read_vma(vma, copy).is_some()
             && kernel::read_word(vma, field!(vma.vm_mm)) == mm
+            && kernel::read_word(vma, field!(vma.vm_start)) == copy.begin
+            && kernel::read_word(vma, field!(vma.vm_pgoff)) << PAGE_SHIFT == copy.offset
             && copy.begin <= pc
             && pc < copy.end;
         if copy.is_read {

@@ -2,17 +2,16 @@
 //!
 //! `bpf_find_vma` fails while another thread holds this lock to write, or waits for it, which lasts until that thread is
 //! scheduled. At a page fault it also fails at the second VMA. The VMAs are in a maple tree since Linux 6.1
-//! (include/linux/maple_tree.h), whose nodes can be read without a lock: they are replaced as a whole and freed after an
-//! RCU grace period.
-//!
-//! A VMA that is found in this way may be changing. This matters only if a thread changes a mapping with a function
-//! that is running.
+//! (include/linux/maple_tree.h). Since Linux 6.1.24, its nodes are freed after an RCU grace period, so that they can be
+//! read without the lock. Before, a node can be rewritten while it is read. In both cases a slot can change, so the
+//! caller checks the VMA.
 
 use crate::kernel::read_word;
 use crate::settings::field;
 
-/// Levels of a tree with more than 65,000 mappings, of at least ten entries each.
-const MAX_LEVELS: u32 = 6;
+/// Levels of a tree with 65,000 mappings, the default limit of a process, if its nodes are as empty as can be: four entries
+/// (`mt_min_slots`, lib/maple_tree.c).
+const MAX_LEVELS: u32 = 8;
 
 /// Maximum number of pivots of a node (`MAPLE_RANGE64_SLOTS` - 1).
 const MAX_PIVOTS: u32 = 15;
@@ -20,10 +19,13 @@ const MAX_PIVOTS: u32 = 15;
 /// Bits of an entry that points to a node, without the address (`MAPLE_NODE_MASK`). Nodes are aligned to 256 bytes.
 const NODE_MASK: u64 = 255;
 
-/// Lowest bits of a root that points to a node (`xa_is_node`, include/linux/xarray.h), and the largest other value with these
-/// bits. Another root is the entry for address 0.
+/// Lowest bits of a root, which tell a node from another entry (`xa_is_node`, include/linux/xarray.h).
 const NODE_BITS: u64 = 3;
+
+/// Their value for a node. Another root is the entry for address 0.
 const NODE: u64 = 2;
+
+/// Largest entry with this value that is no node.
 const LARGEST_VALUE: u64 = 4096;
 
 /// Place of the type in an entry that points to a node (`mte_node_type`, lib/maple_tree.c).
@@ -36,13 +38,15 @@ const ARANGE_64: u64 = 3;
 
 const WORD: u32 = size_of::<u64>() as u32;
 
-/// Returns the address of the VMA that contains `address` in the `struct mm_struct` at `mm`; 0 if there is none, or if the
-/// kernel has no such tree.
+/// Returns true if the kernel has such a tree.
+#[inline(always)]
+pub fn is_known() -> bool {
+    field!(vma_tree.known) != 0
+}
+
+/// Returns the address of the VMA that contains `address` in the `struct mm_struct` at `mm`; 0 if it is not found.
 #[inline(always)]
 pub fn find(mm: u64, address: u64) -> u64 {
-    if field!(vma_tree.known) == 0 {
-        return 0;
-    }
     let mut entry = read_word(mm, field!(vma_tree.mm_root));
     if entry & NODE_BITS != NODE || entry <= LARGEST_VALUE {
         return 0;
