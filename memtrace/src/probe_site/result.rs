@@ -24,6 +24,7 @@ use crate::elf::Machine;
 use callees::Callees;
 use forward::{State, Value};
 use graph::{Graph, Next, Node};
+use steps::Steps;
 
 pub use place::GeneralRegister;
 pub use refusal::Refusal;
@@ -53,22 +54,23 @@ impl<'a, A: ObjectCode> Finder<'a, A> {
         if self.object.machine() != Machine::X86_64 {
             return Err(Refusal::Architecture);
         }
-        let (graph, states) = self.known_graph(entry)?;
+        let mut steps = Steps::default();
+        let (graph, states) = self.known_graph(entry, &mut steps)?;
         let size = match size {
             RequestedSize::Argument(number) => Value::Argument(number),
             RequestedSize::Product(one, other) => Value::Product(one.min(other), one.max(other)),
         };
-        selection::choose(&graph, &states, size)
+        selection::choose(&graph, &states, size, &mut steps)
     }
 
     /// Returns the graph of a function without the paths after calls that do not return, and the state before each instruction.
-    fn known_graph(&mut self, entry: u64) -> Result<(Graph, BTreeMap<u64, State>), Refusal> {
+    fn known_graph(&mut self, entry: u64, steps: &mut Steps) -> Result<(Graph, BTreeMap<u64, State>), Refusal> {
         let Self { object, callees } = self;
         callees.begin();
         let mut parts = BTreeSet::new();
         let mut graph = Graph::of(*object, callees, entry, &parts)?;
         for _ in 0..MAX_ROUNDS {
-            let states = forward::states(&graph)?;
+            let states = forward::states(&graph, steps)?;
             // The frame of the function remains: the compiler has moved a part of it.
             let part = |(at, node): (&u64, &Node)| match node.next {
                 Next::TailCall(target) if states.get(at).is_some_and(|state| state.stack != 0) => Some(target),

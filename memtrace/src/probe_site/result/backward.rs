@@ -41,11 +41,14 @@ impl Returned {
 /// # Errors
 ///
 /// [`Refusal::TooLong`] after too many steps.
-pub(super) fn returned(graph: &Graph, states: &BTreeMap<u64, State>) -> Result<BTreeMap<u64, Returned>, Refusal> {
+pub(super) fn returned(
+    graph: &Graph,
+    states: &BTreeMap<u64, State>,
+    steps: &mut Steps,
+) -> Result<BTreeMap<u64, Returned>, Refusal> {
     let predecessors = graph.predecessors();
     let mut all: BTreeMap<u64, Returned> = graph.nodes.keys().map(|at| (*at, Returned::Any)).collect();
     let mut waiting: BTreeSet<u64> = graph.nodes.keys().copied().collect();
-    let mut steps = Steps::default();
     while let Some(at) = waiting.pop_last() {
         steps.count()?;
         let (Some(node), Some(state)) = (graph.nodes.get(&at), states.get(&at)) else { continue };

@@ -98,7 +98,7 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         false
     }
 
-    /// Counts an instruction. Returns false if the limit is reached: then a call may return, as far as is known.
+    /// Counts an instruction. Returns false at the limit. Then calls count as returning.
     fn spend(&self) -> bool {
         let left = self.left.get().checked_sub(1);
         left.inspect(|left| self.left.set(*left)).is_some()

@@ -15,6 +15,9 @@ const WORD: i64 = 8;
 /// Bytes below the stack pointer that signal handlers do not use (System V ABI, AMD64 supplement, 3.2.2).
 const RED_ZONE: i64 = 128;
 
+/// Limit of the known values. The functions of glibc have some tens.
+const MAX_VALUES: usize = 256;
+
 /// More bytes than the frames of called functions have.
 const BELOW: i64 = 1 << 32;
 
@@ -222,8 +225,11 @@ impl State {
             whole(*register).and_then(|place| self.value(place)).is_some_and(|value| matches!(value, Value::Stack(_)))
         };
         // A slot with an address can be an argument.
-        let has_slot = || self.values.iter().any(|entry| matches!(entry, (Place::Slot(_), Value::Stack(_))));
-        self.has_escaped || ARGUMENTS.iter().chain(&OTHER_INPUTS).any(is_address) || has_slot()
+        self.has_escaped || ARGUMENTS.iter().chain(&OTHER_INPUTS).any(is_address) || self.has_address_in_slot()
+    }
+
+    fn has_address_in_slot(&self) -> bool {
+        self.values.iter().any(|entry| matches!(entry, (Place::Slot(_), Value::Stack(_))))
     }
 
     /// Returns true if the instruction uses memory with an address of the stack in its base or index.
@@ -267,7 +273,8 @@ impl State {
         let effects = self.effects(instruction);
         let result = self.result(instruction);
         let product = self.product_of_mul(instruction);
-        let escapes = self.gives_away(instruction, result);
+        // A forgotten address can still be loaded.
+        let escapes = self.gives_away(instruction, result) || effects.all_slots && self.has_address_in_slot();
         let before_pop = self.value(Place::Slot(self.stack));
         let pushed = self.place(instruction, 0).and_then(|place| self.value(place));
         let stack = self.stack_after(instruction)?;
@@ -357,14 +364,9 @@ impl State {
         let is_changed = |access| matches!(access, OpAccess::ReadWrite | OpAccess::ReadCondWrite | OpAccess::CondWrite);
         let mut changed = info.used_registers().iter().filter(|used| is_changed(used.access()));
         match instruction.mnemonic() {
-            // A register is saved, and restored before the end; or it is only compared.
-            Mnemonic::Push
-            | Mnemonic::Pop
-            | Mnemonic::Leave
-            | Mnemonic::Ret
-            | Mnemonic::Nop
-            | Mnemonic::Cmp
-            | Mnemonic::Test => false,
+            // Another register is saved, and restored before the end.
+            Mnemonic::Push => instruction.op0_kind() == OpKind::Register && instruction.op0_register() == Register::RSP,
+            Mnemonic::Pop | Mnemonic::Leave | Mnemonic::Ret | Mnemonic::Nop | Mnemonic::Cmp | Mnemonic::Test => false,
             Mnemonic::Mov => {
                 is_address(result) && instruction.op0_kind() == OpKind::Memory && self.target(instruction).is_none()
             }
@@ -440,10 +442,9 @@ pub(super) fn if_null(node: &Node) -> Option<u64> {
 }
 
 /// Returns the state before each instruction.
-pub(super) fn states(graph: &Graph) -> Result<BTreeMap<u64, State>, Refusal> {
+pub(super) fn states(graph: &Graph, steps: &mut Steps) -> Result<BTreeMap<u64, State>, Refusal> {
     let mut states = BTreeMap::from([(graph.entry, State::at_entry())]);
     let mut waiting = vec![graph.entry];
-    let mut steps = Steps::default();
     while let Some(at) = waiting.pop() {
         steps.count()?;
         let (Some(node), Some(before)) = (graph.nodes.get(&at), states.get(&at).cloned()) else { continue };
@@ -452,6 +453,9 @@ pub(super) fn states(graph: &Graph) -> Result<BTreeMap<u64, State>, Refusal> {
             Next::Call(_) | Next::CallReturnsFirst(_) => after.call(),
             Next::End | Next::Return | Next::TailCall(_) | Next::Hooked | Next::ReturnsFirst => {}
             Next::To(_) | Next::Branch { .. } => after.step(&node.instruction)?,
+        }
+        if after.values.len() > MAX_VALUES {
+            return Err(Refusal::TooLong);
         }
         for next in node.next.addresses() {
             let mut after = after.clone();

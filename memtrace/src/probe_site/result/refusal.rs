@@ -9,8 +9,8 @@ pub enum Refusal {
     /// The file has no code there.
     #[error("the code cannot be read")]
     Unreadable,
-    /// The function has too many instructions.
-    #[error("the function is too long")]
+    /// The function has too many instructions, or its analysis takes too many steps.
+    #[error("the function is too long to analyse")]
     TooLong,
     /// Bytes are no instruction.
     #[error("the bytes at {0:#x} are no instruction")]

@@ -30,12 +30,16 @@ enum Path {
 }
 
 /// Chooses the sites of the function. `size` is the value of the requested size.
-pub(super) fn choose(graph: &Graph, states: &BTreeMap<u64, State>, size: Value) -> Result<ResultSites, Refusal> {
-    let returned = returned(graph, states)?;
+pub(super) fn choose(
+    graph: &Graph,
+    states: &BTreeMap<u64, State>,
+    size: Value,
+    steps: &mut Steps,
+) -> Result<ResultSites, Refusal> {
+    let returned = returned(graph, states, steps)?;
     let mut candidates = candidates(graph, states, &returned);
-    let mut steps = Steps::default();
     let paths = loop {
-        let paths = paths(graph, states, &returned, &candidates, &mut steps)?;
+        let paths = paths(graph, states, &returned, &candidates, steps)?;
         match repeated(&paths, &candidates) {
             Some(earlier) if earlier.is_empty() => return Err(Refusal::Loop),
             Some(earlier) => candidates.retain(|site, _| !earlier.contains(site)),

@@ -1,11 +1,11 @@
-//! Limit of the work of an analysis: a hostile file can have a function with any number of paths.
+//! Limit of the work on a function: a hostile file can have one with any number of paths.
 
 use super::refusal::Refusal;
 
 /// Limit of the steps. The functions of glibc need some thousands.
-const MAX_STEPS: u32 = 1 << 17;
+const MAX_STEPS: u32 = 1 << 16;
 
-/// Steps of an analysis so far.
+/// Steps of all analyses of a function so far.
 #[derive(Debug, Default)]
 pub(super) struct Steps(u32);
 
