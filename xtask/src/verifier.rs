@@ -75,7 +75,7 @@ pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
 /// Printed if the kernel does not report a count.
 pub(crate) const NO_COUNT: &str = "-";
 
-/// Name of the maps of an object in place of a program.
+/// Stands for the maps of an object, in place of the name of a program.
 const MAPS: &str = "maps";
 
 /// Printed before the log of a refusal.

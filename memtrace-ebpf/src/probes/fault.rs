@@ -19,7 +19,7 @@ use crate::{emit, gate, kernel, stack};
 /// values of the flags in [`fault`].
 const RECORDED_BITS: u64 = fault::PRESENT | fault::WRITE;
 
-/// What a read of kernel memory adds to `pagefault_disabled` while it copies (`copy_from_kernel_nofault`, mm/maccess.c).
+/// Amount by which a read of kernel memory raises `pagefault_disabled` while it copies (`copy_from_kernel_nofault`, mm/maccess.c).
 const READ_DEPTH: i32 = 1;
 
 /// `TP_PROTO(unsigned long address, struct pt_regs *regs, unsigned long error_code)`,
@@ -76,7 +76,7 @@ fn record(context: &impl EbpfContext, address: u64, error_code: u64, origin: imp
 }
 
 /// Returns true if the kernel does not handle the fault (`faulthandler_disabled`, include/linux/uaccess.h): the access fails,
-/// and no page becomes present. BPF programs read stacks in this way.
+/// and no page becomes present. Reads of stacks by BPF programs fail so.
 #[inline(always)]
 fn is_failure() -> bool {
     let depth = kernel::read(kernel::current_task(), field!(task.task_pagefault_disabled));

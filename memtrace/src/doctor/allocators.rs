@@ -70,7 +70,7 @@ fn skipped(allocator: &Allocator) -> Vec<(SkipReason, Vec<&str>)> {
 }
 
 /// Reports the probe site of each hooked function with its cost and the reason for its choice. Functions that return blocks have
-/// their result sites, or the reason why these are not known. `has_results` is true if the kernel supports them.
+/// their result sites, or the reason why these are not probed. `has_results` is true if the kernel supports them.
 pub(super) fn probes(allocator: &Allocator, has_results: bool, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
     let hooked = allocator.functions.iter().filter(|_| allocator.is_supported());
     let price = |cost: &dyn Fn(ProbeCost) -> Duration| {

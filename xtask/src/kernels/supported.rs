@@ -13,7 +13,7 @@ pub(crate) struct Kernel {
     pub(super) suites: &'static [&'static str],
     /// Options with which it is built from Debian's source; `None` for Debian's build.
     pub(crate) config: Option<&'static str>,
-    /// The objects of which it refuses a program or the maps, with a part of the message. It must accept the others.
+    /// The objects that it refuses, each with a part of the message about a program or a map. It must accept the others.
     pub(super) refuses: &'static [(BpfVariant, &'static str)],
 }
 

@@ -56,7 +56,7 @@ pub(super) struct RecorderLimits {
     pub(super) waiting_stacks: usize,
 }
 
-/// memtrace without its state: its program, the kernel's descriptions of types, and symbols.
+/// memtrace without its state: its program, and the kernel's descriptions of types.
 const PROGRAM: u64 = 20 << 20;
 
 /// Memory that the report takes at the end, for symbols, while the state is still there. It is left free in a memory cgroup,
