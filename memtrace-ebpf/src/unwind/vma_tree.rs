@@ -19,7 +19,7 @@ const MAX_PIVOTS: u32 = 15;
 /// Bits of an entry that points to a node, without the address (`MAPLE_NODE_MASK`). Nodes are aligned to 256 bytes.
 const NODE_MASK: u64 = 255;
 
-/// Lowest bits of a root, which tell a node from another entry (`xa_is_node`, include/linux/xarray.h).
+/// Lowest bits of a root, which distinguish a node from another entry (`xa_is_node`, include/linux/xarray.h).
 const NODE_BITS: u64 = 3;
 
 /// Their value for a node. Another root is the entry for address 0.
