@@ -119,10 +119,9 @@ impl State {
     fn join(&mut self, other: &Self) -> bool {
         let before = self.clone();
         // An address that is on one of the paths only is not known after this, and could be used.
-        self.has_escaped |= self.has_other_address(other) || other.has_other_address(self);
+        self.has_escaped |= other.has_escaped || self.has_other_address(other) || other.has_other_address(self);
         self.values.retain(|place, value| other.value(*place) == Some(*value));
         self.compared = self.compared.filter(|place| other.compared == Some(*place));
-        self.has_escaped |= other.has_escaped;
         *self != before
     }
 
@@ -371,7 +370,10 @@ impl State {
                 is_address(result) && instruction.op0_kind() == OpKind::Memory && self.target(instruction).is_none()
             }
             Mnemonic::Lea => {
-                result.is_none() && registers_of_address(instruction).any(|register| self.is_stack(register))
+                result.is_none()
+                    && [instruction.memory_base(), instruction.memory_index()]
+                        .into_iter()
+                        .any(|register| self.is_stack(register))
             }
             _ if changes_stack(instruction) => false,
             _ => {
@@ -396,10 +398,6 @@ fn product(one: Value, other: Value) -> Option<Value> {
         (Value::Argument(one), Value::Argument(other)) => Some(Value::Product(one.min(other), one.max(other))),
         _ => None,
     }
-}
-
-fn registers_of_address(instruction: &Instruction) -> impl Iterator<Item = Register> {
-    [instruction.memory_base(), instruction.memory_index()].into_iter()
 }
 
 fn is_immediate(instruction: &Instruction, operand: u32) -> bool {

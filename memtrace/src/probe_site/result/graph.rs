@@ -130,27 +130,13 @@ impl Graph {
 
     /// Returns the instructions that can be reached from `begin`. Those for which `goes_on` returns false are not left.
     pub(super) fn reach(&self, begin: impl IntoIterator<Item = u64>, goes_on: impl Fn(u64) -> bool) -> BTreeSet<u64> {
-        let mut reached = BTreeSet::new();
-        let mut waiting: Vec<u64> = begin.into_iter().collect();
-        while let Some(at) = waiting.pop() {
-            if reached.insert(at) && goes_on(at) {
-                waiting.extend(self.after(at));
-            }
-        }
-        reached
+        reach_by(begin, |at| self.after(at).filter(|_| goes_on(at)).collect())
     }
 
     /// Returns the instructions from which one of `ends` can be reached, and these.
     pub(super) fn reach_backwards(&self, ends: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
         let predecessors = self.predecessors();
-        let mut reached = BTreeSet::new();
-        let mut waiting: Vec<u64> = ends.into_iter().collect();
-        while let Some(at) = waiting.pop() {
-            if reached.insert(at) {
-                waiting.extend(predecessors.get(&at).into_iter().flatten());
-            }
-        }
-        reached
+        reach_by(ends, |at| predecessors.get(&at).cloned().unwrap_or_default())
     }
 
     /// Returns the addresses of the instructions before each one.
@@ -161,6 +147,18 @@ impl Graph {
         }
         all
     }
+}
+
+/// Returns the addresses that can be reached from `begin` by steps to `neighbours`.
+fn reach_by(begin: impl IntoIterator<Item = u64>, neighbours: impl Fn(u64) -> Vec<u64>) -> BTreeSet<u64> {
+    let mut reached = BTreeSet::new();
+    let mut waiting: Vec<u64> = begin.into_iter().collect();
+    while let Some(at) = waiting.pop() {
+        if reached.insert(at) {
+            waiting.extend(neighbours(at));
+        }
+    }
+    reached
 }
 
 /// Returns what follows the call at `at`, which may return to `after`.

@@ -67,8 +67,8 @@ pub(super) fn choose(
         return Err(Refusal::NoSize);
     }
     let lowered = results.iter().map(|site| (site.address, site.lowered));
-    let lowered = lowered.chain(sizes.iter().map(|site| (site.address, site.lowered)));
-    if let Some((at, _)) = lowered.into_iter().find(|(_, lowered)| *lowered / WORD > MAX_LOWERED) {
+    let mut lowered = lowered.chain(sizes.iter().map(|site| (site.address, site.lowered)));
+    if let Some((at, _)) = lowered.find(|(_, lowered)| *lowered / WORD > MAX_LOWERED) {
         return Err(Refusal::LargeFrame(at));
     }
     let tails = tail_sites(graph, states, size)?;
