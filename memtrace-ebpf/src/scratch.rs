@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
-use memtrace_common::unwind::{Mapping, ObjectKey, Process};
+use memtrace_common::unwind::{Mapping, ObjectKey, Process, Rule};
 use memtrace_common::wire::{MAX_FRAMES, StackRecord};
 use memtrace_unwind::{Walk, Window};
 
@@ -33,6 +33,8 @@ pub struct Scratch {
     pub record: StackRecord,
     pub frames: [u64; MAX_FRAMES],
     pub walk: WalkState,
+    /// Rule of the last look-up.
+    pub rule: Rule,
     /// Copy of the registers of an interrupted thread.
     pub registers: MaybeUninit<Registers>,
 }

@@ -17,6 +17,7 @@ use memtrace_unwind::{ReadMemory, WindowedMemory};
 
 pub use self::exec_vmas::{add as add_exec_vma, next_instruction, prefetch};
 pub use self::processes::{get as process, seed, seed_without_mappings};
+use self::tables::{CachedRules, Tables};
 pub use self::vma::{prefetch_executable, stack_limit};
 use crate::limits::MAX_URETPROBE_DEPTH;
 use crate::origin::Origin;
@@ -52,9 +53,14 @@ impl Walked {
 pub fn walk(slot: u32, pid: u32, process: Process, origin: &impl Origin, seed: u64) -> Walked {
     let Some(Scratch { walk, registers, .. }) = Scratch::get(slot) else { return Walked::FAILED };
     begin(walk, pid, process, origin, registers, seed);
+    let mut next = SIMPLE_STEPS;
     for _ in 0..STEPS {
-        // The step looks the slot up itself, so that no reference to it is held across the call.
-        if unwind_step(slot) != 0 {
+        // Each of them looks the slot up itself, so that no reference to it is held across the call.
+        if next == SIMPLE_STEPS {
+            unwind_simple_steps(slot);
+        }
+        next = unwind_step(slot);
+        if next == NO_STEP {
             break;
         }
     }
@@ -79,8 +85,8 @@ fn begin(
     state.walk.begin(&origin.begin(registers, &mut state.window), settings::max_depth(), seed);
     state.pid = pid;
     state.process = process;
-    // An empty mapping: it contains no address.
-    state.mapping.begin = 0;
+    // An empty mapping: it contains no address. One that begins at the highest address does not lead to a call of `memset`.
+    state.mapping.begin = u64::MAX;
     state.mapping.end = 0;
     state.end = End::Truncated as u32;
 }
@@ -88,7 +94,12 @@ fn begin(
 /// One step for each frame, one to see that there are more, and one for each return address that a uretprobe replaced.
 const STEPS: usize = MAX_FRAMES + 1 + MAX_URETPROBE_DEPTH as usize;
 
-/// Takes one step in the scratch memory of `slot`. Returns 0 while there are more.
+/// Results of [`unwind_step`]: the walk has ended, goes on with a step of any kind, or with one that can be simple.
+const NO_STEP: u64 = 0;
+const ANY_STEP: u64 = 1;
+const SIMPLE_STEPS: u64 = 2;
+
+/// Takes one step in the scratch memory of `slot`. Returns what comes next.
 ///
 /// A global function is verified once, for any argument ("Global functions", Documentation/bpf/verifier.rst; Linux
 /// 5.6). The verifier does not follow the surrounding loop through it, so the walk may have any length, on kernels
@@ -96,17 +107,33 @@ const STEPS: usize = MAX_FRAMES + 1 + MAX_URETPROBE_DEPTH as usize;
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_step(slot: u32) -> u64 {
-    let Some(scratch) = Scratch::get(slot) else { return 1 };
+    let Some(scratch) = Scratch::get(slot) else { return NO_STEP };
     let state = &mut scratch.walk;
     let mut memory = WindowedMemory::new(&mut state.window, UserMemory);
-    let mut table = tables::Tables { slot, generation: state.process.generation };
+    let mut table = Tables::new(slot);
     match state.walk.step(&mut scratch.frames, &mut memory, &mut table) {
-        ControlFlow::Continue(()) => 0,
+        // Callers of a function that is not cached are often not cached either.
+        ControlFlow::Continue(()) if table.was_cached && state.walk.can_be_simple() => SIMPLE_STEPS,
+        ControlFlow::Continue(()) => ANY_STEP,
         ControlFlow::Break(end) => {
             state.end = end as u32;
-            1
+            NO_STEP
         }
     }
+}
+
+/// Takes simple steps in the scratch memory of `slot`. It is a function of its own, so that its stack is not part of that of the
+/// look-ups, which are the deepest calls.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_simple_steps(slot: u32) -> u64 {
+    let Some(scratch) = Scratch::get(slot) else { return 0 };
+    let WalkState { walk, process, window, .. } = &mut scratch.walk;
+    let mut memory = WindowedMemory::new(window, UserMemory);
+    if let Some(mut rules) = CachedRules::new(process.generation) {
+        walk.simple_steps(&mut scratch.frames, &mut memory, &mut rules);
+    }
+    0
 }
 
 /// Forgets the process's mappings, because it runs another executable or has exited.

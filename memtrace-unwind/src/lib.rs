@@ -1,9 +1,9 @@
 //! Stack unwinding with tables made from `.eh_frame`.
 //!
 //! The same code runs in BPF programs and, for copied stacks, in user space: it reads the stack through [`Memory`] and
-//! finds the rule of an address through [`Table`]. [`Walk::step`] goes from one frame to its caller; [`lookup`] finds
-//! the rule of an address in tables as stored in BPF maps, [`cache`] keeps found rules in two words each, and [`Window`]
-//! reads the stack in chunks.
+//! finds the rule of an address through [`Table`]. [`Walk::step`] goes from one frame to its caller, and
+//! [`Walk::simple_steps`] takes steps with cached rules. [`lookup`] finds the rule of an address in tables as stored in
+//! BPF maps, [`cache`] keeps found rules in two words each, and [`Window`] reads the stack in chunks.
 //!
 //! Nothing here allocates, panics or loops without a bound, for any stack and any table.
 
@@ -24,6 +24,7 @@ pub use registers::{InitialRegisters, Registers};
 pub use walk::{Position, Walk, mix};
 pub use window::{ReadMemory, WINDOW_WORDS, Window, WindowedMemory};
 
+use cache::CachedRule;
 use memtrace_common::unwind::Rule;
 use memtrace_common::wire::End;
 
@@ -50,6 +51,12 @@ pub trait Table {
 
     /// Returns the original return address of stack slot `slot` if a uretprobe has replaced it.
     fn original_return(&mut self, slot: u64) -> Option<u64>;
+}
+
+/// Unwind rules that were found before.
+pub trait RuleCache {
+    /// Returns the rule at `pc` if it is cached.
+    fn cached(&mut self, pc: u64) -> Option<CachedRule>;
 }
 
 /// Result of looking up the unwind rule of an address.

@@ -1,5 +1,7 @@
 //! State of a stack walk, and the step from a frame to its caller.
 
+mod simple;
+
 use core::hint::black_box;
 use core::ops::ControlFlow;
 

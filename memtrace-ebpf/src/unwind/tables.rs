@@ -6,9 +6,9 @@ use aya_ebpf::btf_maps::{Array, ArrayOfMaps, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{BLOB_ROWS, MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, MAX_RULES, Mapping, Rule};
 use memtrace_common::wire::End;
-use memtrace_unwind::cache::{self, Entry};
+use memtrace_unwind::cache::{self, CachedRule, Entry};
 use memtrace_unwind::lookup::{self, RuleSearch, Store};
-use memtrace_unwind::{Lookup, Table};
+use memtrace_unwind::{Lookup, RuleCache, Table};
 
 use super::{return_instances, vma};
 use crate::scratch::{Scratch, WalkState, copy_mapping};
@@ -30,14 +30,63 @@ static PAGES: Array<u64, MAX_PAGES, MMAPABLE> = Array::new();
 #[btf_map]
 static MAPPINGS: Array<Mapping, MAX_MAPPINGS, MMAPABLE> = Array::new();
 
-/// Programs on a CPU can preempt one another between the two words of an entry, which [`cache`] detects.
+/// Half of a cache of look-ups, as an array of words: bpf-linker describes an array of arrays as the inner one.
+type CacheHalf = [u64; cache::HALF as usize * size_of::<Entry>() / size_of::<u64>()];
+
+/// The two halves of the cache. Programs on a CPU can preempt one another between the two words of an entry, which
+/// [`cache`] detects.
+///
+/// With an element for each entry, each look-up would load the address of the entry from an array of the map.
 #[btf_map]
-static CACHE: PerCpuArray<Entry, { cache::ENTRIES }> = PerCpuArray::new();
+static CACHE: PerCpuArray<CacheHalf, 2> = PerCpuArray::new();
 
 /// The unwind tables for the walk in the scratch memory of `slot`.
 pub struct Tables {
-    pub slot: u32,
-    pub generation: u32,
+    slot: u32,
+    /// The rule of the last look-up was cached.
+    pub was_cached: bool,
+}
+
+impl Tables {
+    #[inline(always)]
+    pub const fn new(slot: u32) -> Self {
+        Self { slot, was_cached: false }
+    }
+}
+
+/// The rules that were found before, in this generation of a process's mappings.
+pub struct CachedRules {
+    generation: u32,
+    lower: *mut CacheHalf,
+    upper: *mut CacheHalf,
+}
+
+impl CachedRules {
+    #[inline(always)]
+    pub fn new(generation: u32) -> Option<Self> {
+        Some(Self { generation, lower: CACHE.get_ptr_mut(0)?, upper: CACHE.get_ptr_mut(1)? })
+    }
+}
+
+impl RuleCache for CachedRules {
+    #[inline(always)]
+    fn cached(&mut self, pc: u64) -> Option<CachedRule> {
+        let half = if cache::index(pc) < cache::HALF { self.lower } else { self.upper };
+        cache::decode(load(entry(half, pc)), pc, self.generation)
+    }
+}
+
+/// Returns the half of the cache that has the entry of `pc`.
+#[inline(always)]
+fn half(pc: u64) -> Option<*mut CacheHalf> {
+    CACHE.get_ptr_mut(cache::index(pc) / cache::HALF)
+}
+
+/// Returns the entry of `pc` in its half of the cache.
+#[inline(always)]
+fn entry(half: *mut CacheHalf, pc: u64) -> *mut Entry {
+    // SAFETY: the pointer is a map value's, and the index is within its bounds.
+    unsafe { half.cast::<Entry>().add((cache::index(pc) % cache::HALF) as usize) }
 }
 
 struct Maps;
@@ -54,25 +103,29 @@ impl Store for Maps {
     }
 }
 
-/// Result of [`unwind_find_rule`] in generated code. Other results are the number of a rule or, above 32 bits, an
-/// [`End`].
+/// Results of [`unwind_find_rule`]. Others are an [`End`].
 ///
-/// It is one word that always has a value: with a `Result` the compiler could save an uninitialised error, which the
+/// They are one word that always has a value: with a `Result` the compiler could save an uninitialised error, which the
 /// verifier refuses.
-const GENERATED: u64 = u64::MAX;
+const CACHED: u64 = 1 << 32;
+const FOUND: u64 = 2 << 32;
+const GENERATED: u64 = 3 << 32;
 
-/// Finds the rule for `pc`. It is a global function, as the step is.
+/// Copies the rule for `pc` into the scratch memory of `slot`. It is a global function, as the step is.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
-    const NO_MAPPING: u64 = (End::NoMapping as u64) << 32;
+    const NO_MAPPING: u64 = End::NoMapping as u64;
     let Some(scratch) = Scratch::get(slot) else { return NO_MAPPING };
+    if load_cached(&mut scratch.rule, pc, scratch.walk.process.generation) {
+        return CACHED;
+    }
     let WalkState { process, mapping, .. } = &mut scratch.walk;
     if !lookup::holds(mapping, pc) {
         if process.count == 0 {
             let end = vma::unwind_find_mapping(slot, pc);
             if end != 0 {
-                return end << 32;
+                return end;
             }
         } else {
             match lookup::search(process, pc, |index| MAPPINGS.get(index)) {
@@ -81,48 +134,66 @@ extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
             }
         }
     }
-    match Scratch::get(slot) {
-        Some(scratch) => encode(lookup::find(&Maps, &scratch.walk.mapping, pc)),
-        None => NO_MAPPING,
+    let Some(scratch) = Scratch::get(slot) else { return NO_MAPPING };
+    match lookup::find(&Maps, &scratch.walk.mapping, pc) {
+        RuleSearch::Rule(number) => {
+            let Some(&rule) = RULES.get(number) else { return End::NoRow as u64 };
+            copy_rule(&mut scratch.rule, rule);
+            cache_rule(pc, scratch.walk.process.generation, CachedRule::new(&rule, number));
+            FOUND
+        }
+        RuleSearch::Generated => GENERATED,
+        RuleSearch::NoRule(end) => end as u64,
     }
 }
 
+/// Copies the rule for `pc` if it is cached. Returns true if it is.
 #[inline(always)]
-fn encode(found: RuleSearch) -> u64 {
-    match found {
-        RuleSearch::Rule(number) => number as u64,
-        RuleSearch::Generated => GENERATED,
-        RuleSearch::NoRule(end) => (end as u64) << 32,
+fn load_cached(into: &mut Rule, pc: u64, generation: u32) -> bool {
+    let cached = half(pc).and_then(|half| cache::decode(load(entry(half, pc)), pc, generation));
+    let rule = match cached {
+        Some(cached) if cached.is_simple() => cached.simple(),
+        Some(cached) => match RULES.get(cached.number()) {
+            Some(rule) => *rule,
+            None => return false,
+        },
+        None => return false,
+    };
+    copy_rule(into, rule);
+    true
+}
+
+#[inline(always)]
+fn cache_rule(pc: u64, generation: u32, rule: CachedRule) {
+    if let Some(half) = half(pc)
+        && let Some(new) = cache::encode(pc, generation, rule)
+    {
+        store(entry(half, pc), new);
     }
+}
+
+/// Copies a rule field by field, as a mapping.
+#[inline(always)]
+fn copy_rule(into: &mut Rule, from: Rule) {
+    let Rule { cfa_kind, fp_kind, ra_kind, reserved: _, cfa_offset, fp_offset, extra } = from;
+    into.cfa_kind = cfa_kind;
+    into.fp_kind = fp_kind;
+    into.ra_kind = ra_kind;
+    into.cfa_offset = cfa_offset;
+    into.fp_offset = fp_offset;
+    into.extra = extra;
 }
 
 impl Table for Tables {
     #[inline(always)]
     fn lookup(&mut self, pc: u64) -> Lookup {
-        let entry = CACHE.get_ptr_mut(cache::index(pc));
-        let cached = entry.and_then(|entry| cache::decode(load(entry), pc, self.generation));
-        let found = match cached {
-            Some(number) => number as u64,
-            None => {
-                let found = unwind_find_rule(self.slot, pc);
-                if let Some(entry) = entry
-                    && found <= u32::MAX as u64
-                    && let Some(new) = cache::encode(pc, self.generation, found as u32)
-                {
-                    store(entry, new);
-                }
-                found
-            }
-        };
-        if found == GENERATED {
-            return Lookup::GENERATED;
+        let found = unwind_find_rule(self.slot, pc);
+        self.was_cached = found == CACHED;
+        match (found, Scratch::get(self.slot)) {
+            (CACHED | FOUND, Some(scratch)) => Lookup::rule(scratch.rule),
+            (GENERATED, _) => Lookup::GENERATED,
+            (end, _) => Lookup::end(decode_end(end)),
         }
-        if found <= u32::MAX as u64
-            && let Some(&rule) = RULES.get(found as u32)
-        {
-            return Lookup::rule(rule);
-        }
-        Lookup::end(decode_end(found >> 32))
     }
 
     #[inline(always)]

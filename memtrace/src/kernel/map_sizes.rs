@@ -51,7 +51,7 @@ const PAGE: u32 = 4096;
 const MAPS: &[SizedMap] = &[
     map("PAGES", 1 << 20, 8),
     SizedMap { name: "MAPPINGS", entries: 1 << 18, entry_bytes: 32, purpose: Purpose::Mappings },
-    map("SCRATCH", 1 << 11, 3720),
+    map("SCRATCH", 1 << 11, 3736),
     // The entries of a ring are bytes.
     map("STACK_COPIES", 1 << 22, 1),
     map("DECISIONS", 1 << 16, 80),

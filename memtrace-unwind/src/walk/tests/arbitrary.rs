@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::cache::CachedRule;
+use crate::{ReadMemory, RuleCache, Window, WindowedMemory};
 
 /// Words and rules chosen by a hash of the address. There are few, so that chains and loops occur.
 #[derive(Debug)]
@@ -32,8 +34,37 @@ impl Table for &Arbitrary {
     }
 }
 
+impl ReadMemory for &Arbitrary {
+    fn read(&mut self, address: u64, into: &mut [u64]) -> bool {
+        let mut is_complete = true;
+        for (index, word) in (0..).zip(into) {
+            let read = pick(&self.words, address.wrapping_add(index * 8));
+            is_complete &= read.is_some();
+            *word = read.unwrap_or(0);
+        }
+        is_complete
+    }
+}
+
+/// Rules of which some are cached.
+struct Cache<'a> {
+    world: &'a Arbitrary,
+    cached: &'a [bool],
+}
+
+impl RuleCache for Cache<'_> {
+    fn cached(&mut self, pc: u64) -> Option<CachedRule> {
+        let found = (&*self.world).lookup(pc);
+        (pick(self.cached, pc) && found.kind == Kind::Rule).then(|| CachedRule::new(&found.rule, 0))
+    }
+}
+
 fn words() -> impl Strategy<Value = u64> {
-    prop_oneof![any::<u64>(), (0u64..1 << 12).prop_map(|index| SP + index * 8), Just(0), Just(u64::MAX)]
+    prop_oneof![
+        2 => any::<u64>(),
+        2 => (0u64..1 << 12).prop_map(|index| SP + index * 8),
+        1 => prop::sample::select(vec![0, u64::MAX, INDIRECT_CALL, SP + MAX_FRAME_BYTES]),
+    ]
 }
 
 fn offsets() -> impl Strategy<Value = i32> {
@@ -41,7 +72,8 @@ fn offsets() -> impl Strategy<Value = i32> {
 }
 
 fn lookups() -> impl Strategy<Value = Lookup> {
-    let rules = (0u8..12, 0u8..5, 0u8..5, offsets(), offsets(), offsets()).prop_map(
+    let extra = prop_oneof![offsets(), 0i32..16];
+    let rules = (0u8..12, 0u8..5, 0u8..5, offsets(), offsets(), extra).prop_map(
         |(cfa_kind, fp_kind, ra_kind, cfa_offset, fp_offset, extra)| {
             Lookup::rule(Rule { cfa_kind, fp_kind, ra_kind, reserved: 0, cfa_offset, fp_offset, extra })
         },
@@ -59,6 +91,25 @@ fn arbitrary() -> impl Strategy<Value = Arbitrary> {
         prop::collection::vec(some(0.95), 1..40),
         prop::collection::vec(lookups(), 1..12),
         prop::collection::vec(some(0.3), 1..4),
+    )
+        .prop_map(|(words, found, originals)| Arbitrary { words, found, originals })
+}
+
+/// Rules as compilers emit them for most functions, and a few arbitrary ones.
+fn common_lookups() -> impl Strategy<Value = Lookup> {
+    let common = (cfa::SP..=cfa::FP, 1i32..16, 0i32..4).prop_map(|(cfa_kind, words, below)| {
+        let fp_kind = if below == 0 { fp::SAME } else { fp::AT_CFA };
+        Lookup::rule(Rule { cfa_kind, fp_kind, cfa_offset: words * 8, fp_offset: below * -8, ..Rule::default() })
+    });
+    prop_oneof![6 => common, 1 => Just(Lookup::GENERATED), 1 => lookups()]
+}
+
+/// Code with common rules on a stack of which most can be read.
+fn common() -> impl Strategy<Value = Arbitrary> {
+    (
+        prop::collection::vec(prop::option::weighted(0.998, words()), 10..40),
+        prop::collection::vec(common_lookups(), 4..12),
+        prop::collection::vec(Just(None), 1),
     )
         .prop_map(|(words, found, originals)| Arbitrary { words, found, originals })
 }
@@ -129,6 +180,33 @@ proptest! {
         let hash = frames[..count as usize].iter().fold(mix(0, 7), |hash, &frame| mix(hash, frame));
         prop_assert_eq!(walk.hash(End::Complete as u32), mix(hash, End::Complete as u64));
     }
+
+    #[test]
+    fn simple_steps_change_no_walk(
+        world in prop_oneof![arbitrary(), common()],
+        ip in words(),
+        numbered in prop::array::uniform16(words()),
+        ip_is_return: bool,
+        depth in 1u32..300,
+        cached in prop::collection::vec(prop::bool::weighted(0.8), 1..8),
+    ) {
+        let registers = Registers { ip, ip_is_return, numbered };
+        let mut walk = Walk::default();
+        let mut frames = [0; MAX_FRAMES];
+        walk.begin(&registers, depth, 7);
+        let whole = finish(&mut walk, &mut frames, &world, &mut &world);
+
+        let mut window = Window::default();
+        walk.begin(&registers, depth, 7);
+        let end = (0..2 * MAX_FRAMES).find_map(|_| {
+            let mut memory = WindowedMemory::new(&mut window, &world);
+            walk.simple_steps(&mut frames, &mut memory, &mut Cache { world: &world, cached: &cached });
+            walk.step(&mut frames, &mut memory, &mut &world).break_value()
+        });
+        let end = end.expect("the walk terminates");
+        prop_assert_eq!((frames[..walk.count() as usize].to_vec(), end, walk.hash(end as u32)), whole);
+    }
+
     #[test]
     fn resumed_walk_finds_the_frames_of_an_uninterrupted_one(
         world in arbitrary(),
