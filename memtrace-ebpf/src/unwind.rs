@@ -55,7 +55,7 @@ pub fn walk(slot: u32, pid: u32, process: Process, origin: &impl Origin, seed: u
     begin(walk, pid, process, origin, registers, seed);
     let mut next = SIMPLE_STEPS;
     for _ in 0..STEPS {
-        // Each of them looks the slot up itself, so that no reference to it is held across the call.
+        // Each function looks the slot up itself, so that no reference to it is held across the call.
         if next == SIMPLE_STEPS {
             unwind_simple_steps(slot);
         }
@@ -85,7 +85,8 @@ fn begin(
     state.walk.begin(&origin.begin(registers, &mut state.window), settings::max_depth(), seed);
     state.pid = pid;
     state.process = process;
-    // An empty mapping: it contains no address. One that begins at the highest address does not lead to a call of `memset`.
+    // An empty mapping: it contains no address. `begin` is not 0, because the compiler would clear both fields with a call
+    // of `memset`.
     state.mapping.begin = u64::MAX;
     state.mapping.end = 0;
     state.end = End::Truncated as u32;
@@ -122,16 +123,16 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
     }
 }
 
-/// Takes simple steps in the scratch memory of `slot`. It is a function of its own, so that its stack is not part of that of the
-/// look-ups, which are the deepest calls.
+/// Takes simple steps in the scratch memory of `slot`. It is a function of its own, so that its stack is not added to that of the
+/// look-ups, which are the deepest calls. Returns 0: a global function has to return a number.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_simple_steps(slot: u32) -> u64 {
     let Some(scratch) = Scratch::get(slot) else { return 0 };
     let WalkState { walk, process, window, .. } = &mut scratch.walk;
     let mut memory = WindowedMemory::new(window, UserMemory);
-    if let Some(mut rules) = CachedRules::new(process.generation) {
-        walk.simple_steps(&mut scratch.frames, &mut memory, &mut rules);
+    if let Some(rules) = CachedRules::new(process.generation) {
+        walk.simple_steps(&mut scratch.frames, &mut memory, &rules);
     }
     0
 }

@@ -2,7 +2,8 @@
 //!
 //! The two words are written separately, and a writer can be preempted by another one of the same entry. The second
 //! word holds the rule, the first its XOR with the key, so that halves of two different writes do not match the key
-//! (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002).
+//! (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002). This is certain for
+//! writes of one generation. Those of two generations match with a probability of about 2^-29.
 
 mod rule;
 
@@ -58,10 +59,16 @@ pub const fn decode(entry: Entry, pc: u64, generation: u32) -> Option<CachedRule
 
 #[inline(always)]
 const fn key(pc: u64, generation: u32) -> u64 {
-    pc >> ENTRY_BITS | (generation as u64) << TAG_BITS
+    // Generations are consecutive numbers. The multiplier, the golden ratio, spreads their differences over the bits that a
+    // rule has in the value (Knuth, "The Art of Computer Programming", volume 3, section 6.4).
+    let spread = generation.wrapping_mul(0x9E37_79B1) >> (u32::BITS - CachedRule::BITS);
+    pc >> ENTRY_BITS | (spread as u64) << TAG_BITS
 }
 
-const _: () = assert!(TAG_BITS + CachedRule::BITS <= u64::BITS);
+const _: () = {
+    assert!(TAG_BITS + CachedRule::BITS == u64::BITS);
+    assert!(HALF as usize * size_of::<Entry>() == 32 << 10);
+};
 
 #[cfg(test)]
 mod tests;

@@ -56,7 +56,7 @@ pub trait Table {
 /// Unwind rules that were found before.
 pub trait RuleCache {
     /// Returns the rule at `pc` if it is cached.
-    fn cached(&mut self, pc: u64) -> Option<CachedRule>;
+    fn cached(&self, pc: u64) -> Option<CachedRule>;
 }
 
 /// Result of looking up the unwind rule of an address.

@@ -30,7 +30,7 @@ static PAGES: Array<u64, MAX_PAGES, MMAPABLE> = Array::new();
 #[btf_map]
 static MAPPINGS: Array<Mapping, MAX_MAPPINGS, MMAPABLE> = Array::new();
 
-/// Half of a cache of look-ups, as an array of words: bpf-linker describes an array of arrays as the inner one.
+/// Half of a cache of look-ups, as an array of words: in BTF, bpf-linker describes an array of arrays as the inner array.
 type CacheHalf = [u64; cache::HALF as usize * size_of::<Entry>() / size_of::<u64>()];
 
 /// The two halves of the cache. Programs on a CPU can preempt one another between the two words of an entry, which
@@ -70,9 +70,9 @@ impl CachedRules {
 
 impl RuleCache for CachedRules {
     #[inline(always)]
-    fn cached(&mut self, pc: u64) -> Option<CachedRule> {
+    fn cached(&self, pc: u64) -> Option<CachedRule> {
         let half = if cache::index(pc) < cache::HALF { self.lower } else { self.upper };
-        cache::decode(load(entry(half, pc)), pc, self.generation)
+        cached_in(half, pc, self.generation)
     }
 }
 
@@ -80,6 +80,12 @@ impl RuleCache for CachedRules {
 #[inline(always)]
 fn half(pc: u64) -> Option<*mut CacheHalf> {
     CACHE.get_ptr_mut(cache::index(pc) / cache::HALF)
+}
+
+/// Returns the rule at `pc` if it is cached in this half of the cache, which has the entry of `pc`.
+#[inline(always)]
+fn cached_in(half: *mut CacheHalf, pc: u64, generation: u32) -> Option<CachedRule> {
+    cache::decode(load(entry(half, pc)), pc, generation)
 }
 
 /// Returns the entry of `pc` in its half of the cache.
@@ -105,7 +111,7 @@ impl Store for Maps {
 
 /// Results of [`unwind_find_rule`]. Others are an [`End`].
 ///
-/// They are one word that always has a value: with a `Result` the compiler could save an uninitialised error, which the
+/// A result is one word that always has a value: with a `Result` the compiler could save an uninitialised error, which the
 /// verifier refuses.
 const CACHED: u64 = 1 << 32;
 const FOUND: u64 = 2 << 32;
@@ -150,7 +156,7 @@ extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
 /// Copies the rule for `pc` if it is cached. Returns true if it is.
 #[inline(always)]
 fn load_cached(into: &mut Rule, pc: u64, generation: u32) -> bool {
-    let cached = half(pc).and_then(|half| cache::decode(load(entry(half, pc)), pc, generation));
+    let cached = half(pc).and_then(|half| cached_in(half, pc, generation));
     let rule = match cached {
         Some(cached) if cached.is_simple() => cached.simple(),
         Some(cached) => match RULES.get(cached.number()) {

@@ -25,7 +25,7 @@ impl CachedRule {
     /// Number of bits.
     pub const BITS: u32 = 29;
 
-    /// Returns `rule`, whose number is `number`.
+    /// Returns `rule`, whose number is `number`, below [`MAX_RULES`].
     #[inline(always)]
     #[must_use]
     pub const fn new(rule: &Rule, number: u32) -> Self {
@@ -44,10 +44,10 @@ impl CachedRule {
         }
     }
 
-    /// Returns the rule with these bits; higher ones are ignored.
+    /// Returns the rule with these bits, of which the higher ones are zero.
     #[inline(always)]
     pub(super) const fn from_bits(bits: u32) -> Self {
-        Self(bits & ((1 << Self::BITS) - 1))
+        Self(bits)
     }
 
     #[inline(always)]

@@ -23,6 +23,23 @@ fn addresses_that_are_too_large_are_not_stored() {
     assert_eq!(decode(entry, 0x1000 | 1 << ADDRESS_BITS, 1), None);
 }
 
+#[test]
+fn torn_entry_of_consecutive_generations_misses() {
+    for (generation, other_generation) in (1u32..40).flat_map(|g| (1u32..40).map(move |other| (g, other))) {
+        if generation == other_generation {
+            continue;
+        }
+        for number in 0..128 {
+            // The address for which the lower bits of the halves match.
+            let asked = 0x40_1000;
+            let page = (asked >> ENTRY_BITS) ^ u64::from(generation ^ other_generation);
+            let first = encode(with_equal_index(asked, page << ENTRY_BITS), generation, numbered(0)).unwrap();
+            let second = encode(with_equal_index(asked, 0x123_4000), other_generation, numbered(number)).unwrap();
+            assert_eq!(decode([first[0], second[1]], asked, other_generation), None);
+        }
+    }
+}
+
 fn rules() -> impl Strategy<Value = CachedRule> {
     prop_oneof![
         (0u32..MAX_RULES as u32).prop_map(numbered),

@@ -18,16 +18,12 @@ impl Walk {
         self.flags & (RETURN | FP_KNOWN | BY_FP) == RETURN | FP_KNOWN
     }
 
-    /// Takes steps while the rule of the frame is cached and simple. The next [`Walk::step`] goes on from there.
+    /// Takes up to [`MAX_STEPS`] steps, while the rule of the frame is cached and simple and the caller is found. The next
+    /// [`Walk::step`] goes on from there.
     ///
     /// The result is that of [`Walk::step`]. The position stays in registers, and nothing is looked up in a table.
     #[inline(always)]
-    pub fn simple_steps(
-        &mut self,
-        frames: &mut [u64; MAX_FRAMES],
-        memory: &mut impl Memory,
-        rules: &mut impl RuleCache,
-    ) {
+    pub fn simple_steps(&mut self, frames: &mut [u64; MAX_FRAMES], memory: &mut impl Memory, rules: &impl RuleCache) {
         if !self.can_be_simple() {
             return;
         }
@@ -56,70 +52,17 @@ impl Walk {
             frames[black_box(count as usize) & (MAX_FRAMES - 1)] = ip;
             hash = mix(hash, ip);
             count += 1;
-            self.flags &= !LEAF;
             ip = return_address;
             sp = cfa;
             fp = caller_fp;
+        }
+        if count != self.count {
+            self.flags &= !LEAF;
         }
         self.ip = ip;
         self.sp = sp;
         self.fp = fp;
         self.hash = hash;
         self.count = count;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use memtrace_common::unwind::{Rule, cfa, fp};
-
-    use super::*;
-    use crate::Registers;
-    use crate::cache::CachedRule;
-
-    /// Words by address.
-    struct Stack<'words>(&'words [(u64, u64)]);
-
-    impl Memory for Stack<'_> {
-        fn word(&mut self, address: u64) -> Option<u64> {
-            self.0.iter().find(|(at, _)| *at == address).map(|(_, word)| *word)
-        }
-    }
-
-    /// Rules by address of the call.
-    struct Rules<'rules>(&'rules [(u64, Rule)]);
-
-    impl RuleCache for Rules<'_> {
-        fn cached(&mut self, pc: u64) -> Option<CachedRule> {
-            self.0.iter().find(|(address, _)| *address == pc).map(|(_, rule)| CachedRule::new(rule, 0))
-        }
-    }
-
-    #[test]
-    fn steps_are_taken_up_to_a_rule_that_is_not_simple() {
-        // A function without a frame, called by one with a frame pointer, called by one that saves it.
-        let rules = [
-            (0xfff, Rule { cfa_kind: cfa::SP, cfa_offset: 16, ..Rule::default() }),
-            (
-                0x1fff,
-                Rule { cfa_kind: cfa::FP, cfa_offset: 16, fp_kind: fp::AT_CFA, fp_offset: -16, ..Rule::default() },
-            ),
-            (
-                0x2fff,
-                Rule { cfa_kind: cfa::SP, cfa_offset: 24, fp_kind: fp::AT_CFA, fp_offset: -24, ..Rule::default() },
-            ),
-            (0x3fff, Rule { cfa_kind: cfa::END, ..Rule::default() }),
-        ];
-        let stack = [(88, 0x2000), (112, 0x77), (120, 0x3000), (128, 0x99), (144, 0x4000)];
-        let mut numbered = [0; 16];
-        (numbered[6], numbered[7]) = (112, 80);
-        let mut walk = Walk::default();
-        walk.begin(&Registers { ip: 0x1000, ip_is_return: true, numbered }, 100, 0);
-        let mut frames = [0; MAX_FRAMES];
-        walk.simple_steps(&mut frames, &mut Stack(&stack), &mut Rules(&rules));
-        assert_eq!(frames[..walk.count() as usize], [0x1000, 0x2000, 0x3000]);
-        let position = walk.position();
-        assert_eq!((position.ip, position.sp, position.fp), (0x4000, 152, 0x99));
-        assert_eq!(position.flags & LEAF, 0, "the other registers are those of the leaf frame");
     }
 }

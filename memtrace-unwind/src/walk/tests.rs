@@ -10,6 +10,7 @@ mod arbitrary;
 mod ends;
 mod frame_pointers;
 mod rule_kinds;
+mod simple_steps;
 
 /// Words by address.
 type Stack = BTreeMap<u64, u64>;

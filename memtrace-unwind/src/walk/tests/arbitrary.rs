@@ -53,7 +53,7 @@ struct Cache<'a> {
 }
 
 impl RuleCache for Cache<'_> {
-    fn cached(&mut self, pc: u64) -> Option<CachedRule> {
+    fn cached(&self, pc: u64) -> Option<CachedRule> {
         let found = (&*self.world).lookup(pc);
         (pick(self.cached, pc) && found.kind == Kind::Rule).then(|| CachedRule::new(&found.rule, 0))
     }
@@ -187,7 +187,7 @@ proptest! {
         ip in words(),
         numbered in prop::array::uniform16(words()),
         ip_is_return: bool,
-        depth in 1u32..300,
+        depth in 0u32..300,
         cached in prop::collection::vec(prop::bool::weighted(0.8), 1..8),
     ) {
         let registers = Registers { ip, ip_is_return, numbered };
@@ -195,16 +195,18 @@ proptest! {
         let mut frames = [0; MAX_FRAMES];
         walk.begin(&registers, depth, 7);
         let whole = finish(&mut walk, &mut frames, &world, &mut &world);
+        let end_of_whole = walk;
 
         let mut window = Window::default();
         walk.begin(&registers, depth, 7);
         let end = (0..2 * MAX_FRAMES).find_map(|_| {
             let mut memory = WindowedMemory::new(&mut window, &world);
-            walk.simple_steps(&mut frames, &mut memory, &mut Cache { world: &world, cached: &cached });
+            walk.simple_steps(&mut frames, &mut memory, &Cache { world: &world, cached: &cached });
             walk.step(&mut frames, &mut memory, &mut &world).break_value()
         });
         let end = end.expect("the walk terminates");
         prop_assert_eq!((frames[..walk.count() as usize].to_vec(), end, walk.hash(end as u32)), whole);
+        prop_assert_eq!(walk, end_of_whole);
     }
 
     #[test]
