@@ -130,13 +130,17 @@ impl Graph {
 
     /// Returns the instructions that can be reached from `begin`. Those for which `goes_on` returns false are not left.
     pub(super) fn reach(&self, begin: impl IntoIterator<Item = u64>, goes_on: impl Fn(u64) -> bool) -> BTreeSet<u64> {
-        reach_by(begin, |at| self.after(at).filter(|_| goes_on(at)).collect())
+        reach_by(begin, |at, waiting| {
+            if goes_on(at) {
+                waiting.extend(self.after(at));
+            }
+        })
     }
 
     /// Returns the instructions from which one of `ends` can be reached, and these.
     pub(super) fn reach_backwards(&self, ends: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
         let predecessors = self.predecessors();
-        reach_by(ends, |at| predecessors.get(&at).cloned().unwrap_or_default())
+        reach_by(ends, |at, waiting| waiting.extend(predecessors.get(&at).into_iter().flatten()))
     }
 
     /// Returns the addresses of the instructions before each one.
@@ -149,13 +153,13 @@ impl Graph {
     }
 }
 
-/// Returns the addresses that can be reached from `begin` by steps to `neighbours`.
-fn reach_by(begin: impl IntoIterator<Item = u64>, neighbours: impl Fn(u64) -> Vec<u64>) -> BTreeSet<u64> {
+/// Returns the addresses that can be reached from `begin`. `add_next` adds those that follow an address.
+fn reach_by(begin: impl IntoIterator<Item = u64>, add_next: impl Fn(u64, &mut Vec<u64>)) -> BTreeSet<u64> {
     let mut reached = BTreeSet::new();
     let mut waiting: Vec<u64> = begin.into_iter().collect();
     while let Some(at) = waiting.pop() {
         if reached.insert(at) {
-            waiting.extend(neighbours(at));
+            add_next(at, &mut waiting);
         }
     }
     reached
