@@ -68,6 +68,11 @@ const TASKS: &[Task] = &[
     },
     Task { name: "lint", does: "check formatting, clippy lints and tidy rules", run: Run::Alone(lint::run) },
     Task { name: "tidy", does: "check only the tidy rules", run: Run::Alone(tidy::run) },
+    Task {
+        name: "sizes",
+        does: "print the files and lines of the product, without tests, comments and blank lines",
+        run: Run::Alone(tidy::print_sizes),
+    },
     Task { name: "bench", does: "run the microbenchmarks", run: Run::Alone(bench::run) },
     Task {
         name: "bench overhead",

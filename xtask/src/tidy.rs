@@ -10,6 +10,7 @@ mod paths;
 mod product;
 mod prose;
 mod shape;
+mod sizes;
 mod submodules;
 mod table;
 mod tree;
@@ -79,6 +80,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         bail!("violations of the tidy rules: {} (see CONTRIBUTING.md)", violations.len());
     }
     ui::note(&format!("{} files checked", tree.sources.len()));
+    Ok(())
+}
+
+/// Prints the lines and files of the product.
+pub(crate) fn print_sizes(workspace: &Workspace) -> Result<()> {
+    ui::result(&sizes::table(&Tree::read(workspace.root())?));
     Ok(())
 }
 

@@ -135,7 +135,7 @@ impl<'a> FileGraph<'a> {
 
 impl<'a> FileFacts<'a> {
     fn collect(file: ProductFile<'a>) -> Self {
-        let ProductFile { source, module, syntax } = file;
+        let ProductFile { source, module, syntax, .. } = file;
         let (paths, _) = paths::with_local(&syntax, &module);
         let mut names = Names { names: BTreeSet::new() };
         names.visit_file(&syntax);

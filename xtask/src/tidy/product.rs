@@ -1,5 +1,8 @@
 //! Parses the product code of a crate: its files without code under `#[cfg(test)]`.
 
+use std::ops::RangeInclusive;
+
+use syn::spanned::Spanned;
 use syn::{Attribute, File, ImplItem, Item, ItemMod};
 
 use super::tree::{Source, Tree};
@@ -9,6 +12,19 @@ pub(super) struct ProductFile<'a> {
     pub(super) source: &'a Source,
     pub(super) module: Vec<String>,
     pub(super) syntax: File,
+    /// Lines of the tests in the file, from 1.
+    tests: Vec<RangeInclusive<usize>>,
+}
+
+impl ProductFile<'_> {
+    /// Returns the number of lines without tests, blank lines and lines that are only comments.
+    pub(super) fn code_lines(&self) -> usize {
+        let is_code = |(number, line): &(usize, &str)| {
+            let line = line.trim_start();
+            !(line.is_empty() || line.starts_with("//") || self.tests.iter().any(|lines| lines.contains(number)))
+        };
+        (1..).zip(self.source.text.lines()).filter(is_code).count()
+    }
 }
 
 /// Returns the files of the crate with its sources below `folder`. Files that are not Rust are skipped.
@@ -18,8 +34,10 @@ pub(super) fn files_below<'a>(tree: &'a Tree, folder: &'a str) -> Vec<ProductFil
     for source in tree.rust_below(folder) {
         let Ok(mut syntax) = syn::parse_file(&source.text) else { continue };
         let module = module_of(source.path.strip_prefix(folder).unwrap_or(&source.path));
-        remove_tests(&mut syntax.items, &module, &mut tests);
-        files.push(ProductFile { source, module, syntax });
+        let mut removed = Tests::default();
+        removed.remove_from(&mut syntax.items, &module);
+        tests.append(&mut removed.modules);
+        files.push(ProductFile { source, module, syntax, tests: removed.lines });
     }
     files.retain(|file| !tests.iter().any(|test| file.module.starts_with(test)));
     files
@@ -32,24 +50,44 @@ pub(super) fn module_of(path: &str) -> Vec<String> {
     if matches!(path, "lib" | "main") { Vec::new() } else { path.split('/').map(String::from).collect() }
 }
 
-/// Removes items under `#[cfg(test)]` and adds the paths of removed modules to `tests`.
-fn remove_tests(items: &mut Vec<Item>, module: &[String], tests: &mut Vec<Vec<String>>) {
-    items.retain_mut(|item| {
-        if let Item::Mod(ItemMod { ident, attrs, content, .. }) = item {
-            let path = [module, &[ident.to_string()]].concat();
-            if is_test(attrs) {
-                tests.push(path);
+/// Items under `#[cfg(test)]` that were removed from a file.
+#[derive(Default)]
+struct Tests {
+    /// Paths of the removed modules.
+    modules: Vec<Vec<String>>,
+    lines: Vec<RangeInclusive<usize>>,
+}
+
+impl Tests {
+    fn remove_from(&mut self, items: &mut Vec<Item>, module: &[String]) {
+        items.retain_mut(|item| {
+            if attributes_of(item).is_some_and(is_test) {
+                if let Item::Mod(ItemMod { ident, .. }) = item {
+                    self.modules.push([module, &[ident.to_string()]].concat());
+                }
+                self.add_lines(item);
                 return false;
             }
-            if let Some((_, items)) = content {
-                remove_tests(items, &path, tests);
+            if let Item::Mod(ItemMod { ident, content: Some((_, items)), .. }) = item {
+                self.remove_from(items, &[module, &[ident.to_string()]].concat());
             }
-        }
-        if let Item::Impl(item) = item {
-            item.items.retain(|item| !matches!(item, ImplItem::Fn(function) if is_test(&function.attrs)));
-        }
-        !attributes_of(item).is_some_and(is_test)
-    });
+            if let Item::Impl(item) = item {
+                item.items.retain(|item| {
+                    let is_test = matches!(item, ImplItem::Fn(function) if is_test(&function.attrs));
+                    if is_test {
+                        self.add_lines(item);
+                    }
+                    !is_test
+                });
+            }
+            true
+        });
+    }
+
+    fn add_lines(&mut self, removed: &impl Spanned) {
+        let span = removed.span();
+        self.lines.push(span.start().line..=span.end().line);
+    }
 }
 
 fn is_test(attributes: &[Attribute]) -> bool {
@@ -66,6 +104,7 @@ fn attributes_of(item: &Item) -> Option<&[Attribute]> {
         Item::Fn(item) => &item.attrs,
         Item::Impl(item) => &item.attrs,
         Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
         Item::Static(item) => &item.attrs,
         Item::Struct(item) => &item.attrs,
         Item::Trait(item) => &item.attrs,
@@ -93,6 +132,14 @@ mod tests {
         assert_eq!(files[0].syntax.items.len(), 1);
         assert!(matches!(&files[1].syntax.items[0], Item::Mod(item) if item.content.as_ref().unwrap().1.is_empty()));
         assert!(matches!(&files[1].syntax.items[1], Item::Impl(item) if item.items.is_empty()));
+    }
+
+    #[test]
+    fn lines_of_code_leave_out_tests_blanks_comments() {
+        let text = "//! Doc.\n\n/// Doc.\nfn f() {\n    // Why.\n    g(); // how\n}\n\n#[cfg(test)]\nmod tests {\n    fn t() {}\n}\n\
+                    impl B {\n    fn h() {}\n    #[cfg(test)]\n    fn i() {}\n}\n";
+        let tree = Tree::of(&[("c/src/a.rs", text)]);
+        assert_eq!(files_below(&tree, "c/src/").iter().map(ProductFile::code_lines).collect::<Vec<_>>(), [3 + 3]);
     }
 
     #[test]
