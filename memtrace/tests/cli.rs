@@ -62,14 +62,10 @@ fn refused(line: &str, parts: &[&str]) {
     }
 }
 
-/// Compares the output with a reviewed file. `MEMTRACE_BLESS=1` rewrites the file, and fails.
+/// Compares the output with a reviewed file.
 fn golden(name: &str, printed: &str) -> Result<(), String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cli").join(name);
     let shown = path.display();
-    if std::env::var_os("MEMTRACE_BLESS").is_some() {
-        fs::write(&path, printed).map_err(|error| format!("{shown}: {error}"))?;
-        return Err(format!("{shown} is rewritten: review it, and run again without MEMTRACE_BLESS"));
-    }
     let expected = fs::read_to_string(&path).map_err(|error| format!("{shown}: {error}"))?;
     if printed == expected { Ok(()) } else { Err(format!("{shown} differs from the output:\n{printed}")) }
 }

@@ -1,7 +1,4 @@
 //! Every format against a golden file and, in a module each, against properties that hold for any golden file.
-//!
-//! A passing test never writes golden files. With `MEMTRACE_BLESS=1` the files are rewritten and the test fails, so
-//! that the change is reviewed before the next run.
 
 #[path = "report_golden/activity_sample.rs"]
 mod activity_sample;
@@ -80,12 +77,7 @@ fn sample_report(format: Format) -> String {
 #[expect(clippy::panic, reason = "it fails the test that calls it")]
 fn assert_golden(name: &str, actual: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/report").join(name);
-    if std::env::var_os("MEMTRACE_BLESS").is_some_and(|value| value == "1") {
-        std::fs::write(&path, actual).expect("the golden file can be written");
-        panic!("{name}: blessed; look at the difference and run again without MEMTRACE_BLESS");
-    }
-    let expected = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{name}: {error}; MEMTRACE_BLESS=1 writes golden files"));
+    let expected = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
     if expected == actual {
         return;
     }
