@@ -18,6 +18,7 @@ pub mod explain;
 pub mod kernel;
 pub mod kernel_trace;
 pub mod killed_recording;
+pub mod lane;
 pub mod large_file;
 pub mod mark;
 pub mod memory_cgroup;

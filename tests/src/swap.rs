@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::lane;
 use crate::process::run;
 use crate::scratch::Scratch;
 
@@ -15,6 +16,7 @@ impl Swap {
     /// Creates a swap file of this size and enables it.
     #[must_use]
     pub fn create_in(scratch: &Scratch, bytes: u64) -> Self {
+        lane::require_whole_machine();
         let path = scratch.join("swap");
         let file = File::create(&path).expect("the scratch directory is writable");
         // A swap file must not be sparse.

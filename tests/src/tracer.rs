@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::outcome::Outcome;
 use crate::process::{self, Process};
 use crate::scratch::Scratch;
-use crate::{Victim, root, victim};
+use crate::{Victim, lane, root, victim};
 
 /// The number of `epoll_wait` on x86-64 in `/proc/PID/syscall` (arch/x86/entry/syscalls/syscall_64.tbl).
 const EPOLL_WAIT: &str = "232 ";
@@ -116,7 +116,16 @@ impl Trace {
         self
     }
 
+    /// Returns true if it selects processes of the whole machine.
+    fn is_system_wide(&self) -> bool {
+        const SELECTIONS: [&str; 5] = ["--all", "--comm", "--exe", "--user", "--cgroup"];
+        self.options.iter().any(|option| SELECTIONS.iter().any(|selection| option == selection))
+    }
+
     fn spawn(self) -> Tracer {
+        if self.is_system_wide() {
+            lane::require_whole_machine();
+        }
         let Self { scratch, binary, formats, wrapper, options, command, environment } = self;
         let mut words = wrapper;
         words.push(binary.into_os_string());

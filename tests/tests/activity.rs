@@ -3,6 +3,8 @@
 //! Victims read their clock before and after each step, so that the times of a slice have exact bounds, also if the scheduler
 //! interrupts a victim. Most of these bounds have to be narrow.
 
+mod alone;
+
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -377,22 +379,6 @@ fn starts_and_exits_are_those_of_the_threads_of_the_victim() {
         let (start, exit) = thread.start_ns.zip(thread.exit_ns).expect("it started and exited");
         let _ = is_exact(exit - start, bounds(*at), TOLERANCE_NS, name);
     }
-}
-
-#[test]
-fn programs_without_probes_and_unknown_functions_are_refused() {
-    let mut victim = victim::start("exact");
-    let path = victim::path("exact");
-    let run = |from: &str| Trace::victim(&victim).options(&["--span", from]).run();
-    run("probes")
-        .assert_refused(2, &["cannot trace tasks by the probes of the targets", "build the program with memtrace.h"]);
-    run("/bin/true:probes").assert_refused(2, &["cannot trace tasks by the probes of /bin/true", "--span "]);
-    let missing = format!("{}:missing", path.display());
-    run(&missing).assert_refused(2, &["cannot trace calls of", "missing", "nm -C FILE"]);
-    run("/nothing:main").assert_refused(2, &["cannot trace calls of /nothing:main", "cannot be read"]);
-    Trace::system_wide().options(&["--span", "probes"]).run().assert_refused(2, &["no file is given for the probes"]);
-    victim.work();
-    victim.finish();
 }
 
 #[test]

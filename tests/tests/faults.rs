@@ -1,5 +1,7 @@
 //! Resident pages by the stack of their first touch match the victim and the kernel exactly.
 
+mod alone;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_tests::page_counts::{PAGE, PageCounts, rss};
@@ -155,14 +157,6 @@ fn assert_major_faults(scenario: &str) -> u64 {
     let major_faults = after - before;
     assert_eq!(report.stacks.iter().filter_map(|stack| stack.major_faults).sum::<u64>(), major_faults);
     major_faults
-}
-
-#[test]
-fn swapped_in_pages_are_resident_again() {
-    let scratch = Scratch::new();
-    let _swap = Swap::create_in(&scratch, 32 << 20);
-    // Pages that are still in the swap cache cause no major fault.
-    let _ = assert_major_faults("swaps");
 }
 
 #[test]

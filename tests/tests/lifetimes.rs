@@ -1,5 +1,7 @@
 //! Start and end of traces and targets.
 
+mod alone;
+
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -222,35 +224,6 @@ fn processes_have_ended_even_if_the_records_of_their_exits_are_lost() {
 
 /// Number of processes of each command.
 const STORM: usize = 1000;
-
-#[test]
-fn every_process_of_a_storm_is_recorded_with_its_end() {
-    // Stacks of the other processes would take longer than the storm.
-    let tracer = Trace::system_wide().options(&["--max-depth", "0", "--keep-ended", "10000"]).start();
-    let mut expected = BTreeMap::new();
-    for (command, comm) in [("/bin/true", "true"), ("/bin/echo", "echo")] {
-        for _ in 0..STORM {
-            let mut child = Command::new(command).stdout(Stdio::null()).spawn().expect("the command exists");
-            expected.insert(child.id(), (comm, Some("exit")));
-            assert!(child.wait().expect("the command ends").success());
-        }
-    }
-    let outcome = tracer.stop();
-    assert_eq!(expected.len(), 2 * STORM, "a pid was used twice");
-    // Other processes of a busy machine can fill the rings, which must not lose an end.
-    let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
-    for reason in [LossReason::RingFullProcess, LossReason::ProcessesFull, LossReason::MappingsLost] {
-        assert_eq!(report.loss_count(reason), 0, "{:?}", report.losses);
-    }
-    report.assert_consistent();
-    let mut found = BTreeMap::new();
-    for process in report.processes.iter().filter(|process| expected.contains_key(&process.pid)) {
-        assert!(process.ended.is_some() && process.ended_s.is_some(), "{process:?}");
-        // The last entry of a pid is the one after the exec.
-        found.insert(process.pid, (process.comm.as_str(), process.ended.as_deref()));
-    }
-    assert_eq!(found, expected);
-}
 
 #[test]
 fn sigkill_of_the_target_ends_the_trace() {

@@ -1,5 +1,7 @@
 //! memtrace within limits of its own: a memory cgroup, `--memory-limit`, open files. The trace matches the victim's totals.
 
+mod alone;
+
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -90,21 +92,6 @@ fn command_keeps_its_limit_of_open_files() {
     let outcome = Trace::command(["sh", "-c", "ulimit -Sn"]).wrapped_in(&["prlimit", "--nofile=64:4096"]).run();
     outcome.assert_code(0);
     assert_eq!(outcome.stdout, "64");
-}
-
-#[test]
-fn other_memtrace_processes_are_traced_only_by_pid() {
-    let mut victim = victim::start("exact");
-    let other = Trace::victim(&victim).start();
-    let tracer = Trace::pids(&[]).options(&["--comm", "memtrace", "--comm", "exact"]).start();
-    victim.work();
-    other.stop().assert_code(0);
-    let report = tracer.stop().report();
-    let pid = victim.pid();
-    victim.finish();
-    // Victims of other tests may run at the same time.
-    assert!(report.processes.iter().any(|process| process.pid == pid));
-    assert!(report.processes.iter().all(|process| process.comm == "exact"), "{:#?}", report.processes);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! With too small rings, every call is recorded, counted as a named loss, or filtered.
 
+mod alone;
+
 use std::process::Command;
 
 use memtrace_common::vocabulary::LossReason;
@@ -54,26 +56,6 @@ fn recorded_and_lost_events_balance_with_a_tiny_ring() {
         assert!(digits.contains(&count), "{reason:?} is not reported: {}", outcome.stderr);
     }
     assert!(outcome.stderr.contains("--ring-size"), "no remedy is named: {}", outcome.stderr);
-}
-
-#[test]
-fn cgroups_removed_while_their_ring_is_full_are_counted() {
-    /// Number of records that fit: each has a header of 8 bytes, and one byte of the ring stays free.
-    const FIT: usize = ((256 << 10) - 1) / (size_of::<RemovedCgroupRecord>() + 8);
-    const REMOVED: usize = FIT + 50;
-    let scratch = Scratch::new();
-    let program = scratch.copy(victim::path("steady"), "mt-removals");
-    let victim = Victim::start(Command::new(program).arg("100"));
-    let tracer = Trace::system_wide().options(&["--comm", "mt-removals"]).start();
-    tracer.suspend();
-    for _ in 0..REMOVED {
-        drop(Cgroup::new());
-    }
-    tracer.resume();
-    let lost = tracer.stop().report_with_code(LOST).loss_count(LossReason::RingFullCgroup);
-    // Other programs of the machine may have removed some, too.
-    assert!((50..60).contains(&lost), "{lost}");
-    victim.finish();
 }
 
 #[test]

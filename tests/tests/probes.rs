@@ -1,5 +1,7 @@
 //! Tags and claims by the probes of `memtrace.h` and of the crate `memtrace-probes`, compared with the victims' counters.
 
+mod alone;
+
 use std::collections::BTreeMap;
 
 use memtrace_tests::totals_by_tag::assert_equal;
@@ -42,20 +44,6 @@ fn scopes_and_claims_in_rust_have_the_totals_of_the_victim() {
 fn probes_of_a_file_are_used() {
     let from = format!("{}:probes", victim::path("probes").display());
     assert_equal("probes", &["nic", "2000"], &["--tag-from", &from], 61);
-}
-
-#[test]
-fn objects_without_probes_are_refused() {
-    let mut victim = victim::start_with("modules", &["set", "1"]);
-    let run = |from: &str| Trace::victim(&victim).options(&["--tag-from", from]).run();
-    run("probes").assert_refused(2, &["cannot take tags from the probes of the targets", "no probe of memtrace.h"]);
-    run("/bin/true:probes").assert_refused(2, &["cannot take tags from the probes of /bin/true"]);
-    run("/nothing:probes").assert_refused(2, &["cannot take tags from the probes of /nothing", "cannot be read"]);
-    let all = Trace::system_wide().options(FROM).run();
-    all.assert_refused(2, &["no file is given for the probes"]);
-    victim.process().write_line("");
-    let _: BTreeMap<String, Totals> = victim.read_json();
-    victim.finish();
 }
 
 #[test]

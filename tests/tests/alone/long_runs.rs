@@ -336,7 +336,7 @@ fn trace_in_a_time_namespace_is_exact() {
 
 /// Capabilities of the systemd unit in the guide, as setpriv(1) expects them.
 fn capabilities_of_the_unit(setting: &str) -> String {
-    let unit = include_str!("../../docs/guide/memtrace.service");
+    let unit = include_str!("../../../docs/guide/memtrace.service");
     let names = unit.lines().find_map(|line| line.strip_prefix(setting)).expect("the unit has the setting");
     let names = names.split_whitespace().map(|name| name.strip_prefix("CAP_").expect("a capability").to_lowercase());
     names.fold(String::from("-all"), |all, name| format!("{all},+{name}"))
