@@ -10,14 +10,17 @@ mod estimates;
 mod folded;
 #[path = "report_golden/host.rs"]
 mod host;
-#[path = "report_golden/html.rs"]
-mod html;
-#[path = "report_golden/html_activity.rs"]
-mod html_activity;
 #[path = "report_golden/json.rs"]
 mod json;
 #[path = "report_golden/languages.rs"]
 mod languages;
+/// Tests of the long tier: browsers and other viewers read the formats.
+#[path = "report_golden"]
+mod long {
+    pub(crate) mod html;
+    mod html_activity;
+    pub(crate) mod viewers;
+}
 #[path = "report_golden/monitor.rs"]
 mod monitor;
 #[path = "report_golden/page.rs"]
@@ -34,8 +37,6 @@ mod sample;
 mod sampled;
 #[path = "report_golden/text.rs"]
 mod text;
-#[path = "report_golden/viewers.rs"]
-mod viewers;
 #[path = "report_golden/waits.rs"]
 mod waits;
 

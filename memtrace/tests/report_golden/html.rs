@@ -12,9 +12,9 @@ use memtrace::model::{
 use memtrace::report::{Format, Options};
 use serde_json::Value;
 
-use super::host::{by_threads, host};
-use super::sample::sample;
-use super::{options, report};
+use crate::host::{by_threads, host};
+use crate::sample::sample;
+use crate::{options, report};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -40,7 +40,7 @@ pub(super) fn operate(profile: &Profile, options: &Options, script: &str) -> Val
         "--dump-dom",
     ]);
     browser.env("HOME", scratch.path("home")).arg(format!("file://{}", path.display()));
-    let output = browser.output().expect("`cargo xtask setup` has installed the browser");
+    let output = browser.output().expect("`cargo xtask setup --long` has installed the browser");
     let dom = String::from_utf8_lossy(&output.stdout);
     let found =
         dom.split_once("<pre id=\"found\">").and_then(|(_, rest)| rest.split_once("</pre>")).map(|(found, _)| found);

@@ -6,9 +6,9 @@ use memtrace::model::{Activity, Metric, Nanoseconds, Profile, Slice, SliceKind};
 use memtrace::report::{Format, Options};
 use serde_json::{Value, json};
 
-use super::activity_sample::{HOSTILE, activity};
 use super::html::{operate, with_timeline};
-use super::{options, report};
+use crate::activity_sample::{HOSTILE, activity};
+use crate::{options, report};
 
 /// A profile with activity and a timeline.
 fn profile() -> Profile {

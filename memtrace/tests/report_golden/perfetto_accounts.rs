@@ -10,7 +10,7 @@ use memtrace::model::{
 use memtrace::report::AccountTrace;
 use serde_json::{Value, json};
 
-use super::viewers::read_perfetto;
+use crate::long::viewers::read_perfetto;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -12,7 +12,7 @@ use memtrace::report::Format;
 use serde_json::{Map, Value, json};
 
 use super::activity_sample::{HOSTILE, activity, with_activity};
-use super::viewers::{file, read_perfetto};
+use crate::long::viewers::{file, read_perfetto};
 
 const MS: u64 = 1_000_000;
 

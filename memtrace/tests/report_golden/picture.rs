@@ -83,7 +83,7 @@ fn assert_well_formed(svg: &str) {
 
 #[test]
 fn strip_below_a_flame_graph_shows_memory_over_time() {
-    let profile = super::html::with_timeline();
+    let profile = crate::long::html::with_timeline();
     let draw = |profile| report(Format::Svg, profile, &options(Metric::LiveBytes));
     let (picture, without) = (draw(&profile), draw(&Profile { timeline: None, ..profile.clone() }));
     let height = |picture: &str| -> u32 {

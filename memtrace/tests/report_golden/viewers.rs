@@ -10,15 +10,15 @@ use memtrace::model::{Amount, Bytes, Comm, GroupBy, Metric, MonitorInterval, Pro
 use memtrace::report::{Format, Options, ThreadTrace, write};
 use serde_json::{Value, json};
 
-use super::host::{all_ended, by_allocators, by_threads, host};
-use super::languages::languages;
-use super::monitor;
-use super::sample::{sample, with_touches};
-use super::sampled::sampled;
-use super::waits::waits;
-use super::{build, options, report};
+use crate::host::{all_ended, by_allocators, by_threads, host};
+use crate::languages::languages;
+use crate::monitor;
+use crate::sample::{sample, with_touches};
+use crate::sampled::sampled;
+use crate::waits::waits;
+use crate::{build, options, report};
 
-/// Folder of the packages that `cargo xtask setup` installs.
+/// Folder of the packages that `cargo xtask setup --long` installs.
 fn viewers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/viewers")
 }
@@ -67,7 +67,7 @@ pub(crate) fn file(scratch: &Scratch, name: &str, format: Format, profile: &Prof
 /// Runs a viewer, and returns its standard output.
 #[track_caller]
 fn output(command: &mut Command) -> String {
-    let output = command.output().expect("`cargo xtask setup` has installed the viewer");
+    let output = command.output().expect("`cargo xtask setup --long` has installed the viewer");
     let errors = String::from_utf8_lossy(&output.stderr);
     // heaptrack_print continues after errors in a file.
     let is_read = output.status.success() && !errors.contains("failed to parse") && !errors.contains("out of bounds");
