@@ -12,13 +12,12 @@ mod features;
 mod guest;
 mod guest_tests;
 mod images;
-mod parallel;
 mod selection;
 mod supported;
 mod transcript;
 mod verify;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -32,14 +31,16 @@ pub(crate) use verify::verify;
 
 use crate::test::{Binary, Group, Results};
 use crate::workspace::Workspace;
-use crate::{command, ui};
-
-/// Optimised because emulation is slow. The tests on this machine run the memtrace of the profile that they are built in.
-const PROFILE: &str = "release";
+use crate::{parallel, ui};
 
 /// Returns the kernel that `cargo xtask test` always runs on.
 pub(crate) fn default_kernels() -> Vec<&'static Kernel> {
     supported::ALL.iter().filter(|kernel| kernel.name == supported::DEFAULT).collect()
+}
+
+/// Returns all kernels.
+pub(crate) fn all() -> Vec<&'static Kernel> {
+    supported::ALL.iter().collect()
 }
 
 /// Downloads the kernels. A failure is only a warning here; it is an error when the kernel is booted.
@@ -64,15 +65,17 @@ pub(crate) fn run_tests(
     binaries: &[Binary],
     results: &mut Results,
 ) -> Result<()> {
-    let memtrace = build_for(workspace, kernels)?;
+    if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
+        arm64::build(workspace)?;
+    }
     let shares: Vec<_> = kernels.iter().flat_map(|kernel| Share::all(kernel)).collect();
     let start = Instant::now();
-    let outcomes = parallel::map(&shares, |share| {
+    let outcomes = parallel::map(parallel::processors(), &shares, |_, share| {
         let name = format!("part {} of the guest tests on Linux {}", share.number, share.kernel.name);
         ui::step(&format!("Running {name}"));
         let start = Instant::now();
         let outcome = match share.kernel.machine {
-            Machine::X86_64 => guest_tests::run(workspace, share, &memtrace, binaries),
+            Machine::X86_64 => guest_tests::run(workspace, share, binaries),
             Machine::Aarch64 => guest_tests::trace(workspace, share.kernel),
         };
         ui::note(&format!("{name} took {} s", start.elapsed().as_secs()));
@@ -92,18 +95,6 @@ pub(crate) fn run_tests(
         problems.into_iter().for_each(|problem| results.problem(format!("Linux {}: {problem}", kernel.name)));
     }
     Ok(())
-}
-
-/// Builds the programs for the guests; returns the memtrace for x86_64.
-fn build_for(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<PathBuf> {
-    if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
-        arm64::build(workspace)?;
-    }
-    ui::step("Building memtrace for the guests");
-    let mut cargo = command::cargo();
-    cargo.current_dir(workspace.root()).args(["build", "--package", "memtrace", "--profile", PROFILE]);
-    command::run(&mut cargo)?;
-    Ok(workspace.join("target").join(PROFILE).join("memtrace"))
 }
 
 fn text(path: &Path) -> Result<&str> {

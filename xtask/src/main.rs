@@ -9,6 +9,7 @@ mod demo;
 mod kernels;
 mod libraries;
 mod lint;
+mod parallel;
 mod privilege;
 mod setup;
 mod soak;
@@ -47,10 +48,15 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "test",
-        does: "set up, run all checks and tests as user and as root (--kernels LIST|all: only on these kernels)",
+        does: "set up, run all checks and tests as user and as root (--long: also the long tier; --kernels LIST|all: only \
+               on these kernels)",
         run: Run::WithOptions(test::run),
     },
-    Task { name: "setup", does: "find or install the dependencies of builds and tests", run: Run::Alone(setup::run) },
+    Task {
+        name: "setup",
+        does: "find or install the dependencies of builds and tests (--long: also of the long tier)",
+        run: Run::WithOptions(setup::run),
+    },
     Task {
         name: "bpf",
         does: "build the BPF objects that memtrace embeds (--kernels LIST|all: also run their verifiers)",

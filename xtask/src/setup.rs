@@ -2,14 +2,16 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use bpf_artifact::Machine;
 
 use crate::kernels::{self, Kernel};
+use crate::test::Tier;
 use crate::workspace::Workspace;
 use crate::{command, debian, libraries, toolchain, ui, viewers};
 
 /// A required program or file, and the Debian package that contains it.
+#[derive(Clone, Copy)]
 pub(crate) struct Requirement {
     /// Name of a program in `PATH`, or an absolute path.
     pub(crate) name: &'static str,
@@ -19,7 +21,7 @@ pub(crate) struct Requirement {
 /// Requirements of the demo and the build.
 const BUILD: &[Requirement] = &[Requirement { name: "gcc", package: "gcc" }];
 
-/// Requirements of the tests' victims.
+/// Requirements of the tests of the short tier.
 const TESTS: &[Requirement] = &[
     Requirement { name: "gcc", package: "gcc" },
     Requirement { name: "g++", package: "g++" },
@@ -33,15 +35,19 @@ const TESTS: &[Requirement] = &[
     Requirement { name: "/usr/bin/redis-server", package: "redis-server" },
     Requirement { name: "/usr/bin/node", package: "nodejs" },
     Requirement { name: "/usr/bin/pg_createcluster", package: "postgresql" },
-    // Viewers of report formats.
-    Requirement { name: "chromium-headless-shell", package: "chromium-headless-shell" },
-    Requirement { name: "go", package: "golang-go" },
-    Requirement { name: "heaptrack_print", package: "heaptrack" },
-    Requirement { name: "npm", package: "npm" },
+    // Installs the messages of Perfetto.
     Requirement { name: "pip", package: "python3-pip" },
     Requirement { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
     Requirement { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
     Requirement { name: "/usr/include/mimalloc.h", package: "libmimalloc-dev" },
+];
+
+/// Viewers of report formats, for the tests of the long tier.
+const VIEWERS: &[Requirement] = &[
+    Requirement { name: "chromium-headless-shell", package: "chromium-headless-shell" },
+    Requirement { name: "go", package: "golang-go" },
+    Requirement { name: "heaptrack_print", package: "heaptrack" },
+    Requirement { name: "npm", package: "npm" },
 ];
 
 /// Requirements for unpacking kernels.
@@ -73,9 +79,14 @@ const SOAK: &[Requirement] = &[
     Requirement { name: "taskset", package: "util-linux" },
 ];
 
-/// Installs the requirements of the builds, the demo and the tests.
-pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    for_tests(workspace)?;
+/// Installs the requirements of the builds, the demo and the tests; with `--long`, of the long tier too.
+pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
+    let tier = match options {
+        [] => Tier::Short,
+        [option] if option == "--long" => Tier::Long,
+        [option, ..] => bail!("unknown option {option:?}; there is --long"),
+    };
+    for_tests(workspace, tier)?;
     for_guests(workspace, &kernels::default_kernels())?;
     toolchain::obtain(workspace)?;
     ui::result("all requirements are installed");
@@ -102,11 +113,14 @@ pub(crate) fn for_soak() -> Result<()> {
     ensure(SOAK, "the soak test")
 }
 
-/// Installs the requirements of the tests, except the BPF toolchain.
-pub(crate) fn for_tests(workspace: &Workspace) -> Result<()> {
-    ensure(TESTS, "the tests")?;
+/// Installs the requirements of the tests of a tier, except the BPF toolchain.
+pub(crate) fn for_tests(workspace: &Workspace, tier: Tier) -> Result<()> {
+    match tier {
+        Tier::Short => ensure(TESTS, "the tests")?,
+        Tier::Long => ensure(&[TESTS, VIEWERS].concat(), "the tests of the long tier")?,
+    }
     libraries::ensure(workspace)?;
-    viewers::ensure(workspace)
+    viewers::ensure(workspace, tier)
 }
 
 /// Installs the emulators and downloads the kernels for guest tests.

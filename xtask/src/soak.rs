@@ -20,6 +20,7 @@ use trace::{Measured, Trace};
 use workload::Workload;
 
 use crate::privilege::Root;
+use crate::test::Tier;
 use crate::workspace::{self, Workspace};
 use crate::{bpf, command, setup, ui};
 
@@ -38,14 +39,14 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<()> {
     measure(workspace, root, &options)
 }
 
-/// Traces the machine for four minutes, without limits of times. The BPF objects must be current.
+/// Traces the machine as a tier of the tests does. `memtrace` is the build of the tests. The BPF objects must be current.
 ///
 /// # Errors
 ///
 /// If a step fails, or if a measured value is beyond its limit.
-pub(crate) fn run_in_tests(workspace: &Workspace, root: Root) -> Result<()> {
+pub(crate) fn run_in_tests(workspace: &Workspace, root: Root, tier: Tier, memtrace: PathBuf) -> Result<()> {
     setup::for_soak()?;
-    measure(workspace, root, &Options::for_tests())
+    measure(workspace, root, &Options::of_tier(tier, memtrace))
 }
 
 /// Builds memtrace, unless it was built before from the same sources.

@@ -2,113 +2,167 @@
 
 mod binaries;
 mod execute;
+mod lanes;
 mod results;
+mod tier;
+mod times;
+mod topics;
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 pub(crate) use binaries::Binary;
 use execute::Selection;
+pub(crate) use execute::{REPORT_TIME, UNSTABLE};
 pub(crate) use results::{BinaryResult, Group, Results};
+use tier::Scope;
+pub(crate) use tier::Tier;
+use times::Steps;
+pub(crate) use times::TestLine;
+pub(crate) use topics::list as list_tests;
+use topics::{LONG_PATH, Topics};
 
 use crate::kernels::{self, Kernel};
 use crate::privilege::Root;
 use crate::workspace::Workspace;
-use crate::{bpf, command, lint, setup, soak, ui};
+use crate::{bpf, lint, setup, soak, ui};
 
 /// All tests of this package run as root.
-pub(crate) const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
+const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
 
 /// Name prefix of tests in other packages that run as root.
 const PRIVILEGED_PREFIX: &str = "privileged_";
 
-/// Time limit of a privileged test binary, in case that a target hangs.
-const DEADLINE: Duration = Duration::from_secs(20 * 60);
+/// Time limit of a process that runs privileged tests, in case that a target hangs.
+const PRIVILEGED_DEADLINE: Duration = Duration::from_secs(20 * 60);
 
-/// Runs everything, or with `--kernels` only the guest tests.
+/// Runs the tests of a tier, or with `--kernels` only the guest tests.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
-    match kernels::from_options(options)? {
-        Some(kernels) => run_on(workspace, &kernels),
-        None => run_all(workspace),
+    match Scope::parse(options)? {
+        Scope::Kernels(kernels) => run_on(workspace, &kernels),
+        Scope::Tier(tier) => run_tier(workspace, tier),
     }
 }
 
 fn run_on(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
-    setup::for_tests(workspace)?;
-    setup::for_guests(workspace, kernels)?;
-    bpf::run(workspace)?;
-    ui::step("Building the tests");
-    // Guests run only tests of this package, with an optimised memtrace.
-    let binaries = binaries::build(workspace, &["--package", PRIVILEGED_PACKAGE, "--tests"])?;
+    let mut steps = Steps::begin();
+    steps.time("requirements", || {
+        setup::for_tests(workspace, Tier::Short)?;
+        setup::for_guests(workspace, kernels)
+    })?;
+    steps.time("BPF objects", || bpf::run(workspace))?;
+    let binaries = steps.time("build", || build(workspace))?;
     let mut results = Results::of_groups(&[Group::Guests]);
-    kernels::run_tests(workspace, kernels, &binaries, &mut results)?;
-    conclude(results)
+    steps.time("guests", || kernels::run_tests(workspace, kernels, &binaries, &mut results))?;
+    conclude(results, &steps)
 }
 
+/// Builds memtrace, the victims and the tests: cargo builds the programs of a package with its integration tests.
 fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
     ui::step("Building the programs and the tests");
-    // The privileged tests run the memtrace executable, which belongs to another package.
-    command::run(command::cargo().current_dir(workspace.root()).args(["build", "--workspace"]))?;
     binaries::build(workspace, &["--workspace"])
 }
 
-fn conclude(results: Results) -> Result<()> {
-    let (summary, passed) = results.conclude();
+fn conclude(results: Results, steps: &Steps) -> Result<()> {
+    let (summary, passed) = results.conclude(steps);
     ui::result(&format!("\n{summary}"));
     if passed { Ok(()) } else { bail!("a test failed or did not run") }
 }
 
-fn run_all(workspace: &Workspace) -> Result<()> {
+fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
+    let mut steps = Steps::begin();
     // First, so that sudo asks for a password before the build.
     let root = Root::obtain();
     if let Err(error) = &root {
         ui::warning(&format!("the privileged tests cannot run, so this command will fail: {error:#}"));
     }
-    setup::for_tests(workspace)?;
-    let kernels = kernels::default_kernels();
-    let guests = setup::for_guests(workspace, &kernels);
+    steps.time("requirements", || setup::for_tests(workspace, tier))?;
+    let kernels = tier.kernels();
+    let guests = steps.time("requirements of the guests", || setup::for_guests(workspace, &kernels));
     if let Err(error) = &guests {
         ui::warning(&format!("the guest tests cannot run, so this command will fail: {error:#}"));
     }
-    bpf::run(workspace)?;
-    lint::check(workspace)?;
-    let binaries = build(workspace)?;
+    steps.time("BPF objects", || bpf::run(workspace))?;
+    steps.time("formatting, clippy lints, tidy rules", || lint::check(workspace))?;
+    let binaries = steps.time("build", || build(workspace))?;
 
     let mut results = Results::of_groups(Group::ALL);
-    ui::step("Running the unprivileged tests");
-    for binary in binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE) {
-        let result = execute::run(binary.command(), Selection::Without(PRIVILEGED_PREFIX))?;
-        results.add(Group::Unprivileged, &binary.name(), result);
-    }
-    results.add(Group::Unprivileged, "documentation tests", execute::doc_tests(workspace)?);
-
+    results.check(String::from("formatting, clippy lints, tidy rules"));
+    run_unprivileged(workspace, tier, &binaries, &mut steps, &mut results)?;
     match root {
         Ok(root) => {
-            run_privileged(root, &binaries, &mut results)?;
-            if let Err(error) = soak::run_in_tests(workspace, root) {
-                results.problem(format!("soak: {error:#}"));
+            run_privileged(workspace, root, tier, &binaries, &mut steps, &mut results)?;
+            match steps.time("soak", || run_soak(workspace, root, tier, &binaries)) {
+                Ok(()) => results.check(String::from("soak")),
+                Err(error) => results.problem(format!("soak: {error:#}")),
             }
         }
         Err(error) => results.add_missing_group(Group::Privileged, &format!("{error:#}")),
     }
-    match guests.and_then(|()| kernels::run_tests(workspace, &kernels, &binaries, &mut results)) {
-        Ok(()) => {}
-        Err(error) => results.add_missing_group(Group::Guests, &format!("{error:#}")),
+    let guests =
+        steps.time("guests", || guests.and_then(|()| kernels::run_tests(workspace, &kernels, &binaries, &mut results)));
+    if let Err(error) = guests {
+        results.add_missing_group(Group::Guests, &format!("{error:#}"));
     }
-    conclude(results)
+    conclude(results, &steps)
 }
 
-fn run_privileged(root: Root, binaries: &[Binary], results: &mut Results) -> Result<()> {
-    ui::step("Running the privileged tests");
-    for binary in binaries {
-        let all = binary.package == PRIVILEGED_PACKAGE;
-        let selection = if all { Selection::All } else { Selection::Only(PRIVILEGED_PREFIX) };
-        let result = execute::run(binary.privileged_command(root, DEADLINE), selection)?;
-        if all && binary.is_test_file {
-            results.add_required(Group::Privileged, &binary.name(), result);
-        } else {
-            results.add(Group::Privileged, &binary.name(), result);
+fn run_unprivileged(
+    workspace: &Workspace,
+    tier: Tier,
+    binaries: &[Binary],
+    steps: &mut Steps,
+    results: &mut Results,
+) -> Result<()> {
+    let skipped: &[&str] = match tier {
+        Tier::Short => &[PRIVILEGED_PREFIX, LONG_PATH],
+        Tier::Long => &[PRIVILEGED_PREFIX],
+    };
+    ui::step("Running the unprivileged tests");
+    steps.time("unprivileged tests", || {
+        for binary in binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE) {
+            let result = execute::run(binary.command(), Selection::Without(skipped))?;
+            results.add(Group::Unprivileged, &binary.name(), result);
         }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    let result = steps.time("documentation tests", || execute::doc_tests(workspace))?;
+    results.add(Group::Unprivileged, "documentation tests", result);
+    Ok(())
+}
+
+fn run_privileged(
+    workspace: &Workspace,
+    root: Root,
+    tier: Tier,
+    binaries: &[Binary],
+    steps: &mut Steps,
+    results: &mut Results,
+) -> Result<()> {
+    ui::step("Running the privileged tests");
+    let binary = privileged(binaries)?;
+    let others = binaries.iter().filter(|binary| binary.package != PRIVILEGED_PACKAGE);
+    let topics = Topics::of(&binary.program)?;
+    steps.time("privileged tests in lanes", || lanes::run(workspace, root, binary, &topics.lanes, results))?;
+    steps.time("privileged tests that run alone", || {
+        for binary in others {
+            let command = binary.privileged_command(root, PRIVILEGED_DEADLINE, &[]);
+            results.add(Group::Privileged, &binary.name(), execute::run(command, Selection::Only(PRIVILEGED_PREFIX))?);
+        }
+        lanes::run_alone(root, binary, &topics.alone, results)
+    })?;
+    if tier == Tier::Long {
+        steps.time("long privileged tests", || lanes::run_alone(root, binary, &topics.long, results))?;
     }
     Ok(())
+}
+
+fn run_soak(workspace: &Workspace, root: Root, tier: Tier, binaries: &[Binary]) -> Result<()> {
+    soak::run_in_tests(workspace, root, tier, privileged(binaries)?.neighbour("memtrace")?)
+}
+
+/// Returns the binary of the privileged tests.
+pub(crate) fn privileged(binaries: &[Binary]) -> Result<&Binary> {
+    let binary = binaries.iter().find(|binary| binary.package == PRIVILEGED_PACKAGE);
+    binary.context("there is no binary of the privileged tests")
 }

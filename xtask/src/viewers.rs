@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use crate::test::Tier;
 use crate::workspace::{Workspace, create_empty};
 use crate::{command, ui};
 
@@ -16,25 +17,48 @@ const NPM: &[&str] = &["@firefox-devtools/profiler-cli@0.10.0", "node@24.21.0", 
 /// Packages of PyPI: the messages of Perfetto. Its trace processor is no package.
 const PYPI: &[&str] = &["perfetto==0.59.1", "protobuf==7.36.2"];
 
-/// File with the names of the packages, written last.
-const COMPLETE: &str = "PACKAGES";
+/// Folder of the viewers.
+const FOLDER: &str = "target/viewers";
 
-/// Installs missing viewers.
-pub(crate) fn ensure(workspace: &Workspace) -> Result<()> {
-    let folder = workspace.join("target/viewers");
-    let packages: String = NPM.iter().chain(PYPI).map(|package| format!("{package}\n")).collect();
-    if fs::read_to_string(folder.join(COMPLETE)).is_ok_and(|installed| installed == packages) {
+/// Folder in it with packages of PyPI.
+const PYTHON: &str = "python";
+
+/// Files with the names of the packages, written last.
+const COMPLETE_NPM: &str = "PACKAGES.npm";
+const COMPLETE_PYPI: &str = "PACKAGES.pypi";
+
+/// Installs missing viewers. Those of npm are for the long tier.
+pub(crate) fn ensure(workspace: &Workspace, tier: Tier) -> Result<()> {
+    let folder = workspace.join(FOLDER);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    install(&folder, COMPLETE_PYPI, PYPI, install_pypi)?;
+    match tier {
+        Tier::Short => Ok(()),
+        Tier::Long => install(&folder, COMPLETE_NPM, NPM, install_npm),
+    }
+}
+
+/// Installs the packages, unless the file `complete` has their names.
+fn install(folder: &Path, complete: &str, packages: &[&str], work: fn(&Path) -> Result<()>) -> Result<()> {
+    let names: String = packages.iter().map(|package| format!("{package}\n")).collect();
+    let complete = folder.join(complete);
+    if fs::read_to_string(&complete).is_ok_and(|installed| installed == names) {
         return Ok(());
     }
     ui::step("Installing viewers of report formats for the tests");
-    create_empty(&folder)?;
-    install(&folder).context("cannot install the viewers of report formats, which the tests need")?;
-    fs::write(folder.join(COMPLETE), packages).context("cannot write the list of packages")
+    work(folder).context("cannot install the viewers of report formats, which the tests need")?;
+    fs::write(complete, names).context("cannot write the list of packages")
 }
 
-fn install(folder: &Path) -> Result<()> {
+fn install_npm(folder: &Path) -> Result<()> {
+    create_empty(&folder.join("node_modules"))?;
     let options = ["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"];
-    command::run(Command::new("npm").args(options).arg(folder).args(NPM))?;
+    command::run(Command::new("npm").args(options).arg(folder).args(NPM))
+}
+
+fn install_pypi(folder: &Path) -> Result<()> {
+    let python = folder.join(PYTHON);
+    create_empty(&python)?;
     let options = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target"];
-    command::run(Command::new("python3").args(options).arg(folder.join("python")).args(PYPI))
+    command::run(Command::new("python3").args(options).arg(python).args(PYPI))
 }

@@ -1,6 +1,5 @@
 //! Runs tests in a guest and collects their results.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -11,7 +10,7 @@ use super::selection::Share;
 use super::supported::Kernel;
 use super::transcript::{Script, Transcript};
 use super::{arm64, text};
-use crate::test::{Binary, BinaryResult, PRIVILEGED_PACKAGE};
+use crate::test::{self, Binary, BinaryResult, REPORT_TIME, UNSTABLE, list_tests};
 use crate::workspace::Workspace;
 
 /// Time limit of a guest that runs tests.
@@ -25,29 +24,32 @@ const DOCTOR: &str = "memtrace doctor";
 /// Results of a share of a kernel's tests.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// Result of each test binary by name.
+    /// Result of each topic by name.
     pub(super) rows: Vec<(String, BinaryResult)>,
     /// Problems that are not failed tests.
     pub(super) problems: Vec<String>,
 }
 
 /// Runs a share of the guest tests with this machine's files. The first share also checks the kernel's features.
-pub(super) fn run(workspace: &Workspace, share: &Share, memtrace: &Path, binaries: &[Binary]) -> Result<Outcome> {
+pub(super) fn run(workspace: &Workspace, share: &Share, binaries: &[Binary]) -> Result<Outcome> {
     let kernel = share.kernel;
     // The features of a kernel with few options say nothing about others.
     let is_first = share.number == 1 && kernel.config.is_none();
-    let memtrace = text(memtrace)?;
-    let mut script = Script::with(&[("MEMTRACE_BIN", memtrace), ("MEMTRACE_GUEST", "1"), ("RUST_BACKTRACE", "0")]);
+    let binary = test::privileged(binaries)?;
+    let memtrace = binary.neighbour("memtrace")?;
+    let memtrace = text(&memtrace)?;
+    let mut script = Script::with(&[("MEMTRACE_GUEST", "1"), ("RUST_BACKTRACE", "0"), UNSTABLE]);
     if is_first {
         script.part(DOCTOR, "/", PART_SECONDS, &[memtrace, "doctor", "--json"]);
     }
     let mut expected_tests = Vec::new();
-    for file in share.files {
-        let is_file = |binary: &&Binary| binary.package == PRIVILEGED_PACKAGE && binary.target == file.name;
-        let binary = binaries.iter().find(is_file).with_context(|| format!("there is no test binary {}", file.name))?;
-        let words = [&[text(&binary.program)?], &file.arguments()[..]].concat();
-        script.part(file.name, text(&binary.folder)?, PART_SECONDS, &words);
-        expected_tests.push((file.name, file.expected(&binary.program)?));
+    let all = list_tests(&binary.program)?;
+    for topic in share.topics {
+        let expected = topic.expected(&all)?;
+        let words = [&[text(&binary.program)?, "--test-threads=1", "--exact"], REPORT_TIME].concat();
+        let words: Vec<&str> = words.into_iter().chain(expected.iter().map(String::as_str)).collect();
+        script.part(topic.name, text(&binary.folder)?, PART_SECONDS, &words);
+        expected_tests.push((topic.name, expected));
     }
     let guest = format!("{}/{}", kernel.name, share.number);
     let (transcript, problem) = boot(workspace, kernel, &guest, script, DEADLINE)?;

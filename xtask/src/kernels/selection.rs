@@ -3,17 +3,15 @@
 //! Emulation is slow: a trace takes about three seconds. So guests run only tests that depend on the kernel.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use bpf_artifact::Machine;
 
 use super::supported::Kernel;
-use crate::command;
 
-/// A file of integration tests that runs in guests.
-pub(super) struct TestFile {
+/// A topic of the privileged tests that runs in guests.
+pub(super) struct TestTopic {
+    /// Path of its module.
     pub(super) name: &'static str,
     /// Its tests that do not run in guests.
     pub(super) omitted: &'static [OmittedTest],
@@ -30,7 +28,7 @@ const SLOW: &str = "it traces repeatedly, which is slow under emulation, and dep
 
 const MANY_PROCESSES: &str = "it starts thousands of processes, which is slow under emulation";
 
-const FILES_ALONE: &str = "it reads files of a process, which do not depend on the kernel";
+const FILES_OF_A_PROCESS: &str = "it reads files of a process, which do not depend on the kernel";
 
 const GLIBC: &str = "the same calls of glibc are tested";
 
@@ -38,21 +36,21 @@ const NOT_THE_KERNEL: &str = "it tests processing in user space, and the other t
 
 const NO_DISK: &str = "it waits for a disk, and guests have none";
 
-/// The test files of the guests, ordered so that the [`Share`]s take about the same time. Where a kernel lacks a feature,
+/// The topics of the guests, ordered so that the [`Share`]s take about the same time. Where a kernel lacks a feature,
 /// the tests check the error or the fallback.
-pub(super) const FILES: &[TestFile] = &[
-    TestFile { name: "kernels", omitted: &[] },
-    TestFile {
+pub(super) const TOPICS: &[TestTopic] = &[
+    TestTopic { name: "kernels", omitted: &[] },
+    TestTopic {
         name: "doctor",
         omitted: &[
-            OmittedTest { test: "allocator_lists_every_hooked_function_that_nm_shows", reason: FILES_ALONE },
-            OmittedTest { test: "debug_information_of_a_target_is_reported", reason: FILES_ALONE },
-            OmittedTest { test: "every_allocator_is_listed_with_its_functions", reason: FILES_ALONE },
-            OmittedTest { test: "stripped_static_executable_fails_with_inspected_files", reason: FILES_ALONE },
-            OmittedTest { test: "untraceable_pid_fails_with_the_exit_code_of_a_run", reason: FILES_ALONE },
+            OmittedTest { test: "allocator_lists_every_hooked_function_that_nm_shows", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "debug_information_of_a_target_is_reported", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "every_allocator_is_listed_with_its_functions", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "stripped_static_executable_fails_with_inspected_files", reason: FILES_OF_A_PROCESS },
+            OmittedTest { test: "untraceable_pid_fails_with_the_exit_code_of_a_run", reason: FILES_OF_A_PROCESS },
         ],
     },
-    TestFile {
+    TestTopic {
         name: "equality",
         omitted: &[
             OmittedTest { test: "every_realloc_outcome_on_musl_matches", reason: GLIBC },
@@ -60,7 +58,7 @@ pub(super) const FILES: &[TestFile] = &[
             OmittedTest { test: "cross_thread_frees_on_musl_match", reason: GLIBC },
         ],
     },
-    TestFile {
+    TestTopic {
         name: "faults",
         omitted: &[
             OmittedTest { test: "by_memory_separates_file_and_anonymous_pages", reason: NOT_THE_KERNEL },
@@ -69,30 +67,30 @@ pub(super) const FILES: &[TestFile] = &[
                 test: "sampled_short_lived_processes_have_complete_stacks",
                 reason: "it starts hundreds of processes, which is slow under emulation, and checks the number of truncated stacks",
             },
-            OmittedTest { test: "swapped_in_pages_are_resident_again", reason: NO_DISK },
+            OmittedTest { test: "alone::swapped_in_pages_are_resident_again", reason: NO_DISK },
             OmittedTest { test: "major_faults_match_the_kernel", reason: NO_DISK },
         ],
     },
-    TestFile {
-        name: "selection_changes",
+    TestTopic {
+        name: "alone::selection_changes",
         omitted: &[OmittedTest {
             test: "private_allocator_is_traced_after_a_move_into_the_cgroup",
             reason: NOT_THE_KERNEL,
         }],
     },
-    TestFile { name: "launch", omitted: &[] },
-    TestFile {
+    TestTopic { name: "launch", omitted: &[] },
+    TestTopic {
         name: "lifetimes",
         omitted: &[
             OmittedTest { test: "sigkill_during_attach_leaves_the_target_unprobed", reason: SLOW },
             OmittedTest { test: "duration_option_ends_the_trace", reason: SLOW },
             OmittedTest { test: "sigterm_ends_the_trace_like_sigint", reason: SLOW },
             OmittedTest { test: "concurrent_traces_of_one_process_are_both_exact", reason: SLOW },
-            OmittedTest { test: "every_process_of_a_storm_is_recorded_with_its_end", reason: MANY_PROCESSES },
+            OmittedTest { test: "alone::every_process_of_a_storm_is_recorded_with_its_end", reason: MANY_PROCESSES },
         ],
     },
-    TestFile {
-        name: "long_runs",
+    TestTopic {
+        name: "alone::long_runs",
         omitted: &[
             OmittedTest {
                 test: "capabilities_of_the_systemd_unit_suffice",
@@ -105,16 +103,16 @@ pub(super) const FILES: &[TestFile] = &[
             OmittedTest { test: "storm_of_forks_is_recorded_completely", reason: MANY_PROCESSES },
         ],
     },
-    TestFile { name: "mappings", omitted: &[] },
-    TestFile {
+    TestTopic { name: "mappings", omitted: &[] },
+    TestTopic {
         name: "refusals",
         omitted: &[OmittedTest {
             test: "capabilities_in_a_user_namespace_are_not_named_as_missing",
             reason: "the kernel creates no user namespace in a changed root directory, in which the guests' tests run",
         }],
     },
-    TestFile {
-        name: "reclaim",
+    TestTopic {
+        name: "alone::reclaim",
         omitted: &[
             OmittedTest {
                 test: "memcg_reclaim_stalls_match_kernel_tracepoints",
@@ -128,8 +126,8 @@ pub(super) const FILES: &[TestFile] = &[
     },
 ];
 
-/// The test file of the kernel with page tracking. On other kernels, its tests check that the methods are refused.
-const PAGE_TRACKING: &[TestFile] = &[TestFile { name: "page_tracking", omitted: &[] }];
+/// The topic of the kernel with page tracking. On other kernels, its tests check that the methods are refused.
+const PAGE_TRACKING: &[TestTopic] = &[TestTopic { name: "page_tracking", omitted: &[] }];
 
 /// Number of guests that share the tests of a kernel, so that no processor is idle at the end.
 const SHARES: usize = 2;
@@ -140,38 +138,32 @@ pub(super) struct Share {
     /// Counted from 1.
     pub(super) number: usize,
     /// Empty in a guest of another architecture, which traces a victim instead.
-    pub(super) files: &'static [TestFile],
+    pub(super) topics: &'static [TestTopic],
 }
 
 impl Share {
     /// Returns all shares of a kernel.
     pub(super) fn all(kernel: &'static Kernel) -> Vec<Self> {
-        let share = |(number, files)| Self { kernel, number, files };
+        let share = |(number, topics)| Self { kernel, number, topics };
         match kernel.machine {
             Machine::X86_64 if kernel.config.is_some() => vec![share((1, PAGE_TRACKING))],
-            Machine::X86_64 => (1..).zip(FILES.chunks(FILES.len().div_ceil(SHARES))).map(share).collect(),
+            Machine::X86_64 => (1..).zip(TOPICS.chunks(TOPICS.len().div_ceil(SHARES))).map(share).collect(),
             Machine::Aarch64 => vec![share((1, &[]))],
         }
     }
 }
 
-impl TestFile {
-    /// Returns the arguments that skip the omitted tests.
-    pub(super) fn arguments(&self) -> Vec<&'static str> {
-        let skipped = self.omitted.iter().flat_map(|omitted| ["--skip", omitted.test]);
-        ["--test-threads=1", "--exact"].into_iter().chain(skipped).collect()
-    }
-
-    /// Returns the names of the tests in `program` that must run.
+impl TestTopic {
+    /// Returns the paths of the tests that must run, from those of the test binary.
     ///
     /// # Errors
     ///
-    /// If `program` cannot run, or if an omitted test does not exist.
-    pub(super) fn expected(&self, program: &Path) -> Result<BTreeSet<String>> {
-        let listed = command::answer(Command::new(program).args(["--list", "--format", "terse"]))
-            .with_context(|| format!("cannot list the tests of {}", program.display()))?;
-        let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
-        self.without_omitted(names.map(str::to_owned).collect())
+    /// If an omitted test does not exist.
+    pub(super) fn expected(&self, all: &[String]) -> Result<BTreeSet<String>> {
+        let path = format!("{}::", self.name);
+        let own = all.iter().filter_map(|test| test.strip_prefix(&path));
+        let names = self.without_omitted(own.map(str::to_owned).collect())?;
+        Ok(names.into_iter().map(|name| path.clone() + &name).collect())
     }
 
     fn without_omitted(&self, mut names: BTreeSet<String>) -> Result<BTreeSet<String>> {
@@ -195,17 +187,17 @@ mod tests {
         for kernel in supported::ALL.iter().filter(is_debian) {
             let shares = Share::all(kernel);
             assert_eq!(shares.iter().map(|share| share.number).collect::<Vec<_>>(), [1, 2]);
-            let names = |files: &[TestFile]| files.iter().map(|file| file.name).collect::<Vec<_>>();
-            assert_eq!(shares.iter().flat_map(|share| names(share.files)).collect::<Vec<_>>(), names(FILES));
+            let names = |topics: &[TestTopic]| topics.iter().map(|topic| topic.name).collect::<Vec<_>>();
+            assert_eq!(shares.iter().flat_map(|share| names(share.topics)).collect::<Vec<_>>(), names(TOPICS));
         }
     }
 
     #[test]
     fn omitted_tests_must_exist() {
-        let file = TestFile { name: "x", omitted: &[OmittedTest { test: "a", reason: "it is slow" }] };
-        let names = |names: &[&str]| file.without_omitted(names.iter().map(ToString::to_string).collect());
-        assert_eq!(names(&["a", "b"]).unwrap().len(), 1);
-        assert!(names(&["b"]).unwrap_err().to_string().contains("no test a"));
-        assert_eq!(file.arguments(), ["--test-threads=1", "--exact", "--skip", "a"]);
+        let topic = TestTopic { name: "x", omitted: &[OmittedTest { test: "a", reason: "it is slow" }] };
+        let expected = |names: &[&str]| topic.expected(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let names = expected(&["x::a", "x::b", "x::alone::c", "y::a", "xx::d"]).unwrap();
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["x::alone::c", "x::b"]);
+        assert!(expected(&["x::b", "y::a"]).unwrap_err().to_string().contains("no test a"));
     }
 }

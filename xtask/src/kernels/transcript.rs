@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use crate::test::BinaryResult;
+use crate::test::{BinaryResult, TestLine};
 
 /// Start of the lines that separate the parts.
 const MARK: &str = "@@guest";
@@ -115,14 +115,9 @@ impl Part {
 
     /// Compares the tests that ran with the expected ones and returns the differences.
     pub(super) fn compare(&self, expected: &BTreeSet<String>) -> Vec<String> {
-        let results = ["ok", "FAILED"];
-        let ran: BTreeSet<String> = self
-            .lines
-            .iter()
-            .filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "))
-            .filter(|(_, result)| results.contains(result))
-            .map(|(name, _)| name.to_owned())
-            .collect();
+        let tests = self.lines.iter().filter_map(|line| TestLine::parse(line));
+        let ran: BTreeSet<String> =
+            tests.filter(|test| test.result != "ignored").map(|test| test.name.to_owned()).collect();
         let missing = expected.difference(&ran).map(|name| format!("{name} did not run"));
         let unexpected = ran.difference(expected).map(|name| format!("{name} ran unexpectedly"));
         missing.chain(unexpected).collect()
@@ -164,7 +159,7 @@ mod tests {
 
     #[test]
     fn missing_and_unexpected_tests_are_reported() {
-        let part = read(&["@@guest begin a", "test b ... ok", "test c ... FAILED", "test d ... ignored"]);
+        let part = read(&["@@guest begin a", "test b ... ok <2.5s>", "test c ... FAILED", "test d ... ignored"]);
         let part = part.part("a").unwrap();
         let compare = |names: &[&str]| part.compare(&names.iter().map(ToString::to_string).collect());
         assert_eq!(compare(&["b", "c"]), [""; 0]);

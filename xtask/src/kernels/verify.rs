@@ -9,10 +9,10 @@ use super::boot::boot;
 use super::guest_tests::PART_SECONDS;
 use super::supported::Kernel;
 use super::transcript::{Script, Transcript};
-use super::{arm64, parallel, text};
-use crate::ui;
+use super::{arm64, text};
 use crate::verifier::{self, Verdict, Verdicts};
 use crate::workspace::Workspace;
+use crate::{parallel, ui};
 
 /// Time limit of a guest.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -32,7 +32,7 @@ pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resu
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
         arm64::build(workspace)?;
     }
-    let answers = parallel::map(kernels, |kernel| verify_on(workspace, kernel));
+    let answers = parallel::map(parallel::processors(), kernels, |_, kernel| verify_on(workspace, kernel));
     for (kernel, answer) in kernels.iter().zip(answers) {
         match answer {
             Err(error) => problems.push(format!("Linux {}: {error:#}", kernel.name)),

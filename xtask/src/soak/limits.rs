@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::memory;
-use super::options::Options;
+use super::options::{Limited, Options};
 use super::trace::Measured;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -13,7 +13,7 @@ const GROWTH: f64 = 1.0;
 
 /// Shortest run in which the slope of all samples has a limit. The RSS rises and falls by some 10 MiB, which gives the slope
 /// of 3 minutes a standard error of about 10 MiB per 10 minutes, and that of 25 minutes one of 0.4.
-const LONG: Duration = Duration::from_secs(30 * 60);
+pub(super) const LONG: Duration = Duration::from_secs(30 * 60);
 
 /// A measured value and its limit.
 pub(super) struct Row {
@@ -44,7 +44,7 @@ impl Row {
 /// Compares the values with the limits.
 pub(super) fn compare(measured: &Measured, options: &Options) -> Vec<Row> {
     let settle = options.settle();
-    let time = |limit| if options.limits_times { Limit::AtMost(limit) } else { Limit::None };
+    let other = |limit| if options.limited == Limited::All { limit } else { Limit::None };
     let slope = if options.duration >= LONG { Limit::AtMost(GROWTH) } else { Limit::None };
     let certain = memory::certain_growth(&measured.samples, settle);
     let content = &measured.report.content;
@@ -84,18 +84,30 @@ pub(super) fn compare(measured: &Measured, options: &Options) -> Vec<Row> {
                 "unknown: the run is too short"
             }),
         ),
-        row("processor time", "% of one core", 100.0 * measured.cpu.as_secs_f64() / seconds, time(12.0), String::new()),
+        row(
+            "processor time",
+            "% of one core",
+            100.0 * measured.cpu.as_secs_f64() / seconds,
+            other(Limit::AtMost(12.0)),
+            String::new(),
+        ),
         row("losses", "", losses.values().sum::<u64>() as f64, Limit::AtMost(0.0), list(losses.iter())),
-        row("complete stacks", "%", 100.0 * content.complete(), Limit::AtLeast(99.5), shares(&content.incomplete())),
+        row(
+            "complete stacks",
+            "%",
+            100.0 * content.complete(),
+            other(Limit::AtLeast(99.5)),
+            shares(&content.incomplete()),
+        ),
         row(
             "time to report",
             "s",
             measured.report_time.as_secs_f64(),
-            time(3.0),
+            other(Limit::AtMost(3.0)),
             String::from("from the signal to the exit"),
         ),
-        row("JSON report", "MiB", measured.report.json_bytes as f64 / MIB, Limit::AtMost(40.0), String::new()),
-        row("SVG report", "MiB", measured.report.svg_bytes as f64 / MIB, Limit::AtMost(5.0), String::new()),
+        row("JSON report", "MiB", measured.report.json_bytes as f64 / MIB, other(Limit::AtMost(40.0)), String::new()),
+        row("SVG report", "MiB", measured.report.svg_bytes as f64 / MIB, other(Limit::AtMost(5.0)), String::new()),
     ]
 }
 

@@ -5,17 +5,29 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::test::Tier;
+
 /// Memory may grow for this time, in which all programs, libraries and their stacks occur for the first time.
 const SETTLE: Duration = Duration::from_secs(5 * 60);
 
-/// Duration in `cargo xtask test`.
-const IN_TESTS: Duration = Duration::from_secs(4 * 60);
+/// Duration in the short tier of `cargo xtask test`.
+const SHORT: Duration = Duration::from_secs(60);
+
+/// Duration in the long tier: the shortest run in which the slope of the memory has a limit.
+const LONG: Duration = super::limits::LONG;
+
+/// Values that have limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limited {
+    /// Memory and losses. The others depend on the build, on the machine and on the duration.
+    MemoryAndLosses,
+    All,
+}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) duration: Duration,
-    /// Times have limits too. They depend on the machine and on other programs.
-    pub(super) limits_times: bool,
+    pub(super) limited: Limited,
     /// The memtrace under test; without it, one is built.
     pub(super) memtrace: Option<PathBuf>,
     /// Further options of memtrace.
@@ -24,8 +36,7 @@ pub(super) struct Options {
 
 impl Options {
     pub(super) fn parse(words: &[String]) -> Result<Self> {
-        let mut options =
-            Self { duration: Duration::from_secs(3600), limits_times: true, memtrace: None, arguments: Vec::new() };
+        let mut options = Self::all_limits(Duration::from_secs(3600));
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -39,9 +50,18 @@ impl Options {
         Ok(options)
     }
 
-    /// Returns the options of `cargo xtask test`.
-    pub(super) const fn for_tests() -> Self {
-        Self { duration: IN_TESTS, limits_times: false, memtrace: None, arguments: Vec::new() }
+    /// Returns the options of `cargo xtask test`. The short tier runs `memtrace`, the build of the tests.
+    pub(super) fn of_tier(tier: Tier, memtrace: PathBuf) -> Self {
+        match tier {
+            Tier::Short => {
+                Self { limited: Limited::MemoryAndLosses, memtrace: Some(memtrace), ..Self::all_limits(SHORT) }
+            }
+            Tier::Long => Self::all_limits(LONG),
+        }
+    }
+
+    const fn all_limits(duration: Duration) -> Self {
+        Self { duration, limited: Limited::All, memtrace: None, arguments: Vec::new() }
     }
 
     /// Returns the time after which the slope of the memory is measured: five minutes, or two fifths of a short run.
@@ -74,6 +94,19 @@ mod tests {
         let options = parse(&["--minutes", "1.5", "--memtrace", "m", "--", "--shards", "2"]).unwrap();
         assert_eq!((options.duration.as_secs(), options.settle().as_secs()), (90, 36));
         assert_eq!((options.memtrace, options.arguments.len()), (Some(PathBuf::from("m")), 2));
+    }
+
+    #[test]
+    fn short_tier_runs_the_build_of_the_tests_for_a_minute() {
+        let short = Options::of_tier(Tier::Short, PathBuf::from("m"));
+        assert_eq!((short.duration.as_secs(), short.limited), (60, Limited::MemoryAndLosses));
+        assert_eq!(short.memtrace, Some(PathBuf::from("m")));
+    }
+
+    #[test]
+    fn long_tier_has_all_limits() {
+        let long = Options::of_tier(Tier::Long, PathBuf::from("m"));
+        assert_eq!((long.duration.as_secs(), long.limited, long.memtrace), (1800, Limited::All, None));
     }
 
     #[test]

@@ -18,8 +18,6 @@ pub(crate) struct Binary {
     pub(crate) package: String,
     /// Name of the library, program or test file.
     pub(crate) target: String,
-    /// True for a file of integration tests, which must contain a test.
-    pub(super) is_test_file: bool,
     pub(crate) program: PathBuf,
     /// The package's folder, the working directory of its tests.
     pub(crate) folder: PathBuf,
@@ -31,16 +29,23 @@ impl Binary {
         if self.package == self.target { self.package.clone() } else { format!("{} {}", self.package, self.target) }
     }
 
+    /// Returns the path of a program of the workspace in the same profile.
+    pub(crate) fn neighbour(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.program.parent().and_then(Path::parent).context("tests are built in target/PROFILE/deps")?;
+        Ok(folder.join(name))
+    }
+
     /// Returns a command that runs it.
     pub(super) fn command(&self) -> Command {
         self.with_cargo_environment(Command::new(&self.program))
     }
 
     /// Returns a command that runs it as root, one test at a time since a probe on a shared library slows all its users.
-    /// After `deadline` it is killed.
-    pub(super) fn privileged_command(&self, root: Root, deadline: Duration) -> Command {
+    /// `wrapper` are the words before the program. After `deadline` it is killed.
+    pub(super) fn privileged_command(&self, root: Root, deadline: Duration, wrapper: &[String]) -> Command {
         let mut command = root.command("timeout");
-        command.args(["--kill-after=10", &deadline.as_secs().to_string()]).arg(&self.program).arg("--test-threads=1");
+        command.args(["--kill-after=10", &deadline.as_secs().to_string()]).args(wrapper);
+        command.arg(&self.program).arg("--test-threads=1");
         self.with_cargo_environment(command)
     }
 
@@ -76,7 +81,6 @@ fn parse(message: &Value) -> Option<Binary> {
     Some(Binary {
         package: package_name(message["package_id"].as_str()?, &folder)?,
         target: message["target"]["name"].as_str()?.to_owned(),
-        is_test_file: message["target"]["kind"][0] == "test",
         program: PathBuf::from(message["executable"].as_str()?),
         folder,
     })
@@ -113,9 +117,9 @@ mod tests {
     fn test_binary_is_parsed_from_an_artifact_message() {
         let binary = parse(&message()).unwrap();
         assert_eq!(binary.name(), "memtrace-tests exact");
-        assert!(binary.is_test_file);
         assert_eq!(binary.program, Path::new("/checkout/target/debug/deps/exact-0123"));
         assert_eq!(binary.folder, Path::new("/checkout/tests"));
+        assert_eq!(binary.neighbour("memtrace").unwrap(), Path::new("/checkout/target/debug/memtrace"));
     }
 
     #[test]

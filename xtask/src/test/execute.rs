@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
@@ -9,40 +10,72 @@ use super::results::BinaryResult;
 use crate::workspace::Workspace;
 use crate::{command, ui};
 
+/// Options with which a test binary prints the duration of each test. They are unstable, so the compiler's switch for
+/// unstable features is needed too.
+pub(crate) const REPORT_TIME: &[&str] = &["-Zunstable-options", "--report-time"];
+pub(crate) const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
+
 /// Selection of the tests of a binary.
 #[derive(Clone, Copy)]
-pub(super) enum Selection {
-    All,
+pub(super) enum Selection<'a> {
     /// Tests with this in their path.
-    Only(&'static str),
-    /// Tests without this in their path.
-    Without(&'static str),
+    Only(&'a str),
+    /// Tests without any of these in their path.
+    Without(&'a [&'a str]),
 }
 
 /// Runs the selected tests of the binary that `command` runs.
-pub(super) fn run(mut command: Command, selection: Selection) -> Result<BinaryResult> {
+pub(super) fn run(mut command: Command, selection: Selection<'_>) -> Result<BinaryResult> {
     match selection {
-        Selection::All => {}
         Selection::Only(part) => {
             command.arg(part);
         }
-        Selection::Without(part) => {
-            command.args(["--skip", part]);
+        Selection::Without(parts) => {
+            command.args(parts.iter().flat_map(|part| ["--skip", part]));
         }
     }
-    stream(command)
+    ui::note(&command::shown(&command));
+    stream(with_times(command), ui::result)
+}
+
+/// Runs these tests of the binary that `command` runs.
+pub(super) fn run_listed(command: Command, tests: &[String]) -> Result<BinaryResult> {
+    stream(with_names(command, tests), ui::result)
+}
+
+/// Runs these tests of the binary that `command` runs. Returns the output, too.
+pub(super) fn run_silently(command: Command, tests: &[String]) -> Result<(BinaryResult, String)> {
+    let mut output = String::new();
+    let result = stream(with_names(command, tests), |line| {
+        output.push_str(line);
+        output.push('\n');
+    })?;
+    Ok((result, output))
 }
 
 /// Runs the documentation tests of all packages.
 pub(super) fn doc_tests(workspace: &Workspace) -> Result<BinaryResult> {
     let mut cargo = command::cargo();
     cargo.current_dir(workspace.root()).args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-    stream(cargo)
+    ui::note(&command::shown(&cargo));
+    stream(cargo, ui::result)
 }
 
-fn stream(mut command: Command) -> Result<BinaryResult> {
-    let shown = command::shown(&command);
-    ui::note(&shown);
+fn with_names(mut command: Command, tests: &[String]) -> Command {
+    command.arg("--exact").args(tests);
+    with_times(command)
+}
+
+fn with_times(mut command: Command) -> Command {
+    let (name, value) = UNSTABLE;
+    command.args(REPORT_TIME).env(name, value);
+    command
+}
+
+/// Runs the command, and passes each line of its output to `print`.
+fn stream(mut command: Command, mut print: impl FnMut(&str)) -> Result<BinaryResult> {
+    let shown = command.get_program().to_string_lossy().into_owned();
+    let start = Instant::now();
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {shown}"))?;
     let mut result = BinaryResult::default();
@@ -53,10 +86,11 @@ fn stream(mut command: Command) -> Result<BinaryResult> {
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end_matches('\n');
             result.read_line(text);
-            ui::result(text);
+            print(text);
             line.clear();
         }
     }
     result.end(child.wait().with_context(|| format!("cannot wait for {shown}"))?);
+    result.took(start.elapsed());
     Ok(result)
 }

@@ -1,6 +1,12 @@
 //! Results of the test binaries.
 
 use std::process::ExitStatus;
+use std::time::Duration;
+
+use super::times::{self, Steps, TestLine};
+
+/// Number of slow tests in the summary.
+const SLOWEST: usize = 20;
 
 /// Result of a test binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,15 +15,22 @@ pub(crate) struct BinaryResult {
     failed: u64,
     ignored: u64,
     failures: Vec<String>,
+    /// Tests that ran, with their durations.
+    tests: Vec<(String, Option<Duration>)>,
     /// Its exit status, if it failed without a failed test.
     crash: Option<String>,
+    duration: Duration,
 }
 
 impl BinaryResult {
     /// Parses a line of its output.
     pub(crate) fn read_line(&mut self, line: &str) {
-        if let Some(test) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
-            self.failures.push(test.to_owned());
+        if let Some(TestLine { name, result, duration }) = TestLine::parse(line).filter(|line| line.result != "ignored")
+        {
+            self.tests.push((name.to_owned(), duration));
+            if result == "FAILED" {
+                self.failures.push(name.to_owned());
+            }
         }
         let Some(result) = line.strip_prefix("test result: ") else { return };
         // `ok. 44 passed; 1 failed; 0 ignored; ...`
@@ -37,6 +50,17 @@ impl BinaryResult {
             self.failed = 1;
             self.crash = Some(format!("did not finish: {status}"));
         }
+    }
+
+    /// Records the duration of the run.
+    pub(super) const fn took(&mut self, duration: Duration) {
+        self.duration = duration;
+    }
+
+    /// Returns the tests of a list that did not run.
+    pub(super) fn missing<'list>(&self, expected: &'list [String]) -> Vec<&'list str> {
+        let ran = |name: &String| self.tests.iter().any(|(test, _)| test == name);
+        expected.iter().filter(|name| !ran(name)).map(String::as_str).collect()
     }
 
     const fn count(&self) -> u64 {
@@ -72,12 +96,19 @@ pub(crate) struct Results {
     groups: &'static [Group],
     rows: Vec<(Group, String, BinaryResult)>,
     problems: Vec<String>,
+    /// Checks that are no tests, for the summary.
+    checks: Vec<String>,
 }
 
 impl Results {
     /// Creates an empty list. Each of these groups must run.
     pub(super) const fn of_groups(groups: &'static [Group]) -> Self {
-        Self { groups, rows: Vec::new(), problems: Vec::new() }
+        Self { groups, rows: Vec::new(), problems: Vec::new(), checks: Vec::new() }
+    }
+
+    /// Adds a check that is no test.
+    pub(super) fn check(&mut self, name: String) {
+        self.checks.push(name);
     }
 
     /// Adds a problem that is not a failed test.
@@ -109,9 +140,9 @@ impl Results {
     }
 
     /// Returns a summary with the totals in its last line, and true if all tests ran and passed.
-    pub(super) fn conclude(mut self) -> (String, bool) {
+    pub(super) fn conclude(mut self, steps: &Steps) -> (String, bool) {
         self.find_empty_groups();
-        (self.summary(), self.problems.is_empty())
+        (self.summary(steps), self.problems.is_empty())
     }
 
     fn find_empty_groups(&mut self) {
@@ -122,18 +153,23 @@ impl Results {
         }
     }
 
-    fn summary(&self) -> String {
+    fn summary(&self, steps: &Steps) -> String {
         let mut lines = vec![String::from("Results:")];
         for &group in self.groups {
             let (passed, failed) = sum(self.of(group).map(|(_, result)| result));
             lines.push(format!("  {}: {passed} passed, {failed} failed", group.name()));
             for (name, result) in self.of(group).filter(|(_, result)| result.count() > 0) {
-                lines.push(format!("    {name}: {} passed, {} failed", result.passed, result.failed));
+                let seconds = result.duration.as_secs_f64();
+                lines.push(format!("    {name}: {} passed, {} failed, {seconds:.1} s", result.passed, result.failed));
             }
         }
-        if self.groups == Group::ALL {
-            lines.push(String::from("  and formatting, clippy lints, tidy rules, four minutes of soak"));
+        if !self.checks.is_empty() {
+            lines.push(format!("  and {}", self.checks.join(", ")));
         }
+        lines.push(String::from("Slowest tests:"));
+        lines.extend(self.slowest().iter().map(|(name, duration)| times::line(name, *duration)));
+        lines.push(String::from("Steps:"));
+        lines.extend(steps.lines());
         if !self.problems.is_empty() {
             lines.push(String::from("Problems:"));
             lines.extend(self.problems.iter().map(|problem| format!("  {problem}")));
@@ -141,6 +177,14 @@ impl Results {
         let (passed, failed) = sum(self.rows.iter().map(|(_, _, result)| result));
         lines.push(format!("{passed} passed, {failed} failed"));
         lines.join("\n")
+    }
+
+    fn slowest(&self) -> Vec<(String, Duration)> {
+        let tests = self.rows.iter().flat_map(|(_, binary, result)| {
+            let timed = result.tests.iter().filter_map(|(test, duration)| Some((test, (*duration)?)));
+            timed.map(move |(test, duration)| (format!("{binary}: {test}"), duration))
+        });
+        times::slowest(tests.collect(), SLOWEST)
     }
 
     fn of(&self, group: Group) -> impl Iterator<Item = (&str, &BinaryResult)> {
@@ -177,13 +221,41 @@ mod tests {
     fn results_are_parsed_from_the_output() {
         let lines = [
             "running 45 tests",
-            "test tidy::tests::the_tree_is_tidy ... FAILED",
+            "test tidy::tests::the_tree_is_tidy ... FAILED <0.230s>",
             "test result: FAILED. 44 passed; 1 failed; 2 ignored; 0 measured; 3 filtered out; finished in 0.24s",
         ];
         let result = result(&lines, 101);
         assert_eq!((result.passed, result.failed, result.ignored), (44, 1, 2));
         assert_eq!(result.failures, ["tidy::tests::the_tree_is_tidy"]);
         assert_eq!(result.crash, None);
+    }
+
+    #[test]
+    fn tests_that_did_not_run_are_missing() {
+        let result = result(&["test a ... ok <0.010s>", "test b ... FAILED", "test c ... ignored"], 101);
+        let expected = ["a", "b", "c", "d"].map(str::to_owned);
+        assert_eq!(result.missing(&expected), ["c", "d"]);
+    }
+
+    #[test]
+    fn slowest_tests_and_durations_are_in_the_summary() {
+        let mut results = Results::of_groups(SOME);
+        let mut binary = result(&["test a ... ok <0.010s>", "test b ... ok <2.500s>"], 0);
+        binary.passed = 2;
+        binary.took(Duration::from_secs(3));
+        results.add(Group::Privileged, "equality", binary);
+        results.check(String::from("formatting"));
+        let summary = results.conclude(&Steps::begin()).0;
+        let expected = [
+            "    equality: 2 passed, 0 failed, 3.0 s",
+            "  and formatting",
+            "Slowest tests:",
+            "      2.5 s  equality: b",
+            "      0.0 s  equality: a",
+            "Steps:",
+        ];
+        let lines: Vec<&str> = summary.lines().collect();
+        assert!(lines.windows(expected.len()).any(|window| window == expected), "{summary}");
     }
 
     #[test]
@@ -199,7 +271,7 @@ mod tests {
         assert_eq!(result.crash.as_deref(), Some("did not finish: exit status: 124"));
     }
 
-    /// Returns the problems of these results. The last value of a row is true for a file of integration tests.
+    /// Returns the problems of these results. The last value of a row is true for a topic.
     fn problems(rows: &[(Group, &str, BinaryResult, bool)]) -> Vec<String> {
         let mut results = Results::of_groups(SOME);
         for (group, name, result, required) in rows {
@@ -209,7 +281,7 @@ mod tests {
                 results.add(*group, name, result.clone());
             }
         }
-        let (summary, passed) = results.conclude();
+        let (summary, passed) = results.conclude(&Steps::begin());
         let wrong = summary.lines().skip_while(|line| *line != "Problems:").skip(1);
         let mut problems: Vec<String> = wrong.map(|line| line.trim().to_owned()).collect();
         problems.pop();
@@ -221,8 +293,8 @@ mod tests {
     fn last_line_has_the_totals() {
         let mut results = Results::of_groups(SOME);
         results.add(Group::Unprivileged, "memtrace", good(3));
-        results.add(Group::Privileged, "memtrace-tests exact", BinaryResult { failed: 1, ..good(4) });
-        assert_eq!(results.conclude().0.lines().last(), Some("7 passed, 1 failed"));
+        results.add(Group::Privileged, "equality", BinaryResult { failed: 1, ..good(4) });
+        assert_eq!(results.conclude(&Steps::begin()).0.lines().last(), Some("7 passed, 1 failed"));
     }
 
     #[test]
@@ -235,13 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn test_file_without_tests_is_a_failure() {
+    fn topic_without_tests_is_a_failure() {
         let problems = problems(&[
             (Group::Unprivileged, "memtrace", good(3), false),
-            (Group::Privileged, "memtrace-tests exact", good(1), true),
-            (Group::Privileged, "memtrace-tests fork", good(0), true),
+            (Group::Privileged, "equality", good(1), true),
+            (Group::Privileged, "launch", good(0), true),
         ]);
-        assert_eq!(problems, ["memtrace-tests fork: no test ran"]);
+        assert_eq!(problems, ["launch: no test ran"]);
     }
 
     #[test]
@@ -249,16 +321,16 @@ mod tests {
         let failed = BinaryResult { failures: vec![String::from("a")], failed: 1, ..good(1) };
         let problems = problems(&[
             (Group::Unprivileged, "memtrace", BinaryResult { ignored: 1, ..good(3) }, false),
-            (Group::Privileged, "memtrace-tests exact", failed, true),
+            (Group::Privileged, "equality", failed, true),
         ]);
-        assert_eq!(problems, ["memtrace: 1 tests were ignored", "memtrace-tests exact: a failed"]);
+        assert_eq!(problems, ["memtrace: 1 tests were ignored", "equality: a failed"]);
     }
 
     #[test]
     fn run_without_failures_is_a_success() {
         let problems = problems(&[
             (Group::Unprivileged, "memtrace", good(3), false),
-            (Group::Privileged, "memtrace-tests exact", good(1), true),
+            (Group::Privileged, "equality", good(1), true),
         ]);
         assert_eq!(problems, [""; 0]);
     }
@@ -268,7 +340,7 @@ mod tests {
         let mut results = Results::of_groups(SOME);
         results.add(Group::Unprivileged, "memtrace", good(3));
         results.add_missing_group(Group::Privileged, "there is no sudo");
-        let (summary, passed) = results.conclude();
+        let (summary, passed) = results.conclude(&Steps::begin());
         assert!(!passed);
         assert!(summary.contains("  the tests of the group \"privileged\" did not run: there is no sudo"), "{summary}");
     }

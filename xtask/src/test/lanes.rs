@@ -1,0 +1,106 @@
+//! Lanes: traces that run at the same time. Each lane's processes have their own copy of the C library.
+//!
+//! Two traces of one file slow each other down, because every process that maps the file executes the probes of a trace of
+//! several processes. A copy that is mounted over the C library is another file, with the usual path.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::binaries::Binary;
+use super::results::{BinaryResult, Group, Results};
+use super::topics::Topic;
+use super::{PRIVILEGED_DEADLINE, execute};
+use crate::privilege::Root;
+use crate::workspace::{self, Workspace};
+use crate::{command, parallel, ui};
+
+/// A trace and its victim use about one processor of two.
+const LANES: usize = 2;
+
+/// Tells the tests that others run at the same time.
+const VARIABLE: &str = "MEMTRACE_LANE";
+
+/// Runs `$0` mounts the copy `$0` over the file `$1`, and runs the other words.
+const MOUNT: &str = r#"mount --bind "$0" "$1" && shift && exec "$@""#;
+
+/// Runs the topics in lanes.
+pub(super) fn run(
+    workspace: &Workspace,
+    root: Root,
+    binary: &Binary,
+    topics: &[Topic],
+    results: &mut Results,
+) -> Result<()> {
+    let library = c_library()?;
+    let copies = copy(workspace, &library)?;
+    let outcomes = parallel::map(LANES, topics, |lane, topic| {
+        ui::note(&format!("lane {lane}: {}, {} tests", topic.name, topic.tests.len()));
+        let command = binary.privileged_command(root, PRIVILEGED_DEADLINE, &wrapper(lane, &copies[lane], &library));
+        let outcome = execute::run_silently(command, &topic.tests);
+        if let Ok((_, output)) = &outcome {
+            ui::result(output);
+        }
+        outcome
+    });
+    for (topic, outcome) in topics.iter().zip(outcomes) {
+        let (result, _) = outcome?;
+        add(results, topic, result);
+    }
+    Ok(())
+}
+
+/// Runs the topics one after the other.
+pub(super) fn run_alone(root: Root, binary: &Binary, topics: &[Topic], results: &mut Results) -> Result<()> {
+    for topic in topics {
+        ui::note(&format!("{}, {} tests", topic.name, topic.tests.len()));
+        let result = execute::run_listed(binary.privileged_command(root, PRIVILEGED_DEADLINE, &[]), &topic.tests)?;
+        add(results, topic, result);
+    }
+    Ok(())
+}
+
+fn add(results: &mut Results, topic: &Topic, result: BinaryResult) {
+    for test in result.missing(&topic.tests) {
+        results.problem(format!("{test} did not run"));
+    }
+    results.add_required(Group::Privileged, &topic.name, result);
+}
+
+/// Returns the words before a command that runs in a lane.
+fn wrapper(lane: usize, copy: &Path, library: &Path) -> Vec<String> {
+    let words = ["env", &format!("{VARIABLE}={lane}"), "unshare", "--mount", "sh", "-c", MOUNT].map(str::to_owned);
+    let files = [copy, library].map(|path| path.display().to_string());
+    words.into_iter().chain(files).collect()
+}
+
+/// Returns the path of the C library.
+fn c_library() -> Result<PathBuf> {
+    let path = command::answer(Command::new("gcc").arg("-print-file-name=libc.so.6")).context("gcc cannot be run")?;
+    fs::canonicalize(&path).with_context(|| format!("there is no C library at {path}"))
+}
+
+/// Copies the library for each lane.
+fn copy(workspace: &Workspace, library: &Path) -> Result<Vec<PathBuf>> {
+    let folder = workspace.join("target/lanes");
+    workspace::create_empty(&folder)?;
+    let copies: Vec<PathBuf> = (0..LANES).map(|lane| folder.join(format!("libc.{lane}.so"))).collect();
+    for copy in &copies {
+        fs::copy(library, copy).with_context(|| format!("cannot copy {}", library.display()))?;
+    }
+    Ok(copies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lane_has_its_copy_and_its_number() {
+        let words = wrapper(1, Path::new("/copy"), Path::new("/lib/libc.so.6"));
+        assert_eq!(words[..4], ["env", "MEMTRACE_LANE=1", "unshare", "--mount"]);
+        assert_eq!(words[words.len() - 2..], ["/copy", "/lib/libc.so.6"]);
+    }
+}
