@@ -1,6 +1,6 @@
 //! Start and end of traces and targets.
 
-mod alone;
+mod long;
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};

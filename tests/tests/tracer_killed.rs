@@ -1,75 +1,13 @@
 //! If memtrace is killed at any moment, its targets continue undisturbed and no probe remains.
 
-use std::thread;
-use std::time::Duration;
+mod long;
 
 use memtrace_tests::{Outcome, Trace, Tracer, breakpoints, victim};
-
-/// Reproducible pseudorandom delays (the generator of Numerical Recipes).
-struct Moments(u32);
-
-impl Moments {
-    fn below(&mut self, most: Duration) -> Duration {
-        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        most.mul_f64(f64::from(self.0) / f64::from(u32::MAX))
-    }
-}
 
 /// Sends SIGKILL.
 fn kill(mut tracer: Tracer) -> Outcome {
     tracer.process().signal(libc::SIGKILL);
     tracer.wait()
-}
-
-#[test]
-fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
-    let mut victim = victim::start("churn");
-    victim.process().write_line("");
-    let mut moments = Moments(1);
-    let mut killed = 0;
-    for round in 0..50 {
-        let trace = Trace::victim(&victim);
-        // The delay waits for nothing; the moment is the subject of the test.
-        let outcome = match round % 5 {
-            // While tracing.
-            3 => {
-                let tracer = trace.start();
-                thread::sleep(moments.below(Duration::from_millis(100)));
-                kill(tracer)
-            }
-            // While detaching, or after that.
-            4 => {
-                let mut tracer = trace.start();
-                tracer.process().signal(libc::SIGINT);
-                thread::sleep(moments.below(Duration::from_millis(200)));
-                kill(tracer)
-            }
-            // While loading, attaching or estimating.
-            _ => {
-                let tracer = trace.start_without_waiting();
-                thread::sleep(moments.below(Duration::from_millis(1000)));
-                kill(tracer)
-            }
-        };
-        killed += u32::from(outcome.code.is_none());
-        breakpoints::wait_until_removed(victim.pid());
-        assert!(victim.process().is_running(), "round {round}");
-    }
-    // The other rounds had already ended.
-    assert!(killed >= 40, "{killed}");
-
-    let newcomer = victim::start_with("steady", &["100"]);
-    assert_eq!(breakpoints::list(newcomer.pid()), [""; 0]);
-    newcomer.finish();
-
-    let expected = victim.work();
-    assert!(expected.totals.alloc_count > 1000, "{expected:?}");
-    assert_eq!(
-        (expected.totals.live_count, expected.totals.live_bytes, expected.unmatched_frees),
-        (0, 0, 0),
-        "{expected:?}"
-    );
-    victim.finish();
 }
 
 #[test]

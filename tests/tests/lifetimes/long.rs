@@ -1,4 +1,4 @@
-//! Tests that use the whole machine.
+//! Storms of processes.
 
 use super::*;
 
