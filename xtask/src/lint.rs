@@ -10,11 +10,12 @@ use crate::{bpf, command, tidy, ui};
 /// Builds the BPF objects and runs the checks.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     bpf::run(workspace)?;
-    check(workspace)
+    check_code(workspace)?;
+    tidy::run(workspace)
 }
 
-/// Runs the checks. The BPF objects must exist, since clippy compiles memtrace.
-pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+/// Checks the formatting and clippy's lints. The BPF objects must exist, since clippy compiles memtrace.
+pub(crate) fn check_code(workspace: &Workspace) -> Result<()> {
     ensure_components()?;
     ui::step("Checking the formatting");
     command::run(command::cargo().current_dir(workspace.root()).args(["fmt", "--all", "--check"]))?;
@@ -27,8 +28,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
         "--",
         "-D",
         "warnings",
-    ]))?;
-    tidy::run(workspace)
+    ]))
 }
 
 /// Adds rustfmt and clippy to a minimal Rust toolchain.

@@ -20,10 +20,10 @@ use crate::{command, parallel, ui};
 /// A trace and its victim use about one processor of two.
 const LANES: usize = 2;
 
-/// Tells the tests that others run at the same time.
+/// Variable that is set for tests in a lane.
 const VARIABLE: &str = "MEMTRACE_LANE";
 
-/// Runs `$0` mounts the copy `$0` over the file `$1`, and runs the other words.
+/// Mounts the copy `$0` over the file `$1`, and runs the other words.
 const MOUNT: &str = r#"mount --bind "$0" "$1" && shift && exec "$@""#;
 
 /// Runs the topics in lanes.
