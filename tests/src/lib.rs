@@ -53,5 +53,5 @@ pub use oracle::Oracle;
 pub use outcome::Outcome;
 pub use overlay::Overlay;
 pub use swap::Swap;
-pub use traced::Traced;
+pub use traced::{Traced, TracedTogether};
 pub use tracer::{Trace, Tracer};

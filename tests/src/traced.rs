@@ -1,5 +1,6 @@
-//! A victim traced between its barriers, with its totals and reference stacks.
+//! Victims traced between their barriers, with their totals and reference stacks.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use crate::oracle::Comparison;
@@ -48,5 +49,43 @@ impl Traced {
         let report = tracer.stop().report();
         victim.finish();
         Self { report, expected }
+    }
+}
+
+/// One report on several victims, and the totals that each should have. Tests of one victim each share it.
+pub struct TracedTogether {
+    report: Report,
+    victims: BTreeMap<&'static str, (u32, VictimTotals)>,
+}
+
+impl TracedTogether {
+    /// Traces the victims with these names, which get the same arguments.
+    #[must_use]
+    pub fn victims(names: &[&'static str], arguments: &[&str], options: &[&str]) -> Self {
+        let mut running: Vec<(&'static str, Victim)> =
+            names.iter().map(|name| (*name, victim::start_with(name, arguments))).collect();
+        let pids: Vec<u32> = running.iter().map(|(_, victim)| victim.pid()).collect();
+        let tracer = Trace::pids(&pids).options(options).start();
+        let victims = running.iter_mut().map(|(name, victim)| (*name, (victim.pid(), victim.work()))).collect();
+        let report = tracer.stop().report();
+        running.into_iter().for_each(|(_, victim)| victim.finish());
+        report.assert_consistent();
+        report.assert_nothing_lost();
+        // Victims that only allocate can have a high overhead.
+        let notes: Vec<_> = report.notes.iter().filter(|note| !note.starts_with("tracing took at least ")).collect();
+        assert_eq!(notes, [""; 0]);
+        assert_eq!(report.processes.len(), names.len(), "{:#?}", report.processes);
+        Self { report, victims }
+    }
+
+    /// Asserts that the totals of a victim match.
+    ///
+    /// # Panics
+    ///
+    /// If they do not match, or if the victim was not traced.
+    pub fn assert_equals(&self, name: &str) {
+        let (pid, expected) = self.victims.get(name).unwrap_or_else(|| panic!("{name} was not traced"));
+        let [process] = self.report.entries_of(*pid)[..] else { panic!("not one entry: {:#?}", self.report.processes) };
+        process.assert_equals(expected);
     }
 }

@@ -1,11 +1,14 @@
 //! Traces of every supported allocator, linked in every supported way, match the victim's own totals exactly.
 
 use std::process::Command;
+use std::sync::LazyLock;
 
-use memtrace_tests::{Report, Trace, Victim, VictimTotals, victim};
+use memtrace_tests::{Report, Trace, TracedTogether, Victim, VictimTotals, victim};
 
 /// Number of allocator calls of a victim in C or C++.
 const ROUNDS: &str = "2000";
+
+const RING: &[&str] = &["--ring-size", "64MiB"];
 
 /// `--hook` argument for the pool's functions, whose signatures differ from those of a C library.
 const POOL: &str = "alloc=pool_take(size=arg1)->ret,alloc=pool_array(size=arg1*arg2)->ret,\
@@ -13,7 +16,7 @@ const POOL: &str = "alloc=pool_take(size=arg1)->ret,alloc=pool_array(size=arg1*a
 
 fn trace(name: &str, arguments: &[&str], options: &[&str]) -> (Report, VictimTotals) {
     let mut victim = Victim::start(Command::new(victim::path(name)).args(arguments));
-    let tracer = Trace::victim(&victim).option("--ring-size").option("64MiB").options(options).start();
+    let tracer = Trace::victim(&victim).options(RING).options(options).start();
     let expected = victim.work();
     let outcome = tracer.stop();
     victim.finish();
@@ -26,90 +29,114 @@ fn assert_exact(name: &str, arguments: &[&str], options: &[&str]) {
     assert_eq!(report.notes, <[String; 0]>::default());
 }
 
-fn assert_family_exact(name: &str) {
-    assert_exact(name, &[ROUNDS], &[]);
-}
+/// Victims that call the functions of one allocator each.
+static FAMILIES: LazyLock<TracedTogether> = LazyLock::new(|| {
+    let names = [
+        "family.jemalloc",
+        "family.jemalloc_in",
+        "family.jemalloc_static",
+        "family.je",
+        "family.tcmalloc",
+        "family.tcmalloc_in",
+        "family.mimalloc",
+        "family.static",
+        "family.static_pie",
+        "family.musl_static",
+    ];
+    TracedTogether::victims(&names, &[ROUNDS], RING)
+});
 
-fn assert_operators_exact(name: &str) {
-    assert_exact(name, &[ROUNDS, "0"], &[]);
-}
+/// Victims that call the operators of C++ over one allocator each.
+static OPERATORS: LazyLock<TracedTogether> = LazyLock::new(|| {
+    let names = [
+        "operators",
+        "operators.static",
+        "operators.jemalloc",
+        "operators.jemalloc_in",
+        "operators.jemalloc_static",
+        "operators.tcmalloc",
+        "operators.tcmalloc_in",
+        "operators.mimalloc",
+    ];
+    TracedTogether::victims(&names, &[ROUNDS, "0"], RING)
+});
 
 #[test]
 fn jemalloc_shared_library_with_its_extended_functions() {
-    assert_family_exact("family.jemalloc");
+    FAMILIES.assert_equals("family.jemalloc");
 }
 
 #[test]
 fn jemalloc_linked_into_an_executable() {
-    assert_family_exact("family.jemalloc_in");
+    FAMILIES.assert_equals("family.jemalloc_in");
 }
 
 #[test]
 fn jemalloc_in_a_static_executable() {
-    assert_family_exact("family.jemalloc_static");
+    FAMILIES.assert_equals("family.jemalloc_static");
 }
 
 #[test]
 fn prefixed_jemalloc_together_with_libc_malloc() {
-    assert_family_exact("family.je");
+    FAMILIES.assert_equals("family.je");
 }
 
 #[test]
 fn tcmalloc_shared_library() {
-    assert_family_exact("family.tcmalloc");
+    FAMILIES.assert_equals("family.tcmalloc");
 }
 
 #[test]
 fn tcmalloc_linked_into_an_executable() {
-    assert_family_exact("family.tcmalloc_in");
+    FAMILIES.assert_equals("family.tcmalloc_in");
 }
 
 #[test]
 fn mimalloc_shared_library_with_mi_functions() {
-    assert_family_exact("family.mimalloc");
+    FAMILIES.assert_equals("family.mimalloc");
 }
 
 #[test]
 fn glibc_in_static_and_static_pie_executables() {
-    assert_family_exact("family.static");
-    assert_family_exact("family.static_pie");
+    FAMILIES.assert_equals("family.static");
+    FAMILIES.assert_equals("family.static_pie");
 }
 
 #[test]
 fn musl_in_a_static_executable() {
-    assert_family_exact("family.musl_static");
+    FAMILIES.assert_equals("family.musl_static");
 }
 
 #[test]
 fn cpp_operators_over_glibc_count_once() {
-    assert_operators_exact("operators");
-    assert_operators_exact("operators.static");
+    OPERATORS.assert_equals("operators");
+    OPERATORS.assert_equals("operators.static");
 }
 
 #[test]
 fn cpp_operators_of_jemalloc() {
-    assert_operators_exact("operators.jemalloc");
+    OPERATORS.assert_equals("operators.jemalloc");
 }
 
 #[test]
 fn cpp_operators_of_jemalloc_linked_into_an_executable() {
-    assert_operators_exact("operators.jemalloc_in");
-    assert_operators_exact("operators.jemalloc_static");
+    OPERATORS.assert_equals("operators.jemalloc_in");
+    OPERATORS.assert_equals("operators.jemalloc_static");
 }
 
 #[test]
 fn cpp_operators_of_tcmalloc() {
-    assert_operators_exact("operators.tcmalloc");
+    OPERATORS.assert_equals("operators.tcmalloc");
 }
 
 #[test]
 fn cpp_operators_of_tcmalloc_linked_into_an_executable() {
-    assert_operators_exact("operators.tcmalloc_in");
+    OPERATORS.assert_equals("operators.tcmalloc_in");
 }
 
 #[test]
 fn cpp_operators_of_mimalloc() {
-    assert_operators_exact("operators.mimalloc");
+    OPERATORS.assert_equals("operators.mimalloc");
 }
 
 /// A uretprobe on a throwing operator would terminate the process, because the unwinder would not recognize its

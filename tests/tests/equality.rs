@@ -1,8 +1,9 @@
 //! The trace of each victim matches its own totals: bytes, counts and unmatched frees, without losses.
 
 use std::process::Command;
+use std::sync::LazyLock;
 
-use memtrace_tests::{Report, Trace, Victim, VictimTotals, victim};
+use memtrace_tests::{Report, Trace, TracedTogether, Victim, VictimTotals, victim};
 
 /// Traces the victim between its two barriers.
 fn trace(mut victim: Victim) -> (Report, VictimTotals) {
@@ -12,6 +13,12 @@ fn trace(mut victim: Victim) -> (Report, VictimTotals) {
     victim.finish();
     (outcome.report(), expected)
 }
+
+/// Victims without children, of which only the totals of the process are compared.
+static TOGETHER: LazyLock<TracedTogether> = LazyLock::new(|| {
+    let names = ["realloc", "realloc.musl", "aligned", "aligned.musl", "threads.musl", "victim-rust-vec", "widgets"];
+    TracedTogether::victims(&names, &[], &[])
+});
 
 fn assert_matches(name: &str) {
     let (report, expected) = trace(victim::start(name));
@@ -42,22 +49,22 @@ fn mixed_calls_on_musl_match_in_total_and_per_call_site() {
 
 #[test]
 fn every_realloc_outcome_matches() {
-    assert_matches("realloc");
+    TOGETHER.assert_equals("realloc");
 }
 
 #[test]
 fn every_realloc_outcome_on_musl_matches() {
-    assert_matches("realloc.musl");
+    TOGETHER.assert_equals("realloc.musl");
 }
 
 #[test]
 fn aligned_blocks_and_failed_calls_match() {
-    assert_matches("aligned");
+    TOGETHER.assert_equals("aligned");
 }
 
 #[test]
 fn aligned_blocks_and_failed_calls_on_musl_match() {
-    assert_matches("aligned.musl");
+    TOGETHER.assert_equals("aligned.musl");
 }
 
 /// At thread exit, glibc frees the blocks in the tcache, which the victim has already freed, and the tcache itself
@@ -82,7 +89,7 @@ fn tcache_flush_at_thread_exit_adds_only_repeated_frees() {
 
 #[test]
 fn cross_thread_frees_on_musl_match() {
-    assert_matches("threads.musl");
+    TOGETHER.assert_equals("threads.musl");
 }
 
 /// Blocks that signal handlers allocate while they interrupt an allocator call are recorded, and nested calls are not.
@@ -124,10 +131,10 @@ fn exec_discards_the_old_heap_and_starts_new_totals() {
 
 #[test]
 fn rust_vectors_boxes_strings_and_maps_match() {
-    assert_matches("victim-rust-vec");
+    TOGETHER.assert_equals("victim-rust-vec");
 }
 
 #[test]
 fn operator_new_counts_once() {
-    assert_matches("widgets");
+    TOGETHER.assert_equals("widgets");
 }
