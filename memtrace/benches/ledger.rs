@@ -5,9 +5,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::{BATCH, Ledger, Settings};
-use memtrace::model::{
-    AbsAddr, AccountLevel, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, TagId, Tick, Tid,
-};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartKeys, Pid, StackId, TagId, Tick, Tid};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -113,9 +111,9 @@ fn ledger(criterion: &mut Criterion) {
     churn(criterion, "free_and_alloc_on_1M_live_with_lifetimes", Settings { lifetimes: true, ..Settings::UNLIMITED });
     churn(criterion, "free_and_alloc_on_1M_live_with_peak", Settings { track_peak: true, ..Settings::UNLIMITED });
     // The accounts of the only thread, compared with the same totals.
-    let by_thread = Settings { parts: PartitionBy::Threads, ..Settings::UNLIMITED };
+    let by_thread = Settings { parts: PartKeys::THREAD, ..Settings::UNLIMITED };
     churn(criterion, "free_and_alloc_on_1M_live_by_thread", by_thread);
-    let accounts = Settings { accounts: Some(AccountLevel::Thread), ..by_thread };
+    let accounts = Settings { accounts: Some(PartKeys::THREAD), ..by_thread };
     churn(criterion, "free_and_alloc_on_1M_live_with_accounts", accounts);
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::model::{
-    Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, LiveChanges, Location, Metric, Name, ObjectName,
-    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
+    Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, LiveChanges, Location, Metric, Name, ObjectName, Part,
+    Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -35,7 +35,7 @@ fn profile(stacks: usize, depth: usize) -> Profile {
         let amount = Amount { bytes: Bytes(index as u64 * 16 + 1), count: index as u64 + 1 };
         StackProfile {
             process: 0,
-            part: Partition::Whole,
+            part: Part::WHOLE,
             frames: frames.collect(),
             end: StackEnd::Complete,
             label: None,

@@ -24,7 +24,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::model::{
     AccountChanges, AccountCounters, AccountGroupId, AccountTotals, Amount, GroupMember, ImageAccounts, ImageEnd,
-    ImageId, Partition,
+    ImageId, Part,
 };
 use account::Account;
 use group::Group;
@@ -53,7 +53,7 @@ pub(crate) struct AccountGroups {
     /// Accounts of the images that run.
     running: FxHashMap<ImageId, RunningAccounts>,
     /// Accounts of images that have ended and are not identified, as groups of one account.
-    unidentified: FxHashMap<ImageId, Vec<(Partition, Group)>>,
+    unidentified: FxHashMap<ImageId, Vec<(Part, Group)>>,
     total: Group,
     /// New members of groups of several images.
     members: Vec<GroupMember>,
@@ -86,7 +86,7 @@ impl AccountGroups {
     pub(crate) fn apply(
         &mut self,
         changes: AccountChanges,
-        mut identify: impl FnMut(ImageId, Partition) -> Option<AccountKey>,
+        mut identify: impl FnMut(ImageId, Part) -> Option<AccountKey>,
     ) {
         let AccountChanges { images, groups, joined, live, marks, peak_at, .. } = changes;
         let mut steps: FxHashMap<usize, Step> = FxHashMap::default();
@@ -125,7 +125,7 @@ impl AccountGroups {
         &mut self,
         id: ImageId,
         end: ImageEnd,
-        mut identify: impl FnMut(Partition) -> AccountKey,
+        mut identify: impl FnMut(Part) -> AccountKey,
         rename: impl Fn(&AccountKey) -> AccountKey,
         is_unique: bool,
     ) {
@@ -152,7 +152,7 @@ impl AccountGroups {
     }
 
     /// Identifies all accounts that are not identified, at the end of a run.
-    pub(crate) fn finish(&mut self, mut identify: impl FnMut(ImageId, Partition) -> AccountKey) {
+    pub(crate) fn finish(&mut self, mut identify: impl FnMut(ImageId, Part) -> AccountKey) {
         let ended = std::mem::take(&mut self.unidentified).into_iter();
         let mut late: Vec<_> = ended
             .flat_map(|(id, accounts)| accounts.into_iter().map(move |(part, account)| (id, part, account)))
@@ -210,7 +210,7 @@ impl AccountGroups {
     fn apply_image(
         &mut self,
         image: ImageAccounts,
-        identify: &mut impl FnMut(ImageId, Partition) -> Option<AccountKey>,
+        identify: &mut impl FnMut(ImageId, Part) -> Option<AccountKey>,
         steps: &mut FxHashMap<usize, Step>,
     ) {
         let ImageAccounts { id, ended, merged, accounts, .. } = image;
@@ -250,7 +250,7 @@ impl AccountGroups {
 
     /// Removes accounts of ended threads whose counters another account of the image includes. A group of a thread has no other
     /// accounts.
-    fn remove_merged(&mut self, id: ImageId, merged: &[Partition]) {
+    fn remove_merged(&mut self, id: ImageId, merged: &[Part]) {
         let Some(accounts) = self.running.get_mut(&id) else { return };
         let mut removed = FxHashSet::default();
         for account in merged.iter().filter_map(|part| accounts.remove(*part)) {

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use crate::model::{
     AllocatorId, Amount, Bytes, EndedImage, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, Ordinals,
-    OutOfMemory, Partition, PartitionBy, Pid, Rusage, StackKey, TagId, Tick, Tid, TouchedProcesses,
+    OutOfMemory, Part, Pid, Rusage, StackKey, TagId, Tick, Tid, TouchedProcesses,
 };
 pub use budget::Settings;
 
@@ -256,17 +256,8 @@ impl Ledger {
         black_box(read);
     }
 
-    const fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Partition {
-        match self.settings.parts {
-            // The kind of memory is looked up at the end.
-            PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
-            PartitionBy::Threads => Partition::Thread(tid),
-            PartitionBy::Allocators => Partition::Allocator(allocator),
-            PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
-            PartitionBy::Tags => Partition::Tag(tag),
-            PartitionBy::ThreadsAndTags => Partition::ThreadAndTag(tid, tag),
-            PartitionBy::ThreadsAllocatorsAndTags => Partition::ThreadAllocatorAndTag(tid, allocator, tag),
-        }
+    const fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Part {
+        Part::WHOLE.with_thread(tid).with_allocator(allocator).with_tag(tag).restricted_to(self.settings.parts)
     }
 
     /// Records that the OOM killer has selected `pid`, traced or not.

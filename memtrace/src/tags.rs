@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) use self::rules::TagRules;
 
 use self::rules::Rule;
-use crate::model::{LabelId, Partition, ProcessProfile, Profile, StackProfile, TagId, TagName, Tid};
+use crate::model::{LabelId, Part, ProcessProfile, Profile, StackProfile, TagId, TagName, Tid};
 
 /// Returns the name of a tag that a program has set.
 pub(crate) fn name(tag: &TagName, rules: Option<&TagRules>) -> String {
@@ -47,7 +47,7 @@ impl TagRules {
         // Frames and threads are few compared with stacks.
         let of_frames: Vec<Vec<usize>> =
             profile.frames.iter().map(|frame| self.matching(|rule| rule.has_frame(frame))).collect();
-        let mut of_threads: BTreeMap<(usize, Partition), Vec<bool>> = BTreeMap::new();
+        let mut of_threads: BTreeMap<(usize, Part), Vec<bool>> = BTreeMap::new();
         for stack in &mut profile.stacks {
             let process = &profile.processes[stack.process];
             let allowed = of_threads.entry((stack.process, stack.part)).or_insert_with(|| {
@@ -77,8 +77,8 @@ impl TagRules {
 }
 
 /// Returns the name of the thread of a part of a process; `None` if threads are not distinguished.
-fn thread_name(process: &ProcessProfile, part: Partition) -> Option<&str> {
-    let Partition::Thread(tid) = part else { return None };
+fn thread_name(process: &ProcessProfile, part: Part) -> Option<&str> {
+    let tid = part.thread()?;
     match process.thread_names.get(&tid) {
         Some(name) => Some(name),
         // The first thread has the name of the process.

@@ -2,9 +2,7 @@
 
 use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{
-    AbsAddr, AccountLevel, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, TagId, Tick, Tid,
-};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartKeys, Pid, StackId, TagId, Tick, Tid};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -13,9 +11,9 @@ const THREADS: u32 = 50_000;
 const LIMIT: usize = 220;
 
 /// Returns the memory of a ledger in which each thread has allocated a block.
-fn memory(accounts: Option<AccountLevel>) -> usize {
+fn memory(accounts: Option<PartKeys>) -> usize {
     let before = heap::allocated();
-    let mut ledger = Ledger::new(Settings { parts: PartitionBy::Threads, accounts, ..Settings::UNLIMITED });
+    let mut ledger = Ledger::new(Settings { parts: PartKeys::THREAD, accounts, ..Settings::UNLIMITED });
     for tid in 0..THREADS {
         let (address, size) = (AbsAddr(0x7000_0000_0000 + u64::from(tid) * 16), Bytes(10));
         let kind = EventKind::Alloc {
@@ -33,7 +31,7 @@ fn memory(accounts: Option<AccountLevel>) -> usize {
 
 #[test]
 fn account_takes_at_most_220_bytes_of_ledger() {
-    let bytes = (memory(Some(AccountLevel::Thread)) - memory(None)) / THREADS as usize;
+    let bytes = (memory(Some(PartKeys::THREAD)) - memory(None)) / THREADS as usize;
     println!("{bytes} bytes for each account");
     assert!(bytes <= LIMIT, "{bytes} bytes");
 }

@@ -2,7 +2,7 @@
 
 use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartitionBy, Pid, StackId, TagId, Tick, Tid};
+use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartKeys, Pid, StackId, TagId, Tick, Tid};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -39,7 +39,7 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
         track_peak: true,
         older: None,
         lifetimes: false,
-        parts: PartitionBy::Whole,
+        parts: PartKeys::NONE,
         accounts: None,
     };
     let before = heap::allocated() as u64;

@@ -15,8 +15,8 @@ use harness::heap::{self, CountingAllocator};
 use memtrace::ledger::Settings;
 use memtrace::model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, EndedImage, Event, EventClass, EventKind, FileOffset, ImageEnd,
-    ImageId, ImageStart, Losses, Mapping, Object, PartitionBy, Pid, ProcessImage, Stack, StackEnd, StackId, TagId,
-    Tick, Tid, Usage,
+    ImageId, ImageStart, Losses, Mapping, Object, PartKeys, Pid, ProcessImage, Stack, StackEnd, StackId, TagId, Tick,
+    Tid, Usage,
 };
 use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
 use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, LiveChangesByStack, Symbolizer};
@@ -269,7 +269,7 @@ const SETTINGS: Settings = Settings {
     track_peak: false,
     older: None,
     lifetimes: true,
-    parts: PartitionBy::Whole,
+    parts: PartKeys::NONE,
     accounts: None,
 };
 

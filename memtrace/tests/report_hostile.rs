@@ -8,8 +8,8 @@ use harness::report::text as text_of;
 use memtrace::model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, CgroupId, Container, EventClass, Explanation, FileMemory,
     Frame, FrameId, GroupBy, HeapMemory, HeapSource, ImageId, LiveChanges, Location, MemcgProfile, MemorySizes, Metric,
-    Name, NamedMemory, ObjectName, OomKill, Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile,
-    StatusCounters, ThreadStacks, Tick, Tid, Usage, User, Variance, VirtOffset,
+    Name, NamedMemory, ObjectName, OomKill, Part, Pid, ProcessProfile, Profile, StackEnd, StackProfile, StatusCounters,
+    ThreadStacks, Tick, Tid, Usage, User, Variance, VirtOffset,
 };
 use memtrace::report::{Format, Options, PageOptions, write, write_explanation_json, write_explanation_text};
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn harmless() -> String {
     "x".repeat(HOSTILE.chars().count())
 }
 
-fn profile(class: EventClass, part: Partition, text: &str) -> Profile {
+fn profile(class: EventClass, part: Part, text: &str) -> Profile {
     let own = || text.to_owned();
     let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
     let usage = Usage { live: amount(4096, 2), alloc: amount(8192, 4), free: amount(4096, 2), ..Usage::default() };
@@ -89,18 +89,18 @@ fn profile(class: EventClass, part: Partition, text: &str) -> Profile {
 }
 
 /// Grouping keys with the part of a process that each needs.
-fn groupings() -> [(GroupBy, Partition); 6] {
+fn groupings() -> [(GroupBy, Part); 6] {
     [
-        (GroupBy::Process, Partition::Whole),
-        (GroupBy::Cgroup, Partition::Whole),
-        (GroupBy::User, Partition::Whole),
-        (GroupBy::Comm, Partition::Whole),
-        (GroupBy::Allocator, Partition::Allocator(AllocatorId(1))),
-        (GroupBy::Thread, Partition::Thread(Tid(8))),
+        (GroupBy::Process, Part::WHOLE),
+        (GroupBy::Cgroup, Part::WHOLE),
+        (GroupBy::User, Part::WHOLE),
+        (GroupBy::Comm, Part::WHOLE),
+        (GroupBy::Allocator, Part::WHOLE.with_allocator(AllocatorId(1))),
+        (GroupBy::Thread, Part::WHOLE.with_thread(Tid(8))),
     ]
 }
 
-fn report(format: Format, class: EventClass, (by, part): (GroupBy, Partition), text: &str) -> String {
+fn report(format: Format, class: EventClass, (by, part): (GroupBy, Part), text: &str) -> String {
     let metric = if class == EventClass::Reclaim { Metric::StallTime } else { Metric::LiveBytes };
     let options = Options { metric, by, top: 10, all_stacks: false, subject: text.to_owned() };
     let mut bytes = Vec::new();
@@ -177,7 +177,7 @@ fn hostile_text_does_not_break_xml() {
 
 #[test]
 fn json_has_the_same_text_as_the_target() {
-    let json = report(Format::Json, EventClass::Heap, (GroupBy::Comm, Partition::Whole), HOSTILE);
+    let json = report(Format::Json, EventClass::Heap, (GroupBy::Comm, Part::WHOLE), HOSTILE);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     let process = &json["processes"][0];
     for text in

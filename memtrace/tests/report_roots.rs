@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Frame, FrameId, GroupBy, LiveChanges, Measure, Metric, Name,
-    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Tid, Usage, User, Variance,
+    Part, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Tid, Usage, User, Variance,
 };
 use memtrace::report::{Format, Options, write};
 use proptest::prelude::*;
@@ -41,9 +41,9 @@ fn any_amount() -> impl Strategy<Value = Amount> {
 /// A stack of any process.
 fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     let part = prop_oneof![
-        Just(Partition::Whole),
-        (0..4u32).prop_map(|tid| Partition::Thread(Tid(tid))),
-        (0..4u16).prop_map(|id| Partition::Allocator(AllocatorId(id))),
+        Just(Part::WHOLE),
+        (0..4u32).prop_map(|tid| Part::WHOLE.with_thread(Tid(tid))),
+        (0..4u16).prop_map(|id| Part::WHOLE.with_allocator(AllocatorId(id))),
     ];
     let frames = prop::collection::vec((0..3usize).prop_map(FrameId::new), 0..3);
     let usage = (any_amount(), any_amount(), any_amount()).prop_map(|(live, exit, free)| Usage {
@@ -201,9 +201,9 @@ fn unknown_owners_are_a_group() {
     let profile = Profile {
         processes: vec![ProcessProfile::new(Pid(9), "sh")],
         stacks: vec![
-            stack(Partition::Whole),
-            stack(Partition::Thread(Tid(9))),
-            stack(Partition::Allocator(AllocatorId::UNKNOWN)),
+            stack(Part::WHOLE),
+            stack(Part::WHOLE.with_thread(Tid(9))),
+            stack(Part::WHOLE.with_allocator(AllocatorId::UNKNOWN)),
         ],
         ..Profile::default()
     };

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use memtrace::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Frame, FrameId, GroupBy, ImageEnd, LiveChanges, Location, Log2,
-    Metric, Name, ObjectName, PartChange, Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage,
-    Variance, VirtOffset,
+    Metric, Name, ObjectName, Part, PartChange, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance,
+    VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -77,7 +77,7 @@ fn profile() -> Profile {
         };
         let stack = StackProfile {
             process,
-            part: Partition::Whole,
+            part: Part::WHOLE,
             frames,
             end: StackEnd::Complete,
             label: None,

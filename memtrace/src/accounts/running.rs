@@ -3,12 +3,12 @@
 use rustc_hash::FxHashMap;
 
 use super::account::Account;
-use crate::model::Partition;
+use crate::model::Part;
 
 /// Accounts of one running image, by part. The list takes less memory than a hash table of accounts, which is half empty.
 #[derive(Debug, Default)]
 pub(super) struct RunningAccounts {
-    by_part: FxHashMap<Partition, u32>,
+    by_part: FxHashMap<Part, u32>,
     all: Vec<Account>,
     /// Indices without an account.
     vacant: Vec<u32>,
@@ -16,7 +16,7 @@ pub(super) struct RunningAccounts {
 
 impl RunningAccounts {
     /// Returns the account of a part, which is added if needed.
-    pub(super) fn get_or_add(&mut self, part: Partition) -> &mut Account {
+    pub(super) fn get_or_add(&mut self, part: Part) -> &mut Account {
         let Self { by_part, all, vacant } = self;
         let index = *by_part.entry(part).or_insert_with(|| {
             vacant.pop().unwrap_or_else(|| {
@@ -29,19 +29,19 @@ impl RunningAccounts {
     }
 
     /// Returns the account of a part.
-    pub(super) fn get_mut(&mut self, part: Partition) -> Option<&mut Account> {
+    pub(super) fn get_mut(&mut self, part: Part) -> Option<&mut Account> {
         self.all.get_mut(*self.by_part.get(&part)? as usize)
     }
 
     /// Removes and returns the account of a part.
-    pub(super) fn remove(&mut self, part: Partition) -> Option<Account> {
+    pub(super) fn remove(&mut self, part: Part) -> Option<Account> {
         let index = self.by_part.remove(&part)?;
         self.vacant.push(index);
         self.all.get_mut(index as usize).map(std::mem::take)
     }
 
     /// Iterates over the accounts.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Partition, &Account)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Part, &Account)> {
         self.by_part.iter().filter_map(|(part, index)| Some((*part, self.all.get(*index as usize)?)))
     }
 
@@ -51,9 +51,8 @@ impl RunningAccounts {
     }
 
     /// Removes and returns all accounts.
-    pub(super) fn into_accounts(mut self) -> impl Iterator<Item = (Partition, Account)> {
-        let taken =
-            move |(part, index): (Partition, u32)| Some((part, std::mem::take(self.all.get_mut(index as usize)?)));
+    pub(super) fn into_accounts(mut self) -> impl Iterator<Item = (Part, Account)> {
+        let taken = move |(part, index): (Part, u32)| Some((part, std::mem::take(self.all.get_mut(index as usize)?)));
         self.by_part.into_iter().filter_map(taken)
     }
 }

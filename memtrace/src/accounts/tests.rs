@@ -32,7 +32,7 @@ impl Recorded {
         Self { groups: AccountGroups::new(MAX).recorded(1000), accounts, keys }
     }
 
-    fn apply(&mut self, changes: AccountChanges, key: impl Fn(ImageId, Partition) -> AccountKey) {
+    fn apply(&mut self, changes: AccountChanges, key: impl Fn(ImageId, Part) -> AccountKey) {
         self.groups.apply(changes, |id, part| Some(key(id, part)));
         let interval = self.groups.end_interval().unwrap();
         for (number, totals) in interval.totals {
@@ -43,7 +43,7 @@ impl Recorded {
     }
 
     /// Asserts that the recording of these events has the totals of all groups, with their marks.
-    fn check(mut self, events: Vec<Event>, key: impl Fn(ImageId, Partition) -> AccountKey) {
+    fn check(mut self, events: Vec<Event>, key: impl Fn(ImageId, Part) -> AccountKey) {
         let mut world = World::new();
         for event in events.into_iter().filter(|event| !matches!(event, Event::Reset)).chain([Event::Take]) {
             if matches!(event, Event::Take) {
@@ -112,7 +112,7 @@ proptest! {
     fn ended_threads_have_one_account_with_exact_marks(events in events_of_threads()) {
         let mut world = World::new();
         let mut groups = AccountGroups::new(MAX);
-        let thread = |id, part: Partition| AccountKey([KeyPart::Thread(id, part.thread())].into());
+        let thread = |id, part: Part| AccountKey([KeyPart::Thread(id, part.thread())].into());
         for event in events.into_iter().chain([Event::Take]) {
             if matches!(event, Event::Take | Event::Reset) {
                 groups.apply(world.counted.take(), |id, part| Some(thread(id, part)));
@@ -139,7 +139,7 @@ proptest! {
 
     #[test]
     fn recorded_intervals_add_up_to_the_totals(of_threads in events_of_threads(), of_images in events()) {
-        let thread = |id, part: Partition| AccountKey([KeyPart::Thread(id, part.thread())].into());
+        let thread = |id, part: Part| AccountKey([KeyPart::Thread(id, part.thread())].into());
         Recorded::new().check(of_threads, thread);
         Recorded::new().check(of_images, |id, _| key(parity(id)));
     }
@@ -159,7 +159,7 @@ proptest! {
                 takes += 1;
                 let changes = world.counted.take();
                 let is_known = |id| known_at(id) < AT_COMPLETION.min(takes);
-                let thread = |id, part: Partition| keys(id, part.thread().unwrap())[0].clone();
+                let thread = |id, part: Part| keys(id, part.thread().unwrap())[0].clone();
                 by_thread.apply(changes.clone(), |id, part| is_known(id).then(|| thread(id, part)));
                 by_parity.apply(changes.clone(), |id, _| is_known(id).then(|| key(parity(id))));
                 merged.apply(changes, by_process);
@@ -198,7 +198,7 @@ fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>, others: Amount) -
     let block = amount(bytes, 1);
     let counters = AccountCounters { alloc: block, ..AccountCounters::default() };
     let marks = WaterMarks { low: amount(0, 0), high: block };
-    let account = AccountState { account: Partition::Whole, counters, marks, peak_at: Tick(7) };
+    let account = AccountState { account: Part::WHOLE, counters, marks, peak_at: Tick(7) };
     let live = if ended.is_some() { others } else { others + block };
     let marks = WaterMarks { low: others, high: others + block };
     let images =

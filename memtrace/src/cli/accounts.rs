@@ -134,7 +134,7 @@ mod tests {
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::model::{AccountColumn, AccountLevel, PartitionBy};
+    use crate::model::{AccountColumn, PartKeys};
     use crate::report::Format;
     use crate::session::{Destination, Output};
 
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(*accounts, expected);
         assert_eq!((config.outputs.len(), config.max_depth, config.shards), (0, 0, Some(NonZeroU32::MIN)));
         assert_eq!(config.top, DEFAULT_TOP);
-        assert_eq!((config.parts(), accounts.level()), (PartitionBy::Threads, AccountLevel::Process));
+        assert_eq!((config.parts(), accounts.parts()), (PartKeys::THREAD, PartKeys::NONE));
         let refresh = |line, is_terminal| resolved(line, is_terminal).unwrap().accounts.unwrap().refresh;
         assert_eq!(refresh("--pid 7", true), Some(REFRESH));
         assert_eq!(refresh("--pid 7 -q", true), None);
@@ -176,15 +176,15 @@ mod tests {
         let config = resolved("--all --by thread,allocator --sort high -o a.csv -o b.json", false).unwrap();
         let accounts = config.accounts.as_ref().unwrap();
         assert_eq!(accounts.keys, [GroupBy::Thread, GroupBy::Allocator]);
-        assert_eq!(accounts.level(), AccountLevel::ThreadAndAllocator);
-        assert_eq!((config.parts(), accounts.sort), (PartitionBy::ThreadsAndAllocators, AccountColumn::High));
+        assert_eq!(accounts.parts(), PartKeys::THREAD.union(PartKeys::ALLOCATOR));
+        assert_eq!((config.parts(), accounts.sort), (PartKeys::THREAD.union(PartKeys::ALLOCATOR), AccountColumn::High));
         assert_eq!(
             accounts.outputs.iter().map(|output| output.format).collect::<Vec<_>>(),
             [Format::Csv, Format::Json]
         );
         let by_tag = resolved("--all --by allocator --tag-from set=/a:f(id=arg0)", false).unwrap();
-        assert_eq!(by_tag.accounts.as_ref().unwrap().level(), AccountLevel::AllocatorAndTag);
-        assert_eq!(by_tag.parts(), PartitionBy::ThreadsAllocatorsAndTags);
+        assert_eq!(by_tag.accounts.as_ref().unwrap().parts(), PartKeys::ALLOCATOR.union(PartKeys::TAG));
+        assert_eq!(by_tag.parts(), PartKeys::THREAD.union(PartKeys::ALLOCATOR).union(PartKeys::TAG));
         let by_object = resolved("--all --by user,object", false).unwrap();
         assert_eq!((by_object.grouping.by, by_object.max_depth), (GroupBy::Object, 128));
     }

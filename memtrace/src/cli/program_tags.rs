@@ -69,9 +69,9 @@ mod tests {
 
     use super::super::args::Arguments;
     use super::super::resolve;
-    use crate::model::{GroupBy, PartitionBy};
+    use crate::model::{GroupBy, PartKeys};
 
-    fn resolved(line: &[&str]) -> Result<(GroupBy, PartitionBy, usize), String> {
+    fn resolved(line: &[&str]) -> Result<(GroupBy, PartKeys, usize), String> {
         let arguments = Arguments::try_parse_from(["memtrace"].iter().chain(line)).expect("each argument is valid");
         let config = resolve::config(arguments.trace).map_err(|conflict| conflict.message)?;
         Ok((config.grouping.by, config.parts(), config.tag_functions.len()))
@@ -80,10 +80,10 @@ mod tests {
     #[test]
     fn functions_imply_the_key() {
         let set = "set=/bin/a:f(id=arg0)";
-        assert_eq!(resolved(&["--all", "--tag-from", set]), Ok((GroupBy::Tag, PartitionBy::Tags, 1)));
+        assert_eq!(resolved(&["--all", "--tag-from", set]), Ok((GroupBy::Tag, PartKeys::TAG, 1)));
         let hook = "alloc=take(size=arg0,tag=arg1)->ret,free=give(arg0)";
         let both = ["--pid", "7", "--hook", hook, "--by", "tag", "--tag-from", "get=g->ret"];
-        assert_eq!(resolved(&both), Ok((GroupBy::Tag, PartitionBy::Tags, 2)));
+        assert_eq!(resolved(&both), Ok((GroupBy::Tag, PartKeys::TAG, 2)));
         let refused = |line: &[&str]| resolved(line).expect_err("a conflict");
         assert!(refused(&["--all", "--hook", hook]).contains("no file is given for the tags of take"));
         assert!(refused(&["--all", "--tag-from", set, "--by", "user"]).contains("given with --by user"));

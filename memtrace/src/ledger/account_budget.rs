@@ -1,7 +1,7 @@
 //! Limits of accounts, and the water marks of all images.
 
 use super::account_groups::AccountGroups;
-use crate::model::{AccountLevel, Amount, ImageAccounts, Tick, WaterMarks};
+use crate::model::{Amount, ImageAccounts, PartKeys, Tick, WaterMarks};
 
 /// Number of ended threads of a process that have accounts of their own: the threads of a program that has just ended are shown,
 /// and those of a server with a thread for each request do not accumulate.
@@ -17,7 +17,8 @@ pub(super) struct AccountCounts {
 /// Limits of accounts, and the live amount of all images.
 #[derive(Debug)]
 pub(super) struct AccountBudget {
-    pub(super) level: AccountLevel,
+    /// Keys of the parts with accounts of their own.
+    pub(super) parts: PartKeys,
     /// Number of ended threads of each process that keep their accounts: the last ones.
     pub(super) kept_threads: usize,
     /// Maximum number of accounts, and of parts that share one. Beyond it, parts of an image share its account.
@@ -35,10 +36,10 @@ pub(super) struct AccountBudget {
 }
 
 impl AccountBudget {
-    pub(super) fn new(level: AccountLevel, max: u32) -> Self {
+    pub(super) fn new(parts: PartKeys, max: u32) -> Self {
         Self {
-            level,
-            kept_threads: if level.has_threads() { KEPT_THREADS } else { 0 },
+            parts,
+            kept_threads: if parts.contains(PartKeys::THREAD) { KEPT_THREADS } else { 0 },
             max,
             used: AccountCounts::default(),
             marks: WaterMarks::default(),

@@ -9,8 +9,8 @@ use super::block::Block;
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
 use crate::model::{
-    AccountCounters, AccountGroupId, AccountLevel, AccountState, AllocatorId, Amount, LossReason, Partition, TagId,
-    Tick, Tid, WaterMarks,
+    AccountCounters, AccountGroupId, AccountState, AllocatorId, Amount, LossReason, Part, PartKeys, TagId, Tick, Tid,
+    WaterMarks,
 };
 
 /// Number of stacks that a merge of ended threads reads without waiting for more threads: some ten microseconds.
@@ -26,7 +26,7 @@ pub(super) struct Accounts(Option<Box<Table>>);
 #[derive(Debug, Default)]
 struct Table {
     all: Vec<Account>,
-    by_part: FxHashMap<Partition, u32>,
+    by_part: FxHashMap<Part, u32>,
     /// Number of parts that share the account of the image.
     shared: u32,
     /// Account of the blocks of each stack, by the index of the stack.
@@ -52,7 +52,7 @@ struct EndedThread {
 
 #[derive(Debug)]
 struct Account {
-    account: Partition,
+    account: Part,
     is_changed: bool,
     /// Group of which the account is a member.
     group: Option<AccountGroupId>,
@@ -182,12 +182,12 @@ impl Accounts {
     }
 
     /// Merges the accounts of threads that have ended into one of their image. Returns the parts whose accounts are removed.
-    pub(super) fn merge_threads(&mut self, ended: &FxHashMap<Tid, Tick>, budget: &mut Budget) -> Vec<Partition> {
+    pub(super) fn merge_threads(&mut self, ended: &FxHashMap<Tid, Tick>, budget: &mut Budget) -> Vec<Part> {
         self.0.as_mut().map(|table| table.merge_threads(ended, budget)).unwrap_or_default()
     }
 
     /// Makes an account a member of a group. Returns its amount; `None` if there is no such account, or it is a member of one.
-    pub(super) fn join(&mut self, part: Partition, group: AccountGroupId) -> Option<Amount> {
+    pub(super) fn join(&mut self, part: Part, group: AccountGroupId) -> Option<Amount> {
         let table = self.0.as_mut()?;
         let index = *table.by_part.get(&part)?;
         let account = table.all.get_mut(index as usize)?;
@@ -234,6 +234,11 @@ impl Account {
     }
 }
 
+/// Returns the keys of the parts with accounts of their own.
+fn account_keys(budget: &Budget) -> PartKeys {
+    budget.accounts.as_ref().map_or(PartKeys::NONE, |accounts| accounts.parts)
+}
+
 /// Returns true if a thread other than `tid` has allocated the block.
 #[inline]
 fn is_of_other(totals: &ImageTotals, block: &Block, tid: Tid) -> bool {
@@ -251,16 +256,9 @@ fn raise_group(group: Option<AccountGroupId>, block: &Block, tick: Tick, budget:
 impl Table {
     #[cold]
     fn add_unmatched(&mut self, by: Tid, tick: Tick, budget: &mut Budget) -> u32 {
-        let part = match budget.accounts.as_ref().map(|accounts| accounts.level) {
-            Some(AccountLevel::Thread) => Partition::Thread(by),
-            // The allocator of an unknown block is not known, nor its tag.
-            Some(AccountLevel::Allocator) => Partition::Allocator(AllocatorId::UNKNOWN),
-            Some(AccountLevel::ThreadAndAllocator) => Partition::ThreadAndAllocator(by, AllocatorId::UNKNOWN),
-            Some(AccountLevel::Tag) => Partition::Tag(TagId::UNTAGGED),
-            Some(AccountLevel::ThreadAndTag) => Partition::ThreadAndTag(by, TagId::UNTAGGED),
-            Some(AccountLevel::AllocatorAndTag) => Partition::AllocatorAndTag(AllocatorId::UNKNOWN, TagId::UNTAGGED),
-            Some(AccountLevel::Process) | None => Partition::Whole,
-        };
+        // The allocator of an unknown block is not known, nor its tag.
+        let part = Part::WHOLE.with_thread(by).with_allocator(AllocatorId::UNKNOWN).with_tag(TagId::UNTAGGED);
+        let part = part.restricted_to(account_keys(budget));
         let index = self.index(part, budget);
         if let Some(Account { counters, .. }) = self.changing(index, tick) {
             counters.unmatched_frees += 1;
@@ -301,8 +299,8 @@ impl Table {
         ended.into_iter().filter(is_over).map(|thread| (thread.tid, thread.at)).collect()
     }
 
-    fn merge_threads(&mut self, ended: &FxHashMap<Tid, Tick>, budget: &mut Budget) -> Vec<Partition> {
-        let is_ended = |part: &Partition, _: &mut u32| part.thread().is_some_and(|tid| ended.contains_key(&tid));
+    fn merge_threads(&mut self, ended: &FxHashMap<Tid, Tick>, budget: &mut Budget) -> Vec<Part> {
+        let is_ended = |part: &Part, _: &mut u32| part.thread().is_some_and(|tid| ended.contains_key(&tid));
         let parts: Vec<_> = self.by_part.extract_if(is_ended).collect();
         let (own, shared): (Vec<_>, Vec<_>) = parts.into_iter().partition(|&(part, index)| self.is_own(part, index));
         self.shared -= shared.len() as u32;
@@ -329,7 +327,7 @@ impl Table {
     }
 
     /// Returns false if the part shares the account of its image.
-    fn is_own(&self, part: Partition, index: u32) -> bool {
+    fn is_own(&self, part: Part, index: u32) -> bool {
         self.all.get(index as usize).is_some_and(|account| account.account == part)
     }
 
@@ -359,8 +357,7 @@ impl Table {
     /// that of another one then.
     #[cold]
     fn assign(&mut self, totals: &ImageTotals, stack: u32, budget: &mut Budget) -> u32 {
-        let level = budget.accounts.as_ref().map_or(AccountLevel::Process, |accounts| accounts.level);
-        let index = self.index(level.account_of(totals.part(stack)), budget);
+        let index = self.index(totals.part(stack).restricted_to(account_keys(budget)), budget);
         let stack = stack as usize;
         if self.of_stacks.len() <= stack {
             self.of_stacks.resize(stack + 1, u32::MAX);
@@ -371,17 +368,17 @@ impl Table {
 
     /// Returns the account of a part, which is added if needed; that of the image, and a loss, if the limit is reached. The loss
     /// is counted once for a part, unless too many parts are known to share the account of their image.
-    fn index(&mut self, part: Partition, budget: &mut Budget) -> u32 {
+    fn index(&mut self, part: Part, budget: &mut Budget) -> u32 {
         if let Some(&index) = self.by_part.get(&part) {
             return index;
         }
         // The account of ended threads replaces others, and each image has one account at least.
-        let always_fits = part == Partition::Whole || part.thread() == Some(Tid::ENDED);
+        let always_fits = part == Part::WHOLE || part.thread() == Some(Tid::ENDED);
         if budget.accounts.as_mut().is_none_or(|accounts| accounts.request(always_fits)) {
             return self.add(part);
         }
         budget.losses.add(LossReason::AccountsFull, 1);
-        let index = self.index(Partition::Whole, budget);
+        let index = self.index(Part::WHOLE, budget);
         if budget.accounts.as_mut().is_some_and(|accounts| accounts.request_shared()) {
             self.by_part.insert(part, index);
             self.shared += 1;
@@ -389,7 +386,7 @@ impl Table {
         index
     }
 
-    fn add(&mut self, account: Partition) -> u32 {
+    fn add(&mut self, account: Part) -> u32 {
         let new = Account {
             account,
             is_changed: false,

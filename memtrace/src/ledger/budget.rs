@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::account_budget::AccountBudget;
 use super::epochs::Epochs;
-use crate::model::{AccountLevel, Amount, LossReason, Losses, Partition, PartitionBy, StackId, StackKey, Tick};
+use crate::model::{Amount, LossReason, Losses, Part, PartKeys, StackId, StackKey, Tick};
 
 /// Configuration of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Maximum number of live blocks. Exceeding it is [`LossReason::LedgerFull`].
     pub blocks: u64,
-    /// Maximum number of stacks, counted separately for each image and partition. Exceeding it is
+    /// Maximum number of stacks, counted separately for each image and part. Exceeding it is
     /// [`LossReason::StacksFull`].
     pub stacks: u32,
     /// Maximum number of running processes together with images that have ended and were not taken. Exceeding it is
@@ -23,11 +23,11 @@ pub struct Settings {
     pub older: Option<Duration>,
     /// Counts the sizes, lifetimes and ages of blocks.
     pub lifetimes: bool,
-    /// Partition of each process' totals.
-    pub parts: PartitionBy,
-    /// Parts of processes that have accounts, for which `parts` must have threads, and allocators if accounts are kept by
-    /// allocator; `None` for no accounts. Water marks are only correct if this ledger receives all events.
-    pub accounts: Option<AccountLevel>,
+    /// Keys of the parts that have totals. The kind of memory is looked up at the end.
+    pub parts: PartKeys,
+    /// Keys of the parts that have accounts; `None` for no accounts. `parts` must have these keys, and the thread. Water marks
+    /// are only correct if this ledger receives all events.
+    pub accounts: Option<PartKeys>,
 }
 
 impl Settings {
@@ -39,7 +39,7 @@ impl Settings {
         track_peak: false,
         older: None,
         lifetimes: false,
-        parts: PartitionBy::Whole,
+        parts: PartKeys::NONE,
         accounts: None,
     };
 
@@ -113,7 +113,7 @@ impl Budget {
             tracks_changes: false,
             counts_lifetimes: settings.lifetimes,
             epochs: Epochs::new(settings.stacks_of_delta()),
-            accounts: settings.accounts.map(|level| Box::new(AccountBudget::new(level, MAX_ACCOUNTS))),
+            accounts: settings.accounts.map(|parts| Box::new(AccountBudget::new(parts, MAX_ACCOUNTS))),
         }
     }
 
@@ -177,21 +177,15 @@ const REQUESTS_PER_MERGE: u32 = 64;
 
 /// Returns true if totals of `key` count towards the limit. Other keys are few.
 pub(super) fn is_limited(key: StackKey) -> bool {
-    key.stack.has_frames() || key.part != Partition::Whole && key.stack != StackId::OTHER
+    key.stack.has_frames() || key.part != Part::WHOLE && key.stack != StackId::OTHER
 }
 
-/// Returns the key of the totals into which those of `key` are merged. Allocators and tags are few; threads are not.
+/// Sets of keys with few parts: allocators and tags are few; threads are not.
+const WITH_FEW_PARTS: [PartKeys; 2] = [PartKeys::ALLOCATOR, PartKeys::TAG];
+
+/// Returns the key of the totals into which those of `key` are merged.
 pub(super) fn merged_key(key: StackKey) -> StackKey {
-    let part = match key.part {
-        Partition::Allocator(_) | Partition::Tag(_) => key.part,
-        Partition::Whole
-        | Partition::Thread(_)
-        | Partition::ThreadAndAllocator(..)
-        | Partition::ThreadAndTag(..)
-        | Partition::AllocatorAndTag(..)
-        | Partition::ThreadAllocatorAndTag(..)
-        | Partition::Memory(_) => Partition::Whole,
-    };
+    let part = if WITH_FEW_PARTS.contains(&key.part.keys()) { key.part } else { Part::WHOLE };
     StackKey { stack: StackId::OTHER, part }
 }
 

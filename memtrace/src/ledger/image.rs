@@ -16,8 +16,8 @@ use super::stack_totals::ImageTotals;
 use super::stalls::ImageStalls;
 use super::tentative_free::{TentativeFree, TentativeFrees};
 use crate::model::{
-    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, ImageEnd, ImageRusage, ImageUsage, Log2, LossReason,
-    Partition, Pid, StackKey, StackUsage, Tick, Tid, TouchedPages, Usage,
+    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, ImageEnd, ImageRusage, ImageUsage, Log2, LossReason, Part,
+    Pid, StackKey, StackUsage, Tick, Tid, TouchedPages, Usage,
 };
 
 /// State of one process image.
@@ -131,7 +131,7 @@ impl Image {
 
     /// Moves a block to another part: it counts as freed there, and as allocated here with the same stack. Its age remains.
     /// An unknown block counts as an unmatched free.
-    pub(super) fn claim(&mut self, address: AbsAddr, part: Partition, tid: Tid, tick: Tick, budget: &mut Budget) {
+    pub(super) fn claim(&mut self, address: AbsAddr, part: Part, tid: Tid, tick: Tick, budget: &mut Budget) {
         let Slot::Occupied(mut entry) = self.blocks.slot(Block::key(address)) else {
             self.unmatched_frees += 1;
             self.accounts.add_unmatched(tid, tick, budget);
@@ -140,7 +140,7 @@ impl Image {
         let old = *entry.get();
         let amount = Amount::one(old.size);
         let StackKey { stack, part: old_part } = self.totals.key(old.stack);
-        let part = part.with_allocator(old_part.allocator().unwrap_or_default());
+        let part = old_part.allocator().map_or(part, |id| part.with_allocator(id));
         self.accounts.free(&self.totals, &old, None, tick, budget);
         self.totals.free(old.stack, amount);
         count_lifetime(&mut self.totals, &old, tick, 1, budget);

@@ -11,8 +11,8 @@ use proptest::sample::select;
 use super::budget::{MERGED_PART, is_limited};
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack,
-    StackEnd, StackId, StackUsage, TagId, Tid, UnsentStacks, Usage,
+    AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, PartKeys, Snapshot,
+    Stack, StackEnd, StackId, StackUsage, TagId, Tid, UnsentStacks, Usage,
 };
 
 use image::{ReferenceBlock, ReferenceImage};
@@ -223,16 +223,11 @@ impl ReferenceModel {
         self.running.values_mut().for_each(ReferenceImage::recount_peak);
     }
 
-    fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Partition {
-        match self.settings.parts {
-            PartitionBy::Whole | PartitionBy::Memory => Partition::Whole,
-            PartitionBy::Threads => Partition::Thread(tid),
-            PartitionBy::Allocators => Partition::Allocator(allocator),
-            PartitionBy::ThreadsAndAllocators => Partition::ThreadAndAllocator(tid, allocator),
-            PartitionBy::Tags => Partition::Tag(tag),
-            PartitionBy::ThreadsAndTags => Partition::ThreadAndTag(tid, tag),
-            PartitionBy::ThreadsAllocatorsAndTags => Partition::ThreadAllocatorAndTag(tid, allocator, tag),
-        }
+    fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Part {
+        let has = |key| self.settings.parts.contains(key);
+        let part = if has(PartKeys::THREAD) { Part::WHOLE.with_thread(tid) } else { Part::WHOLE };
+        let part = if has(PartKeys::ALLOCATOR) { part.with_allocator(allocator) } else { part };
+        if has(PartKeys::TAG) { part.with_tag(tag) } else { part }
     }
 
     fn alloc(&mut self, thread: [u32; 2], address: AbsAddr, size: Bytes, key: StackKey, tick: Tick) {
@@ -252,7 +247,7 @@ impl ReferenceModel {
             self.totals.requests += 1;
             if self.used_totals() >= self.settings.stacks as usize {
                 self.lose(LossReason::StacksFull);
-                key = StackKey { stack: StackId::FAILED, part: Partition::Whole };
+                key = StackKey { stack: StackId::FAILED, part: Part::WHOLE };
             }
         }
         let image = self.running.get_mut(&pid).unwrap();
@@ -322,11 +317,11 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn any_settings() -> impl Strategy<Value = Settings> {
     let older = select(vec![None, Some(0), Some(1), Some(20 << 20), Some((20 << 20) + 1)]);
     let parts = select(vec![
-        PartitionBy::Whole,
-        PartitionBy::Threads,
-        PartitionBy::Allocators,
-        PartitionBy::Tags,
-        PartitionBy::ThreadsAndTags,
+        PartKeys::NONE,
+        PartKeys::THREAD,
+        PartKeys::ALLOCATOR,
+        PartKeys::TAG,
+        PartKeys::THREAD.union(PartKeys::TAG),
     ]);
     let bounds = (select(vec![2, 5, u64::MAX]), select(vec![0, 2, 5, u32::MAX]), select(vec![1, 2, u32::MAX]));
     (bounds, any::<(bool, bool)>(), older, parts).prop_map(
@@ -407,7 +402,7 @@ proptest! {
     fn allocated_is_the_sum_of_its_parts(
         events in prop::collection::vec(any_event(), 0..120),
     ) {
-        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, parts: PartitionBy::Whole, accounts: None };
+        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, parts: PartKeys::NONE, accounts: None };
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(event));
         for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {

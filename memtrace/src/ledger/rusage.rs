@@ -25,7 +25,7 @@ impl RusageBounds {
 mod tests {
     use super::*;
     use crate::ledger::{Ledger, Settings};
-    use crate::model::{Bytes, Event, EventClass, EventKind, ImageId, PageFaults, PartitionBy, Pid, Tick, Tid};
+    use crate::model::{Bytes, Event, EventClass, EventKind, ImageId, PageFaults, PartKeys, Pid, Tick, Tid};
 
     const PID: Pid = Pid(7);
 
@@ -46,7 +46,7 @@ mod tests {
             track_peak: false,
             older: None,
             lifetimes: false,
-            parts: PartitionBy::Whole,
+            parts: PartKeys::NONE,
             accounts: None,
         });
         for kind in events {

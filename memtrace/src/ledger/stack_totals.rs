@@ -7,8 +7,8 @@ use super::changed_stacks::ChangedStacks;
 use super::deferred_stacks::DeferredStacks;
 use super::epochs::Epochs;
 use crate::model::{
-    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, ImageEnd, ImageUsage, Log2, LossReason, Partition, StackId,
-    StackKey, StackUsage, Tid, Usage,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, ImageEnd, ImageUsage, Log2, LossReason, Part, PartKeys,
+    StackId, StackKey, StackUsage, Tid, Usage,
 };
 
 /// Totals of one stack. Freed is allocated minus live.
@@ -42,7 +42,7 @@ impl StackTotals {
 pub(super) struct ImageTotals {
     by_stack: FxHashMap<StackId, u32>,
     /// Separate, so that the usual lookup only compares stack ids.
-    by_partition: FxHashMap<StackKey, u32>,
+    by_part: FxHashMap<StackKey, u32>,
     stacks: Vec<StackTotals>,
     /// Sizes and lifetimes of blocks, by index; stacks after the end have none. Empty if they are not counted.
     histograms: Vec<BlockHistograms>,
@@ -86,16 +86,9 @@ impl ImageTotals {
 
     #[inline]
     fn index(&self, key: StackKey) -> Option<u32> {
-        match key.part {
-            Partition::Whole => self.by_stack.get(&key.stack).copied(),
-            Partition::Thread(_)
-            | Partition::Allocator(_)
-            | Partition::ThreadAndAllocator(..)
-            | Partition::Tag(_)
-            | Partition::ThreadAndTag(..)
-            | Partition::AllocatorAndTag(..)
-            | Partition::ThreadAllocatorAndTag(..)
-            | Partition::Memory(_) => self.by_partition.get(&key).copied(),
+        match key.part.keys() {
+            PartKeys::NONE => self.by_stack.get(&key.stack).copied(),
+            _ => self.by_part.get(&key).copied(),
         }
     }
 
@@ -133,16 +126,9 @@ impl ImageTotals {
                 self.stacks.len() as u32 - 1
             }
         };
-        match key.part {
-            Partition::Whole => self.by_stack.insert(key.stack, index),
-            Partition::Thread(_)
-            | Partition::Allocator(_)
-            | Partition::ThreadAndAllocator(..)
-            | Partition::Tag(_)
-            | Partition::ThreadAndTag(..)
-            | Partition::AllocatorAndTag(..)
-            | Partition::ThreadAllocatorAndTag(..)
-            | Partition::Memory(_) => self.by_partition.insert(key, index),
+        match key.part.keys() {
+            PartKeys::NONE => self.by_stack.insert(key.stack, index),
+            _ => self.by_part.insert(key, index),
         };
         self.limited += u32::from(is_limited(key));
         index
@@ -163,16 +149,9 @@ impl ImageTotals {
         if let Some(changes) = &mut self.changes {
             changes.remove(index, removed.key, removed.amounts(), &histograms);
         }
-        match removed.key.part {
-            Partition::Whole => self.by_stack.remove(&removed.key.stack),
-            Partition::Thread(_)
-            | Partition::Allocator(_)
-            | Partition::ThreadAndAllocator(..)
-            | Partition::Tag(_)
-            | Partition::ThreadAndTag(..)
-            | Partition::AllocatorAndTag(..)
-            | Partition::ThreadAllocatorAndTag(..)
-            | Partition::Memory(_) => self.by_partition.remove(&removed.key),
+        match removed.key.part.keys() {
+            PartKeys::NONE => self.by_stack.remove(&removed.key.stack),
+            _ => self.by_part.remove(&removed.key),
         };
         self.vacant.push(index);
         self.limited -= u32::from(is_limited(removed.key));
@@ -241,8 +220,8 @@ impl ImageTotals {
         let ended = StackKey { part: key.part.with_thread(Tid::ended(self.ended_threads)), ..key };
         if let Some(totals) = self.stacks.get_mut(index as usize) {
             totals.key = ended;
-            self.by_partition.remove(&key);
-            self.by_partition.insert(ended, index);
+            self.by_part.remove(&key);
+            self.by_part.insert(ended, index);
         }
     }
 
@@ -358,8 +337,8 @@ impl ImageTotals {
 
     /// Returns the part of the process that the stack belongs to.
     #[inline]
-    pub(super) fn part(&self, index: u32) -> Partition {
-        self.stacks.get(index as usize).map_or(Partition::Whole, |totals| totals.key.part)
+    pub(super) fn part(&self, index: u32) -> Part {
+        self.stacks.get(index as usize).map_or(Part::WHOLE, |totals| totals.key.part)
     }
 
     /// Returns true if the stack has allocated one block so far.

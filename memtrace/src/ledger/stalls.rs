@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::budget::{Budget, is_limited, merged_key};
-use crate::model::{
-    ImageEnd, ImageUsage, Partition, StackKey, StackUsage, Stall, StallKey, StallStats, StallTotals, Usage,
-};
+use crate::model::{ImageEnd, ImageUsage, Part, StackKey, StackUsage, Stall, StallKey, StallStats, StallTotals, Usage};
 
 /// Stalls of one image.
 #[derive(Debug, Default)]
@@ -46,8 +44,8 @@ impl Totals {
 }
 
 impl ImageStalls {
-    /// Adds a stall of the partition `part`.
-    pub(super) fn add(&mut self, stall: &Stall, part: Partition, budget: &mut Budget) {
+    /// Adds a stall of a part of the process.
+    pub(super) fn add(&mut self, stall: &Stall, part: Part, budget: &mut Budget) {
         let key = StackKey { stack: stall.stack, part };
         let key = if self.totals.by_stack.contains_key(&key) { key } else { budget.admit(key) };
         self.totals.add(key, stall);

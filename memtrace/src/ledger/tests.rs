@@ -6,7 +6,7 @@ mod epochs;
 mod images;
 mod limits;
 mod owners;
-mod partitions;
+mod parts;
 mod stalls;
 mod tentative_frees;
 
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, Snapshot, Stack, StackEnd, StackId, StackUsage,
-    TagId, Tid, Touch, Usage,
+    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, PartKeys, Snapshot, Stack, StackEnd, StackId,
+    StackUsage, TagId, Tid, Touch, Usage,
 };
 
 const PID: Pid = Pid(100);
@@ -34,7 +34,7 @@ const WIDE: Settings = Settings {
     track_peak: false,
     older: None,
     lifetimes: false,
-    parts: PartitionBy::Whole,
+    parts: PartKeys::NONE,
     accounts: None,
 };
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use crate::model::{
     AbsAddr, Activity, AllocatorId, Amount, BlockHistograms, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts,
-    EventClass, ImageEnd, Losses, MachineReclaim, MemcgProfile, MemoryTimeline, Metric, OomKill, PageFaults, Partition,
-    Pid, ReclaimKind, Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced, Usage, User,
-    Variance, VirtOffset,
+    EventClass, ImageEnd, Losses, MachineReclaim, MemcgProfile, MemoryTimeline, Metric, OomKill, PageFaults, Part, Pid,
+    ReclaimKind, Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced, Usage, User, Variance,
+    VirtOffset,
 };
 
 pub use self::cost::{Cost, ProgramCost};
@@ -54,9 +54,9 @@ pub struct Profile {
     pub frames: Vec<Frame>,
     /// Labels of stacks, each once.
     pub labels: Vec<String>,
-    /// Names of allocators, if blocks are partitioned by allocator.
+    /// Names of allocators, if parts have one.
     pub allocators: BTreeMap<AllocatorId, String>,
-    /// Tags that programs have set, if blocks are partitioned by tag.
+    /// Tags that programs have set, if parts have one.
     pub tags: BTreeMap<TagId, TagName>,
     /// OOM kills, of traced processes and others, in order of time.
     pub oom_kills: Vec<OomKill>,
@@ -117,7 +117,7 @@ pub struct ProcessProfile {
     pub cgroup: Option<Arc<Cgroup>>,
     /// Number of threads when last read.
     pub threads: Option<u32>,
-    /// Names of threads, if stacks are partitioned by thread.
+    /// Names of threads, if parts have one.
     pub thread_names: BTreeMap<Tid, String>,
     /// Duration of its trace.
     pub traced: Duration,
@@ -172,8 +172,8 @@ impl ProcessProfile {
 pub struct StackProfile {
     /// Process: an index into [`Profile::processes`].
     pub process: usize,
-    /// Part of the process, if it is partitioned.
-    pub part: Partition,
+    /// Part of the process.
+    pub part: Part,
     /// Frames, the outermost first. Inlined functions have frames of their own. Empty without a stack; `end` has the
     /// reason. Shared by stacks of processes that run the same code.
     pub frames: Arc<[FrameId]>,
@@ -203,7 +203,7 @@ pub struct StackProfile {
 impl StackProfile {
     /// Returns a stack without totals.
     #[must_use]
-    pub fn new(process: usize, part: Partition, frames: Arc<[FrameId]>, end: StackEnd) -> Self {
+    pub fn new(process: usize, part: Part, frames: Arc<[FrameId]>, end: StackEnd) -> Self {
         Self {
             process,
             part,

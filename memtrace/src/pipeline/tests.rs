@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PartitionBy, Pid,
+    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PartKeys, Pid,
     ReclaimKind, Stack, StackEnd, StackId, Stall, TagId, Tid, Touch,
 };
 

@@ -5,7 +5,7 @@
 //! touched it: the rest of a huge page, and up to 16 cached pages of a file (`do_fault_around`, mm/memory.c).
 
 use crate::model::{
-    Amount, Bytes, ImageUsage, MappingKind, PAGE, Partition, Residency, ResidentRange, StackKey, StackUsage, Touched,
+    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Residency, ResidentRange, StackKey, StackUsage, Touched,
     TouchedPages, Usage, Variance,
 };
 
@@ -193,7 +193,7 @@ impl Attribution<'_> {
             whole.usage.alloc -= pages;
             whole.variance -= variance;
         }
-        let part = self.usage.by_stack.entry(StackKey { part: Partition::Memory(kind), ..key }).or_default();
+        let part = self.usage.by_stack.entry(StackKey { part: Part::WHOLE.with_memory(kind), ..key }).or_default();
         part.usage.live += pages;
         part.usage.alloc += pages;
         part.variance += variance;

@@ -1,6 +1,6 @@
 //! Changes of totals within an interval.
 
-use crate::model::{EventClass, ImageId, Partition, StackEnd, StackUsage, StallKey, StallStats};
+use crate::model::{EventClass, ImageId, Part, StackEnd, StackUsage, StallKey, StallStats};
 
 use super::locations::PathNumber;
 
@@ -16,7 +16,7 @@ pub struct TotalKey {
     /// End of the stack.
     pub end: StackEnd,
     /// Part of the process.
-    pub part: Partition,
+    pub part: Part,
 }
 
 /// Change of the totals of one stack: the totals at the end of the interval minus those at its start. Numbers that

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, first_number, is_full, rows_of_step};
 use super::quantities::class_number;
+use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
 use super::usage_columns::{ADD_THREADS, ADD_USAGE, USAGE};
 use crate::model::EventClass;
@@ -72,8 +73,7 @@ const REMOVE: [&str; 8] = [
         AND +image IN (SELECT image FROM temp.old_image)",
     "DELETE FROM stall_change WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
         AND +image IN (SELECT image FROM temp.old_image)",
-    "UPDATE total SET image = merged.target, part = iif(part_kind = 'thread', NULL, part),
-            part_kind = nullif(part_kind, 'thread')
+    "UPDATE total SET image = merged.target, thread = NULL
         FROM temp.old_total AS own JOIN temp.old_image AS merged ON merged.image = own.image
         WHERE own.total = total.id AND own.image >= ?1 AND own.image < ?2",
     "DELETE FROM counter WHERE id IN (SELECT own.counter FROM temp.old_counter AS own
@@ -265,10 +265,12 @@ pub(super) fn start_total_merge(connection: &mut Connection, max_pages: u64) -> 
     let transaction = connection.transaction()?;
     TotalMerge::create_tables(&transaction)?;
     let equal = transaction.execute(
-        "INSERT INTO temp.merged_total SELECT id, target FROM
-            (SELECT id, min(id) OVER (PARTITION BY image, class, path, \"end\", part_kind, part) AS target FROM total
-                WHERE image IN (SELECT id FROM image WHERE pid = 0))
-            WHERE id <> target",
+        &format!(
+            "INSERT INTO temp.merged_total SELECT id, target FROM
+                (SELECT id, min(id) OVER (PARTITION BY image, class, path, \"end\", {PART}) AS target FROM total
+                    WHERE image IN (SELECT id FROM image WHERE pid = 0))
+                WHERE id <> target"
+        ),
         [],
     )?;
     transaction.commit()?;

@@ -22,16 +22,11 @@ CREATE VIEW tag AS
     FROM fact WHERE topic IN ('tag_name', 'tag_number');
 CREATE VIEW memory_change AS
     SELECT change.interval,
-        CASE total.part_kind
-            WHEN 'thread' THEN total.part
-            WHEN 'thread_and_tag' THEN total.part >> 16
-            WHEN 'thread_and_allocator' THEN total.part >> 16
-            WHEN 'thread_allocator_and_tag' THEN total.part >> 32
-            ELSE image.pid END AS THREAD_ID,
+        coalesce(total.thread, image.pid) AS THREAD_ID,
         coalesce(image.user, CAST(image.uid AS TEXT)) AS USER,
         cgroup.path AS HOST,
         'memory/' || coalesce(replace(object.path, rtrim(object.path, replace(object.path, '/', '')), ''), 'unknown')
-            || '/' || coalesce(tag.name, 'tag ' || nullif(tag_of.id, 0), '[no tag]') AS EVENT_NAME,
+            || '/' || coalesce(tag.name, 'tag ' || nullif(total.tag, 0), '[no tag]') AS EVENT_NAME,
         alloc_count, alloc_bytes, live_count, live_bytes
     FROM change
         JOIN total ON total.id = change.total
@@ -41,12 +36,7 @@ CREATE VIEW memory_change AS
         LEFT JOIN path ON path.id = total.path
         LEFT JOIN calling_object ON calling_object.path = total.path
         LEFT JOIN object ON object.id = coalesce(calling_object.object, path.object)
-        JOIN (SELECT id AS total, CASE part_kind
-            WHEN 'tag' THEN part
-            WHEN 'thread_and_tag' THEN part & 65535
-            WHEN 'thread_allocator_and_tag' THEN part & 65535 END AS id FROM total) AS tag_of
-            ON tag_of.total = total.id
-        LEFT JOIN tag ON tag.id = tag_of.id;
+        LEFT JOIN tag ON tag.id = total.tag;
 CREATE VIEW threads AS
     SELECT tid AS THREAD_ID, thread.name AS NAME, image.pid AS PROCESSLIST_ID,
         coalesce(image.user, CAST(image.uid AS TEXT)) AS PROCESSLIST_USER, cgroup.path AS PROCESSLIST_HOST,

@@ -32,6 +32,9 @@ pub(super) const ADD_AMOUNTS: &str =
     temporary_bytes = temporary_bytes + excluded.temporary_bytes,
     temporary_count = temporary_count + excluded.temporary_count";
 
+/// Columns of `total` for the keys of a part, in the order of [`PartKey::ALL`](crate::model::PartKey::ALL).
+pub(super) const PART: &str = "thread, allocator, tag, memory";
+
 /// Columns of `account_interval` after its key.
 pub(super) const ACCOUNT: &str = "alloc_bytes, alloc_count, free_bytes, free_count, free_by_others_bytes,
     free_by_others_count, unmatched_frees, live_bytes, live_count, exit_bytes, exit_count, discarded_bytes,
@@ -95,7 +98,7 @@ CREATE TABLE oom_kill (
 
 CREATE TABLE total (
     id INTEGER PRIMARY KEY, image INTEGER NOT NULL, class INTEGER NOT NULL, path INTEGER NOT NULL,
-    \"end\" INTEGER NOT NULL, part_kind TEXT, part INTEGER);
+    \"end\" INTEGER NOT NULL, thread INTEGER, allocator INTEGER, tag INTEGER, memory TEXT);
 CREATE TABLE change (
     interval INTEGER, total INTEGER, live_bytes INTEGER NOT NULL, live_count INTEGER NOT NULL,
     exit_bytes INTEGER NOT NULL, exit_count INTEGER NOT NULL, alloc_bytes INTEGER NOT NULL,

@@ -6,8 +6,9 @@
 use rusqlite::{Connection, Result};
 
 use super::quantities::end_number;
+use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
-use crate::model::StackEnd;
+use crate::model::{PartKey, StackEnd};
 
 /// Fewest stacks that are merged.
 const MIN_STACKS: i64 = 16;
@@ -27,12 +28,11 @@ pub(super) fn start(
         return Ok(None);
     }
     TotalMerge::create_tables(&transaction)?;
-    transaction.execute_batch(
+    transaction.execute_batch(&format!(
         "DROP TABLE IF EXISTS temp.merged_stack;
-        CREATE TEMP TABLE merged_stack (
-            id INTEGER PRIMARY KEY, image INTEGER, class INTEGER, part_kind TEXT, part INTEGER);
-        CREATE INDEX temp.merged_stack_key ON merged_stack (image, class);",
-    )?;
+        CREATE TEMP TABLE merged_stack (id INTEGER PRIMARY KEY, image, class, {PART});
+        CREATE INDEX temp.merged_stack_key ON merged_stack (image, class);"
+    ))?;
     transaction.execute(
         "INSERT INTO temp.merged_total SELECT id, NULL FROM total
             JOIN (SELECT total AS changed, sum(live_bytes) AS live, sum(alloc_bytes) AS allocated FROM change
@@ -48,21 +48,24 @@ pub(super) fn start(
         [end],
     )?;
     let targets = transaction.execute(
-        "INSERT INTO temp.merged_stack
-            SELECT ? + row_number() OVER (), image, class, part_kind, part FROM
-                (SELECT DISTINCT image, class, part_kind, part FROM temp.merged_total
-                    JOIN total ON total.id = merged_total.total)",
+        &format!(
+            "INSERT INTO temp.merged_stack SELECT ? + row_number() OVER (), image, class, {PART} FROM
+                (SELECT DISTINCT image, class, {PART} FROM temp.merged_total
+                    JOIN total ON total.id = merged_total.total)"
+        ),
         [last],
     )?;
     transaction.execute(
-        "UPDATE temp.merged_total SET target = (SELECT stack.id FROM total JOIN temp.merged_stack AS stack
-            ON stack.image = total.image AND stack.class = total.class AND stack.part_kind IS total.part_kind
-                AND stack.part IS total.part
-            WHERE total.id = merged_total.total)",
+        &format!(
+            "UPDATE temp.merged_total SET target = (SELECT stack.id FROM total JOIN temp.merged_stack AS stack
+                ON stack.image = total.image AND stack.class = total.class AND {}
+                WHERE total.id = merged_total.total)",
+            PartKey::ALL.map(|PartKey { name, .. }| format!("stack.{name} IS total.{name}")).join(" AND ")
+        ),
         [],
     )?;
     transaction
-        .execute("INSERT INTO total SELECT id, image, class, 0, ?, part_kind, part FROM temp.merged_stack", [end])?;
+        .execute(&format!("INSERT INTO total SELECT id, image, class, 0, ?, {PART} FROM temp.merged_stack"), [end])?;
     transaction.commit()?;
     let merge = TotalMerge::new(TotalMergeKind::Stacks { counted_in: first }, max_pages);
     Ok(Some((merge, i64::try_from(targets).unwrap_or(i64::MAX))))

@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::Row;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
 use crate::model::{
-    AllocatorId, BuildId, CounterSource, ImageEnd, ImageStart, MappingKind, Partition, ReclaimKind, TagId, TaskState,
-    Tick, Tid, Unnamed,
+    BuildId, CounterSource, ImageEnd, ImageStart, Part, PartKey, ReclaimKind, TaskState, Tick, Unnamed,
 };
 
 /// Returns a time in nanoseconds.
@@ -48,64 +48,24 @@ pub(super) fn build_id_of(text: &str) -> Option<BuildId> {
     Some(BuildId(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()))
 }
 
-/// Returns the kind and the number or name of a part of a process.
-pub(super) fn part_values(part: Partition) -> (Option<&'static str>, Value) {
-    match part {
-        Partition::Whole => (None, Value::Null),
-        Partition::Thread(Tid(tid)) => (Some("thread"), Value::Integer(tid.into())),
-        Partition::Allocator(AllocatorId(id)) => (Some("allocator"), Value::Integer(id.into())),
-        Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id)) => {
-            (Some("thread_and_allocator"), Value::Integer(i64::from(tid) << u16::BITS | i64::from(id)))
-        }
-        Partition::Tag(TagId(id)) => (Some("tag"), Value::Integer(id.into())),
-        Partition::ThreadAndTag(Tid(tid), TagId(id)) => {
-            (Some("thread_and_tag"), Value::Integer(i64::from(tid) << u16::BITS | i64::from(id)))
-        }
-        Partition::AllocatorAndTag(AllocatorId(id), TagId(tag)) => {
-            (Some("allocator_and_tag"), Value::Integer(i64::from(id) << u16::BITS | i64::from(tag)))
-        }
-        Partition::ThreadAllocatorAndTag(Tid(tid), AllocatorId(id), TagId(tag)) => {
-            let number = u64::from(tid) << u32::BITS | u64::from(id) << u16::BITS | u64::from(tag);
-            (Some("thread_allocator_and_tag"), Value::Integer(number.cast_signed()))
-        }
-        Partition::Memory(kind) => (Some("memory"), Value::Text(kind.name().to_owned())),
-    }
+/// Returns the values of the columns [`PART`](super::schema::PART): a name or a number for each key of the part.
+pub(super) fn part_values(part: Part) -> [Value; PartKey::ALL.len()] {
+    PartKey::ALL.map(|PartKey { number, value_name, .. }| {
+        let Some(number) = number(part) else { return Value::Null };
+        value_name(number).map_or(Value::Integer(number.into()), |name| Value::Text(name.to_owned()))
+    })
 }
 
-/// Returns the part that [`part_values`] stored.
-pub(super) fn part_of(kind: Option<&str>, part: ValueRef<'_>) -> Option<Partition> {
-    let number = part.as_i64().ok();
-    match kind {
-        None => Some(Partition::Whole),
-        Some("thread") => Some(Partition::Thread(Tid(u32::try_from(number?).ok()?))),
-        Some("allocator") => Some(Partition::Allocator(AllocatorId(u16::try_from(number?).ok()?))),
-        Some("thread_and_allocator") => {
-            let number = number?;
-            let tid = Tid(u32::try_from(number >> u16::BITS).ok()?);
-            Some(Partition::ThreadAndAllocator(tid, AllocatorId(number.cast_unsigned() as u16)))
-        }
-        Some("tag") => Some(Partition::Tag(TagId(u16::try_from(number?).ok()?))),
-        Some("thread_and_tag") => {
-            let number = number?;
-            let tid = Tid(u32::try_from(number >> u16::BITS).ok()?);
-            Some(Partition::ThreadAndTag(tid, TagId(number.cast_unsigned() as u16)))
-        }
-        Some("allocator_and_tag") => {
-            let number = u32::try_from(number?).ok()?;
-            Some(Partition::AllocatorAndTag(AllocatorId((number >> u16::BITS) as u16), TagId(number as u16)))
-        }
-        Some("thread_allocator_and_tag") => {
-            let number = number?.cast_unsigned();
-            let (tid, ids) = (Tid((number >> u32::BITS) as u32), number as u32);
-            let (id, tag) = (AllocatorId((ids >> u16::BITS) as u16), TagId(ids as u16));
-            Some(Partition::ThreadAllocatorAndTag(tid, id, tag))
-        }
-        Some("memory") => {
-            let name = part.as_str().ok()?;
-            MappingKind::ALL.into_iter().find(|kind| kind.name() == name).map(Partition::Memory)
-        }
-        Some(_) => None,
-    }
+/// Returns the part that [`part_values`] stored in the columns from `first` on. `None` if a value is impossible.
+pub(super) fn part_of(row: &Row<'_>, first: usize) -> Option<Part> {
+    (first..).zip(PartKey::ALL).try_fold(Part::WHOLE, |part, (column, PartKey { with_number, value_name, .. })| {
+        let number = match row.get_ref(column).ok()? {
+            ValueRef::Null => return Some(part),
+            ValueRef::Text(name) => (0..).map_while(value_name).zip(0..).find(|(known, _)| known.as_bytes() == name)?.1,
+            value => value.as_i64().ok()?.try_into().ok()?,
+        };
+        with_number(part, number)
+    })
 }
 
 /// Returns the kind and the time of the start of an image.
@@ -170,7 +130,10 @@ pub(super) fn unnamed_of(name: &str) -> Option<Unnamed> {
 mod tests {
     use std::os::unix::ffi::OsStringExt;
 
+    use rusqlite::{Connection, params_from_iter};
+
     use super::*;
+    use crate::model::{AllocatorId, MappingKind, PartKeys, TagId, Tid};
 
     #[test]
     fn values_are_read_as_they_were_stored() {
@@ -182,22 +145,36 @@ mod tests {
         let build_id = BuildId([0x0a, 0xff, 0].into());
         assert_eq!(build_id_of(&build_id_text(&build_id)), Some(build_id));
         assert_eq!((build_id_of("0"), build_id_of("zz")), (None, None));
-        let kinds = MappingKind::ALL.map(Partition::Memory);
-        let both = Partition::ThreadAndAllocator(Tid(u32::MAX), AllocatorId(u16::MAX));
-        let all = Partition::ThreadAllocatorAndTag(Tid(u32::MAX), AllocatorId(3), TagId(u16::MAX));
-        let of_tag = Partition::AllocatorAndTag(AllocatorId(u16::MAX), TagId(7));
-        let parts =
-            [Partition::Whole, Partition::Thread(Tid(7)), Partition::Allocator(AllocatorId(3)), both, all, of_tag];
-        for part in parts.into_iter().chain(kinds) {
-            let (kind, value) = part_values(part);
-            assert_eq!(part_of(kind, ValueRef::from(&value)), Some(part));
-        }
         for start in [ImageStart::Unseen, ImageStart::Fork(Tick(7)), ImageStart::Exec(Tick(u32::MAX))] {
             let (kind, time) = start_values(start);
             assert_eq!(start_of(kind, time), start);
         }
         for reason in Unnamed::ALL {
             assert_eq!(unnamed_of(reason.name()), Some(reason));
+        }
+    }
+
+    #[test]
+    fn parts_are_read_as_they_were_stored() {
+        assert_eq!(PartKey::ALL.map(|key| key.name).join(", "), crate::recording::schema::PART);
+        let all = Part::WHOLE.with_thread(Tid(u32::MAX)).with_allocator(AllocatorId(3)).with_tag(TagId(u16::MAX));
+        let of_keys = (0..1 << PartKey::ALL.len()).map(|bits| {
+            let key = |number: usize| if bits >> number & 1 == 1 { PartKey::ALL[number].flag } else { PartKeys::NONE };
+            let keys = (0..PartKey::ALL.len()).fold(PartKeys::NONE, |keys, number| keys.union(key(number)));
+            all.with_memory(MappingKind::Shmem).restricted_to(keys)
+        });
+        let connection = Connection::open_in_memory().unwrap();
+        let mut row = connection.prepare("SELECT 'first', ?, ?, ?, ?").unwrap();
+        for part in of_keys.chain(MappingKind::ALL.map(|kind| Part::WHOLE.with_memory(kind))) {
+            let read = row.query_one(params_from_iter(part_values(part)), |row| Ok(part_of(row, 1))).unwrap();
+            assert_eq!(read, Some(part));
+        }
+        for values in [[Some("x"), None, None, None], [None, None, None, Some("unknown")]] {
+            assert_eq!(row.query_one(params_from_iter(values), |row| Ok(part_of(row, 1))).unwrap(), None);
+        }
+        for [allocator, tag] in [[1 << 16, 0], [-1, 0], [0, 1 << 16]] {
+            let values = [Value::Null, allocator.into(), tag.into(), Value::Null];
+            assert_eq!(row.query_one(params_from_iter(values), |row| Ok(part_of(row, 1))).unwrap(), None);
         }
     }
 }

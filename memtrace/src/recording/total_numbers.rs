@@ -4,10 +4,10 @@ use rustc_hash::FxHashMap;
 
 use super::changes::TotalKey;
 use super::locations::PathNumber;
-use crate::model::{EventClass, ImageId, Partition, StackEnd};
+use crate::model::{EventClass, ImageId, Part, StackEnd};
 
 /// Key of the totals of one stack within its image.
-type StackOfImage = (EventClass, PathNumber, StackEnd, Partition);
+type StackOfImage = (EventClass, PathNumber, StackEnd, Part);
 
 /// Numbers of the totals of the images that run.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ mod tests {
             class: EventClass::Heap,
             path: PathNumber(path),
             end: StackEnd::Complete,
-            part: Partition::Whole,
+            part: Part::WHOLE,
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    AllocatorId, Bytes, GroupBy, LabelId, Metric, Partition, ProcessProfile, Profile, StackProfile, Tid, Usage, User,
-    Variance,
+    AllocatorId, Bytes, GroupBy, LabelId, MappingKind, Metric, Part, ProcessProfile, Profile, StackProfile, Tid, Usage,
+    User, Variance,
 };
 use crate::report::escape;
 use crate::report::kernel_reported::KernelReported;
@@ -43,8 +43,8 @@ impl Groups {
     pub(super) fn of(profile: &Profile, by: GroupBy) -> Self {
         // Names are made for parts of processes and for labels, of which there are few, not for each stack.
         let known_parts = known(profile, by);
-        let parts = profile.stacks.iter().map(|stack| Part::of(stack, by));
-        let mut of_parts: BTreeMap<Part, usize> =
+        let parts = profile.stacks.iter().map(|stack| StackSet::of(stack, by));
+        let mut of_parts: BTreeMap<StackSet, usize> =
             parts.chain(known_parts.iter().map(|&(part, _)| part)).map(|part| (part, 0)).collect();
         let labels: Vec<_> = of_parts.keys().map(|part| name(profile, by, *part)).collect();
         let mut places: BTreeMap<&str, usize> = labels.iter().map(|label| (label.as_str(), 0)).collect();
@@ -54,7 +54,7 @@ impl Groups {
         for (root, label) in of_parts.values_mut().zip(&labels) {
             *root = places[label.as_str()];
         }
-        let of_stacks: Vec<_> = profile.stacks.iter().map(|stack| of_parts[&Part::of(stack, by)]).collect();
+        let of_stacks: Vec<_> = profile.stacks.iter().map(|stack| of_parts[&StackSet::of(stack, by)]).collect();
         for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
             let group = &mut all[root];
             group.usage += stack.usage;
@@ -98,14 +98,14 @@ pub(super) const fn head(by: GroupBy) -> &'static str {
 
 /// Stacks that are always in the same group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum StackSet {
     /// Part of the process with this index.
-    Process(usize, Partition),
+    Process(usize, Part),
     /// Stacks with this label, in all processes.
     Label(Option<LabelId>),
 }
 
-impl Part {
+impl StackSet {
     const fn of(stack: &StackProfile, by: GroupBy) -> Self {
         match by {
             GroupBy::Object | GroupBy::Tag => Self::Label(stack.label),
@@ -121,20 +121,20 @@ impl Part {
 }
 
 /// Returns the kernel's counters of parts of processes, including those without a sampled page.
-fn known(profile: &Profile, by: GroupBy) -> Vec<(Part, KernelReported)> {
+fn known(profile: &Profile, by: GroupBy) -> Vec<(StackSet, KernelReported)> {
     if !profile.class.counts_pages() {
         return Vec::new();
     }
     let processes = profile.processes.iter().enumerate();
     match by {
         GroupBy::Process | GroupBy::Comm | GroupBy::User | GroupBy::Cgroup => processes
-            .map(|(index, process)| (Part::Process(index, Partition::Whole), KernelReported::of(process)))
+            .map(|(index, process)| (StackSet::Process(index, Part::WHOLE), KernelReported::of(process)))
             .collect(),
         GroupBy::Memory => {
             let kinds = processes.flat_map(|(index, process)| {
                 let kinds = process.resident.iter().flat_map(|residence| &residence.0);
                 kinds.map(move |(&kind, resident)| {
-                    (Part::Process(index, Partition::Memory(kind)), KernelReported::of_kind(resident))
+                    (StackSet::Process(index, Part::WHOLE.with_memory(kind)), KernelReported::of_kind(resident))
                 })
             });
             kinds.filter(|(_, known)| known.resident != Some(Bytes(0))).collect()
@@ -144,17 +144,17 @@ fn known(profile: &Profile, by: GroupBy) -> Vec<(Part, KernelReported)> {
 }
 
 /// Returns the name of the group of a part.
-fn name(profile: &Profile, by: GroupBy, part: Part) -> String {
-    match part {
-        Part::Process(process, part) => name_in_process(profile, by, &profile.processes[process], part),
-        Part::Label(Some(label)) => profile.labels[label.index()].clone(),
-        Part::Label(None) if by == GroupBy::Tag => String::from("[no tag]"),
-        Part::Label(None) => unknown(by.name()),
+fn name(profile: &Profile, by: GroupBy, set: StackSet) -> String {
+    match set {
+        StackSet::Process(process, part) => name_in_process(profile, by, &profile.processes[process], part),
+        StackSet::Label(Some(label)) => profile.labels[label.index()].clone(),
+        StackSet::Label(None) if by == GroupBy::Tag => String::from("[no tag]"),
+        StackSet::Label(None) => unknown(by.name()),
     }
 }
 
 /// Returns the name of the group of a part of a process.
-fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, part: Partition) -> String {
+fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, part: Part) -> String {
     match by {
         GroupBy::Process => escape::process_title(process),
         GroupBy::Comm => process.comm.raw().to_owned(),
@@ -173,18 +173,8 @@ fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, par
             None if process.group.is_some() => format!("threads of {}", escape::process_title(process)),
             None => unknown("thread"),
         },
-        GroupBy::Memory => match part {
-            Partition::Memory(kind) => kind.name().to_owned(),
-            // Released memory has no kind.
-            Partition::Whole
-            | Partition::Thread(_)
-            | Partition::Allocator(_)
-            | Partition::ThreadAndAllocator(..)
-            | Partition::Tag(_)
-            | Partition::ThreadAndTag(..)
-            | Partition::AllocatorAndTag(..)
-            | Partition::ThreadAllocatorAndTag(..) => String::from("[released]"),
-        },
+        // Released memory has no kind.
+        GroupBy::Memory => part.memory().map_or("[released]", MappingKind::name).to_owned(),
         // Their groups are those of labels.
         GroupBy::Object | GroupBy::Tag => unknown(by.name()),
     }

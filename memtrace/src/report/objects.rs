@@ -51,7 +51,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{Name, Partition, Pid, ProcessProfile, StackEnd, StackProfile};
+    use crate::model::{Name, Part, Pid, ProcessProfile, StackEnd, StackProfile};
 
     /// Labels of stacks of these frames: functions and objects, the outermost first.
     fn labels(stacks: &[&[(&str, &str)]]) -> Vec<Option<String>> {
@@ -63,7 +63,7 @@ mod tests {
                 ..Frame::new(Ok(Name((*function).to_owned())))
             }));
             let frames: Arc<[FrameId]> = (first..profile.frames.len()).map(FrameId::new).collect();
-            profile.stacks.push(StackProfile::new(0, Partition::Whole, frames, StackEnd::Complete));
+            profile.stacks.push(StackProfile::new(0, Part::WHOLE, frames, StackEnd::Complete));
         }
         label_objects(&mut profile);
         profile.stacks.iter().map(|stack| stack.label.map(|label| profile.labels[label.index()].clone())).collect()

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::processes::RowsOfProcesses;
 use self::size::Sizes;
-use crate::model::{Bytes, FrameId, GroupBy, LabelId, Metric, Partition, Profile, StackEnd, StackProfile, Usage};
+use crate::model::{Bytes, FrameId, GroupBy, LabelId, Metric, Part, Profile, StackEnd, StackProfile, Usage};
 
 /// Bounds of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,16 +55,12 @@ const UNUSED: FrameId = FrameId::new(u32::MAX as usize);
 
 /// The remainder to which a stack belongs: a part of a process, the end, so that the distribution of ends remains, and the
 /// label, so that groups keep their sums.
-type Remainder = (usize, Partition, StackEnd, Option<LabelId>);
+type Remainder = (usize, Part, StackEnd, Option<LabelId>);
 
 fn remainder_of(profile: &Profile, rows: &RowsOfProcesses, stack: &StackProfile) -> Remainder {
     let process = rows.row_of[stack.process];
     let is_merged = rows.processes[process].group.is_some() && profile.processes[stack.process].group.is_none();
-    let part = match stack.part {
-        // Thread IDs are those of one process.
-        Partition::Thread(_) if is_merged => Partition::Whole,
-        part => part,
-    };
+    let part = if is_merged { stack.part.without_thread() } else { stack.part };
     (process, part, stack.end, stack.label)
 }
 

@@ -9,9 +9,7 @@ use super::grouping::Grouping;
 use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
 use crate::kernel::{self, MapUses, ThreadFilter};
-use crate::model::{
-    AccountColumn, AccountLevel, Bytes, EventClass, FilterRule, GroupBy, Metric, PartitionBy, Pid, TagEffect, TagValue,
-};
+use crate::model::{AccountColumn, Bytes, EventClass, FilterRule, GroupBy, Metric, PartKeys, Pid, TagEffect, TagValue};
 use crate::report::Format;
 
 /// Configuration of a run.
@@ -88,17 +86,13 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Returns the partition of processes that the reports need.
+    /// Returns the keys of the parts that the reports need.
     #[must_use]
-    pub(crate) fn parts(&self) -> PartitionBy {
+    pub(crate) fn parts(&self) -> PartKeys {
         match &self.accounts {
             None => self.grouping.parts(),
-            Some(accounts) => match (accounts.has(GroupBy::Allocator), accounts.has_program_tags) {
-                (false, false) => PartitionBy::Threads,
-                (true, false) => PartitionBy::ThreadsAndAllocators,
-                (false, true) => PartitionBy::ThreadsAndTags,
-                (true, true) => PartitionBy::ThreadsAllocatorsAndTags,
-            },
+            // Frees by other threads are counted.
+            Some(accounts) => accounts.parts().union(PartKeys::THREAD),
         }
     }
 
@@ -106,7 +100,7 @@ impl Config {
     pub(crate) fn map_uses(&self) -> MapUses {
         MapUses {
             mappings: !kernel::features::has_find_vma(),
-            tags: self.parts().has_tags(),
+            tags: self.parts().contains(PartKeys::TAG),
             activity: self.activity.is_some(),
         }
     }
@@ -211,22 +205,10 @@ impl Config {
 }
 
 impl AccountReport {
-    /// Returns the parts of processes with accounts.
-    pub(crate) fn level(&self) -> AccountLevel {
-        match (self.has(GroupBy::Thread), self.has(GroupBy::Allocator), self.has_program_tags) {
-            (false, false, false) => AccountLevel::Process,
-            (true, false, false) => AccountLevel::Thread,
-            (false, true, false) => AccountLevel::Allocator,
-            // There are two keys at most, and tags of programs are one of them.
-            (true, true, _) => AccountLevel::ThreadAndAllocator,
-            (false, true, true) => AccountLevel::AllocatorAndTag,
-            (false, false, true) => AccountLevel::Tag,
-            (true, false, true) => AccountLevel::ThreadAndTag,
-        }
-    }
-
-    fn has(&self, key: GroupBy) -> bool {
-        self.keys.contains(&key)
+    /// Returns the keys of the parts that have accounts.
+    pub(crate) fn parts(&self) -> PartKeys {
+        let tag = if self.has_program_tags { PartKeys::TAG } else { PartKeys::NONE };
+        self.keys.iter().fold(tag, |parts, key| parts.union(key.parts()))
     }
 
     /// Returns true if the text goes to standard output.

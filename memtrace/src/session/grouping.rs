@@ -1,6 +1,6 @@
 //! The key by which stacks are grouped, and the labels that it needs.
 
-use crate::model::{GroupBy, PartitionBy, Profile};
+use crate::model::{GroupBy, PartKeys, Profile};
 use crate::report;
 use crate::tags;
 use crate::tags::TagRules;
@@ -16,11 +16,11 @@ pub(crate) struct Grouping {
 }
 
 impl Grouping {
-    /// Returns the partition of processes that the grouping needs.
-    pub(super) fn parts(&self) -> PartitionBy {
+    /// Returns the keys of the parts that the grouping needs.
+    pub(super) fn parts(&self) -> PartKeys {
         match (self.by, &self.tags) {
-            (GroupBy::Tag, _) if self.program_tags => PartitionBy::Tags,
-            (GroupBy::Tag, Some(rules)) if rules.tests_threads() => PartitionBy::Threads,
+            (GroupBy::Tag, _) if self.program_tags => PartKeys::TAG,
+            (GroupBy::Tag, Some(rules)) if rules.tests_threads() => PartKeys::THREAD,
             (by, _) => by.parts(),
         }
     }

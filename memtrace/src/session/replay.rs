@@ -29,7 +29,7 @@ use super::outcome::Outcome;
 use super::outputs::{self, Content, Outputs};
 use super::recorded_facts::RecordedFacts;
 use crate::model::{
-    AccountColumn, EventClass, GroupBy, Losses, Metric, PartitionBy, Profile, RunFacts, ThreadColumn, printable,
+    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, RunFacts, ThreadColumn, printable,
 };
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
@@ -376,7 +376,7 @@ fn grouping(config: &Config, recorded: &Grouping) -> Result<Grouping, Error> {
 /// the run.
 fn keeps_parts(grouping: &Grouping, recorded: &Grouping) -> Result<bool, Error> {
     let by = grouping.by;
-    if grouping.parts() == PartitionBy::Whole {
+    if grouping.parts() == PartKeys::NONE {
         return Ok(false);
     }
     if grouping.parts() == recorded.parts() {

@@ -9,7 +9,7 @@ use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
 use super::located_process::LocatedProcess;
 use super::stack_totals::PathUsage;
-use crate::model::{Bytes, FrameId, LiveChanges, Node, Partition, ProcessProfile, StackEnd, StackProfile};
+use crate::model::{Bytes, FrameId, LiveChanges, Node, Part, ProcessProfile, StackEnd, StackProfile};
 
 /// Converts the totals of each process by call path to stacks with frames. `frames` are those of each call of `paths`.
 pub(super) fn name_stacks(
@@ -76,7 +76,7 @@ impl FrameSequences<'_> {
 struct StackGroup {
     frames: Arc<[FrameId]>,
     end: StackEnd,
-    part: Partition,
+    part: Part,
 }
 
 #[cfg(test)]

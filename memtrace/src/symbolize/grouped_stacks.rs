@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::ended::{GroupKey, ImageFacts};
 use super::live_paths::ImageStacks;
 use super::stack_totals::{StackTotals, TotalParts};
-use crate::model::{Node, Partition, ProcessImage, StackEnd, StackUsage};
+use crate::model::{Node, Part, ProcessImage, StackEnd, StackUsage};
 
 /// Most groups with an executable of their own. Images of further ones share groups.
 const MAX_GROUPS: usize = 4096;
@@ -20,7 +20,7 @@ pub struct GroupedStack {
     /// End of the walk.
     pub end: StackEnd,
     /// Part of the process.
-    pub part: Partition,
+    pub part: Part,
     /// The totals.
     pub usage: StackUsage,
     /// Number of stacks, if they were merged.

@@ -8,7 +8,7 @@ use super::located_process::ChangesByPath;
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
     AbsAddr, BlockHistograms, Bytes, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, MergedImages,
-    Node, ObjectName, OomKill, Partition, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,
+    Node, ObjectName, OomKill, Part, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,
 };
 
 /// Call paths of a recording.
@@ -62,7 +62,7 @@ pub struct RecordedStack {
     /// End of the walk.
     pub end: StackEnd,
     /// Part of the process.
-    pub part: Partition,
+    pub part: Part,
     /// The totals.
     pub usage: StackUsage,
     /// Sizes, lifetimes and ages of blocks.

@@ -9,8 +9,8 @@ mod parts;
 use self::number::{read_number, skip_numbers, write_number};
 pub(super) use self::parts::TotalParts;
 use crate::model::{
-    AllocatorId, Amount, BlockHistograms, BlockQuantity, Bytes, Log2, MappingKind, Nanoseconds, Node, Partition,
-    StackEnd, StackUsage, StallTotals, TagId, Tid, Usage, Variance,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Log2, Nanoseconds, Node, Part, PartKey, StackEnd, StackUsage,
+    StallTotals, Usage, Variance,
 };
 
 /// Key of the totals of an image or a group.
@@ -18,7 +18,7 @@ use crate::model::{
 pub(super) struct PathKey {
     pub(super) path: Node,
     pub(super) end: StackEnd,
-    pub(super) part: Partition,
+    pub(super) part: Part,
 }
 
 /// Totals of a call path.
@@ -167,15 +167,15 @@ fn from_fields(fields: [u64; FIELDS]) -> PathUsage {
     }
 }
 
-/// Number of bits for the end of a walk; the kind of partition is above them.
+/// Number of bits for the end of a walk; the keys of the part are above them.
 const END_BITS: u32 = 5;
 const _: () = assert!(StackEnd::ALL.len() < 1 << END_BITS);
 
 /// Bit after those of the fields: set if histograms follow the fields.
 const HISTOGRAMS: u64 = 1 << FIELDS;
 
-/// Maximum number of bytes of a key: its path, end and partition.
-const MAX_KEY: usize = 5 + 2 + 7;
+/// Maximum number of bytes of a key: its path, end and part.
+const MAX_KEY: usize = 5 + 2 + PartKey::ALL.len() * 5;
 
 /// Maximum number of bytes of totals without histograms: the bits of the fields, and the fields.
 const MAX_FIELDS: usize = 3 + FIELDS * 10;
@@ -223,28 +223,9 @@ impl Encoder {
         write_number(&mut self.bytes, u64::from(path.wrapping_sub(self.path)));
         (self.path, self.len) = (path, self.len + 1);
         let end = StackEnd::ALL.iter().position(|end| *end == key.end).unwrap_or(0) as u64;
-        let (kind, part) = match key.part {
-            Partition::Whole => (0, None),
-            Partition::Thread(Tid(tid)) => (1, Some(u64::from(tid))),
-            Partition::Allocator(AllocatorId(id)) => (2, Some(u64::from(id))),
-            Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id)) => {
-                (4, Some(u64::from(tid) << u16::BITS | u64::from(id)))
-            }
-            Partition::Tag(TagId(id)) => (5, Some(u64::from(id))),
-            Partition::ThreadAndTag(Tid(tid), TagId(id)) => (6, Some(u64::from(tid) << u16::BITS | u64::from(id))),
-            Partition::AllocatorAndTag(AllocatorId(id), TagId(tag)) => {
-                (7, Some(u64::from(id) << u16::BITS | u64::from(tag)))
-            }
-            Partition::ThreadAllocatorAndTag(Tid(tid), AllocatorId(id), TagId(tag)) => {
-                (8, Some(u64::from(tid) << u32::BITS | u64::from(id) << u16::BITS | u64::from(tag)))
-            }
-            Partition::Memory(kind) => {
-                (3, MappingKind::ALL.iter().position(|known| *known == kind).map(|at| at as u64))
-            }
-        };
-        write_number(&mut self.bytes, end | kind << END_BITS);
-        if let Some(part) = part {
-            write_number(&mut self.bytes, part);
+        write_number(&mut self.bytes, end | u64::from(key.part.keys().bits()) << END_BITS);
+        for number in PartKey::ALL.iter().filter_map(|row| (row.number)(key.part)) {
+            write_number(&mut self.bytes, number.into());
         }
     }
 
@@ -287,30 +268,8 @@ fn read_key(bytes: &mut &[u8], path: u32) -> Option<PathKey> {
     let path = Node::from_number(path.wrapping_add(read_number(bytes) as u32));
     let head = read_number(bytes);
     let end = *StackEnd::ALL.get(head as usize & ((1 << END_BITS) - 1))?;
-    let part = match head >> END_BITS {
-        0 => Partition::Whole,
-        1 => Partition::Thread(Tid(read_number(bytes) as u32)),
-        2 => Partition::Allocator(AllocatorId(read_number(bytes) as u16)),
-        4 => {
-            let number = read_number(bytes);
-            Partition::ThreadAndAllocator(Tid((number >> u16::BITS) as u32), AllocatorId(number as u16))
-        }
-        5 => Partition::Tag(TagId(read_number(bytes) as u16)),
-        6 => {
-            let number = read_number(bytes);
-            Partition::ThreadAndTag(Tid((number >> u16::BITS) as u32), TagId(number as u16))
-        }
-        7 => {
-            let number = read_number(bytes);
-            Partition::AllocatorAndTag(AllocatorId((number >> u16::BITS) as u16), TagId(number as u16))
-        }
-        8 => {
-            let number = read_number(bytes);
-            let (id, tag) = (AllocatorId((number >> u16::BITS) as u16), TagId(number as u16));
-            Partition::ThreadAllocatorAndTag(Tid((number >> u32::BITS) as u32), id, tag)
-        }
-        _ => Partition::Memory(*MappingKind::ALL.get(read_number(bytes) as usize)?),
-    };
+    let mut keys = PartKey::ALL.iter().filter(|key| head >> END_BITS & u64::from(key.flag.bits()) != 0);
+    let part = keys.try_fold(Part::WHOLE, |part, key| (key.with_number)(part, read_number(bytes) as u32))?;
     Some(PathKey { path, end, part })
 }
 

@@ -29,7 +29,7 @@ fn profile(stacks: &[(u32, &[usize])]) -> Profile {
     };
     let stacks = stacks.iter().map(|&(tid, calls)| {
         let calls: Arc<[FrameId]> = calls.iter().map(|&call| FrameId::new(call)).collect();
-        let part = if tid == 0 { Partition::Whole } else { Partition::Thread(Tid(tid)) };
+        let part = if tid == 0 { Part::WHOLE } else { Part::WHOLE.with_thread(Tid(tid)) };
         StackProfile::new(0, part, calls, StackEnd::Complete)
     });
     Profile { stacks: stacks.collect(), frames, processes: vec![process], ..Profile::default() }

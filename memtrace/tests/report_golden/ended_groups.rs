@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, BlockHistograms, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, LiveChanges, Name,
-    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, User, Variance,
+    Amount, BlockHistograms, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, LiveChanges, Name, Part,
+    Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, User, Variance,
 };
 
 /// Two processes and two groups of them, of 1,650 executables in all.
@@ -99,7 +99,7 @@ fn add(profile: &mut Profile, process: usize, frames: &[usize], merged: u64, usa
     profile.processes[process].total += usage;
     profile.stacks.push(StackProfile {
         process,
-        part: Partition::Whole,
+        part: Part::WHOLE,
         frames: frames.iter().copied().map(FrameId::new).collect(),
         end: StackEnd::Complete,
         label: None,

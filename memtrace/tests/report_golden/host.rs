@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace::model::{
-    AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Container, Frame, FrameId, ImageEnd, LiveChanges, Name,
-    Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Tid, Untraced, UntracedProcess, UntracedReason,
-    Usage, User, Variance,
+    AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Container, Frame, FrameId, ImageEnd, LiveChanges, Name, Part,
+    Pid, ProcessProfile, Profile, StackEnd, StackProfile, Tid, Untraced, UntracedProcess, UntracedReason, Usage, User,
+    Variance,
 };
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
@@ -114,7 +114,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, held: u64) {
         process.total += usage;
         profile.stacks.push(StackProfile {
             process: index,
-            part: Partition::Whole,
+            part: Part::WHOLE,
             frames: stack.into_iter().map(FrameId::new).collect(),
             end: StackEnd::Complete,
             label: None,
@@ -149,7 +149,7 @@ pub(crate) fn by_threads() -> Profile {
     let mut profile = host();
     for (number, stack) in profile.stacks.iter_mut().enumerate() {
         let pid = profile.processes[stack.process].pid.0;
-        stack.part = Partition::Thread(Tid(pid + 1 + number as u32 % 2));
+        stack.part = Part::WHOLE.with_thread(Tid(pid + 1 + number as u32 % 2));
     }
     profile
 }
@@ -158,7 +158,7 @@ pub(crate) fn by_threads() -> Profile {
 pub(crate) fn by_allocators() -> Profile {
     let mut profile = host();
     for (number, stack) in profile.stacks.iter_mut().enumerate() {
-        stack.part = Partition::Allocator(AllocatorId(number as u16 % 3));
+        stack.part = Part::WHOLE.with_allocator(AllocatorId(number as u16 % 3));
     }
     profile
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use harness::Scratch;
 use memtrace::model::{
-    Comm, EventClass, LiveChanges, MemoryCounter, MemoryTimelineBuilder, Metric, PartChange, Partition,
-    PressureCounter, Profile, Tid,
+    Comm, EventClass, LiveChanges, MemoryCounter, MemoryTimelineBuilder, Metric, Part, PartChange, PressureCounter,
+    Profile, Tid,
 };
 use memtrace::report::{Format, Options};
 use serde_json::Value;
@@ -240,7 +240,7 @@ fn text_of_the_target_is_no_markup() {
     let tid = Tid(77);
     profile.processes[0].thread_names = BTreeMap::from([(tid, String::from(HOSTILE))]);
     profile.stacks[0].process = 0;
-    profile.stacks[0].part = Partition::Thread(tid);
+    profile.stacks[0].part = Part::WHOLE.with_thread(tid);
     profile.notes.push(String::from(HOSTILE));
     let options =
         Options { by: memtrace::model::GroupBy::Thread, subject: String::from(HOSTILE), ..options(Metric::LiveBytes) };

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtrace::model::{
-    Amount, BlockHistograms, Bytes, Frame, FrameId, LiveChanges, Location, Name, ObjectName, Partition, Pid,
-    ProcessProfile, Profile, StackEnd, StackProfile, Unnamed, Usage, Variance, VirtOffset,
+    Amount, BlockHistograms, Bytes, Frame, FrameId, LiveChanges, Location, Name, ObjectName, Part, Pid, ProcessProfile,
+    Profile, StackEnd, StackProfile, Unnamed, Usage, Variance, VirtOffset,
 };
 
 const RAW_VEC: &str = "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/raw_vec/mod.rs";
@@ -89,7 +89,7 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
     let at_peak = Some(usage.live.bytes);
     profile.stacks.push(StackProfile {
         process: 0,
-        part: Partition::Whole,
+        part: Part::WHOLE,
         frames,
         end: StackEnd::Complete,
         label: None,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     AbsAddr, Amount, BlockHistograms, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd,
-    LiveChanges, Location, LossReason, Losses, Name, ObjectName, Partition, Pid, ProcessProfile, Profile, ProgramCost,
+    LiveChanges, Location, LossReason, Losses, Name, ObjectName, Part, Pid, ProcessProfile, Profile, ProgramCost,
     StackEnd, StackProfile, TouchWindow, Unnamed, Untraced, Usage, User, Variance, VirtOffset, WorkingSetMethod,
 };
 
@@ -117,7 +117,7 @@ fn processes() -> Vec<ProcessProfile> {
 fn stacks() -> Vec<StackProfile> {
     let stack = |process, frames: &[usize], end, usage, at_peak: Option<u64>| StackProfile {
         process,
-        part: Partition::Whole,
+        part: Part::WHOLE,
         frames: frames.iter().copied().map(FrameId::new).collect(),
         end,
         label: None,

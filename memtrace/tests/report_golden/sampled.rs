@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memtrace::model::{
-    Amount, Bytes, EventClass, MappingKind, PageFaults, Partition, Profile, Residency, ResidentKind, Untraced, Usage,
+    Amount, Bytes, EventClass, MappingKind, PageFaults, Part, Profile, Residency, ResidentKind, Untraced, Usage,
     Variance,
 };
 
@@ -71,7 +71,7 @@ pub(crate) fn by_memory() -> Profile {
     let mut profile = sampled();
     for stack in &mut profile.stacks {
         if stack.usage.live.count > 0 {
-            stack.part = Partition::Memory(MappingKind::Anonymous);
+            stack.part = Part::WHOLE.with_memory(MappingKind::Anonymous);
         }
     }
     profile

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use memtrace::model::{
     BlockHistograms, Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, ImageEnd, ImageId, KernelThread, LiveChanges,
-    MachineReclaim, MemcgMemory, MemcgProfile, Name, Nanoseconds, OomKill, Order, Partition, PerSecond, Pid,
-    PressureTime, ProcessProfile, Profile, ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall,
-    StallStats, StallTotals, Tick, Usage, Variance, VmCounters,
+    MachineReclaim, MemcgMemory, MemcgProfile, Name, Nanoseconds, OomKill, Order, Part, PerSecond, Pid, PressureTime,
+    ProcessProfile, Profile, ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall, StallStats,
+    StallTotals, Tick, Usage, Variance, VmCounters,
 };
 
 const EATER: Pid = Pid(4711);
@@ -48,7 +48,7 @@ pub(crate) fn waits() -> Profile {
     ];
     let stacks = processes.iter().enumerate().map(|(process, of)| StackProfile {
         process,
-        part: Partition::Whole,
+        part: Part::WHOLE,
         frames: [FrameId::new(0), FrameId::new(process + 1)].into(),
         end: StackEnd::Complete,
         label: None,

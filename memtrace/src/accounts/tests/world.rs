@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::accounts::{AccountKey, KeyPart};
 use crate::model::{
     AccountChanges, AccountCounters, AccountState, AccountTotals, Amount, Bytes, ImageAccounts, ImageEnd, ImageId,
-    Losses, MarkBounds, Partition, Pid, Tick, Tid, WaterMarks,
+    Losses, MarkBounds, Part, Pid, Tick, Tid, WaterMarks,
 };
 
 pub(super) const fn amount(bytes: u64, count: u64) -> Amount {
@@ -86,8 +86,8 @@ impl Counted {
         marks.include(counters.current());
     }
 
-    fn take_merged(&mut self, id: ImageId) -> Vec<Partition> {
-        self.merged.extract_if(.., |(of, _)| *of == id).map(|(_, tid)| Partition::Thread(tid)).collect()
+    fn take_merged(&mut self, id: ImageId) -> Vec<Part> {
+        self.merged.extract_if(.., |(of, _)| *of == id).map(|(_, tid)| Part::WHOLE.with_thread(tid)).collect()
     }
 
     fn states(&mut self, is_of: impl Fn(ImageId) -> bool) -> Vec<AccountState> {
@@ -96,7 +96,7 @@ impl Counted {
         let taken: Vec<(ImageId, Tid)> = taken;
         let state = |key: (ImageId, Tid)| {
             let (counters, marks) = self.accounts[&key];
-            AccountState { account: Partition::Thread(key.1), counters, marks, peak_at: Tick(0) }
+            AccountState { account: Part::WHOLE.with_thread(key.1), counters, marks, peak_at: Tick(0) }
         };
         taken.into_iter().map(state).collect()
     }

@@ -4,7 +4,7 @@ use rustc_hash::FxHashSet;
 
 use super::Image;
 use crate::ledger::budget::Budget;
-use crate::model::{Partition, Tick, Tid};
+use crate::model::{Part, Tick, Tid};
 
 impl Image {
     /// Records the end of a thread.
@@ -15,7 +15,7 @@ impl Image {
 
     /// Merges the accounts of threads that have ended, except the last ones, into one account, and removes stacks of ended
     /// threads without live blocks. Returns the threads, and the parts whose accounts are removed.
-    pub(in crate::ledger) fn merge_ended_threads(&mut self, budget: &mut Budget) -> (Vec<Tid>, Vec<Partition>) {
+    pub(in crate::ledger) fn merge_ended_threads(&mut self, budget: &mut Budget) -> (Vec<Tid>, Vec<Part>) {
         let ended = self.accounts.take_ended_threads(self.totals.len(), budget);
         if ended.is_empty() {
             return (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 use super::super::Settings;
 use super::*;
-use crate::model::{PartitionBy, StackId};
+use crate::model::{PartKeys, StackId};
 
 const TID: Tid = Tid(7);
 const BASE: u64 = 0x7f00_0000_0000;
@@ -24,7 +24,7 @@ impl Story {
             track_peak: false,
             older: None,
             lifetimes: false,
-            parts: PartitionBy::Whole,
+            parts: PartKeys::NONE,
             accounts: None,
         };
         Self { mappings: Mappings::default(), budget: Budget::new(&settings) }

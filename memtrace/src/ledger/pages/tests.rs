@@ -1,6 +1,6 @@
 use super::super::budget::Settings;
 use super::*;
-use crate::model::{PartitionBy, StackId};
+use crate::model::{PartKeys, StackId};
 
 const P: AbsAddr = AbsAddr(0x7f00_0000_5000);
 const READ: Touch = Touch { present: false, write: false };
@@ -15,7 +15,7 @@ fn budget(blocks: u64) -> Budget {
         track_peak: false,
         older: None,
         lifetimes: false,
-        parts: PartitionBy::Whole,
+        parts: PartKeys::NONE,
         accounts: None,
     })
 }

@@ -143,8 +143,8 @@ impl ReferenceImage {
     }
 
     pub(super) fn merge(&mut self, key: StackKey) {
-        let part =
-            if matches!(key.part, Partition::Allocator(_) | Partition::Tag(_)) { key.part } else { Partition::Whole };
+        let is_of_few = key.part.thread().is_none() && key.part.allocator().is_some() != key.part.tag().is_some();
+        let part = if is_of_few { key.part } else { Part::WHOLE };
         let other = StackKey { stack: StackId::OTHER, part };
         for amounts in [&mut self.alloc, &mut self.free, &mut self.temporary] {
             let amount = amounts.remove(&key).unwrap_or_default();

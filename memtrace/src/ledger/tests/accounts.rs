@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::ledger::account_budget::AccountBudget;
-use crate::model::{AccountLevel, AccountState, ImageAccounts, ImageEnd, TagId, WaterMarks};
+use crate::model::{AccountState, ImageAccounts, ImageEnd, PartKeys, TagId, WaterMarks};
 
-fn story(level: AccountLevel) -> Story {
-    Story::with(Settings { parts: PartitionBy::ThreadsAndAllocators, accounts: Some(level), ..WIDE })
+fn story(level: PartKeys) -> Story {
+    Story::with(Settings { parts: PartKeys::THREAD.union(PartKeys::ALLOCATOR), accounts: Some(level), ..WIDE })
 }
 
 impl Story {
@@ -42,12 +42,15 @@ fn marks(low: (u64, u64), high: (u64, u64)) -> WaterMarks {
 
 #[test]
 fn blocks_count_for_the_account_that_allocated_them() {
-    let both = |tid, id| Partition::ThreadAndAllocator(tid, AllocatorId(id));
+    let both = |tid, id| Part::WHOLE.with_thread(tid).with_allocator(AllocatorId(id));
     let levels = [
-        (AccountLevel::Process, vec![Partition::Whole]),
-        (AccountLevel::Thread, vec![Partition::Thread(T1), Partition::Thread(T2)]),
-        (AccountLevel::Allocator, vec![Partition::Allocator(AllocatorId(1)), Partition::Allocator(AllocatorId(2))]),
-        (AccountLevel::ThreadAndAllocator, vec![both(T1, 1), both(T2, 2)]),
+        (PartKeys::NONE, vec![Part::WHOLE]),
+        (PartKeys::THREAD, vec![Part::WHOLE.with_thread(T1), Part::WHOLE.with_thread(T2)]),
+        (
+            PartKeys::ALLOCATOR,
+            vec![Part::WHOLE.with_allocator(AllocatorId(1)), Part::WHOLE.with_allocator(AllocatorId(2))],
+        ),
+        (PartKeys::THREAD.union(PartKeys::ALLOCATOR), vec![both(T1, 1), both(T2, 2)]),
     ];
     for (level, parts) in levels {
         let mut story = story(level).alloc_by(T1, A, 10, 1).alloc_by(T2, B, 20, 2).free_by(T2, A);
@@ -62,7 +65,7 @@ fn blocks_count_for_the_account_that_allocated_them() {
 
 #[test]
 fn marks_start_again_when_they_are_taken() {
-    let mut story = story(AccountLevel::Process).alloc_by(T1, A, 10, 1).alloc_by(T1, B, 20, 1).free_by(T1, A);
+    let mut story = story(PartKeys::NONE).alloc_by(T1, A, 10, 1).alloc_by(T1, B, 20, 1).free_by(T1, A);
     let first = story.take_one();
     assert_eq!((first.marks, first.peak_at), (marks((0, 0), (30, 2)), Tick(5)));
     let mut story = story.free_by(T1, B).alloc_by(T1, A, 5, 1);
@@ -74,7 +77,7 @@ fn marks_start_again_when_they_are_taken() {
 
 #[test]
 fn failed_realloc_is_no_free() {
-    let mut story = story(AccountLevel::Thread).alloc_by(T1, A, 10, 1).free_tentatively(T2, A).undo_free(T2, A);
+    let mut story = story(PartKeys::THREAD).alloc_by(T1, A, 10, 1).free_tentatively(T2, A).undo_free(T2, A);
     let account = story.take_one();
     assert_eq!((account.counters.free, account.counters.free_by_others), (amount((0, 0)), amount((0, 0))));
     assert_eq!(account.counters.current(), amount((10, 1)));
@@ -85,7 +88,7 @@ fn failed_realloc_is_no_free() {
 
 #[test]
 fn failed_realloc_changes_no_mark() {
-    let mut story = story(AccountLevel::Thread).alloc_by(T1, A, 100, 1).alloc_by(T2, B, 7, 1).free_by(T2, B);
+    let mut story = story(PartKeys::THREAD).alloc_by(T1, A, 100, 1).alloc_by(T2, B, 7, 1).free_by(T2, B);
     story.take();
     // Another thread frees and allocates while the realloc is in progress.
     let story = story.alloc_by(T1, B, 30, 1).free_tentatively(T1, A).free_by(T2, B).undo_free(T1, A);
@@ -102,7 +105,7 @@ fn failed_realloc_changes_no_mark() {
 
 #[test]
 fn failed_realloc_after_a_take_is_no_change() {
-    let mut story = story(AccountLevel::Thread).alloc_by(T1, A, 100, 1);
+    let mut story = story(PartKeys::THREAD).alloc_by(T1, A, 100, 1);
     story.take();
     let mut story = story.free_tentatively(T1, A).undo_free(T1, A);
     let changes = story.0.take_accounts().expect("there are accounts");
@@ -112,22 +115,22 @@ fn failed_realloc_after_a_take_is_no_change() {
 
 #[test]
 fn unmatched_frees_count_for_the_freeing_thread() {
-    let mut story = story(AccountLevel::Thread).alloc_by(T1, A, 10, 1).free_by(T2, B).free_by(T2, B + 16);
+    let mut story = story(PartKeys::THREAD).alloc_by(T1, A, 10, 1).free_by(T2, B).free_by(T2, B + 16);
     let accounts = story.take().accounts;
-    let of = |tid| accounts.iter().find(|account| account.account == Partition::Thread(tid)).unwrap().counters;
+    let of = |tid| accounts.iter().find(|account| account.account == Part::WHOLE.with_thread(tid)).unwrap().counters;
     assert_eq!((of(T1).unmatched_frees, of(T2).unmatched_frees, of(T2).alloc), (0, 2, amount((0, 0))));
 }
 
 #[test]
 fn lost_free_is_counted_when_the_address_is_reused() {
-    let mut story = story(AccountLevel::Process).alloc_by(T1, A, 10, 1).alloc_by(T1, A, 20, 1);
+    let mut story = story(PartKeys::NONE).alloc_by(T1, A, 10, 1).alloc_by(T1, A, 20, 1);
     let counters = story.take_one().counters;
     assert_eq!((counters.alloc, counters.free), (amount((30, 2)), amount((10, 1))));
 }
 
 #[test]
 fn ended_images_have_their_last_changes() {
-    let mut story = story(AccountLevel::Process).alloc_by(T1, A, 10, 1);
+    let mut story = story(PartKeys::NONE).alloc_by(T1, A, 10, 1);
     assert!(!story.0.has_ended_accounts());
     assert_eq!(story.take().ended, None);
     let mut story = story.alloc_by(T1, B, 20, 1).exec().alloc_by(T1, A, 7, 1);
@@ -141,27 +144,27 @@ fn ended_images_have_their_last_changes() {
 
 #[test]
 fn accounts_beyond_the_maximum_are_those_of_their_image() {
-    let mut story = story(AccountLevel::Thread);
-    story.0.budget.accounts = Some(Box::new(AccountBudget::new(AccountLevel::Thread, 1)));
+    let mut story = story(PartKeys::THREAD);
+    story.0.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 1)));
     let story = story.alloc_by(T1, A, 10, 1).alloc_by(T2, B, 20, 1).alloc_by(T2, B + 64, 30, 1);
     let mut story = story.free_by(T1, B);
     let accounts = story.take().accounts;
     let of = |part| accounts.iter().find(|account| account.account == part).unwrap().counters;
-    assert_eq!(of(Partition::Thread(T1)).alloc, amount((10, 1)));
-    let others = of(Partition::Whole);
+    assert_eq!(of(Part::WHOLE.with_thread(T1)).alloc, amount((10, 1)));
+    let others = of(Part::WHOLE);
     assert_eq!((others.alloc, others.free, others.free_by_others), (amount((50, 2)), amount((20, 1)), amount((20, 1))));
     assert_eq!(story.lost(LossReason::AccountsFull), 1);
     // The next image has room.
     let mut story = story.exec();
     assert_eq!(story.take().ended, Some(ImageEnd::Exec));
     let mut story = story.alloc_by(T2, A, 1, 1);
-    assert_eq!(story.take_one().account, Partition::Thread(T2));
+    assert_eq!(story.take_one().account, Part::WHOLE.with_thread(T2));
 }
 
 #[test]
 fn each_account_beyond_the_maximum_is_one_loss() {
-    let mut story = story(AccountLevel::Thread);
-    story.0.budget.accounts = Some(Box::new(AccountBudget::new(AccountLevel::Thread, 1)));
+    let mut story = story(PartKeys::THREAD);
+    story.0.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 1)));
     let alloc = |pid, tid, address, stack| {
         let (address, size, allocator) = (AbsAddr(address), Bytes(10), AllocatorId(1));
         Event {
@@ -185,11 +188,11 @@ fn each_account_beyond_the_maximum_is_one_loss() {
 
 #[test]
 fn failed_realloc_is_taken_back_from_the_account_that_counted_it() {
-    let mut story = story(AccountLevel::Thread);
-    story.0.budget.accounts = Some(Box::new(AccountBudget::new(AccountLevel::Thread, 0)));
+    let mut story = story(PartKeys::THREAD);
+    story.0.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 0)));
     let mut story = story.free_tentatively(T1, A);
     // There is room for the thread from now on.
-    story.0.budget.accounts = Some(Box::new(AccountBudget::new(AccountLevel::Thread, 10)));
+    story.0.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 10)));
     let mut story = story.undo_free(T1, A);
     let frees: Vec<_> = story.take().accounts.iter().map(|account| account.counters.unmatched_frees).collect();
     assert_eq!(frees, [0]);
@@ -197,8 +200,12 @@ fn failed_realloc_is_taken_back_from_the_account_that_counted_it() {
 
 #[test]
 fn merged_stacks_leave_their_accounts() {
-    let settings =
-        Settings { stacks: 2, parts: PartitionBy::ThreadsAndAllocators, accounts: Some(AccountLevel::Thread), ..WIDE };
+    let settings = Settings {
+        stacks: 2,
+        parts: PartKeys::THREAD.union(PartKeys::ALLOCATOR),
+        accounts: Some(PartKeys::THREAD),
+        ..WIDE
+    };
     let mut story = Story::with(settings);
     for number in 0..10 {
         let tid = Tid(200 + number);

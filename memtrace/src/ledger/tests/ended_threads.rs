@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ledger::account_budget::AccountBudget;
-use crate::model::{AccountChanges, AccountCounters, AccountLevel, TagId};
+use crate::model::{AccountChanges, AccountCounters, PartKeys, TagId};
 
 const SETTINGS: Settings =
-    Settings { parts: PartitionBy::ThreadsAndAllocators, accounts: Some(AccountLevel::Thread), ..WIDE };
+    Settings { parts: PartKeys::THREAD.union(PartKeys::ALLOCATOR), accounts: Some(PartKeys::THREAD), ..WIDE };
 
 fn alloc(tid: u32, address: u64, size: u64) -> Event {
     let (address, size, allocator) = (AbsAddr(address), Bytes(size), AllocatorId(1));
@@ -32,7 +32,7 @@ fn exit(tid: u32) -> Event {
 
 /// Accounts as a user of the ledger has them.
 #[derive(Default)]
-struct Seen(BTreeMap<Partition, AccountCounters>);
+struct Seen(BTreeMap<Part, AccountCounters>);
 
 impl Seen {
     fn take(&mut self, ledger: &mut Ledger) -> AccountChanges {
@@ -47,7 +47,7 @@ impl Seen {
     }
 
     fn of(&self, tid: Tid) -> AccountCounters {
-        self.0.get(&Partition::Thread(tid)).copied().unwrap_or_default()
+        self.0.get(&Part::WHOLE.with_thread(tid)).copied().unwrap_or_default()
     }
 }
 
@@ -69,9 +69,9 @@ fn threads_that_ended_first_are_merged() {
     let [image] = changes.images.as_slice() else { panic!("{changes:?}") };
     let mut merged = image.merged.clone();
     merged.sort_unstable();
-    assert_eq!(merged, [1, 2, 3].map(|tid| Partition::Thread(Tid(tid))));
+    assert_eq!(merged, [1, 2, 3].map(|tid| Part::WHOLE.with_thread(Tid(tid))));
     let [state] = image.accounts.as_slice() else { panic!("only the sum has changed: {image:?}") };
-    assert_eq!((state.account, state.peak_at), (Partition::Thread(Tid::ENDED), Tick(7)));
+    assert_eq!((state.account, state.peak_at), (Part::WHOLE.with_thread(Tid::ENDED), Tick(7)));
     let counters = state.counters;
     assert_eq!([counters.alloc, counters.free, counters.free_by_others].map(bytes), [33, 3, 3]);
     assert_eq!((bytes(state.marks.low), bytes(state.marks.high)), (0, 30), "they hold 30 bytes from their ends on");
@@ -127,7 +127,7 @@ fn threads_that_end_with_their_image_keep_their_accounts() {
 #[test]
 fn sum_of_ended_threads_fits_into_a_full_table() {
     let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
-    let mut accounts = AccountBudget::new(AccountLevel::Thread, 2);
+    let mut accounts = AccountBudget::new(PartKeys::THREAD, 2);
     accounts.kept_threads = 0;
     ledger.budget.accounts = Some(Box::new(accounts));
     [alloc(1, A, 10), alloc(2, B, 20), alloc(3, B + 64, 5), exit(1)].into_iter().for_each(|event| ledger.apply(event));
@@ -138,7 +138,7 @@ fn sum_of_ended_threads_fits_into_a_full_table() {
 
 #[test]
 fn transient_threads_need_no_more_accounts_or_stacks() {
-    for level in [AccountLevel::Thread, AccountLevel::Process] {
+    for level in [PartKeys::THREAD, PartKeys::NONE] {
         let mut ledger = Ledger::new(Settings { stacks: 400, accounts: Some(level), ..SETTINGS });
         let mut accounts = AccountBudget::new(level, 110);
         accounts.kept_threads = accounts.kept_threads.min(100);
@@ -167,7 +167,7 @@ fn transient_threads_need_no_more_accounts_or_stacks() {
 #[test]
 fn parts_without_an_account_are_released() {
     let mut ledger = Ledger::new(SETTINGS);
-    let mut accounts = AccountBudget::new(AccountLevel::Thread, 1);
+    let mut accounts = AccountBudget::new(PartKeys::THREAD, 1);
     accounts.kept_threads = 0;
     ledger.budget.accounts = Some(Box::new(accounts));
     let mut seen = Seen::default();
@@ -175,10 +175,10 @@ fn parts_without_an_account_are_released() {
     seen.take(&mut ledger);
     let image = ledger.processes.get(PID).unwrap().image.as_ref().unwrap();
     assert_eq!((image.accounts.counts().own, image.accounts.counts().shared), (2, 0));
-    assert_eq!(bytes(seen.0[&Partition::Whole].alloc), 20);
+    assert_eq!(bytes(seen.0[&Part::WHOLE].alloc), 20);
     ledger.apply(free(1, B));
     seen.take(&mut ledger);
-    assert_eq!(bytes(seen.0[&Partition::Whole].free), 20);
+    assert_eq!(bytes(seen.0[&Part::WHOLE].free), 20);
 }
 
 /// A step of the model below.
@@ -247,7 +247,7 @@ proptest! {
                     }
                     let changes = seen.take(&mut ledger);
                     let expected: BTreeMap<_, _> =
-                        model.iter().map(|(tid, counters)| (Partition::Thread(*tid), *counters)).collect();
+                        model.iter().map(|(tid, counters)| (Part::WHOLE.with_thread(*tid), *counters)).collect();
                     prop_assert_eq!(&seen.0, &expected);
                     let live: Amount = expected.values().fold(Amount::default(), |sum, one| sum + one.current());
                     prop_assert_eq!(changes.live, live);

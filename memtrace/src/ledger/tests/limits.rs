@@ -121,8 +121,8 @@ fn processes_beyond_the_maximum_are_lost() {
 }
 
 #[test]
-fn partitions_beyond_the_maximum_have_no_partition() {
-    let settings = Settings { parts: PartitionBy::Threads, stacks: 1, ..WIDE };
+fn parts_beyond_the_maximum_count_for_the_process() {
+    let settings = Settings { parts: PartKeys::THREAD, stacks: 1, ..WIDE };
     let alloc = |address| EventKind::Alloc {
         address: AbsAddr(address),
         size: Bytes(10),
@@ -134,6 +134,6 @@ fn partitions_beyond_the_maximum_have_no_partition() {
     let image = story.image(0);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
     let keys: Vec<_> = image.by_stack.keys().copied().collect();
-    let first = StackKey { stack: StackId::NOT_TAKEN, part: Partition::Thread(T1) };
+    let first = StackKey { stack: StackId::NOT_TAKEN, part: Part::WHOLE.with_thread(T1) };
     assert_eq!(keys, [first, StackId::FAILED.into()]);
 }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, Bytes, CgroupId, ImageEnd, LossReason, Partition, Pid, Stack, StackEnd, StackId, StackKey, Tick,
-    Tid, Variance,
+    AbsAddr, Amount, Bytes, CgroupId, ImageEnd, LossReason, Part, Pid, Stack, StackEnd, StackId, StackKey, Tick, Tid,
+    Variance,
 };
 
 fn any_amount() -> impl Strategy<Value = Amount> {
@@ -40,7 +40,7 @@ fn any_stack_usage() -> impl Strategy<Value = StackUsage> {
 fn any_image() -> impl Strategy<Value = ImageUsage> {
     let ended = prop_oneof![Just(None), Just(Some(ImageEnd::Exit)), Just(Some(ImageEnd::Exec))];
     let peak = prop::option::of(any::<u64>().prop_map(Bytes));
-    let part = prop_oneof![Just(Partition::Whole), (0..2u32).prop_map(|tid| Partition::Thread(Tid(tid)))];
+    let part = prop_oneof![Just(Part::WHOLE), (0..2u32).prop_map(|tid| Part::WHOLE.with_thread(Tid(tid)))];
     let key = ((0..6u64).prop_map(StackId), part).prop_map(|(stack, part)| StackKey { stack, part });
     let by_stack = prop::collection::btree_map(key, any_stack_usage(), 0..4);
     (ended, any_usage(), any_amount(), any::<u64>(), peak, by_stack).prop_map(

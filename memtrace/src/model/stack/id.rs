@@ -1,6 +1,6 @@
 //! Identities of stacks.
 
-use crate::model::Partition;
+use crate::model::Part;
 
 /// Identity of a stack: a hash of its frames, its process and the mappings of the process, or a constant for a
 /// missing stack.
@@ -28,12 +28,12 @@ pub struct StackKey {
     /// The stack.
     pub stack: StackId,
     /// Part of the process.
-    pub part: Partition,
+    pub part: Part,
 }
 
 impl From<StackId> for StackKey {
-    /// Returns the key for a process that is not partitioned.
+    /// Returns the key for the whole process.
     fn from(stack: StackId) -> Self {
-        Self { stack, part: Partition::Whole }
+        Self { stack, part: Part::WHOLE }
     }
 }

@@ -1,60 +1,6 @@
 //! Accounts: counters of blocks, and water marks of their live amount.
 
-use crate::model::{Amount, Bytes, ImageEnd, ImageId, Losses, Partition, Tick, Tid};
-
-/// Parts of processes that have accounts. Every process has at least one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum AccountLevel {
-    /// Whole processes.
-    #[default]
-    Process,
-    /// Threads.
-    Thread,
-    /// Allocators in a process.
-    Allocator,
-    /// Allocators used by a thread.
-    ThreadAndAllocator,
-    /// Tags in a process.
-    Tag,
-    /// Tags of a thread.
-    ThreadAndTag,
-    /// Tags of blocks of an allocator.
-    AllocatorAndTag,
-}
-
-impl AccountLevel {
-    /// Returns true if each thread has accounts of its own.
-    #[must_use]
-    pub const fn has_threads(self) -> bool {
-        matches!(self, Self::Thread | Self::ThreadAndAllocator | Self::ThreadAndTag)
-    }
-
-    /// Returns the account of blocks that were allocated in `part`, a [`Partition`] by thread, and by allocator or tag if the
-    /// level has them.
-    #[must_use]
-    pub const fn account_of(self, part: Partition) -> Partition {
-        match (self, part) {
-            (Self::Process, _) => Partition::Whole,
-            (Self::Thread, Partition::ThreadAndAllocator(tid, _) | Partition::ThreadAndTag(tid, _)) => {
-                Partition::Thread(tid)
-            }
-            (Self::Allocator, Partition::ThreadAndAllocator(_, id)) => Partition::Allocator(id),
-            (Self::Tag, Partition::ThreadAndTag(_, id)) => Partition::Tag(id),
-            (Self::AllocatorAndTag, Partition::ThreadAllocatorAndTag(_, id, tag)) => {
-                Partition::AllocatorAndTag(id, tag)
-            }
-            (
-                Self::Thread
-                | Self::Allocator
-                | Self::ThreadAndAllocator
-                | Self::Tag
-                | Self::ThreadAndTag
-                | Self::AllocatorAndTag,
-                part,
-            ) => part,
-        }
-    }
-}
+use crate::model::{Amount, Bytes, ImageEnd, ImageId, Losses, Part, Tick, Tid};
 
 /// Counters of an account. A block belongs to the account that allocated it. Additive; sums wrap while a difference is
 /// temporarily negative.
@@ -154,7 +100,7 @@ impl WaterMarks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountState {
     /// Part of the process.
-    pub account: Partition,
+    pub account: Part,
     /// Counters since the start of the trace.
     pub counters: AccountCounters,
     /// Water marks in the interval.
@@ -174,7 +120,7 @@ pub struct ImageAccounts {
     pub ended_threads: Vec<Tid>,
     /// Accounts of ended threads that were removed, and can be new in the interval. The account of
     /// [`Tid::ENDED`] includes their counters.
-    pub merged: Vec<Partition>,
+    pub merged: Vec<Part>,
     /// The changed accounts.
     pub accounts: Vec<AccountState>,
 }
@@ -189,7 +135,7 @@ pub struct GroupMember {
     /// The image.
     pub image: ImageId,
     /// Part of the process.
-    pub account: Partition,
+    pub account: Part,
     /// The group.
     pub group: AccountGroupId,
 }
@@ -325,24 +271,6 @@ impl AccountTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::AllocatorId;
-
-    #[test]
-    fn accounts_are_parts_of_a_level() {
-        let (tid, id) = (Tid(7), AllocatorId(3));
-        let both = Partition::ThreadAndAllocator(tid, id);
-        let levels = [
-            (AccountLevel::Process, Partition::Whole),
-            (AccountLevel::Thread, Partition::Thread(tid)),
-            (AccountLevel::Allocator, Partition::Allocator(id)),
-            (AccountLevel::ThreadAndAllocator, both),
-        ];
-        for (level, account) in levels {
-            assert_eq!(level.account_of(both), account);
-            assert_eq!(level.account_of(Partition::Whole), Partition::Whole);
-        }
-        assert_eq!(AccountLevel::Thread.account_of(Partition::Thread(tid)), Partition::Thread(tid));
-    }
 
     #[test]
     fn marks_of_bytes_and_blocks_are_independent() {

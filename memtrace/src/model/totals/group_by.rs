@@ -1,6 +1,6 @@
 //! Grouping of stacks.
 
-use crate::model::PartitionBy;
+use crate::model::PartKeys;
 
 /// Key by which stacks are grouped: the outermost entry in a flame graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -72,14 +72,14 @@ impl GroupBy {
         }
     }
 
-    /// Returns the partition of processes that this grouping needs.
+    /// Returns the keys of the parts that this grouping needs.
     #[must_use]
-    pub const fn parts(self) -> PartitionBy {
+    pub const fn parts(self) -> PartKeys {
         match self {
-            Self::Thread => PartitionBy::Threads,
-            Self::Allocator => PartitionBy::Allocators,
-            Self::Memory => PartitionBy::Memory,
-            Self::Process | Self::Cgroup | Self::User | Self::Comm | Self::Object | Self::Tag => PartitionBy::Whole,
+            Self::Thread => PartKeys::THREAD,
+            Self::Allocator => PartKeys::ALLOCATOR,
+            Self::Memory => PartKeys::MEMORY,
+            Self::Process | Self::Cgroup | Self::User | Self::Comm | Self::Object | Self::Tag => PartKeys::NONE,
         }
     }
 }

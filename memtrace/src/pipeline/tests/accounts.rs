@@ -3,7 +3,7 @@
 use std::sync::mpsc::sync_channel;
 
 use super::*;
-use crate::model::{AccountLevel, Amount};
+use crate::model::{Amount, PartKeys};
 
 /// Events that wait in a source until it may begin.
 struct Backlog {
@@ -35,8 +35,7 @@ fn backlog_before_a_split_counts_before_it() {
     events.push_back(at(6, alloc(16, 70)));
     let (start, may_begin) = channel();
     let (sink, received) = sync_channel(0);
-    let settings =
-        Settings { parts: PartitionBy::Threads, accounts: Some(AccountLevel::Process), ..Settings::UNLIMITED };
+    let settings = Settings { parts: PartKeys::THREAD, accounts: Some(PartKeys::NONE), ..Settings::UNLIMITED };
     let sinks = Sinks { accounts: Some(sink), ..Sinks::default() };
     let source = Backlog { may_begin, events: FixedSource(events) };
     let shards = Shards::start(vec![source], settings, &[EventClass::Heap], &sinks).unwrap();

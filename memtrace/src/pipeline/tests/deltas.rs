@@ -60,7 +60,7 @@ fn with_records_of_ends(events: Vec<Event>) -> Vec<Event> {
 }
 
 fn any_settings() -> impl Strategy<Value = Settings> {
-    let parts = prop::sample::select(vec![PartitionBy::Whole, PartitionBy::Threads]);
+    let parts = prop::sample::select(vec![PartKeys::NONE, PartKeys::THREAD]);
     let limits = (prop::sample::select(vec![5, u64::MAX]), prop::sample::select(vec![3, u32::MAX]));
     (limits, any::<(bool, bool)>(), parts).prop_map(|((blocks, stacks), (track_peak, lifetimes), parts)| Settings {
         blocks,

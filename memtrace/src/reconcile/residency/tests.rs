@@ -123,7 +123,7 @@ fn resident_pages_are_grouped_by_kind_released_ones_are_not() {
     let file = ResidentRange { kind: MappingKind::File, ..range(64, 80) };
     let mut usage = totals(&[(7, 0, 10), (7, 64, 16)]);
     reconcile_pages(&mut usage, Some(Pages { by_kind: true, ..counted(&[range(0, 4), file], &[]).unwrap() }), 1);
-    let part = |kind| StackKey { part: Partition::Memory(kind), ..key(7) };
+    let part = |kind| StackKey { part: Part::WHOLE.with_memory(kind), ..key(7) };
     assert_eq!(usage.by_stack[&part(MappingKind::Anonymous)].usage.live.count, 4);
     assert_eq!(usage.by_stack[&part(MappingKind::File)].usage.live.count, 16);
     assert_eq!(pages(&usage, 7), [0, 6, 6]);

@@ -9,6 +9,7 @@ use crate::model::{EventClass, ImageId, Pid, StackEnd};
 use crate::recording::changes::TotalKey;
 use crate::recording::error::Error;
 use crate::recording::locations::PathNumber;
+use crate::recording::schema::PART;
 use crate::recording::text::{nanoseconds, part_of};
 
 /// Image IDs by the numbers of their rows.
@@ -53,8 +54,8 @@ impl TotalRows {
         let classes = named(connection, "event_class", EventClass::ALL, EventClass::name)?;
         let ends = named(connection, "stack_end", StackEnd::ALL, StackEnd::name)?;
         let mut rows = connection.list_of_rows("total")?;
-        let sql = "SELECT id, image, class, path, \"end\", part_kind, part FROM total ORDER BY id";
-        connection.each_row(sql, [], |row| {
+        let sql = format!("SELECT id, image, class, path, \"end\", {PART} FROM total ORDER BY id");
+        connection.each_row(&sql, [], |row| {
             let image = row.get(1).ok().and_then(|image: i64| images.get(&image).copied());
             let key = || key_of(row, image?.0, *classes.get(&row.get(2).ok()?)?, *ends.get(&row.get(4).ok()?)?);
             let is_running = image.is_some_and(|(_, is_running)| is_running);
@@ -78,9 +79,7 @@ impl TotalRows {
 }
 
 fn key_of(row: &Row<'_>, image: ImageId, class: EventClass, end: StackEnd) -> Option<TotalKey> {
-    let kind = row.get_ref(5).ok()?.as_str_or_null().ok()?;
-    let part = part_of(kind, row.get_ref(6).ok()?)?;
-    Some(TotalKey { image, class, path: PathNumber(row.get(3).ok()?), end, part })
+    Some(TotalKey { image, class, path: PathNumber(row.get(3).ok()?), end, part: part_of(row, 5)? })
 }
 
 /// Returns the values of the numbers in a table of names.

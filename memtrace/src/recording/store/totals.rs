@@ -1,5 +1,6 @@
 //! Rows of changed totals.
 
+use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Result, Transaction, params, params_from_iter};
 
 use super::processes::image_number;
@@ -20,7 +21,7 @@ pub(super) fn write(
     images: &mut Numbers<ImageId>,
     totals: &mut TotalNumbers,
 ) -> Result<()> {
-    let new_total = transaction.prepare_cached("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    let new_total = transaction.prepare_cached("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     let mut rows = Rows { transaction, interval, images, totals, new_total };
     rows.write_changes(content)?;
     rows.write_details(content)?;
@@ -56,9 +57,9 @@ impl Rows<'_, '_> {
         let (number, is_new) = self.totals.number(key);
         if is_new {
             let image = image_number(self.transaction, self.interval, key.image, self.images)?;
-            let (kind, part) = part_values(key.part);
             let (class, end) = (class_number(key.class), end_number(key.end));
-            self.new_total.execute(params![number, image, class, key.path.0, end, kind, part])?;
+            let stack = [number, image, class, key.path.0.into(), end].map(Value::Integer);
+            self.new_total.execute(params_from_iter(stack.into_iter().chain(part_values(key.part))))?;
         }
         Ok(number)
     }

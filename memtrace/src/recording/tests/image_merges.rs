@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::sample_intervals::{header, process};
 use super::{empty_store, store_or_keep};
 use crate::model::{
-    Amount, Bytes, Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Nanoseconds, Partition, Pid, ReclaimKind,
+    Amount, Bytes, Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Nanoseconds, Part, Pid, ReclaimKind,
     StackEnd, StackUsage, Stall, StallKey, StallStats, Tick, Usage,
 };
 use crate::recording::*;
@@ -60,7 +60,7 @@ fn id(number: u64) -> ImageId {
 }
 
 fn change(image: ImageId, path: u32, end: StackEnd, usage: Usage) -> Change {
-    let key = TotalKey { image, class: EventClass::Heap, path: PathNumber(path), end, part: Partition::Whole };
+    let key = TotalKey { image, class: EventClass::Heap, path: PathNumber(path), end, part: Part::WHOLE };
     Change { key, usage: StackUsage { usage, ..StackUsage::default() }, merged: u64::from(end == StackEnd::Merged) }
 }
 

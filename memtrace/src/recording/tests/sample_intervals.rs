@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::model::{
     AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Comm, EventClass, Frame, ImageEnd, ImageId, ImageStart,
-    Location as SourceLocation, LossReason, Losses, MappingKind, Name, Nanoseconds, OomKill, Order, Partition, Pid,
+    Location as SourceLocation, LossReason, Losses, MappingKind, Name, Nanoseconds, OomKill, Order, Part, Pid,
     ReclaimKind, StackEnd, StackUsage, Stall, StallKey, StallStats, StallTotals, Tick, Tid, Unnamed, Usage, User,
     Variance, VirtOffset,
 };
@@ -45,10 +45,10 @@ fn amount() -> impl Strategy<Value = Amount> {
 
 fn key() -> impl Strategy<Value = TotalKey> {
     let parts = [
-        Partition::Whole,
-        Partition::Thread(Tid(9)),
-        Partition::Allocator(AllocatorId(2)),
-        Partition::Memory(MappingKind::Shmem),
+        Part::WHOLE,
+        Part::WHOLE.with_thread(Tid(9)),
+        Part::WHOLE.with_allocator(AllocatorId(2)),
+        Part::WHOLE.with_memory(MappingKind::Shmem),
     ];
     let ends = prop::sample::select(vec![StackEnd::Complete, StackEnd::NoRow, StackEnd::Merged]);
     (1_u32..4, prop::sample::select(EventClass::ALL), 0_u32..4, ends, prop::sample::select(parts.to_vec())).prop_map(
@@ -142,7 +142,7 @@ pub(super) fn allocated(pid: u32, path: u32, blocks: u64) -> Change {
         class: EventClass::Heap,
         path: PathNumber(path),
         end: StackEnd::Complete,
-        part: Partition::Whole,
+        part: Part::WHOLE,
     };
     let usage = StackUsage { usage: Usage { live, alloc: live, ..Usage::default() }, ..StackUsage::default() };
     Change { key, usage, merged: 0 }

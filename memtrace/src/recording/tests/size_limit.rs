@@ -156,7 +156,7 @@ fn freed(pid: u32, path: u32) -> Change {
 
 #[test]
 fn merge_of_stacks_that_is_given_up_leaves_whole_stacks() {
-    const STACKS: u32 = 100;
+    const STACKS: u32 = 110;
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
     let mut store = empty_store(&path, LIMIT);

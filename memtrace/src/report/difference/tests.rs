@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, Location, Name, ObjectName, Partition, Pid, ProcessProfile,
-    Profile, StackEnd, StackProfile, Unnamed, Usage,
+    AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, Location, Name, ObjectName, Part, Pid, ProcessProfile, Profile,
+    StackEnd, StackProfile, Unnamed, Usage,
 };
 
 /// A profile of `service` with live bytes by stack; the frames of a stack are separated by blanks, the outermost first.
@@ -25,7 +25,7 @@ fn profile(pid: u32, line: u32, stacks: &[(&str, u64)]) -> Profile {
         let end = if frames.is_empty() { StackEnd::NotTaken } else { StackEnd::Complete };
         let live = Amount { bytes: Bytes(bytes), count: 1 };
         let usage = Usage { live, alloc: live, ..Usage::default() };
-        profile.stacks.push(StackProfile { usage, ..StackProfile::new(0, Partition::Whole, frames.into(), end) });
+        profile.stacks.push(StackProfile { usage, ..StackProfile::new(0, Part::WHOLE, frames.into(), end) });
         profile.processes[0].total += usage;
     }
     profile

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Amount, Bytes, FrameId, GroupBy, Metric, Name, Partition, Pid, ProcessProfile, StackEnd, StackProfile, Usage,
+    Amount, Bytes, FrameId, GroupBy, Metric, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, Usage,
 };
 
 /// The profile of one process of that name, with stacks of these frames and live bytes.
@@ -13,7 +13,7 @@ fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile
     let stack = |(frames, bytes): &(Vec<usize>, u64)| {
         let frames = frames.iter().map(|&frame| FrameId::new(frame)).collect();
         let usage = Usage { live: Amount::one(Bytes(*bytes)), ..Usage::default() };
-        StackProfile { usage, ..StackProfile::new(0, Partition::Whole, frames, StackEnd::Complete) }
+        StackProfile { usage, ..StackProfile::new(0, Part::WHOLE, frames, StackEnd::Complete) }
     };
     Profile {
         processes: vec![ProcessProfile::new(Pid(1), comm)],

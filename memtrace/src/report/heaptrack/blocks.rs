@@ -195,7 +195,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{Partition, StackEnd, Usage};
+    use crate::model::{Part, StackEnd, Usage};
 
     /// Sums that heaptrack finds.
     #[derive(Debug, Default, PartialEq, Eq)]
@@ -238,7 +238,7 @@ mod tests {
     fn profile(usages: &[Usage]) -> Profile {
         let stack = |usage: &Usage| StackProfile {
             usage: *usage,
-            ..StackProfile::new(0, Partition::Whole, Arc::from([]), StackEnd::Complete)
+            ..StackProfile::new(0, Part::WHOLE, Arc::from([]), StackEnd::Complete)
         };
         Profile { stacks: usages.iter().map(stack).collect(), ..Profile::default() }
     }

@@ -10,8 +10,7 @@ use serde::de::IgnoredAny;
 use super::schema::SCHEMA_VERSION;
 use crate::model::{
     AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, Nanoseconds,
-    ObjectName, Partition, Pid, ProcessProfile, Profile, StackEnd, StackProfile, StallTotals, Unnamed, Usage,
-    VirtOffset,
+    ObjectName, Part, Pid, ProcessProfile, Profile, StackEnd, StackProfile, StallTotals, Unnamed, Usage, VirtOffset,
 };
 
 /// A report that was read from JSON.
@@ -219,7 +218,7 @@ impl StackFields {
             merged: self.merged_stacks,
             usage,
             at_peak: self.peak_bytes.map(Bytes),
-            ..StackProfile::new(self.process, Partition::Whole, frames, end)
+            ..StackProfile::new(self.process, Part::WHOLE, frames, end)
         })
     }
 }
@@ -249,7 +248,7 @@ mod tests {
             usage,
             ..StackProfile::new(
                 process,
-                Partition::Whole,
+                Part::WHOLE,
                 frames.iter().copied().map(FrameId::new).collect(),
                 StackEnd::Complete,
             )

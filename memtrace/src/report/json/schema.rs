@@ -15,7 +15,7 @@ use super::untraced::UntracedFields;
 use super::window::WindowFields;
 use super::{memcg, reclaim};
 use crate::model::{
-    Amount, Cost, DebugFileCounts, DebugFileOutcome, Frame, FrameId, Losses, Metric, Partition, ProcessProfile,
+    Amount, Cost, DebugFileCounts, DebugFileOutcome, Frame, FrameId, Losses, MappingKind, Metric, ProcessProfile,
     Profile, StackEnd, StackProfile, StackQuality, TouchWindow, Variance,
 };
 use crate::report::groups::{Group, Groups};
@@ -350,7 +350,7 @@ impl<'a> Stack<'a> {
             merged_stacks: stack.merged,
             usage: Numbers::of(profile, stack.usage, stack.variance, None),
             peak_bytes: stack.at_peak.map(|bytes| bytes.0),
-            memory: if let Partition::Memory(kind) = stack.part { Some(kind.name()) } else { None },
+            memory: stack.part.memory().map(MappingKind::name),
             major_faults: profile.class.counts_pages().then_some(stack.major_faults),
             major_faults_error: estimate::count_error(profile, stack.major_faults),
             resident_bytes: profile.class.holds_mappings().then_some(stack.resident.0),

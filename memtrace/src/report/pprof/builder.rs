@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::messages::{Function, Label, Line, Location, Mapping, Profile as Message, Sample, ValueType};
-use crate::model::{Frame, FrameId, GroupBy, Measure, Metric, ObjectName, Partition, Profile, StackProfile, printable};
+use crate::model::{Frame, FrameId, GroupBy, Measure, Metric, ObjectName, Profile, StackProfile, printable};
 use crate::report::options::Options;
 use crate::report::{escape, format, metrics};
 
@@ -202,7 +202,7 @@ impl<'a> ProfileBuilder<'a> {
         if let Some(name) = stack.part.allocator().and_then(|id| profile.allocators.get(&id)) {
             labels.push(self.text_label("allocator", name));
         }
-        if let Partition::Memory(kind) = stack.part {
+        if let Some(kind) = stack.part.memory() {
             labels.push(self.text_label("memory", kind.name()));
         }
         if let Some(label) = stack.label {

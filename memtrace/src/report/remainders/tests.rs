@@ -34,9 +34,9 @@ fn any_process() -> impl Strategy<Value = ProcessProfile> {
 
 fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     let part = prop_oneof![
-        Just(Partition::Whole),
-        (0..4u32).prop_map(|tid| Partition::Thread(Tid(tid))),
-        (0..4u16).prop_map(|id| Partition::Allocator(AllocatorId(id))),
+        Just(Part::WHOLE),
+        (0..4u32).prop_map(|tid| Part::WHOLE.with_thread(Tid(tid))),
+        (0..4u16).prop_map(|id| Part::WHOLE.with_allocator(AllocatorId(id))),
     ];
     let frames = prop::collection::vec((0..5usize).prop_map(FrameId::new), 0..5);
     let amount = || (0..1000u64, 0..10u64).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count });
@@ -138,10 +138,7 @@ proptest! {
 fn stack(process: usize, frame: usize, live: u64, alloc: u64) -> StackProfile {
     let amount = |bytes| Amount { bytes: Bytes(bytes), count: 1 };
     let usage = Usage { live: amount(live), alloc: amount(alloc), ..Usage::default() };
-    StackProfile {
-        usage,
-        ..StackProfile::new(process, Partition::Whole, [FrameId::new(frame)].into(), StackEnd::Complete)
-    }
+    StackProfile { usage, ..StackProfile::new(process, Part::WHOLE, [FrameId::new(frame)].into(), StackEnd::Complete) }
 }
 
 fn frame(index: usize) -> Frame {

@@ -63,7 +63,7 @@ fn end(quantity: BlockQuantity, log2: Log2) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Partition, StackEnd, StackProfile};
+    use crate::model::{Part, StackEnd, StackProfile};
 
     fn histograms(counts: &[(BlockQuantity, u32, u64)]) -> BlockHistograms {
         counts.iter().map(|&(quantity, log2, count)| (quantity, Log2::from_number(log2).unwrap(), count)).collect()
@@ -82,7 +82,7 @@ mod tests {
     fn tables_have_the_sums_of_all_stacks() {
         let stack = |counts: &[_]| StackProfile {
             histograms: histograms(counts),
-            ..StackProfile::new(0, Partition::Whole, [].into(), StackEnd::Complete)
+            ..StackProfile::new(0, Part::WHOLE, [].into(), StackEnd::Complete)
         };
         let stacks = vec![
             stack(&[(BlockQuantity::Size, 4, 1200)]),

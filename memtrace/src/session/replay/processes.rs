@@ -6,8 +6,8 @@ use super::moments::Selected;
 use super::paths::RecordedCalls;
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LiveChanges,
-    Log2, LossReason, MappingKind, MergedImages, Metric, OomKill, PageFaults, Partition, ProcessImage, Rusage,
-    StackEnd, StackUsage, Usage,
+    Log2, LossReason, MappingKind, MergedImages, Metric, OomKill, PageFaults, Part, ProcessImage, Rusage, StackEnd,
+    StackUsage, Usage,
 };
 use crate::reconcile::residency::scale_stack;
 use crate::recording::{Boundary, DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
@@ -50,7 +50,7 @@ pub(super) fn read(
             let lost = lost.entry(key.class).or_default();
             *lost = lost.wrapping_add(usage.usage.events());
         }
-        let part = if keeps_parts { key.part } else { Partition::Whole };
+        let part = if keeps_parts { key.part } else { Part::WHOLE };
         // In a window, fewer stacks can be merged at its end than at its start.
         let merged = merged.cast_signed().max(0).cast_unsigned();
         let mut histograms = histograms(&details);

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::model::{
-    Amount, Bytes, Comm, Frame, ImageEnd, ImageId, ImageStart, Name, Partition, Pid, StackEnd, StackUsage, Tick, Usage,
+    Amount, Bytes, Comm, Frame, ImageEnd, ImageId, ImageStart, Name, Part, Pid, StackEnd, StackUsage, Tick, Usage,
 };
 use crate::recording::{
     Boundary, Change, Detail, DetailKind, Header, ImageChange, ImageValue, Interval, Location, Mark, ObjectNumber,
@@ -65,7 +65,7 @@ fn change(path: u32, live: i64) -> Change {
         class: EventClass::Heap,
         path: PathNumber(path),
         end: StackEnd::Complete,
-        part: Partition::Whole,
+        part: Part::WHOLE,
     };
     Change { key, usage: StackUsage { usage, ..StackUsage::default() }, merged: 0 }
 }

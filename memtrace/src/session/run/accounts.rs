@@ -12,7 +12,7 @@ use crate::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInterval};
 use crate::model::format;
 use crate::model::{
     AccountChanges, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember, ImageEnd,
-    ImageId, Losses, Partition, ProcessImage, TagId, TagName, Tick, Tid, User,
+    ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
 use crate::recording::{AccountNames, RecordedAccount};
@@ -329,7 +329,7 @@ fn answer(MarkRequest { text, reply }: MarkRequest, result: Result<Duration, &st
 }
 
 /// Returns the key of the group of an account.
-fn key(keys: &[GroupBy], id: ImageId, part: Partition, image: &ProcessImage, tracker: &ProcessTracker) -> AccountKey {
+fn key(keys: &[GroupBy], id: ImageId, part: Part, image: &ProcessImage, tracker: &ProcessTracker) -> AccountKey {
     let named = |name: String| KeyPart::Named(name.into());
     let part = |by: &GroupBy| match by {
         GroupBy::Process => KeyPart::Process(id),

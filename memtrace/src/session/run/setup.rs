@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::memory::MemoryPlan;
 use super::selection;
 use crate::kernel::{self, ActivityOptions, Kernel, Probes, ProcessFilter, RingReader};
-use crate::model::{Bytes, EventClass, Metric, Nanoseconds, Pid};
+use crate::model::{Bytes, EventClass, Metric, Nanoseconds, PartKeys, Pid};
 use crate::session::config::{ActivityConfig, BlockSizes, Config};
 use crate::session::descriptors;
 use crate::session::error::{Error, from_engines};
@@ -133,8 +133,8 @@ fn options(
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         filter,
         threads: config.threads.clone(),
-        records_allocators: config.parts().has_allocators(),
-        records_tags: config.parts().has_tags(),
+        records_allocators: config.parts().contains(PartKeys::ALLOCATOR),
+        records_tags: config.parts().contains(PartKeys::TAG),
         records_thread_exits: config.accounts.as_ref().is_some_and(|accounts| !accounts.needs_stacks()),
         usable_sizes: config.sizes == BlockSizes::Usable,
         page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),

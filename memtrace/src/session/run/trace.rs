@@ -35,7 +35,7 @@ use super::{tag_functions, tag_probes};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, Pid, Snapshots, Tick};
+use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, PartKeys, Pid, Snapshots, Tick};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
 use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, from_engines};
@@ -137,7 +137,7 @@ impl Trace {
             older: config.older,
             lifetimes: config.lifetimes,
             parts: config.parts(),
-            accounts: config.accounts.as_ref().map(AccountReport::level),
+            accounts: config.accounts.as_ref().map(AccountReport::parts),
         };
         let accounts = config.accounts.as_ref();
         let (accounts, account_sink) = accounts
@@ -394,7 +394,7 @@ impl Trace {
         let counters = self.kernel.counters();
         let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
         let programs = self.kernel.program_time();
-        let tags = if config.parts().has_tags() { self.kernel.tags() } else { BTreeMap::new() };
+        let tags = if config.parts().contains(PartKeys::TAG) { self.kernel.tags() } else { BTreeMap::new() };
         touches.iter().for_each(|touches| self.shards.set_touches(&touches.processes));
         let RunTotals { mut snapshots, ended, deltas, accounts: last_accounts, events, calls, failures } =
             self.shards.finish(now);

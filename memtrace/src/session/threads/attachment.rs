@@ -12,7 +12,7 @@ use super::jemalloc::JemallocReader;
 use crate::allocators::Allocator;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter, Scope, ThreadUsageReader};
 use crate::model::format;
-use crate::model::{Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartitionBy, Pid, Tick};
+use crate::model::{Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartKeys, Pid, Tick};
 use crate::registry;
 use crate::session::config::ProbeSite;
 use crate::session::error::{Error, from_engines};
@@ -47,7 +47,7 @@ impl Attachment {
         kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
         let new_tracker = || {
             let limits = registry::Limits::default();
-            ProcessTracker::new(clock_start, PartitionBy::Whole, config.user_hooks.clone(), MMAP_RING, limits)
+            ProcessTracker::new(clock_start, PartKeys::NONE, config.user_hooks.clone(), MMAP_RING, limits)
         };
         let mut tracker = new_tracker();
         let probe_site = (config.source != SourceChoice::Allocator).then_some(ProbeSite::Best);

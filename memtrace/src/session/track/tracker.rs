@@ -14,7 +14,7 @@ use crate::loader;
 use crate::loader::Candidates;
 use crate::mmap_events::MmapEvents;
 use crate::model::{
-    AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartitionBy, Pid, ProcessEvent,
+    AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartKeys, Pid, ProcessEvent,
     ProcessEventKind, ProcessImage, Snapshot, Tick, Tid,
 };
 use crate::procfs;
@@ -54,7 +54,7 @@ impl ProcessTracker {
     /// monotonic clock.
     pub(in crate::session) fn new(
         clock_start: Duration,
-        partition: PartitionBy,
+        parts: PartKeys,
         user_hooks: UserHooks,
         mmap_ring: Bytes,
         limits: registry::Limits,
@@ -63,7 +63,7 @@ impl ProcessTracker {
             .and_then(|cpus| MmapEvents::open(&cpus, mmap_ring.0 as usize))
             .inspect_err(|error| log::warn!("perf mmap events are not available, new mappings are missed: {error}"))
             .ok();
-        let records_thread_names = partition.has_threads();
+        let records_thread_names = parts.contains(PartKeys::THREAD);
         if let Some(events) = events.as_mut().filter(|_| records_thread_names) {
             events.follow_threads();
         }
@@ -72,7 +72,7 @@ impl ProcessTracker {
             objects: Objects::new(),
             registry: Registry::new(limits),
             traced: Some(HashSet::new()),
-            allocators: Allocators::new(user_hooks, partition.has_allocators()),
+            allocators: Allocators::new(user_hooks, parts.contains(PartKeys::ALLOCATOR)),
             metadata: MetadataReader::new(),
             cgroups: CgroupNames::default(),
             owners: BTreeMap::new(),

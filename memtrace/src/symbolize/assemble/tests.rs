@@ -271,7 +271,7 @@ fn stacks_that_the_ledger_merged_are_counted() {
 #[test]
 fn stacks_of_different_threads_are_separate() {
     let of = |tid, bytes| {
-        let part = Partition::Thread(Tid(tid));
+        let part = Part::WHOLE.with_thread(Tid(tid));
         (
             StackKey { stack: StackId(10), part },
             StackUsage { usage: usage(bytes), at_peak: Bytes(0), ..StackUsage::default() },
@@ -285,7 +285,7 @@ fn stacks_of_different_threads_are_separate() {
     };
     let profile = profile_of(&snapshot);
     let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.part, stack.usage.live.bytes.0)).collect();
-    assert_eq!(rows, [(Partition::Thread(Tid(7)), 1), (Partition::Thread(Tid(8)), 2)]);
+    assert_eq!(rows, [(Part::WHOLE.with_thread(Tid(7)), 1), (Part::WHOLE.with_thread(Tid(8)), 2)]);
 }
 
 #[test]

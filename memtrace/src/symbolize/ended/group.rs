@@ -10,8 +10,8 @@ use super::group_key::GroupKey;
 use super::row::{Row, since, size};
 use super::weights::{Weight, Weights};
 use crate::model::{
-    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Partition,
-    Pid, ProcessImage, ProcessProfile, StackEnd, StallStats, Tick,
+    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Pid,
+    ProcessImage, ProcessProfile, StackEnd, StallStats, Tick,
 };
 use crate::symbolize::call_paths::CallPaths;
 use crate::symbolize::process;
@@ -76,10 +76,9 @@ impl Group {
         let mut known = FxHashMap::default();
         let mut common = |(key, mut totals): (PathKey, PathUsage)| {
             let path = if has_addresses { paths.without_addresses(key.path, &mut known) } else { key.path };
-            // Each process has other threads, and its peak at another time.
-            let part = if let Partition::Thread(_) = key.part { Partition::Whole } else { key.part };
+            // Each process has its peak at another time.
             totals.usage.at_peak = Bytes(0);
-            (PathKey { path, part, ..key }, totals)
+            (PathKey { path, part: key.part.without_thread(), ..key }, totals)
         };
         self.stacks.push(StackTotals::new(row.stacks.iter().map(&mut common).collect()));
         self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(row.usage) });

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, BuildId, Bytes, Cgroup, FileOffset, ImageStart, Mapping, MappingKind, Object, Partition, Pid,
-    Profile, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, StackUsage, Usage, User,
+    AbsAddr, Amount, BuildId, Bytes, Cgroup, FileOffset, ImageStart, Mapping, MappingKind, Object, Part, Pid, Profile,
+    RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, StackUsage, Usage, User,
 };
 use crate::symbolize::{LiveChangesByStack, Symbolizer};
 
@@ -30,7 +30,7 @@ const UNLIMITED: EndedSettings = EndedSettings {
 struct TestStack {
     functions: Vec<u8>,
     end: StackEnd,
-    part: Partition,
+    part: Part,
     blocks: u8,
     held: u8,
 }
@@ -51,7 +51,8 @@ struct TestImage {
 }
 
 fn test_stack() -> impl Strategy<Value = TestStack> {
-    let parts = [Partition::Whole, Partition::Memory(MappingKind::Heap), Partition::Thread(crate::model::Tid(3))];
+    let parts =
+        [Part::WHOLE, Part::WHOLE.with_memory(MappingKind::Heap), Part::WHOLE.with_thread(crate::model::Tid(3))];
     let ends = [StackEnd::Complete, StackEnd::Truncated];
     (
         prop::collection::vec(0..4_u8, 0..5),

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::{AllocatorId, MappingKind, PartKeys, TagId, Tid};
 
 /// Numbers of every length, zero included.
 fn number() -> impl Strategy<Value = u64> {
@@ -10,18 +11,14 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 fn key() -> impl Strategy<Value = PathKey> {
-    let part = prop_oneof![
-        Just(Partition::Whole),
-        any::<u32>().prop_map(|tid| Partition::Thread(Tid(tid))),
-        any::<u16>().prop_map(|id| Partition::Allocator(AllocatorId(id))),
-        any::<(u32, u16)>().prop_map(|(tid, id)| Partition::ThreadAndAllocator(Tid(tid), AllocatorId(id))),
-        any::<u16>().prop_map(|id| Partition::Tag(TagId(id))),
-        any::<(u32, u16)>().prop_map(|(tid, id)| Partition::ThreadAndTag(Tid(tid), TagId(id))),
-        any::<(u16, u16)>().prop_map(|(id, tag)| Partition::AllocatorAndTag(AllocatorId(id), TagId(tag))),
-        any::<(u32, u16, u16)>()
-            .prop_map(|(tid, id, tag)| { Partition::ThreadAllocatorAndTag(Tid(tid), AllocatorId(id), TagId(tag)) }),
-        prop::sample::select(&MappingKind::ALL[..]).prop_map(Partition::Memory),
-    ];
+    let all = (any::<u32>(), any::<u16>(), any::<u16>(), prop::sample::select(&MappingKind::ALL[..])).prop_map(
+        |(tid, id, tag, kind)| {
+            Part::WHOLE.with_thread(Tid(tid)).with_allocator(AllocatorId(id)).with_tag(TagId(tag)).with_memory(kind)
+        },
+    );
+    let keys = prop::collection::vec(prop::sample::select(&PartKey::ALL[..]), 0..=PartKey::ALL.len())
+        .prop_map(|keys| keys.iter().fold(PartKeys::NONE, |keys, key| keys.union(key.flag)));
+    let part = (all, keys).prop_map(|(all, keys)| all.restricted_to(keys));
     (prop_oneof![0..4_u32, any::<u32>()], prop::sample::select(StackEnd::ALL), part)
         .prop_map(|(path, end, part)| PathKey { path: Node::from_number(path), end, part })
 }
@@ -68,7 +65,7 @@ fn stack_of_freed_blocks_takes_few_bytes() {
     let usage =
         StackUsage { usage: Usage { alloc: amount, free: amount, ..Usage::default() }, ..StackUsage::default() };
     let entry = |path: u32| {
-        let key = PathKey { path: Node::from_number(path * 30), end: StackEnd::Complete, part: Partition::Whole };
+        let key = PathKey { path: Node::from_number(path * 30), end: StackEnd::Complete, part: Part::WHOLE };
         (key, PathUsage { usage, ..PathUsage::default() })
     };
     let totals = StackTotals::new((1..=1000).map(entry).collect());
@@ -78,7 +75,7 @@ fn stack_of_freed_blocks_takes_few_bytes() {
 #[test]
 fn long_lists_are_in_several_chunks() {
     let entry = |path: u32| {
-        let key = PathKey { path: Node::from_number(path), end: StackEnd::Complete, part: Partition::Whole };
+        let key = PathKey { path: Node::from_number(path), end: StackEnd::Complete, part: Part::WHOLE };
         (key, from_fields([u64::MAX >> (path % 64); FIELDS]))
     };
     let entries: Vec<_> = (1..=1000).map(entry).collect();

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::model::{
-    Amount, Frame, FrameId, Location, Name, Partition, Pid, ProcessProfile, StackEnd, StackProfile, VirtOffset,
+    Amount, Frame, FrameId, Location, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, VirtOffset,
 };
 
 /// A frame with its call at `offset` and, in the source, at `line`.
@@ -24,7 +24,7 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
     StackProfile {
         usage: Usage { live, alloc: live, free: Amount::default(), ..Usage::default() },
         at_peak: at_peak.map(Bytes),
-        ..StackProfile::new(process, Partition::Whole, frames, StackEnd::Complete)
+        ..StackProfile::new(process, Part::WHOLE, frames, StackEnd::Complete)
     }
 }
 

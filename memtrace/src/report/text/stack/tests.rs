@@ -1,12 +1,12 @@
 use super::*;
-use crate::model::{Frame, FrameId, Name, Partition, Profile, StackEnd};
+use crate::model::{Frame, FrameId, Name, Part, Profile, StackEnd};
 
 /// Lines of a stack of these functions, the outermost first.
 fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
     let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
     let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
     let ids = (0..names.len()).map(FrameId::new).collect();
-    let stack = StackProfile::new(0, Partition::Whole, ids, end);
+    let stack = StackProfile::new(0, Part::WHOLE, ids, end);
     let frames = Frames::new(&profile);
     let mut text = Vec::new();
     write(&lines(&frames, &stack), &frames, &mut text).unwrap();

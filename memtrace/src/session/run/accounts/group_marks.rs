@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use crate::accounts::{AccountGroups, AccountKey, KeyPart};
 use crate::ledger::{Ledger, Settings};
 use crate::model::{
-    AbsAddr, AccountLevel, AllocatorId, Amount, Bytes, Event, EventKind, MarkBounds, PartitionBy, Pid, StackId, TagId,
-    Tick, Tid, WaterMarks,
+    AbsAddr, AllocatorId, Amount, Bytes, Event, EventKind, MarkBounds, PartKeys, Pid, StackId, TagId, Tick, Tid,
+    WaterMarks,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ struct Known {
 struct Run {
     ledger: Ledger,
     groups: AccountGroups,
-    level: AccountLevel,
+    level: PartKeys,
     known: BTreeMap<String, Known>,
     /// Process, allocator, address and size.
     blocks: Vec<(u32, u16, u64, u64)>,
@@ -56,16 +56,19 @@ struct Run {
 }
 
 impl Run {
-    fn new(level: AccountLevel) -> Self {
-        let settings =
-            Settings { parts: PartitionBy::ThreadsAndAllocators, accounts: Some(level), ..Settings::UNLIMITED };
+    fn new(level: PartKeys) -> Self {
+        let settings = Settings {
+            parts: PartKeys::THREAD.union(PartKeys::ALLOCATOR),
+            accounts: Some(level),
+            ..Settings::UNLIMITED
+        };
         let (known, blocks) = Default::default();
         Self { ledger: Ledger::new(settings), groups: AccountGroups::new(100), level, known, blocks, next: 0x1000 }
     }
 
     fn name(&self, pid: u32, allocator: u16) -> String {
         match self.level {
-            AccountLevel::Allocator => format!("allocator {allocator}"),
+            PartKeys::ALLOCATOR => format!("allocator {allocator}"),
             _ => format!("parity {}", pid % 2),
         }
     }
@@ -126,7 +129,7 @@ impl Run {
         let level = self.level;
         self.groups.apply(changes, |id, part| {
             let name = match level {
-                AccountLevel::Allocator => format!("allocator {}", part.allocator().expect("by allocator").0 - 1),
+                PartKeys::ALLOCATOR => format!("allocator {}", part.allocator().expect("by allocator").0 - 1),
                 _ => format!("parity {}", id.pid.0 % 2),
             };
             Some(AccountKey([KeyPart::Named(name.into())].into()))
@@ -154,7 +157,7 @@ impl Run {
     }
 }
 
-const LEVELS: [AccountLevel; 2] = [AccountLevel::Process, AccountLevel::Allocator];
+const LEVELS: [PartKeys; 2] = [PartKeys::NONE, PartKeys::ALLOCATOR];
 
 proptest! {
     #[test]

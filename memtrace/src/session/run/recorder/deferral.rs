@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{EventClass, Metric, PartitionBy};
+use crate::model::{EventClass, Metric, PartKeys};
 use crate::session::config::Config;
 
 /// Age at which an image gets stacks of its own in the recording.
@@ -24,7 +24,7 @@ impl Deferral {
     pub(super) fn new(config: &Config) -> Self {
         let is_possible = config.recording.is_some()
             && config.events == [EventClass::Heap]
-            && config.parts() == PartitionBy::Whole
+            && config.parts() == PartKeys::NONE
             && config.metric != Some(Metric::PeakBytes)
             && config.older.is_none()
             && !config.lifetimes

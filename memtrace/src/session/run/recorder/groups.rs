@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::{EventClass, ImageId, Partition, ProcessImage, StackEnd, StackUsage};
+use crate::model::{EventClass, ImageId, Part, ProcessImage, StackEnd, StackUsage};
 use crate::recording::{Change, Interval, PathNumber, RecordedImage, TotalKey};
 use crate::symbolize::{GroupedStack, GroupedStacks, ImageStacks};
 
@@ -71,7 +71,7 @@ impl GroupedImages {
             }
         }
         for (group, (usage, merged)) in sums {
-            let key = key(group, PathNumber::ROOT, StackEnd::Merged, Partition::Whole);
+            let key = key(group, PathNumber::ROOT, StackEnd::Merged, Part::WHOLE);
             interval.changes.push(Change { key, usage, merged });
         }
     }
@@ -97,7 +97,7 @@ fn add(stack: GroupedStack, sums: &mut BTreeMap<u32, (StackUsage, u64)>, interva
     }
 }
 
-const fn key(group: u32, path: PathNumber, end: StackEnd, part: Partition) -> TotalKey {
+const fn key(group: u32, path: PathNumber, end: StackEnd, part: Part) -> TotalKey {
     TotalKey { image: ImageId::of_group(group), class: EventClass::Heap, path, end, part }
 }
 

@@ -105,7 +105,7 @@ impl LiveSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Bytes, EventClass, ImageId, Partition, Pid, StackEnd, StackUsage, Usage};
+    use crate::model::{Amount, Bytes, EventClass, ImageId, Part, Pid, StackEnd, StackUsage, Usage};
     use crate::recording::{Change, PathNumber};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -116,7 +116,7 @@ mod tests {
             class: EventClass::Heap,
             path: PathNumber(path),
             end: StackEnd::Complete,
-            part: Partition::Whole,
+            part: Part::WHOLE,
         }
     }
 

@@ -89,7 +89,7 @@ impl LiveSites {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Bytes, Frame, ImageId, Name, Partition, Pid, StackUsage, Usage};
+    use crate::model::{Amount, Bytes, Frame, ImageId, Name, Part, Pid, StackUsage, Usage};
     use crate::recording::Change;
 
     fn change(pid: u32, path: u32, bytes: i64) -> Change {
@@ -98,7 +98,7 @@ mod tests {
             class: EventClass::Heap,
             path: PathNumber(path),
             end: StackEnd::Complete,
-            part: Partition::Whole,
+            part: Part::WHOLE,
         };
         let live = Amount { bytes: Bytes(bytes.cast_unsigned()), count: bytes.signum().cast_unsigned() };
         let usage = StackUsage { usage: Usage { live, ..Usage::default() }, ..StackUsage::default() };

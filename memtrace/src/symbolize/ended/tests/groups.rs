@@ -37,7 +37,7 @@ impl Sums {
 type Group = (PathBuf, Option<User>, Option<Arc<Cgroup>>);
 
 /// Executable, frames, end and part.
-type StackInGroup = (PathBuf, Vec<String>, StackEnd, Partition);
+type StackInGroup = (PathBuf, Vec<String>, StackEnd, Part);
 
 fn sums_by_group(profile: &Profile) -> BTreeMap<Group, Sums> {
     let mut sums: BTreeMap<_, Sums> = BTreeMap::new();
@@ -58,7 +58,7 @@ fn sums_by_stack(profile: &Profile) -> BTreeMap<StackInGroup, (Usage, u64)> {
             if frame.name == Err(Unnamed::NoMapping) { String::from("outside") } else { frame.label() }
         };
         let labels = stack.frames.iter().map(label).collect();
-        let part = if let Partition::Thread(_) = stack.part { Partition::Whole } else { stack.part };
+        let part = if stack.part.thread().is_some() { Part::WHOLE } else { stack.part };
         let exe = profile.processes[stack.process].exe.clone().unwrap();
         let sum = sums.entry((exe, labels, stack.end, part)).or_default();
         sum.0 += stack.usage;
@@ -136,13 +136,8 @@ proptest! {
 }
 
 fn image(base: u16, functions: &[u8], bytes: u8) -> TestImage {
-    let stack = TestStack {
-        functions: functions.to_vec(),
-        end: StackEnd::Complete,
-        part: Partition::Whole,
-        blocks: bytes,
-        held: 0,
-    };
+    let stack =
+        TestStack { functions: functions.to_vec(), end: StackEnd::Complete, part: Part::WHOLE, blocks: bytes, held: 0 };
     TestImage {
         program: 1,
         base,

@@ -28,7 +28,7 @@ fn stacks_with_the_smallest_shares_are_merged() {
     let stack = |function, blocks, held| TestStack {
         functions: vec![function, function],
         end: StackEnd::Complete,
-        part: Partition::Whole,
+        part: Part::WHOLE,
         blocks,
         held,
     };
@@ -63,7 +63,7 @@ fn thousands_of_transient_cgroups_are_joined() {
         let stack = TestStack {
             functions: vec![0],
             end: StackEnd::Complete,
-            part: Partition::Whole,
+            part: Part::WHOLE,
             blocks: blocks(number),
             held: 0,
         };
