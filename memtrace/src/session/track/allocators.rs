@@ -25,7 +25,7 @@ const MAX_REMEMBERED: usize = 1 << 16;
 pub(in crate::session) struct Allocators {
     user_hooks: UserHooks,
     /// Events name the allocator of a block.
-    is_partitioned: bool,
+    records_allocators: bool,
     /// Probes are placed for all processes, so each object is surveyed once.
     shares_probes: bool,
     /// Handles of the allocators found, with the process if each process has probes of its own.
@@ -40,10 +40,10 @@ pub(in crate::session) struct Allocators {
 }
 
 impl Allocators {
-    pub(super) fn new(user_hooks: UserHooks, is_partitioned: bool) -> Self {
+    pub(super) fn new(user_hooks: UserHooks, records_allocators: bool) -> Self {
         Self {
             user_hooks,
-            is_partitioned,
+            records_allocators,
             shares_probes: false,
             found: BoundedSet::new(MAX_REMEMBERED),
             surveyed: BoundedSet::new(MAX_REMEMBERED),
@@ -168,7 +168,7 @@ impl Allocators {
 
     /// Returns the allocator's number, or [`AllocatorId::UNKNOWN`] if events do not name allocators.
     pub(in crate::session) fn id(&self, allocator: &Allocator) -> AllocatorId {
-        let handle = allocator.object.handle.as_ref().filter(|_| self.is_partitioned);
+        let handle = allocator.object.handle.as_ref().filter(|_| self.records_allocators);
         handle.map_or(AllocatorId::UNKNOWN, |handle| self.ids.get(handle))
     }
 
