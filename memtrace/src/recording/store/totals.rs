@@ -4,7 +4,7 @@ use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Result, Transaction, params, params_from_iter};
 
 use super::processes::image_number;
-use crate::model::{ImageId, LossReason, Usage};
+use crate::model::{ImageId, LossReason, PartKey, Usage};
 use crate::recording::changes::TotalKey;
 use crate::recording::interval::Interval;
 use crate::recording::numbers::Numbers;
@@ -21,7 +21,8 @@ pub(super) fn write(
     images: &mut Numbers<ImageId>,
     totals: &mut TotalNumbers,
 ) -> Result<()> {
-    let new_total = transaction.prepare_cached("INSERT INTO total VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    let part = ", ?".repeat(PartKey::ALL.len());
+    let new_total = transaction.prepare_cached(&format!("INSERT INTO total VALUES (?, ?, ?, ?, ?{part})"))?;
     let mut rows = Rows { transaction, interval, images, totals, new_total };
     rows.write_changes(content)?;
     rows.write_details(content)?;
