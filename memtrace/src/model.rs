@@ -16,6 +16,7 @@ mod memory;
 mod memory_timeline;
 mod metric;
 mod monitor;
+mod names;
 pub(crate) mod parse;
 mod process;
 mod profile;
@@ -55,6 +56,7 @@ pub use monitor::{
     SourceState, TIMELINE_POINTS, TaskState, ThreadColumn, ThreadInterval, ThreadSeries, ThreadTimeline, ThreadUsage,
     TimelineBuilder, UsageCounter, UsagePoint,
 };
+pub use names::{CodeNames, GeneratedFunction};
 pub(crate) use process::PidTable;
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,

@@ -47,6 +47,7 @@ use crate::model::{
 
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use find_function::{FunctionError, FunctionPlace, find_function};
+pub use generated_code::ImageCode;
 pub use grouped_stacks::{GroupedStack, GroupedStacks};
 pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
 pub use located_process::LiveChangesByStack;
@@ -140,7 +141,7 @@ impl Symbolizer {
         ended: &EndedProcesses,
     ) -> BTreeMap<BuildId, PathBuf> {
         let mut running = CallPaths::default();
-        locate::add_calls(&mut running, snapshots, images);
+        locate::add_calls(&mut running, snapshots, images, |_, image| ImageCode::new(image, None));
         let objects = ended.paths().in_objects().into_iter().chain(running.in_objects());
         let without = objects.filter_map(|(known, calls)| {
             let object = &known.object;
@@ -187,7 +188,8 @@ impl Symbolizer {
         window: &Range<Tick>,
         changes: LiveChangesByStack,
     ) -> SymbolizedClasses {
-        self.name(LocatedStacks::new(snapshots, images, &self.generated_code, ended, window, changes))
+        let code_of = |id, image: &ProcessImage| ImageCode::new(image, self.generated_code.get(&id));
+        self.name(LocatedStacks::new(snapshots, images, code_of, ended, window, changes))
     }
 
     /// Symbolizes the stacks of a recording, of the time `window`. Calls without recorded names get those of the object's
@@ -320,5 +322,7 @@ fn frames(object: &ObjectName, offset: VirtOffset, names: Names) -> Box<[Frame]>
     }
 }
 
+#[cfg(test)]
+mod test_code;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use memtrace::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, EventClass, FileOffset, ImageEnd, ImageId, ImageStart, ImageUsage,
     Mapping, Object, Pid, ProcessImage, Stack, StackEnd, StackId, StackUsage, Stacks, Tick, Usage, User,
 };
-use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
+use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, ImageCode};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -70,12 +70,17 @@ fn process(number: u32, stacks: u64) -> CompletedImage {
     CompletedImage { id, end: ImageEnd::Exit, at, image, usage: vec![(EventClass::Heap, usage)], stacks: frames }
 }
 
+fn add(ended: &mut EndedProcesses, completed: CompletedImage) {
+    let mut code = ImageCode::new(&completed.image, None);
+    ended.add(completed, &mut code);
+}
+
 /// Returns the memory in use after `processes` with 20 stacks each, and the collection.
 fn memory_of(processes: u32) -> (usize, EndedProcesses) {
     let before = heap::allocated();
     let mut ended = EndedProcesses::new(SETTINGS);
     for number in 0..processes {
-        ended.add(process(number, 20), None);
+        add(&mut ended, process(number, 20));
     }
     (heap::allocated() - before, ended)
 }
@@ -96,7 +101,7 @@ fn memory_depends_on_distinct_code() {
     let mut ended = EndedProcesses::new(EndedSettings { keep: 0, ..SETTINGS });
     for compiler in compilers {
         let (of_compiler, added) = (heap::allocated(), Instant::now());
-        ended.add(compiler, None);
+        add(&mut ended, compiler);
         println!("{} ns per stack", added.elapsed().as_nanos() / u128::from(stacks));
         assert!(heap::allocated() < of_compiler);
     }

@@ -19,7 +19,7 @@ use memtrace::model::{
     Tid, Usage,
 };
 use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
-use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, LiveChangesByStack, Symbolizer};
+use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, ImageCode, LiveChangesByStack, Symbolizer};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -310,7 +310,8 @@ fn replay(schedule: Schedule) -> Outcome {
             let number = numbers.entry(id.pid).or_insert(u64::from(id.pid.0) - FIRST_PID);
             let process = Process { number: *number, version: 0 };
             let image = process.image(process.executes() && end == ImageEnd::Exit);
-            ended.add(CompletedImage { id, end, at, image, usage, stacks }, None);
+            let mut code = ImageCode::new(&image, None);
+            ended.add(CompletedImage { id, end, at, image, usage, stacks }, &mut code);
             if end == ImageEnd::Exit {
                 *number += PIDS;
                 exited += 1;

@@ -1,5 +1,4 @@
-//! Process images that have ended. The largest are kept as rows, the others are added to groups. Pure, except for the
-//! files with the names of generated code.
+//! Process images that have ended. The largest are kept as rows, the others are added to groups. Pure.
 
 mod class;
 mod group;
@@ -18,12 +17,12 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use self::class::EndedClass;
 use self::row::Row;
 use super::call_paths::{CallPaths, Walk};
-use super::generated_code::{GeneratedNames, ImageCode};
+use super::generated_code::GeneratedNames;
 use super::live_paths::{ImageStacks, LivePaths};
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
 use super::translated_paths::PathSource;
 use crate::model::{
-    EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, MergedImages, Object, ProcessImage, StackId, Stacks, Tick,
+    CodeNames, EventClass, ImageEnd, ImageId, ImageUsage, MergedImages, Object, ProcessImage, StackId, Stacks, Tick,
 };
 
 pub(super) use self::group_key::GroupKey;
@@ -170,9 +169,9 @@ impl EndedProcesses {
         groups.add_merged(image, merged, usage, start);
     }
 
-    /// Adds an image. `generated` has the files with the names of its generated code, if it has some. They are read now.
-    pub fn add(&mut self, completed: CompletedImage, generated: Option<&GeneratedCode>) {
-        let ConvertedImage { rows, .. } = self.convert(completed, generated);
+    /// Adds an image. `code` has the names of its generated code, which are looked up now.
+    pub fn add(&mut self, completed: CompletedImage, code: &mut dyn CodeNames) {
+        let ConvertedImage { rows, .. } = self.convert(completed, code);
         self.add_rows(rows);
     }
 
@@ -181,13 +180,13 @@ impl EndedProcesses {
     pub fn add_recorded(
         &mut self,
         completed: CompletedImage,
-        generated: Option<&GeneratedCode>,
+        code: &mut dyn CodeNames,
         live: &mut LivePaths,
     ) -> (ProcessImage, ImageStacks) {
         let blocks = completed.usage.iter().find(|(class, _)| *class == EventClass::Heap).map(|(_, usage)| usage);
         let has_merged = |usage: &&ImageUsage| usage.by_stack.keys().any(|key| key.stack == StackId::OTHER);
         let merged = blocks.filter(has_merged).map_or(0, |usage| usage.merged_stacks);
-        let ConvertedImage { image, rows, objects } = self.convert(completed, generated);
+        let ConvertedImage { image, rows, objects } = self.convert(completed, code);
         let from = PathSource { paths: &self.paths, names: &self.names };
         let blocks = rows.iter().find(|(class, _)| *class == EventClass::Heap);
         let stacks = blocks.map(|(_, row)| live.translate(&row.stacks, from, &objects, merged)).unwrap_or_default();
@@ -195,11 +194,10 @@ impl EndedProcesses {
         (image, stacks)
     }
 
-    fn convert(&mut self, completed: CompletedImage, generated: Option<&GeneratedCode>) -> ConvertedImage {
+    fn convert(&mut self, completed: CompletedImage, code: &mut dyn CodeNames) -> ConvertedImage {
         let CompletedImage { id, end, at, image, usage, stacks } = completed;
         let facts = self.facts_of(&image);
-        let mut code = ImageCode::new(&image, generated);
-        let mut walk = Walk::new(&mut self.paths, &image, &stacks, &mut code, &mut self.names);
+        let mut walk = Walk::new(&mut self.paths, &image, &stacks, code, &mut self.names);
         let mut rows = Vec::with_capacity(usage.len());
         for (class, mut usage) in usage {
             usage.end(end, class);
@@ -207,7 +205,7 @@ impl EndedProcesses {
             rows.push((class, Row::new(id, (end, at), &image, Arc::clone(&facts), usage, stacks)));
         }
         let (has_addresses, objects) = (walk.has_addresses(), walk.objects());
-        self.names.note(id, &code);
+        self.names.note(id, &image.comm, code);
         let rows = rows.into_iter().map(|(class, row)| (class, row.with_addresses(has_addresses))).collect();
         ConvertedImage { image, rows, objects }
     }

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use self::advice::Advice;
 use super::numbered::Numbered;
-use crate::model::{AbsAddr, Frame, ImageId, Location, Name, Unnamed, format};
+use crate::model::{AbsAddr, CodeNames, Comm, Frame, GeneratedFunction, ImageId, Location, Name, Unnamed, format};
 
-pub(super) use self::image_code::ImageCode;
+pub use self::image_code::ImageCode;
 
 pub(super) use function_name::FunctionName;
 
@@ -62,9 +62,9 @@ impl GeneratedNames {
     }
 
     /// Returns the function at `address` of an image at time `taken`, since tracing began.
-    pub(super) fn find(&mut self, code: &mut ImageCode<'_>, address: AbsAddr, taken: Duration) -> GeneratedFrame {
-        let (found, finds_caller) = code.find(address, taken);
-        GeneratedFrame { name: found.and_then(|name| self.number(&name)), finds_caller }
+    pub(super) fn find(&mut self, code: &mut dyn CodeNames, address: AbsAddr, taken: Duration) -> GeneratedFrame {
+        let GeneratedFunction { name, finds_caller } = code.find(address, taken);
+        GeneratedFrame { name: name.and_then(|name| self.number(&name)), finds_caller }
     }
 
     /// Adds a name of another collection.
@@ -84,9 +84,9 @@ impl GeneratedNames {
         Ok(NameId(self.names.number(name, || name.into())))
     }
 
-    /// Records what was missing in the stacks of an image.
-    pub(super) fn note(&mut self, id: ImageId, code: &ImageCode<'_>) {
-        self.advice.add(id, code);
+    /// Records the names and stacks that were missing in an image with the name `comm`.
+    pub(super) fn note(&mut self, id: ImageId, comm: &Comm, code: &dyn CodeNames) {
+        self.advice.add(id, comm, code.advice());
     }
 
     /// Returns the frame of a name.

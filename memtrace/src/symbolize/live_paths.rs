@@ -1,16 +1,15 @@
-//! Conversion of stacks to call paths during a run. Pure, except for the files with names of generated code.
+//! Conversion of stacks to call paths during a run. Pure.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::call_paths::{CallLocation, CallPaths, Walk};
-use super::generated_code::{GeneratedNames, ImageCode};
+use super::generated_code::GeneratedNames;
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
 use super::translated_paths::{PathSource, TranslatedPaths};
 use crate::model::{
-    AbsAddr, FileOffset, Frame, GeneratedCode, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, Stacks,
-    Unnamed,
+    AbsAddr, CodeNames, FileOffset, Frame, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, Stacks, Unnamed,
 };
 
 /// Call paths of the stacks that have arrived so far, in all images. Each stack is converted once, with the mappings of its
@@ -82,15 +81,15 @@ impl LivePaths {
         Self { paths, names, taken: [0; 3], max_paths, translated: TranslatedPaths::default() }
     }
 
-    /// Returns the call paths of `stacks`, which belong to `image`, and the ends of their walks. `generated` has the files
-    /// with the names of its generated code, if it has some. If there are too many paths, new stacks are merged.
+    /// Returns the call paths of `stacks`, which belong to `image`, and the ends of their walks. `code` has
+    /// the names of its generated code. If there are too many paths, new stacks are merged.
     pub fn convert(
         &mut self,
         image: &ProcessImage,
         stacks: &Stacks,
-        generated: Option<&GeneratedCode>,
+        code: &mut dyn CodeNames,
     ) -> Vec<(StackId, Node, StackEnd)> {
-        self.convert_some(image, stacks, stacks.ids().collect(), generated)
+        self.convert_some(image, stacks, stacks.ids().collect(), code)
     }
 
     /// As [`Self::convert`], for some of `stacks`.
@@ -99,11 +98,10 @@ impl LivePaths {
         image: &ProcessImage,
         stacks: &Stacks,
         mut ids: Vec<StackId>,
-        generated: Option<&GeneratedCode>,
+        code: &mut dyn CodeNames,
     ) -> Vec<(StackId, Node, StackEnd)> {
-        let mut code = ImageCode::new(image, generated);
         let is_full = self.paths.len() >= self.max_paths;
-        let mut walk = Walk::new(&mut self.paths, image, stacks, &mut code, &mut self.names);
+        let mut walk = Walk::new(&mut self.paths, image, stacks, code, &mut self.names);
         ids.sort_unstable();
         let convert = |id| {
             let (path, end) = if is_full { (Node::ROOT, StackEnd::Merged) } else { walk.stack(id) };
@@ -214,6 +212,7 @@ mod tests {
         Amount, Bytes, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Pid, Stack, StackKey, StackUsage, Tick,
         Usage,
     };
+    use crate::symbolize::test_code::TestCode;
     use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
 
     /// Image with one object at `base`.
@@ -240,7 +239,7 @@ mod tests {
     #[test]
     fn later_stacks_add_only_new_paths() {
         let mut live = LivePaths::new(usize::MAX, 0);
-        let first = live.convert(&image(0x4000), &stacks(0x4000, &[(10, &[0x20, 0x10])]), None);
+        let first = live.convert(&image(0x4000), &stacks(0x4000, &[(10, &[0x20, 0x10])]), &mut TestCode::new());
         let new = live.take_new();
         let site = |offset: u64| CallSite::InObject(0, FileOffset(0x100 + offset));
         assert_eq!(
@@ -253,7 +252,11 @@ mod tests {
         assert_eq!(paths(&new), [(1, 0, site(0x10)), (2, 1, site(0x20))]);
         assert_eq!(first, [(StackId(10), Node::from_number(2), StackEnd::Complete)]);
         // Another process at another address, with one path in common.
-        let second = live.convert(&image(0x9000), &stacks(0x9000, &[(21, &[0x30, 0x10]), (20, &[0x20, 0x10])]), None);
+        let second = live.convert(
+            &image(0x9000),
+            &stacks(0x9000, &[(21, &[0x30, 0x10]), (20, &[0x20, 0x10])]),
+            &mut TestCode::new(),
+        );
         let new = live.take_new();
         assert_eq!((new.objects.len(), paths(&new)), (0, vec![(3, 1, site(0x30))]));
         assert_eq!(second.iter().map(|(id, path, _)| (id.0, path.number())).collect::<Vec<_>>(), [(20, 2), (21, 3)]);
@@ -263,8 +266,8 @@ mod tests {
     #[test]
     fn stacks_beyond_the_limit_are_merged() {
         let mut live = LivePaths::new(2, 0);
-        live.convert(&image(0x4000), &stacks(0x4000, &[(10, &[0x20, 0x10])]), None);
-        let second = live.convert(&image(0x4000), &stacks(0x4000, &[(11, &[0x30])]), None);
+        live.convert(&image(0x4000), &stacks(0x4000, &[(10, &[0x20, 0x10])]), &mut TestCode::new());
+        let second = live.convert(&image(0x4000), &stacks(0x4000, &[(11, &[0x30])]), &mut TestCode::new());
         assert_eq!(second, [(StackId(11), Node::ROOT, StackEnd::Merged)]);
         assert_eq!(live.take_new().paths.len(), 2);
     }
@@ -272,7 +275,7 @@ mod tests {
     #[test]
     fn address_outside_of_all_files_is_kept() {
         let mut live = LivePaths::new(usize::MAX, 0);
-        live.convert(&image(0x4000), &stacks(0, &[(10, &[0x20])]), None);
+        live.convert(&image(0x4000), &stacks(0, &[(10, &[0x20])]), &mut TestCode::new());
         let new = live.take_new();
         assert_eq!(new.paths[0].site, CallSite::Outside(Some(AbsAddr(0x20)), Unnamed::NoMapping));
         assert!(new.objects.is_empty());
@@ -307,7 +310,7 @@ mod tests {
                 usage: vec![(EventClass::Heap, ImageUsage { by_stack, ..ImageUsage::default() })],
                 stacks: stacks(0x4000, &[(10, &[offset, 0x10])]),
             };
-            let (_, totals) = ended.add_recorded(completed, None, &mut live);
+            let (_, totals) = ended.add_recorded(completed, &mut TestCode::new(), &mut live);
             let found = totals.0.iter().map(|(key, totals)| (key.path.number(), key.end, totals.merged));
             found.collect::<Vec<_>>()
         };
@@ -353,7 +356,7 @@ mod tests {
                     usage: vec![(EventClass::Heap, usage)],
                     stacks: stacks(base, &numbered),
                 };
-                let (_, totals) = ended.add_recorded(completed, None, &mut live);
+                let (_, totals) = ended.add_recorded(completed, &mut TestCode::new(), &mut live);
                 let mut found: BTreeMap<Vec<Option<u64>>, u64> = BTreeMap::new();
                 for (key, totals) in totals.0.iter() {
                     *found.entry(offsets(&live, key.path)).or_default() += totals.usage.usage.alloc.bytes.0;

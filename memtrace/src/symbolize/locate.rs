@@ -6,12 +6,12 @@ use std::sync::LazyLock;
 
 use super::call_paths::{CallPaths, Walk};
 use super::ended::{EndedParts, EndedProcesses};
-use super::generated_code::{GeneratedNames, ImageCode};
+use super::generated_code::GeneratedNames;
 use super::located_process::{ChangesByPath, LiveChangesByStack, LocatedProcess};
 use super::process::process;
 use super::recorded::{RecordedClass, RecordedProcesses, RunningProcess};
 use crate::model::{
-    CgroupId, EventClass, GeneratedCode, ImageId, ImageUsage, Losses, OomKill, ProcessImage, ReclaimKind, Snapshots,
+    CgroupId, CodeNames, EventClass, ImageId, ImageUsage, Losses, OomKill, ProcessImage, ReclaimKind, Snapshots,
     StallStats, Tick,
 };
 
@@ -40,17 +40,18 @@ pub(super) struct LocatedClass {
 }
 
 impl LocatedStacks {
-    /// Converts the stacks of `snapshots`, whose images are in `images` and have the generated code `code`, and adds
-    /// those of the images that have ended before. The trace was during `window`. `changes` are those of live memory.
-    pub(super) fn new(
+    /// Converts the stacks of a run during `window`. `snapshots`: images that still run, described by `images`. `code_of`
+    /// returns the names of the code that an image has generated. `ended`: images that ended earlier. `changes`: changes of
+    /// the live memory of running images, where known.
+    pub(super) fn new<C: CodeNames>(
         snapshots: Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
-        code: &BTreeMap<ImageId, GeneratedCode>,
+        code_of: impl Fn(ImageId, &ProcessImage) -> C,
         ended: EndedProcesses,
         window: &Range<Tick>,
         changes: LiveChangesByStack,
     ) -> Self {
-        Self::with_ended(ended.into_parts(), window, |located| located.add(snapshots, images, code, window, changes))
+        Self::with_ended(ended.into_parts(), window, |located| located.add(snapshots, images, code_of, window, changes))
     }
 
     /// Returns the stacks of a recording, of the time `window`.
@@ -90,16 +91,17 @@ impl LocatedStacks {
     }
 
     /// Converts the stacks of `snapshots`, and returns the processes.
-    fn add(
+    fn add<C: CodeNames>(
         &mut self,
         mut snapshots: Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
-        code: &BTreeMap<ImageId, GeneratedCode>,
+        code_of: impl Fn(ImageId, &ProcessImage) -> C,
         window: &Range<Tick>,
         mut changes: LiveChangesByStack,
     ) -> ListedProcesses {
         let mut processes = ListedProcesses::new();
-        for (id, image, mut code) in images_of(&snapshots, images, code) {
+        for (id, image) in images_of(&snapshots, images) {
+            let mut code = code_of(id, image);
             for (&class, snapshot) in &mut snapshots.0 {
                 let Some(mut usage) = snapshot.images.remove(&id) else { continue };
                 let mut walk = Walk::new(&mut self.paths, image, &snapshot.stacks, &mut code, &mut self.names);
@@ -115,7 +117,7 @@ impl LocatedStacks {
                 let process = process(id, &usage, image, end, window);
                 processes.entry(class).or_default().insert(id, LocatedProcess { process, totals, live_changes });
             }
-            self.names.note(id, &code);
+            self.names.note(id, &image.comm, &code);
         }
         for (class, snapshot) in snapshots.0 {
             let located = self.classes.entry(class).or_default();
@@ -142,9 +144,15 @@ impl LocatedStacks {
 }
 
 /// Adds the calls of `snapshots` to `paths`, without the names of generated code.
-pub(super) fn add_calls(paths: &mut CallPaths, snapshots: &Snapshots, images: &BTreeMap<ImageId, ProcessImage>) {
+pub(super) fn add_calls<C: CodeNames>(
+    paths: &mut CallPaths,
+    snapshots: &Snapshots,
+    images: &BTreeMap<ImageId, ProcessImage>,
+    code_of: impl Fn(ImageId, &ProcessImage) -> C,
+) {
     let mut names = GeneratedNames::new(0);
-    for (id, image, mut code) in images_of(snapshots, images, &BTreeMap::new()) {
+    for (id, image) in images_of(snapshots, images) {
+        let mut code = code_of(id, image);
         for snapshot in snapshots.0.values() {
             let mut walk = Walk::new(paths, image, &snapshot.stacks, &mut code, &mut names);
             for key in snapshot.images.get(&id).into_iter().flat_map(|usage| usage.by_stack.keys()) {
@@ -154,19 +162,14 @@ pub(super) fn add_calls(paths: &mut CallPaths, snapshots: &Snapshots, images: &B
     }
 }
 
-/// Returns the images of all classes, with their generated code.
+/// Returns the images of all classes.
 fn images_of<'a>(
     snapshots: &Snapshots,
     images: &'a BTreeMap<ImageId, ProcessImage>,
-    code: &'a BTreeMap<ImageId, GeneratedCode>,
-) -> Vec<(ImageId, &'a ProcessImage, ImageCode<'a>)> {
+) -> Vec<(ImageId, &'a ProcessImage)> {
     static UNKNOWN: LazyLock<ProcessImage> = LazyLock::new(ProcessImage::default);
     let ids: BTreeSet<_> = snapshots.0.values().flat_map(|snapshot| snapshot.images.keys().copied()).collect();
-    let with_code = |id| {
-        let image = images.get(&id).unwrap_or(&UNKNOWN);
-        (id, image, ImageCode::new(image, code.get(&id)))
-    };
-    ids.into_iter().map(with_code).collect()
+    ids.into_iter().map(|id| (id, images.get(&id).unwrap_or(&UNKNOWN))).collect()
 }
 
 fn add_stalls(sums: &mut StallsByCgroup, usage: &ImageUsage) {

@@ -204,7 +204,7 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
     let ended = CompletedImage { id: IMAGE, end: ImageEnd::Exit, at: Tick(1), image, usage, stacks };
     let profile = |closed: &str, symbolizer: &Symbolizer| {
         let mut processes = no_ended();
-        processes.add(ended.clone(), None);
+        processes.add(ended.clone(), &mut ImageCode::new(&ended.image, None));
         processes.forget_files(&HashSet::from([program.scratch.file(closed)]));
         let mut classes = symbolizer.symbolize(
             Snapshots::default(),

@@ -24,7 +24,7 @@ use crate::session::error::{Error, from_engines};
 use crate::session::recorded_facts;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
-use crate::symbolize::{LiveCall, LivePaths, Symbolizer};
+use crate::symbolize::{ImageCode, LiveCall, LivePaths, Symbolizer};
 
 /// The most records that are read in one go. The rest follows in the next tick.
 const MAX_RECORDS: usize = 100_000;
@@ -246,7 +246,8 @@ impl RunActivity {
             let id = tracker.latest_id(pid);
             let generated = tracker.generated_code_of(id);
             let Some(image) = tracker.images().get(&id) else { continue };
-            let converted = self.paths.convert(image, &stacks, generated.as_ref());
+            let mut code = ImageCode::new(image, generated.as_ref());
+            let converted = self.paths.convert(image, &stacks, &mut code);
             self.known.extend(converted.into_iter().map(|(stack, path, _)| (stack, path)));
             frames.insert(id, stacks);
         }

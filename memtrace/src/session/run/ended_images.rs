@@ -20,7 +20,7 @@ use crate::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
 use crate::session::sample::PageReader;
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
-use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
+use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings, ImageCode};
 
 /// Batches of parts that the shards can send before they keep them.
 const BATCHES: usize = 256;
@@ -192,12 +192,13 @@ impl EndedImages {
             let EndedImage { usage, stacks, .. } = ended;
             let generated = generated.as_ref().map(|code| &code.files);
             let completed = CompletedImage { id, end, at, image, usage, stacks };
+            let mut code = ImageCode::new(&completed.image, generated);
             match &mut run.recorder {
                 Some(recorder) if has_group => {
-                    let (image, stacks) = self.processes.add_recorded(completed, generated, recorder.live_paths());
+                    let (image, stacks) = self.processes.add_recorded(completed, &mut code, recorder.live_paths());
                     recorder.group_image(id, (end, at), now, &image, stacks);
                 }
-                Some(_) | None => self.processes.add(completed, generated),
+                Some(_) | None => self.processes.add(completed, &mut code),
             }
         }
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::super::locate::LocatedStacks;
+use super::super::test_code::TestCode;
 use super::super::{EndedProcesses, EndedSettings, LiveChangesByStack, SymbolizedClasses, Symbolizer};
 use super::*;
 use crate::model::{
@@ -60,8 +61,14 @@ fn profile_by(
     window: &Range<Tick>,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
-    let located =
-        LocatedStacks::new(snapshots, images, &BTreeMap::new(), no_ended(), window, LiveChangesByStack::default());
+    let located = LocatedStacks::new(
+        snapshots,
+        images,
+        |_, _| TestCode::new(),
+        no_ended(),
+        window,
+        LiveChangesByStack::default(),
+    );
     let paths = &located.paths;
     let mut frames = vec![Box::default(); paths.number_of_calls()];
     for (address, _, call) in paths.outside_objects() {

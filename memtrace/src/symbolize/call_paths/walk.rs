@@ -7,10 +7,11 @@ use rustc_hash::FxHashMap;
 
 use super::{Call, CallLocation, CallPaths};
 use crate::model::{
-    AbsAddr, FileOffset, ImageUsage, Node, Object, ProcessImage, StackEnd, StackId, StackKey, Stacks, Unnamed,
+    AbsAddr, CodeNames, FileOffset, ImageUsage, Node, Object, ProcessImage, StackEnd, StackId, StackKey, Stacks,
+    Unnamed,
 };
 use crate::symbolize::call_address::CallAddress;
-use crate::symbolize::generated_code::{GeneratedFrame, GeneratedNames, ImageCode};
+use crate::symbolize::generated_code::{GeneratedFrame, GeneratedNames};
 use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals};
 
 /// Walk through the stacks of one image.
@@ -18,7 +19,7 @@ pub(in crate::symbolize) struct Walk<'a, 's> {
     paths: &'s mut CallPaths,
     image: &'a ProcessImage,
     stacks: &'s Stacks,
-    code: &'s mut ImageCode<'a>,
+    code: &'s mut dyn CodeNames,
     names: &'s mut GeneratedNames,
     /// Numbers of the image's objects, by their address in memory.
     objects: FxHashMap<*const Object, u32>,
@@ -36,7 +37,7 @@ impl<'a, 's> Walk<'a, 's> {
         paths: &'s mut CallPaths,
         image: &'a ProcessImage,
         stacks: &'s Stacks,
-        code: &'s mut ImageCode<'a>,
+        code: &'s mut dyn CodeNames,
         names: &'s mut GeneratedNames,
     ) -> Self {
         let depends_on_time = !image.replaced.is_empty() || code.depends_on_time();

@@ -12,6 +12,7 @@ use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, FileOffset, ImageStart, Mapping, MappingKind, Object, Part, Pid, Profile,
     RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, StackUsage, Usage, User,
 };
+use crate::symbolize::test_code::TestCode;
 use crate::symbolize::{LiveChangesByStack, Symbolizer};
 
 const START: Tick = Tick(100);
@@ -165,7 +166,7 @@ const CLASSES: [EventClass; 2] = [EventClass::Heap, EventClass::Map];
 fn ended(images: &[TestImage], order: impl IntoIterator<Item = usize>, settings: EndedSettings) -> EndedProcesses {
     let mut ended = EndedProcesses::new(settings);
     for number in order {
-        ended.add(images[number].completed(number, &CLASSES), None);
+        ended.add(images[number].completed(number, &CLASSES), &mut TestCode::new());
     }
     ended
 }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::image_code::ImageCode;
-use crate::model::ImageId;
+use crate::model::{Comm, ImageId};
 
 /// Advice about names and stacks that are missing, with the images that it concerns.
 #[derive(Debug, Default)]
@@ -18,13 +17,13 @@ struct Concerned {
 }
 
 impl Advice {
-    /// Adds the advice about an image.
-    pub(super) fn add(&mut self, id: ImageId, code: &ImageCode<'_>) {
-        for text in code.advice() {
-            let new = || Concerned { first: id, process: code.process(), images: 0 };
+    /// Adds the advice about an image with the name `comm`.
+    pub(super) fn add(&mut self, id: ImageId, comm: &Comm, advice: Vec<String>) {
+        for text in advice {
+            let new = || Concerned { first: id, process: comm.to_string(), images: 0 };
             let concerned = self.0.entry(text).or_insert_with(new);
             if id < concerned.first {
-                (concerned.first, concerned.process) = (id, code.process());
+                (concerned.first, concerned.process) = (id, comm.to_string());
             }
             concerned.images += 1;
         }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use super::code_ranges::CodeRanges;
 use super::runtime::{self, Runtime};
 use super::{jitdump, perf_map};
-use crate::model::{AbsAddr, GeneratedCode, NoPerfMap, ProcessImage, Unnamed, printable};
+use crate::model::{AbsAddr, CodeNames, GeneratedCode, GeneratedFunction, NoPerfMap, ProcessImage, Unnamed, printable};
 
 /// Generated code of an image. Its files are read when the first address in them is looked up.
 #[derive(Debug)]
-pub(in crate::symbolize) struct ImageCode<'a> {
-    image: &'a ProcessImage,
+pub struct ImageCode<'a> {
+    runtime: Runtime,
     code: Option<&'a GeneratedCode>,
     names: OnceCell<ImageNames>,
     /// Frames without a name, and stacks that were cut because frame pointers are not reliable.
@@ -27,64 +27,54 @@ pub(in crate::symbolize) struct ImageCode<'a> {
 struct ImageNames {
     jitdumps: Vec<CodeRanges>,
     perf_map: Result<CodeRanges, NoPerfMap>,
-    runtime: Runtime,
 }
 
 impl<'a> ImageCode<'a> {
     /// `code` has the files with the names, if there are some.
-    pub(in crate::symbolize) const fn new(image: &'a ProcessImage, code: Option<&'a GeneratedCode>) -> Self {
-        Self { image, code, names: OnceCell::new(), unnamed: 0, cut: 0 }
+    #[must_use]
+    pub fn new(image: &ProcessImage, code: Option<&'a GeneratedCode>) -> Self {
+        Self { runtime: Runtime::of(image), code, names: OnceCell::new(), unnamed: 0, cut: 0 }
     }
+}
 
-    /// Returns true if the name of an address can depend on the time.
-    pub(in crate::symbolize) fn depends_on_time(&self) -> bool {
+impl CodeNames for ImageCode<'_> {
+    fn depends_on_time(&self) -> bool {
         self.code.is_some_and(|code| !code.jitdumps.is_empty())
     }
 
-    /// Returns true if frames that were found through the generated code may be wrong.
-    pub(in crate::symbolize) fn is_uncertain(&self) -> bool {
-        !self.code.is_some_and(|code| code.keeps_frame_pointers) && Runtime::of(self.image) == Runtime::HotSpot
+    fn is_uncertain(&self) -> bool {
+        self.runtime == Runtime::HotSpot && !self.code.is_some_and(|code| code.keeps_frame_pointers)
     }
 
-    /// Records that a stack was cut at generated code.
-    pub(in crate::symbolize) const fn count_cut(&mut self) {
+    fn find(&mut self, address: AbsAddr, taken: Duration) -> GeneratedFunction<'_> {
+        let is_uncertain = self.is_uncertain();
+        let names = self.names.get_or_init(|| ImageNames::read(self.code));
+        let at = self.code.map_or(taken, |code| code.clock_start + taken);
+        let name = names.find(address, at);
+        let finds_caller = !is_uncertain || name.as_deref().is_ok_and(runtime::hotspot_keeps_frame_pointer);
+        if name.is_err() {
+            self.unnamed += 1;
+        }
+        GeneratedFunction { name, finds_caller }
+    }
+
+    fn count_cut(&mut self) {
         self.cut += 1;
     }
 
-    /// Returns the name of the function at `address` at time `taken`, since tracing began, and false if the function may
-    /// keep no frame pointer, so that its caller is uncertain.
-    pub(super) fn find(&mut self, address: AbsAddr, taken: Duration) -> (Result<Cow<'_, str>, Unnamed>, bool) {
-        let names = self.names.get_or_init(|| ImageNames::read(self.code, self.image));
-        let at = self.code.map_or(taken, |code| code.clock_start + taken);
-        let found = names.find(address, at);
-        let is_uncertain =
-            names.runtime == Runtime::HotSpot && !self.code.is_some_and(|code| code.keeps_frame_pointers);
-        let finds_caller = !is_uncertain || found.as_deref().is_ok_and(runtime::hotspot_keeps_frame_pointer);
-        if found.is_err() {
-            self.unnamed += 1;
-        }
-        (found, finds_caller)
-    }
-
-    /// Returns a name of the process.
-    pub(super) fn process(&self) -> String {
-        self.image.comm.to_string()
-    }
-
-    /// Returns a sentence for each kind of missing names or stacks.
-    pub(super) fn advice(&self) -> impl Iterator<Item = String> {
+    fn advice(&self) -> Vec<String> {
         let missing = self.names.get().filter(|names| self.unnamed > 0 && names.jitdumps.is_empty());
         let missing = missing.and_then(|names| {
             let reason = names.perf_map.as_ref().err().copied()?;
-            Some(names.runtime.advice_on_names(reason))
+            Some(self.runtime.advice_on_names(reason))
         });
         let cut = (self.cut > 0).then(|| String::from(runtime::ADVICE_ON_FRAME_POINTERS));
-        [missing, cut].into_iter().flatten()
+        missing.into_iter().chain(cut).collect()
     }
 }
 
 impl ImageNames {
-    fn read(code: Option<&GeneratedCode>, image: &ProcessImage) -> Self {
+    fn read(code: Option<&GeneratedCode>) -> Self {
         let open = |path: &Path| File::open(path).inspect_err(|error| log::debug!("{}: {error}", printable(path))).ok();
         let perf_map = match code.map_or(Err(NoPerfMap::Missing), |code| code.perf_map.as_deref().map_err(|&why| why)) {
             Ok(path) => open(path).map(perf_map::read).ok_or(NoPerfMap::Missing),
@@ -92,7 +82,7 @@ impl ImageNames {
         };
         let jitdumps = code.into_iter().flat_map(|code| &code.jitdumps);
         let jitdumps = jitdumps.filter_map(|path| open(path)).filter_map(jitdump::read).collect();
-        Self { jitdumps, perf_map, runtime: Runtime::of(image) }
+        Self { jitdumps, perf_map }
     }
 
     fn find(&self, address: AbsAddr, at: Duration) -> Result<Cow<'_, str>, Unnamed> {

@@ -110,7 +110,7 @@ mod tests {
         AbsAddr, Amount, Bytes, Comm, FileOffset, ImageEnd, ImageUsage, Mapping, Object, Pid, Stack, StackId, StackKey,
         Stacks, Tick, Usage,
     };
-    use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings, LivePaths};
+    use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings, ImageCode, LivePaths};
 
     /// Groups, call paths of the recording, and processes that have ended.
     struct Recorded {
@@ -159,7 +159,8 @@ mod tests {
         *images += 1;
         let completed =
             CompletedImage { id, end: ImageEnd::Exit, at: Tick::default(), image: image(name), usage, stacks };
-        let (image, stacks) = ended.add_recorded(completed, None, paths);
+        let mut code = ImageCode::new(&completed.image, None);
+        let (image, stacks) = ended.add_recorded(completed, &mut code, paths);
         groups.add(&image, stacks)
     }
 

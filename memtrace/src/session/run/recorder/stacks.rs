@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::model::{FileOffset, Frame, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks};
 use crate::recording::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
 use crate::report;
-use crate::symbolize::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
+use crate::symbolize::{CallSite, FramesByObject, ImageCode, LiveCall, LivePaths, NewPaths};
 
 /// Call paths of the stacks in running images, and in images that have ended recently.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl RecordedStacks {
         stacks: &Stacks,
         generated: Option<&GeneratedCode>,
     ) {
-        let converted = self.live.convert(image, stacks, generated);
+        let converted = self.live.convert(image, stacks, &mut ImageCode::new(image, generated));
         self.insert(id, converted);
     }
 
@@ -62,7 +62,7 @@ impl RecordedStacks {
         generated: Option<&GeneratedCode>,
     ) {
         let unknown = stacks.ids().filter(|&stack| self.find(stack).is_none()).collect();
-        let converted = self.live.convert_some(image, stacks, unknown, generated);
+        let converted = self.live.convert_some(image, stacks, unknown, &mut ImageCode::new(image, generated));
         self.insert(id, converted);
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{EndedRun, GeneratedCode, NoPerfMap, ProcessProfile, StackProfile, Unnamed};
+use crate::model::{EndedRun, ProcessProfile, StackProfile, Unnamed};
 
 /// Sums that no grouping may change.
 #[derive(Debug, Default, PartialEq)]
@@ -193,28 +193,20 @@ fn addresses_outside_of_files_are_left_out_of_groups() {
 }
 
 #[test]
-fn names_of_generated_code_are_read_when_the_image_ends() {
-    let scratch = std::env::temp_dir().join(format!("memtrace-ended-{}.map", std::process::id()));
-    std::fs::write(&scratch, "50001000 100 compiled\n").unwrap();
-    let code = GeneratedCode {
-        perf_map: Ok(scratch.clone()),
-        jitdumps: Vec::new(),
-        clock_start: Duration::ZERO,
-        keeps_frame_pointers: true,
-    };
+fn names_of_generated_code_are_looked_up_when_the_image_ends() {
     let mut completed = image(1, &[0], 3).completed(0, &CLASSES);
     completed.image.mappings[0].object = None;
     let mut without_names = completed.clone();
     without_names.id = id(2);
     let mut ended = EndedProcesses::new(EndedSettings { keep: 0, ..UNLIMITED });
-    ended.add(completed, Some(&code));
-    std::fs::remove_file(&scratch).unwrap();
-    let missing = GeneratedCode { perf_map: Err(NoPerfMap::NotOwned), ..code };
-    ended.add(without_names, Some(&missing));
+    let functions = BTreeMap::from([(AbsAddr(0x5000_1000), "compiled")]);
+    ended.add(completed, &mut TestCode { functions, ..TestCode::new() });
+    let advice = vec![String::from("its perf map was not read")];
+    ended.add(without_names, &mut TestCode { unnamed: Unnamed::PerfMapNotOwned, advice, ..TestCode::new() });
     let [profile, _] = profiles(&[], ended, |_| true);
     let names: Vec<_> = profile.frames.iter().map(|frame| frame.name.clone().map(|name| name.0)).collect();
     assert_eq!(names, [Ok(String::from("compiled")), Err(Unnamed::PerfMapNotOwned)]);
-    assert_eq!(profile.notes, ["program1 (pid 11): its perf map belongs to another user and was not read"]);
+    assert_eq!(profile.notes, ["program1 (pid 11): its perf map was not read"]);
 }
 
 #[test]
@@ -224,7 +216,7 @@ fn group_without_a_common_name_has_that_of_its_executable() {
         for (number, &comm) in comms.iter().enumerate() {
             let mut completed = image(0, &[1], 1).completed(number, &CLASSES);
             completed.image.comm = comm.into();
-            ended.add(completed, None);
+            ended.add(completed, &mut TestCode::new());
         }
         let [profile, _] = profiles(&[], ended, |_| true);
         assert_eq!(profile.processes.len(), 1);

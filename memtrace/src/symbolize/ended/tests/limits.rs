@@ -10,7 +10,7 @@ proptest! {
     ) {
         let mut ended = EndedProcesses::new(EndedSettings { keep, max_stack_entries, max_call_paths, max_name_bytes: 1 << 20, start: START });
         for (number, image) in images.iter().enumerate() {
-            ended.add(image.completed(number, &CLASSES), None);
+            ended.add(image.completed(number, &CLASSES), &mut TestCode::new());
             for class in ended.classes.values() {
                 prop_assert!(class.rows() <= keep);
             }
@@ -47,7 +47,7 @@ fn stacks_with_the_smallest_shares_are_merged() {
     };
     let settings = EndedSettings { keep: 0, max_stack_entries: 2, ..UNLIMITED };
     let mut ended = EndedProcesses::new(settings);
-    ended.add(image.completed(0, &CLASSES[..1]), None);
+    ended.add(image.completed(0, &CLASSES[..1]), &mut TestCode::new());
     let [profile, _] = profiles(&[], ended, |_| true);
     let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.end, stack.usage.alloc.count, stack.merged)).collect();
     // One of the two others has all bytes at exit, the other one the most allocations.
@@ -81,7 +81,7 @@ fn thousands_of_transient_cgroups_are_joined() {
         };
         let mut completed = image.completed(number, &CLASSES[..1]);
         completed.image.cgroup = Some(Arc::new(Cgroup { path: format!("/job{number}"), ..Cgroup::default() }));
-        ended.add(completed, None);
+        ended.add(completed, &mut TestCode::new());
     }
     let [profile, _] = profiles(&[], ended, |_| true);
     assert!(profile.processes.len() <= MAX_GROUPS + 10);
