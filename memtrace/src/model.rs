@@ -56,7 +56,7 @@ pub use monitor::{
     SourceState, TIMELINE_POINTS, TaskState, ThreadColumn, ThreadInterval, ThreadSeries, ThreadTimeline, ThreadUsage,
     TimelineBuilder, UsageCounter, UsagePoint,
 };
-pub use names::{CodeNames, GeneratedFunction};
+pub use names::{CodeNames, FileState, GeneratedFunction, Names, PathObject};
 pub(crate) use process::PidTable;
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,

@@ -19,7 +19,10 @@ use memtrace::model::{
     Tid, Usage,
 };
 use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
-use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, ImageCode, LiveChangesByStack, Symbolizer};
+use memtrace::symbolize::{
+    CompletedImage, EndedProcesses, EndedSettings, FramesByObject, ImageCode, LiveChangesByStack, LocatedStacks,
+    SymbolizedClasses,
+};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -354,8 +357,10 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     };
     let images = ids.map(|id| (id, daemon(id))).collect();
     let window = Tick(0)..Tick::at(DAY);
-    let mut symbolized =
-        Symbolizer::new().symbolize(totals.snapshots, &images, ended, &window, LiveChangesByStack::default());
+    let code_of = |_, image: &ProcessImage| ImageCode::new(image, None);
+    let changes = LiveChangesByStack::default();
+    let stacks = LocatedStacks::new(totals.snapshots, &images, code_of, ended, &window, changes);
+    let mut symbolized = SymbolizedClasses::new(stacks, &FramesByObject::default());
     let profile = symbolized.take(EventClass::Heap).into_profile(Default::default());
     assert_eq!(profile.losses, Losses::default());
 

@@ -34,7 +34,7 @@ use crate::model::{
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
 use crate::report::{self, Format, SavedReport};
-use crate::symbolize::Symbolizer;
+use crate::symbolize::{LocatedStacks, NameTable, SymbolizedClasses, Symbolizer};
 use crate::tags::TagRules;
 
 pub(crate) use self::heap_profiles::MAX_HEAP_PROFILES;
@@ -234,8 +234,10 @@ impl<'a> Opened<'a> {
         let calls = RecordedCalls::new(locations);
         let (processes, frames) = processes::read(recording, selected, calls, *keeps_parts, config.keep_ended, *metric)
             .map_err(unreadable)?;
-        let symbolizer = Symbolizer::new().with_reopen(Objects::reopen).with_frames(frames);
-        let mut symbolized = symbolizer.symbolize_recorded(processes, &selected.window());
+        // Calls without recorded names get those of the object's file, if it has the recorded build ID.
+        let names = NameTable::new(frames, Symbolizer::new().with_reopen(Objects::reopen));
+        let stacks = LocatedStacks::of_recording(processes, &selected.window());
+        let mut symbolized = SymbolizedClasses::new(stacks, &names);
         let mut notes = facts.notes();
         notes.extend(notes_of(recording, selected));
         let timeline = match config.outputs.iter().any(|output| output.format.shows_timeline()) {

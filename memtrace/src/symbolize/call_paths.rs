@@ -3,7 +3,6 @@
 mod walk;
 
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::generated_code::{GeneratedNames, NameId};
 use super::numbered::Numbered;
-use crate::model::{AbsAddr, FileOffset, Merged, Node, Object, ObjectName, Tree, Unnamed};
+use crate::model::{AbsAddr, FileOffset, FileState, Merged, Node, Object, ObjectName, PathObject, Tree, Unnamed};
 
 pub(super) use walk::Walk;
 
@@ -49,44 +48,6 @@ pub(super) struct CallPaths {
     /// Root first. Processes of the same program share paths, independently of load addresses.
     tree: Tree<CallId>,
     removals: u64,
-}
-
-/// An object, identified by its build ID and its path, if it has a build ID: a file that was opened repeatedly has
-/// several handles.
-#[derive(Clone, Debug)]
-pub(super) struct PathObject {
-    pub(super) object: Arc<Object>,
-    /// The object has no handle, because its file was closed before its functions had names.
-    pub(super) is_closed: bool,
-    /// The object is that of a recording, and has no handle.
-    pub(super) is_recorded: bool,
-}
-
-impl PartialEq for PathObject {
-    fn eq(&self, other: &Self) -> bool {
-        let (ours, theirs) = (&*self.object, &*other.object);
-        match (&ours.build_id, &theirs.build_id) {
-            (Some(our_id), Some(their_id)) => our_id == their_id && ours.path == theirs.path,
-            (None, None) => ours == theirs,
-            (Some(_), None) | (None, Some(_)) => false,
-        }
-    }
-}
-
-impl Eq for PathObject {}
-
-impl Hash for PathObject {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.object.path.hash(state);
-        self.object.build_id.hash(state);
-    }
-}
-
-impl PathObject {
-    /// Returns the name of the object in reports.
-    pub(super) fn name(&self) -> ObjectName {
-        ObjectName { path: self.object.path.clone(), build_id: self.object.build_id.clone() }
-    }
 }
 
 impl CallPaths {
@@ -148,7 +109,7 @@ impl CallPaths {
         for known in self.objects.iter_mut() {
             if known.object.handle.as_ref().is_some_and(|handle| closed.contains(handle)) {
                 known.object = Arc::new(Object { handle: None, ..(*known.object).clone() });
-                known.is_closed = true;
+                known.file = FileState::Closed;
             }
         }
     }
@@ -253,7 +214,7 @@ impl CallPaths {
 
     /// Returns the number of an object.
     pub(super) fn object(&mut self, object: &Arc<Object>) -> u32 {
-        let object = PathObject { object: Arc::clone(object), is_closed: false, is_recorded: false };
+        let object = PathObject { object: Arc::clone(object), file: FileState::Kept };
         let number = self.objects.number(&object, || object.clone());
         if object.object.handle.is_some() {
             // The older handle may have been closed since.
@@ -266,7 +227,7 @@ impl CallPaths {
     pub(super) fn add_recorded(&mut self, name: ObjectName) -> u32 {
         let ObjectName { path, build_id } = name;
         let object = Arc::new(Object { path, handle: None, build_id, root: None });
-        let object = PathObject { object, is_closed: false, is_recorded: true };
+        let object = PathObject { object, file: FileState::Recorded };
         self.objects.number(&object, || object.clone())
     }
 

@@ -11,8 +11,8 @@ use super::located_process::{ChangesByPath, LiveChangesByStack, LocatedProcess};
 use super::process::process;
 use super::recorded::{RecordedClass, RecordedProcesses, RunningProcess};
 use crate::model::{
-    CgroupId, CodeNames, EventClass, ImageId, ImageUsage, Losses, OomKill, ProcessImage, ReclaimKind, Snapshots,
-    StallStats, Tick,
+    CgroupId, CodeNames, EventClass, ImageId, ImageUsage, Losses, OomKill, PathObject, ProcessImage, ReclaimKind,
+    Snapshots, StallStats, Tick,
 };
 
 /// Stalls of all images by control group.
@@ -23,7 +23,7 @@ type ListedProcesses = BTreeMap<EventClass, BTreeMap<ImageId, LocatedProcess>>;
 
 /// All stacks of a run as call paths.
 #[derive(Debug)]
-pub(super) struct LocatedStacks {
+pub struct LocatedStacks {
     pub(super) paths: CallPaths,
     pub(super) names: GeneratedNames,
     pub(super) classes: BTreeMap<EventClass, LocatedClass>,
@@ -43,7 +43,8 @@ impl LocatedStacks {
     /// Converts the stacks of a run during `window`. `snapshots`: images that still run, described by `images`. `code_of`
     /// returns the names of the code that an image has generated. `ended`: images that ended earlier. `changes`: changes of
     /// the live memory of running images, where known.
-    pub(super) fn new<C: CodeNames>(
+    #[must_use]
+    pub fn new<C: CodeNames>(
         snapshots: Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
         code_of: impl Fn(ImageId, &ProcessImage) -> C,
@@ -55,7 +56,8 @@ impl LocatedStacks {
     }
 
     /// Returns the stacks of a recording, of the time `window`.
-    pub(super) fn of_recording(processes: RecordedProcesses, window: &Range<Tick>) -> Self {
+    #[must_use]
+    pub fn of_recording(processes: RecordedProcesses, window: &Range<Tick>) -> Self {
         let (ended, recorded) = processes.into_parts();
         Self::with_ended(ended.into_parts_with_all_paths(), window, |located| located.add_recorded(recorded, window))
     }
@@ -143,23 +145,27 @@ impl LocatedStacks {
     }
 }
 
-/// Adds the calls of `snapshots` to `paths`, without the names of generated code.
-pub(super) fn add_calls<C: CodeNames>(
-    paths: &mut CallPaths,
+/// Returns the objects that have calls in the stacks of `snapshots` and of `ended`. Parameters are as in
+/// [`LocatedStacks::new`].
+#[must_use]
+pub fn objects_with_calls<C: CodeNames>(
     snapshots: &Snapshots,
     images: &BTreeMap<ImageId, ProcessImage>,
     code_of: impl Fn(ImageId, &ProcessImage) -> C,
-) {
-    let mut names = GeneratedNames::new(0);
+    ended: &EndedProcesses,
+) -> Vec<PathObject> {
+    let (mut paths, mut names) = (CallPaths::default(), GeneratedNames::new(0));
     for (id, image) in images_of(snapshots, images) {
         let mut code = code_of(id, image);
         for snapshot in snapshots.0.values() {
-            let mut walk = Walk::new(paths, image, &snapshot.stacks, &mut code, &mut names);
+            let mut walk = Walk::new(&mut paths, image, &snapshot.stacks, &mut code, &mut names);
             for key in snapshot.images.get(&id).into_iter().flat_map(|usage| usage.by_stack.keys()) {
                 walk.stack(key.stack);
             }
         }
     }
+    let objects = ended.paths().in_objects().into_iter().chain(paths.in_objects());
+    objects.filter(|(_, calls)| !calls.is_empty()).map(|(object, _)| object.clone()).collect()
 }
 
 /// Returns the images of all classes.

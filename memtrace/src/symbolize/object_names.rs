@@ -25,7 +25,7 @@ pub(super) struct Function {
 
 /// Functions at an address: the containing one, then the inlined ones, outermost first; or the reason why there are
 /// none.
-pub(super) type Names = Result<Vec<Function>, Unnamed>;
+pub(super) type FunctionsAtAddress = Result<Vec<Function>, Unnamed>;
 
 /// Symbolization of one object.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ impl ObjectNames {
     }
 
     /// Returns the functions at each of `addresses`, in their order.
-    pub(super) fn find(&mut self, addresses: &[VirtOffset]) -> Vec<Names> {
-        let mut names: Vec<Names> = vec![Err(Unnamed::ObjectUnreadable); addresses.len()];
+    pub(super) fn find(&mut self, addresses: &[VirtOffset]) -> Vec<FunctionsAtAddress> {
+        let mut names: Vec<FunctionsAtAddress> = vec![Err(Unnamed::ObjectUnreadable); addresses.len()];
         let mut open: Vec<usize> = (0..addresses.len()).collect();
         for source in &self.sources {
             if open.is_empty() {
@@ -160,7 +160,7 @@ fn new_symbolizer(debug_directories: &[PathBuf]) -> Symbolizer {
 }
 
 /// Completes the functions of an address with those of a further source.
-fn improve(names: &mut Names, more: Names) {
+fn improve(names: &mut FunctionsAtAddress, more: FunctionsAtAddress) {
     match (names, more) {
         // The first source lacks only the name, and has the better locations.
         (Ok(names), Ok(more)) => {
@@ -174,11 +174,11 @@ fn improve(names: &mut Names, more: Names) {
     }
 }
 
-fn is_named(names: &Names) -> bool {
+fn is_named(names: &FunctionsAtAddress) -> bool {
     names.as_ref().is_ok_and(|functions| functions.first().is_some_and(|outer| outer.name.is_some()))
 }
 
-fn names_of(symbolized: Symbolized<'_>) -> Names {
+fn names_of(symbolized: Symbolized<'_>) -> FunctionsAtAddress {
     match symbolized {
         Symbolized::Sym(symbol) => Ok(functions(&symbol)),
         // The source, or its data for this address, could not be read.

@@ -7,7 +7,10 @@ use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
 use super::locate::{LocatedClass, LocatedStacks, StallsByCgroup};
 use crate::model::format;
-use crate::model::{EventClass, Frame, Losses, MemcgProfile, OomKill, ProcessProfile, Profile, RunFacts, StackProfile};
+use crate::model::{
+    AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, ProcessProfile, Profile, RunFacts,
+    StackProfile, Unnamed,
+};
 
 /// Symbolized stacks of all event classes.
 #[derive(Debug)]
@@ -20,15 +23,41 @@ pub struct SymbolizedClasses {
 }
 
 impl SymbolizedClasses {
-    /// `frames` are those of each call in `located`, outermost first. The files of `closed` objects were closed before
-    /// their functions had names.
-    pub(super) fn new(located: LocatedStacks, frames: Vec<Box<[Frame]>>, closed: u64) -> Self {
-        let LocatedStacks { paths, names, classes } = located;
+    /// Finds the frames of all calls in `stacks`.
+    ///
+    /// Frames without a name keep their address and the reason.
+    #[must_use]
+    pub fn new(stacks: LocatedStacks, names: &dyn Names) -> Self {
+        let LocatedStacks { paths, names: generated, classes } = stacks;
+        let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
+        let mut closed = 0;
+        for (object, calls) in paths.in_objects() {
+            // Debug information is large: that of an object is released before that of the next one is read.
+            let offsets: Vec<_> = calls.keys().copied().collect();
+            let frames_of_object = names.frames(object, &offsets);
+            let mut all = frames_of_object.iter().flatten();
+            // The notes of a recording have those that the run could not name.
+            let is_closed =
+                object.file != FileState::Recorded && all.any(|frame| frame.name == Err(Unnamed::ObjectClosed));
+            closed += u64::from(is_closed);
+            for (calls, frames_of_call) in calls.into_values().zip(frames_of_object) {
+                calls.into_iter().for_each(|call| frames[call].clone_from(&frames_of_call));
+            }
+        }
+        for (address, reason, call) in paths.outside_objects() {
+            frames[call] = [frame_outside_objects(address, reason)].into();
+        }
+        for (name, call) in paths.generated() {
+            frames[call] = [generated.frame(name)].into();
+        }
+        for call in paths.by_frame_pointer() {
+            frames[call].iter_mut().for_each(|frame| frame.by_frame_pointer = true);
+        }
         let closed = (closed > 0).then(|| {
             let objects = format::counted(closed, "deleted object", "deleted objects");
             format!("the functions of {objects} have no names, because too many deleted files were open")
         });
-        let notes = names.advice().into_iter().chain(closed).collect();
+        let notes = generated.advice().into_iter().chain(closed).collect();
         Self { paths, frames: FramesOfCalls::new(frames), classes, notes }
     }
 
@@ -56,6 +85,10 @@ impl SymbolizedClasses {
             notes: self.notes.clone(),
         }
     }
+}
+
+fn frame_outside_objects(address: Option<AbsAddr>, reason: Unnamed) -> Frame {
+    Frame { address, ..Frame::new(Err(reason)) }
 }
 
 /// Symbolized stacks of an event class. Together with the facts of the run they become a [`Profile`].

@@ -5,6 +5,7 @@ mod split;
 
 use std::collections::HashSet;
 use std::fs;
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
 use crate::model::{
-    Amount, BuildId, Bytes, EventClass, ImageEnd, ImageUsage, Location, Mapping, Pid, ProcessImage, Profile, RunFacts,
-    Snapshot, Stack, StackEnd, StackId, StackUsage, Stacks, Usage,
+    AbsAddr, Amount, BuildId, Bytes, EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Location, Mapping, Pid,
+    ProcessImage, Profile, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackUsage, Stacks, Tick, Usage,
 };
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
@@ -49,9 +50,21 @@ fn profile_of(
     images: &BTreeMap<ImageId, ProcessImage>,
     window: &Range<Tick>,
 ) -> Profile {
+    profile_by(symbolizer, snapshot, images, |_, image| ImageCode::new(image, None), window)
+}
+
+/// Returns the profile of a snapshot of images with generated code.
+fn profile_by<'a>(
+    symbolizer: &Symbolizer,
+    snapshot: Snapshot,
+    images: &BTreeMap<ImageId, ProcessImage>,
+    code_of: impl Fn(ImageId, &ProcessImage) -> ImageCode<'a>,
+    window: &Range<Tick>,
+) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
-    let mut classes = symbolizer.symbolize(snapshots, images, no_ended(), window, LiveChangesByStack::default());
-    classes.take(EventClass::Heap).into_profile(RunFacts::default())
+    let changes = LiveChangesByStack::default();
+    let stacks = LocatedStacks::new(snapshots, images, code_of, no_ended(), window, changes);
+    SymbolizedClasses::new(stacks, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default())
 }
 
 fn no_ended() -> EndedProcesses {
@@ -206,13 +219,15 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
         let mut processes = no_ended();
         processes.add(ended.clone(), &mut ImageCode::new(&ended.image, None));
         processes.forget_files(&HashSet::from([program.scratch.file(closed)]));
-        let mut classes = symbolizer.symbolize(
+        let stacks = LocatedStacks::new(
             Snapshots::default(),
             &BTreeMap::new(),
+            |_, image| ImageCode::new(image, None),
             processes,
             &(Tick(0)..Tick(9)),
             LiveChangesByStack::default(),
         );
+        let mut classes = SymbolizedClasses::new(stacks, symbolizer);
         let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
         (profile.frames, profile.notes)
     };

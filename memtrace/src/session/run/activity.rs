@@ -14,7 +14,7 @@ use super::stack_copies::FindCopy;
 use crate::activity::{ActivityBuilder, ActivityCollector};
 use crate::kernel::{ActivityReader, Kernel, Probes, ThreadActivity};
 use crate::model::{
-    Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Nanoseconds, Node, Object, Pid,
+    Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Names, Nanoseconds, Node, Object, Pid,
     StackId, Stacks, StepKind, ThreadStep, Tid,
 };
 use crate::procfs::{self, FutexWaiter};
@@ -24,7 +24,7 @@ use crate::session::error::{Error, from_engines};
 use crate::session::recorded_facts;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
-use crate::symbolize::{ImageCode, LiveCall, LivePaths, Symbolizer};
+use crate::symbolize::{ImageCode, LiveCall, LivePaths, frames_of_calls};
 
 /// The most records that are read in one go. The rest follows in the next tick.
 const MAX_RECORDS: usize = 100_000;
@@ -174,10 +174,10 @@ impl RunActivity {
     }
 
     /// Returns the activity of the whole run, with the names of the stacks of waits.
-    pub(super) fn into_activity(self, symbolizer: &Symbolizer) -> Activity {
+    pub(super) fn into_activity(self, names: &dyn Names) -> Activity {
         let Self { collector, calls, stacks, counts_bytes, .. } = self;
         let (numbers, calls_of): (Vec<u32>, Vec<_>) = stacks.into_iter().unzip();
-        let frames = symbolizer.frames_of_calls(&calls_of);
+        let frames = frames_of_calls(&calls_of, names);
         let labels = frames.iter().map(|frames| frames.iter().map(Frame::label).collect());
         collector.finish(calls, numbers.into_iter().zip(labels).collect(), counts_bytes)
     }

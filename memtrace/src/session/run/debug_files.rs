@@ -15,7 +15,7 @@ use crate::debuginfod::{self, Servers, Settings, Step};
 use crate::model::{BuildId, DebugFileCounts, DebugFileOutcome, ImageId, ProcessImage, Snapshots, format};
 use crate::session::error::Error;
 use crate::session::observer::Observer;
-use crate::symbolize::{EndedProcesses, Symbolizer};
+use crate::symbolize::{EndedProcesses, ImageCode, Symbolizer, objects_with_calls};
 
 /// Time in which a stopped download removes its incomplete file.
 const STOP: Duration = Duration::from_millis(200);
@@ -55,7 +55,9 @@ pub(super) async fn find(
     signals: &mut Signals,
     observer: &mut dyn Observer,
 ) -> DebugFileCounts {
-    let wanted = symbolizer.objects_without_debug_info(snapshots, images, ended);
+    let code_of = |_, image: &ProcessImage| ImageCode::new(image, None);
+    let objects = objects_with_calls(snapshots, images, code_of, ended);
+    let wanted = symbolizer.objects_without_debug_info(&objects);
     let mut search = Search { wanted, next: 1, finished: 0, counts: DebugFileCounts::default() };
     if search.wanted.is_empty() {
         return search.counts;

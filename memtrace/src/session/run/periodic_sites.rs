@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::recorder::{ClassSites, Site, SiteTotals};
-use crate::model::{Bytes, Frame, Nanoseconds, format, plain};
+use crate::model::{Bytes, Frame, Names, Nanoseconds, format, plain};
 use crate::procfs::Objects;
 use crate::session::error::Error;
-use crate::symbolize::{LiveCall, Symbolizer};
+use crate::symbolize::{LiveCall, Symbolizer, frames_of_calls};
 
 /// Functions that are shown of each site, the innermost first.
 const FUNCTIONS: usize = 6;
@@ -79,7 +79,7 @@ impl PeriodicSites {
 }
 
 impl TopSites {
-    fn text(&self, symbolizer: &Symbolizer) -> String {
+    fn text(&self, names: &dyn Names) -> String {
         let mut text = String::new();
         for ClassSites { class, all, number, sites } in &self.classes {
             let words = class.words();
@@ -98,9 +98,9 @@ impl TopSites {
             let _ = writeln!(text, "{time}  {state} {}; {shown}:", amount(all));
             let calls: Vec<Vec<LiveCall>> =
                 sites.iter().map(|site| site.calls.iter().take(FUNCTIONS).cloned().collect()).collect();
-            for (site, frames) in sites.iter().zip(symbolizer.frames_of_calls(&calls)) {
+            for (site, frames) in sites.iter().zip(frames_of_calls(&calls, names)) {
                 let share = format::percent(site.totals.size as f64 / all.size.max(1) as f64);
-                let _ = writeln!(text, "  {share:>6}  {}  {}", amount(&site.totals), names(&frames, site));
+                let _ = writeln!(text, "  {share:>6}  {}  {}", amount(&site.totals), text_of_site(&frames, site));
             }
         }
         text.truncate(text.trim_end().len());
@@ -109,7 +109,7 @@ impl TopSites {
 }
 
 /// Returns the innermost functions of a site.
-fn names(frames: &[Frame], site: &Site) -> String {
+fn text_of_site(frames: &[Frame], site: &Site) -> String {
     if frames.is_empty() {
         return format!("[{}]", site.end.name());
     }
@@ -148,6 +148,6 @@ mod tests {
                         0 < 1 < 2 < 3 < 4 < 5 < …";
         assert_eq!(top.text(&Symbolizer::new()), expected);
         let unnamed = LiveCall::Named(Frame::new(Err(Unnamed::NoMapping)));
-        assert_eq!(Symbolizer::new().frames_of_calls(&[vec![unnamed]])[0][0].label(), "[unknown]");
+        assert_eq!(frames_of_calls(&[vec![unnamed]], &Symbolizer::new())[0][0].label(), "[unknown]");
     }
 }

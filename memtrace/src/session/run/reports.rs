@@ -16,8 +16,8 @@ use super::wait::Signals;
 use crate::debuginfod;
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
-    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Metric, Profile, RunFacts, Snapshot, Snapshots,
-    TagId, TagName, Tick, TouchWindow, Untraced, printable,
+    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Metric, ProcessImage, Profile, RunFacts,
+    Snapshot, Snapshots, TagId, TagName, Tick, TouchWindow, Untraced, printable,
 };
 use crate::procfs::Objects;
 use crate::recording::Status;
@@ -32,7 +32,9 @@ use crate::session::replay::RecordedOutputs;
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::trend_parts::has_trends;
-use crate::symbolize::{EndedProcesses, Symbolized, Symbolizer};
+use crate::symbolize::{
+    EndedProcesses, FramesByObject, ImageCode, LocatedStacks, NameTable, Symbolized, SymbolizedClasses, Symbolizer,
+};
 
 /// Open outputs of each event class, and the servers of debug files.
 pub(super) struct Reports {
@@ -120,8 +122,7 @@ impl Reports {
         signals: &mut Signals,
         observer: &mut dyn Observer,
     ) -> Result<(Losses, bool), Error> {
-        let symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
-        let mut symbolizer = symbolizer.with_generated_code(finished.generated_code.clone());
+        let mut symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
         let debug_files = match &self.debuginfod {
             Some(settings) => {
                 let images = finished.tracker.images();
@@ -129,17 +130,18 @@ impl Reports {
             }
             None => None,
         };
+        let activity = self.activity.map(|activity| Arc::new(activity.into_activity(&symbolizer)));
+        let mut names = NameTable::new(FramesByObject::default(), symbolizer);
         let (mut recorder, mut account_outputs) = (self.recorder, self.account_outputs);
         if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.has_file()) {
-            symbolizer.find_frames(recorder.paths());
-            recorder.add_names(symbolizer.frames().clone(), &snapshots, finished.tracker.images());
+            names.add(recorder.paths());
+            recorder.add_names(names.known().clone(), &snapshots, finished.tracker.images());
             recorder.add_facts(recorded_facts::at_end(finished.window.end, finished.duration));
         }
         let with_trends: Vec<_> = config.events.iter().copied().filter(|&class| shows_trends(config, class)).collect();
         let changes =
             recorder.as_ref().map(|recorder| recorder.live_changes(&with_trends, &snapshots, &finished.window));
         let ChangesInParts { parts, by_stack } = changes.unwrap_or_default();
-        let activity = self.activity.map(|activity| Arc::new(activity.into_activity(&symbolizer)));
         let mut losses = Losses::default();
         let mut failures = Vec::new();
         let facts_of = |(class, outputs)| {
@@ -148,7 +150,10 @@ impl Reports {
             (class, outputs, untraced, killed)
         };
         let outputs: Vec<_> = self.outputs.into_iter().map(facts_of).collect();
-        let mut classes = symbolizer.symbolize(snapshots, finished.tracker.images(), ended, &finished.window, by_stack);
+        let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id));
+        let images = finished.tracker.images();
+        let stacks = LocatedStacks::new(snapshots, images, code_of, ended, &finished.window, by_stack);
+        let mut classes = SymbolizedClasses::new(stacks, &names);
         for (class, outputs, untraced, killed) in outputs {
             let symbolized = classes.take(class);
             own_allocator::trim();

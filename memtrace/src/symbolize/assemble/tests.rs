@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::super::locate::LocatedStacks;
 use super::super::test_code::TestCode;
-use super::super::{EndedProcesses, EndedSettings, LiveChangesByStack, SymbolizedClasses, Symbolizer};
+use super::super::{EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, SymbolizedClasses};
 use super::*;
 use crate::model::{
     AbsAddr, Amount, EventClass, FileOffset, Frame, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Mapping,
-    Name, Object, PartChange, Pid, ProcessImage, Profile, RunFacts, Snapshot, Snapshots, Stack, StackId, StackKey,
-    StackUsage, Stacks, Tick, Tid, Usage, User,
+    Name, Names, Object, ObjectName, PartChange, PathObject, Pid, ProcessImage, Profile, RunFacts, Snapshot, Snapshots,
+    Stack, StackId, StackKey, StackUsage, Stacks, Tick, Tid, Usage, User,
 };
 
 fn frame(name: &str) -> Frame {
@@ -52,36 +52,26 @@ fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
     ImageUsage { peak: peak.map(Bytes), by_stack, ..ImageUsage::default() }
 }
 
-/// Returns the profile of a snapshot with these frames for each call.
+/// Returns the profile of a snapshot.
 fn profile_by(
     snapshot: &Snapshot,
     images: &BTreeMap<ImageId, ProcessImage>,
-    outside: impl Fn(AbsAddr) -> Vec<Frame>,
-    in_object: impl Fn(&str, FileOffset) -> Vec<Frame>,
+    names: &dyn Names,
     window: &Range<Tick>,
 ) -> Profile {
+    profile_with_changes(snapshot, images, names, window, LiveChangesByStack::default())
+}
+
+fn profile_with_changes(
+    snapshot: &Snapshot,
+    images: &BTreeMap<ImageId, ProcessImage>,
+    names: &dyn Names,
+    window: &Range<Tick>,
+    changes: LiveChangesByStack,
+) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
-    let located = LocatedStacks::new(
-        snapshots,
-        images,
-        |_, _| TestCode::new(),
-        no_ended(),
-        window,
-        LiveChangesByStack::default(),
-    );
-    let paths = &located.paths;
-    let mut frames = vec![Box::default(); paths.number_of_calls()];
-    for (address, _, call) in paths.outside_objects() {
-        frames[call] = outside(address.unwrap()).into();
-    }
-    for (known, calls) in paths.in_objects() {
-        for (offset, call) in
-            calls.into_iter().flat_map(|(offset, calls)| calls.into_iter().map(move |call| (offset, call)))
-        {
-            frames[call] = in_object(known.object.path.to_str().unwrap(), offset).into();
-        }
-    }
-    SymbolizedClasses::new(located, frames, 0).take(EventClass::Heap).into_profile(RunFacts::default())
+    let stacks = LocatedStacks::new(snapshots, images, |_, _| TestCode::new(), no_ended(), window, changes);
+    SymbolizedClasses::new(stacks, names).take(EventClass::Heap).into_profile(RunFacts::default())
 }
 
 fn no_ended() -> EndedProcesses {
@@ -97,16 +87,21 @@ fn no_ended() -> EndedProcesses {
 /// Returns the profile where, in each image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions
 /// inlined.
 fn profile_of(snapshot: &Snapshot) -> Profile {
-    let named: Vec<(u64, Vec<Frame>)> = vec![
+    let named: [(u64, Vec<Frame>); 4] = [
         (1, vec![frame("main")]),
         (2, vec![frame("work")]),
         (22, vec![frame("work")]),
         (3, vec![frame("alloc"), frame("inlined one"), frame("inlined two")]),
     ];
-    let by_call: BTreeMap<AbsAddr, Vec<Frame>> =
-        named.into_iter().map(|(address, frames)| (AbsAddr(address - 1), frames)).collect();
-    let outside = |call| by_call[&call].clone();
-    profile_by(snapshot, &BTreeMap::new(), outside, |_, _| Vec::new(), &(Tick(0)..Tick(1)))
+    let by_offset = named.map(|(address, frames)| (FileOffset(address - 1), frames.into())).into();
+    let program = ObjectName { path: "program".into(), build_id: None };
+    let object = Object { path: program.path.clone(), handle: None, build_id: None, root: None };
+    let object = Some(Arc::new(object));
+    let mapping = Mapping { start: AbsAddr(0), end: AbsAddr(100), offset: FileOffset(0), object };
+    let image = ProcessImage { mappings: vec![mapping], ..ProcessImage::default() };
+    let images = snapshot.images.keys().map(|&id| (id, image.clone())).collect();
+    let names: FramesByObject = [(program, by_offset)].into_iter().collect();
+    profile_by(snapshot, &images, &names, &(Tick(0)..Tick(1)))
 }
 
 fn names(profile: &Profile, stack: usize) -> Vec<String> {
@@ -166,12 +161,20 @@ fn image_with_replaced(replaced: &[(u64, u64, u64)]) -> ProcessImage {
     image
 }
 
+/// Frames with the names of offset and object.
+struct Locations;
+
+impl Names for Locations {
+    fn frames(&self, object: &PathObject, offsets: &[FileOffset]) -> Vec<Box<[Frame]>> {
+        let name = |offset: &FileOffset| format!("{} of {}", offset.0, object.object.path.display());
+        offsets.iter().map(|offset| [frame(&name(offset))].into()).collect()
+    }
+}
+
 /// Returns the profile of image 1. Frames are named after call and object.
 fn profile_by_location(snapshot: &Snapshot, image: &ProcessImage) -> Profile {
     let images = BTreeMap::from([(id(1, 0), image.clone())]);
-    let outside = |call| vec![frame(&format!("{call} of none"))];
-    let in_object = |object: &str, offset: FileOffset| vec![frame(&format!("{} of {object}", offset.0))];
-    profile_by(snapshot, &images, outside, in_object, &(Tick(0)..Tick(1)))
+    profile_by(snapshot, &images, &Locations, &(Tick(0)..Tick(1)))
 }
 
 #[test]
@@ -315,7 +318,7 @@ fn unmatched_frees_after_fork_are_inherited_until_exec() {
         // It may have allocated the blocks between its fork and the start of tracing.
         (id(3, 0), started(ImageStart::Fork(Tick(4)))),
     ]);
-    let profile = profile_by(&snapshot, &images, |_| Vec::new(), |_, _| Vec::new(), &(Tick(5)..Tick(9)));
+    let profile = profile_by(&snapshot, &images, &FramesByObject::default(), &(Tick(5)..Tick(9)));
     let frees: Vec<_> =
         profile.processes.iter().map(|process| (process.unmatched_frees, process.inherited_frees)).collect();
     assert_eq!(frees, [(1, 0), (0, 2), (4, 0), (8, 0)]);
@@ -334,7 +337,7 @@ fn processes_have_user_and_thread_names() {
         ..ProcessImage::default()
     };
     let images = BTreeMap::from([(id(1, 0), image)]);
-    let profile = profile_by(&snapshot, &images, |_| Vec::new(), |_, _| Vec::new(), &(Tick(0)..Tick(1)));
+    let profile = profile_by(&snapshot, &images, &FramesByObject::default(), &(Tick(0)..Tick(1)));
     let process = &profile.processes[0];
     assert_eq!((&process.user, process.threads, &process.thread_names), (&user, Some(3), &thread_names));
 }
@@ -359,11 +362,7 @@ fn processes_are_sorted_by_image_with_their_data() {
         (id(4, 0), ProcessImage { comm: "sh".into(), exe: Some("/bin/sh".into()), ..ProcessImage::default() }),
         (id(9, 0), ProcessImage::default()),
     ]);
-    let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
-    let window = Tick(0)..Tick(1);
-    let mut classes =
-        Symbolizer::new().symbolize(snapshots, &images, no_ended(), &window, LiveChangesByStack::default());
-    let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
+    let profile = profile_by(&snapshot, &images, &FramesByObject::default(), &(Tick(0)..Tick(1)));
     let expected = ProcessProfile {
         exe: Some("/bin/sh".into()),
         ended: Some(ImageEnd::Exec),
@@ -398,9 +397,8 @@ fn changes_of_stacks_with_the_same_path_are_added() {
     let by_stack = [(10, [1, 7]), (11, [3, 5]), (12, [8, 0])];
     let by_stack = by_stack.map(|(id, parts)| (StackKey::from(StackId(id)), changes(&parts))).into_iter().collect();
     let known = LiveChangesByStack::from([((EventClass::Heap, id(1, 0)), by_stack)]);
-    let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
-    let mut classes = Symbolizer::new().symbolize(snapshots, &BTreeMap::new(), no_ended(), &(Tick(0)..Tick(1)), known);
-    let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
+    let (images, names) = (BTreeMap::new(), FramesByObject::default());
+    let profile = profile_with_changes(&snapshot, &images, &names, &(Tick(0)..Tick(1)), known);
     let live = |stack: &StackProfile| stack.live_changes.as_slice().iter().map(|part| part.live).collect::<Vec<_>>();
     assert_eq!(profile.stacks.iter().map(live).collect::<Vec<_>>(), [vec![4, 12], vec![8, 0], vec![]]);
 }

@@ -13,7 +13,7 @@ use crate::model::{
     RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, StackUsage, Usage, User,
 };
 use crate::symbolize::test_code::TestCode;
-use crate::symbolize::{LiveChangesByStack, Symbolizer};
+use crate::symbolize::{FramesByObject, LiveChangesByStack, LocatedStacks, SymbolizedClasses};
 
 const START: Tick = Tick(100);
 const WINDOW: std::ops::Range<Tick> = START..Tick(9000);
@@ -187,13 +187,9 @@ fn profiles(images: &[TestImage], ended: EndedProcesses, is_ended: impl Fn(usize
             snapshots.0.entry(class).or_default().merge(part);
         }
     }
-    let mut classes = Symbolizer::with_debug_directories(Vec::new()).symbolize(
-        snapshots,
-        &known,
-        ended,
-        &WINDOW,
-        LiveChangesByStack::default(),
-    );
+    let code_of = |_, _: &ProcessImage| TestCode::new();
+    let stacks = LocatedStacks::new(snapshots, &known, code_of, ended, &WINDOW, LiveChangesByStack::default());
+    let mut classes = SymbolizedClasses::new(stacks, &FramesByObject::default());
     CLASSES.map(|class| classes.take(class).into_profile(RunFacts { class, ..RunFacts::default() }))
 }
 

@@ -10,6 +10,12 @@ const FRAME_BY_FP: u64 = 1 << 63;
 /// Addresses of generated code, of which the perf map names 0x1000 `compiled` and 0x2000 `Interpreter`.
 const PERF_MAP: &str = "1000 100 compiled\n2000 100 Interpreter\n";
 
+/// Returns the profile of one stack in an image with generated code.
+fn profile_with_code(code: &GeneratedCode, frames: &[AbsAddr], images: &BTreeMap<ImageId, ProcessImage>) -> Profile {
+    let code_of = |_, image: &ProcessImage| ImageCode::new(image, Some(code));
+    profile_by(&symbolizer(), snapshot(frames), images, code_of, &(Tick(0)..Tick(1)))
+}
+
 /// Symbolizes a stack of a process that maps `library` and has generated code from 0x1000 to 0x2fff. Returns the names
 /// of the frames, outermost first, the end and the notes. Frames are leaf first; the library's code is at 0x9000.
 fn symbolized(library: &str, keeps: bool, frames: &[u64]) -> (Vec<String>, StackEnd, Vec<String>) {
@@ -30,8 +36,7 @@ fn symbolized(library: &str, keeps: bool, frames: &[u64]) -> (Vec<String>, Stack
         keeps_frame_pointers: keeps,
     };
     let frames: Vec<_> = frames.iter().copied().map(AbsAddr).collect();
-    let symbolizer = symbolizer().with_generated_code(BTreeMap::from([(IMAGE, code)]));
-    let profile = profile_of(&symbolizer, snapshot(&frames), &images, &(Tick(0)..Tick(1)));
+    let profile = profile_with_code(&code, &frames, &images);
     let names = profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].label());
     (names.collect(), profile.stacks[0].end, profile.notes)
 }
@@ -68,8 +73,7 @@ fn refused_perf_map_is_noted() {
         clock_start: Duration::ZERO,
         keeps_frame_pointers: false,
     };
-    let symbolizer = symbolizer().with_generated_code(BTreeMap::from([(IMAGE, code)]));
     let images = BTreeMap::from([(IMAGE, ProcessImage { comm: "app".into(), mappings, ..ProcessImage::default() })]);
-    let notes = profile_of(&symbolizer, snapshot(&[AbsAddr(0x1011)]), &images, &(Tick(0)..Tick(1))).notes;
+    let notes = profile_with_code(&code, &[AbsAddr(0x1011)], &images).notes;
     assert_eq!(notes, ["app (pid 7): its perf map belongs to another user and was not read"]);
 }
