@@ -14,6 +14,7 @@ mod ended;
 mod find_function;
 mod frames_of_calls;
 mod generated_code;
+mod generated_names;
 mod grouped_stacks;
 mod headers;
 mod live_calls;

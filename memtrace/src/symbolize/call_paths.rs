@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::generated_code::{GeneratedNames, NameId};
+use super::generated_names::{GeneratedNames, NameId};
 use super::numbered::Numbered;
 use crate::model::{AbsAddr, FileOffset, FileState, Merged, Node, Object, ObjectName, PathObject, Tree, Unnamed};
 

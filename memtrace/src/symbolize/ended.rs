@@ -17,7 +17,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use self::class::EndedClass;
 use self::row::Row;
 use super::call_paths::{CallPaths, Walk};
-use super::generated_code::GeneratedNames;
+use super::generated_names::GeneratedNames;
 use super::live_paths::{ImageStacks, LivePaths};
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
 use super::translated_paths::PathSource;

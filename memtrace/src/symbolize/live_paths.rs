@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::call_paths::{CallLocation, CallPaths, Walk};
-use super::generated_code::GeneratedNames;
+use super::generated_names::GeneratedNames;
 use super::stack_totals::{PathKey, PathUsage, StackTotals};
 use super::translated_paths::{PathSource, TranslatedPaths};
 use crate::model::{

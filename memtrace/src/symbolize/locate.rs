@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use super::call_paths::{CallPaths, Walk};
 use super::ended::{EndedParts, EndedProcesses};
-use super::generated_code::GeneratedNames;
+use super::generated_names::GeneratedNames;
 use super::located_process::{ChangesByPath, LiveChangesByStack, LocatedProcess};
 use super::process::process;
 use super::recorded::{RecordedClass, RecordedProcesses, RunningProcess};

@@ -1,7 +1,7 @@
 //! Call paths of one collection as those of another.
 
 use super::call_paths::{Call, CallLocation, CallPaths};
-use super::generated_code::GeneratedNames;
+use super::generated_names::GeneratedNames;
 use crate::model::Node;
 
 /// Call paths of ended processes as live paths.

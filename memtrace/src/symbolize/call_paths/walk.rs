@@ -11,7 +11,7 @@ use crate::model::{
     Unnamed,
 };
 use crate::symbolize::call_address::CallAddress;
-use crate::symbolize::generated_code::{GeneratedFrame, GeneratedNames};
+use crate::symbolize::generated_names::{GeneratedFrame, GeneratedNames};
 use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals};
 
 /// Walk through the stacks of one image.
