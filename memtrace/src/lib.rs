@@ -15,6 +15,7 @@ pub(crate) mod doctor;
 pub mod eh_frame;
 pub(crate) mod elf;
 pub(crate) mod explain;
+pub mod history;
 pub mod kernel;
 pub(crate) mod launch;
 pub mod ledger;

@@ -1,35 +1,16 @@
-//! Snapshot to Profile: addresses become functions.
+//! Names of functions: offsets in the files of objects become frames.
 //!
-//! The mappings of the process at the time of the stack translate an address to an offset in an object's file. The
-//! program headers translate the offset to an address of the object's symbols, for which blazesym finds the function.
-//! Each offset of each object is symbolized once.
+//! The program headers translate an offset to an address of the object's symbols, for which blazesym finds the function.
+//! Code that was generated at run time has its names in perf maps and jitdump files.
 
-mod assemble;
-mod call_address;
-mod call_paths;
 mod catch_panic;
 mod debug_file;
 mod demangle;
-mod ended;
 mod find_function;
-mod frames_of_calls;
 mod generated_code;
-mod generated_names;
-mod grouped_stacks;
 mod headers;
-mod live_calls;
-mod live_paths;
-mod locate;
-mod located_process;
 mod name_source;
-mod name_table;
-mod numbered;
 mod object_names;
-mod process;
-mod recorded;
-mod stack_totals;
-mod symbolized;
-mod translated_paths;
 mod user_probes;
 
 use std::collections::BTreeMap;
@@ -42,18 +23,9 @@ use crate::model::{
     BuildId, FileOffset, FileState, Frame, Name, Names, Object, ObjectName, PathObject, Unnamed, VirtOffset,
 };
 
-pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use find_function::{FunctionError, FunctionPlace, find_function};
 pub use generated_code::ImageCode;
-pub use grouped_stacks::{GroupedStack, GroupedStacks};
-pub use live_calls::frames_of_calls;
-pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
-pub use locate::{LocatedStacks, objects_with_calls};
-pub use located_process::LiveChangesByStack;
 pub use name_source::NameSource;
-pub use name_table::{FramesByObject, NameTable};
-pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
-pub use symbolized::{Symbolized, SymbolizedClasses};
 pub use user_probes::user_probes;
 
 /// Opens the file of an object that was closed, if it is still there. Returns the file and a path by which it can be opened
@@ -196,7 +168,5 @@ fn frames(object: &ObjectName, offset: VirtOffset, functions: FunctionsAtAddress
     }
 }
 
-#[cfg(test)]
-mod test_code;
 #[cfg(test)]
 mod tests;

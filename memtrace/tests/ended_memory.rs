@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use harness::heap::{self, CountingAllocator};
+use memtrace::history::{CompletedImage, EndedProcesses, EndedSettings};
 use memtrace::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, EventClass, FileOffset, ImageEnd, ImageId, ImageStart, ImageUsage,
     Mapping, Object, Pid, ProcessImage, Stack, StackEnd, StackId, StackUsage, Stacks, Tick, Usage, User,
 };
-use memtrace::symbolize::{CompletedImage, EndedProcesses, EndedSettings, ImageCode};
+use memtrace::symbolize::ImageCode;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -12,6 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use harness::heap::{self, CountingAllocator};
+use memtrace::history::{
+    CompletedImage, EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, LocatedStacks, SymbolizedClasses,
+};
 use memtrace::ledger::Settings;
 use memtrace::model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, EndedImage, Event, EventClass, EventKind, FileOffset, ImageEnd,
@@ -19,10 +22,7 @@ use memtrace::model::{
     Tid, Usage,
 };
 use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
-use memtrace::symbolize::{
-    CompletedImage, EndedProcesses, EndedSettings, FramesByObject, ImageCode, LiveChangesByStack, LocatedStacks,
-    SymbolizedClasses,
-};
+use memtrace::symbolize::ImageCode;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -28,13 +28,14 @@ use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Content, Outputs};
 use super::recorded_facts::RecordedFacts;
+use crate::history::{LocatedStacks, NameTable, SymbolizedClasses};
 use crate::model::{
     AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, RunFacts, ThreadColumn, printable,
 };
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
 use crate::report::{self, Format, SavedReport};
-use crate::symbolize::{LocatedStacks, NameTable, SymbolizedClasses, Symbolizer};
+use crate::symbolize::Symbolizer;
 use crate::tags::TagRules;
 
 pub(crate) use self::heap_profiles::MAX_HEAP_PROFILES;

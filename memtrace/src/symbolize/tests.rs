@@ -14,6 +14,9 @@ use std::time::Duration;
 use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
+use crate::history::{
+    CompletedImage, EndedProcesses, EndedSettings, LiveChangesByStack, LocatedStacks, SymbolizedClasses,
+};
 use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Location, Mapping, Pid,
     ProcessImage, Profile, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackUsage, Stacks, Tick, Usage,

@@ -31,6 +31,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "triggers", imports: &["model"] },
     Module { name: "registry", imports: &["model"] },
     Module { name: "reconcile", imports: &["model"] },
+    Module { name: "history", imports: &["model"] },
     Module { name: "symbolize", imports: &["model", "elf"] },
     Module { name: "tags", imports: &["model"] },
     Module { name: "recording", imports: &["model"] },
@@ -58,6 +59,7 @@ pub(super) const MODULES: &[Module] = &[
             "monitor",
             "registry",
             "reconcile",
+            "history",
             "symbolize",
             "tags",
             "recording",
@@ -258,7 +260,8 @@ pub(super) fn starts_with(path: &[String], prefix: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PURE: [&str; 8] = ["accounts", "ledger", "mmap_events", "monitor", "reconcile", "registry", "report", "tags"];
+    const PURE: [&str; 9] =
+        ["accounts", "history", "ledger", "mmap_events", "monitor", "reconcile", "registry", "report", "tags"];
 
     #[test]
     fn pure_modules_import_only_the_model() {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::history::{FramesByObject, RecordedPaths};
 use crate::model::{AbsAddr, FileOffset, Mapping, Node, Object, ObjectName};
 use crate::recording::{Location, Locations, ObjectNumber, PathNumber, PathRows};
-use crate::symbolize::{FramesByObject, RecordedPaths};
 
 /// Call paths of a recording, and the names of their calls.
 pub(super) struct RecordedCalls {

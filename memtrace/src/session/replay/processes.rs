@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::moments::Selected;
 use super::paths::RecordedCalls;
+use crate::history::{FramesByObject, RecordedProcess, RecordedProcesses, RecordedStack};
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LiveChanges,
     Log2, LossReason, MappingKind, MergedImages, Metric, OomKill, PageFaults, Part, ProcessImage, Rusage, StackEnd,
@@ -12,7 +13,6 @@ use crate::model::{
 use crate::reconcile::residency::scale_stack;
 use crate::recording::{Boundary, DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
 use crate::session::trend_parts::has_trends;
-use crate::symbolize::{FramesByObject, RecordedProcess, RecordedProcesses, RecordedStack};
 
 /// Process images by class.
 type Processes = BTreeMap<(EventClass, ImageId), RecordedProcess>;

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use super::activity_changes::RecordedChanges;
 use super::stack_copies::FindCopy;
 use crate::activity::{ActivityBuilder, ActivityCollector};
+use crate::history::{LiveCall, LivePaths, frames_of_calls};
 use crate::kernel::{ActivityReader, Kernel, Probes, ThreadActivity};
 use crate::model::{
     Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Names, Nanoseconds, Node, Object, Pid,
@@ -24,7 +25,7 @@ use crate::session::error::{Error, from_engines};
 use crate::session::recorded_facts;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
-use crate::symbolize::{ImageCode, LiveCall, LivePaths, frames_of_calls};
+use crate::symbolize::ImageCode;
 
 /// The most records that are read in one go. The rest follows in the next tick.
 const MAX_RECORDS: usize = 100_000;

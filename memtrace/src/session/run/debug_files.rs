@@ -12,10 +12,11 @@ use tokio::time::timeout;
 
 use super::wait::Signals;
 use crate::debuginfod::{self, Servers, Settings, Step};
+use crate::history::{EndedProcesses, objects_with_calls};
 use crate::model::{BuildId, DebugFileCounts, DebugFileOutcome, ImageId, ProcessImage, Snapshots, format};
 use crate::session::error::Error;
 use crate::session::observer::Observer;
-use crate::symbolize::{EndedProcesses, ImageCode, Symbolizer, objects_with_calls};
+use crate::symbolize::{ImageCode, Symbolizer};
 
 /// Time in which a stopped download removes its incomplete file.
 const STOP: Duration = Duration::from_millis(200);

@@ -11,6 +11,7 @@ use super::accounts::RunAccounts;
 use super::recorder::Recorder;
 use super::selection::Selection;
 use super::stack_copies::find_copy;
+use crate::history::{CompletedImage, EndedProcesses, EndedSettings};
 use crate::kernel::ProcessFilter;
 use crate::model::{
     EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Stacks,
@@ -20,7 +21,7 @@ use crate::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
 use crate::session::sample::PageReader;
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
-use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings, ImageCode};
+use crate::symbolize::ImageCode;
 
 /// Batches of parts that the shards can send before they keep them.
 const BATCHES: usize = 256;

@@ -1,5 +1,6 @@
 //! Division of a limited memory among maps, rings, ledgers and the state of processes.
 
+use crate::history::EndedSettings;
 use crate::kernel::{MapSizes, MapUses};
 use crate::mmap_events;
 use crate::model::{Bytes, Pid, Tick};
@@ -7,7 +8,6 @@ use crate::procfs;
 use crate::registry;
 use crate::session::config::{Config, Target};
 use crate::session::error::Error;
-use crate::symbolize::EndedSettings;
 
 /// Limits of all state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

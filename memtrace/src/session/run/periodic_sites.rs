@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::recorder::{ClassSites, Site, SiteTotals};
+use crate::history::{LiveCall, frames_of_calls};
 use crate::model::{Bytes, Frame, Names, Nanoseconds, format, plain};
 use crate::procfs::Objects;
 use crate::session::error::Error;
-use crate::symbolize::{LiveCall, Symbolizer, frames_of_calls};
+use crate::symbolize::Symbolizer;
 
 /// Functions that are shown of each site, the innermost first.
 const FUNCTIONS: usize = 6;

@@ -40,6 +40,7 @@ use self::waiting_activity::WaitingActivity;
 use super::account_interval::AccountInterval;
 use super::memory::{MemoryPlan, RecorderLimits};
 use super::stack_copies::FindCopy;
+use crate::history::{ImageStacks, LivePaths};
 use crate::model::{
     Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Losses, MemoryTimelineBuilder, Object, PageFaults,
     ProcessImage, StackId, Stacks, Tick, UnsentStacks,
@@ -51,7 +52,6 @@ use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::track::ProcessTracker;
-use crate::symbolize::{ImageStacks, LivePaths};
 
 pub(super) use self::live_changes::ChangesInParts;
 pub(super) use self::sites::{ClassSites, Site, SiteTotals};

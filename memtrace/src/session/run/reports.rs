@@ -14,6 +14,7 @@ use super::debug_files;
 use super::recorder::{ChangesInParts, Recorder};
 use super::wait::Signals;
 use crate::debuginfod;
+use crate::history::{EndedProcesses, FramesByObject, LocatedStacks, NameTable, Symbolized, SymbolizedClasses};
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
     AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Metric, ProcessImage, Profile, RunFacts,
@@ -32,9 +33,7 @@ use crate::session::replay::RecordedOutputs;
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::trend_parts::has_trends;
-use crate::symbolize::{
-    EndedProcesses, FramesByObject, ImageCode, LocatedStacks, NameTable, Symbolized, SymbolizedClasses, Symbolizer,
-};
+use crate::symbolize::{ImageCode, Symbolizer};
 
 /// Open outputs of each event class, and the servers of debug files.
 pub(super) struct Reports {

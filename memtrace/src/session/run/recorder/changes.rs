@@ -204,8 +204,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::history::LivePaths;
     use crate::model::{AbsAddr, Pid, ProcessImage, Stack, Stacks, Usage};
-    use crate::symbolize::LivePaths;
 
     const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::changes::add_page_values;
 use super::memory_timeline::add_interval;
 use super::{RecordedFile, Recorder, listed};
+use crate::history::FramesByObject;
 use crate::model::{
     BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, ProcessImage, Snapshots, StackKey,
     StackUsage,
 };
 use crate::recording::{Interval, RecordedImage, Status};
 use crate::session::run::account_interval::AccountInterval;
-use crate::symbolize::FramesByObject;
 
 impl Recorder {
     /// Records the differences between `snapshots`, which are compared with the page tables, and `before`. If pages are

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::history::{GroupedStack, GroupedStacks, ImageStacks};
 use crate::model::{EventClass, ImageId, Part, ProcessImage, StackEnd, StackUsage};
 use crate::recording::{Change, Interval, PathNumber, RecordedImage, TotalKey};
-use crate::symbolize::{GroupedStack, GroupedStacks, ImageStacks};
 
 /// Stacks that are recorded in a second on average. So many rows take about a thousandth of a core, and 40 MiB in an hour.
 const STACKS_PER_SECOND: u64 = 500;
@@ -106,11 +106,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::history::{CompletedImage, EndedProcesses, EndedSettings, LivePaths};
     use crate::model::{
         AbsAddr, Amount, Bytes, Comm, FileOffset, ImageEnd, ImageUsage, Mapping, Object, Pid, Stack, StackId, StackKey,
         Stacks, Tick, Usage,
     };
-    use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings, ImageCode, LivePaths};
+    use crate::symbolize::ImageCode;
 
     /// Groups, call paths of the recording, and processes that have ended.
     struct Recorded {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::{RecordedFile, Recorder};
+use crate::history::LiveChangesByStack;
 use crate::model::{EventClass, ImageId, ImageUsage, LiveChanges, Snapshots, StackEnd, StackKey, Tick};
 use crate::recording::{Boundary, Error, PathNumber, Recording, TotalKey};
 use crate::session::trend_parts::TrendParts;
-use crate::symbolize::LiveChangesByStack;
 
 /// Changes of live memory over parts of a run.
 #[derive(Debug, Default)]

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use crate::history::LiveCall;
 use crate::model::{EventClass, StackEnd};
 use crate::recording::{Interval, PathNumber, TotalKey};
-use crate::symbolize::LiveCall;
 
 /// Size and count of what is live, or duration and count of stalls. Changes wrap below zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::history::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
 use crate::model::{FileOffset, Frame, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks};
 use crate::recording::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
 use crate::report;
-use crate::symbolize::{CallSite, FramesByObject, ImageCode, LiveCall, LivePaths, NewPaths};
+use crate::symbolize::ImageCode;
 
 /// Call paths of the stacks in running images, and in images that have ended recently.
 #[derive(Debug)]

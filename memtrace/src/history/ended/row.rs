@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::history::stack_totals::StackTotals;
 use crate::model::{
     BuildId, Cgroup, Comm, EndedRun, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, ProcessImage, Tick, Tid,
     Usage, User,
 };
-use crate::symbolize::stack_totals::StackTotals;
 
 /// An ended image in one event class.
 #[derive(Debug)]
-pub(in crate::symbolize) struct Row {
-    pub(in crate::symbolize) id: ImageId,
+pub(in crate::history) struct Row {
+    pub(in crate::history) id: ImageId,
     /// Time of the end in the records.
-    pub(in crate::symbolize) at: Tick,
+    pub(in crate::history) at: Tick,
     pub(super) facts: Arc<ImageFacts>,
     pub(super) start: ImageStart,
     /// End in the process events.
@@ -25,15 +25,15 @@ pub(in crate::symbolize) struct Row {
     threads: Option<u32>,
     thread_names: BTreeMap<Tid, String>,
     /// Totals without stacks.
-    pub(in crate::symbolize) usage: ImageUsage,
-    pub(in crate::symbolize) stacks: StackTotals,
+    pub(in crate::history) usage: ImageUsage,
+    pub(in crate::history) stacks: StackTotals,
     /// A stack has an address outside of all files.
     pub(super) has_addresses: bool,
 }
 
 /// Executable, names and owner of images. Most images share them with others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::symbolize) struct ImageFacts {
+pub(in crate::history) struct ImageFacts {
     pub(super) comm: Comm,
     pub(super) exe: Option<PathBuf>,
     pub(super) build_id: Option<BuildId>,
@@ -60,7 +60,7 @@ pub(super) const fn size(class: EventClass, total: &Usage) -> u64 {
 }
 
 impl ImageFacts {
-    pub(in crate::symbolize) fn of(image: &ProcessImage) -> Self {
+    pub(in crate::history) fn of(image: &ProcessImage) -> Self {
         let objects = image.objects().map(Arc::as_ref);
         let executable = image.exe.as_ref().and_then(|exe| objects.clone().find(|object| object.path == *exe));
         Self {
@@ -103,7 +103,7 @@ impl Row {
     }
 
     /// Returns the image without its mappings.
-    pub(in crate::symbolize) fn image(&self) -> ProcessImage {
+    pub(in crate::history) fn image(&self) -> ProcessImage {
         ProcessImage {
             comm: self.facts.comm.clone(),
             exe: self.facts.exe.clone(),

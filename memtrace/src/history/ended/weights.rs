@@ -1,7 +1,7 @@
 //! Order in which stacks of groups are merged.
 
+use crate::history::stack_totals::PathUsage;
 use crate::model::{EventClass, Usage};
-use crate::symbolize::stack_totals::PathUsage;
 
 /// Weights of the stacks of one event class. Those with the smallest weights are merged first.
 pub(super) struct Weights {

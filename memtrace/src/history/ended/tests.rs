@@ -8,12 +8,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::history::test_code::TestCode;
+use crate::history::{FramesByObject, LiveChangesByStack, LocatedStacks, SymbolizedClasses};
 use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, FileOffset, ImageStart, Mapping, MappingKind, Object, Part, Pid, Profile,
     RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, StackUsage, Usage, User,
 };
-use crate::symbolize::test_code::TestCode;
-use crate::symbolize::{FramesByObject, LiveChangesByStack, LocatedStacks, SymbolizedClasses};
 
 const START: Tick = Tick(100);
 const WINDOW: std::ops::Range<Tick> = START..Tick(9000);

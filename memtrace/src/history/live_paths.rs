@@ -208,12 +208,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::history::test_code::TestCode;
+    use crate::history::{CompletedImage, EndedProcesses, EndedSettings};
     use crate::model::{
         Amount, Bytes, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Pid, Stack, StackKey, StackUsage, Tick,
         Usage,
     };
-    use crate::symbolize::test_code::TestCode;
-    use crate::symbolize::{CompletedImage, EndedProcesses, EndedSettings};
 
     /// Image with one object at `base`.
     fn image(base: u64) -> ProcessImage {

@@ -6,9 +6,9 @@ use super::group::Group;
 use super::group_key::GroupKey;
 use super::row::{ImageFacts, Row};
 use super::weights::{Distribution, Weights};
+use crate::history::call_paths::CallPaths;
+use crate::history::stack_totals::StackTotals;
 use crate::model::{EventClass, ImageUsage, MergedImages, Node, ProcessImage, Tick, Usage};
-use crate::symbolize::call_paths::CallPaths;
-use crate::symbolize::stack_totals::StackTotals;
 
 /// Groups by their key.
 #[derive(Debug, Default)]

@@ -6,16 +6,16 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::{Call, CallLocation, CallPaths};
+use crate::history::call_address::CallAddress;
+use crate::history::generated_names::{GeneratedFrame, GeneratedNames};
+use crate::history::stack_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
     AbsAddr, CodeNames, FileOffset, ImageUsage, Node, Object, ProcessImage, StackEnd, StackId, StackKey, Stacks,
     Unnamed,
 };
-use crate::symbolize::call_address::CallAddress;
-use crate::symbolize::generated_names::{GeneratedFrame, GeneratedNames};
-use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals};
 
 /// Walk through the stacks of one image.
-pub(in crate::symbolize) struct Walk<'a, 's> {
+pub(in crate::history) struct Walk<'a, 's> {
     paths: &'s mut CallPaths,
     image: &'a ProcessImage,
     stacks: &'s Stacks,
@@ -33,7 +33,7 @@ pub(in crate::symbolize) struct Walk<'a, 's> {
 
 impl<'a, 's> Walk<'a, 's> {
     /// Starts a walk through some of `stacks`, which belong to `image`.
-    pub(in crate::symbolize) fn new(
+    pub(in crate::history) fn new(
         paths: &'s mut CallPaths,
         image: &'a ProcessImage,
         stacks: &'s Stacks,
@@ -58,7 +58,7 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     /// Returns the path of a stack, the root if it has no frames, and its end.
-    pub(in crate::symbolize) fn stack(&mut self, id: StackId) -> (Node, StackEnd) {
+    pub(in crate::history) fn stack(&mut self, id: StackId) -> (Node, StackEnd) {
         let end = self.stacks.end_of(id);
         let Some((leaf, _, taken)) = self.stacks.find(id) else { return (Node::ROOT, end) };
         if self.is_uncertain {
@@ -69,7 +69,7 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     /// Takes the totals by stack of the image, and returns them by call path. Calls `each` with every stack and its path.
-    pub(in crate::symbolize) fn totals(
+    pub(in crate::history) fn totals(
         &mut self,
         usage: &mut ImageUsage,
         mut each: impl FnMut(StackKey, PathKey),
@@ -96,12 +96,12 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     /// Returns the numbers of the objects of the visited calls.
-    pub(in crate::symbolize) fn objects(&self) -> Vec<u32> {
+    pub(in crate::history) fn objects(&self) -> Vec<u32> {
         self.objects.values().copied().collect()
     }
 
     /// Returns true if a path has an address outside of all files, which is specific to the process.
-    pub(in crate::symbolize) const fn has_addresses(&self) -> bool {
+    pub(in crate::history) const fn has_addresses(&self) -> bool {
         self.has_addresses
     }
 

@@ -9,20 +9,20 @@ use rustc_hash::FxHashMap;
 use super::group_key::GroupKey;
 use super::row::{Row, since, size};
 use super::weights::{Weight, Weights};
+use crate::history::call_paths::CallPaths;
+use crate::history::process;
+use crate::history::stack_totals::{PathKey, PathUsage, StackTotals, TotalParts};
 use crate::model::{
     Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Pid,
     ProcessImage, ProcessProfile, StackEnd, StallStats, Tick,
 };
-use crate::symbolize::call_paths::CallPaths;
-use crate::symbolize::process;
-use crate::symbolize::stack_totals::{PathKey, PathUsage, StackTotals, TotalParts};
 
 /// Most distinct names that are counted. Further names have no chance to be that of the group.
 const MAX_NAMES: usize = 8;
 
 /// Sums over ended images.
 #[derive(Debug)]
-pub(in crate::symbolize) struct Group {
+pub(in crate::history) struct Group {
     pub(super) key: GroupKey,
     exe: Option<PathBuf>,
     names: BTreeMap<Comm, u64>,
@@ -32,7 +32,7 @@ pub(in crate::symbolize) struct Group {
     /// Sum of the times that the images ran.
     traced: Duration,
     /// Totals without stacks.
-    pub(in crate::symbolize) usage: ImageUsage,
+    pub(in crate::history) usage: ImageUsage,
     inherited_frees: u64,
     faults: Option<PageFaults>,
     peak_rss: Option<Bytes>,
@@ -196,12 +196,12 @@ impl Group {
     }
 
     /// Returns the totals by stack.
-    pub(in crate::symbolize) fn into_stacks(mut self) -> StackTotals {
+    pub(in crate::history) fn into_stacks(mut self) -> StackTotals {
         self.stacks.take()
     }
 
     /// Returns the group as a process of the profile. `largest` are the kept images, the largest first.
-    pub(in crate::symbolize) fn profile(&self, largest: Vec<EndedRun>) -> ProcessProfile {
+    pub(in crate::history) fn profile(&self, largest: Vec<EndedRun>) -> ProcessProfile {
         let most_frequent = self.ends.iter().max_by_key(|&(end, images)| (images, std::cmp::Reverse(end)));
         let (user, cgroup) = (self.key.user.clone(), self.key.cgroup.clone());
         ProcessProfile {
