@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
 use super::located_process::LocatedProcess;
-use super::stack_totals::PathUsage;
+use super::path_totals::PathUsage;
 use crate::model::{Bytes, FrameId, LiveChanges, Node, Part, ProcessProfile, StackEnd, StackProfile};
 
 /// Converts the totals of each process by call path to stacks with frames. `frames` are those of each call of `paths`.

@@ -19,7 +19,7 @@ use self::row::Row;
 use super::call_paths::{CallPaths, Walk};
 use super::generated_names::GeneratedNames;
 use super::live_paths::{ImageStacks, LivePaths};
-use super::stack_totals::{PathKey, PathUsage, StackTotals};
+use super::path_totals::{PathKey, PathUsage, StackTotals};
 use super::translated_paths::PathSource;
 use crate::model::{
     CodeNames, EventClass, ImageEnd, ImageId, ImageUsage, MergedImages, Object, ProcessImage, StackId, Stacks, Tick,

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::ended::{GroupKey, ImageFacts};
 use super::live_paths::ImageStacks;
-use super::stack_totals::{StackTotals, TotalParts};
+use super::path_totals::{StackTotals, TotalParts};
 use crate::model::{Node, Part, ProcessImage, StackEnd, StackUsage};
 
 /// Most groups with an executable of their own. Images of further ones share groups.

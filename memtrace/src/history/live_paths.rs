@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::call_paths::{CallLocation, CallPaths, Walk};
 use super::generated_names::GeneratedNames;
-use super::stack_totals::{PathKey, PathUsage, StackTotals};
+use super::path_totals::{PathKey, PathUsage, StackTotals};
 use super::translated_paths::{PathSource, TranslatedPaths};
 use crate::model::{
     AbsAddr, CodeNames, FileOffset, Frame, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, Stacks, Unnamed,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::stack_totals::{PathKey, StackTotals};
+use super::path_totals::{PathKey, StackTotals};
 use crate::model::{EventClass, ImageId, LiveChanges, ProcessProfile, StackKey};
 
 /// Changes of live memory of running images over the parts of a run.

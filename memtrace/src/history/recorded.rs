@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::call_paths::{Call, CallLocation, CallPaths};
 use super::ended::EndedProcesses;
 use super::located_process::ChangesByPath;
-use super::stack_totals::{PathKey, PathUsage, StackTotals};
+use super::path_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
     AbsAddr, BlockHistograms, Bytes, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, MergedImages,
     Node, ObjectName, OomKill, Part, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,

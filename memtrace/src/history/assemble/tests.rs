@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::super::locate::LocatedStacks;
+use super::super::report_stacks::LocatedStacks;
 use super::super::test_code::TestCode;
 use super::super::{EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, SymbolizedClasses};
 use super::*;

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{Call, CallLocation, CallPaths};
 use crate::history::call_address::CallAddress;
 use crate::history::generated_names::{GeneratedFrame, GeneratedNames};
-use crate::history::stack_totals::{PathKey, PathUsage, StackTotals};
+use crate::history::path_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
     AbsAddr, CodeNames, FileOffset, ImageUsage, Node, Object, ProcessImage, StackEnd, StackId, StackKey, Stacks,
     Unnamed,

@@ -10,8 +10,8 @@ use super::group_key::GroupKey;
 use super::row::{Row, since, size};
 use super::weights::{Weight, Weights};
 use crate::history::call_paths::CallPaths;
+use crate::history::path_totals::{PathKey, PathUsage, StackTotals, TotalParts};
 use crate::history::process;
-use crate::history::stack_totals::{PathKey, PathUsage, StackTotals, TotalParts};
 use crate::model::{
     Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Pid,
     ProcessImage, ProcessProfile, StackEnd, StallStats, Tick,

@@ -7,7 +7,7 @@ use super::group_key::GroupKey;
 use super::row::{ImageFacts, Row};
 use super::weights::{Distribution, Weights};
 use crate::history::call_paths::CallPaths;
-use crate::history::stack_totals::StackTotals;
+use crate::history::path_totals::StackTotals;
 use crate::model::{EventClass, ImageUsage, MergedImages, Node, ProcessImage, Tick, Usage};
 
 /// Groups by their key.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::history::stack_totals::StackTotals;
+use crate::history::path_totals::StackTotals;
 use crate::model::{
     BuildId, Cgroup, Comm, EndedRun, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, ProcessImage, Tick, Tid,
     Usage, User,

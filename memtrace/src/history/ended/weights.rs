@@ -1,6 +1,6 @@
 //! Order in which stacks of groups are merged.
 
-use crate::history::stack_totals::PathUsage;
+use crate::history::path_totals::PathUsage;
 use crate::model::{EventClass, Usage};
 
 /// Weights of the stacks of one event class. Those with the smallest weights are merged first.

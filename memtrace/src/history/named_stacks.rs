@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::assemble::name_stacks;
 use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
-use super::locate::{LocatedClass, LocatedStacks, StallsByCgroup};
+use super::report_stacks::{LocatedClass, LocatedStacks, StallsByCgroup};
 use crate::model::format;
 use crate::model::{
     AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, ProcessProfile, Profile, RunFacts,
