@@ -1,16 +1,15 @@
-//! Totals of stacks after the ledger: stacks as call paths, sums of ended images, and the path from totals to a
+//! Totals of stacks after they have left the ledger: call paths, sums of ended images, and their conversion to a
 //! [`Profile`](crate::model::Profile).
 //!
 //! The mappings of an image at the time of a stack translate each address to an offset in the file of an object. These
 //! offsets do not depend on load addresses, so that all images share call paths. [`EndedProcesses`] holds the totals of
 //! images that have ended, [`LivePaths`] the call paths of a run that is recorded, and [`RecordedProcesses`] the totals of
-//! a recording. [`LocatedStacks`] joins them for a report, and [`SymbolizedClasses`] asks a
+//! a recording. [`LocatedStacks`] joins them for a report. [`SymbolizedClasses`] asks a
 //! [`Names`](crate::model::Names) for the frames of each distinct call once.
 //!
 //! All files of this module are pure.
 
 mod assemble;
-mod call_address;
 mod call_paths;
 mod ended;
 mod frames_of_calls;
@@ -18,7 +17,6 @@ mod generated_names;
 mod grouped_stacks;
 mod live_calls;
 mod live_paths;
-mod located_process;
 mod name_table;
 mod named_stacks;
 mod numbered;
@@ -30,11 +28,11 @@ mod report_stacks;
 mod test_code;
 mod translated_paths;
 
+pub use assemble::LiveChangesByStack;
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use grouped_stacks::{GroupedStack, GroupedStacks};
 pub use live_calls::frames_of_calls;
 pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
-pub use located_process::LiveChangesByStack;
 pub use name_table::{FramesByObject, NameTable};
 pub use named_stacks::{Symbolized, SymbolizedClasses};
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};

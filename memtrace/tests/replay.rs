@@ -360,8 +360,8 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     let code_of = |_, image: &ProcessImage| ImageCode::new(image, None);
     let changes = LiveChangesByStack::default();
     let stacks = LocatedStacks::new(totals.snapshots, &images, code_of, ended, &window, changes);
-    let mut symbolized = SymbolizedClasses::new(stacks, &FramesByObject::default());
-    let profile = symbolized.take(EventClass::Heap).into_profile(Default::default());
+    let mut classes = SymbolizedClasses::new(stacks, &FramesByObject::default());
+    let profile = classes.take(EventClass::Heap).into_profile(Default::default());
     assert_eq!(profile.losses, Losses::default());
 
     let mut found: BTreeMap<String, Totals> = BTreeMap::new();

@@ -7,9 +7,32 @@ use rustc_hash::FxHashMap;
 
 use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
-use super::located_process::LocatedProcess;
-use super::path_totals::PathUsage;
-use crate::model::{Bytes, FrameId, LiveChanges, Node, Part, ProcessProfile, StackEnd, StackProfile};
+use super::path_totals::{PathKey, PathUsage, StackTotals};
+use crate::model::{
+    Bytes, EventClass, FrameId, ImageId, LiveChanges, Node, Part, ProcessProfile, StackEnd, StackKey, StackProfile,
+};
+
+/// Changes of live memory of running images over the parts of a run.
+pub type LiveChangesByStack = BTreeMap<(EventClass, ImageId), FxHashMap<StackKey, LiveChanges>>;
+
+/// Changes of live memory by call path.
+pub(super) type ChangesByPath = FxHashMap<PathKey, LiveChanges>;
+
+/// A process, or a group of them, with the totals of its call paths.
+#[derive(Debug)]
+pub(super) struct LocatedProcess {
+    pub(super) process: ProcessProfile,
+    pub(super) totals: StackTotals,
+    /// Empty unless the process runs at the moment of a report, and its changes are recorded.
+    pub(super) live_changes: ChangesByPath,
+}
+
+impl LocatedProcess {
+    /// Returns a process without changes over time.
+    pub(super) fn new(process: ProcessProfile, totals: StackTotals) -> Self {
+        Self { process, totals, live_changes: ChangesByPath::default() }
+    }
+}
 
 /// Converts the totals of each process by call path to stacks with frames. `frames` are those of each call of `paths`.
 pub(super) fn name_stacks(

@@ -1,4 +1,4 @@
-//! Symbolized stacks of a run, and the profile of each event class.
+//! Stacks with the names of their calls, and the profile of each event class.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::{
     StackProfile, Unnamed,
 };
 
-/// Symbolized stacks of all event classes.
+/// Stacks of all event classes with the names of their calls.
 #[derive(Debug)]
 pub struct SymbolizedClasses {
     paths: CallPaths,
@@ -91,7 +91,7 @@ fn frame_outside_objects(address: Option<AbsAddr>, reason: Unnamed) -> Frame {
     Frame { address, ..Frame::new(Err(reason)) }
 }
 
-/// Symbolized stacks of an event class. Together with the facts of the run they become a [`Profile`].
+/// Stacks of an event class with the names of their calls. Together with the facts of the run they become a [`Profile`].
 #[derive(Debug, Default)]
 pub struct Symbolized {
     processes: Vec<ProcessProfile>,

@@ -1,10 +1,10 @@
-//! Processes and stacks of a recording, to be symbolized. Pure.
+//! Processes and stacks of a recording. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::assemble::ChangesByPath;
 use super::call_paths::{Call, CallLocation, CallPaths};
 use super::ended::EndedProcesses;
-use super::located_process::ChangesByPath;
 use super::path_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
     AbsAddr, BlockHistograms, Bytes, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, MergedImages,

@@ -1,13 +1,13 @@
-//! Conversion of all stacks of a run to call paths.
+//! All stacks of a report as call paths: those of a run, or those of a recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use super::assemble::{ChangesByPath, LiveChangesByStack, LocatedProcess};
 use super::call_paths::{CallPaths, Walk};
 use super::ended::{EndedParts, EndedProcesses};
 use super::generated_names::GeneratedNames;
-use super::located_process::{ChangesByPath, LiveChangesByStack, LocatedProcess};
 use super::process::process;
 use super::recorded::{RecordedClass, RecordedProcesses, RunningProcess};
 use crate::model::{
@@ -21,7 +21,7 @@ pub(super) type StallsByCgroup = BTreeMap<Option<CgroupId>, BTreeMap<ReclaimKind
 /// Processes that are listed by themselves.
 type ListedProcesses = BTreeMap<EventClass, BTreeMap<ImageId, LocatedProcess>>;
 
-/// All stacks of a run as call paths.
+/// All stacks of a report as call paths.
 #[derive(Debug)]
 pub struct LocatedStacks {
     pub(super) paths: CallPaths,
@@ -52,44 +52,44 @@ impl LocatedStacks {
         window: &Range<Tick>,
         changes: LiveChangesByStack,
     ) -> Self {
-        Self::with_ended(ended.into_parts(), window, |located| located.add(snapshots, images, code_of, window, changes))
+        Self::with_ended(ended.into_parts(), window, |stacks| stacks.add(snapshots, images, code_of, window, changes))
     }
 
-    /// Returns the stacks of a recording, of the time `window`.
+    /// Returns the stacks of a recording during `window`.
     #[must_use]
     pub fn of_recording(processes: RecordedProcesses, window: &Range<Tick>) -> Self {
         let (ended, recorded) = processes.into_parts();
-        Self::with_ended(ended.into_parts_with_all_paths(), window, |located| located.add_recorded(recorded, window))
+        Self::with_ended(ended.into_parts_with_all_paths(), window, |stacks| stacks.add_recorded(recorded, window))
     }
 
-    /// Returns the stacks of images that have ended, and those of the images that `add` adds and returns.
+    /// Returns the stacks of images that have ended, together with the images that `add` adds and returns.
     fn with_ended(ended: EndedParts, window: &Range<Tick>, add: impl FnOnce(&mut Self) -> ListedProcesses) -> Self {
         let EndedParts { classes, paths, names } = ended;
-        let mut located = Self { paths, names, classes: BTreeMap::new() };
-        let mut processes = add(&mut located);
+        let mut stacks = Self { paths, names, classes: BTreeMap::new() };
+        let mut processes = add(&mut stacks);
         for (class, ended) in classes {
             let (rows, groups) = ended.into_parts();
-            let located = located.classes.entry(class).or_default();
+            let of_class = stacks.classes.entry(class).or_default();
             let listed = processes.entry(class).or_default();
             for row in rows {
-                add_stalls(&mut located.stalls, &row.usage);
+                add_stalls(&mut of_class.stalls, &row.usage);
                 let profile = process(row.id, &row.usage, &row.image(), Some(row.at), window);
                 listed.insert(row.id, LocatedProcess::new(profile, row.stacks));
             }
             let mut of_groups = Vec::with_capacity(groups.len());
             for (group, largest) in groups {
-                add_stalls(&mut located.stalls, &group.usage);
+                add_stalls(&mut of_class.stalls, &group.usage);
                 of_groups.push(LocatedProcess::new(group.profile(largest), group.into_stacks()));
             }
             let name = |group: &LocatedProcess| (group.process.comm.clone(), group.process.exe.clone());
             of_groups.sort_by_cached_key(name);
-            located.processes = of_groups;
+            of_class.processes = of_groups;
         }
         for (class, listed) in processes {
-            let processes = &mut located.classes.entry(class).or_default().processes;
+            let processes = &mut stacks.classes.entry(class).or_default().processes;
             *processes = listed.into_values().chain(std::mem::take(processes)).collect();
         }
-        located
+        stacks
     }
 
     /// Converts the stacks of `snapshots`, and returns the processes.
@@ -122,8 +122,8 @@ impl LocatedStacks {
             self.names.note(id, &image.comm, &code);
         }
         for (class, snapshot) in snapshots.0 {
-            let located = self.classes.entry(class).or_default();
-            (located.oom_kills, located.losses) = (snapshot.oom_kills, snapshot.losses);
+            let of_class = self.classes.entry(class).or_default();
+            (of_class.oom_kills, of_class.losses) = (snapshot.oom_kills, snapshot.losses);
         }
         processes
     }
@@ -132,11 +132,11 @@ impl LocatedStacks {
     fn add_recorded(&mut self, recorded: BTreeMap<EventClass, RecordedClass>, window: &Range<Tick>) -> ListedProcesses {
         let mut processes = ListedProcesses::new();
         for (class, RecordedClass { running, oom_kills, losses }) in recorded {
-            let located = self.classes.entry(class).or_default();
-            (located.oom_kills, located.losses) = (oom_kills, losses);
+            let of_class = self.classes.entry(class).or_default();
+            (of_class.oom_kills, of_class.losses) = (oom_kills, losses);
             let listed = processes.entry(class).or_default();
             for RunningProcess { id, image, usage, totals, live_changes } in running {
-                add_stalls(&mut located.stalls, &usage);
+                add_stalls(&mut of_class.stalls, &usage);
                 let process = process(id, &usage, &image, None, window);
                 listed.insert(id, LocatedProcess { process, totals, live_changes });
             }

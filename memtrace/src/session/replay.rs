@@ -238,7 +238,7 @@ impl<'a> Opened<'a> {
         // Calls without recorded names get those of the object's file, if it has the recorded build ID.
         let names = NameTable::new(frames, Symbolizer::new().with_reopen(Objects::reopen));
         let stacks = LocatedStacks::of_recording(processes, &selected.window());
-        let mut symbolized = SymbolizedClasses::new(stacks, &names);
+        let mut classes = SymbolizedClasses::new(stacks, &names);
         let mut notes = facts.notes();
         notes.extend(notes_of(recording, selected));
         let timeline = match config.outputs.iter().any(|output| output.format.shows_timeline()) {
@@ -260,7 +260,7 @@ impl<'a> Opened<'a> {
                 timeline: timeline.as_ref().map(|timeline| timeline.finish(class, run.page_sample, &trace)),
                 ..run
             };
-            let mut profile = symbolized.take(class).into_profile(run);
+            let mut profile = classes.take(class).into_profile(run);
             // A recording has the notes on names of its run, of which this may be a part.
             let mut known = Vec::new();
             profile.notes.retain(|note| {

@@ -6,16 +6,15 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::{Call, CallLocation, CallPaths};
-use crate::history::call_address::CallAddress;
 use crate::history::generated_names::{GeneratedFrame, GeneratedNames};
 use crate::history::path_totals::{PathKey, PathUsage, StackTotals};
 use crate::model::{
-    AbsAddr, CodeNames, FileOffset, ImageUsage, Node, Object, ProcessImage, StackEnd, StackId, StackKey, Stacks,
-    Unnamed,
+    AbsAddr, CodeNames, FileOffset, ImageUsage, Mapping, Node, Object, ProcessImage, StackEnd, StackId, StackKey,
+    Stacks, Unnamed, Version, split_frame,
 };
 
 /// Walk through the stacks of one image.
-pub(in crate::history) struct Walk<'a, 's> {
+pub(crate) struct Walk<'a, 's> {
     paths: &'s mut CallPaths,
     image: &'a ProcessImage,
     stacks: &'s Stacks,
@@ -33,7 +32,7 @@ pub(in crate::history) struct Walk<'a, 's> {
 
 impl<'a, 's> Walk<'a, 's> {
     /// Starts a walk through some of `stacks`, which belong to `image`.
-    pub(in crate::history) fn new(
+    pub(crate) fn new(
         paths: &'s mut CallPaths,
         image: &'a ProcessImage,
         stacks: &'s Stacks,
@@ -58,7 +57,7 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     /// Returns the path of a stack, the root if it has no frames, and its end.
-    pub(in crate::history) fn stack(&mut self, id: StackId) -> (Node, StackEnd) {
+    pub(crate) fn stack(&mut self, id: StackId) -> (Node, StackEnd) {
         let end = self.stacks.end_of(id);
         let Some((leaf, _, taken)) = self.stacks.find(id) else { return (Node::ROOT, end) };
         if self.is_uncertain {
@@ -69,11 +68,7 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     /// Takes the totals by stack of the image, and returns them by call path. Calls `each` with every stack and its path.
-    pub(in crate::history) fn totals(
-        &mut self,
-        usage: &mut ImageUsage,
-        mut each: impl FnMut(StackKey, PathKey),
-    ) -> StackTotals {
+    pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> StackTotals {
         let mut stacks_in_other = usage.merged_stacks;
         let entries = std::mem::take(&mut usage.by_stack).into_iter().map(|(key, usage)| {
             let (path, end) = self.stack(key.stack);
@@ -96,12 +91,12 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     /// Returns the numbers of the objects of the visited calls.
-    pub(in crate::history) fn objects(&self) -> Vec<u32> {
+    pub(crate) fn objects(&self) -> Vec<u32> {
         self.objects.values().copied().collect()
     }
 
     /// Returns true if a path has an address outside of all files, which is specific to the process.
-    pub(in crate::history) const fn has_addresses(&self) -> bool {
+    pub(crate) const fn has_addresses(&self) -> bool {
         self.has_addresses
     }
 
@@ -175,5 +170,30 @@ impl<'a, 's> Walk<'a, 's> {
     const fn outside(&mut self, address: AbsAddr, reason: Unnamed) -> CallLocation {
         self.has_addresses = true;
         CallLocation::OutsideObjects(Some(address), reason)
+    }
+}
+
+/// Address of a call, and the version of the mappings that applies to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct CallAddress {
+    address: AbsAddr,
+    /// The mapping, if another one has replaced it since.
+    version: Option<Version>,
+    /// The frame was found by frame pointer.
+    by_frame_pointer: bool,
+}
+
+impl CallAddress {
+    /// Returns the call before the return address `frame` of a stack that was taken at `taken`: the byte before the
+    /// return address belongs to the call.
+    fn new(image: &ProcessImage, frame: AbsAddr, taken: Duration) -> Self {
+        let (frame, by_frame_pointer) = split_frame(frame);
+        let address = AbsAddr(frame.0.saturating_sub(1));
+        Self { address, version: image.replaced.holding(address, taken), by_frame_pointer }
+    }
+
+    /// Returns the mapping that contained the call.
+    fn mapping(self, image: &ProcessImage) -> Option<&Mapping> {
+        image.mapping_in(self.version, self.address)
     }
 }

@@ -10,7 +10,7 @@ use crate::model::{EndedRun, EventClass, Merged, Node, Tick};
 
 /// Ended images of one event class: the largest as rows, the others in groups.
 #[derive(Debug)]
-pub(in crate::history) struct EndedClass {
+pub(crate) struct EndedClass {
     class: EventClass,
     start: Tick,
     rows: BTreeMap<Rank, Box<Row>>,
@@ -21,7 +21,7 @@ pub(in crate::history) struct EndedClass {
 }
 
 /// A group with its largest images, the largest first.
-pub(in crate::history) type GroupWithRuns = (Group, Vec<EndedRun>);
+pub(crate) type GroupWithRuns = (Group, Vec<EndedRun>);
 
 impl EndedClass {
     pub(super) fn new(class: EventClass, start: Tick) -> Self {
@@ -108,7 +108,7 @@ impl EndedClass {
     }
 
     /// Returns the images with a row, in the order of their IDs, and the groups.
-    pub(in crate::history) fn into_parts(self) -> (Vec<Row>, Vec<GroupWithRuns>) {
+    pub(crate) fn into_parts(self) -> (Vec<Row>, Vec<GroupWithRuns>) {
         let mut rows: Vec<_> = self.rows.into_values().map(|row| *row).collect();
         rows.sort_unstable_by_key(|row| row.id);
         let mut groups: Vec<_> = self.groups.into_iter().map(|group| (group, Vec::new())).collect();

@@ -22,7 +22,7 @@ const MAX_NAMES: usize = 8;
 
 /// Sums over ended images.
 #[derive(Debug)]
-pub(in crate::history) struct Group {
+pub(crate) struct Group {
     pub(super) key: GroupKey,
     exe: Option<PathBuf>,
     names: BTreeMap<Comm, u64>,
@@ -32,7 +32,7 @@ pub(in crate::history) struct Group {
     /// Sum of the times that the images ran.
     traced: Duration,
     /// Totals without stacks.
-    pub(in crate::history) usage: ImageUsage,
+    pub(crate) usage: ImageUsage,
     inherited_frees: u64,
     faults: Option<PageFaults>,
     peak_rss: Option<Bytes>,
@@ -196,12 +196,12 @@ impl Group {
     }
 
     /// Returns the totals by stack.
-    pub(in crate::history) fn into_stacks(mut self) -> StackTotals {
+    pub(crate) fn into_stacks(mut self) -> StackTotals {
         self.stacks.take()
     }
 
     /// Returns the group as a process of the profile. `largest` are the kept images, the largest first.
-    pub(in crate::history) fn profile(&self, largest: Vec<EndedRun>) -> ProcessProfile {
+    pub(crate) fn profile(&self, largest: Vec<EndedRun>) -> ProcessProfile {
         let most_frequent = self.ends.iter().max_by_key(|&(end, images)| (images, std::cmp::Reverse(end)));
         let (user, cgroup) = (self.key.user.clone(), self.key.cgroup.clone());
         ProcessProfile {

@@ -8,7 +8,7 @@ use crate::model::{BuildId, Cgroup, Comm, ProcessImage, User};
 
 /// Executable and owner of the images in a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::history) struct GroupKey {
+pub(crate) struct GroupKey {
     executable: Executable,
     pub(super) user: Option<User>,
     pub(super) cgroup: Option<Arc<Cgroup>>,
@@ -25,7 +25,7 @@ enum Executable {
 }
 
 impl GroupKey {
-    pub(in crate::history) fn of(facts: &ImageFacts) -> Self {
+    pub(crate) fn of(facts: &ImageFacts) -> Self {
         let executable = match (&facts.build_id, &facts.exe) {
             (Some(build_id), _) => Executable::BuildId(build_id.clone()),
             (None, Some(path)) => Executable::Path(path.clone()),
@@ -35,7 +35,7 @@ impl GroupKey {
     }
 
     /// Returns the key with one distinction less: without the cgroup, then without user and executable.
-    pub(in crate::history) fn coarser(&self) -> Self {
+    pub(crate) fn coarser(&self) -> Self {
         match self.cgroup {
             Some(_) => Self { cgroup: None, ..self.clone() },
             None => Self { executable: Executable::Other, user: None, cgroup: None },
@@ -43,12 +43,12 @@ impl GroupKey {
     }
 
     /// Returns true if the group has one executable.
-    pub(in crate::history) fn has_executable(&self) -> bool {
+    pub(crate) fn has_executable(&self) -> bool {
         self.executable != Executable::Other
     }
 
     /// Returns an image with the executable and the owner of the group. `member` belongs to it.
-    pub(in crate::history) fn image(&self, member: &ProcessImage) -> ProcessImage {
+    pub(crate) fn image(&self, member: &ProcessImage) -> ProcessImage {
         let exe = member.exe.clone().filter(|_| self.has_executable());
         let comm = match &self.executable {
             Executable::Other => Comm::from("other programs"),

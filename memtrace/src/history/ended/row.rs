@@ -14,10 +14,10 @@ use crate::model::{
 
 /// An ended image in one event class.
 #[derive(Debug)]
-pub(in crate::history) struct Row {
-    pub(in crate::history) id: ImageId,
+pub(crate) struct Row {
+    pub(crate) id: ImageId,
     /// Time of the end in the records.
-    pub(in crate::history) at: Tick,
+    pub(crate) at: Tick,
     pub(super) facts: Arc<ImageFacts>,
     pub(super) start: ImageStart,
     /// End in the process events.
@@ -25,15 +25,15 @@ pub(in crate::history) struct Row {
     threads: Option<u32>,
     thread_names: BTreeMap<Tid, String>,
     /// Totals without stacks.
-    pub(in crate::history) usage: ImageUsage,
-    pub(in crate::history) stacks: StackTotals,
+    pub(crate) usage: ImageUsage,
+    pub(crate) stacks: StackTotals,
     /// A stack has an address outside of all files.
     pub(super) has_addresses: bool,
 }
 
 /// Executable, names and owner of images. Most images share them with others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::history) struct ImageFacts {
+pub(crate) struct ImageFacts {
     pub(super) comm: Comm,
     pub(super) exe: Option<PathBuf>,
     pub(super) build_id: Option<BuildId>,
@@ -60,7 +60,7 @@ pub(super) const fn size(class: EventClass, total: &Usage) -> u64 {
 }
 
 impl ImageFacts {
-    pub(in crate::history) fn of(image: &ProcessImage) -> Self {
+    pub(crate) fn of(image: &ProcessImage) -> Self {
         let objects = image.objects().map(Arc::as_ref);
         let executable = image.exe.as_ref().and_then(|exe| objects.clone().find(|object| object.path == *exe));
         Self {
@@ -103,7 +103,7 @@ impl Row {
     }
 
     /// Returns the image without its mappings.
-    pub(in crate::history) fn image(&self) -> ProcessImage {
+    pub(crate) fn image(&self) -> ProcessImage {
         ProcessImage {
             comm: self.facts.comm.clone(),
             exe: self.facts.exe.clone(),

@@ -6,11 +6,11 @@ use crate::model::Node;
 /// Sum of lists of totals by stack, in parts: the largest first. Each is at least twice as large as the next, so that an
 /// entry is merged a few times only.
 #[derive(Debug, Default)]
-pub(in crate::history) struct TotalParts(Vec<StackTotals>);
+pub(crate) struct TotalParts(Vec<StackTotals>);
 
 impl TotalParts {
     /// Adds a list.
-    pub(in crate::history) fn push(&mut self, mut stacks: StackTotals) {
+    pub(crate) fn push(&mut self, mut stacks: StackTotals) {
         while let Some(last) = self.0.pop_if(|last| last.len() < 2 * stacks.len()) {
             stacks = last.merge(stacks);
         }
@@ -18,27 +18,27 @@ impl TotalParts {
     }
 
     /// Adds the lists of another sum.
-    pub(in crate::history) fn append(&mut self, other: Self) {
+    pub(crate) fn append(&mut self, other: Self) {
         other.0.into_iter().for_each(|stacks| self.push(stacks));
     }
 
     /// Returns the number of entries. A stack can be in several parts.
-    pub(in crate::history) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.iter().map(StackTotals::len).sum()
     }
 
     /// Iterates over the entries.
-    pub(in crate::history) fn iter(&self) -> impl Iterator<Item = (PathKey, PathUsage)> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PathKey, PathUsage)> + '_ {
         self.0.iter().flat_map(StackTotals::iter)
     }
 
     /// Gives each path the one that `rename` returns. They must be in the same order.
-    pub(in crate::history) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
+    pub(crate) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
         self.0.iter_mut().for_each(|stacks| stacks.rename(&rename));
     }
 
     /// Removes and returns the sum.
-    pub(in crate::history) fn take(&mut self) -> StackTotals {
+    pub(crate) fn take(&mut self) -> StackTotals {
         self.0.drain(..).rev().reduce(|sum, larger| larger.merge(sum)).unwrap_or_default()
     }
 }

@@ -154,9 +154,9 @@ impl Reports {
         let stacks = LocatedStacks::new(snapshots, images, code_of, ended, &finished.window, by_stack);
         let mut classes = SymbolizedClasses::new(stacks, &names);
         for (class, outputs, untraced, killed) in outputs {
-            let symbolized = classes.take(class);
+            let stacks = classes.take(class);
             own_allocator::trim();
-            let mut facts = finished.facts(config, class, &killed, untraced, &symbolized);
+            let mut facts = finished.facts(config, class, &killed, untraced, &stacks);
             facts.debug_files.clone_from(&debug_files);
             facts.activity.clone_from(&activity);
             facts.timeline =
@@ -165,7 +165,7 @@ impl Reports {
                 facts.parts.clone_from(&parts);
             }
             let recorded = recorder.is_some().then(|| recorded_facts::of_class(&facts));
-            let mut profile = symbolized.into_profile(facts);
+            let mut profile = stacks.into_profile(facts);
             config.grouping.label(&mut profile);
             if let (Some(recorder), Some(facts)) = (&mut recorder, recorded) {
                 recorder.add_facts(facts.into_iter().chain(recorded_facts::of_notes(&profile.notes)));
@@ -200,11 +200,11 @@ impl FinishedTrace<'_> {
         class: EventClass,
         killed: &BTreeSet<CgroupId>,
         untraced: Untraced,
-        symbolized: &Symbolized,
+        stacks: &Symbolized,
     ) -> RunFacts {
         let probes_allocators = class.probes_allocators();
         let reclaim = self.reclaim.as_ref().filter(|_| class.counts_stalls());
-        let hits = if probes_allocators { symbolized.allocations() } else { 0 };
+        let hits = if probes_allocators { stacks.allocations() } else { 0 };
         RunFacts {
             class,
             page_sample: if class.counts_pages() { config.page_sample.get() } else { 0 },
