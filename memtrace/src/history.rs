@@ -4,7 +4,7 @@
 //! The mappings of an image at the time of a stack translate each address to an offset in the file of an object. These
 //! offsets do not depend on load addresses, so that all images share call paths. [`EndedProcesses`] holds the totals of
 //! images that have ended, [`LivePaths`] the call paths of a run that is recorded, and [`RecordedProcesses`] the totals of
-//! a recording. [`LocatedStacks`] joins them for a report. [`SymbolizedClasses`] asks a
+//! a recording. [`ReportStacks`] joins them for a report. [`NamedClasses`] asks a
 //! [`Names`](crate::model::Names) for the frames of each distinct call once.
 //!
 //! All files of this module are pure.
@@ -34,6 +34,6 @@ pub use grouped_stacks::{GroupedStack, GroupedStacks};
 pub use live_calls::frames_of_calls;
 pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
 pub use name_table::{FramesByObject, NameTable};
-pub use named_stacks::{Symbolized, SymbolizedClasses};
+pub use named_stacks::{NamedClasses, NamedStacks};
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
-pub use report_stacks::{LocatedStacks, objects_with_calls};
+pub use report_stacks::{ReportStacks, objects_with_calls};

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
-use super::path_totals::{PathKey, PathUsage, StackTotals};
+use super::path_totals::{PathKey, PathTotals, PathUsage};
 use crate::model::{
     Bytes, EventClass, FrameId, ImageId, LiveChanges, Node, Part, ProcessProfile, StackEnd, StackKey, StackProfile,
 };
@@ -20,23 +20,23 @@ pub(super) type ChangesByPath = FxHashMap<PathKey, LiveChanges>;
 
 /// A process, or a group of them, with the totals of its call paths.
 #[derive(Debug)]
-pub(super) struct LocatedProcess {
+pub(super) struct ReportProcess {
     pub(super) process: ProcessProfile,
-    pub(super) totals: StackTotals,
+    pub(super) totals: PathTotals,
     /// Empty unless the process runs at the moment of a report, and its changes are recorded.
     pub(super) live_changes: ChangesByPath,
 }
 
-impl LocatedProcess {
+impl ReportProcess {
     /// Returns a process without changes over time.
-    pub(super) fn new(process: ProcessProfile, totals: StackTotals) -> Self {
+    pub(super) fn new(process: ProcessProfile, totals: PathTotals) -> Self {
         Self { process, totals, live_changes: ChangesByPath::default() }
     }
 }
 
 /// Converts the totals of each process by call path to stacks with frames. `frames` are those of each call of `paths`.
 pub(super) fn name_stacks(
-    processes: Vec<LocatedProcess>,
+    processes: Vec<ReportProcess>,
     paths: &CallPaths,
     frames: &FramesOfCalls,
 ) -> (Vec<ProcessProfile>, Vec<StackProfile>) {
@@ -44,7 +44,7 @@ pub(super) fn name_stacks(
     // Reserved for all of them: growth would hold them twice, and untouched capacity costs nothing.
     let mut stacks = Vec::with_capacity(processes.iter().map(|process| process.totals.len()).sum());
     let mut profiles = Vec::with_capacity(processes.len());
-    for (number, LocatedProcess { process, totals, live_changes }) in processes.into_iter().enumerate() {
+    for (number, ReportProcess { process, totals, live_changes }) in processes.into_iter().enumerate() {
         // Stacks of one process with the same frames are merged: they differ only in offsets within a line.
         let mut merged: BTreeMap<StackGroup, (PathUsage, LiveChanges)> = BTreeMap::new();
         for (key, usage) in totals.iter() {

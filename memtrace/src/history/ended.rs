@@ -19,7 +19,7 @@ use self::row::Row;
 use super::call_paths::{CallPaths, Walk};
 use super::generated_names::GeneratedNames;
 use super::live_paths::{ImageStacks, LivePaths};
-use super::path_totals::{PathKey, PathUsage, StackTotals};
+use super::path_totals::{PathKey, PathTotals, PathUsage};
 use super::translated_paths::PathSource;
 use crate::model::{
     CodeNames, EventClass, ImageEnd, ImageId, ImageUsage, MergedImages, Object, ProcessImage, StackId, Stacks, Tick,
@@ -124,7 +124,7 @@ impl EndedProcesses {
         ended: (ImageEnd, Tick),
         image: &ProcessImage,
         usage: ImageUsage,
-        stacks: StackTotals,
+        stacks: PathTotals,
     ) {
         let facts = self.facts_of(image);
         let row = Row::new(id, ended, image, facts, usage, stacks).with_addresses(true);
@@ -142,7 +142,7 @@ impl EndedProcesses {
         usage: ImageUsage,
     ) {
         let facts = self.facts_of(image);
-        let row = Row::new(id, ended, image, facts, usage, StackTotals::default());
+        let row = Row::new(id, ended, image, facts, usage, PathTotals::default());
         let start = self.settings.start;
         self.classes.entry(class).or_insert_with(|| EndedClass::new(class, start)).add_member(row, &mut self.paths);
         self.limit();
@@ -165,7 +165,7 @@ impl EndedProcesses {
         let key = GroupKey::of(&ImageFacts::of(image));
         let start = self.settings.start;
         let groups = &mut self.class(class).groups;
-        groups.add_stacks(key, StackTotals::new(stacks));
+        groups.add_stacks(key, PathTotals::new(stacks));
         groups.add_merged(image, merged, usage, start);
     }
 

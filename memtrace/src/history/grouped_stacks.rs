@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::ended::{GroupKey, ImageFacts};
 use super::live_paths::ImageStacks;
-use super::path_totals::{StackTotals, TotalParts};
+use super::path_totals::{PathTotals, TotalParts};
 use crate::model::{Node, Part, ProcessImage, StackEnd, StackUsage};
 
 /// Most groups with an executable of their own. Images of further ones share groups.
@@ -63,7 +63,7 @@ impl GroupedStacks {
 
     /// Removes and returns the sums. Their memory is freed as they are read.
     pub fn take(&mut self) -> impl Iterator<Item = GroupedStack> + use<> {
-        let groups: Vec<StackTotals> = self.groups.iter_mut().map(TotalParts::take).collect();
+        let groups: Vec<PathTotals> = self.groups.iter_mut().map(TotalParts::take).collect();
         (0..).zip(groups).flat_map(|(group, stacks)| {
             stacks.into_iter().map(move |(key, totals)| GroupedStack {
                 group,

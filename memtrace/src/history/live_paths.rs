@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::call_paths::{CallLocation, CallPaths, Walk};
 use super::generated_names::GeneratedNames;
-use super::path_totals::{PathKey, PathUsage, StackTotals};
+use super::path_totals::{PathKey, PathTotals, PathUsage};
 use super::translated_paths::{PathSource, TranslatedPaths};
 use crate::model::{
     AbsAddr, CodeNames, FileOffset, Frame, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, Stacks, Unnamed,
@@ -27,7 +27,7 @@ pub struct LivePaths {
 
 /// Totals by call path of an image that has ended.
 #[derive(Debug, Default)]
-pub struct ImageStacks(pub(super) StackTotals);
+pub struct ImageStacks(pub(super) PathTotals);
 
 /// Objects, names and call paths that were new in some stacks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -114,7 +114,7 @@ impl LivePaths {
     /// objects. The number of merged stacks is reduced by `counted`, which the totals of the image have.
     pub(super) fn translate(
         &mut self,
-        totals: &StackTotals,
+        totals: &PathTotals,
         from: PathSource<'_>,
         objects: &[u32],
         mut counted: u64,
@@ -136,7 +136,7 @@ impl LivePaths {
             }
             (PathKey { path: translated.find(key.path, from, paths, names), ..key }, totals)
         };
-        ImageStacks(StackTotals::new(totals.iter().map(translate).collect()))
+        ImageStacks(PathTotals::new(totals.iter().map(translate).collect()))
     }
 
     /// Returns the calls of a path, the innermost first.

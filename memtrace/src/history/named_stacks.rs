@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::assemble::name_stacks;
 use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
-use super::report_stacks::{LocatedClass, LocatedStacks, StallsByCgroup};
+use super::report_stacks::{ReportClass, ReportStacks, StallsByCgroup};
 use crate::model::format;
 use crate::model::{
     AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, ProcessProfile, Profile, RunFacts,
@@ -14,21 +14,21 @@ use crate::model::{
 
 /// Stacks of all event classes with the names of their calls.
 #[derive(Debug)]
-pub struct SymbolizedClasses {
+pub struct NamedClasses {
     paths: CallPaths,
     frames: FramesOfCalls,
-    classes: BTreeMap<EventClass, LocatedClass>,
+    classes: BTreeMap<EventClass, ReportClass>,
     /// Notes about missing names.
     notes: Vec<String>,
 }
 
-impl SymbolizedClasses {
+impl NamedClasses {
     /// Finds the frames of all calls in `stacks`.
     ///
     /// Frames without a name keep their address and the reason.
     #[must_use]
-    pub fn new(stacks: LocatedStacks, names: &dyn Names) -> Self {
-        let LocatedStacks { paths, names: generated, classes } = stacks;
+    pub fn new(stacks: ReportStacks, names: &dyn Names) -> Self {
+        let ReportStacks { paths, names: generated, classes } = stacks;
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
         let mut closed = 0;
         for (object, calls) in paths.in_objects() {
@@ -63,8 +63,8 @@ impl SymbolizedClasses {
 
     /// Returns `class` and removes it. A class that was not traced has no stacks.
     #[must_use]
-    pub fn take(&mut self, class: EventClass) -> Symbolized {
-        let LocatedClass { processes, stalls, oom_kills, losses } = self.classes.remove(&class).unwrap_or_default();
+    pub fn take(&mut self, class: EventClass) -> NamedStacks {
+        let ReportClass { processes, stalls, oom_kills, losses } = self.classes.remove(&class).unwrap_or_default();
         let mut frames = if self.classes.is_empty() {
             // Without a copy: most runs trace one class, whose calls are all calls.
             std::mem::take(&mut self.frames)
@@ -75,7 +75,7 @@ impl SymbolizedClasses {
         let is_used = self.paths.used_calls(totals.map(|(key, _)| key.path));
         frames.retain(&is_used);
         let (processes, stacks) = name_stacks(processes, &self.paths, &frames);
-        Symbolized {
+        NamedStacks {
             processes,
             stacks,
             frames: frames.into_frames(),
@@ -93,7 +93,7 @@ fn frame_outside_objects(address: Option<AbsAddr>, reason: Unnamed) -> Frame {
 
 /// Stacks of an event class with the names of their calls. Together with the facts of the run they become a [`Profile`].
 #[derive(Debug, Default)]
-pub struct Symbolized {
+pub struct NamedStacks {
     processes: Vec<ProcessProfile>,
     stacks: Vec<StackProfile>,
     frames: Vec<Frame>,
@@ -104,7 +104,7 @@ pub struct Symbolized {
     notes: Vec<String>,
 }
 
-impl Symbolized {
+impl NamedStacks {
     /// Returns the number of allocations of all processes.
     #[must_use]
     pub fn allocations(&self) -> u64 {

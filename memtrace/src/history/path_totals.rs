@@ -40,7 +40,7 @@ impl PathUsage {
 
 /// Totals by call path, in the order of their keys.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StackTotals {
+pub(super) struct PathTotals {
     len: usize,
     /// Encoded entries. Each is in one chunk. A list that is merged into another one frees its chunks as it goes, so that
     /// the largest list does not need twice its memory for a moment.
@@ -52,7 +52,7 @@ type Chunk = Box<[u8]>;
 /// Size of the chunks of a long list, in bytes.
 const CHUNK: usize = 1 << 14;
 
-impl StackTotals {
+impl PathTotals {
     /// Returns the totals of `entries`, which come in any order, and with any number of entries for a key.
     pub(super) fn new(mut entries: Vec<(PathKey, PathUsage)>) -> Self {
         entries.sort_unstable_by_key(|&(key, _)| key);
@@ -229,11 +229,11 @@ impl Encoder {
         }
     }
 
-    fn finish(mut self) -> StackTotals {
+    fn finish(mut self) -> PathTotals {
         if !self.bytes.is_empty() {
             self.chunks.push(self.bytes.into());
         }
-        StackTotals { len: self.len, chunks: self.chunks.into() }
+        PathTotals { len: self.len, chunks: self.chunks.into() }
     }
 }
 

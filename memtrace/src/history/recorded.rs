@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::assemble::ChangesByPath;
 use super::call_paths::{Call, CallLocation, CallPaths};
 use super::ended::EndedProcesses;
-use super::path_totals::{PathKey, PathUsage, StackTotals};
+use super::path_totals::{PathKey, PathTotals, PathUsage};
 use crate::model::{
     AbsAddr, BlockHistograms, Bytes, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, MergedImages,
     Node, ObjectName, OomKill, Part, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,
@@ -97,7 +97,7 @@ pub(super) struct RunningProcess {
     pub(super) id: ImageId,
     pub(super) image: ProcessImage,
     pub(super) usage: ImageUsage,
-    pub(super) totals: StackTotals,
+    pub(super) totals: PathTotals,
     pub(super) live_changes: ChangesByPath,
 }
 
@@ -132,7 +132,7 @@ impl RecordedProcesses {
             }
             (key, PathUsage { usage, histograms, merged })
         };
-        let stacks = StackTotals::new(stacks.into_iter().map(entry).collect());
+        let stacks = PathTotals::new(stacks.into_iter().map(entry).collect());
         if let Some((end, at)) = image.ended {
             usage.ended = Some(end);
             self.ended.add_converted(class, id, (end, at), &image, usage, stacks);

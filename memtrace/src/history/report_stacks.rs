@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use super::assemble::{ChangesByPath, LiveChangesByStack, LocatedProcess};
+use super::assemble::{ChangesByPath, LiveChangesByStack, ReportProcess};
 use super::call_paths::{CallPaths, Walk};
 use super::ended::{EndedParts, EndedProcesses};
 use super::generated_names::GeneratedNames;
@@ -19,32 +19,32 @@ use crate::model::{
 pub(super) type StallsByCgroup = BTreeMap<Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>>;
 
 /// Processes that are listed by themselves.
-type ListedProcesses = BTreeMap<EventClass, BTreeMap<ImageId, LocatedProcess>>;
+type ListedProcesses = BTreeMap<EventClass, BTreeMap<ImageId, ReportProcess>>;
 
 /// All stacks of a report as call paths.
 #[derive(Debug)]
-pub struct LocatedStacks {
+pub struct ReportStacks {
     pub(super) paths: CallPaths,
     pub(super) names: GeneratedNames,
-    pub(super) classes: BTreeMap<EventClass, LocatedClass>,
+    pub(super) classes: BTreeMap<EventClass, ReportClass>,
 }
 
 /// The stacks and processes of an event class.
 #[derive(Debug, Default)]
-pub(super) struct LocatedClass {
+pub(super) struct ReportClass {
     /// In the order of the profile.
-    pub(super) processes: Vec<LocatedProcess>,
+    pub(super) processes: Vec<ReportProcess>,
     pub(super) stalls: StallsByCgroup,
     pub(super) oom_kills: BTreeSet<OomKill>,
     pub(super) losses: Losses,
 }
 
-impl LocatedStacks {
+impl ReportStacks {
     /// Converts the stacks of a run during `window`. `snapshots`: images that still run, described by `images`. `code_of`
     /// returns the names of the code that an image has generated. `ended`: images that ended earlier. `changes`: changes of
     /// the live memory of running images, where known.
     #[must_use]
-    pub fn new<C: CodeNames>(
+    pub fn of_run<C: CodeNames>(
         snapshots: Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
         code_of: impl Fn(ImageId, &ProcessImage) -> C,
@@ -74,14 +74,14 @@ impl LocatedStacks {
             for row in rows {
                 add_stalls(&mut of_class.stalls, &row.usage);
                 let profile = process(row.id, &row.usage, &row.image(), Some(row.at), window);
-                listed.insert(row.id, LocatedProcess::new(profile, row.stacks));
+                listed.insert(row.id, ReportProcess::new(profile, row.stacks));
             }
             let mut of_groups = Vec::with_capacity(groups.len());
             for (group, largest) in groups {
                 add_stalls(&mut of_class.stalls, &group.usage);
-                of_groups.push(LocatedProcess::new(group.profile(largest), group.into_stacks()));
+                of_groups.push(ReportProcess::new(group.profile(largest), group.into_stacks()));
             }
-            let name = |group: &LocatedProcess| (group.process.comm.clone(), group.process.exe.clone());
+            let name = |group: &ReportProcess| (group.process.comm.clone(), group.process.exe.clone());
             of_groups.sort_by_cached_key(name);
             of_class.processes = of_groups;
         }
@@ -117,7 +117,7 @@ impl LocatedStacks {
                 add_stalls(&mut self.classes.entry(class).or_default().stalls, &usage);
                 let end = snapshot.ends.get(&id).map(|&(_, at)| at);
                 let process = process(id, &usage, image, end, window);
-                processes.entry(class).or_default().insert(id, LocatedProcess { process, totals, live_changes });
+                processes.entry(class).or_default().insert(id, ReportProcess { process, totals, live_changes });
             }
             self.names.note(id, &image.comm, &code);
         }
@@ -138,7 +138,7 @@ impl LocatedStacks {
             for RunningProcess { id, image, usage, totals, live_changes } in running {
                 add_stalls(&mut of_class.stalls, &usage);
                 let process = process(id, &usage, &image, None, window);
-                listed.insert(id, LocatedProcess { process, totals, live_changes });
+                listed.insert(id, ReportProcess { process, totals, live_changes });
             }
         }
         processes
@@ -146,7 +146,7 @@ impl LocatedStacks {
 }
 
 /// Returns the objects that have calls in the stacks of `snapshots` and of `ended`. Parameters are as in
-/// [`LocatedStacks::new`].
+/// [`ReportStacks::of_run`].
 #[must_use]
 pub fn objects_with_calls<C: CodeNames>(
     snapshots: &Snapshots,

@@ -28,7 +28,7 @@ use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Content, Outputs};
 use super::recorded_facts::RecordedFacts;
-use crate::history::{LocatedStacks, NameTable, SymbolizedClasses};
+use crate::history::{NameTable, NamedClasses, ReportStacks};
 use crate::model::{
     AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, RunFacts, ThreadColumn, printable,
 };
@@ -237,8 +237,8 @@ impl<'a> Opened<'a> {
             .map_err(unreadable)?;
         // Calls without recorded names get those of the object's file, if it has the recorded build ID.
         let names = NameTable::new(frames, Symbolizer::new().with_reopen(Objects::reopen));
-        let stacks = LocatedStacks::of_recording(processes, &selected.window());
-        let mut classes = SymbolizedClasses::new(stacks, &names);
+        let stacks = ReportStacks::of_recording(processes, &selected.window());
+        let mut classes = NamedClasses::new(stacks, &names);
         let mut notes = facts.notes();
         notes.extend(notes_of(recording, selected));
         let timeline = match config.outputs.iter().any(|output| output.format.shows_timeline()) {

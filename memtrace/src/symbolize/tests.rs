@@ -14,9 +14,7 @@ use std::time::Duration;
 use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
-use crate::history::{
-    CompletedImage, EndedProcesses, EndedSettings, LiveChangesByStack, LocatedStacks, SymbolizedClasses,
-};
+use crate::history::{CompletedImage, EndedProcesses, EndedSettings, LiveChangesByStack, NamedClasses, ReportStacks};
 use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Location, Mapping, Pid,
     ProcessImage, Profile, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackUsage, Stacks, Tick, Usage,
@@ -66,8 +64,8 @@ fn profile_by<'a>(
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
     let changes = LiveChangesByStack::default();
-    let stacks = LocatedStacks::new(snapshots, images, code_of, no_ended(), window, changes);
-    SymbolizedClasses::new(stacks, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default())
+    let stacks = ReportStacks::of_run(snapshots, images, code_of, no_ended(), window, changes);
+    NamedClasses::new(stacks, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default())
 }
 
 fn no_ended() -> EndedProcesses {
@@ -222,7 +220,7 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
         let mut processes = no_ended();
         processes.add(ended.clone(), &mut ImageCode::new(&ended.image, None));
         processes.forget_files(&HashSet::from([program.scratch.file(closed)]));
-        let stacks = LocatedStacks::new(
+        let stacks = ReportStacks::of_run(
             Snapshots::default(),
             &BTreeMap::new(),
             |_, image| ImageCode::new(image, None),
@@ -230,7 +228,7 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
             &(Tick(0)..Tick(9)),
             LiveChangesByStack::default(),
         );
-        let mut classes = SymbolizedClasses::new(stacks, symbolizer);
+        let mut classes = NamedClasses::new(stacks, symbolizer);
         let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
         (profile.frames, profile.notes)
     };

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::super::report_stacks::LocatedStacks;
+use super::super::report_stacks::ReportStacks;
 use super::super::test_code::TestCode;
-use super::super::{EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, SymbolizedClasses};
+use super::super::{EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses};
 use super::*;
 use crate::model::{
     AbsAddr, Amount, EventClass, FileOffset, Frame, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Mapping,
@@ -70,8 +70,8 @@ fn profile_with_changes(
     changes: LiveChangesByStack,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
-    let stacks = LocatedStacks::new(snapshots, images, |_, _| TestCode::new(), no_ended(), window, changes);
-    SymbolizedClasses::new(stacks, names).take(EventClass::Heap).into_profile(RunFacts::default())
+    let stacks = ReportStacks::of_run(snapshots, images, |_, _| TestCode::new(), no_ended(), window, changes);
+    NamedClasses::new(stacks, names).take(EventClass::Heap).into_profile(RunFacts::default())
 }
 
 fn no_ended() -> EndedProcesses {

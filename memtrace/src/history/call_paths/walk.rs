@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Call, CallLocation, CallPaths};
 use crate::history::generated_names::{GeneratedFrame, GeneratedNames};
-use crate::history::path_totals::{PathKey, PathUsage, StackTotals};
+use crate::history::path_totals::{PathKey, PathTotals, PathUsage};
 use crate::model::{
     AbsAddr, CodeNames, FileOffset, ImageUsage, Mapping, Node, Object, ProcessImage, StackEnd, StackId, StackKey,
     Stacks, Unnamed, Version, split_frame,
@@ -68,7 +68,7 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     /// Takes the totals by stack of the image, and returns them by call path. Calls `each` with every stack and its path.
-    pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> StackTotals {
+    pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> PathTotals {
         let mut stacks_in_other = usage.merged_stacks;
         let entries = std::mem::take(&mut usage.by_stack).into_iter().map(|(key, usage)| {
             let (path, end) = self.stack(key.stack);
@@ -87,7 +87,7 @@ impl<'a, 's> Walk<'a, 's> {
             let (path, end) = self.stack(key.stack);
             entries.push((PathKey { path, end, part: key.part }, PathUsage { histograms, ..PathUsage::default() }));
         }
-        StackTotals::new(entries)
+        PathTotals::new(entries)
     }
 
     /// Returns the numbers of the objects of the visited calls.

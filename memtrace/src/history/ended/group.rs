@@ -10,7 +10,7 @@ use super::group_key::GroupKey;
 use super::row::{Row, since, size};
 use super::weights::{Weight, Weights};
 use crate::history::call_paths::CallPaths;
-use crate::history::path_totals::{PathKey, PathUsage, StackTotals, TotalParts};
+use crate::history::path_totals::{PathKey, PathTotals, PathUsage, TotalParts};
 use crate::history::process;
 use crate::model::{
     Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Pid,
@@ -80,7 +80,7 @@ impl Group {
             totals.usage.at_peak = Bytes(0);
             (PathKey { path, part: key.part.without_thread(), ..key }, totals)
         };
-        self.stacks.push(StackTotals::new(row.stacks.iter().map(&mut common).collect()));
+        self.stacks.push(PathTotals::new(row.stacks.iter().map(&mut common).collect()));
         self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(row.usage) });
     }
 
@@ -145,7 +145,7 @@ impl Group {
     }
 
     /// Adds stacks of images that are in the group without them.
-    pub(super) fn add_stacks(&mut self, stacks: StackTotals) {
+    pub(super) fn add_stacks(&mut self, stacks: PathTotals) {
         self.stacks.push(stacks);
     }
 
@@ -181,8 +181,8 @@ impl Group {
             }
             is_kept
         };
-        let kept = StackTotals::from_sorted(self.stacks.take().into_iter().filter(&mut is_kept));
-        self.stacks.push(kept.merge(StackTotals::from_sorted(merged)));
+        let kept = PathTotals::from_sorted(self.stacks.take().into_iter().filter(&mut is_kept));
+        self.stacks.push(kept.merge(PathTotals::from_sorted(merged)));
     }
 
     /// Returns the weight of each stack that can be merged. The parts must be merged.
@@ -196,7 +196,7 @@ impl Group {
     }
 
     /// Returns the totals by stack.
-    pub(crate) fn into_stacks(mut self) -> StackTotals {
+    pub(crate) fn into_stacks(mut self) -> PathTotals {
         self.stacks.take()
     }
 

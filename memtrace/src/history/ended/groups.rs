@@ -7,7 +7,7 @@ use super::group_key::GroupKey;
 use super::row::{ImageFacts, Row};
 use super::weights::{Distribution, Weights};
 use crate::history::call_paths::CallPaths;
-use crate::history::path_totals::StackTotals;
+use crate::history::path_totals::PathTotals;
 use crate::model::{EventClass, ImageUsage, MergedImages, Node, ProcessImage, Tick, Usage};
 
 /// Groups by their key.
@@ -30,7 +30,7 @@ impl Groups {
     }
 
     /// Adds the stacks of images that are in a group without them.
-    pub(super) fn add_stacks(&mut self, key: GroupKey, stacks: StackTotals) {
+    pub(super) fn add_stacks(&mut self, key: GroupKey, stacks: PathTotals) {
         let number = self.number(key);
         let group = &mut self.all[number];
         self.entries -= group.entries();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::history::path_totals::StackTotals;
+use crate::history::path_totals::PathTotals;
 use crate::model::{
     BuildId, Cgroup, Comm, EndedRun, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, ProcessImage, Tick, Tid,
     Usage, User,
@@ -26,7 +26,7 @@ pub(crate) struct Row {
     thread_names: BTreeMap<Tid, String>,
     /// Totals without stacks.
     pub(crate) usage: ImageUsage,
-    pub(crate) stacks: StackTotals,
+    pub(crate) stacks: PathTotals,
     /// A stack has an address outside of all files.
     pub(super) has_addresses: bool,
 }
@@ -81,7 +81,7 @@ impl Row {
         image: &ProcessImage,
         facts: Arc<ImageFacts>,
         usage: ImageUsage,
-        stacks: StackTotals,
+        stacks: PathTotals,
     ) -> Self {
         Self {
             id,

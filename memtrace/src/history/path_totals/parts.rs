@@ -1,16 +1,16 @@
 //! Totals by stack to which lists are added.
 
-use super::{PathKey, PathUsage, StackTotals};
+use super::{PathKey, PathTotals, PathUsage};
 use crate::model::Node;
 
 /// Sum of lists of totals by stack, in parts: the largest first. Each is at least twice as large as the next, so that an
 /// entry is merged a few times only.
 #[derive(Debug, Default)]
-pub(crate) struct TotalParts(Vec<StackTotals>);
+pub(crate) struct TotalParts(Vec<PathTotals>);
 
 impl TotalParts {
     /// Adds a list.
-    pub(crate) fn push(&mut self, mut stacks: StackTotals) {
+    pub(crate) fn push(&mut self, mut stacks: PathTotals) {
         while let Some(last) = self.0.pop_if(|last| last.len() < 2 * stacks.len()) {
             stacks = last.merge(stacks);
         }
@@ -24,12 +24,12 @@ impl TotalParts {
 
     /// Returns the number of entries. A stack can be in several parts.
     pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(StackTotals::len).sum()
+        self.0.iter().map(PathTotals::len).sum()
     }
 
     /// Iterates over the entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PathKey, PathUsage)> + '_ {
-        self.0.iter().flat_map(StackTotals::iter)
+        self.0.iter().flat_map(PathTotals::iter)
     }
 
     /// Gives each path the one that `rename` returns. They must be in the same order.
@@ -38,7 +38,7 @@ impl TotalParts {
     }
 
     /// Removes and returns the sum.
-    pub(crate) fn take(&mut self) -> StackTotals {
+    pub(crate) fn take(&mut self) -> PathTotals {
         self.0.drain(..).rev().reduce(|sum, larger| larger.merge(sum)).unwrap_or_default()
     }
 }

@@ -46,7 +46,7 @@ fn sums<'a>(entries: impl IntoIterator<Item = &'a (PathKey, PathUsage)>) -> BTre
 proptest! {
     #[test]
     fn totals_are_exact_in_any_order(entries in entries()) {
-        let totals = StackTotals::new(entries.clone());
+        let totals = PathTotals::new(entries.clone());
         let expected = sums(&entries);
         prop_assert_eq!(totals.len(), expected.len());
         prop_assert!(totals.iter().eq(expected));
@@ -54,7 +54,7 @@ proptest! {
 
     #[test]
     fn merged_totals_are_the_sums(one in entries(), other in entries()) {
-        let merged = StackTotals::new(one.clone()).merge(StackTotals::new(other.clone()));
+        let merged = PathTotals::new(one.clone()).merge(PathTotals::new(other.clone()));
         prop_assert!(merged.iter().eq(sums(one.iter().chain(&other))));
     }
 }
@@ -68,7 +68,7 @@ fn stack_of_freed_blocks_takes_few_bytes() {
         let key = PathKey { path: Node::from_number(path * 30), end: StackEnd::Complete, part: Part::WHOLE };
         (key, PathUsage { usage, ..PathUsage::default() })
     };
-    let totals = StackTotals::new((1..=1000).map(entry).collect());
+    let totals = PathTotals::new((1..=1000).map(entry).collect());
     assert_eq!(totals.chunks.iter().map(|chunk| chunk.len()).sum::<usize>(), 6 * 1000);
 }
 
@@ -79,7 +79,7 @@ fn long_lists_are_in_several_chunks() {
         (key, from_fields([u64::MAX >> (path % 64); FIELDS]))
     };
     let entries: Vec<_> = (1..=1000).map(entry).collect();
-    let totals = StackTotals::new(entries.clone());
+    let totals = PathTotals::new(entries.clone());
     assert!(totals.chunks.len() > 2);
     assert!(totals.iter().eq(entries.iter().cloned()));
     assert!(totals.into_iter().eq(entries));

@@ -14,7 +14,7 @@ use super::debug_files;
 use super::recorder::{ChangesInParts, Recorder};
 use super::wait::Signals;
 use crate::debuginfod;
-use crate::history::{EndedProcesses, FramesByObject, LocatedStacks, NameTable, Symbolized, SymbolizedClasses};
+use crate::history::{EndedProcesses, FramesByObject, NameTable, NamedClasses, NamedStacks, ReportStacks};
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
     AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Metric, ProcessImage, Profile, RunFacts,
@@ -151,8 +151,8 @@ impl Reports {
         let outputs: Vec<_> = self.outputs.into_iter().map(facts_of).collect();
         let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id));
         let images = finished.tracker.images();
-        let stacks = LocatedStacks::new(snapshots, images, code_of, ended, &finished.window, by_stack);
-        let mut classes = SymbolizedClasses::new(stacks, &names);
+        let stacks = ReportStacks::of_run(snapshots, images, code_of, ended, &finished.window, by_stack);
+        let mut classes = NamedClasses::new(stacks, &names);
         for (class, outputs, untraced, killed) in outputs {
             let stacks = classes.take(class);
             own_allocator::trim();
@@ -200,7 +200,7 @@ impl FinishedTrace<'_> {
         class: EventClass,
         killed: &BTreeSet<CgroupId>,
         untraced: Untraced,
-        stacks: &Symbolized,
+        stacks: &NamedStacks,
     ) -> RunFacts {
         let probes_allocators = class.probes_allocators();
         let reclaim = self.reclaim.as_ref().filter(|_| class.counts_stalls());
