@@ -1,0 +1,269 @@
+//! Activity of threads in a report.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::Text;
+
+/// Slices and events of threads over time.
+///
+/// Slices are parts of the time of threads: tasks, calls of functions, and waits. Times are in nanoseconds since the
+/// start of tracing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Activity")]
+pub struct Activity<'a, S = Vec<Slice<'a>>, E = Vec<Event<'a>>> {
+    /// Names of tasks, functions, locks and events, each once.
+    pub names: Vec<Text<'a>>,
+    /// Threads with slices or events, by pid, start and tid.
+    pub threads: Vec<ActiveThread<'a>>,
+    /// Names of the values of a slice, in their order. New ones can be added at the end.
+    pub slice_fields: Vec<Text<'a>>,
+    /// By thread and begin, the longer one first.
+    pub slices: S,
+    /// Names of the values of an event, in their order. New ones can be added at the end.
+    pub event_fields: Vec<Text<'a>>,
+    /// By time.
+    pub events: E,
+    /// By `wait_ns`, greatest first.
+    pub locks: Vec<Lock<'a>>,
+    /// Totals of slices by `kind`, and by `time_ns`, greatest first.
+    pub totals: Vec<SliceTotals<'a>>,
+    /// Calls of allocator functions by `time_ns`, greatest first. Empty if they were not timed.
+    pub calls: Vec<Calls<'a>>,
+    /// Functions of the stacks of waits, the innermost first.
+    pub stacks: Vec<Vec<Text<'a>>>,
+    /// Slices and events that are missing in the lists, and not in the totals.
+    pub left_out: LeftOut,
+}
+
+/// Thread with slices or events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ActiveThread<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Short name of the process.
+    pub process: Text<'a>,
+    /// Short name of the thread.
+    pub name: Text<'a>,
+    /// Start; `null` if the thread did not start during the trace.
+    pub start_ns: Option<u64>,
+    /// Exit; `null` if the thread did not exit during the trace.
+    pub exit_ns: Option<u64>,
+}
+
+/// Part of the time of a thread.
+///
+/// To keep large reports small, a slice is a list of these values in the order of `slice_fields`:
+///
+/// ```sh
+/// jq -r '.activity as $a | $a.slices[] | [$a.slice_fields, .] | transpose | map({(.[0]): .[1]}) | add
+///     | select(.kind == "lock_wait") | "\(.duration_ns) \($a.names[.name]) \($a.threads[.thread].name)"' run.json
+/// ```
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[schemars(transform = list_of_values)]
+pub struct Slice<'a> {
+    /// Index in `threads`.
+    pub thread: u32,
+    /// `task` (named by the program), `function` (a call that the user has named), `lock_wait` and `lock_hold` (of a lock
+    /// that the program has named), `futex_wait`, `stall` (reclaim or compaction of memory) or `allocator_call`. Slices
+    /// of a thread are nested, except for `lock_hold`.
+    pub kind: Text<'a>,
+    /// Index in `names`: the task, function, lock or kind of stall.
+    pub name: u32,
+    /// Argument of a function's call, or size of an allocator call in bytes.
+    pub label: Option<Value<'a>>,
+    /// Begin.
+    pub begin_ns: u64,
+    /// Duration.
+    pub duration_ns: u64,
+    /// `true` if it had not ended when tracing ended.
+    pub open: bool,
+    /// CPU time of the thread in it.
+    pub cpu_ns: Option<u64>,
+    /// Bytes that the thread allocated in it.
+    pub allocated_bytes: Option<u64>,
+    /// Index in `locks`.
+    pub lock: Option<u32>,
+    /// Thread of the same process that held the lock when the wait began.
+    pub holder_tid: Option<u32>,
+    /// Index in `stacks`.
+    pub stack: Option<u32>,
+}
+
+impl Slice<'_> {
+    /// Names of the values, in their order.
+    pub const FIELDS: [&'static str; 12] = [
+        "thread",
+        "kind",
+        "name",
+        "label",
+        "begin_ns",
+        "duration_ns",
+        "open",
+        "cpu_ns",
+        "allocated_bytes",
+        "lock",
+        "holder_tid",
+        "stack",
+    ];
+}
+
+impl Serialize for Slice<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (
+            self.thread,
+            &self.kind,
+            self.name,
+            &self.label,
+            self.begin_ns,
+            self.duration_ns,
+            self.open,
+            self.cpu_ns,
+            self.allocated_bytes,
+            self.lock,
+            self.holder_tid,
+            self.stack,
+        )
+            .serialize(serializer)
+    }
+}
+
+/// Event of a thread. An event is a list of these values in the order of `event_fields`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[schemars(transform = list_of_values)]
+pub struct Event<'a> {
+    /// Index in `threads`.
+    pub thread: u32,
+    /// Time.
+    pub at_ns: u64,
+    /// Index in `names`.
+    pub name: u32,
+    /// A number in a unit of the program's choice, or a text.
+    pub value: Option<Value<'a>>,
+}
+
+impl Event<'_> {
+    /// Names of the values, in their order.
+    pub const FIELDS: [&'static str; 4] = ["thread", "at_ns", "name", "value"];
+}
+
+impl Serialize for Event<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.thread, self.at_ns, self.name, &self.value).serialize(serializer)
+    }
+}
+
+/// Changes the schema of an object to that of a list of its values. The keys stay for the documentation: validators ignore
+/// them.
+fn list_of_values(schema: &mut schemars::Schema) {
+    let keys = schema.get("properties").and_then(|keys| keys.as_object());
+    let values = keys.map(|keys| keys.values().cloned().collect::<Vec<_>>());
+    schema.insert(String::from("type"), "array".into());
+    schema.insert(String::from("prefixItems"), values.into());
+}
+
+/// Label of a slice, or value of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+pub enum Value<'a> {
+    /// Number of at least 0.
+    Unsigned(u64),
+    /// Number.
+    Signed(i64),
+    /// Text.
+    Text(Text<'a>),
+}
+
+/// Lock or futex.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Lock<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Address of the lock or the futex, in hexadecimal digits: `0x7f00dead0010`.
+    pub address: Text<'a>,
+    /// Name; `null` for a futex.
+    pub name: Option<Text<'a>>,
+    /// Number of waits.
+    pub waits: u64,
+    /// Sum of their durations.
+    pub wait_ns: u64,
+    /// Longest wait.
+    pub longest_wait_ns: u64,
+    /// Most threads that waited at a time.
+    pub most_waiters: u64,
+    /// Number of times that a thread held the lock.
+    pub holds: u64,
+    /// Sum of the durations of holds.
+    pub hold_ns: u64,
+    /// Longest hold.
+    pub longest_hold_ns: u64,
+}
+
+/// Totals of the slices of a kind with a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SliceTotals<'a> {
+    /// Kind of the slices.
+    pub kind: Text<'a>,
+    /// Their name.
+    pub name: Option<Text<'a>>,
+    /// Number of slices that had ended.
+    pub count: u64,
+    /// Sum of their durations. Slices inside others of the same name count twice.
+    pub time_ns: u64,
+    /// Longest one.
+    pub longest_ns: u64,
+    /// CPU time.
+    pub cpu_ns: u64,
+    /// Allocated bytes.
+    pub allocated_bytes: Option<u64>,
+}
+
+/// Calls of an allocator function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Calls<'a> {
+    /// Name of the function.
+    pub function: Option<Text<'a>>,
+    /// Number of calls, without frees of a null pointer, and without calls that an allocator makes itself.
+    pub count: u64,
+    /// Sum of their durations.
+    pub time_ns: u64,
+    /// Durations of the calls. Empty buckets are left out.
+    pub histogram: Vec<CallDurations>,
+}
+
+/// Bucket of a histogram of durations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CallDurations {
+    /// Lowest duration. The bucket ends below twice that; the first one, from 0, ends at 2 ns.
+    pub from_ns: u64,
+    /// Number of calls.
+    pub count: u64,
+}
+
+/// Missing slices and events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftOut {
+    /// Number of slices that are missing.
+    pub slices: u64,
+    /// All missing slices are shorter; `null` if there are none.
+    pub shorter_than_ns: Option<u64>,
+    /// Number of events that are missing: the last ones.
+    pub events: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_in_the_order_of_their_fields() {
+        let properties = |schema: schemars::Schema| -> Vec<String> {
+            schema.get("properties").and_then(|keys| keys.as_object()).unwrap().keys().cloned().collect()
+        };
+        assert_eq!(properties(schemars::schema_for!(Slice<'static>)), Slice::FIELDS);
+        assert_eq!(properties(schemars::schema_for!(Event<'static>)), Event::FIELDS);
+    }
+}

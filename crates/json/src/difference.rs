@@ -1,0 +1,65 @@
+//! Comparison of two reports.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Text, Tool};
+
+/// `memtrace diff --format json` writes this object.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Difference<'a> {
+    /// Version of this format: 1.
+    pub schema_version: u32,
+    /// Program that wrote it.
+    pub tool: Tool<'a>,
+    /// Event class of both reports.
+    pub events: Text<'a>,
+    /// Compared metric. All values below have its unit: bytes, blocks, pages, nanoseconds or stalls.
+    pub metric: Text<'a>,
+    /// The first report.
+    pub before: ComparedReport<'a>,
+    /// The second report.
+    pub after: ComparedReport<'a>,
+    /// `after.value` - `before.value`.
+    pub change: i128,
+    /// Sites with a value in either report, those with the greatest change first. Their values add up to those of the
+    /// reports.
+    pub sites: Vec<SiteChange<'a>>,
+}
+
+/// A report of the comparison.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ComparedReport<'a> {
+    /// The file as given, with the moment of a recording.
+    pub name: Text<'a>,
+    /// As in the report.
+    pub subject: Text<'a>,
+    /// As in the report.
+    pub duration_s: f64,
+    /// Number of lost events: the sum of its losses.
+    pub lost: u64,
+    /// Sum of the metric over all stacks.
+    pub value: u64,
+}
+
+/// Change of a site.
+///
+/// A site is the set of all stacks of processes with the same short name whose lines in the text report have the same
+/// function names: frames of language libraries are folded, deep stacks are cut, and source lines are ignored. A function
+/// without a name is identified by its object and offset. All merged stacks of a process name are one site.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SiteChange<'a> {
+    /// `new`: not in the first report; `vanished`: not in the second; `stable`: changed by at most 5 % of the first value;
+    /// else `grown` or `shrunk`.
+    pub kind: Text<'a>,
+    /// Short name of the processes.
+    pub process: Text<'a>,
+    /// Value in the first report.
+    pub before: u64,
+    /// Value in the second report.
+    pub after: u64,
+    /// `after` - `before`.
+    pub change: i128,
+    /// One of its stacks: names, or object and offset, the outermost first.
+    pub frames: Vec<Text<'a>>,
+}

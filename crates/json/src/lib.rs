@@ -1,0 +1,82 @@
+#![doc = include_str!("introduction.md")]
+//!
+//! The types of this crate are the only description of the JSON: memtrace writes them, `memtrace diff`, tests and
+//! benchmarks read them, and `cargo xtask docs` writes `docs/json.md` from them. Comments on types and fields are the
+//! text of that page.
+//!
+//! A type with a lifetime borrows from the values that are written. Types that were read are `'static`.
+
+mod accounts;
+mod activity;
+mod difference;
+mod doctor;
+mod explain;
+mod numbers;
+mod process;
+mod reclaim;
+mod report;
+mod stack;
+mod threads;
+mod working_set;
+
+pub use accounts::{Account, AccountNumbers, Accounts};
+pub use activity::{ActiveThread, Activity, CallDurations, Calls, Event, LeftOut, Lock, Slice, SliceTotals, Value};
+pub use difference::{ComparedReport, Difference, SiteChange};
+pub use doctor::{Diagnosis, Finding};
+pub use explain::{
+    CgroupLimit, CgroupUse, Explanation, FileMemory, Heap, HeapBlocks, KindMemory, NamedMemory, Pressure,
+    PressureShares, Sizes, ThreadStacks,
+};
+pub use numbers::{Blocks, Histograms, KernelCounts, Numbers, ResidentMemory};
+pub use process::{GroupRuns, Process, Run, Untraced, UntracedMemory, UntracedProcess};
+pub use reclaim::{
+    Cgroup, CgroupMemory, Effort, KernelThread, LatencyClass, MachineReclaim, OomKill, OrderStalls, StallPressure,
+    Stalls, Vmstat,
+};
+pub use report::{Cost, Group, Mark, ProcessTimeline, Report, Timeline, TouchWindow, Window};
+pub use stack::{Frame, Stack};
+pub use threads::{
+    Interval, IntervalEvent, MachineUsage, MonitoredProcess, MonitoredThread, OtherThreads, ThreadUsage,
+};
+pub use working_set::{CacheUse, Fit, MachineSeconds, MeasuredProcess, PageCache, WorkingSetMemory, WorkingSets};
+
+use std::borrow::Cow;
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Introduction of the documentation.
+pub const INTRODUCTION: &str = include_str!("introduction.md");
+
+/// Version of every format. An incompatible change of a format after its release raises the version of that format.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Text that was read, or is borrowed from a written value.
+pub type Text<'a> = Cow<'a, str>;
+
+/// Object with names as keys, in the order in which they are written.
+pub type Object<'a, T> = IndexMap<Text<'a>, T>;
+
+/// Program that wrote the JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Tool<'a> {
+    /// `memtrace`.
+    pub name: Text<'a>,
+    /// Its version.
+    pub version: Text<'a>,
+}
+
+/// List that is written one element at a time. The function returns its elements.
+pub struct Stream<F>(pub F);
+
+impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for Stream<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
+}
+
+/// Reads a key that must exist and can be `null`.
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Option::deserialize(deserializer)
+}

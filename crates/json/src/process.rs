@@ -1,0 +1,182 @@
+//! Processes of a report, traced or not.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Blocks, KernelCounts, Numbers, Object, ResidentMemory, Stalls, Text};
+
+/// One process image (one executable run by one process) or a [group](#group-runs) of them.
+///
+/// Processes in scope without an event have an entry with zeros, unless they are [untraced](#untraced) for a known
+/// reason. A process that calls `exec` has an entry for each executable, and a pid that was reused has one for each
+/// process.
+///
+/// User and cgroup are those at the end: at the exit or exec, as the kernel reports them, or when tracing ends. For an
+/// entry that ended by an exec, `uid` is the real user id. If the path of a cgroup is not known, the one that was read
+/// before counts: when tracing began or at the last exec, or that of its parent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Process<'a> {
+    /// Process id in the root pid namespace; `null` for a group.
+    pub pid: Option<u32>,
+    /// Short name.
+    pub comm: Text<'a>,
+    /// Path of the executable as the process sees it.
+    pub exe: Option<Text<'a>>,
+    /// `exit`: the process exited; memory live at that time is in the numbers of memory held at exit. `oom_kill`: the
+    /// same, killed by the kernel for lack of memory. `exec`: the process ran another executable; memory live at that
+    /// time is in `discarded`. `null`: it was running when tracing ended.
+    pub ended: Option<Text<'a>>,
+    /// Time from the start of tracing to that end, in steps of a millisecond. `null` if it was running.
+    pub ended_s: Option<f64>,
+    /// Members of a group.
+    #[serde(flatten)]
+    pub group: Option<GroupRuns<'a>>,
+    /// Sum over its stacks.
+    pub totals: Numbers,
+    /// As in the report.
+    pub unmatched_frees: u64,
+    /// Frees of blocks that are not in the ledger, by a process that was seen to be forked. They are its parent's, or
+    /// its own if they were filtered or if it allocated them before it matched the selection. They are not in
+    /// `unmatched_frees`. After an `exec` nothing is inherited; the new executable has an entry of its own.
+    pub inherited_frees: u64,
+    /// Frees by the C library of blocks that the program freed before, and of the cache that holds them: by glibc up to
+    /// 2.41 when a thread exits, since 2.42 when the first call of a thread is a free. They are in no other number, not
+    /// even if the blocks were allocated before tracing began.
+    pub repeated_frees: u64,
+    /// As in the report.
+    pub discarded: Blocks,
+    /// Highest value of its live bytes, if kept.
+    pub peak_bytes: Option<u64>,
+    /// Effective user id, in memtrace's user namespace.
+    pub uid: Option<u32>,
+    /// Name of the user in the host's `/etc/passwd`, or else in the one that the process sees. Directory services are
+    /// not used.
+    pub user: Option<Text<'a>>,
+    /// Path of its cgroup. With several hierarchies, the most specific path.
+    pub cgroup: Option<Text<'a>>,
+    /// Innermost systemd unit in that path: `cron.service`, `session-3.scope`.
+    pub unit: Option<Text<'a>>,
+    /// Id of the innermost container in that path, or its name if it has no id (LXC, systemd-nspawn).
+    pub container: Option<Text<'a>>,
+    /// Runtime of the container, if the path contains it: `docker`, `containerd`, `crio`, `podman`, `lxc` or `nspawn`.
+    pub container_runtime: Option<Text<'a>>,
+    /// Uid of the Kubernetes pod in that path.
+    pub pod: Option<Text<'a>>,
+    /// Number of threads at the last reading: at the end of tracing, or when the executable started if it ended before.
+    pub threads: Option<u32>,
+    /// The kernel's counts.
+    #[serde(flatten)]
+    pub kernel: Option<KernelCounts>,
+    /// Only with `fault`, if known: highest RSS of the process since its start, over all executables that it ran
+    /// (`ru_maxrss` of getrusage(2)).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_resident_bytes: Option<u64>,
+    /// Only with `fault`, for a running process: resident memory by kind: `heap`, `anonymous`, `file`, `stack`, `shmem`,
+    /// `hugetlb` or `special`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resident: Option<Object<'a, ResidentMemory>>,
+    /// Only with `reclaim`: its stalls by [kind](#kinds-of-reclaim).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stalls: Option<Object<'a, Stalls>>,
+    /// Time from the start of the process or of tracing to the end of either.
+    pub traced_s: f64,
+    /// `alloc_count` divided by the report's `duration_s`; `null` if that is 0.
+    pub allocs_per_s: Option<f64>,
+    /// `alloc_bytes` divided by the report's `duration_s`; `null` if that is 0.
+    pub alloc_bytes_per_s: Option<f64>,
+}
+
+/// Processes of a group. Only groups have these keys.
+///
+/// Beyond the largest `--keep-ended` entries, processes that have ended are grouped by executable (build ID, else path,
+/// else short name), cgroup and user. A group is one entry of `processes`. Its numbers are the exact sums over its
+/// processes, and its stacks are those of all of them. Its `comm` is that of more than half of them, else the name of
+/// the executable. Its `ended` is the most frequent end, its `ended_s` the last one, its `traced_s` the sum, and its
+/// `peak_bytes` is `null`.
+///
+/// A report that would be too large also merges the smallest processes, into entries with the `comm`
+/// `other ended processes` and `other processes` (those that run). With `--by cgroup`, `user` or `comm`, there is one
+/// such entry for each of these.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupRuns<'a> {
+    /// Only for a group: number of process images.
+    pub runs: u64,
+    /// Only for a group: number of them by `ended`; empty for processes that run.
+    pub ends: Object<'a, u64>,
+    /// Only for a group: time from the start of tracing to the first start; 0 if a process ran before.
+    pub first_start_s: f64,
+    /// Only for a group: time from the start of tracing to the last end; `null` for processes that run.
+    pub last_end_s: Option<f64>,
+    /// Only for a group: its largest processes, the largest first.
+    pub largest_runs: Vec<Run<'a>>,
+}
+
+/// Process of a group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run<'a> {
+    /// Process id in the root pid namespace.
+    pub pid: u32,
+    /// Time from the start of tracing to its start.
+    pub start_s: f64,
+    /// Time from the start of tracing to its end.
+    pub end_s: f64,
+    /// As for a process.
+    pub ended: Text<'a>,
+    /// Sum over its stacks, without errors.
+    pub totals: Numbers,
+}
+
+/// Processes that are not traced.
+///
+/// Every process in scope is either traced or counted here. Only heap events need an allocator; of the others, `map`
+/// alone leaves out processes, with the reason `architecture`.
+///
+/// A process that has ended is in scope if it matched the selection at its end. If its end was lost, the user and the
+/// cgroup that were read last count. `--exe` does not list a process that ended before memtrace could open its
+/// executable.
+///
+/// | reason | meaning |
+/// |---|---|
+/// | `architecture` | The executable is for another architecture, such as 32 bits. |
+/// | `stripped` | The executable is statically linked and stripped, so its allocator cannot be found. |
+/// | `go` | The executable is written in Go, whose runtime has no malloc. |
+/// | `no_allocator` | No mapped file defines malloc and free. |
+/// | `unsupported_allocator` | The allocator has no functions that can be probed. |
+/// | `damaged` | A mapped file, which may be the allocator, is damaged. |
+/// | `not_attached` | The probes could not be attached. |
+/// | `unreadable` | The process or its files cannot be read: no permission, or too many open files. |
+/// | `ended` | The process ended before its files could be read. |
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Untraced<'a> {
+    /// All of them.
+    #[serde(flatten)]
+    pub total: UntracedMemory,
+    /// Their memory by reason, including zeros.
+    pub reasons: Object<'a, UntracedMemory>,
+    /// The 1,000 largest by RSS, the largest first. A process that executed several files has one entry, for the last.
+    pub processes: Vec<UntracedProcess<'a>>,
+}
+
+/// Memory of processes that are not traced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UntracedMemory {
+    /// Number of processes.
+    pub count: u64,
+    /// Sum of their RSS when tracing ended, of those that were still running.
+    pub rss_bytes: u64,
+}
+
+/// Process that is not traced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UntracedProcess<'a> {
+    /// Process id in the root pid namespace.
+    pub pid: u32,
+    /// Short name.
+    pub comm: Text<'a>,
+    /// Path of the executable as the process sees it.
+    pub exe: Option<Text<'a>>,
+    /// Reason for which it is not traced.
+    pub reason: Text<'a>,
+    /// RSS when tracing ended; `null` if the process had ended.
+    pub rss_bytes: Option<u64>,
+}
