@@ -31,7 +31,6 @@ mod svg;
 mod table;
 mod text;
 mod threads;
-mod tool;
 mod trend;
 mod working_set;
 mod wrap;

@@ -1,6 +1,6 @@
 //! Output of `doctor` as text and as JSON.
 
-use serde_json::json;
+use memtrace_json::{self as schema, Diagnosis, SCHEMA_VERSION};
 
 use super::console::{Style, paint};
 use crate::doctor::{Finding, Verdict};
@@ -29,17 +29,21 @@ pub(super) fn text(findings: &[Finding], colour: bool) -> String {
 pub(super) fn json(findings: &[Finding]) -> String {
     let verdicts = findings.iter().map(|finding| finding.verdict).filter(|verdict| *verdict != Verdict::Info);
     let worst = verdicts.max().unwrap_or(Verdict::Ok);
-    let findings = findings
-        .iter()
-        .map(|Finding { subject, verdict, detail, remedy, .. }| {
-            json!({ "subject": subject, "verdict": verdict.name(), "detail": detail, "remedy": remedy })
-        })
-        .collect::<Vec<_>>();
-    format!("{:#}\n", json!({ "schema_version": 1, "verdict": worst.name(), "findings": findings }))
+    let findings = findings.iter().map(|Finding { subject, verdict, detail, remedy, .. }| schema::Finding {
+        detail: detail.into(),
+        remedy: remedy.as_ref().map(Into::into),
+        subject: subject.as_str().into(),
+        verdict: verdict.name().into(),
+    });
+    let findings = findings.collect();
+    let diagnosis = Diagnosis { findings, schema_version: SCHEMA_VERSION, verdict: worst.name().into() };
+    serde_json::to_string_pretty(&diagnosis).expect("strings and numbers are JSON") + "\n"
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::doctor::Area;
 

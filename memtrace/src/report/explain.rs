@@ -2,19 +2,18 @@
 
 mod advice;
 mod bars;
+mod json;
 mod outside_rss;
 mod painter;
 mod rss_parts;
-mod schema;
+
+pub use self::json::write as write_json;
 
 use std::io;
-
-use serde::Serialize as _;
 
 use self::painter::Painter;
 use crate::model::format as number;
 use crate::model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory, plain};
-use crate::report::json_lines::Lines;
 use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
 use crate::report::{escape, format};
@@ -58,17 +57,6 @@ pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Wr
     }
     lists(page, options, &painter, out)?;
     outside_rss::write(page, &painter, out)
-}
-
-/// Writes the page as JSON. `docs/json.md` documents the fields.
-///
-/// # Errors
-///
-/// Returns the errors of `out`.
-pub fn write_json(page: &Explanation, mut out: &mut dyn io::Write) -> io::Result<()> {
-    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
-    schema::Page::new(page).serialize(&mut serializer)?;
-    out.write_all(b"\n")
 }
 
 fn headline(page: &Explanation) -> String {

@@ -12,8 +12,8 @@ use std::io::{self, Write as _};
 use self::blocks::Blocks;
 use self::tables::Tables;
 use crate::model::Profile;
+use crate::report::json::TOOL;
 use crate::report::options::Options;
-use crate::report::tool::Tool;
 use crate::report::{escape, format};
 
 /// Version of heaptrack with this format: 1.4.0.
@@ -41,7 +41,7 @@ fn write_lines(profile: &Profile, options: &Options, max_blocks: u64, out: &mut 
     writeln!(out, "v {HEAPTRACK_VERSION:x} {FORMAT_VERSION:x}")?;
     let subject = escape::visible(&options.subject);
     let completeness = format::completeness(profile);
-    writeln!(out, "X {} {}: {subject} ({completeness}{combined})", Tool::THIS.name, Tool::THIS.version)?;
+    writeln!(out, "X {} {}: {subject} ({completeness}{combined})", TOOL.name, TOOL.version)?;
     let mut tables = Tables::new(profile, options.by);
     for (index, stack) in profile.stacks.iter().enumerate() {
         if Blocks::has_any(stack) {

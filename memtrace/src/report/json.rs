@@ -1,33 +1,123 @@
-//! JSON reports. `docs/json.md` documents the fields. Fields are not removed; an incompatible change raises
-//! `schema_version`.
+//! JSON reports, as the types of `memtrace_json`, which document the fields. Fields are not removed; an incompatible
+//! change raises the version of the format.
 
 mod activity;
-mod group_runs;
-mod histograms;
-mod memcg;
 mod numbers;
+mod processes;
 mod reader;
 mod reclaim;
-mod schema;
+mod stacks;
 mod timeline;
-mod untraced;
-mod window;
 
 pub use self::reader::{ReadError, SavedReport, read};
 
 use std::io;
 
-use serde::Serialize;
+use memtrace_json::{self as schema, Object, Stream};
 
-use crate::model::Profile;
-use crate::report::groups::Groups;
-use crate::report::json_lines::Lines;
+use crate::model::{Amount, DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd, StackQuality};
+use crate::report::groups::{Group, Groups};
+use crate::report::kernel_reported::KernelReported;
 use crate::report::options::Options;
+use crate::report::{estimate, json_lines};
 
-/// Writes the report one element of its lists at a time, without holding the whole output.
-pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
-    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Lines::default());
+/// This program.
+pub(super) const TOOL: schema::Tool<'static> = schema::Tool {
+    name: std::borrow::Cow::Borrowed(env!("CARGO_PKG_NAME")),
+    version: std::borrow::Cow::Borrowed(env!("CARGO_PKG_VERSION")),
+};
+
+/// Writes the report one element of its long lists at a time, without holding the whole output.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let groups = Groups::of(profile, options.by);
-    schema::Report::new(profile, options, &groups).serialize(&mut serializer)?;
-    out.write_all(b"\n")
+    let (total, variance) = (profile.total(), estimate::total_variance(profile));
+    let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
+    let report = schema::Report {
+        schema_version: schema::SCHEMA_VERSION,
+        tool: TOOL,
+        subject: options.subject.as_str().into(),
+        events: profile.class.name().into(),
+        metric: options.metric.name().into(),
+        page_sample: profile.class.counts_pages().then_some(profile.page_sample.max(1)),
+        by: options.by.name().into(),
+        duration_s: profile.duration.as_secs_f64(),
+        window: profile.window.as_ref().map(timeline::window),
+        parts: profile.parts.iter().map(timeline::window).collect(),
+        timeline: profile.timeline.as_ref().map(timeline::timeline),
+        activity: profile.activity.as_deref().map(activity::activity),
+        older_s: profile.older.map(|age| age.as_secs_f64()),
+        touches: profile.touches.map(|window| schema::TouchWindow {
+            method: window.method.name().into(),
+            duration_s: window.duration.as_secs_f64(),
+        }),
+        totals: numbers::of(profile, total, variance, Some(KernelReported::of_all(profile))),
+        unmatched_frees: profile.unmatched_frees(),
+        inherited_frees: profile.inherited_frees(),
+        repeated_frees: profile.repeated_frees(),
+        peak_bytes: profile.sole_peak().map(|peak| peak.0),
+        filtered: numbers::blocks(profile.filtered),
+        discarded: numbers::blocks(discarded),
+        histograms: numbers::histograms(&profile.histograms()),
+        processes: Stream(|| processes::all(profile)),
+        roots: Stream(|| groups.all().iter().map(|root| group(profile, root))),
+        cgroups: profile.class.counts_stalls().then(|| profile.cgroups.iter().map(reclaim::cgroup).collect()),
+        reclaim: profile.reclaim.as_ref().map(reclaim::machine),
+        oom_kills: profile.oom_kills.iter().map(|kill| reclaim::oom_kill(profile, kill)).collect(),
+        losses: losses(&profile.losses),
+        untraced: processes::untraced(&profile.untraced),
+        notes: profile.notes.iter().map(Into::into).collect(),
+        debug_files: profile.debug_files.as_ref().map(debug_files),
+        stack_quality: stack_quality(profile.quality()),
+        frames: Stream(|| profile.frames.iter().map(stacks::frame)),
+        stacks: Stream(|| stacks::ranked(profile, options.metric, &groups)),
+        cost: schema::Cost {
+            events: profile.cost.events,
+            nested: profile.cost.nested,
+            cpu_s: profile.cost.cpu.as_secs_f64(),
+            tracing_cpu_s: profile.cost.cpu_tracing.as_secs_f64(),
+            peak_rss_bytes: profile.cost.peak_rss.0,
+            probe_hits: profile.cost.programs.map(|programs| programs.hits),
+            programs_s: profile.cost.programs.map(|programs| programs.time.as_secs_f64()),
+        },
+    };
+    json_lines::write(&report, out)
+}
+
+fn group<'a>(profile: &Profile, root: &'a Group) -> schema::Group<'a> {
+    schema::Group {
+        name: root.label.as_str().into(),
+        totals: numbers::of(profile, root.usage, root.variance, root.known),
+        kernel: root.known.map(numbers::kernel_counts),
+        peak_bytes: root.at_peak.map(|bytes| bytes.0),
+    }
+}
+
+/// Returns an object with sorted keys.
+pub(super) fn by_name<'a, T>(values: impl IntoIterator<Item = (&'a str, T)>) -> Object<'a, T> {
+    let mut object: Object<'a, T> = in_order(values);
+    object.sort_unstable_keys();
+    object
+}
+
+/// Returns an object with keys in this order.
+pub(super) fn in_order<'a, T>(values: impl IntoIterator<Item = (&'a str, T)>) -> Object<'a, T> {
+    values.into_iter().map(|(name, value)| (name.into(), value)).collect()
+}
+
+fn losses(losses: &Losses) -> Object<'static, u64> {
+    in_order(losses.iter().map(|(reason, count)| (reason.name(), count)))
+}
+
+/// Returns the losses that have occurred, by name.
+pub(super) fn occurred(losses: &Losses) -> Object<'static, u64> {
+    by_name(losses.iter().filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.name(), count)))
+}
+
+fn debug_files(counts: &DebugFileCounts) -> Object<'static, u64> {
+    let outcomes = DebugFileOutcome::ALL.map(|outcome| (outcome.name(), counts.count(outcome)));
+    by_name(outcomes.into_iter().chain([("downloaded_bytes", counts.downloaded.0)]))
+}
+
+fn stack_quality(quality: StackQuality) -> Object<'static, f64> {
+    in_order(StackEnd::ALL.iter().map(|&end| (end.name(), quality.share(end))))
 }

@@ -3,16 +3,30 @@
 
 use std::io;
 
+use serde::Serialize;
+use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
 use crate::model::is_not_plain;
 
+/// Writes a report.
+pub(super) fn write(report: &impl Serialize, mut out: &mut dyn io::Write) -> io::Result<()> {
+    report.serialize(&mut Serializer::with_formatter(&mut out, Lines::default()))?;
+    out.write_all(b"\n")
+}
+
+/// Writes an object in a line of its own.
+pub(super) fn write_line(object: &impl Serialize, mut out: &mut dyn io::Write) -> io::Result<()> {
+    object.serialize(&mut Serializer::with_formatter(&mut out, SingleLine))?;
+    out.write_all(b"\n")
+}
+
 /// Breaks no line.
-pub(super) struct SingleLine;
+struct SingleLine;
 
 /// Breaks lines between the keys of the outermost object and between the elements of their lists, nowhere else.
 #[derive(Default)]
-pub(super) struct Lines {
+struct Lines {
     depth: usize,
 }
 
@@ -88,4 +102,16 @@ impl Formatter for Lines {
     fn end_array<W: ?Sized + io::Write>(&mut self, out: &mut W) -> io::Result<()> {
         self.close(out, b"]")
     }
+}
+
+/// Asserts that a line is written as it was read, and that an unknown key is ignored. Returns the object.
+#[cfg(test)]
+pub(super) fn assert_round_trip<T: Serialize + serde::de::DeserializeOwned>(text: &str) -> T {
+    let read: T = serde_json::from_str(text).unwrap();
+    let value: serde_json::Value = serde_json::from_str(text).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), value.to_string());
+    let newer = text.replacen('{', "{\"new_key\":[{}],", 1);
+    let read: T = serde_json::from_str(&newer).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), value.to_string());
+    read
 }

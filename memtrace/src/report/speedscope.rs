@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use crate::model::{Frame, Measure, Metric, Profile, printable};
 use crate::report::groups::Groups;
+use crate::report::json::TOOL;
 use crate::report::options::Options;
-use crate::report::tool::Tool;
 use crate::report::{escape, format, metrics};
 
 #[derive(Serialize)]
@@ -86,7 +86,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     }
     let file = File {
         schema: "https://www.speedscope.app/file-format-schema.json",
-        exporter: format!("{} {}", Tool::THIS.name, Tool::THIS.version),
+        exporter: format!("{} {}", TOOL.name, TOOL.version),
         name: format!("{} ({})", escape::visible(&options.subject), format::completeness(profile)),
         active_profile_index: metrics.iter().position(|metric| *metric == options.metric).unwrap_or_default(),
         profiles: metrics.iter().map(|&metric| sampled(profile, metric, &paths)).collect(),

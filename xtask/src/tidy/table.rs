@@ -215,6 +215,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "memtrace_common::unwind", users: Users::Only(&["kernel", "eh_frame"]) },
     // The model's types have special values from the wire format, such as the id of an absent stack.
     Dependency { path: "memtrace_common::wire", users: Users::ConstantsFor(&["kernel"], &["model"]) },
+    Dependency { path: "memtrace_json", users: Users::Only(&["report", "cli"]) },
     Dependency { path: "memtrace_unwind", users: Users::Only(&["kernel"]) },
     Dependency { path: "libmimalloc_sys", users: Users::Only(&["session"]) },
     // The binary uses it, and no module of the library.

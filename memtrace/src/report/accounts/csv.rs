@@ -2,20 +2,24 @@
 
 use std::io;
 
-use super::json::Numbers;
-use crate::model::AccountTable;
+use super::json::numbers;
+use crate::model::{AccountTable, AccountTotals};
 use crate::report::escape::csv_text;
 
-/// Writes the rows.
+/// Writes the rows. The columns of numbers are those of JSON.
 pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
-    let keys = table.keys.iter().map(|key| key.name());
-    let names = Numbers::of(table, &table.total).fields();
-    writer.write_record(keys.chain(names.iter().map(|(name, _)| *name)))?;
+    let fields = |totals: &AccountTotals| -> serde_json::Result<serde_json::Map<_, _>> {
+        serde_json::from_value(serde_json::to_value(numbers(table, totals))?)
+    };
+    let keys = table.keys.iter().map(|key| key.name().to_owned());
+    writer.write_record(keys.chain(fields(&table.total)?.into_iter().map(|(name, _)| name)))?;
     for row in &table.rows {
-        let values = Numbers::of(table, &row.totals).fields();
-        let values = values.iter().map(|(_, value)| value.map_or_else(String::new, |value| value.to_string()));
-        writer.write_record(row.names.iter().map(|name| csv_text(name)).chain(values))?;
+        let values = fields(&row.totals)?.into_iter().map(|(_, value)| match value {
+            serde_json::Value::Null => String::new(),
+            number => number.to_string(),
+        });
+        writer.write_record(row.names.iter().map(|name| csv_text(name).into()).chain(values))?;
     }
     writer.flush()
 }

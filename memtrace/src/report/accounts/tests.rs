@@ -6,6 +6,7 @@ use super::*;
 use crate::model::{
     AccountCounters, AccountRow, AccountTotals, Amount, AmountBounds, Bytes, GroupBy, LossReason, MarkBounds, Tick,
 };
+use crate::report::json_lines::assert_round_trip;
 
 const fn amount(bytes: u64, count: u64) -> Amount {
     Amount { bytes: Bytes(bytes), count }
@@ -94,6 +95,7 @@ fn csv_has_a_column_for_each_key_and_number() {
 #[test]
 fn json_has_the_same_numbers() {
     let json = written(Format::Json);
+    assert_round_trip::<memtrace_json::Accounts<'static>>(&json);
     let page: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(page["keys"], serde_json::json!(["user", "process"]));
     assert_eq!(page["losses"], serde_json::json!({ "ledger_full": 2 }));

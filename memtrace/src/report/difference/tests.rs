@@ -43,7 +43,9 @@ fn written(format: Format, before: &Side, after: &Side) -> String {
 
 /// The kinds, values and leaf functions of the sites in JSON.
 fn sites(before: &Side, after: &Side) -> Vec<(String, u64, u64, String)> {
-    let json: serde_json::Value = serde_json::from_str(&written(Format::Json, before, after)).unwrap();
+    let text = written(Format::Json, before, after);
+    crate::report::json_lines::assert_round_trip::<memtrace_json::Difference<'static>>(&text);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     let sites = json["sites"].as_array().unwrap();
     for site in sites {
         let number = |key: &str| site[key].as_i64().unwrap();

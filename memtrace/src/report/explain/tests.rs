@@ -140,3 +140,12 @@ fn a_process_without_memory_has_a_page() {
     write_text(&page, PageOptions { top: 5, colour: false }, &mut bytes).unwrap();
     assert!(String::from_utf8(bytes).unwrap().contains("RSS 0 B, of which 100% is explained"));
 }
+
+#[test]
+fn json_is_read_as_it_was_written() {
+    let mut bytes = Vec::new();
+    write_json(&page(), &mut bytes).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let read: memtrace_json::Explanation<'static> = crate::report::json_lines::assert_round_trip(&text);
+    assert_eq!(read.rss_bytes, page().counted.rss.0);
+}

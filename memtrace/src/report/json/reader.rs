@@ -1,13 +1,12 @@
-//! Reads reports in JSON: the part of them that comparisons need.
+//! Reads reports in JSON for comparisons.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memtrace_json::{self as schema, Numbers, Object, SCHEMA_VERSION};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error as _, IgnoredAny, Unexpected};
 
-use super::schema::SCHEMA_VERSION;
 use crate::model::{
     AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, Nanoseconds,
     ObjectName, Part, Pid, ProcessProfile, Profile, StackEnd, StackProfile, StallTotals, Unnamed, Usage, VirtOffset,
@@ -55,14 +54,14 @@ pub enum ReadError {
 ///
 /// Returns the reason if the text is not a report, or one of another version.
 pub fn read(text: &str) -> Result<SavedReport, ReadError> {
-    let Header { schema_version, window } = serde_json::from_str(text)?;
+    let Header { schema_version } = serde_json::from_str(text)?;
     if schema_version != SCHEMA_VERSION {
         return Err(ReadError::Version(schema_version));
     }
-    if window.is_some() {
+    let report: ComparableReport = serde_json::from_str(text)?;
+    if report.window.is_some() {
         return Err(ReadError::Window);
     }
-    let report: ReportFields = serde_json::from_str(text)?;
     let metric = Metric::ALL.iter().copied().find(|metric| metric.name() == report.metric);
     let class = EventClass::ALL.iter().copied().find(|class| class.name() == report.events);
     let mut profile = Profile {
@@ -70,18 +69,21 @@ pub fn read(text: &str) -> Result<SavedReport, ReadError> {
         duration: seconds(report.duration_s),
         older: report.older_s.map(seconds),
         losses: losses(&report.losses),
-        processes: report.processes.into_iter().map(ProcessProfile::from).collect(),
-        frames: report.frames.into_iter().map(Frame::from).collect(),
+        processes: report.processes.into_iter().map(process).collect(),
+        frames: report.frames.into_iter().map(frame).collect(),
         ..Profile::default()
     };
-    for stack in report.stacks {
-        let stack = stack.convert(&profile)?;
-        let process = &mut profile.processes[stack.process];
+    for ReadStack(stack) in report.stacks {
+        let stack = stack?;
+        let process = profile.processes.get_mut(stack.process).ok_or(ReadError::Missing("process"))?;
+        if stack.frames.iter().any(|frame| frame.index() >= profile.frames.len()) {
+            return Err(ReadError::Missing("frame"));
+        }
         process.total += stack.usage;
         profile.stacks.push(stack);
     }
     let metric = metric.ok_or_else(|| unknown("metric", &report.metric))?;
-    Ok(SavedReport { subject: report.subject, metric, profile })
+    Ok(SavedReport { subject: report.subject.into_owned(), metric, profile })
 }
 
 fn unknown(key: &'static str, value: &str) -> ReadError {
@@ -93,7 +95,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 /// Returns the losses. Those that this memtrace does not know are counted as damaged records.
-fn losses(by_name: &BTreeMap<String, u64>) -> Losses {
+fn losses(by_name: &Object<'_, u64>) -> Losses {
     let mut losses = Losses::default();
     for (name, &count) in by_name {
         let known = LossReason::ALL.iter().copied().find(|reason| reason.name() == name);
@@ -105,122 +107,78 @@ fn losses(by_name: &BTreeMap<String, u64>) -> Losses {
 #[derive(Deserialize)]
 struct Header {
     schema_version: u32,
-    /// Only in a report of the changes between two moments.
-    window: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
-struct ReportFields {
-    subject: String,
-    events: String,
-    metric: String,
-    duration_s: f64,
-    older_s: Option<f64>,
-    losses: BTreeMap<String, u64>,
-    processes: Vec<ProcessFields>,
-    frames: Vec<FrameFields>,
-    stacks: Vec<StackFields>,
+/// A report without the parts that comparisons do not need. Each stack is converted when it is read, which takes less
+/// memory than all of its fields.
+type ComparableReport = schema::Report<
+    'static,
+    Vec<schema::Process<'static>>,
+    IgnoredAny,
+    Vec<schema::Frame<'static>>,
+    Vec<ReadStack>,
+    IgnoredAny,
+>;
+
+fn process(process: schema::Process<'_>) -> ProcessProfile {
+    // The kind of the end does not matter, only that there is one. A group has no pid.
+    let ended = process.ended.map(|_| ImageEnd::Exit);
+    ProcessProfile { ended, ..ProcessProfile::new(Pid(process.pid.unwrap_or_default()), process.comm) }
 }
 
-#[derive(Deserialize)]
-struct ProcessFields {
-    /// `None` for a group.
-    pid: Option<u32>,
-    comm: String,
-    ended: Option<String>,
-}
-
-impl From<ProcessFields> for ProcessProfile {
-    fn from(fields: ProcessFields) -> Self {
-        // The kind of the end does not matter, only that there is one.
-        let ended = fields.ended.map(|_| ImageEnd::Exit);
-        Self { ended, ..Self::new(Pid(fields.pid.unwrap_or_default()), fields.comm) }
+fn frame(frame: schema::Frame<'_>) -> Frame {
+    let object = frame.object.map(|path| ObjectName { path: PathBuf::from(path.into_owned()), build_id: None });
+    // The reason for a missing name does not matter to comparisons.
+    let name = frame.name.map(|name| Name(name.into_owned())).ok_or(Unnamed::NoMapping);
+    Frame {
+        object,
+        offset: frame.offset.map(VirtOffset),
+        address: frame.address.map(AbsAddr),
+        inlined: frame.inlined,
+        ..Frame::new(name)
     }
 }
 
+/// A stack, or the reason why it cannot be read.
 #[derive(Deserialize)]
-struct FrameFields {
-    name: Option<String>,
-    object: Option<PathBuf>,
-    offset: Option<u64>,
-    address: Option<u64>,
-    inlined: bool,
-}
+#[serde(from = "schema::Stack<'static>")]
+struct ReadStack(Result<StackProfile, ReadError>);
 
-impl From<FrameFields> for Frame {
-    fn from(fields: FrameFields) -> Self {
-        let object = fields.object.map(|path| ObjectName { path, build_id: None });
-        // The reason for a missing name does not matter to comparisons.
-        Self {
-            object,
-            offset: fields.offset.map(VirtOffset),
-            address: fields.address.map(AbsAddr),
-            inlined: fields.inlined,
-            ..Self::new(fields.name.map(Name).ok_or(Unnamed::NoMapping))
-        }
+impl From<schema::Stack<'static>> for ReadStack {
+    fn from(stack: schema::Stack<'static>) -> Self {
+        Self(convert(stack))
     }
 }
 
-#[derive(Deserialize)]
-struct StackFields {
-    process: usize,
-    end: String,
-    #[serde(default)]
-    merged_stacks: u64,
-    live_bytes: u64,
-    live_count: u64,
-    exit_bytes: u64,
-    exit_count: u64,
-    alloc_bytes: u64,
-    alloc_count: u64,
-    free_bytes: u64,
-    free_count: u64,
-    #[serde(default)]
-    temporary_bytes: u64,
-    #[serde(default)]
-    temporary_count: u64,
-    #[serde(default)]
-    hot_bytes: u64,
-    #[serde(default)]
-    cold_bytes: u64,
-    #[serde(default)]
-    stall_ns: u64,
-    #[serde(default)]
-    stall_count: u64,
-    peak_bytes: Option<u64>,
-    frames: Vec<usize>,
+fn convert(stack: schema::Stack<'_>) -> Result<StackProfile, ReadError> {
+    let end = StackEnd::ALL.iter().copied().find(|end| end.name() == stack.end);
+    let end = end.ok_or_else(|| unknown("end", &stack.end))?;
+    let frames = stack.frames.into_iter().map(FrameId::new).collect();
+    Ok(StackProfile {
+        merged: stack.merged_stacks,
+        usage: usage(&stack.totals)?,
+        at_peak: stack.peak_bytes.map(Bytes),
+        ..StackProfile::new(stack.process, Part::WHOLE, frames, end)
+    })
 }
 
-impl StackFields {
-    /// `profile` has the processes and frames of the report.
-    fn convert(self, profile: &Profile) -> Result<StackProfile, ReadError> {
-        if self.process >= profile.processes.len() {
-            return Err(ReadError::Missing("process"));
-        }
-        if self.frames.iter().any(|frame| *frame >= profile.frames.len()) {
-            return Err(ReadError::Missing("frame"));
-        }
-        let end = StackEnd::ALL.iter().copied().find(|end| end.name() == self.end);
-        let end = end.ok_or_else(|| unknown("end", &self.end))?;
-        let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
-        let usage = Usage {
-            live: amount(self.live_bytes, self.live_count),
-            exit: amount(self.exit_bytes, self.exit_count),
-            alloc: amount(self.alloc_bytes, self.alloc_count),
-            free: amount(self.free_bytes, self.free_count),
-            temporary: amount(self.temporary_bytes, self.temporary_count),
-            hot: Bytes(self.hot_bytes),
-            cold: Bytes(self.cold_bytes),
-            stalls: StallTotals { time: Nanoseconds(self.stall_ns), count: self.stall_count },
-        };
-        let frames = self.frames.into_iter().map(FrameId::new).collect();
-        Ok(StackProfile {
-            merged: self.merged_stacks,
-            usage,
-            at_peak: self.peak_bytes.map(Bytes),
-            ..StackProfile::new(self.process, Part::WHOLE, frames, end)
-        })
-    }
+fn usage(numbers: &Numbers) -> Result<Usage, ReadError> {
+    let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
+    let optional = Option::<u64>::unwrap_or_default;
+    // Only changes can be negative.
+    let live = |number: i64| {
+        u64::try_from(number).map_err(|_| serde_json::Error::invalid_value(Unexpected::Signed(number), &"a total"))
+    };
+    Ok(Usage {
+        live: amount(live(numbers.live_bytes)?, live(numbers.live_count)?),
+        exit: amount(numbers.exit_bytes, numbers.exit_count),
+        alloc: amount(numbers.alloc_bytes, numbers.alloc_count),
+        free: amount(numbers.free_bytes, numbers.free_count),
+        temporary: amount(optional(numbers.temporary_bytes), optional(numbers.temporary_count)),
+        hot: Bytes(optional(numbers.hot_bytes)),
+        cold: Bytes(optional(numbers.cold_bytes)),
+        stalls: StallTotals { time: Nanoseconds(optional(numbers.stall_ns)), count: optional(numbers.stall_count) },
+    })
 }
 
 #[cfg(test)]
@@ -292,6 +250,14 @@ mod tests {
     }
 
     #[test]
+    fn unknown_keys_are_ignored() {
+        let text = written(&profile());
+        let newer = text.replace("{\"pid\"", "{\"new_key\":[{}],\"pid\"").replace("\n\"by\"", "\"new_key\":0,\n\"by\"");
+        assert_ne!(newer, text);
+        assert_eq!(read(&newer).unwrap().profile, profile());
+    }
+
+    #[test]
     fn activity_is_ignored() {
         let traced = Profile { activity: Some(Arc::new(Activity::default())), ..profile() };
         let text = written(&traced);
@@ -305,12 +271,14 @@ mod tests {
         let reason = |text: &str| read(text).unwrap_err().to_string();
         assert!(reason("").starts_with("it is not a report in JSON"));
         assert!(reason("{}").contains("schema_version"));
-        let newer = text.replace("\"schema_version\":3", "\"schema_version\":4");
-        assert_eq!(reason(&newer), "it has version 4 of the format, and this memtrace reads version 3");
+        let newer = text.replace("\"schema_version\":1", "\"schema_version\":2");
+        assert_eq!(reason(&newer), "it has version 2 of the format, and this memtrace reads version 1");
         let foreign = text.replace("\"metric\":\"live-bytes\"", "\"metric\":\"warmth\"");
         assert_eq!(reason(&foreign), "its metric is \"warmth\", which this memtrace does not know");
         let window = text.replace("\"metric\":", "\"window\":{\"from_s\":1.0,\"to_s\":2.0},\n\"metric\":");
         assert_eq!(reason(&window), "it shows the changes between two moments, not the totals at one");
+        let negative = text.replace("\"live_bytes\":1024", "\"live_bytes\":-1024");
+        assert!(reason(&negative).starts_with("it is not a report in JSON: invalid value: integer `-1024`"));
         let damaged = text.replace("\"frames\":[0,1]", "\"frames\":[0,2]");
         assert_eq!(reason(&damaged), "a stack refers to a frame that is not in the report");
     }

@@ -1,62 +1,44 @@
-//! Fields of memory over time.
+//! Memory over time, and parts of a trace.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
-use serde::Serialize;
+use memtrace_json::{self as schema, Object};
 
+use super::by_name;
 use crate::model::{MemoryCounter, MemoryTimeline, ProcessTimeline, Steps};
 
-/// Memory over time. Series have a value for each moment, and null before the first known one.
-#[derive(Serialize)]
-pub(super) struct TimelineFields<'a> {
-    moments_s: Vec<f64>,
-    total: BTreeMap<&'static str, Vec<Option<u64>>>,
-    processes: Vec<ProcessFields<'a>>,
-    pressure: BTreeMap<&'static str, Vec<Option<u64>>>,
-    left_out: u64,
-    marks: Vec<MarkFields<'a>>,
+pub(super) fn window(window: &Range<Duration>) -> schema::Window {
+    schema::Window { from_s: window.start.as_secs_f64(), to_s: window.end.as_secs_f64() }
 }
 
-#[derive(Serialize)]
-struct ProcessFields<'a> {
-    pid: u32,
-    comm: &'a str,
-    #[serde(flatten)]
-    counters: BTreeMap<&'static str, Vec<Option<u64>>>,
-}
-
-#[derive(Serialize)]
-struct MarkFields<'a> {
-    at_s: f64,
-    text: &'a str,
-}
-
-impl<'a> From<&'a MemoryTimeline> for TimelineFields<'a> {
-    fn from(timeline: &'a MemoryTimeline) -> Self {
-        let moments = timeline.moments.len();
-        let process = |process: &'a ProcessTimeline| ProcessFields {
-            pid: process.id.pid.0,
-            comm: process.comm.raw(),
-            counters: series(&process.counters, moments),
-        };
-        Self {
-            moments_s: timeline.moments.iter().map(Duration::as_secs_f64).collect(),
-            total: series(&timeline.total, moments),
-            processes: timeline.processes.iter().map(process).collect(),
-            pressure: timeline
-                .pressure
-                .iter()
-                .map(|(counter, steps)| (counter.name().trim_start_matches("pressure."), values(steps, moments)))
-                .collect(),
-            left_out: timeline.left_out,
-            marks: timeline.marks.iter().map(|(at, text)| MarkFields { at_s: at.as_secs_f64(), text }).collect(),
-        }
+pub(super) fn timeline(timeline: &MemoryTimeline) -> schema::Timeline<'_> {
+    let moments = timeline.moments.len();
+    let process = |process: &'_ ProcessTimeline| schema::ProcessTimeline {
+        pid: process.id.pid.0,
+        comm: process.comm.raw().to_owned().into(),
+        series: series(&process.counters, moments),
+    };
+    let pressure = timeline.pressure.iter();
+    schema::Timeline {
+        moments_s: timeline.moments.iter().map(Duration::as_secs_f64).collect(),
+        total: series(&timeline.total, moments),
+        processes: timeline.processes.iter().map(process).collect(),
+        pressure: by_name(
+            pressure.map(|(counter, steps)| (counter.name().trim_start_matches("pressure."), values(steps, moments))),
+        ),
+        left_out: timeline.left_out,
+        marks: timeline
+            .marks
+            .iter()
+            .map(|(at, text)| schema::Mark { at_s: at.as_secs_f64(), text: text.as_str().into() })
+            .collect(),
     }
 }
 
-fn series(counters: &BTreeMap<MemoryCounter, Steps>, moments: usize) -> BTreeMap<&'static str, Vec<Option<u64>>> {
-    counters.iter().map(|(counter, steps)| (counter.name(), values(steps, moments))).collect()
+fn series(counters: &BTreeMap<MemoryCounter, Steps>, moments: usize) -> Object<'static, Vec<Option<u64>>> {
+    by_name(counters.iter().map(|(counter, steps)| (counter.name(), values(steps, moments))))
 }
 
 fn values(steps: &Steps, moments: usize) -> Vec<Option<u64>> {

@@ -128,7 +128,9 @@ fn csv_and_json_have_the_same_values() {
     let heads = reader.headers().expect("a head").clone();
     let row = reader.records().next().expect("a line").expect("fields");
     let value = |name: &str| row[heads.iter().position(|head| head == name).expect("a column")].to_owned();
-    let json: serde_json::Value = serde_json::from_str(&written(Format::Json, &sets)).expect("JSON");
+    let text = written(Format::Json, &sets);
+    crate::report::json_lines::assert_round_trip::<memtrace_json::WorkingSets<'static>>(&text);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let process = &json["processes"][0];
     assert_eq!(value("referenced_bytes"), process["total"]["referenced_bytes"].to_string());
     assert_eq!(value("heap_rss_bytes"), process["kinds"]["heap"]["rss_bytes"].to_string());

@@ -7,6 +7,7 @@ use super::*;
 fn line(interval: &MonitorInterval) -> (String, Value) {
     let text = written(|out| write_json(interval, out));
     assert_eq!((text.matches('\n').count(), text.ends_with('\n')), (1, true), "{text}");
+    crate::report::json_lines::assert_round_trip::<memtrace_json::Interval<'static>>(&text);
     let value = serde_json::from_str(&text).unwrap();
     (text, value)
 }
