@@ -84,7 +84,7 @@ pub(crate) fn run(options: &Options, processors: &Processors, scratch: &Scratch)
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     let mut add_losses = |report: &Report| {
         for (name, &count) in report.losses.iter().filter(|&(_, &count)| count > 0) {
-            *lost.entry(name.clone()).or_default() += count;
+            *lost.entry(name.to_string()).or_default() += count;
         }
     };
     let (mut sampled, mut exact) = (Vec::new(), Vec::new());
@@ -199,7 +199,7 @@ fn sites_of(report: &Report) -> BTreeMap<String, Site> {
         let site = sites.entry(folded(stack)).or_default();
         site.bytes += stack.totals.alloc_bytes;
         site.count += stack.totals.alloc_count;
-        site.variance += (stack.alloc_error_bytes.unwrap_or(0) as f64).powi(2);
+        site.variance += (stack.content.totals.alloc_error_bytes.unwrap_or(0) as f64).powi(2);
     }
     sites
 }
@@ -207,7 +207,7 @@ fn sites_of(report: &Report) -> BTreeMap<String, Site> {
 /// Returns the frames of a stack, which identify it across processes.
 fn folded(stack: &Stack) -> String {
     let frames = stack.frames.iter().map(|frame| match (&frame.name, &frame.object) {
-        (Some(name), _) => name.clone(),
+        (Some(name), _) => name.to_string(),
         (None, object) => format!("{}+{:#x}", object.as_deref().unwrap_or("?"), frame.offset.unwrap_or(0)),
     });
     frames.collect::<Vec<_>>().join(";")

@@ -252,7 +252,9 @@ mod tests {
             let inlined = Arc::new(Frame { inlined: true, ..Frame::default() });
             let frames = std::iter::repeat_n(Arc::new(Frame::default()), depth).chain([inlined]).collect();
             let totals = Totals { alloc_count, ..Totals::default() };
-            Stack { end: end.to_owned(), frames, totals, ..Stack::default() }
+            let mut stack = Stack { frames, totals, ..Stack::default() };
+            stack.content.end = end.to_owned().into();
+            stack
         };
         Report { stacks: stacks.iter().map(stack).collect(), ..Report::default() }
     }

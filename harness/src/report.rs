@@ -4,28 +4,24 @@ mod assertions;
 mod call_site;
 pub mod doctor;
 pub mod explain;
-mod histograms;
-mod process;
-mod reclaim;
 mod stack;
-mod untraced;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde::de::Error as _;
 
 use crate::totals::Totals;
 pub use call_site::CallSite;
 pub use explain::Explanation;
-pub use histograms::Histograms;
-pub use process::{Amount, EndedRun, ProcessReport, Resident};
-pub use reclaim::{CgroupMemory, CgroupStalls, MachineReclaim, OomKill, OrderCount, StallTotals};
-pub use stack::{Frame, Stack};
-pub use untraced::{ProcessMemory, Untraced, UntracedProcess};
+pub use memtrace_json::{Blocks, HeapBlocks, Histograms, Numbers, OrderStalls, ResidentMemory, Sizes, Stalls};
+pub use stack::Stack;
+
+pub type Frame = memtrace_json::Frame<'static>;
+pub type UntracedProcess = memtrace_json::UntracedProcess<'static>;
 
 /// Returns the text of a report in any format. Compressed formats are decompressed, and bytes that are no text are replaced.
 #[must_use]
@@ -42,67 +38,60 @@ pub fn text(bytes: Vec<u8>) -> String {
     String::from_utf8_lossy(&decompressed).into_owned()
 }
 
-/// The report of one event class.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+/// The report of one event class. Its stacks have their frames.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    pub schema_version: u32,
-    /// The metric by which stacks are sorted, and which pictures show.
-    pub metric: String,
-    pub duration_s: f64,
     pub totals: Totals,
-    pub unmatched_frees: u64,
-    pub repeated_frees: u64,
-    /// Blocks that the size filter excludes.
-    pub filtered: Amount,
-    /// With `--lifetimes` only.
-    pub histograms: Option<Histograms>,
     pub processes: Vec<ProcessReport>,
-    /// Parts of the trace with known changes of live memory; recorded runs only.
-    #[serde(default)]
-    pub parts: Vec<Part>,
-    /// The groups of `--by`.
     pub roots: Vec<StackGroup>,
-    /// Memory cgroups with stalls; reclaim only.
-    pub cgroups: Option<Vec<CgroupStalls>>,
-    /// Reclaim of the whole machine; reclaim only.
-    pub reclaim: Option<MachineReclaim>,
-    pub oom_kills: Vec<OomKill>,
-    /// Number of lost events by loss reason.
-    pub losses: BTreeMap<String, u64>,
-    /// Processes in scope that are not traced.
-    pub untraced: Untraced,
-    pub notes: Vec<String>,
-    /// Number of objects without debug information, by outcome of the search for it, and the downloaded bytes.
-    pub debug_files: Option<BTreeMap<String, u64>>,
-    /// Share of the stacks by stack end.
-    pub stack_quality: BTreeMap<String, f64>,
     pub stacks: Vec<Stack>,
-    pub cost: Cost,
-    /// The frame table; [`Report::read`] moves it into the stacks.
-    #[serde(rename = "frames")]
-    pub frame_table: Vec<Frame>,
+    /// The rest of the report, without processes, groups, frames and stacks.
+    pub content: memtrace_json::Report<'static>,
 }
 
-/// Resources that memtrace itself used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-pub struct Cost {
-    pub cpu_s: f64,
-    pub tracing_cpu_s: f64,
-    pub peak_rss_bytes: u64,
+impl Deref for Report {
+    type Target = memtrace_json::Report<'static>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.content
+    }
 }
 
-/// Part of the trace, since its start.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-pub struct Part {
-    pub from_s: f64,
-    pub to_s: f64,
+/// One image of a process, or a group of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessReport {
+    /// 0 for a group.
+    pub pid: u32,
+    pub totals: Totals,
+    pub content: memtrace_json::Process<'static>,
+}
+
+impl Deref for ProcessReport {
+    type Target = memtrace_json::Process<'static>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.content
+    }
+}
+
+impl From<memtrace_json::Process<'static>> for ProcessReport {
+    fn from(content: memtrace_json::Process<'static>) -> Self {
+        Self { pid: content.pid.unwrap_or_default(), totals: content.totals.into(), content }
+    }
+}
+
+impl ProcessReport {
+    /// Returns the number of processes of a group, 1 for a single one.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.group.as_ref().map_or(1, |group| group.runs)
+    }
 }
 
 /// One group of `--by`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackGroup {
     pub name: String,
-    #[serde(flatten)]
     pub totals: Totals,
 }
 
@@ -113,15 +102,19 @@ impl Report {
     ///
     /// If `text` is not JSON, a required field is missing, or a stack refers to a frame that does not exist.
     pub fn read(text: &str) -> serde_json::Result<Self> {
-        let mut report: Self = serde_json::from_str(text)?;
-        let frames: Vec<_> = std::mem::take(&mut report.frame_table).into_iter().map(Arc::new).collect();
-        for stack in &mut report.stacks {
-            let own = std::mem::take(&mut stack.frame_indices).into_iter().map(|index| frames.get(index).cloned());
-            stack.frames = own
-                .collect::<Option<_>>()
-                .ok_or_else(|| serde_json::Error::custom("a stack refers to a frame that does not exist"))?;
-        }
-        Ok(report)
+        let mut content: memtrace_json::Report<'static> = serde_json::from_str(text)?;
+        let frames: Vec<_> = std::mem::take(&mut content.frames).into_iter().map(Arc::new).collect();
+        let stacks = std::mem::take(&mut content.stacks).into_iter();
+        let stacks = stacks.map(|stack| Stack::new(stack, &frames)).collect::<Option<_>>();
+        let group =
+            |group: memtrace_json::Group<'_>| StackGroup { name: group.name.into(), totals: group.totals.into() };
+        Ok(Self {
+            totals: content.totals.into(),
+            processes: std::mem::take(&mut content.processes).into_iter().map(Into::into).collect(),
+            roots: std::mem::take(&mut content.roots).into_iter().map(group).collect(),
+            stacks: stacks.ok_or_else(|| serde_json::Error::custom("a stack refers to a frame that does not exist"))?,
+            content,
+        })
     }
 
     /// Returns the number of lost events.
@@ -156,4 +149,11 @@ impl Report {
     pub fn leaves(&self) -> Vec<Option<&str>> {
         self.stacks.iter().map(|stack| stack.leaf().and_then(|leaf| leaf.name.as_deref())).collect()
     }
+}
+
+/// Returns the numbers of allocated, of freed, and of held blocks.
+#[must_use]
+pub fn block_counts(histograms: &Histograms) -> [u64; 3] {
+    let Histograms { size_log2, lifetime_log2, age_log2 } = histograms;
+    [size_log2, lifetime_log2, age_log2].map(|counts| counts.iter().map(|(_, count)| count).sum())
 }

@@ -3,6 +3,7 @@
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
 
+use memtrace_json::Numbers;
 use serde::Deserialize;
 
 /// Allocations and frees of a stack, a process or a whole trace. Frees are counted if their allocation was.
@@ -93,6 +94,25 @@ impl Sub for Totals {
 impl Sum for Totals {
     fn sum<I: Iterator<Item = Self>>(totals: I) -> Self {
         totals.fold(Self::default(), Self::add)
+    }
+}
+
+/// # Panics
+///
+/// If live numbers are negative: they are changes.
+impl From<Numbers> for Totals {
+    fn from(numbers: Numbers) -> Self {
+        let live = |number: i64| u64::try_from(number).expect("the report has totals, not changes");
+        Self {
+            live_bytes: live(numbers.live_bytes),
+            live_count: live(numbers.live_count),
+            exit_bytes: numbers.exit_bytes,
+            exit_count: numbers.exit_count,
+            alloc_bytes: numbers.alloc_bytes,
+            alloc_count: numbers.alloc_count,
+            free_bytes: numbers.free_bytes,
+            free_count: numbers.free_count,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Accounts as `memtrace accounts` writes them to JSON.
 
-use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -9,48 +9,20 @@ use crate::recording_report;
 
 /// A report of accounts.
 #[derive(Debug, Deserialize)]
-pub struct Accounts {
-    pub keys: Vec<String>,
-    pub elapsed_seconds: f64,
-    pub total: Account,
-    pub losses: BTreeMap<String, u64>,
-    pub notes: Vec<String>,
-    pub accounts: Vec<NamedAccount>,
-}
-
-/// The account of a group.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NamedAccount {
-    pub names: Vec<String>,
-    #[serde(flatten)]
-    pub account: Account,
-}
+pub struct Accounts(memtrace_json::Accounts<'static>);
 
 /// Numbers of an account.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Account {
-    pub current_bytes: u64,
-    pub current_count: u64,
-    pub high_bytes_at_least: Option<u64>,
-    pub high_count_at_least: Option<u64>,
-    pub high_bytes_at_most: Option<u64>,
-    pub high_count_at_most: Option<u64>,
-    pub low_bytes_at_least: Option<u64>,
-    pub low_count_at_least: Option<u64>,
-    pub low_bytes_at_most: Option<u64>,
-    pub low_count_at_most: Option<u64>,
-    pub alloc_bytes: u64,
-    pub alloc_count: u64,
-    pub free_bytes: u64,
-    pub free_count: u64,
-    pub free_by_others_bytes: Option<u64>,
-    pub free_by_others_count: Option<u64>,
-    pub exit_bytes: u64,
-    pub exit_count: u64,
-    pub discarded_bytes: u64,
-    pub discarded_count: u64,
-    pub unmatched_frees: Option<u64>,
-    pub peak_at_ms: Option<u64>,
+pub type Account = memtrace_json::AccountNumbers;
+
+/// The account of a group.
+pub type NamedAccount = memtrace_json::Account<'static>;
+
+impl Deref for Accounts {
+    type Target = memtrace_json::Accounts<'static>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 impl Accounts {
@@ -89,7 +61,7 @@ impl Accounts {
     #[must_use]
     pub fn of(&self, names: &[&str]) -> Account {
         let account = self.accounts.iter().find(|account| account.names == names);
-        account.unwrap_or_else(|| panic!("no account of {names:?} in {self:#?}")).account
+        account.unwrap_or_else(|| panic!("no account of {names:?} in {self:#?}")).numbers
     }
 
     /// Asserts that nothing was lost, and that the accounts add up.
@@ -98,7 +70,7 @@ impl Accounts {
     ///
     /// If that is not so.
     pub fn assert_consistent(&self) {
-        assert_eq!(self.losses, BTreeMap::new());
+        assert!(self.losses.is_empty(), "{:?}", self.losses);
         let numbers = |account: &Account| {
             let current = [account.current_bytes, account.current_count];
             let alloc = [account.alloc_bytes, account.alloc_count];
@@ -110,7 +82,7 @@ impl Accounts {
         };
         let mut sums = vec![0; 10];
         for account in &self.accounts {
-            sums.iter_mut().zip(numbers(&account.account)).for_each(|(sum, number)| *sum += number);
+            sums.iter_mut().zip(numbers(&account.numbers)).for_each(|(sum, number)| *sum += number);
         }
         assert_eq!(sums, numbers(&self.total));
     }

@@ -3,7 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::Error as _;
 use serde_json::Value;
+
+pub type ActiveThread = memtrace_json::ActiveThread<'static>;
+pub type Calls = memtrace_json::Calls<'static>;
+pub type Lock = memtrace_json::Lock<'static>;
+pub type SliceTotals = memtrace_json::SliceTotals<'static>;
 
 /// The activity of threads in a report, without its indices.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,16 +24,6 @@ pub struct Activity {
     pub calls: BTreeMap<String, Calls>,
     /// Number of slices and events that are missing.
     pub left_out: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct ActiveThread {
-    pub pid: u32,
-    pub tid: u32,
-    pub process: String,
-    pub name: String,
-    pub start_ns: Option<u64>,
-    pub exit_ns: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -56,109 +52,6 @@ pub struct Event {
     pub value: Value,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Lock {
-    pub pid: u32,
-    pub address: String,
-    pub name: Option<String>,
-    pub waits: u64,
-    pub wait_ns: u64,
-    pub longest_wait_ns: u64,
-    pub most_waiters: u64,
-    pub holds: u64,
-    pub hold_ns: u64,
-    pub longest_hold_ns: u64,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct SliceTotals {
-    pub count: u64,
-    pub time_ns: u64,
-    pub longest_ns: u64,
-    pub cpu_ns: u64,
-    pub allocated_bytes: Option<u64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Calls {
-    pub count: u64,
-    pub time_ns: u64,
-    pub histogram: Vec<Bucket>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Bucket {
-    pub from_ns: u64,
-    pub count: u64,
-}
-
-/// The section of a report.
-#[derive(Deserialize)]
-struct Section {
-    names: Vec<String>,
-    threads: Vec<ActiveThread>,
-    slice_fields: Vec<String>,
-    slices: Vec<Vec<Value>>,
-    event_fields: Vec<String>,
-    events: Vec<Vec<Value>>,
-    locks: Vec<Lock>,
-    totals: Vec<TotalsRow>,
-    calls: Vec<CallsRow>,
-    stacks: Vec<Vec<String>>,
-    left_out: LeftOut,
-}
-
-#[derive(Deserialize)]
-struct TotalsRow {
-    kind: String,
-    name: String,
-    #[serde(flatten)]
-    totals: SliceTotals,
-}
-
-#[derive(Deserialize)]
-struct CallsRow {
-    function: String,
-    #[serde(flatten)]
-    calls: Calls,
-}
-
-#[derive(Deserialize)]
-struct LeftOut {
-    slices: u64,
-    events: u64,
-}
-
-#[derive(Deserialize)]
-struct SliceRow {
-    thread: usize,
-    kind: String,
-    name: usize,
-    label: Value,
-    begin_ns: u64,
-    duration_ns: u64,
-    open: bool,
-    cpu_ns: Option<u64>,
-    allocated_bytes: Option<u64>,
-    lock: Option<usize>,
-    holder_tid: Option<u32>,
-    stack: Option<usize>,
-}
-
-#[derive(Deserialize)]
-struct EventRow {
-    thread: usize,
-    at_ns: u64,
-    name: usize,
-    value: Value,
-}
-
-#[derive(Deserialize)]
-struct ReportWithActivity {
-    activity: Section,
-    losses: BTreeMap<String, u64>,
-}
-
 impl Activity {
     /// Reads the activity of a report, which must have no losses.
     ///
@@ -166,38 +59,48 @@ impl Activity {
     ///
     /// If `text` is not JSON, or has no activity.
     pub fn read(text: &str) -> serde_json::Result<Self> {
-        let ReportWithActivity { activity, losses } = serde_json::from_str(text)?;
-        assert!(losses.values().all(|count| *count == 0), "{losses:?}");
-        let Section { names, threads, slice_fields, event_fields, locks, stacks, .. } = activity;
-        let rows = activity.slices.into_iter().map(|values| row(&slice_fields, values));
-        let slices = rows.map(|row: serde_json::Result<SliceRow>| {
-            let row = row?;
-            Ok(Slice {
-                tid: threads[row.thread].tid,
-                kind: row.kind,
-                name: names[row.name].clone(),
-                label: row.label,
-                begin_ns: row.begin_ns,
-                duration_ns: row.duration_ns,
-                open: row.open,
-                cpu_ns: row.cpu_ns,
-                allocated_bytes: row.allocated_bytes,
-                lock: row.lock,
-                holder_tid: row.holder_tid,
-                stack: row.stack.map(|stack| stacks[stack].clone()),
-            })
+        let report: memtrace_json::Report<'static> = serde_json::from_str(text)?;
+        assert!(report.losses.values().all(|count| *count == 0), "{:?}", report.losses);
+        let activity = report.activity.ok_or_else(|| serde_json::Error::custom("the report has no activity"))?;
+        let memtrace_json::Activity { names, threads, stacks, .. } = activity;
+        let name = |index: u32| names[index as usize].to_string();
+        let slices = activity.slices.into_iter().map(|row| Slice {
+            tid: threads[row.thread as usize].tid,
+            kind: row.kind.into_owned(),
+            name: name(row.name),
+            label: value(row.label),
+            begin_ns: row.begin_ns,
+            duration_ns: row.duration_ns,
+            open: row.open,
+            cpu_ns: row.cpu_ns,
+            allocated_bytes: row.allocated_bytes,
+            lock: row.lock.map(|lock| lock as usize),
+            holder_tid: row.holder_tid,
+            stack: row.stack.map(|stack| stacks[stack as usize].iter().map(ToString::to_string).collect()),
         });
-        let slices = slices.collect::<serde_json::Result<_>>()?;
-        let rows = activity.events.into_iter().map(|values| row(&event_fields, values));
-        let events = rows.map(|row: serde_json::Result<EventRow>| {
-            let EventRow { thread, at_ns, name, value } = row?;
-            Ok(Event { tid: threads[thread].tid, at_ns, name: names[name].clone(), value })
+        let events = activity.events.into_iter().map(|row| Event {
+            tid: threads[row.thread as usize].tid,
+            at_ns: row.at_ns,
+            name: name(row.name),
+            value: value(row.value),
         });
-        let events = events.collect::<serde_json::Result<_>>()?;
-        let totals = activity.totals.into_iter().map(|row| ((row.kind, row.name), row.totals)).collect();
-        let calls = activity.calls.into_iter().map(|row| (row.function, row.calls)).collect();
-        let left_out = activity.left_out.slices + activity.left_out.events;
-        Ok(Self { threads, slices, events, locks, totals, calls, left_out })
+        let totals = activity.totals.into_iter().map(|row| {
+            let name = row.name.clone().expect("slices have names");
+            ((row.kind.to_string(), name.into_owned()), row)
+        });
+        let calls = activity.calls.into_iter().map(|row| {
+            let function = row.function.clone().expect("functions have names");
+            (function.into_owned(), row)
+        });
+        Ok(Self {
+            slices: slices.collect(),
+            events: events.collect(),
+            locks: activity.locks,
+            totals: totals.collect(),
+            calls: calls.collect(),
+            left_out: activity.left_out.slices + activity.left_out.events,
+            threads,
+        })
     }
 
     /// Returns the slices of a thread with one of these kinds, by begin.
@@ -208,8 +111,13 @@ impl Activity {
     }
 }
 
-fn row<T: for<'de> Deserialize<'de>>(fields: &[String], values: Vec<Value>) -> serde_json::Result<T> {
-    serde_json::from_value(Value::Object(fields.iter().cloned().zip(values).collect()))
+fn value(value: Option<memtrace_json::Value<'_>>) -> Value {
+    match value {
+        None => Value::Null,
+        Some(memtrace_json::Value::Unsigned(number)) => number.into(),
+        Some(memtrace_json::Value::Signed(number)) => number.into(),
+        Some(memtrace_json::Value::Text(text)) => text.into_owned().into(),
+    }
 }
 
 /// Returns the index of the innermost slice around each. The slices of a thread are nested, and in the order of their begins.

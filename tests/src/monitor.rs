@@ -5,60 +5,19 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use serde::Deserialize;
+use memtrace_json::ThreadUsage;
 
 use crate::process::Process;
 use crate::{Victim, root, tracer};
 
 /// An interval as JSON.
-#[derive(Debug, Deserialize)]
-pub struct Interval {
-    pub from_s: f64,
-    pub to_s: f64,
-    pub processes: Vec<MonitoredProcess>,
-    pub events: Vec<Event>,
-    pub losses: BTreeMap<String, u64>,
-}
+pub type Interval = memtrace_json::Interval<'static>;
 
-#[derive(Debug, Deserialize)]
-pub struct MonitoredProcess {
-    pub pid: u32,
-    pub name: String,
-    pub source: String,
-    pub stale: bool,
-    pub started: u64,
-    pub exited: bool,
-    pub values: BTreeMap<String, Option<u64>>,
-    pub usage: Usage,
-    pub threads: Vec<MonitoredThread>,
-    pub ended: Others,
-    pub others: Others,
-}
+pub type MonitoredProcess = memtrace_json::MonitoredProcess<'static>;
 
-#[derive(Debug, Deserialize)]
-pub struct MonitoredThread {
-    pub tid: u32,
-    pub name: String,
-    pub state: char,
-    pub usage: Usage,
-}
-
-#[derive(Debug, Deserialize)]
-pub struct Others {
-    pub count: u64,
-    pub usage: Usage,
-}
-
-#[derive(Debug, Deserialize)]
-pub struct Event {
-    pub kind: String,
-    pub pid: Option<u32>,
-    pub text: Option<String>,
-}
-
-/// Counters by name; `None` for those that the source does not have.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
-pub struct Usage(pub BTreeMap<String, Option<u64>>);
+/// Sums of counters by name; `None` for those that the source does not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage(BTreeMap<String, Option<u64>>);
 
 impl Usage {
     #[must_use]
@@ -66,9 +25,9 @@ impl Usage {
         self.0.get(name).copied().flatten().unwrap_or(0)
     }
 
-    fn add(&mut self, other: &Self) {
+    fn add(&mut self, other: &ThreadUsage<'_>) {
         for (name, value) in &other.0 {
-            let sum = self.0.entry(name.clone()).or_insert(Some(0));
+            let sum = self.0.entry(name.to_string()).or_insert(Some(0));
             *sum = sum.zip(*value).map(|(sum, value)| sum + value);
         }
     }
@@ -77,6 +36,14 @@ impl Usage {
     #[must_use]
     pub fn heap(&self) -> [u64; 4] {
         ["alloc_bytes", "alloc_count", "free_bytes", "free_count"].map(|name| self.get(name))
+    }
+}
+
+impl From<&ThreadUsage<'_>> for Usage {
+    fn from(usage: &ThreadUsage<'_>) -> Self {
+        let mut sum = Self::default();
+        sum.add(usage);
+        sum
     }
 }
 

@@ -73,7 +73,7 @@ impl Oracle {
         let samples = samples.map(|sample| Sample { call_sites: without_shim(sample.call_sites), ..sample });
         let stacks = report.stacks.iter().filter(|stack| is_sampled(stack, &shim));
         let stacks =
-            stacks.map(|stack| (without_shim(stack.call_sites()), stack.end.clone(), stack.totals.alloc_count));
+            stacks.map(|stack| (without_shim(stack.call_sites()), stack.end.to_string(), stack.totals.alloc_count));
         Comparison::new(samples, stacks)
     }
 }

@@ -1,9 +1,6 @@
 //! Runs `memtrace wss` and its victim.
 
-use std::collections::BTreeMap;
 use std::process::{Command, Output};
-
-use serde::Deserialize;
 
 use crate::{Victim, root, tracer, victim};
 
@@ -29,83 +26,19 @@ pub const EXACT_CASES: [(&str, u64, &str); 5] = [
 pub const PAGES: u64 = 40_960;
 
 /// A reading, as in the JSON output.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Reading {
-    /// Method of the measurement.
-    pub method: String,
-    /// Requested time.
-    pub requested_s: f64,
-    /// End of the reading, since the start of memtrace.
-    pub at_s: f64,
-    /// Sum of the processes.
-    pub total: Memory,
-    /// Measured processes.
-    pub processes: Vec<Measured>,
-    /// Page faults that were lost, if the method traces any.
-    pub lost_page_faults: Option<u64>,
-    /// Page cache of the selected control groups that no process has mapped.
-    pub unmapped_cache: Option<Cache>,
-    /// The estimated limit, with `--fit`.
-    pub fit: Option<Fit>,
-}
-
-/// Page cache.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Cache {
-    /// Size.
-    pub bytes: u64,
-    /// Touched part.
-    pub referenced_bytes: u64,
-}
-
-/// Estimate of a memory limit.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Fit {
-    /// Needed memory.
-    pub needed_bytes: u64,
-}
+pub type Reading = memtrace_json::WorkingSets<'static>;
 
 /// A process of a reading.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Measured {
-    /// Its pid.
-    pub pid: u32,
-    /// Time between clearing and reading.
-    pub estimated_s: f64,
-    /// Duration of clearing.
-    pub clear_s: f64,
-    /// Duration of reading.
-    pub read_s: f64,
-    /// Sum of the kinds.
-    pub total: Memory,
-    /// Memory by kind.
-    pub kinds: BTreeMap<String, Memory>,
-    /// Memory that is locked, if the method determines it.
-    pub locked_bytes: Option<u64>,
-}
+pub type Measured = memtrace_json::MeasuredProcess<'static>;
 
 /// Memory of a process or of a kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Memory {
-    /// Resident bytes.
-    pub rss_bytes: u64,
-    /// Proportional resident bytes.
-    pub pss_bytes: u64,
-    /// Referenced bytes: upper bound.
-    pub referenced_bytes: u64,
-    /// Referenced bytes: lower bound.
-    pub least_referenced_bytes: u64,
-    /// Bytes in huge pages.
-    pub huge_bytes: u64,
-}
+pub type Memory = memtrace_json::WorkingSetMemory;
 
-impl Memory {
-    /// Checks both bounds of a measurement in which one small page of each of `pages` huge pages was touched, and [`OTHERS`].
-    pub fn assert_bounds_of_huge_pages(&self, pages: u64) {
-        let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
-        assert!(within(self.referenced_bytes, pages * HUGE), "{self:?}");
-        assert!(within(self.least_referenced_bytes, pages * PAGE), "{self:?}");
-    }
+/// Checks both bounds of a measurement in which one small page of each of `pages` huge pages was touched, and [`OTHERS`].
+pub fn assert_bounds_of_huge_pages(memory: &Memory, pages: u64) {
+    let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
+    assert!(within(memory.referenced_bytes, pages * HUGE), "{memory:?}");
+    assert!(within(memory.least_referenced_bytes, pages * PAGE), "{memory:?}");
 }
 
 /// Runs `memtrace wss`.

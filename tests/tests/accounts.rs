@@ -162,7 +162,7 @@ fn assert_last_values(trace: &Path, pid: u32, accounts: &Accounts) {
         assert_eq!(high, account.high_bytes_at_most, "{label}");
     };
     check("accounts", "total", &accounts.total);
-    for NamedAccount { names, account } in &accounts.accounts {
+    for NamedAccount { names, numbers: account } in &accounts.accounts {
         let label = names[0].strip_suffix(&format!(" of accounts ({pid})")).unwrap_or(&names[0]);
         check("accounts", label, account);
     }
@@ -210,7 +210,7 @@ fn keys_of_whole_processes_have_exact_marks() {
         accounts.assert_consistent();
         assert_eq!(accounts.keys.join(","), key);
         let [account] = accounts.accounts.as_slice() else { panic!("{key}: {accounts:#?}") };
-        assert_equals(&account.account, *counted.last().expect("the victim prints the sum"));
+        assert_equals(&account.numbers, *counted.last().expect("the victim prints the sum"));
         let last = account.names.last().expect("a name for each key");
         match key {
             "user" => assert_eq!(last, "root"),
@@ -281,7 +281,7 @@ fn ended_threads_are_merged() {
         let threads: Vec<&NamedAccount> = accounts.accounts.iter().filter(|account| thread(account) != first).collect();
         assert_eq!(threads.len(), 101, "{keys}: {threads:#?}");
         let mut sum = [0; 6];
-        for NamedAccount { account, .. } in &threads {
+        for NamedAccount { numbers: account, .. } in &threads {
             let others =
                 [account.free_by_others_bytes, account.free_by_others_count].map(|number| number.expect("by thread"));
             let numbers = [account.alloc_bytes, account.alloc_count, account.free_bytes, account.free_count];
@@ -291,10 +291,10 @@ fn ended_threads_are_merged() {
         let [ended] = threads.iter().filter(|account| thread(account) == ended).collect::<Vec<_>>()[..] else {
             panic!("{threads:#?}")
         };
-        assert_eq!(ended.account.alloc_count, 2 * (2000 - 100), "{ended:#?}");
-        let high = ended.account.high_bytes_at_most;
-        assert_eq!(high, ended.account.high_bytes_at_least);
-        assert!(high >= Some(ended.account.current_bytes), "{ended:#?}");
+        assert_eq!(ended.numbers.alloc_count, 2 * (2000 - 100), "{ended:#?}");
+        let high = ended.numbers.high_bytes_at_most;
+        assert_eq!(high, ended.numbers.high_bytes_at_least);
+        assert!(high >= Some(ended.numbers.current_bytes), "{ended:#?}");
     }
 }
 
@@ -303,7 +303,7 @@ fn threads_of_a_process_that_exits_keep_their_accounts() {
     let path = victim::path("exit_together");
     let accounts = Trace::command([&path]).options(&["--by", "thread"]).accounts().run().accounts();
     accounts.assert_consistent();
-    let of_worker = |NamedAccount { names, account }: &NamedAccount| {
+    let of_worker = |NamedAccount { names, numbers: account }: &NamedAccount| {
         let (number, _) = names[0].strip_prefix("w-")?.split_once(' ')?;
         Some((number.parse().ok()?, account.alloc_bytes))
     };

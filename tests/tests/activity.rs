@@ -87,7 +87,7 @@ fn assert_locks(activity: &Activity, kind: &str, expected: &[Stretch], tid: u32)
     assert_eq!(found, known, "{kind} of {tid}");
     let is_exact = |(slice, Stretch(name, _, at)): (&&Slice, &Stretch)| {
         let lock = &activity.locks[slice.lock.expect("the lock is known")];
-        assert_eq!((lock.name.as_ref(), slice.open), (Some(name), false));
+        assert_eq!((lock.name.as_deref(), slice.open), (Some(name.as_str()), false));
         is_exact(slice.duration_ns, bounds(*at), TOLERANCE_NS, kind)
     };
     slices.iter().zip(expected).map(is_exact).collect()
@@ -117,7 +117,7 @@ fn lock_waits_and_holds_are_those_of_the_victim() {
     {
         let locks: Vec<_> = activity.locks.iter().filter(|lock| lock.name.as_deref() == Some(name)).collect();
         let [lock] = locks[..] else { panic!("{locks:?}") };
-        assert_eq!((&lock.address, lock.most_waiters), (address, most_waiters), "{name}");
+        assert_eq!((&*lock.address, lock.most_waiters), (address.as_str(), most_waiters), "{name}");
         assert_eq!(
             (lock.waits, lock.holds),
             (count(name, |thread| &thread.waits), count(name, |thread| &thread.holds))
@@ -371,9 +371,8 @@ fn starts_and_exits_are_those_of_the_threads_of_the_victim() {
     let mut activity = outcome.activity();
     assert_eq!(activity.events.len(), expected.len());
     activity.threads.sort_by_key(|thread| thread.start_ns);
-    let found: Vec<_> = activity.threads.iter().map(|thread| (thread.tid, &thread.name, &thread.process)).collect();
-    let process = String::from("thread_lives");
-    let wanted: Vec<_> = expected.iter().map(|Life(tid, name, _)| (*tid, name, &process)).collect();
+    let found: Vec<_> = activity.threads.iter().map(|thread| (thread.tid, &*thread.name, &*thread.process)).collect();
+    let wanted: Vec<_> = expected.iter().map(|Life(tid, name, _)| (*tid, name.as_str(), "thread_lives")).collect();
     assert_eq!(found, wanted);
     for (thread, Life(_, name, at)) in activity.threads.iter().zip(&expected) {
         let (start, exit) = thread.start_ns.zip(thread.exit_ns).expect("it started and exited");
@@ -414,7 +413,7 @@ fn deadlocked_threads_wait_for_each_other_until_the_end() {
         let [wait] = slices[..] else { panic!("{slices:?}") };
         assert_eq!((wait.begin_ns, wait.open, wait.holder_tid), (0, true, Some(holder.tid)));
         let lock = &activity.locks[wait.lock.expect("the lock is known")];
-        assert_eq!((&lock.address, lock.waits, lock.wait_ns), (&waiter.futex, 1, wait.duration_ns));
+        assert_eq!((&*lock.address, lock.waits, lock.wait_ns), (waiter.futex.as_str(), 1, wait.duration_ns));
     }
     victim.finish();
 }

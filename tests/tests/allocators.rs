@@ -26,7 +26,7 @@ fn trace(name: &str, arguments: &[&str], options: &[&str]) -> (Report, VictimTot
 fn assert_exact(name: &str, arguments: &[&str], options: &[&str]) {
     let (report, expected) = trace(name, arguments, options);
     report.assert_equals(&expected);
-    assert_eq!(report.notes, <[String; 0]>::default());
+    assert_eq!(report.notes, [""; 0]);
 }
 
 /// Victims that call the functions of one allocator each.

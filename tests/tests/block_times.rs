@@ -1,5 +1,6 @@
 //! Sizes, lifetimes and ages of blocks, and temporary blocks.
 
+use memtrace_tests::report::block_counts;
 use memtrace_tests::{Report, Scratch, Stack, Trace, VictimTotals, recording_report, victim};
 use serde::Deserialize;
 
@@ -56,10 +57,13 @@ fn histograms_equal_the_counts_of_the_victim() {
     let all = report.histograms.clone().expect("histograms");
     assert_eq!(all.size_log2, expected.size_log2);
     let totals = report.totals;
-    assert_eq!(all.totals(), [totals.alloc_count, totals.free_count, totals.live_count]);
+    assert_eq!(block_counts(&all), [totals.alloc_count, totals.free_count, totals.live_count]);
     for stack in &report.stacks {
-        let of_stack = stack.histograms.as_ref().expect("histograms").totals();
-        assert_eq!(of_stack, [stack.totals.alloc_count, stack.totals.free_count, stack.totals.live_count]);
+        let of_stack = stack.histograms.as_ref().expect("histograms");
+        assert_eq!(
+            block_counts(of_stack),
+            [stack.totals.alloc_count, stack.totals.free_count, stack.totals.live_count]
+        );
     }
 
     let late = lifetimes(&report, "free_late");
@@ -91,10 +95,12 @@ fn temporary_blocks_equal_the_counts_of_the_victim() {
         report.assert_equals(&expected.totals);
         assert!(expected.reused > 0, "{expected:?}");
 
-        let sum = |of: fn(&Stack) -> u64| report.stacks.iter().map(of).sum::<u64>();
-        let temporary = [sum(|stack| stack.temporary_count), sum(|stack| stack.temporary_bytes)];
+        let sum = |of: fn(&Stack) -> Option<u64>| report.stacks.iter().filter_map(of).sum::<u64>();
+        let temporary =
+            [sum(|stack| stack.content.totals.temporary_count), sum(|stack| stack.content.totals.temporary_bytes)];
         assert_eq!(temporary, [expected.temporary_count, expected.temporary_bytes]);
-        let of = |function| stacks(&report, function).map(|stack| stack.temporary_count).sum::<u64>();
+        let of =
+            |function| stacks(&report, function).filter_map(|stack| stack.content.totals.temporary_count).sum::<u64>();
         let functions = [
             "free_at_once",
             "free_after_another",
@@ -106,7 +112,7 @@ fn temporary_blocks_equal_the_counts_of_the_victim() {
         assert_eq!(functions.map(of), [40, 40, 0, 0, 40, 1]);
 
         let recorded = recording_report::read(&recording, &[]);
-        assert_eq!((recorded.metric.as_str(), &recorded.stacks), ("temporary", &report.stacks));
+        assert_eq!((&*recorded.metric, &recorded.stacks), ("temporary", &report.stacks));
     }
 }
 
@@ -124,7 +130,7 @@ fn blocks_held_at_exit_have_an_age() {
     let totals = report.totals;
     assert!(totals.exit_count >= expected.totals.totals.live_count && totals.live_count == 0, "{totals:?}");
     let all = report.histograms.clone().expect("histograms");
-    assert_eq!(all.totals(), [totals.alloc_count, totals.free_count, totals.exit_count]);
+    assert_eq!(block_counts(&all), [totals.alloc_count, totals.free_count, totals.exit_count]);
     assert_eq!(recording_report::read(&recording, &[]).histograms, report.histograms);
 }
 
@@ -135,6 +141,6 @@ fn histograms_are_counted_on_request_only() {
     let expected = victim.work();
     let report = tracer.stop().report();
     report.assert_equals(&expected);
-    assert_eq!((report.histograms, &report.stacks[0].histograms), (None, &None));
+    assert_eq!((&report.histograms, &report.stacks[0].histograms), (&None, &None));
     victim.finish();
 }

@@ -67,7 +67,7 @@ fn assert_named(report: &Report) {
 
 /// Counts of outcomes that are not zero, without those of the system's libraries, which the server does not have.
 fn counts(report: &Report) -> BTreeMap<&str, u64> {
-    let counts = report.debug_files.iter().flatten().map(|(name, &count)| (name.as_str(), count));
+    let counts = report.debug_files.iter().flatten().map(|(name, &count)| (&**name, count));
     counts.filter(|&(name, count)| count > 0 && name != "not_found").collect()
 }
 

@@ -10,7 +10,7 @@ fn chains(report: &Report, size: u64) -> Vec<(&str, Vec<&str>, u64)> {
     stacks
         .map(|stack| {
             let names = stack.names().into_iter().skip_while(|name| *name != "main").collect();
-            (stack.end.as_str(), names, stack.totals.alloc_count)
+            (&*stack.end, names, stack.totals.alloc_count)
         })
         .collect()
 }

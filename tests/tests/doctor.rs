@@ -60,7 +60,7 @@ fn allocator_lists_every_hooked_function_that_nm_shows() {
         let [hooked, lacking] = output.findings_on(subject)[..] else { panic!("{output:#?}") };
         let names = hooked.detail.strip_prefix(&format!("{library}: ")).expect("the library's path comes first");
         let hooked_names: BTreeSet<_> = names.split(", ").flat_map(|one| one.split(" = ")).map(str::to_owned).collect();
-        assert_eq!((hooked.verdict.as_str(), &hooked_names), ("ok", &defined_by_nm(&library)));
+        assert_eq!((&*hooked.verdict, &hooked_names), ("ok", &defined_by_nm(&library)));
         let names = lacking.detail.strip_prefix("does not define ").expect("a list of functions");
         let lacking_names: BTreeSet<_> = names.split(", ").map(str::to_owned).collect();
         let all: BTreeSet<_> = standard().map(str::to_owned).collect();
@@ -161,7 +161,7 @@ fn untraceable_pid_fails_with_the_exit_code_of_a_run() {
         assert_eq!((output.code, output.subjects("fail")), (Some(code), vec![format!("process {pid}").as_str()]));
     }
     let remedy = format!("give --pid {}", threads.pid());
-    assert_eq!(doctor(thread).findings_on(&format!("process {thread}"))[0].remedy, Some(remedy));
+    assert_eq!(doctor(thread).findings_on(&format!("process {thread}"))[0].remedy.as_deref(), Some(&*remedy));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use memtrace_tests::explain::explain;
 use memtrace_tests::process::run;
-use memtrace_tests::report::explain::{Blocks, MemoryUsage};
+use memtrace_tests::report::{HeapBlocks, Sizes};
 use memtrace_tests::{Explanation, Scratch, Victim, explain, tracer, victim};
 use serde::Deserialize;
 
@@ -38,7 +38,7 @@ fn heaps_of(name: &str, threads: &str) -> (Victim, Mallinfo) {
 }
 
 /// Asserts that used, free and mapped bytes equal mallinfo.
-fn assert_matches_mallinfo(blocks: Blocks, info: &Mallinfo) {
+fn assert_matches_mallinfo(blocks: HeapBlocks, info: &Mallinfo) {
     let in_arenas = blocks.in_use_bytes - blocks.mapped_bytes;
     assert_eq!(in_arenas + blocks.own_bytes, info.uordblks + info.fsmblks, "{blocks:#?} {info:#?}");
     assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
@@ -101,7 +101,7 @@ fn unparsed_allocators_are_named_and_have_one_total() {
         let page = explain::explain_pid(victim.pid());
         page.assert_adds_up();
         assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some(allocator), false), "{name}");
-        assert!(page.heap.not_told.is_some_and(|why| why.contains(allocator)), "{name}");
+        assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains(allocator)), "{name}");
     }
     // Without symbols the allocator is unknown, but glibc's heap structures are recognized.
     let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("1"));
@@ -155,23 +155,23 @@ fn each_kind_of_memory_matches_the_touched_pages() {
     assert!((1024 * MIB + reserved..=1024 * MIB + reserved + slack).contains(&reserve.reserved_bytes), "{reserve:?}");
 
     let data = page.files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("{page:#?}"));
-    assert_eq!((data.copied_bytes, data.usage.reserved_bytes), (3 * MIB, 24 * MIB));
+    assert_eq!((data.copied_bytes, data.sizes.reserved_bytes), (3 * MIB, 24 * MIB));
     // A fault also maps up to 64 KiB of page cache around it (`do_fault_around`, mm/memory.c).
     let touched = 8 * MIB + 6 * MIB;
-    assert!((touched..=touched + MIB / 8).contains(&data.usage.resident_bytes), "{data:?}");
+    assert!((touched..=touched + MIB / 8).contains(&data.sizes.resident_bytes), "{data:?}");
 
     let pool = page.shmem.iter().find(|named| named.name == "/memfd:pool").unwrap_or_else(|| panic!("{page:#?}"));
-    assert_eq!((pool.usage.resident_bytes, pool.usage.reserved_bytes), (10 * MIB, 16 * MIB));
+    assert_eq!((pool.sizes.resident_bytes, pool.sizes.reserved_bytes), (10 * MIB, 16 * MIB));
     let zero = page.shmem.iter().find(|named| named.name == "/dev/zero").unwrap_or_else(|| panic!("{page:#?}"));
-    assert_eq!((zero.usage.resident_bytes, zero.usage.reserved_bytes), (4 * MIB, 8 * MIB));
+    assert_eq!((zero.sizes.resident_bytes, zero.sizes.reserved_bytes), (4 * MIB, 8 * MIB));
 
     let stacks = &page.thread_stacks;
     assert_eq!((stacks.count, page.threads), (1, 2));
     // The thread's stack also has the rest of its frame and data of the C library.
-    assert!((20 * MIB..21 * MIB).contains(&stacks.usage.resident_bytes), "{stacks:?}");
+    assert!((20 * MIB..21 * MIB).contains(&stacks.sizes.resident_bytes), "{stacks:?}");
     // Includes the guard page.
-    assert_eq!(stacks.usage.reserved_bytes, 32 * MIB + 4096);
-    assert_eq!(stacks.largest_resident_bytes, Some(stacks.usage.resident_bytes));
+    assert_eq!(stacks.sizes.reserved_bytes, 32 * MIB + 4096);
+    assert_eq!(stacks.largest_resident_bytes, Some(stacks.sizes.resident_bytes));
     assert_ne!(stacks.largest_thread, Some(victim.pid()));
 
     page.assert_adds_up();
@@ -304,7 +304,7 @@ fn text_output_has_the_figures_of_the_json_output() {
     };
     let shown = |bytes: u64| format!("{:.2} MiB", bytes as f64 / MIB as f64);
     assert!(line("RSS ").contains(&shown(page.rss_bytes)), "{text}");
-    assert!(line("heap of glibc").contains(&shown(page.heap.usage.resident_bytes)), "{text}");
+    assert!(line("heap of glibc").contains(&shown(page.heap.sizes.resident_bytes)), "{text}");
     assert!(line("in use").contains(&shown(page.blocks().in_use_resident_bytes)), "{text}");
     assert!(line("unexplained").contains("0 B"), "{text}");
     assert!(!text.contains('\x1b'), "colours are for terminals");

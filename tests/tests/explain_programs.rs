@@ -77,7 +77,7 @@ fn redis_with_jemalloc_is_explained() {
     assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some("jemalloc"), false));
     assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains("jemalloc has no block headers")), "{page:#?}");
     // The table has 200,000 names and values.
-    assert!(page.heap.usage.resident_bytes > 16 * MIB, "{page:#?}");
+    assert!(page.heap.sizes.resident_bytes > 16 * MIB, "{page:#?}");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn postgres_with_shared_buffers_is_explained() {
     assert!(process.wait_for_stderr(|line| line.contains("ready to accept connections")), "postgres ended");
     let page = explain::explain_pid(process.pid());
     assert_explained(&page);
-    let shared: u64 = page.shmem.iter().map(|named| named.usage.reserved_bytes).sum();
+    let shared: u64 = page.shmem.iter().map(|named| named.sizes.reserved_bytes).sum();
     assert!(shared > 64 * MIB, "{page:#?}");
     process.signal(libc::SIGINT);
     assert!(process.wait().success());
@@ -149,7 +149,7 @@ input()
         let page = python.page();
         assert_eq!(page.heap.allocator.as_deref(), Some("glibc"));
         match page.heap.blocks {
-            Some(blocks) => assert!(blocks.in_use_resident_bytes <= page.heap.usage.reserved_bytes, "{page:#?}"),
+            Some(blocks) => assert!(blocks.in_use_resident_bytes <= page.heap.sizes.reserved_bytes, "{page:#?}"),
             None => assert!(page.heap.not_told.is_some(), "{page:#?}"),
         }
     }

@@ -32,7 +32,9 @@ fn assert_resident_pages(scenario: &str, options: &[&str]) {
     let (report, expected, resident) = trace(scenario, options);
     expected.assert_pages(&report, |pages| pages.resident, |stack| stack.totals.live_bytes);
     let process = report.processes.iter().find(|process| process.pid == expected.pid).expect("the process is reported");
-    let sum = |of: fn(&memtrace_tests::report::Resident) -> u64| process.resident.values().map(of).sum::<u64>();
+    let sum = |of: fn(&memtrace_tests::report::ResidentMemory) -> u64| {
+        process.resident.iter().flatten().map(|(_, memory)| of(memory)).sum::<u64>()
+    };
     assert_eq!(sum(|kind| kind.total_bytes), resident, "{:#?}", process.resident);
     let explained = sum(|kind| kind.with_stack_bytes) + sum(|kind| kind.before_bytes);
     assert_eq!(explained, resident, "{:#?}", process.resident);
@@ -50,7 +52,7 @@ fn fault_in_mid_function_has_a_complete_stack() {
     let stacks = expected.stacks(&report, "reserve_and_touch");
     let largest = stacks.iter().max_by_key(|stack| stack.totals.live_bytes).expect("the victim touched pages");
     assert!(largest.names().ends_with(&["main", "reserve_and_touch", "write_to"]), "{:?}", largest.names());
-    assert_eq!((largest.names()[0], largest.end.as_str()), ("_start", "complete"));
+    assert_eq!((largest.names()[0], &*largest.end), ("_start", "complete"));
 }
 
 /// During a fault, BPF can look up one VMA only, and each of these stacks crosses two. Processes that start while
@@ -136,7 +138,9 @@ fn pages_filled_by_read_syscalls_are_resident() {
     let (report, expected, resident) = trace("kernel", &[]);
     assert_eq!(expected.stacks(&report, "filled_by_the_kernel").len(), 0);
     let process = &report.processes[0];
-    let sum = |of: fn(&memtrace_tests::report::Resident) -> u64| process.resident.values().map(of).sum::<u64>();
+    let sum = |of: fn(&memtrace_tests::report::ResidentMemory) -> u64| {
+        process.resident.iter().flatten().map(|(_, memory)| of(memory)).sum::<u64>()
+    };
     assert_eq!(sum(|kind| kind.total_bytes), resident, "{:#?}", process.resident);
     let unexplained = resident - sum(|kind| kind.with_stack_bytes) - sum(|kind| kind.before_bytes);
     assert_eq!(unexplained, expected.functions["filled_by_the_kernel"].resident * PAGE, "{:#?}", process.resident);
@@ -169,14 +173,18 @@ fn sampled_estimate_has_an_error_and_the_total_is_exact() {
     let (report, expected, resident) = trace("by_pages", &["--sample", "16"]);
     let stacks = expected.stacks(&report, "reserve_and_touch");
     let estimate: u64 = stacks.iter().map(|stack| stack.totals.live_bytes).sum();
-    let error = stacks.iter().filter_map(|stack| stack.live_error_bytes).max().expect("the estimate has an error");
+    let error = stacks
+        .iter()
+        .filter_map(|stack| stack.content.totals.live_error_bytes)
+        .max()
+        .expect("the estimate has an error");
     let actual = expected.functions["reserve_and_touch"].resident * PAGE;
     // A sixteenth of 16,384 pages: three standard deviations are about a tenth. An estimate off by twice that is no
     // chance.
     assert!(estimate.abs_diff(actual) <= 2 * error, "{estimate} ± {error} for {actual}");
     assert!((actual / 20..actual / 7).contains(&error), "{error} of {actual}");
     let process = &report.processes[0];
-    assert_eq!(process.resident.values().map(|kind| kind.total_bytes).sum::<u64>(), resident);
+    assert_eq!(process.resident.iter().flatten().map(|(_, kind)| kind.total_bytes).sum::<u64>(), resident);
 }
 
 #[test]

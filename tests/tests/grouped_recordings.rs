@@ -5,7 +5,6 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::process::Command;
 
-use memtrace_tests::report::ProcessReport;
 use memtrace_tests::{Report, Scratch, Stack, Totals, Trace, VictimTotals, mark, poll, recording_report, victim};
 use rusqlite::{Connection, OpenFlags, Result};
 
@@ -51,7 +50,8 @@ fn of_victims(report: &Report) -> impl PartialEq + Debug + use<> {
     let of_group = |stack: &&Stack| stack.process == group;
     let of_stack = |stack: &Stack| (stack.frames.clone(), stack.end.clone(), stack.merged_stacks, stack.totals);
     let stacks: Vec<_> = report.stacks.iter().filter(of_group).map(of_stack).collect();
-    let group = ProcessReport { traced_s: 0.0, ended_s: None, ..report.processes[group].clone() };
+    let mut group = report.processes[group].clone();
+    (group.content.traced_s, group.content.ended_s) = (0.0, None);
     (report.totals, report.losses.clone(), group, stacks)
 }
 

@@ -31,10 +31,10 @@ fn missing_features_name_the_release_that_adds_them() {
     for (subject, since, named) in [("VMA lookup", FIND_VMA, "5.17"), ("BPF cookies", COOKIES, "5.15")] {
         let finding = output.findings_on(subject)[0];
         if version() >= since {
-            assert_eq!((finding.verdict.as_str(), finding.remedy.as_deref()), ("ok", None), "{finding:#?}");
+            assert_eq!((&*finding.verdict, finding.remedy.as_deref()), ("ok", None), "{finding:#?}");
         } else {
             let remedy = format!("boot Linux {named} or newer");
-            assert_eq!((finding.verdict.as_str(), finding.remedy.as_ref()), ("warn", Some(&remedy)), "{finding:#?}");
+            assert_eq!((&*finding.verdict, finding.remedy.as_deref()), ("warn", Some(&*remedy)), "{finding:#?}");
         }
     }
 }
@@ -79,7 +79,7 @@ fn mapped_files_are_identified_by_build_id_since_linux_5_12() {
     } else {
         ("warn", "files are identified by device and inode: on overlayfs and btrfs some frames will have no name")
     };
-    assert_eq!((finding.verdict.as_str(), finding.detail.as_str()), expected);
+    assert_eq!((&*finding.verdict, &*finding.detail), expected);
 }
 
 /// Since Linux 7.0, a BPF program at a tracepoint can be preempted, and another task on the same CPU then skips it.

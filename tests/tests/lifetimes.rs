@@ -71,7 +71,7 @@ fn idle_process_is_listed_with_zeros() {
     report.assert_nothing_lost();
     assert_eq!(report.totals, Totals::default());
     let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
-    assert_eq!((process.pid, process.comm.as_str()), (victim.pid(), "steady"));
+    assert_eq!((process.pid, &*process.comm), (victim.pid(), "steady"));
     assert_eq!((process.totals, process.unmatched_frees), (Totals::default(), 0));
     victim.finish();
 }

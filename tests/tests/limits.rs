@@ -69,7 +69,7 @@ fn unwind_tables_of_ended_processes_make_room_for_others() {
     outcome.assert_code(0);
     let mut ends = BTreeMap::<_, u64>::new();
     for stack in outcome.report().stacks {
-        *ends.entry(stack.end).or_default() += stack.totals.alloc_count;
+        *ends.entry(stack.content.end).or_default() += stack.totals.alloc_count;
     }
     assert_eq!(ends.get("no_table"), None, "{ends:?}");
     let complete = ends["complete"] as f64 / ends.values().sum::<u64>() as f64;

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use memtrace_tests::process::{self, Process};
 use memtrace_tests::working_set::{
-    EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, measure, start, start_with, wss,
+    EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, assert_bounds_of_huge_pages, measure, start, start_with,
+    wss,
 };
 use memtrace_tests::{MemoryCgroup, Scratch, Trace, Victim, victim};
 
@@ -108,7 +109,7 @@ fn huge_pages_have_two_bounds_by_each_method() {
         let victim = start_with(&["huge", &PAGES.to_string(), "8", "sparse", "", pattern]);
         let memory = measured(&victim, method, "anonymous");
         assert!(memory.huge_bytes >= 8 * HUGE, "{method}: {memory:?}");
-        memory.assert_bounds_of_huge_pages(8);
+        assert_bounds_of_huge_pages(&memory, 8);
         victim.finish();
     }
 }
@@ -158,8 +159,8 @@ fn cache_and_archive(events: &str, folder: Option<&str>) -> Option<[[u64; 3]; 2]
     let of = |function| {
         let stacks = report.stacks.iter().filter(|stack| stack.names().contains(&function));
         stacks.fold([0; 3], |[live, hot, cold], stack| {
-            let [more_hot, more_cold] =
-                [stack.hot_bytes, stack.cold_bytes].map(|bytes| bytes.expect("touches are measured"));
+            let [more_hot, more_cold] = [stack.content.totals.hot_bytes, stack.content.totals.cold_bytes]
+                .map(|bytes| bytes.expect("touches are measured"));
             [live + stack.totals.live_bytes, hot + more_hot, cold + more_cold]
         })
     };

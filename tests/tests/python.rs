@@ -48,7 +48,7 @@ fn assert_plausible(expected: &VictimTotals) {
 
 /// Returns the notes of a report except for that about the overhead, which depends on the machine.
 fn notes_of(report: &Report) -> Vec<&str> {
-    report.notes.iter().map(String::as_str).filter(|note| !note.starts_with("tracing took at least")).collect()
+    report.notes.iter().map(AsRef::as_ref).filter(|note| !note.starts_with("tracing took at least")).collect()
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn recorded_changes_equal_the_counts_of_the_victim() {
         ORDER BY stack.depth DESC, symbol.depth";
     let mut names = connection.prepare(path).unwrap();
     let names: Vec<Option<String>> = names.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
-    let shown = report.stacks[0].frames.iter().map(|frame| frame.name.clone());
+    let shown = report.stacks[0].frames.iter().map(|frame| frame.name.as_deref().map(String::from));
     assert_eq!(names, shown.collect::<Vec<_>>());
 }
 

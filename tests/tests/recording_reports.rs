@@ -16,8 +16,8 @@ use serde_json::Value;
 /// the end in the records of the BPF programs.
 fn comparable(mut report: Report) -> Report {
     for process in &mut report.processes {
-        process.traced_s = 0.0;
-        process.ended_s = None;
+        process.content.traced_s = 0.0;
+        process.content.ended_s = None;
     }
     report
 }
@@ -237,7 +237,7 @@ fn report_at_a_moment_equals_the_counts_of_the_victim() {
     }
     let [(first, before), (second, after), _] = &steps[..] else { panic!("three steps") };
     let window = recording_report::read(&recording, &["--from", first, "--to", second]);
-    assert_eq!((window.totals, window.metric.as_str()), (*after - *before, "net-growth"));
+    assert_eq!((window.totals, &*window.metric), (*after - *before, "net-growth"));
     assert_equal(run, recording_report::read(&recording, &[]));
 }
 
@@ -272,7 +272,7 @@ fn peaks_of_processes_equal_those_of_the_run() {
         let expected = victim.work();
         let run = report_after_work(victim, tracer, ends);
         let report = recording_report::read(&recording, &[]);
-        assert_eq!((report.metric.as_str(), report.processes[0].peak_bytes), ("peak-bytes", Some(expected.peak_bytes)));
+        assert_eq!((&*report.metric, report.processes[0].peak_bytes), ("peak-bytes", Some(expected.peak_bytes)));
         assert_equal(run, report);
         let early = recording_report::run(&recording, &["--metric", "peak-bytes", "--at", "+0s"]);
         assert_eq!(early.status.code(), Some(2));
@@ -301,7 +301,7 @@ fn growth_between_marks_equals_the_counts_of_the_victim() {
             // Of the steps after the first mark, the victim's counts at the second one.
             let is_within = |name: &str| (from + 1..=to).any(|step| name == format!("step{step}"));
             let within = steps[to].sites.iter().filter(|site| is_within(&site.name)).map(|site| site.totals);
-            assert_eq!((report.totals, report.metric.as_str()), (within.sum(), "growth"), "between {marks:?}");
+            assert_eq!((report.totals, &*report.metric), (within.sum(), "growth"), "between {marks:?}");
             let net = ["--metric", "net-growth", "--between", &marks[0], &marks[1]];
             let net = recording_report::read(&recording, &net).totals;
             assert_eq!(net, steps[to].totals - steps[from].totals, "between {marks:?}");

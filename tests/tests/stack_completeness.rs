@@ -18,7 +18,7 @@ type Ends = BTreeMap<String, u64>;
 fn ends(report: &Report) -> Ends {
     let mut ends = Ends::new();
     for stack in &report.stacks {
-        *ends.entry(stack.end.clone()).or_default() += stack.totals.alloc_count;
+        *ends.entry(stack.end.to_string()).or_default() += stack.totals.alloc_count;
     }
     ends.retain(|_, count| *count > 0);
     ends
@@ -76,7 +76,7 @@ fn trace_driver(cache: &Path, source: &Path) -> Ends {
     let trace = Trace::command(command).options(&["--max-depth", "256", "--ring-size", "64MiB"]);
     let report = trace.environment("XDG_CACHE_HOME", cache).run().report();
     report.assert_nothing_lost();
-    let comms: Vec<_> = report.processes.iter().map(|process| process.comm.as_str()).collect();
+    let comms: Vec<_> = report.processes.iter().map(|process| &*process.comm).collect();
     assert!(["g++", "cc1plus", "as"].iter().all(|comm| comms.contains(comm)), "{comms:?}");
     ends(&report)
 }

@@ -102,7 +102,7 @@ fn parent_stacks_stay_correct_while_children_allocate() {
 /// Stacks through the `kind`th function of a victim: its blocks have `kind` thousand bytes and a few.
 fn through_function(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> {
     let kinds = report.stacks.iter().filter(|stack| stack.totals.alloc_bytes / stack.totals.alloc_count / 1000 == kind);
-    kinds.map(|stack| (stack.end.as_str(), stack.names(), stack.totals.alloc_count)).collect()
+    kinds.map(|stack| (&*stack.end, stack.names(), stack.totals.alloc_count)).collect()
 }
 
 #[test]

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use memtrace_common::vocabulary::LossReason;
 
-use super::Report;
-use super::process::{Amount, ProcessReport};
+use super::{Blocks, ProcessReport, Report};
 use crate::totals::{SiteTotals, Totals, VictimTotals};
 
 impl Report {
@@ -13,7 +12,7 @@ impl Report {
     pub fn assert_equals(&self, expected: &VictimTotals) {
         let [process] = &self.processes[..] else { panic!("not one process: {:#?}", self.processes) };
         process.assert_equals(expected);
-        let filtered = Amount { bytes: expected.filtered_bytes, count: expected.filtered_count };
+        let filtered = Blocks { bytes: expected.filtered_bytes, count: expected.filtered_count };
         assert_eq!(self.filtered, filtered, "filtered");
         self.assert_consistent();
         self.assert_nothing_lost();
@@ -40,27 +39,33 @@ impl Report {
                 None => (live_bytes, live_count),
                 Some(_) => (exit_bytes, exit_count),
             };
-            assert_eq!(alloc_bytes, free_bytes + held_bytes + process.discarded.bytes, "bytes of {}", process.pid);
-            assert_eq!(alloc_count, free_count + held_count + process.discarded.count, "blocks of {}", process.pid);
+            assert_eq!(alloc_bytes, free_bytes + held_bytes + process.discarded.bytes, "bytes of {process:?}");
+            assert_eq!(alloc_count, free_count + held_count + process.discarded.count, "blocks of {process:?}");
             assert_eq!((held_bytes, held_count), (live_bytes + exit_bytes, live_count + exit_count), "{process:?}");
-            assert_eq!(stacks, process.totals, "stacks of {}", process.pid);
+            assert_eq!(process.totals, stacks, "stacks of {process:?}");
         }
         assert_eq!(self.totals, self.roots.iter().map(|root| root.totals).sum(), "roots and totals");
         for (root, stacks) in self.roots.iter().zip(by_root) {
-            assert_eq!(stacks, root.totals, "stacks of {}", root.name);
+            assert_eq!(root.totals, stacks, "stacks of {}", root.name);
         }
     }
 
     /// Asserts that all loss counters are listed and are 0.
     pub fn assert_nothing_lost(&self) {
-        let none: BTreeMap<String, u64> = LossReason::ALL.iter().map(|reason| (reason.name().to_owned(), 0)).collect();
-        assert_eq!(self.losses, none);
+        let names: Vec<&str> = self.losses.keys().map(AsRef::as_ref).collect();
+        assert_eq!(names, LossReason::ALL.iter().map(|reason| reason.name()).collect::<Vec<_>>());
+        assert_eq!(self.lost(), BTreeMap::new());
     }
 
     /// Asserts that the counter of `reason` is `count` and all others are 0.
     pub fn assert_only_lost(&self, reason: LossReason, count: u64) {
-        let lost: BTreeMap<_, _> = self.losses.iter().filter(|(_, count)| **count > 0).collect();
-        assert_eq!(lost, BTreeMap::from([(&reason.name().to_owned(), &count)]));
+        assert_eq!(self.lost(), BTreeMap::from([(reason.name(), count)]));
+    }
+
+    /// Returns the losses that have occurred.
+    #[must_use]
+    pub fn lost(&self) -> BTreeMap<&str, u64> {
+        self.losses.iter().filter(|(_, count)| **count > 0).map(|(name, count)| (&**name, *count)).collect()
     }
 
     /// Returns the loss counter of `reason`, which must be listed.
@@ -75,7 +80,7 @@ impl Report {
         let has_ended = self.stacks_with_leaf(&site.name).any(|stack| self.processes[stack.process].ended.is_some());
         let expected = if has_ended { site.totals.at_exit() } else { site.totals };
         assert_eq!(totals, expected, "{}; leaves are {:?}", site.name, self.leaves());
-        for leaf in self.stacks_with_leaf(&site.name).filter_map(super::Stack::leaf) {
+        for leaf in self.stacks_with_leaf(&site.name).filter_map(|stack| stack.leaf()) {
             let file = leaf.file.as_deref().unwrap_or_default();
             assert!(file == source || file.ends_with(&format!("/{source}")), "{leaf:?} is not in {source}");
             assert_eq!(leaf.line, Some(site.line), "{leaf:?}");

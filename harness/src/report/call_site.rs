@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::stack::{Frame, Stack};
+use super::{Frame, Stack};
 
 /// Location of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +32,7 @@ impl CallSite {
 impl From<&Frame> for CallSite {
     fn from(frame: &Frame) -> Self {
         match (&frame.object, frame.offset, frame.address) {
-            (Some(object), Some(offset), _) => Self::in_object(Path::new(object), offset),
+            (Some(object), Some(offset), _) => Self::in_object(Path::new(&**object), offset),
             (None, _, Some(address)) => Self::Address(address),
             _ => panic!("a frame has neither object and offset nor address: {frame:?}"),
         }

@@ -1,10 +1,16 @@
 //! The report of `memtrace doctor`.
 
+use std::ops::Deref;
+
+use memtrace_json::Diagnosis;
 use serde::Deserialize;
+
+pub type Finding = memtrace_json::Finding<'static>;
 
 #[derive(Debug, Deserialize)]
 pub struct DoctorReport {
-    pub findings: Vec<Finding>,
+    #[serde(flatten)]
+    pub diagnosis: Diagnosis<'static>,
     /// Exit code; `None` if a signal ended it.
     #[serde(skip)]
     pub code: Option<i32>,
@@ -12,13 +18,12 @@ pub struct DoctorReport {
     pub stderr: String,
 }
 
-#[derive(Debug, Deserialize)]
-pub struct Finding {
-    pub subject: String,
-    /// `ok`, `info`, `warn` or `fail`.
-    pub verdict: String,
-    pub detail: String,
-    pub remedy: Option<String>,
+impl Deref for DoctorReport {
+    type Target = Diagnosis<'static>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.diagnosis
+    }
 }
 
 impl DoctorReport {
@@ -26,7 +31,7 @@ impl DoctorReport {
     #[must_use]
     pub fn subjects(&self, verdict: &str) -> Vec<&str> {
         let findings = self.findings.iter().filter(|finding| finding.verdict == verdict);
-        findings.map(|finding| finding.subject.as_str()).collect()
+        findings.map(|finding| &*finding.subject).collect()
     }
 
     /// Returns the findings on a subject.

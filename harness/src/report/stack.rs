@@ -1,100 +1,39 @@
 //! The stacks of a report.
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Deserialize;
-
-use super::histograms::Histograms;
-use super::process::pid;
+use super::Frame;
 use crate::totals::Totals;
 
 /// One stack of one process.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stack {
     /// 0 for a stack of a group.
-    #[serde(deserialize_with = "pid")]
     pub pid: u32,
-    /// Index into the processes of the report.
-    pub process: usize,
-    /// Index into the groups of `--by`.
-    pub root: usize,
-    /// The allocating thread, in reports that separate threads.
-    pub thread: Option<u32>,
-    /// The stack end: the reason why the walk stopped.
-    pub end: String,
-    /// Number of stacks, if they were merged.
-    #[serde(default)]
-    pub merged_stacks: u64,
-    /// From root to leaf.
-    #[serde(skip)]
-    pub frames: Vec<Arc<Frame>>,
-    /// Indices into the frame table; [`Report::read`](super::Report::read) replaces them with `frames`.
-    #[serde(rename = "frames")]
-    pub frame_indices: Vec<usize>,
-    #[serde(flatten)]
     pub totals: Totals,
-    /// If touches were measured.
-    pub hot_bytes: Option<u64>,
-    /// If touches were measured.
-    pub cold_bytes: Option<u64>,
-    /// Heap only.
-    #[serde(default)]
-    pub temporary_bytes: u64,
-    /// Heap only.
-    #[serde(default)]
-    pub temporary_count: u64,
-    /// Live bytes at the high-water mark of the process.
-    pub peak_bytes: Option<u64>,
-    /// Reclaim only.
-    pub stall_count: Option<u64>,
-    /// Page faults only.
-    pub major_faults: Option<u64>,
-    /// Standard error of `live_bytes`, if it is an estimate.
-    pub live_error_bytes: Option<u64>,
-    /// Standard error of `alloc_bytes`, if it is an estimate.
-    pub alloc_error_bytes: Option<u64>,
-    /// Mappings only.
-    pub resident_bytes: Option<u64>,
-    /// True if an allocator made the mapping; mappings only.
-    pub by_allocator: Option<bool>,
-    /// The kind of memory.
-    pub memory: Option<String>,
-    /// With `--lifetimes` only.
-    pub histograms: Option<Histograms>,
-    /// The change of the live bytes in each of the report's parts.
-    #[serde(default)]
-    pub live_changes: Vec<i64>,
-    /// The allocated bytes in each of the report's parts.
-    #[serde(default)]
-    pub part_allocs: Vec<u64>,
-    pub trend: Option<String>,
+    /// From root to leaf.
+    pub frames: Vec<Arc<Frame>>,
+    /// The stack with the indices of its frames.
+    pub content: memtrace_json::Stack<'static>,
 }
 
-/// One frame.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Frame {
-    pub name: Option<String>,
-    /// The reason for a missing name.
-    pub unnamed: Option<String>,
-    /// Path of the object.
-    pub object: Option<String>,
-    /// Offset of the call in the object.
-    pub offset: Option<u64>,
-    /// Address of the call, if it is in no object.
-    pub address: Option<u64>,
-    /// Path of the source file.
-    pub file: Option<String>,
-    pub line: Option<u32>,
-    /// True if the compiler inlined the function into its caller.
-    #[serde(default)]
-    pub inlined: bool,
-    /// True if the frame was found by frame pointer.
-    #[serde(default)]
-    pub by_frame_pointer: bool,
+impl Deref for Stack {
+    type Target = memtrace_json::Stack<'static>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.content
+    }
 }
 
 impl Stack {
+    /// Resolves the frames of a stack; `None` if one does not exist.
+    pub(super) fn new(content: memtrace_json::Stack<'static>, frames: &[Arc<Frame>]) -> Option<Self> {
+        let frames = content.frames.iter().map(|&index| frames.get(index).cloned()).collect::<Option<_>>()?;
+        Some(Self { pid: content.pid.unwrap_or_default(), totals: content.totals.into(), frames, content })
+    }
+
     /// Returns the frame that called the allocator.
     #[must_use]
     pub fn leaf(&self) -> Option<&Frame> {

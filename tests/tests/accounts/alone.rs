@@ -22,7 +22,9 @@ fn groups_of_processes_have_exact_marks() {
         let accounts = tracer.stop().accounts();
         victim.finish();
         accounts.assert_consistent();
-        let [NamedAccount { account, .. }] = accounts.accounts.as_slice() else { panic!("{key}: {accounts:#?}") };
+        let [NamedAccount { numbers: account, .. }] = accounts.accounts.as_slice() else {
+            panic!("{key}: {accounts:#?}")
+        };
         let numbers = [account.alloc_bytes, account.alloc_count, account.free_bytes, account.free_count];
         assert_eq!(numbers, counted[..4], "{key}");
         let marks = [

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use memtrace_tests::report::Amount;
+use memtrace_tests::report::Blocks;
 use memtrace_tests::{Cgroup, Report, Scratch, Totals, Trace, process};
 
 /// Number of runs of each program.
@@ -29,7 +29,7 @@ int sum(const int *values) { return Sum<100>::of(values); }
 struct Sums {
     images: u64,
     totals: Totals,
-    discarded: Amount,
+    discarded: Blocks,
     unmatched_frees: u64,
     inherited_frees: u64,
     repeated_frees: u64,
@@ -38,8 +38,8 @@ struct Sums {
 fn sums_by_executable(report: &Report) -> BTreeMap<String, Sums> {
     let mut all: BTreeMap<String, Sums> = BTreeMap::new();
     for entry in &report.processes {
-        let sums = all.entry(entry.exe.clone().expect("each process has an executable")).or_default();
-        sums.images += entry.runs.unwrap_or(1);
+        let sums = all.entry(entry.exe.as_deref().expect("each process has an executable").to_owned()).or_default();
+        sums.images += entry.runs();
         sums.totals += entry.totals;
         sums.discarded.bytes += entry.discarded.bytes;
         sums.discarded.count += entry.discarded.count;
@@ -75,11 +75,11 @@ fn groups_have_the_totals_of_processes_listed_one_by_one() {
     for report in [&single, &grouped] {
         report.assert_nothing_lost();
         report.assert_consistent();
-        assert_eq!(report.untraced.count, 0);
+        assert_eq!(report.untraced.total.count, 0);
     }
-    assert!(single.processes.iter().all(|entry| entry.runs.is_none()), "each process has a row");
+    assert!(single.processes.iter().all(|entry| entry.group.is_none()), "each process has a row");
     // Processes that ended shortly before the trace did have rows of their own in both.
-    assert!(grouped.processes.iter().any(|entry| entry.runs.is_some()), "there are groups");
+    assert!(grouped.processes.iter().any(|entry| entry.group.is_some()), "there are groups");
     let (expected, found) = (sums_by_executable(&single), sums_by_executable(&grouped));
     for program in ["cc1plus", "as", "ls"] {
         let of_program = |exe: &str| exe.rsplit(['/', '-']).next() == Some(program);

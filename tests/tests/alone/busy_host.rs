@@ -151,7 +151,7 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     }
     // Small processes can be part of a group.
     let ended: Vec<_> = report.processes.iter().filter(|process| process.comm == "short_lived").collect();
-    let number_of = |processes: &[&ProcessReport]| processes.iter().map(|row| row.runs.unwrap_or(1)).sum::<u64>();
+    let number_of = |processes: &[&ProcessReport]| processes.iter().map(|row| row.runs()).sum::<u64>();
     assert_eq!(number_of(&ended), short_lived.len() as u64, "{ended:?}; lost: {lost:?}");
     let expected: Totals = short_lived.iter().map(|victim| victim.totals.at_exit()).sum();
     assert_eq!(ended.iter().map(|row| row.totals).sum::<Totals>(), expected, "lost: {lost:?}");

@@ -96,7 +96,7 @@ fn replaced_library_keeps_its_symbols() {
     report.assert_nothing_lost();
     let chain = |size: u64| {
         let stacks = report.stacks.iter().filter(|stack| stack.totals.alloc_bytes == stack.totals.alloc_count * size);
-        let chains: Vec<_> = stacks.map(|stack| (stack.end.as_str(), stack.names_in(&library))).collect();
+        let chains: Vec<_> = stacks.map(|stack| (&*stack.end, stack.names_in(&library))).collect();
         chains
     };
     assert_eq!(chain(1001), [("complete", [&["take"][..], &["one_descend"; 4], &["one_leaf"]].concat())]);

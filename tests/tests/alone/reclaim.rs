@@ -1,5 +1,6 @@
 //! Stalls on memory, compared with the kernel's tracepoints and counters.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use memtrace_tests::kernel_trace::TracepointHit;
 use memtrace_tests::memory_cgroup::Version;
 use memtrace_tests::process::page_faults;
-use memtrace_tests::report::{OrderCount, ProcessReport, StallTotals};
+use memtrace_tests::report::{ProcessReport, Stalls};
 use memtrace_tests::swap::pages_swapped_in;
 use memtrace_tests::{
     Cgroup, KernelTrace, MemoryCgroup, Report, Scratch, Stack, Swap, Totals, Trace, large_file, recording_report,
@@ -29,7 +30,7 @@ fn hits_by<'a>(hits: &'a [TracepointHit], name: &str, tid: u32) -> Vec<&'a Trace
 }
 
 /// Stalls of `process` in memcg reclaim. It may also stall in global reclaim, which depends on the machine.
-fn memcg(process: &ProcessReport) -> &StallTotals {
+fn memcg(process: &ProcessReport) -> &Stalls {
     &process.stalls.as_ref().expect("it is a reclaim report")["memcg"]
 }
 
@@ -39,7 +40,7 @@ fn directory_name(group: &Cgroup) -> &str {
 }
 
 /// Asserts that all of `memcg_stalls` are due to the limit of `group`, and that the report has its memory statistics.
-fn assert_caused_by(group: &MemoryCgroup, report: &Report, memcg_stalls: &StallTotals) {
+fn assert_caused_by(group: &MemoryCgroup, report: &Report, memcg_stalls: &Stalls) {
     let groups = report.cgroups.as_ref().expect("it is a reclaim report");
     let for_limits: Vec<_> = groups.iter().filter(|group| group.stalls.contains_key("memcg")).collect();
     assert_eq!(for_limits.len(), 1, "not for one limit: {groups:#?}");
@@ -50,7 +51,8 @@ fn assert_caused_by(group: &MemoryCgroup, report: &Report, memcg_stalls: &StallT
         "{entry:#?}"
     );
     // memcg reclaim looks for single pages: order 0.
-    assert_eq!(memcg_stalls.orders, [OrderCount { order: Some(0), count: memcg_stalls.count }]);
+    let orders: Vec<_> = memcg_stalls.orders.iter().map(|class| (class.order, class.count)).collect();
+    assert_eq!(orders, [(Some(0), memcg_stalls.count)]);
 
     let memory = entry.memory.as_ref().expect("the report has it");
     assert_eq!((memory.version == 2, memory.limit_bytes), (group.version() == Version::Two, Some(LIMIT)));
@@ -111,7 +113,7 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     assert_eq!((&recorded.reclaim, &recorded.cgroups), (&report.reclaim, &report.cgroups));
 
     // The machine's totals include other processes.
-    let machine = report.reclaim.expect("it is a reclaim report");
+    let machine = report.reclaim.as_ref().expect("it is a reclaim report");
     assert!(machine.efforts["memcg"].scanned_pages >= memcg_stalls.scanned_pages, "{machine:#?}");
     assert!(machine.vmstat.scanned_pages >= memcg_stalls.scanned_pages, "{machine:#?}");
 
@@ -139,11 +141,12 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     }
 
     // All memcg stalls are in the function that reads.
-    let count = |stack: &Stack| stack.stall_count.expect("it is a reclaim report");
+    let count = |stack: &Stack| stack.content.totals.stall_count.expect("it is a reclaim report");
     let all: u64 = process.stalls.iter().flatten().map(|(_, totals)| totals.count).sum();
     assert_eq!(report.stacks.iter().map(count).sum::<u64>(), all);
     let reading = report.stacks.iter().filter(|stack| stack.names().contains(&"read_all"));
-    let shown: Vec<_> = report.stacks.iter().map(|stack| (&stack.end, stack.stall_count, stack.names())).collect();
+    let shown: Vec<_> =
+        report.stacks.iter().map(|stack| (&stack.end, stack.content.totals.stall_count, stack.names())).collect();
     assert!(reading.map(count).sum::<u64>() >= memcg_stalls.count, "{shown:#?}");
     for stack in &report.stacks {
         assert_eq!(stack.end, "complete", "{:?}", stack.names());
@@ -180,8 +183,9 @@ fn oom_killed_process_keeps_its_last_profile() {
         assert_eq!((process.pid, process.ended.as_deref()), (pid, Some("oom_kill")));
         let killed: Vec<_> = report.oom_kills.iter().filter(|kill| kill.pid == pid).collect();
         let [kill] = killed[..] else { panic!("not one OOM kill: {:#?}", report.oom_kills) };
-        assert_eq!((kill.comm.as_str(), kill.by_pid), ("memcg_limit", pid));
-        let ends = |path: &Option<String>, name| path.as_ref().is_some_and(|path| path.ends_with(&format!("/{name}")));
+        assert_eq!((&*kill.comm, kill.by_pid), ("memcg_limit", pid));
+        let ends =
+            |path: &Option<Cow<'_, str>>, name| path.as_ref().is_some_and(|path| path.ends_with(&format!("/{name}")));
         assert!(
             ends(&kill.cgroup, directory_name(&inner)) && ends(&kill.full_cgroup, directory_name(&group)),
             "{kill:#?}"
@@ -200,7 +204,7 @@ fn oom_killed_process_keeps_its_last_profile() {
     }
     // The process reclaimed memory before it was killed.
     assert!(memcg(&stalls.processes[0]).count > 0);
-    assert!(stalls.reclaim.is_some_and(|machine| machine.vmstat.oom_kills >= 1));
+    assert!(stalls.reclaim.as_ref().is_some_and(|machine| machine.vmstat.oom_kills >= 1));
 }
 
 /// Bytes written repeatedly, and for how long.
@@ -228,7 +232,7 @@ fn swap_reads_match_vmstat_and_are_assessed_as_paging() {
     report.assert_nothing_lost();
     let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
     assert_caused_by(&group, &report, memcg(process));
-    let machine = report.reclaim.expect("it is a reclaim report");
+    let machine = report.reclaim.as_ref().expect("it is a reclaim report");
     // No other process has pages in swap, unless the machine runs short of memory.
     let reported = machine.vmstat.swapped_in_pages;
     assert!((read..=read_all).contains(&reported), "{reported} of {read} to {read_all}");
@@ -239,9 +243,9 @@ fn swap_reads_match_vmstat_and_are_assessed_as_paging() {
         major_faults > 0 && major_faults <= reported && machine.vmstat.major_faults >= major_faults,
         "{major_faults} major faults: {machine:#?}"
     );
-    let groups = report.cgroups.expect("it is a reclaim report");
+    let groups = report.cgroups.as_ref().expect("it is a reclaim report");
     let memory = groups.iter().find(|entry| entry.id == Some(group.id())).and_then(|entry| entry.memory.as_ref());
     let assessment = if group.refaults().is_some() { "beyond" } else { "near" };
-    assert_eq!(memory.map(|memory| memory.assessment.as_str()), Some(assessment), "{memory:#?}");
+    assert_eq!(memory.map(|memory| &*memory.assessment), Some(assessment), "{memory:#?}");
     assert_eq!(machine.assessment, "beyond", "{machine:#?}");
 }

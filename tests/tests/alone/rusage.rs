@@ -31,7 +31,7 @@ fn reported_faults(report: &Report, pid: u32) -> [u64; 2] {
     let sum = |of: fn(&ProcessReport) -> Option<u64>| {
         entries.iter().map(|process| of(process).expect("the fault count is known")).sum::<u64>()
     };
-    [sum(|process| process.minor_faults), sum(|process| process.major_faults)]
+    [sum(|process| process.kernel?.minor_faults), sum(|process| process.kernel?.major_faults)]
 }
 
 /// Traces the victim with the options of `trace`, which receives it and its first child, sampling one page in
@@ -59,7 +59,8 @@ fn assert_rusage_matches(interval: &str, trace: impl FnOnce(&Victim, u32) -> Tra
     assert_eq!(reported_faults(&report, pid), since(after, before));
     assert!(after[0] - before[0] >= 1000, "the victim touches 1000 pages");
     let living = report.entries_of(pid);
-    let resident_bytes: Vec<_> = living.iter().map(|process| process.resident_bytes).collect();
+    let resident_bytes: Vec<_> =
+        living.iter().map(|process| process.kernel.and_then(|counts| counts.resident_bytes)).collect();
     assert_eq!(resident_bytes, [Some(resident)], "of its only process image");
     for (name, ExitRusage { pid, minor, major, peak }) in ended {
         let before = if pid == early { before_early } else { [0; 2] };
@@ -71,7 +72,7 @@ fn assert_rusage_matches(interval: &str, trace: impl FnOnce(&Victim, u32) -> Tra
         );
         let last = report.entries_of(pid).into_iter().next_back().expect("the process has an entry");
         assert_eq!((last.ended.as_deref(), last.peak_resident_bytes), (Some("exit"), Some(peak)), "{name}: {last:#?}");
-        assert_eq!(last.resident_bytes, None);
+        assert_eq!(last.kernel.and_then(|counts| counts.resident_bytes), None);
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use memtrace_tests::monitor::{Interval, Monitor, Monitored, recording_in};
+use memtrace_tests::monitor::{Interval, Monitor, Monitored, Usage, recording_in};
 use memtrace_tests::{Cgroup, MemoryCgroup, Scratch, large_file, perfetto, process, tracer, victim};
 use serde_json::Value;
 
@@ -110,7 +110,7 @@ fn threads_beyond_the_limit_are_summed() {
         assert_eq!(process.others.count, 16);
         let parts = process.threads.iter().map(|thread| &thread.usage).chain([&process.others.usage]);
         for usage in parts {
-            shown = std::array::from_fn(|index| shown[index] + usage.heap()[index]);
+            shown = std::array::from_fn(|index| shown[index] + Usage::from(usage).heap()[index]);
         }
     }
     assert_eq!(shown, sum);
@@ -332,7 +332,7 @@ fn trigger_sets_a_mark_and_starts_a_trace() {
     victim.process().write_line("");
     assert!(monitor.process().wait_for_stderr(|line| line.contains("wrote ")), "no trace");
     let monitored = monitor.stop();
-    let is_trigger = |event: &&memtrace_tests::monitor::Event| event.kind == "trigger";
+    let is_trigger = |event: &&memtrace_json::IntervalEvent<'_>| event.kind == "trigger";
     let triggers: Vec<_> =
         monitored.intervals.iter().flat_map(|interval| interval.events.iter().filter(is_trigger)).collect();
     let [trigger] = triggers[..] else { panic!("one trigger, not {triggers:?}") };
@@ -388,5 +388,8 @@ fn short_processes_are_selected_by_their_name() {
         monitored.intervals.iter().flat_map(|interval| interval.processes.iter().filter(ended)).collect();
     assert_eq!(ended.len(), PROCESSES, "{ended:?}");
     assert!(ended.iter().all(|process| process.name == "short-lived-one"), "{ended:?}");
-    assert!(ended.iter().all(|process| process.ended.count == 1 && process.usage.get("minor_faults") > 0), "{ended:?}");
+    assert!(
+        ended.iter().all(|process| process.ended.count == 1 && Usage::from(&process.usage).get("minor_faults") > 0),
+        "{ended:?}"
+    );
 }

@@ -48,9 +48,9 @@ fn rss(pid: u32) -> u64 {
 fn entry(victim: &Victim, path: &Path, reason: &str) -> UntracedProcess {
     UntracedProcess {
         pid: victim.pid(),
-        comm: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-        exe: Some(path.to_string_lossy().into_owned()),
-        reason: reason.to_owned(),
+        comm: path.file_name().map(|name| name.to_string_lossy().into_owned().into()).unwrap_or_default(),
+        exe: Some(path.to_string_lossy().into_owned().into()),
+        reason: reason.to_owned().into(),
         rss_bytes: Some(rss(victim.pid())),
     }
 }
@@ -58,8 +58,11 @@ fn entry(victim: &Victim, path: &Path, reason: &str) -> UntracedProcess {
 /// Asserts that the sums of the report are those of its list.
 fn assert_sums(report: &Report) {
     let untraced = &report.untraced;
-    assert_eq!(untraced.count, untraced.processes.len() as u64);
-    assert_eq!(untraced.rss_bytes, untraced.processes.iter().filter_map(|process| process.rss_bytes).sum::<u64>());
+    assert_eq!(untraced.total.count, untraced.processes.len() as u64);
+    assert_eq!(
+        untraced.total.rss_bytes,
+        untraced.processes.iter().filter_map(|process| process.rss_bytes).sum::<u64>()
+    );
     for (name, memory) in &untraced.reasons {
         let with_reason = || untraced.processes.iter().filter(|process| process.reason == *name);
         assert_eq!(memory.count, with_reason().count() as u64, "{name}");
@@ -101,7 +104,7 @@ fn untraceable_command_is_traced_if_no_allocator_is_needed() {
     let process = report.processes.last().expect("a process is reported");
     assert_eq!(process.comm, "bare.go");
     assert!(process.totals.alloc_count > 0, "it touches pages");
-    assert_eq!(report.untraced.count, 0);
+    assert_eq!(report.untraced.total.count, 0);
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn script_with_an_untraceable_child_is_traced() {
     traced.expect("the other child is traced").assert_equals(&expected);
     assert_sums(&report);
     let [child] = report.untraced.processes.as_slice() else { panic!("{:?}", report.untraced) };
-    assert_eq!((child.comm.as_str(), child.reason.as_str(), child.rss_bytes), ("bare.32", "architecture", None));
+    assert_eq!((&*child.comm, &*child.reason, child.rss_bytes), ("bare.32", "architecture", None));
 }
 
 #[test]
@@ -329,7 +332,7 @@ fn process_is_listed_after_exec_of_an_untraceable_file() {
     let report = tracer.wait().report();
     assert_eq!(report.processes[0].comm, "env");
     let [listed] = report.untraced.processes.as_slice() else { panic!("{:?}", report.untraced) };
-    assert_eq!((listed.comm.as_str(), listed.reason.as_str()), ("bare.go", "go"));
+    assert_eq!((&*listed.comm, &*listed.reason), ("bare.go", "go"));
 }
 
 #[test]
@@ -337,7 +340,7 @@ fn selection_without_a_process_has_a_note() {
     let outcome = Trace::system_wide().options(&["--comm", "mt-no-such", "-d", "1ms"]).run();
     let report = outcome.report();
     assert_eq!(report.notes, ["no process matched the selection"]);
-    assert_eq!(report.untraced.count, 0);
+    assert_eq!(report.untraced.total.count, 0);
 }
 
 #[test]
@@ -346,6 +349,6 @@ fn mappings_of_a_32_bit_process_are_not_traced() {
         let victim = start(&victim::path(name));
         let outcome = Trace::victim(&victim).options(&["--events", "map"]).start().stop();
         let report = outcome.report_with_code(if untraced > 0 { NO_ALLOCATOR } else { 0 });
-        assert_eq!(report.untraced.count, untraced, "{name}");
+        assert_eq!(report.untraced.total.count, untraced, "{name}");
     }
 }

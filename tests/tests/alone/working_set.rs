@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use memtrace_tests::cgroup::Cgroup;
 use memtrace_tests::process::Process;
 use memtrace_tests::working_set::{
-    EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, measure, start, start_with, wss,
+    EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, assert_bounds_of_huge_pages, measure, start, start_with,
+    wss,
 };
 use memtrace_tests::{MemoryCgroup, Scratch, Victim, tracer, victim};
 
 /// Measures the memory of a kind in 300 ms, in which the victim touches all its pages many times.
 fn measured(victim: &Victim, kind: &str) -> Memory {
     let readings = measure(&["--pid", &victim.pid().to_string(), "300ms"]);
-    assert_eq!((readings.len(), readings[0].method.as_str(), readings[0].requested_s), (1, "referenced", 0.3));
+    assert_eq!((readings.len(), &*readings[0].method, readings[0].requested_s), (1, "referenced", 0.3));
     readings[0].processes[0].kinds[kind]
 }
 
@@ -50,7 +51,7 @@ fn huge_pages_have_two_bounds() {
     let victim = start("huge", 8, "sparse");
     let memory = measured(&victim, "anonymous");
     assert!(memory.huge_bytes >= 8 * HUGE, "{memory:?}");
-    memory.assert_bounds_of_huge_pages(8);
+    assert_bounds_of_huge_pages(&memory, 8);
     victim.finish();
 }
 
@@ -107,7 +108,7 @@ fn faulted(victim: &mut Victim, kind: &str, words: &[&str]) -> [Memory; 2] {
     // The memory, and the start of the reading.
     let mut next = || {
         let reading: Reading = serde_json::from_str(&memtrace.read_line()).expect("a line of JSON");
-        assert_eq!((reading.method.as_str(), reading.lost_page_faults), ("faults", Some(0)));
+        assert_eq!((&*reading.method, reading.lost_page_faults), ("faults", Some(0)));
         let process = reading.processes.iter().find(|process| process.pid == pid).expect("it is measured");
         (process.kinds.get(kind).copied().unwrap_or_default(), reading.at_s - process.read_s)
     };
@@ -162,7 +163,7 @@ fn huge_page_with_a_fault_has_two_bounds() {
     let pid = victim.pid().to_string();
     let [_, after] = faulted(&mut victim, "anonymous", &["--pid", &pid]);
     assert_eq!(after.huge_bytes, HUGE, "{after:?}");
-    after.assert_bounds_of_huge_pages(1);
+    assert_bounds_of_huge_pages(&after, 1);
     victim.finish();
 }
 

@@ -26,7 +26,7 @@ fn every_process_of_a_storm_is_recorded_with_its_end() {
     for process in report.processes.iter().filter(|process| expected.contains_key(&process.pid)) {
         assert!(process.ended.is_some() && process.ended_s.is_some(), "{process:?}");
         // The last entry of a pid is the one after the exec.
-        found.insert(process.pid, (process.comm.as_str(), process.ended.as_deref()));
+        found.insert(process.pid, (&*process.comm, process.ended.as_deref()));
     }
     assert_eq!(found, expected);
 }

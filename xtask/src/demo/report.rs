@@ -53,7 +53,7 @@ fn is_library(name: &str) -> bool {
 
 fn label(frame: &Frame) -> String {
     let place = || format!("{}+{:#x}", frame.object.as_deref().unwrap_or("?"), frame.offset.unwrap_or_default());
-    frame.name.clone().unwrap_or_else(place)
+    frame.name.as_deref().map_or_else(place, String::from)
 }
 
 fn table(sites: &[(String, u64)]) -> String {
@@ -71,7 +71,7 @@ mod tests {
 
     fn report() -> Report {
         let stack = |names: &[&str], live: u64| {
-            let frame = |name: &&str| Arc::new(Frame { name: Some(String::from(*name)), ..Frame::default() });
+            let frame = |name: &&str| Arc::new(Frame { name: Some(String::from(*name).into()), ..Frame::default() });
             Stack { frames: names.iter().map(frame).collect(), totals: Totals::live(live, 1), ..Stack::default() }
         };
         let stacks = vec![

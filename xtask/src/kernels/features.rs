@@ -37,10 +37,10 @@ impl Features {
     /// Parses the output of `memtrace doctor --json`.
     pub(super) fn parse(json: &str) -> Result<Self> {
         let report: DoctorReport = serde_json::from_str(json).context("doctor's output cannot be read")?;
-        let findings = report.findings.into_iter().filter(|finding| SUBJECTS.contains(&finding.subject.as_str()));
+        let findings = report.findings.iter().filter(|finding| SUBJECTS.contains(&&*finding.subject));
         // The detail of a good verdict has measured times, which vary.
-        let detail = |finding: &Finding| if finding.verdict == "ok" { "" } else { &finding.detail }.to_owned();
-        let row = |finding: Finding| (finding.subject.clone(), (finding.verdict.clone(), detail(&finding)));
+        let detail = |finding: &Finding| if finding.verdict == "ok" { "" } else { &*finding.detail }.to_owned();
+        let row = |finding: &Finding| (finding.subject.to_string(), (finding.verdict.to_string(), detail(finding)));
         let rows: BTreeMap<_, _> = findings.map(row).collect();
         match SUBJECTS.iter().find(|subject| !rows.contains_key(**subject)) {
             Some(missing) => bail!("doctor has no finding about {missing}"),

@@ -7,7 +7,7 @@ fn assert_crowd(report: &Report, expected: &VictimTotals, count: u64) {
     report.assert_consistent();
     assert_eq!(report.totals, expected.totals.at_exit());
     let children = report.processes.iter().filter(|process| process.totals.alloc_count > 0);
-    assert_eq!(children.map(|process| process.runs.unwrap_or(1)).sum::<u64>(), count);
+    assert_eq!(children.map(|process| process.runs()).sum::<u64>(), count);
 }
 
 #[test]
@@ -33,9 +33,9 @@ fn each_of_five_thousand_running_processes_is_traced() {
     victim.finish();
     // All exit at the same time. On a busy machine, memtrace may miss perf events, but no exit.
     let mut report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
-    report.losses.insert(LossReason::MappingsLost.name().to_owned(), 0);
+    report.content.losses.insert(LossReason::MappingsLost.name().into(), 0);
     assert_crowd(&report, &expected, COUNT);
-    assert_eq!(report.untraced.count, 0);
+    assert_eq!(report.untraced.total.count, 0);
     assert!(report.cost.peak_rss_bytes < 300 << 20, "{} bytes", report.cost.peak_rss_bytes);
 }
 
@@ -65,7 +65,10 @@ fn processes_of_transient_cgroups_keep_their_cgroups() {
     let report = tracer.stop().report();
     report.assert_nothing_lost();
     report.assert_consistent();
-    let found: BTreeMap<String, Totals> =
-        report.processes.iter().map(|process| (process.cgroup.clone().unwrap_or_default(), process.totals)).collect();
+    let found: BTreeMap<String, Totals> = report
+        .processes
+        .iter()
+        .map(|process| (process.cgroup.as_deref().unwrap_or_default().to_owned(), process.totals))
+        .collect();
     assert_eq!(found, expected);
 }
