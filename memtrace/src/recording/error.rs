@@ -31,9 +31,6 @@ pub enum Error {
         /// Newest format that this version reads.
         known: i32,
     },
-    /// The recording has a format that no released version writes.
-    #[error("written by a version of memtrace before its first release: format {0}")]
-    Unreleased(i32),
     /// The recording is damaged and nothing can be recovered.
     #[error("damaged: {0}")]
     Damaged(String),

@@ -7,11 +7,8 @@ use super::performance_schema;
 /// `PRAGMA application_id` of recordings: "mtrc".
 pub(super) const APPLICATION_ID: i32 = 0x6d74_7263;
 
-/// `PRAGMA user_version`: raised with each change that older readers cannot read. Formats 1 and 2 were never released.
-pub(super) const VERSION: i32 = 3;
-
-/// Oldest format that is read.
-pub(super) const FIRST_VERSION: i32 = 3;
+/// `PRAGMA user_version`: raised with each change of a released format that older readers cannot read.
+pub(super) const VERSION: i32 = 1;
 
 /// Size of a database page.
 pub(super) const PAGE_SIZE: u32 = 4096;

@@ -243,7 +243,6 @@ impl Error {
             Self::Recording { source: recording::Error::Newer { .. }, .. } => {
                 "use the version of memtrace that made it, or a newer one".into()
             }
-            Self::Recording { source: recording::Error::Unreleased(_), .. } => "record again with this version".into(),
             Self::Recording { source: recording::Error::Empty, .. } => "wait for the end of its first interval".into(),
             Self::Recording { .. } => "give a file that `memtrace record` has made".into(),
             Self::MarkFunction { .. } => {

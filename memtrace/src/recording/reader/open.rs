@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use crate::recording::error::Error;
-use crate::recording::schema::{APPLICATION_ID, FIRST_VERSION, PAGE_SIZE, VERSION};
+use crate::recording::schema::{APPLICATION_ID, PAGE_SIZE, VERSION};
 
 /// Time to wait for a lock, which the writer holds only while it completes the file.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,8 +109,8 @@ fn check(connection: Connection) -> Result<Connection, Error> {
     if version > VERSION {
         return Err(Error::Newer { found: version, known: VERSION });
     }
-    if version < FIRST_VERSION {
-        return Err(Error::Unreleased(version));
+    if version < 1 {
+        return Err(Error::Damaged(format!("its format has the number {version}")));
     }
     Ok(connection)
 }

@@ -138,9 +138,9 @@ fn other_files_are_refused_with_a_reason() {
         Connection::open(directory.path(name)).unwrap().pragma_update(None, "user_version", version).unwrap();
     };
     with_version("newer", 99);
-    assert!(matches!(open("newer"), Error::Newer { found: 99, known: 3 }));
-    with_version("unreleased", 2);
-    assert!(matches!(open("unreleased"), Error::Unreleased(2)));
+    assert!(matches!(open("newer"), Error::Newer { found: 99, known: 1 }));
+    with_version("none", 0);
+    assert!(matches!(open("none"), Error::Damaged(_)));
 }
 
 #[test]
