@@ -6,6 +6,7 @@ mod bpf;
 mod command;
 mod debian;
 mod demo;
+mod docs;
 mod kernels;
 mod libraries;
 mod lint;
@@ -71,6 +72,11 @@ const TASKS: &[Task] = &[
         name: "kernels table",
         does: "write the kernel features found by the last guest tests into the documentation",
         run: Run::Alone(kernels::write_table),
+    },
+    Task {
+        name: "docs",
+        does: "write docs/json.md and its schema from the types of the JSON",
+        run: Run::Alone(docs::run),
     },
     Task { name: "lint", does: "check formatting, clippy lints and tidy rules", run: Run::Alone(lint::run) },
     Task { name: "tidy", does: "check only the tidy rules", run: Run::Alone(tidy::run) },
