@@ -7,7 +7,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::model::{
     Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, LiveChanges, Location, Metric, Name, ObjectName, Part,
-    Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance, VirtOffset,
+    Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -39,18 +39,16 @@ fn profile(stacks: usize, depth: usize) -> Profile {
             frames: frames.collect(),
             end: StackEnd::Complete,
             label: None,
-            merged: 0,
-            usage: Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() },
-            at_peak: None,
-            major_faults: 0,
-            variance: Variance::default(),
-            resident: Bytes(0),
+            usage: Quantities::ZERO
+                .with_amount(Quantity::LiveBytes, amount)
+                .with_amount(Quantity::AllocBytes, amount)
+                .with_free(Amount::default()),
             histograms: BlockHistograms::default(),
             live_changes: LiveChanges::default(),
         }
     });
     let stacks: Vec<_> = stacks.collect();
-    let total = stacks.iter().fold(Usage::default(), |mut sum, stack| {
+    let total = stacks.iter().fold(Quantities::default(), |mut sum, stack| {
         sum += stack.usage;
         sum
     });

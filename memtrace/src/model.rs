@@ -20,6 +20,7 @@ mod names;
 pub(crate) mod parse;
 mod process;
 mod profile;
+mod quantity;
 mod reclaim;
 mod run_facts;
 mod snapshot;
@@ -49,7 +50,7 @@ pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRa
 pub use memory_timeline::{
     MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, PressureCounter, ProcessTimeline, Steps,
 };
-pub use metric::{Measure, Metric};
+pub use metric::{Metric, MetricFacts, Requirement};
 pub use monitor::{
     CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,
     OtherThreads, ProcessInterval, ProcessPoint, ProcessSeries, ProcessValue, ProcessValues, Series, SeriesPoint,
@@ -68,20 +69,21 @@ pub use profile::{
     Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, MergedImages, Name, ObjectName,
     PartChange, ProcessProfile, Profile, ProgramCost, StackProfile, StackQuality, Unnamed,
 };
+pub use quantity::{Measure, QUANTITIES, Quantities, Quantity, QuantityFacts, Storage};
 pub use reclaim::{
     Assessment, KernelThread, Latencies, MachineReclaim, MemcgMemory, MemcgProfile, OomKill, Order, Orders, PerSecond,
     Pressure, PressureTime, ReclaimActivity, ReclaimKind, Stall, StallKey, StallStats, StallTotals, Stalled,
     VmCounters,
 };
 pub use run_facts::RunFacts;
-pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, StackUsage, UnsentStacks};
+pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, UnsentStacks};
 pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use tag::{TagAction, TagEffect, TagName, TagSource, TagValue};
 pub use totals::{
     AccountChanges, AccountColumn, AccountCounters, AccountGroupId, AccountInterval, AccountNumber, AccountRow,
     AccountState, AccountTable, AccountTotals, AllocatorId, Amount, AmountBounds, BlockHistograms, BlockQuantity,
     CallsBySize, GroupBy, GroupMarks, GroupMember, ImageAccounts, Log2, MarkBounds, Part, PartKey, PartKeys, TagId,
-    Usage, Variance, WaterMarks,
+    WaterMarks,
 };
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;

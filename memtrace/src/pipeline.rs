@@ -232,7 +232,7 @@ pub fn count_missing_frames(snapshot: &mut Snapshot) {
 #[must_use]
 pub fn missing_frames(image: &ImageUsage, stacks: &Stacks) -> u64 {
     let missing = image.by_stack.iter().filter(|(key, _)| key.stack.has_frames() && !stacks.contains(key.stack));
-    missing.map(|(_, stack)| stack.usage.events()).sum()
+    missing.map(|(_, stack)| stack.events()).sum()
 }
 
 /// Returns the message of a panic, which is a `&str` or a `String`.

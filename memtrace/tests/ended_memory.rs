@@ -8,7 +8,7 @@ use harness::heap::{self, CountingAllocator};
 use memtrace::history::{CompletedImage, EndedProcesses, EndedSettings};
 use memtrace::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, EventClass, FileOffset, ImageEnd, ImageId, ImageStart, ImageUsage,
-    Mapping, Object, Pid, ProcessImage, Stack, StackEnd, StackId, StackUsage, Stacks, Tick, Usage, User,
+    Mapping, Object, Pid, ProcessImage, Quantities, Quantity, Stack, StackEnd, StackId, Stacks, Tick, User,
 };
 use memtrace::symbolize::ImageCode;
 
@@ -39,9 +39,9 @@ fn process(number: u32, stacks: u64) -> CompletedImage {
         frames.insert(id, &Stack { frames: addresses, end: StackEnd::Complete, taken: Duration::ZERO });
         let count = 1 + (u64::from(number) + nth) % 300;
         let alloc = Amount { bytes: Bytes(count * 64), count };
-        let of_stack = Usage { alloc, free: alloc, ..Usage::default() };
+        let of_stack = Quantities::ZERO.with_amount(Quantity::AllocBytes, alloc).with_free(alloc);
         usage.total += of_stack;
-        usage.by_stack.insert(id.into(), StackUsage { usage: of_stack, ..StackUsage::default() });
+        usage.by_stack.insert(id.into(), of_stack);
     }
     usage.ended = Some(ImageEnd::Exit);
     let object = Object {

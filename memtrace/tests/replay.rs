@@ -18,8 +18,8 @@ use memtrace::history::{
 use memtrace::ledger::Settings;
 use memtrace::model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, EndedImage, Event, EventClass, EventKind, FileOffset, ImageEnd,
-    ImageId, ImageStart, Losses, Mapping, Object, PartKeys, Pid, ProcessImage, Stack, StackEnd, StackId, TagId, Tick,
-    Tid, Usage,
+    ImageId, ImageStart, Losses, Mapping, Object, PartKeys, Pid, ProcessImage, Quantities, Quantity, Stack, StackEnd,
+    StackId, TagId, Tick, Tid,
 };
 use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
 use memtrace::symbolize::ImageCode;
@@ -204,11 +204,11 @@ impl Process {
             let is_last = !self.executes() || images.len() == 2;
             let Some(image) = images.last_mut() else { continue };
             let amount = Amount { bytes: Bytes(self.size(block)), count: 1 };
-            image.usage.alloc += amount;
+            image.usage.add_amount(Quantity::AllocBytes, amount);
             match (block % 3, is_last) {
-                (0, _) => image.usage.free += amount,
-                (_, true) => image.usage.exit += amount,
-                (_, false) => image.discarded += amount,
+                (0, _) => {}
+                (_, true) => image.usage.add_amount(Quantity::ExitBytes, amount),
+                (_, false) => image.usage.add_amount(Quantity::DiscardedBytes, amount),
             }
         }
         let name = |after| format!("program-{}", self.executable(after));
@@ -220,15 +220,13 @@ impl Process {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     runs: u64,
-    usage: Usage,
-    discarded: Amount,
+    usage: Quantities,
 }
 
 impl AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.runs += other.runs;
         self.usage += other.usage;
-        self.discarded += other.discarded;
     }
 }
 
@@ -342,9 +340,10 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     }
     let allocated = schedule.steps() + 1;
     let amount = |count| Amount { bytes: Bytes(DAEMON_BLOCK.0 * count), count };
-    let usage =
-        Usage { live: amount(KEPT), alloc: amount(allocated), free: amount(allocated - KEPT), ..Usage::default() };
-    let daemon = Totals { runs: 1, usage, discarded: Amount::default() };
+    let usage = Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, amount(KEPT))
+        .with_amount(Quantity::AllocBytes, amount(allocated));
+    let daemon = Totals { runs: 1, usage };
     expected.extend((0..DAEMONS).map(|number| (format!("daemon-{number}"), daemon)));
 
     let Outcome { totals, ended, memory } = replay(schedule);
@@ -367,11 +366,11 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     let mut found: BTreeMap<String, Totals> = BTreeMap::new();
     for process in &profile.processes {
         let runs = process.group.as_ref().map_or(1, |group| group.runs);
-        let totals = Totals { runs, usage: process.total, discarded: process.discarded };
+        let totals = Totals { runs, usage: process.total };
         *found.entry(process.comm.to_string()).or_default() += totals;
     }
     assert_eq!(found, expected);
-    let mut stacks = vec![Usage::default(); profile.processes.len()];
+    let mut stacks = vec![Quantities::default(); profile.processes.len()];
     profile.stacks.iter().for_each(|stack| stacks[stack.process] += stack.usage);
     assert!(stacks.iter().zip(&profile.processes).all(|(stacks, process)| *stacks == process.total));
     assert!(profile.processes.iter().any(|process| process.group.is_some()), "no process was added to a group");

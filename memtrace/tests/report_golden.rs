@@ -48,7 +48,7 @@ use ended_groups::build;
 use harness::report::text;
 use host::{all_ended, by_allocators, by_threads, host};
 use languages::languages;
-use memtrace::model::{GroupBy, Metric, Profile};
+use memtrace::model::{GroupBy, Metric, Profile, Quantity};
 use memtrace::report::{Format, Options, write};
 use sample::{sample, with_touches};
 use serde_json::Value;
@@ -129,7 +129,7 @@ fn the_text_of_cold_memory_is_as_it_was() {
     let json = report(Format::Json, &with_touches(), &options);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((&json["touches"]["method"], &json["touches"]["duration_s"]), (&"idle".into(), &10.05.into()));
-    let sum: u64 = with_touches().stacks.iter().map(|stack| stack.usage.cold.0).sum();
+    let sum: u64 = with_touches().stacks.iter().map(|stack| stack.usage[Quantity::ColdBytes]).sum();
     assert_eq!(json["totals"]["cold_bytes"], sum);
 }
 
@@ -263,7 +263,7 @@ fn the_text_of_an_empty_profile_is_as_it_was() {
 #[test]
 fn equal_profiles_give_equal_bytes() {
     for &format in Format::OF_STACKS {
-        for &metric in Metric::ALL {
+        for metric in Metric::ALL {
             let first = report(format, &sample(), &options(metric));
             assert_eq!(first, report(format, &sample(), &options(metric)), "{} {}", format.name(), metric.name());
         }

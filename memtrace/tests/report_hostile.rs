@@ -8,8 +8,8 @@ use harness::report::text as text_of;
 use memtrace::model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, CgroupId, Container, EventClass, Explanation, FileMemory,
     Frame, FrameId, GroupBy, HeapMemory, HeapSource, ImageId, LiveChanges, Location, MemcgProfile, MemorySizes, Metric,
-    Name, NamedMemory, ObjectName, OomKill, Part, Pid, ProcessProfile, Profile, StackEnd, StackProfile, StatusCounters,
-    ThreadStacks, Tick, Tid, Usage, User, Variance, VirtOffset,
+    Name, NamedMemory, ObjectName, OomKill, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd,
+    StackProfile, StatusCounters, ThreadStacks, Tick, Tid, User, VirtOffset,
 };
 use memtrace::report::{Format, Options, PageOptions, write, write_explanation_json, write_explanation_text};
 use serde_json::Value;
@@ -32,7 +32,10 @@ fn harmless() -> String {
 fn profile(class: EventClass, part: Part, text: &str) -> Profile {
     let own = || text.to_owned();
     let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
-    let usage = Usage { live: amount(4096, 2), alloc: amount(8192, 4), free: amount(4096, 2), ..Usage::default() };
+    let usage = Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, amount(4096, 2))
+        .with_amount(Quantity::AllocBytes, amount(8192, 4))
+        .with_free(amount(4096, 2));
     let cgroup = Cgroup {
         path: format!("/{text}"),
         unit: Some(own()),
@@ -69,12 +72,7 @@ fn profile(class: EventClass, part: Part, text: &str) -> Profile {
             frames: [0, 1].map(FrameId::new).into(),
             end: StackEnd::Complete,
             label: None,
-            merged: 0,
-            usage,
-            at_peak: None,
-            major_faults: 0,
-            variance: Variance::default(),
-            resident: Bytes(4096),
+            usage: usage.with(Quantity::ResidentBytes, 4096),
             histograms: BlockHistograms::default(),
             live_changes: LiveChanges::default(),
         }],

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Frame, FrameId, GroupBy, LiveChanges, Measure, Metric, Name,
-    Part, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Tid, Usage, User, Variance,
+    Part, Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, Tid, User,
 };
 use memtrace::report::{Format, Options, write};
 use proptest::prelude::*;
@@ -46,14 +46,14 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
         (0..4u16).prop_map(|id| Part::WHOLE.with_allocator(AllocatorId(id))),
     ];
     let frames = prop::collection::vec((0..3usize).prop_map(FrameId::new), 0..3);
-    let usage = (any_amount(), any_amount(), any_amount()).prop_map(|(live, exit, free)| Usage {
-        live,
-        exit,
-        alloc: live + exit + free,
-        free,
-        ..Usage::default()
+    let usage = (any_amount(), any_amount(), any_amount()).prop_map(|(live, exit, free)| {
+        Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, live)
+            .with_amount(Quantity::ExitBytes, exit)
+            .with_amount(Quantity::AllocBytes, live + exit + free)
+            .with_free(free)
     });
-    let at_peak = prop::option::of((0..1000u64).prop_map(Bytes));
+    let at_peak = 0..1000u64;
     (any::<prop::sample::Index>(), part, frames, usage, at_peak).prop_map(|(process, part, frames, usage, at_peak)| {
         (
             process,
@@ -63,12 +63,7 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
                 frames: frames.into(),
                 end: StackEnd::Complete,
                 label: None,
-                merged: 0,
-                usage,
-                at_peak,
-                major_faults: 0,
-                variance: Variance::default(),
-                resident: Bytes(0),
+                usage: usage.with(Quantity::AtPeakBytes, at_peak),
                 histograms: BlockHistograms::default(),
                 live_changes: LiveChanges::default(),
             },
@@ -108,7 +103,7 @@ proptest! {
     #[test]
     fn groups_add_up_to_the_total_in_every_format(profile in any_profile()) {
         for &by in GroupBy::ALL {
-            for &metric in Metric::ALL {
+            for metric in Metric::ALL {
                 let json: Value = serde_json::from_str(&report(Format::Json, &profile, metric, by)).unwrap();
                 let roots = json["roots"].as_array().unwrap();
                 let stacks = json["stacks"].as_array().unwrap();
@@ -184,17 +179,10 @@ fn unknown_owners_are_a_group() {
         frames: [].into(),
         end: StackEnd::NotTaken,
         label: None,
-        merged: 0,
-        usage: Usage {
-            live: Amount::one(Bytes(7)),
-            alloc: Amount::one(Bytes(7)),
-            free: Amount::default(),
-            ..Usage::default()
-        },
-        at_peak: None,
-        major_faults: 0,
-        variance: Variance::default(),
-        resident: Bytes(0),
+        usage: Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, Amount::one(Bytes(7)))
+            .with_amount(Quantity::AllocBytes, Amount::one(Bytes(7)))
+            .with_free(Amount::default()),
         histograms: BlockHistograms::default(),
         live_changes: LiveChanges::default(),
     };

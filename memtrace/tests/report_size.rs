@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use memtrace::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Frame, FrameId, GroupBy, ImageEnd, LiveChanges, Location, Log2,
-    Metric, Name, ObjectName, Part, PartChange, Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, Variance,
-    VirtOffset,
+    Metric, Name, ObjectName, Part, PartChange, Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd,
+    StackProfile, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -81,12 +81,10 @@ fn profile() -> Profile {
             frames,
             end: StackEnd::Complete,
             label: None,
-            merged: 0,
-            usage: Usage { live, exit, alloc: amount, ..Usage::default() },
-            at_peak: None,
-            major_faults: 0,
-            variance: Variance::default(),
-            resident: Bytes(0),
+            usage: Quantities::ZERO
+                .with_amount(Quantity::LiveBytes, live)
+                .with_amount(Quantity::ExitBytes, exit)
+                .with_amount(Quantity::AllocBytes, amount),
             histograms: BlockHistograms::default(),
             live_changes: LiveChanges::default(),
         };
@@ -149,7 +147,8 @@ fn picture_with_many_wide_boxes_is_small() {
     profile.stacks.truncate(5000);
     for (index, stack) in profile.stacks.iter_mut().enumerate() {
         stack.frames = (0..DEPTH).map(|depth| FrameId::new(index * DEPTH + depth)).collect();
-        stack.usage.alloc = Amount { bytes: Bytes(1000 + index as u64), count: 1 };
+        let alloc = Amount { bytes: Bytes(1000 + index as u64), count: 1 };
+        stack.usage = stack.usage.with_amount(Quantity::AllocBytes, alloc);
     }
     let written = written(Format::Svg, &profile);
     assert!((2 << 20..=5 << 20).contains(&written.all), "{} bytes", written.all);

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use crate::model::{EventClass, GroupBy, Metric};
+use crate::model::{EventClass, GroupBy, Quantity, Requirement};
 use crate::session::ProbeSite;
 
 /// Sets the event class of a subcommand that traces `class`.
@@ -45,14 +45,14 @@ pub(super) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgConflict> 
             "remove it, or trace page faults: `memtrace faults`",
         ));
     }
-    if args.cold_after.is_some() && !events.iter().any(|class| class.has(Metric::ColdBytes)) {
+    if args.cold_after.is_some() && !events.iter().any(|class| Quantity::ColdBytes.is_of(*class)) {
         return Err(ArgConflict::new(
             "--cold-after needs heap or map events, which are not traced",
             format!("remove it, or add them: --events heap,{}", names(&events)),
         ));
     }
-    if let Some(metric) = args.metric.filter(|metric| !events.iter().any(|class| class.has(*metric))) {
-        let other = EventClass::ALL.iter().find(|class| class.has(metric)).copied().unwrap_or_default();
+    if let Some(metric) = args.metric.filter(|metric| !events.iter().any(|class| metric.is_of(*class))) {
+        let other = EventClass::ALL.iter().find(|class| metric.is_of(**class)).copied().unwrap_or_default();
         return Err(ArgConflict::new(
             format!("--metric {} needs {} events, which are not traced", metric.name(), other.name()),
             format!("remove it, or add them: --events {},{}", other.name(), names(&events)),
@@ -69,7 +69,7 @@ pub(super) fn page_sample(args: &TraceArgs) -> NonZeroU32 {
 /// Returns a given option that needs heap events.
 fn heap_option(args: &TraceArgs) -> Option<&'static str> {
     let options = [
-        ("--metric peak-bytes", args.metric == Some(Metric::PeakBytes)),
+        ("--metric peak-bytes", args.metric.is_some_and(|metric| metric.needs(Requirement::Peaks))),
         ("--older", args.older.is_some()),
         ("--lifetimes", args.lifetimes),
         ("--min-size", args.min_size.is_some()),

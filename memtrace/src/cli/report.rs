@@ -8,7 +8,7 @@ use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
 use super::{accounts, heap_profiles, logging, outputs, tags};
-use crate::model::{AccountColumn, ThreadColumn};
+use crate::model::{AccountColumn, Requirement, ThreadColumn};
 use crate::report::Format;
 use crate::session::replay::{self, Config, Span, View};
 
@@ -30,7 +30,7 @@ const DEFAULT_TOP: usize = 10;
 
 fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     let view = view(&args)?;
-    if let Some(metric) = args.metric.filter(|metric| metric.is_of_touches()) {
+    if let Some(metric) = args.metric.filter(|metric| metric.needs(Requirement::Touches)) {
         return Err(ArgConflict::new(
             format!("--metric {} is not recorded", metric.name()),
             "trace with --cold-after, which measures it before a report is written",
@@ -119,7 +119,7 @@ mod tests {
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::model::{GroupBy, Metric};
+    use crate::model::GroupBy;
     use crate::session::Moment;
     use crate::session::{Destination, Output};
 
@@ -158,7 +158,7 @@ mod tests {
                 Some(Moment::BeforeEnd(Duration::from_secs(300))),
             ),
             outputs: vec![Output { destination: Destination::File("b.svg".into()), format: Format::Svg }],
-            metric: Some(Metric::AllocBytes),
+            metric: Some(Default::default()),
             by: Some(GroupBy::Thread),
             tags: None,
             top: 3,
@@ -166,7 +166,7 @@ mod tests {
             all_stacks: true,
             heap_profiles: Vec::new(),
         };
-        let line = "a --from +90s --to -5m -o b.svg -m alloc-bytes --by thread --top 3 --keep-ended 0 --all-stacks";
+        let line = "a --from +90s --to -5m -o b.svg -m live-bytes --by thread --top 3 --keep-ended 0 --all-stacks";
         assert_eq!(parse(line), Ok(expected));
     }
 

@@ -7,7 +7,7 @@ use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::{activity, events, heap_profiles, outputs, program_tags, recording, tags, target};
 use crate::model::format;
-use crate::model::{Bytes, EventClass, GroupBy, Metric};
+use crate::model::{Bytes, EventClass, GroupBy, Metric, Requirement};
 use crate::report::Format;
 use crate::session::{ActivityConfig, Config, Grouping, Servers, ThreadFilter, UserHooks};
 use crate::tags::TagRules;
@@ -100,7 +100,7 @@ fn stalls_as_slices(args: &TraceArgs, events: &[EventClass]) -> Option<ActivityC
 /// Returns the metric to draw: that of touches if they are measured.
 fn metric(args: &TraceArgs, needs_report: bool) -> Result<Option<Metric>, ArgConflict> {
     match (args.metric, args.cold_after) {
-        (Some(metric), None) if metric.is_of_touches() => Err(ArgConflict::new(
+        (Some(metric), None) if metric.needs(Requirement::Touches) => Err(ArgConflict::new(
             format!("--metric {} needs --cold-after", metric.name()),
             "give the time after which memory is cold, as in --cold-after 10s",
         )),
@@ -147,9 +147,9 @@ fn grouping(args: &TraceArgs) -> Result<Grouping, ArgConflict> {
 
 /// Returns the error for a metric that only reports of recordings have.
 fn metric_of_recordings(metric: Metric) -> Option<ArgConflict> {
-    let (needs, steps) = match metric {
-        Metric::NetGrowth => ("two moments", "and write: `memtrace report --from +10s --to -5s run.memtrace`"),
-        Metric::Growth => (
+    let (needs, steps) = match metric.requirement() {
+        Requirement::Moments => ("two moments", "and write: `memtrace report --from +10s --to -5s run.memtrace`"),
+        Requirement::Marks => (
             "two marks",
             "set marks with `memtrace mark`, and write: `memtrace report --between MARK MARK run.memtrace`",
         ),
@@ -197,9 +197,7 @@ fn ages(args: &TraceArgs) -> Result<(), ArgConflict> {
     }
     let Some(older) = args.older else { return Ok(()) };
     let shown = format::duration_argument(older);
-    let applies = |metric: &Metric| {
-        matches!(metric, Metric::LiveBytes | Metric::LiveCount | Metric::ExitBytes | Metric::ExitCount)
-    };
+    let applies = |metric: &Metric| metric.quantity().is_held() && metric.needs(Requirement::Events);
     match args.duration {
         _ if let Some(metric) = args.metric.filter(|metric| !applies(metric)) => Err(ArgConflict::new(
             format!("--older {shown} applies to live blocks, and --metric {} counts others too", metric.name()),
@@ -219,12 +217,13 @@ fn ages(args: &TraceArgs) -> Result<(), ArgConflict> {
 /// The high-water mark of a process is not the sum of those of its shards, so a single shard has to count all events.
 fn shards(args: &TraceArgs) -> Result<Option<NonZeroU32>, ArgConflict> {
     let shards = args.shards.and_then(NonZeroU32::new);
+    let needs_peaks = args.metric.is_some_and(|metric| metric.needs(Requirement::Peaks));
     match shards {
-        Some(shards) if args.metric == Some(Metric::PeakBytes) && shards > NonZeroU32::MIN => Err(ArgConflict::new(
+        Some(shards) if needs_peaks && shards > NonZeroU32::MIN => Err(ArgConflict::new(
             format!("--metric peak-bytes needs a single shard, but --shards is {shards}"),
             "remove --shards, or give --shards 1",
         )),
-        None if args.metric == Some(Metric::PeakBytes) => Ok(Some(NonZeroU32::MIN)),
+        None if needs_peaks => Ok(Some(NonZeroU32::MIN)),
         _ => Ok(shards),
     }
 }

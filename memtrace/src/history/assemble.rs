@@ -9,7 +9,7 @@ use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
 use super::path_totals::{PathKey, PathTotals, PathUsage};
 use crate::model::{
-    Bytes, EventClass, FrameId, ImageId, LiveChanges, Node, Part, ProcessProfile, StackEnd, StackKey, StackProfile,
+    EventClass, FrameId, ImageId, LiveChanges, Node, Part, ProcessProfile, StackEnd, StackKey, StackProfile,
 };
 
 /// Changes of live memory of running images over the parts of a run.
@@ -56,21 +56,14 @@ pub(super) fn name_stacks(
             }
         }
         drop(totals);
-        let at_peak = |bytes: Bytes| process.peak.map(|_| bytes);
-        stacks.extend(merged.into_iter().map(|(group, (sum, live_changes))| {
-            let PathUsage { usage: sum, histograms, merged } = sum;
+        stacks.extend(merged.into_iter().map(|(group, (PathUsage { usage, histograms }, live_changes))| {
             StackProfile {
                 process: number,
                 part: group.part,
                 frames: group.frames,
                 end: group.end,
                 label: None,
-                merged,
-                usage: sum.usage,
-                at_peak: at_peak(sum.at_peak),
-                major_faults: sum.major_faults,
-                variance: sum.variance,
-                resident: sum.resident,
+                usage,
                 histograms,
                 live_changes,
             }

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::ended::{GroupKey, ImageFacts};
 use super::live_paths::ImageStacks;
 use super::path_totals::{PathTotals, TotalParts};
-use crate::model::{Node, Part, ProcessImage, StackEnd, StackUsage};
+use crate::model::{Node, Part, ProcessImage, Quantities, StackEnd};
 
 /// Most groups with an executable of their own. Images of further ones share groups.
 const MAX_GROUPS: usize = 4096;
@@ -22,9 +22,7 @@ pub struct GroupedStack {
     /// Part of the process.
     pub part: Part,
     /// The totals.
-    pub usage: StackUsage,
-    /// Number of stacks, if they were merged.
-    pub merged: u64,
+    pub usage: Quantities,
 }
 
 /// Sums of stacks by group: one executable, cgroup and user, as in reports.
@@ -71,7 +69,6 @@ impl GroupedStacks {
                 end: key.end,
                 part: key.part,
                 usage: totals.usage,
-                merged: totals.merged,
             })
         })
     }

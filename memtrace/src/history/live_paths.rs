@@ -9,7 +9,8 @@ use super::generated_names::GeneratedNames;
 use super::path_totals::{PathKey, PathTotals, PathUsage};
 use super::translated_paths::{PathSource, TranslatedPaths};
 use crate::model::{
-    AbsAddr, CodeNames, FileOffset, Frame, Node, Object, ObjectName, ProcessImage, StackEnd, StackId, Stacks, Unnamed,
+    AbsAddr, CodeNames, FileOffset, Frame, Node, Object, ObjectName, ProcessImage, Quantity, StackEnd, StackId, Stacks,
+    Unnamed,
 };
 
 /// Call paths of the stacks that have arrived so far, in all images. Each stack is converted once, with the mappings of its
@@ -128,11 +129,13 @@ impl LivePaths {
         }
         let translate = |(key, mut totals): (PathKey, PathUsage)| {
             if key.end == StackEnd::Merged {
-                totals.merged = totals.merged.saturating_sub(std::mem::take(&mut counted));
+                let merged = &mut totals.usage[Quantity::MergedStacks];
+                *merged = merged.saturating_sub(std::mem::take(&mut counted));
             }
             if is_full && key.path != Node::ROOT {
                 let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, ..key };
-                return (key, PathUsage { merged: 1, ..totals });
+                totals.usage[Quantity::MergedStacks] = 1;
+                return (key, totals);
             }
             (PathKey { path: translated.find(key.path, from, paths, names), ..key }, totals)
         };
@@ -211,8 +214,8 @@ mod tests {
     use crate::history::test_code::TestCode;
     use crate::history::{CompletedImage, EndedProcesses, EndedSettings};
     use crate::model::{
-        Amount, Bytes, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Pid, Stack, StackKey, StackUsage, Tick,
-        Usage,
+        Amount, Bytes, EventClass, ImageEnd, ImageId, ImageUsage, Mapping, Pid, Quantities, Quantity, Stack, StackKey,
+        Tick,
     };
 
     /// Image with one object at `base`.
@@ -300,7 +303,7 @@ mod tests {
         let (mut ended, mut live) = (EndedProcesses::new(settings), LivePaths::new(2, 0));
         let mut add = |ordinal, offset| {
             let alloc = Amount::one(Bytes(16));
-            let usage = StackUsage { usage: Usage { alloc, ..Usage::default() }, ..StackUsage::default() };
+            let usage = Quantities::ZERO.with_amount(Quantity::AllocBytes, alloc);
             let by_stack = [(StackId(10).into(), usage)].into();
             let completed = CompletedImage {
                 id: ImageId { pid: Pid(1), ordinal },
@@ -311,7 +314,8 @@ mod tests {
                 stacks: stacks(0x4000, &[(10, &[offset, 0x10])]),
             };
             let (_, totals) = ended.add_recorded(completed, &mut TestCode::new(), &mut live);
-            let found = totals.0.iter().map(|(key, totals)| (key.path.number(), key.end, totals.merged));
+            let found =
+                totals.0.iter().map(|(key, totals)| (key.path.number(), key.end, totals.usage[Quantity::MergedStacks]));
             found.collect::<Vec<_>>()
         };
         assert_eq!(add(0, 0x20), [(2, StackEnd::Complete, 0)]);
@@ -335,9 +339,9 @@ mod tests {
                 let numbered: Vec<_> = (100..).zip(calls.iter().map(Vec::as_slice)).collect();
                 let amount = |bytes| {
                     let alloc = Amount::one(Bytes(bytes));
-                    StackUsage { usage: Usage { alloc, exit: alloc, ..Usage::default() }, ..StackUsage::default() }
+                    Quantities::ZERO.with_amount(Quantity::ExitBytes, alloc).with_amount(Quantity::AllocBytes, alloc)
                 };
-                let mut by_stack: BTreeMap<StackKey, StackUsage> =
+                let mut by_stack: BTreeMap<StackKey, Quantities> =
                     numbered.iter().map(|&(id, _)| (StackId(id).into(), amount(id))).collect();
                 by_stack.insert(StackId::OTHER.into(), amount(7));
                 // No shard has the frames of this one.
@@ -359,8 +363,8 @@ mod tests {
                 let (_, totals) = ended.add_recorded(completed, &mut TestCode::new(), &mut live);
                 let mut found: BTreeMap<Vec<Option<u64>>, u64> = BTreeMap::new();
                 for (key, totals) in totals.0.iter() {
-                    *found.entry(offsets(&live, key.path)).or_default() += totals.usage.usage.alloc.bytes.0;
-                    prop_assert!(totals.merged == 0, "the recording has the number of merged stacks of each image");
+                    *found.entry(offsets(&live, key.path)).or_default() += totals.usage.alloc().bytes.0;
+                    prop_assert!(totals.usage[Quantity::MergedStacks] == 0, "the recording has the number of merged stacks of each image");
                 }
                 prop_assert_eq!(found, expected);
             }

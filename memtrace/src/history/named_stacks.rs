@@ -108,7 +108,7 @@ impl NamedStacks {
     /// Returns the number of allocations of all processes.
     #[must_use]
     pub fn allocations(&self) -> u64 {
-        self.processes.iter().map(|process| process.total.alloc.count).sum()
+        self.processes.iter().map(|process| process.total.alloc().count).sum()
     }
 
     /// Returns the complete profile.

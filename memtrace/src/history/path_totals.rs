@@ -1,17 +1,14 @@
 //! Totals by call path in a compact encoding.
 //!
 //! A short-lived compiler has tens of thousands of stacks, most of them with a few small numbers. As integers of variable
-//! length (LEB128) they take a tenth of the memory of [`StackUsage`].
+//! length (LEB128) they take a tenth of the memory of [`Quantities`].
 
 mod number;
 mod parts;
 
 use self::number::{read_number, skip_numbers, write_number};
 pub(super) use self::parts::TotalParts;
-use crate::model::{
-    Amount, BlockHistograms, BlockQuantity, Bytes, Log2, Nanoseconds, Node, Part, PartKey, StackEnd, StackUsage,
-    StallTotals, Usage, Variance,
-};
+use crate::model::{BlockHistograms, BlockQuantity, Log2, Node, Part, PartKey, Quantities, Quantity, StackEnd};
 
 /// Key of the totals of an image or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,17 +21,14 @@ pub(super) struct PathKey {
 /// Totals of a call path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PathUsage {
-    pub(super) usage: StackUsage,
+    pub(super) usage: Quantities,
     pub(super) histograms: BlockHistograms,
-    /// Number of stacks, if this is the sum of merged ones, and 0 if it is one stack.
-    pub(super) merged: u64,
 }
 
 impl PathUsage {
     pub(super) fn add(&mut self, other: &Self) {
-        self.usage.add(other.usage);
+        self.usage += other.usage;
         self.histograms.add(&other.histograms);
-        self.merged += other.merged;
     }
 }
 
@@ -115,70 +109,18 @@ impl PathTotals {
     }
 }
 
-/// Number of encoded fields.
-const FIELDS: usize = 20;
-
-/// Returns the fields without histograms. Instead of the freed blocks, they have the difference between all and the
-/// known ones, which is mostly 0.
-fn fields(totals: &PathUsage) -> [u64; FIELDS] {
-    let &PathUsage { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged, .. } = totals;
-    let Usage { live, exit, alloc, free, temporary, hot, cold, stalls } = usage;
-    let rest = alloc - live - exit - free;
-    let [rest, alloc, exit, live] = [rest, alloc, exit, live].map(|Amount { bytes, count }| (bytes.0, count));
-    [
-        alloc.0,
-        alloc.1,
-        exit.0,
-        exit.1,
-        live.0,
-        live.1,
-        rest.0,
-        rest.1,
-        temporary.bytes.0,
-        temporary.count,
-        at_peak.0,
-        stalls.count,
-        stalls.time.0,
-        major_faults,
-        variance.live,
-        variance.alloc,
-        resident.0,
-        hot.0,
-        cold.0,
-        merged,
-    ]
-}
-
-fn from_fields(fields: [u64; FIELDS]) -> PathUsage {
-    let amount = |first: usize| Amount { bytes: Bytes(fields[first]), count: fields[first + 1] };
-    let [alloc, exit, live, rest, temporary] = [0, 2, 4, 6, 8].map(amount);
-    let stalls = StallTotals { count: fields[11], time: Nanoseconds(fields[12]) };
-    let (hot, cold) = (Bytes(fields[17]), Bytes(fields[18]));
-    PathUsage {
-        usage: StackUsage {
-            usage: Usage { live, exit, alloc, free: alloc - live - exit - rest, temporary, hot, cold, stalls },
-            at_peak: Bytes(fields[10]),
-            major_faults: fields[13],
-            variance: Variance { live: fields[14], alloc: fields[15] },
-            resident: Bytes(fields[16]),
-        },
-        histograms: BlockHistograms::default(),
-        merged: fields[19],
-    }
-}
-
 /// Number of bits for the end of a walk; the keys of the part are above them.
 const END_BITS: u32 = 5;
 const _: () = assert!(StackEnd::ALL.len() < 1 << END_BITS);
 
-/// Bit after those of the fields: set if histograms follow the fields.
-const HISTOGRAMS: u64 = 1 << FIELDS;
+/// Bit after those of the quantities: set if histograms follow them.
+const HISTOGRAMS: u64 = 1 << Quantity::ALL.len();
 
 /// Maximum number of bytes of a key: its path, end and part.
 const MAX_KEY: usize = 5 + 2 + PartKey::ALL.len() * 5;
 
-/// Maximum number of bytes of totals without histograms: the bits of the fields, and the fields.
-const MAX_FIELDS: usize = 3 + FIELDS * 10;
+/// Maximum number of bytes of totals without histograms: the bits of the quantities that are not 0, and these.
+const MAX_QUANTITIES: usize = (Quantity::ALL.len() + 1).div_ceil(7) + Quantity::ALL.len() * 10;
 
 /// Maximum number of bytes of a bucket: its logarithm and its count.
 const MAX_BUCKET: usize = 2 + 10;
@@ -194,13 +136,12 @@ struct Encoder {
 impl Encoder {
     fn push(&mut self, key: PathKey, usage: &PathUsage) {
         let histograms = &usage.histograms;
-        self.push_key(key, MAX_FIELDS + (histograms.len() + 1) * MAX_BUCKET);
-        let fields = fields(usage);
-        let present = fields.iter().enumerate().fold(0, |bits, (bit, field)| bits | u64::from(*field != 0) << bit);
-        let present = if histograms.is_empty() { present } else { present | HISTOGRAMS };
+        self.push_key(key, MAX_QUANTITIES + (histograms.len() + 1) * MAX_BUCKET);
+        let histogram_bit = if histograms.is_empty() { 0 } else { HISTOGRAMS };
+        let present = usage.usage.iter().fold(histogram_bit, |bits, (quantity, _)| bits | 1 << quantity as u32);
         write_number(&mut self.bytes, present);
-        for field in fields.into_iter().filter(|field| *field != 0) {
-            write_number(&mut self.bytes, field);
+        for (_, value) in usage.usage.iter() {
+            write_number(&mut self.bytes, value);
         }
         if !histograms.is_empty() {
             write_histograms(&mut self.bytes, histograms);
@@ -276,13 +217,12 @@ fn read_key(bytes: &mut &[u8], path: u32) -> Option<PathKey> {
 /// Reads totals, and removes them from `bytes`.
 fn read_usage(bytes: &mut &[u8]) -> PathUsage {
     let present = read_number(bytes);
-    let mut fields = [0; FIELDS];
-    for (bit, field) in fields.iter_mut().enumerate() {
-        if present >> bit & 1 != 0 {
-            *field = read_number(bytes);
+    let mut usage = PathUsage::default();
+    for quantity in Quantity::ALL {
+        if present >> quantity as u32 & 1 != 0 {
+            usage.usage[quantity] = read_number(bytes);
         }
     }
-    let mut usage = from_fields(fields);
     if present & HISTOGRAMS != 0 {
         usage.histograms = read_histograms(bytes);
     }

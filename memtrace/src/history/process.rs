@@ -20,7 +20,6 @@ pub(super) fn process(
         ended: usage.ended,
         ended_after: end.filter(|_| usage.ended.is_some()),
         total: usage.total,
-        discarded: usage.discarded,
         unmatched_frees,
         inherited_frees,
         repeated_frees: usage.repeated_frees,

@@ -7,8 +7,8 @@ use super::call_paths::{Call, CallLocation, CallPaths};
 use super::ended::EndedProcesses;
 use super::path_totals::{PathKey, PathTotals, PathUsage};
 use crate::model::{
-    AbsAddr, BlockHistograms, Bytes, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, MergedImages,
-    Node, ObjectName, OomKill, Part, ProcessImage, StackEnd, StackUsage, Tick, Unnamed, Usage,
+    AbsAddr, BlockHistograms, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, MergedImages, Node,
+    ObjectName, OomKill, Part, ProcessImage, Quantities, Quantity, StackEnd, Tick, Unnamed,
 };
 
 /// Call paths of a recording.
@@ -64,11 +64,9 @@ pub struct RecordedStack {
     /// Part of the process.
     pub part: Part,
     /// The totals.
-    pub usage: StackUsage,
+    pub usage: Quantities,
     /// Sizes, lifetimes and ages of blocks.
     pub histograms: BlockHistograms,
-    /// Number of stacks, if they were merged.
-    pub merged: u64,
     /// Changes of the live bytes over time, if they are known.
     pub live_changes: LiveChanges,
 }
@@ -117,20 +115,19 @@ impl RecordedProcesses {
     /// Adds a process image to a class.
     pub fn add(&mut self, class: EventClass, id: ImageId, process: RecordedProcess) {
         let RecordedProcess { image, mut usage, stacks } = process;
-        usage.total = stacks.iter().fold(Usage::default(), |mut sum, stack| {
-            sum += stack.usage.usage;
-            sum
-        });
+        usage.total = stacks.iter().map(|stack| stack.usage.additive()).sum();
         let mut live_changes = ChangesByPath::default();
         let entry = |stack: RecordedStack| {
-            let RecordedStack { path, end, part, usage, histograms, merged, live_changes: changes } = stack;
-            // A stack that was merged by itself has no number.
-            let merged = if end == StackEnd::Merged { merged.max(1) } else { merged };
+            let RecordedStack { path, end, part, mut usage, histograms, live_changes: changes } = stack;
+            if end == StackEnd::Merged {
+                // A stack that was merged by itself has no number.
+                usage[Quantity::MergedStacks] = usage[Quantity::MergedStacks].max(1);
+            }
             let key = PathKey { path, end, part };
             if image.ended.is_none() && !changes.as_slice().is_empty() {
                 live_changes.entry(key).or_default().merge(&changes);
             }
-            (key, PathUsage { usage, histograms, merged })
+            (key, PathUsage { usage, histograms })
         };
         let stacks = PathTotals::new(stacks.into_iter().map(entry).collect());
         if let Some((end, at)) = image.ended {
@@ -156,9 +153,9 @@ impl RecordedProcesses {
         let RecordedProcess { image, usage, stacks } = group;
         let entry = |stack: RecordedStack| {
             // Running processes only have trends, and each process has its peak at another time.
-            let RecordedStack { path, end, part, mut usage, histograms, merged, live_changes: _ } = stack;
-            usage.at_peak = Bytes(0);
-            (PathKey { path, end, part }, PathUsage { usage, histograms, merged })
+            let RecordedStack { path, end, part, usage, histograms, live_changes: _ } = stack;
+            let usage = usage.with(Quantity::AtPeakBytes, 0);
+            (PathKey { path, end, part }, PathUsage { usage, histograms })
         };
         self.ended.add_group(class, &image, stacks.into_iter().map(entry).collect(), merged, usage);
     }

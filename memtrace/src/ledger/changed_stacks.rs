@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::deferred_stacks::DeferredStacks;
 use super::epochs::Epochs;
-use crate::model::{Amount, BlockHistograms, Epoch, StackId, StackKey, StackUsage, Usage};
+use crate::model::{Amount, BlockHistograms, Epoch, Quantities, StackId, StackKey};
 
 /// Stacks that changed since the last delta, with their totals at that delta.
 ///
@@ -36,7 +36,7 @@ struct ChangedStack {
 }
 
 /// Changes of usage and of histograms by stack.
-type Changes = (BTreeMap<StackKey, StackUsage>, BTreeMap<StackKey, BlockHistograms>);
+type Changes = (BTreeMap<StackKey, Quantities>, BTreeMap<StackKey, BlockHistograms>);
 
 impl ChangedStacks {
     /// Changes of a new image: all of its stacks are new.
@@ -111,7 +111,7 @@ impl ChangedStacks {
                 *position = 0;
             }
             let (live, alloc, temporary) = (live_now - live, alloc_now - alloc, temporary_now - temporary);
-            changes.push((key, Usage { live, alloc, free: alloc - live, temporary, ..Usage::default() }));
+            changes.push((key, Quantities::of_blocks([live, alloc, temporary])));
         }
         changes.sort_unstable_by_key(|(key, _)| *key);
         // A removed stack may have come back at another index.
@@ -122,8 +122,7 @@ impl ChangedStacks {
             }
             is_same
         });
-        let changes = changes.into_iter().filter(|(_, usage)| !usage.is_zero());
-        let usage = changes.map(|(key, usage)| (key, StackUsage { usage, ..StackUsage::default() })).collect();
+        let usage = changes.into_iter().filter(|(_, usage)| !usage.is_zero()).collect();
         all_histograms.retain(|_, histograms| !histograms.is_empty());
         (usage, all_histograms)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{Amount, ImageId, Tick, Usage};
+use crate::model::{Amount, ImageId, Quantities, Tick};
 
 /// Amounts of an image in earlier deltas, which have the sum of its stacks only.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,11 +18,11 @@ pub(super) struct DeferredStacks {
 
 impl DeferredStacks {
     /// Replaces the amounts, and returns the changes.
-    pub(super) fn replace(&mut self, now: Self) -> (Usage, u64) {
+    pub(super) fn replace(&mut self, now: Self) -> (Quantities, u64) {
         let before = std::mem::replace(self, now);
         let (live, alloc) = (now.live - before.live, now.alloc - before.alloc);
         let temporary = now.temporary - before.temporary;
-        (Usage { live, alloc, free: alloc - live, temporary, ..Usage::default() }, now.merged - before.merged)
+        (Quantities::of_blocks([live, alloc, temporary]), now.merged - before.merged)
     }
 }
 

@@ -16,8 +16,8 @@ use super::stack_totals::ImageTotals;
 use super::stalls::ImageStalls;
 use super::tentative_free::{TentativeFree, TentativeFrees};
 use crate::model::{
-    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, ImageEnd, ImageRusage, ImageUsage, Log2, LossReason, Part,
-    Pid, StackKey, StackUsage, Tick, Tid, TouchedPages, Usage,
+    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageEnd, ImageRusage, ImageUsage, Log2,
+    LossReason, Part, Pid, Quantities, Quantity, StackKey, Tick, Tid, TouchedPages,
 };
 
 /// State of one process image.
@@ -210,17 +210,18 @@ impl Image {
         let live_of_age = older.map(|older| self.live_allocated_until(latest_tick(now, older)));
         let mut by_stack = Vec::with_capacity(self.totals.len());
         for (index, totals) in self.totals.iter() {
-            let (alloc, temporary) = (totals.alloc, totals.temporary);
-            let mut stack_usage = Usage { alloc, free: alloc - totals.live, temporary, ..Usage::default() };
-            let live = live_of_age.as_ref().map_or(totals.live, |live_of_age| live_of_age[index]);
-            match ended {
-                None => stack_usage.live = live,
-                Some(ImageEnd::Exit | ImageEnd::OomKill) => stack_usage.exit = live,
-                Some(ImageEnd::Exec) => usage.discarded += totals.live,
-            }
-            usage.total += stack_usage;
+            let of_age = live_of_age.as_ref().filter(|_| ended != Some(ImageEnd::Exec)).map(|of_age| of_age[index]);
+            let live = of_age.unwrap_or(totals.live);
+            let left_out = totals.live - live;
             let at_peak = if track_peak { self.totals.at_peak(totals) } else { Bytes(0) };
-            by_stack.push((totals.key, StackUsage { usage: stack_usage, at_peak, ..StackUsage::default() }));
+            let mut stack_usage = Quantities::of_blocks([live, totals.alloc, totals.temporary])
+                .with_amount(Quantity::LeftOutBytes, left_out)
+                .with(Quantity::AtPeakBytes, at_peak.0);
+            if let Some(end) = ended {
+                stack_usage.end(end, EventClass::Heap);
+            }
+            usage.total += stack_usage.additive();
+            by_stack.push((totals.key, stack_usage));
         }
         // Collecting at once gives the smallest map.
         usage.by_stack = by_stack.into_iter().collect();
@@ -244,9 +245,9 @@ impl Image {
         }
         for (index, totals) in self.totals.iter() {
             let (hot, cold) = sums[index];
-            let touches = Usage { hot, cold, ..Usage::default() };
+            let touches = Quantities::ZERO.with(Quantity::HotBytes, hot.0).with(Quantity::ColdBytes, cold.0);
             usage.total += touches;
-            usage.by_stack.entry(totals.key).or_default().usage += touches;
+            *usage.by_stack.entry(totals.key).or_default() += touches;
         }
     }
 

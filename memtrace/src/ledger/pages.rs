@@ -10,7 +10,7 @@ use super::address_table::{AddressTable, Addressed, Slot};
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
 use crate::model::{
-    AbsAddr, Amount, Bytes, ImageEnd, ImageUsage, LossReason, PAGE, StackKey, StackUsage, Touch, Touched, Variance,
+    AbsAddr, Amount, Bytes, ImageEnd, ImageUsage, LossReason, PAGE, Quantities, Quantity, StackKey, Touch, Touched,
 };
 
 /// Touched pages and their totals.
@@ -199,8 +199,11 @@ impl Pages {
             if let Some(stack) = usage.by_stack.get_mut(&totals.key) {
                 // The totals of an ended image leave out inherited pages.
                 let inherited = if ended.is_some() { self.totals.inherited(index).count } else { 0 };
-                stack.major_faults = touches.major_faults;
-                stack.variance.alloc = touches.squares - inherited;
+                let touches = Quantities::ZERO
+                    .with(Quantity::MajorFaults, touches.major_faults)
+                    .with(Quantity::AllocVariance, touches.squares - inherited);
+                *stack += touches;
+                usage.total += touches;
             }
         }
         usage
@@ -210,10 +213,11 @@ impl Pages {
     pub(super) fn take_changes(&mut self) -> ImageUsage {
         let mut changes = self.totals.take_changes();
         for (key, Touches { major_faults, squares }) in self.new_touches.drain() {
-            let variance = Variance { alloc: squares, ..Variance::default() };
-            let touches = StackUsage { major_faults, variance, ..StackUsage::default() };
-            if touches != StackUsage::default() {
-                changes.by_stack.entry(key).or_default().add(touches);
+            let touches =
+                Quantities::ZERO.with(Quantity::MajorFaults, major_faults).with(Quantity::AllocVariance, squares);
+            if !touches.is_zero() {
+                *changes.by_stack.entry(key).or_default() += touches;
+                changes.total += touches;
             }
         }
         changes

@@ -11,8 +11,8 @@ use proptest::sample::select;
 use super::budget::{MERGED_PART, is_limited};
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, PartKeys, Snapshot,
-    Stack, StackEnd, StackId, StackUsage, TagId, Tid, UnsentStacks, Usage,
+    AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, PartKeys, Quantities,
+    Quantity, Snapshot, Stack, StackEnd, StackId, TagId, Tid, UnsentStacks,
 };
 
 use image::{ReferenceBlock, ReferenceImage};
@@ -406,14 +406,14 @@ proptest! {
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(event));
         for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {
-            prop_assert_eq!(image.total.alloc, image.total.free + image.total.live + image.total.exit + image.discarded);
+            prop_assert_eq!(image.total.left_out(), Amount::default());
             for (key, stack) in &image.by_stack {
                 let histograms = image.histograms.get(key).cloned().unwrap_or_default();
                 let totals = BlockQuantity::ALL.map(|quantity| histograms.total(quantity));
-                let held = stack.usage.live.count + stack.usage.exit.count;
-                prop_assert_eq!(totals, [stack.usage.alloc.count, stack.usage.free.count, held]);
+                let held = stack.live().count + stack.exit().count;
+                prop_assert_eq!(totals, [stack.alloc().count, stack.free().count, held]);
             }
-            let at_peak: u64 = image.by_stack.values().map(|stack| stack.at_peak.0).sum();
+            let at_peak: u64 = image.by_stack.values().map(|stack| stack[Quantity::AtPeakBytes]).sum();
             prop_assert_eq!(image.peak, Some(Bytes(at_peak)));
         }
     }

@@ -8,7 +8,7 @@ use super::deferred_stacks::DeferredStacks;
 use super::epochs::Epochs;
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, ImageEnd, ImageUsage, Log2, LossReason, Part, PartKeys,
-    StackId, StackKey, StackUsage, Tid, Usage,
+    Quantities, StackId, StackKey, Tid,
 };
 
 /// Totals of one stack. Freed is allocated minus live.
@@ -34,6 +34,11 @@ impl StackTotals {
     /// Live, allocated and temporary amounts.
     const fn amounts(&self) -> [Amount; 3] {
         [self.live, self.alloc, self.temporary]
+    }
+
+    /// All numbers while the image runs.
+    pub(super) const fn quantities(&self) -> Quantities {
+        Quantities::of_blocks(self.amounts())
     }
 }
 
@@ -356,12 +361,12 @@ impl ImageTotals {
                 None => (totals.live, totals.alloc),
                 Some(_) => (Amount::default(), totals.alloc - self.inherited(index)),
             };
-            let stack_usage = Usage { live, alloc, free: alloc - live, ..Usage::default() };
+            let stack_usage = Quantities::of_blocks([live, alloc, Amount::default()]);
             if ended.is_some() && stack_usage.is_zero() {
                 continue;
             }
             usage.total += stack_usage;
-            usage.by_stack.insert(totals.key, StackUsage { usage: stack_usage, ..StackUsage::default() });
+            usage.by_stack.insert(totals.key, stack_usage);
         }
         usage
     }
@@ -401,8 +406,7 @@ impl ImageTotals {
             Some((self.stacks.get(index as usize)?.amounts(), histograms.cloned().unwrap_or_default()))
         });
         let (by_epoch, merged_stacks) = (changes.take_by_epoch(), changes.take_merged(self.merged));
-        let mut total = Usage::default();
-        by_stack.values().for_each(|stack: &StackUsage| total += stack.usage);
+        let total = by_stack.values().copied().sum();
         ImageUsage { total, by_stack, histograms, by_epoch, merged_stacks, ..ImageUsage::default() }
     }
 

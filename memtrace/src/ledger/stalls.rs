@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::budget::{Budget, is_limited, merged_key};
-use crate::model::{ImageEnd, ImageUsage, Part, StackKey, StackUsage, Stall, StallKey, StallStats, StallTotals, Usage};
+use crate::model::{ImageEnd, ImageUsage, Part, Quantities, StackKey, Stall, StallKey, StallStats, StallTotals};
 
 /// Stalls of one image.
 #[derive(Debug, Default)]
@@ -35,9 +35,9 @@ impl Totals {
         let (stalls, merged_stacks) = (self.by_key.clone(), self.merged);
         let mut usage = ImageUsage { ended, stalls, merged_stacks, ..ImageUsage::default() };
         for (&key, &stalls) in self.by_stack.iter().filter(|(_, stalls)| **stalls != StallTotals::default()) {
-            let stack_usage = Usage { stalls, ..Usage::default() };
+            let stack_usage = Quantities::ZERO.with_stalls(stalls);
             usage.total += stack_usage;
-            usage.by_stack.insert(key, StackUsage { usage: stack_usage, ..StackUsage::default() });
+            usage.by_stack.insert(key, stack_usage);
         }
         usage
     }

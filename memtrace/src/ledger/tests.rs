@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, PartKeys, Snapshot, Stack, StackEnd, StackId,
-    StackUsage, TagId, Tid, Touch, Usage,
+    AbsAddr, AllocatorId, Bytes, EventClass, ImageId, ImageUsage, PartKeys, Quantities, Quantity, Snapshot, Stack,
+    StackEnd, StackId, TagId, Tid, Touch,
 };
 
 const PID: Pid = Pid(100);
@@ -119,7 +119,7 @@ impl Story {
             .expect("the image has usage")
     }
 
-    fn total(&self) -> Usage {
+    fn total(&self) -> Quantities {
         self.image(0).total
     }
 
@@ -128,9 +128,12 @@ impl Story {
     }
 }
 
-fn usage(live: (u64, u64), alloc: (u64, u64), free: (u64, u64)) -> Usage {
+fn usage(live: (u64, u64), alloc: (u64, u64), free: (u64, u64)) -> Quantities {
     let amount = |(bytes, count)| Amount { bytes: Bytes(bytes), count };
-    Usage { live: amount(live), alloc: amount(alloc), free: amount(free), ..Usage::default() }
+    Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, amount(live))
+        .with_amount(Quantity::AllocBytes, amount(alloc))
+        .with_free(amount(free))
 }
 
 #[test]
@@ -142,8 +145,8 @@ fn an_empty_ledger_gives_an_empty_snapshot() {
 fn blocks_count_for_the_stack_that_allocated_them() {
     let story = Story::new().alloc(A, 10, S).alloc(B, 20, R).free(A);
     let image = story.image(0);
-    assert_eq!(image.by_stack[&S.into()].usage, usage((0, 0), (10, 1), (10, 1)));
-    assert_eq!(image.by_stack[&R.into()].usage, usage((20, 1), (20, 1), (0, 0)));
+    assert_eq!(image.by_stack[&S.into()], usage((0, 0), (10, 1), (10, 1)));
+    assert_eq!(image.by_stack[&R.into()], usage((20, 1), (20, 1), (0, 0)));
     assert_eq!(image.total, usage((20, 1), (30, 2), (10, 1)));
     assert_eq!(image.ended, None);
     assert_eq!(image.peak, None);
@@ -174,7 +177,7 @@ fn a_reused_address_reveals_a_lost_free() {
     let story = Story::new().alloc(A, 10, S).alloc(A, 20, R);
     assert_eq!(story.lost(LossReason::FreeUnseen), 1);
     assert_eq!(story.total(), usage((20, 1), (30, 2), (10, 1)));
-    assert_eq!(story.image(0).by_stack[&S.into()].usage, usage((0, 0), (10, 1), (10, 1)));
+    assert_eq!(story.image(0).by_stack[&S.into()], usage((0, 0), (10, 1), (10, 1)));
     assert_eq!(story.0.live(), Amount::one(Bytes(20)));
 }
 
@@ -206,7 +209,8 @@ fn the_peak_is_the_high_water_mark_with_shares_by_stack() {
     let story = story.alloc(A, 10, S).alloc(B, 20, R).free(A).alloc(A, 5, R).free(B).alloc(B, 1, S);
     let image = story.image(0);
     assert_eq!(image.peak, Some(Bytes(30)));
-    let at_peak = |id: StackId| image.by_stack.get(&id.into()).map(|stack: &StackUsage| stack.at_peak);
+    let at_peak =
+        |id: StackId| image.by_stack.get(&id.into()).map(|stack: &Quantities| Bytes(stack[Quantity::AtPeakBytes]));
     assert_eq!((at_peak(S), at_peak(R)), (Some(Bytes(10)), Some(Bytes(20))));
 }
 
@@ -218,11 +222,11 @@ fn live_totals_contain_only_blocks_of_the_minimum_age() {
     assert_eq!(story.total(), usage((10, 1), (30, 2), (0, 0)));
     // Blocks do not age after the exit of their process.
     let ended = story.exit(1001).total();
-    assert_eq!((ended.live, ended.exit), (Amount::default(), Amount { bytes: Bytes(30), count: 2 }));
+    assert_eq!((ended.live(), ended.exit()), (Amount::default(), Amount { bytes: Bytes(30), count: 2 }));
 }
 
 #[test]
 fn no_block_is_older_than_the_trace() {
     let older = Some(NOW.since_start() + Duration::from_nanos(1));
-    assert_eq!(Story::with(Settings { older, ..WIDE }).alloc(A, 10, S).total().live, Amount::default());
+    assert_eq!(Story::with(Settings { older, ..WIDE }).alloc(A, 10, S).total().live(), Amount::default());
 }

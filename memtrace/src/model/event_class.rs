@@ -1,7 +1,5 @@
 //! Event classes: one row of facts each, from which everything else derives.
 
-use super::{Measure, Metric};
-
 /// A class of events. Each has totals of its own: classes overlap, so their totals must not be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventClass {
@@ -23,10 +21,6 @@ pub struct ClassFacts {
     pub name: &'static str,
     /// Description in the help.
     pub help: &'static str,
-    /// Metrics that its stacks have; the first is the default.
-    pub metrics: &'static [Metric],
-    /// Default metric if all traced processes have ended, and nothing is live.
-    pub ended_metric: Metric,
     /// Columns of its tables.
     pub columns: ClassColumns,
     probes_allocators: bool,
@@ -65,19 +59,6 @@ pub struct ClassWords {
 const HEAP: ClassFacts = ClassFacts {
     name: "heap",
     help: "blocks that allocators return, and the code that holds them",
-    metrics: &[
-        Metric::LiveBytes,
-        Metric::LiveCount,
-        Metric::ExitBytes,
-        Metric::ExitCount,
-        Metric::AllocBytes,
-        Metric::AllocCount,
-        Metric::Temporary,
-        Metric::PeakBytes,
-        Metric::HotBytes,
-        Metric::ColdBytes,
-    ],
-    ended_metric: Metric::ExitBytes,
     columns: ClassColumns::Amounts,
     probes_allocators: true,
     holds_mappings: false,
@@ -94,15 +75,6 @@ const HEAP: ClassFacts = ClassFacts {
 const MAP: ClassFacts = ClassFacts {
     name: "map",
     help: "mappings, touched or not",
-    metrics: &[
-        Metric::LiveBytes,
-        Metric::LiveCount,
-        Metric::AllocBytes,
-        Metric::AllocCount,
-        Metric::HotBytes,
-        Metric::ColdBytes,
-    ],
-    ended_metric: Metric::AllocBytes,
     columns: ClassColumns::Amounts,
     probes_allocators: false,
     holds_mappings: true,
@@ -119,8 +91,6 @@ const MAP: ClassFacts = ClassFacts {
 const FAULT: ClassFacts = ClassFacts {
     name: "fault",
     help: "pages that are touched, and the code that keeps them resident",
-    metrics: &[Metric::LiveBytes, Metric::LiveCount, Metric::AllocBytes, Metric::AllocCount],
-    ended_metric: Metric::AllocBytes,
     columns: ClassColumns::Pages,
     probes_allocators: false,
     holds_mappings: false,
@@ -137,8 +107,6 @@ const FAULT: ClassFacts = ClassFacts {
 const RECLAIM: ClassFacts = ClassFacts {
     name: "reclaim",
     help: "stalls on memory, and the reclaim activity of the kernel",
-    metrics: &[Metric::StallTime, Metric::StallCount],
-    ended_metric: Metric::StallTime,
     columns: ClassColumns::Stalls,
     probes_allocators: false,
     holds_mappings: false,
@@ -173,12 +141,6 @@ impl EventClass {
         self.facts().name
     }
 
-    /// Returns true if stacks of this class have `metric`.
-    #[must_use]
-    pub fn has(self, metric: Metric) -> bool {
-        self.facts().metrics.contains(&metric)
-    }
-
     /// Returns true if probes in allocators provide its events.
     #[must_use]
     pub const fn probes_allocators(self) -> bool {
@@ -207,38 +169,5 @@ impl EventClass {
     #[must_use]
     pub const fn words(self) -> &'static ClassWords {
         &self.facts().words
-    }
-}
-
-impl ClassWords {
-    /// Title of `metric`: `live bytes`.
-    #[must_use]
-    pub fn title(&self, metric: Metric) -> String {
-        match metric {
-            Metric::LiveBytes => format!("{} bytes", self.live),
-            Metric::LiveCount => format!("{} {}", self.live, self.many),
-            Metric::ExitBytes => String::from("bytes held at exit"),
-            Metric::ExitCount => format!("{} held at exit", self.many),
-            Metric::AllocBytes => format!("{} bytes", self.alloc),
-            Metric::AllocCount => format!("{} {}", self.alloc, self.many),
-            Metric::Temporary => format!("temporary {}", self.many),
-            Metric::PeakBytes => format!("{} bytes at the peak", self.live),
-            Metric::HotBytes => format!("{} bytes that were touched", self.live),
-            Metric::ColdBytes => format!("{} bytes that were not touched", self.live),
-            Metric::StallTime => String::from("time stalled for memory"),
-            Metric::StallCount => format!("{} for memory", self.many),
-            Metric::NetGrowth => format!("net growth of {} bytes", self.live),
-            Metric::Growth => format!("{} bytes allocated between the marks", self.live),
-        }
-    }
-
-    /// Unit of `metric`.
-    #[must_use]
-    pub const fn unit(&self, metric: Metric) -> &'static str {
-        match metric.measure() {
-            Measure::Bytes => "bytes",
-            Measure::Count => self.many,
-            Measure::Time => "ns",
-        }
     }
 }

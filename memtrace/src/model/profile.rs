@@ -15,8 +15,8 @@ use std::time::Duration;
 use crate::model::{
     AbsAddr, Activity, AllocatorId, Amount, BlockHistograms, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts,
     EventClass, ImageEnd, Losses, MachineReclaim, MemcgProfile, MemoryTimeline, Metric, OomKill, PageFaults, Part, Pid,
-    ReclaimKind, Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced, Usage, User, Variance,
-    VirtOffset,
+    Quantities, Quantity, ReclaimKind, Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced,
+    User, VirtOffset,
 };
 
 pub use self::cost::{Cost, ProgramCost};
@@ -100,9 +100,7 @@ pub struct ProcessProfile {
     /// Time from the start of tracing to that end, or to the last one of a group, if known.
     pub ended_after: Option<Duration>,
     /// Sum of all stacks.
-    pub total: Usage,
-    /// Live amount at exec.
-    pub discarded: Amount,
+    pub total: Quantities,
     /// Frees of unknown blocks: allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
     /// Frees of unknown blocks in a process with a recorded fork: blocks of the parent, or filtered.
@@ -142,8 +140,7 @@ impl ProcessProfile {
             exe: None,
             ended: None,
             ended_after: None,
-            total: Usage::default(),
-            discarded: Amount::default(),
+            total: Quantities::default(),
             unmatched_frees: 0,
             inherited_frees: 0,
             repeated_frees: 0,
@@ -181,18 +178,8 @@ pub struct StackProfile {
     pub end: StackEnd,
     /// Name by which the stack is grouped, if that depends on its frames: its tag, or the object that called the allocator.
     pub label: Option<LabelId>,
-    /// Number of stacks, if this is the sum of stacks that were merged, and 0 if it is one stack.
-    pub merged: u64,
-    /// Live, held at exit, allocated and freed.
-    pub usage: Usage,
-    /// Live bytes when those of the process were highest, if a peak was kept.
-    pub at_peak: Option<Bytes>,
-    /// Number of major faults.
-    pub major_faults: u64,
-    /// Variance of the numbers.
-    pub variance: Variance,
-    /// Resident bytes of live mappings.
-    pub resident: Bytes,
+    /// The numbers of the stack.
+    pub usage: Quantities,
     /// Sizes, lifetimes and ages of blocks, if they were counted.
     pub histograms: BlockHistograms,
     /// Changes of the live and allocated bytes over time; empty for processes that have ended, and without
@@ -210,21 +197,16 @@ impl StackProfile {
             frames,
             end,
             label: None,
-            merged: 0,
-            usage: Usage::default(),
-            at_peak: None,
-            major_faults: 0,
-            variance: Variance::default(),
-            resident: Bytes(0),
+            usage: Quantities::default(),
             histograms: BlockHistograms::default(),
             live_changes: LiveChanges::default(),
         }
     }
 
-    /// The value of `metric`; 0 for [`Metric::PeakBytes`] if no peak was kept.
+    /// Number of stacks, if this is the sum of stacks that were merged, and 0 if it is one stack.
     #[must_use]
-    pub fn value(&self, metric: Metric) -> u64 {
-        metric.of_usage(&self.usage).unwrap_or_else(|| self.at_peak.map_or(0, |bytes| bytes.0))
+    pub const fn merged(&self) -> u64 {
+        self.usage.get(Quantity::MergedStacks)
     }
 }
 
@@ -349,11 +331,8 @@ impl Frame {
 impl Profile {
     /// Returns the sum of all processes.
     #[must_use]
-    pub fn total(&self) -> Usage {
-        self.processes.iter().fold(Usage::default(), |mut sum, process| {
-            sum += process.total;
-            sum
-        })
+    pub fn total(&self) -> Quantities {
+        self.processes.iter().map(|process| process.total).sum()
     }
 
     /// Returns the time that is shown, since the start of tracing.
@@ -377,9 +356,8 @@ impl Profile {
     /// Returns the metric to draw: `chosen` if the event class has it, else the default.
     #[must_use]
     pub fn metric(&self, chosen: Option<Metric>) -> Metric {
-        let facts = self.class.facts();
-        let default = if self.has_ended() { facts.ended_metric } else { facts.metrics[0] };
-        chosen.filter(|metric| self.class.has(*metric)).unwrap_or(default)
+        let default = || Metric::default_of(self.class, self.has_ended());
+        chosen.filter(|metric| metric.is_of(self.class)).unwrap_or_else(default)
     }
 
     /// Returns true if the profile has a single row for a single process image.

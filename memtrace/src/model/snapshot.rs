@@ -8,12 +8,12 @@ mod image_usage;
 pub use delta::Delta;
 pub use ended_image::{EndedImage, UnsentStacks};
 pub use epoch::Epoch;
-pub use image_usage::{ImageUsage, StackUsage};
+pub use image_usage::ImageUsage;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{EventClass, ImageEnd, ImageId, Losses, OomKill, Owner, Stacks, Tick, Usage};
+use super::{EventClass, ImageEnd, ImageId, Losses, OomKill, Owner, Quantities, Stacks, Tick};
 
 /// Totals of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,11 +110,8 @@ impl Snapshot {
 
     /// Returns the sum of all images.
     #[must_use]
-    pub fn total(&self) -> Usage {
-        self.images.values().fold(Usage::default(), |mut sum, image| {
-            sum += image.total;
-            sum
-        })
+    pub fn total(&self) -> Quantities {
+        self.images.values().map(|image| image.total).sum()
     }
 }
 

@@ -2,21 +2,19 @@
 
 mod account;
 mod account_table;
+mod amount;
 mod block_histograms;
 mod calls_by_size;
 mod group_by;
 mod part;
-mod usage;
-mod variance;
 
 pub use account::{
     AccountChanges, AccountCounters, AccountGroupId, AccountNumber, AccountState, AccountTotals, AmountBounds,
     GroupMarks, GroupMember, ImageAccounts, MarkBounds, WaterMarks,
 };
 pub use account_table::{AccountColumn, AccountInterval, AccountRow, AccountTable};
+pub use amount::Amount;
 pub use block_histograms::{BlockHistograms, BlockQuantity, Log2};
 pub use calls_by_size::CallsBySize;
 pub use group_by::GroupBy;
 pub use part::{AllocatorId, Part, PartKey, PartKeys, TagId};
-pub use usage::{Amount, Usage};
-pub use variance::Variance;

@@ -75,11 +75,11 @@ impl EndedParts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Bytes, EventClass, ImageUsage, Pid, Stacks, UnsentStacks, Usage};
+    use crate::model::{Amount, Bytes, EventClass, ImageUsage, Pid, Quantities, Quantity, Stacks, UnsentStacks};
 
     fn part(pid: u32, at: u32, end: ImageEnd, bytes: u64) -> EndedImage {
         let amount = Amount::one(Bytes(bytes));
-        let total = Usage { alloc: amount, exit: amount, ..Usage::default() };
+        let total = Quantities::ZERO.with_amount(Quantity::ExitBytes, amount).with_amount(Quantity::AllocBytes, amount);
         let usage = ImageUsage { ended: Some(end), total, ..ImageUsage::default() };
         EndedImage {
             id: ImageId { pid: Pid(pid), ordinal: 0 },
@@ -97,7 +97,7 @@ mod tests {
     }
 
     fn bytes(image: &EndedImage) -> Vec<u64> {
-        image.usage.iter().map(|(_, usage)| usage.total.alloc.bytes.0).collect()
+        image.usage.iter().map(|(_, usage)| usage.total.alloc().bytes.0).collect()
     }
 
     #[test]

@@ -286,7 +286,7 @@ fn finishing_applies_all_remaining_events() {
     let events: Vec<_> = (1..=100_000).map(|n| alloc(n * 16, 1)).collect();
     let totals = finish(&events, 2, Settings::UNLIMITED);
     assert_eq!(totals.events, 100_000);
-    let live = totals.snapshots.0[&EventClass::Heap].total().live;
+    let live = totals.snapshots.0[&EventClass::Heap].total().live();
     assert_eq!((live.bytes, live.count), (Bytes(100_000), 100_000));
 }
 
@@ -302,7 +302,7 @@ fn a_peak_is_kept_by_a_single_shard_only() {
 fn the_limit_of_live_blocks_is_divided_among_shards() {
     let events: Vec<_> = (1..=1000).map(|n| alloc(n * 16, 1)).collect();
     let snapshot = run(&events, 4, Settings { blocks: 100, ..Settings::UNLIMITED });
-    assert_eq!(snapshot.total().live.count, 100);
+    assert_eq!(snapshot.total().live().count, 100);
     assert_eq!(snapshot.losses.get(LossReason::LedgerFull), 900);
 }
 
@@ -358,7 +358,7 @@ fn running_shards_report_progress_on_named_threads() {
     let snapshot = snapshots.0.remove(&EventClass::Heap).unwrap();
     assert_eq!(events, 2);
     assert_eq!(snapshot.losses.get(LossReason::BadRecord), 1);
-    assert_eq!(snapshot.total().live.bytes, Bytes(30));
+    assert_eq!(snapshot.total().live().bytes, Bytes(30));
 }
 
 #[test]

@@ -5,8 +5,8 @@
 //! touched it: the rest of a huge page, and up to 16 cached pages of a file (`do_fault_around`, mm/memory.c).
 
 use crate::model::{
-    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Residency, ResidentRange, StackKey, StackUsage, Touched,
-    TouchedPages, Usage, Variance,
+    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Quantities, Quantity, Residency, ResidentRange, StackKey,
+    Touched, TouchedPages,
 };
 
 /// Size and alignment of the window in which a fault maps cached pages of a file (`fault_around_pages`, mm/memory.c).
@@ -41,19 +41,16 @@ pub(crate) fn reconcile_pages(usage: &mut ImageUsage, pages: Option<Pages<'_>>, 
         usage.resident = Some(residency);
     }
     scale_sample(usage, u64::from(one_in));
-    usage.total = usage.by_stack.values().fold(Usage::default(), |mut sum, stack| {
-        sum += stack.usage;
-        sum
-    });
+    usage.total = usage.by_stack.values().copied().sum();
 }
 
 /// Sets the hot and cold bytes of each stack that created mappings. The mapped ranges must still be known.
 pub(crate) fn add_touches(usage: &mut ImageUsage, pages: &TouchedPages) {
     for mapped in &usage.touched {
         let (hot, cold) = pages.hot_and_cold(mapped.begin, mapped.end());
-        let touches = Usage { hot, cold, ..Usage::default() };
+        let touches = Quantities::ZERO.with(Quantity::HotBytes, hot.0).with(Quantity::ColdBytes, cold.0);
         if let Some(stack) = usage.by_stack.get_mut(&mapped.key) {
-            stack.usage += touches;
+            *stack += touches;
             usage.total += touches;
         }
     }
@@ -67,7 +64,8 @@ pub(crate) fn set_resident_bytes(usage: &mut ImageUsage, now: &[ResidentRange]) 
         for mapped in mapped.iter().skip(first).take_while(|mapped| mapped.begin < range.end) {
             let bytes = mapped.end().0.min(range.end.0) - mapped.begin.0.max(range.begin.0);
             if let Some(stack) = usage.by_stack.get_mut(&mapped.key) {
-                stack.resident.0 += bytes;
+                stack[Quantity::ResidentBytes] += bytes;
+                usage.total[Quantity::ResidentBytes] += bytes;
             }
         }
     }
@@ -85,15 +83,15 @@ fn scale_sample(usage: &mut ImageUsage, one_in: u64) {
 }
 
 /// Scales the totals of one stack, or their changes, in a sample of one page in `one_in`.
-pub(crate) fn scale_stack(stack: &mut StackUsage, one_in: u64) {
-    let times = |amount: Amount| Amount {
-        bytes: Bytes(amount.bytes.0.wrapping_mul(one_in)),
-        count: amount.count.wrapping_mul(one_in),
-    };
-    let Usage { live, alloc, free, .. } = stack.usage;
-    stack.usage = Usage { live: times(live), alloc: times(alloc), free: times(free), ..Usage::default() };
-    stack.major_faults = stack.major_faults.wrapping_mul(one_in);
-    stack.variance = stack.variance.scaled(one_in * (one_in - 1));
+pub(crate) fn scale_stack(stack: &mut Quantities, one_in: u64) {
+    for quantity in Quantity::ALL {
+        let value = stack[quantity];
+        stack[quantity] = match quantity {
+            Quantity::LiveVariance | Quantity::AllocVariance => value.saturating_mul(one_in * (one_in - 1)),
+            Quantity::MergedStacks => value,
+            _ => value.wrapping_mul(one_in),
+        };
+    }
 }
 
 /// Attribution of resident pages to stacks.
@@ -107,7 +105,7 @@ impl Attribution<'_> {
     /// Counts all touched pages as released; [`Self::attribute`] makes the resident ones live again.
     fn release_all(&mut self) {
         for stack in self.usage.by_stack.values_mut() {
-            stack.usage = Usage { live: Amount::default(), free: stack.usage.alloc, ..stack.usage };
+            *stack = stack.with_amount(Quantity::LiveBytes, Amount::default());
         }
     }
 
@@ -162,8 +160,8 @@ impl Attribution<'_> {
         let mut pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
         if !mapped_along && let Some(stack) = self.usage.by_stack.get(&key) {
             // The page tables are read while the process runs: resident pages never exceed the touched ones.
-            pages.count = pages.count.min(stack.usage.free.count);
-            pages.bytes = pages.bytes.min(stack.usage.free.bytes);
+            pages.count = pages.count.min(stack.free().count);
+            pages.bytes = pages.bytes.min(stack.free().bytes);
         }
         // The sample chooses touched pages one by one, those of a huge page all at once: these share the square of
         // their number.
@@ -173,13 +171,11 @@ impl Attribution<'_> {
         resident.variance = resident.variance.saturating_add(squares);
         let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
         if mapped_along {
-            stack.usage.alloc += pages;
-            stack.variance.alloc += squares;
-        } else {
-            stack.usage.free -= pages;
+            stack.add_amount(Quantity::AllocBytes, pages);
+            stack[Quantity::AllocVariance] += squares;
         }
-        stack.usage.live += pages;
-        stack.variance.live += squares;
+        stack.add_amount(Quantity::LiveBytes, pages);
+        stack[Quantity::LiveVariance] += squares;
         if self.by_kind {
             self.move_to_kind(key, kind, pages, squares);
         }
@@ -187,16 +183,15 @@ impl Attribution<'_> {
 
     /// Moves resident pages from the totals of the whole process to those of their kind of memory.
     fn move_to_kind(&mut self, key: StackKey, kind: MappingKind, pages: Amount, squares: u64) {
-        let variance = Variance { live: squares, alloc: squares };
+        let moved = Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, pages)
+            .with_amount(Quantity::AllocBytes, pages)
+            .with(Quantity::LiveVariance, squares)
+            .with(Quantity::AllocVariance, squares);
         if let Some(whole) = self.usage.by_stack.get_mut(&key) {
-            whole.usage.live -= pages;
-            whole.usage.alloc -= pages;
-            whole.variance -= variance;
+            *whole -= moved;
         }
-        let part = self.usage.by_stack.entry(StackKey { part: Part::WHOLE.with_memory(kind), ..key }).or_default();
-        part.usage.live += pages;
-        part.usage.alloc += pages;
-        part.variance += variance;
+        *self.usage.by_stack.entry(StackKey { part: Part::WHOLE.with_memory(kind), ..key }).or_default() += moved;
     }
 }
 

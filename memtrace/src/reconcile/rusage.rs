@@ -97,7 +97,7 @@ fn set_begin(usage: &mut ImageUsage, ordinal: u32, image: ImageStart, before: Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Bytes, ImageEnd, PageFaults, Usage};
+    use crate::model::{Amount, Bytes, ImageEnd, PageFaults, Quantities, Quantity};
 
     const START: Tick = Tick(10);
 
@@ -139,7 +139,9 @@ mod tests {
     }
 
     fn touched() -> ImageUsage {
-        let total = Usage { live: Amount::one(Bytes(4096)), alloc: Amount::one(Bytes(4096)), ..Usage::default() };
+        let total = Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, Amount::one(Bytes(4096)))
+            .with_amount(Quantity::AllocBytes, Amount::one(Bytes(4096)));
         ImageUsage { total, ..ImageUsage::default() }
     }
 

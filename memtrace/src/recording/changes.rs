@@ -1,6 +1,6 @@
 //! Changes of totals within an interval.
 
-use crate::model::{EventClass, ImageId, Part, StackEnd, StackUsage, StallKey, StallStats};
+use crate::model::{EventClass, ImageId, Part, Quantities, StackEnd, StallKey, StallStats};
 
 use super::locations::PathNumber;
 
@@ -26,9 +26,7 @@ pub struct Change {
     /// The stack.
     pub key: TotalKey,
     /// Changes of all totals, of values at the peak and of resident bytes too.
-    pub usage: StackUsage,
-    /// Change of the number of stacks, if this is the sum of merged ones.
-    pub merged: u64,
+    pub usage: Quantities,
 }
 
 /// Change of a number that few stacks have. Wraps below zero.

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, is_full, rows_of_step};
 use super::retention::StoredInterval;
-use super::schema::{ACCOUNT, ADD_AMOUNTS, ADD_EARLIER_MARKS, ADD_LEFT_OUT, SUMS_OF_AMOUNTS};
+use super::schema::{ACCOUNT, ADD_EARLIER_MARKS, ADD_LEFT_OUT, add_amounts, sums_of_amounts};
 use super::short_threads;
 use super::text::nanoseconds;
 use super::usage_columns::{ADD_THREADS, ADD_USAGE, PROCESS_COLUMNS, USAGE};
@@ -30,6 +30,8 @@ struct Table {
 
 /// Rows that are inserted into the merged interval.
 enum Rows {
+    /// One row for each key, with the sums of the quantities, which are added to those of the row that exists.
+    Amounts,
     /// One row for each key, with these values.
     Groups(&'static str),
     /// The last row of each key, with this value.
@@ -42,13 +44,7 @@ enum Rows {
 const THREAD_TABLE: &str = "thread_interval";
 
 const TABLES: [Table; 16] = [
-    Table {
-        name: "change",
-        first: Some("total"),
-        key: "total",
-        rows: Rows::Groups(SUMS_OF_AMOUNTS),
-        add: &[ADD_AMOUNTS],
-    },
+    Table { name: "change", first: Some("total"), key: "total", rows: Rows::Amounts, add: &[] },
     Table {
         name: "detail",
         first: Some("total"),
@@ -257,8 +253,10 @@ impl Compaction {
         };
         let old = format!("interval IN ({others}){range}");
         let into = self.into;
+        let groups = |values: &str| format!("SELECT {into}, {key}, {values} FROM {name} WHERE {old} GROUP BY {key}");
         let new = match rows {
-            Rows::Groups(values) => format!("SELECT {into}, {key}, {values} FROM {name} WHERE {old} GROUP BY {key}"),
+            Rows::Amounts => groups(&sums_of_amounts()),
+            Rows::Groups(values) => groups(values),
             // The value of the row with the largest interval (sqlite.org/lang_select.html, bare columns).
             Rows::Last(value) => format!(
                 "SELECT {into}, {key}, {value} FROM (SELECT *, max(interval) FROM {name} WHERE {old} GROUP BY {key})
@@ -269,7 +267,8 @@ impl Compaction {
                 format!("SELECT {into}, {key}, {columns} FROM {name} WHERE {old} ORDER BY interval DESC")
             }
         };
-        let conflict = if add.is_empty() { String::from("NOTHING") } else { format!("UPDATE SET {}", add.join(", ")) };
+        let add = if let Rows::Amounts = rows { add_amounts() } else { add.join(", ") };
+        let conflict = if add.is_empty() { String::from("NOTHING") } else { format!("UPDATE SET {add}") };
         transaction.execute(&format!("INSERT INTO {name} {new} ON CONFLICT DO {conflict}"), [])?;
         transaction.execute(&format!("DELETE FROM {name} WHERE {old}"), [])?;
         Ok(())

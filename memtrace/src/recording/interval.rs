@@ -107,15 +107,7 @@ impl Interval {
         self.activity_left_out += next.activity_left_out;
         activity::add_calls(&mut self.calls, &next.calls);
         activity::bound(&mut self.activity, &mut self.activity_left_out, MAX_WAITING_SLICES, MAX_WAITING_EVENTS);
-        add(
-            &mut self.changes,
-            next.changes,
-            |change| change.key,
-            |ours, theirs| {
-                ours.usage.add(theirs.usage);
-                ours.merged = ours.merged.wrapping_add(theirs.merged);
-            },
-        );
+        add(&mut self.changes, next.changes, |change| change.key, |ours, theirs| ours.usage += theirs.usage);
         add(
             &mut self.details,
             next.details,

@@ -1,30 +1,9 @@
 //! Numbers that are stored under the number of their kind, and the names of the kinds.
 
-use crate::model::{
-    Amount, Bytes, EventClass, Latencies, Nanoseconds, Order, StackEnd, StackUsage, StallStats, StallTotals, Usage,
-    Variance,
-};
+use super::changes::{DetailKind, ImageValue};
+use crate::model::{EventClass, Latencies, Nanoseconds, Order, Quantity, StackEnd, StallStats, StallTotals, Storage};
 
-use super::changes::{Change, DetailKind, ImageValue};
-
-/// Names of the numbers of [`Change`] that are zero in most changes, in the order of [`rare_numbers`].
-const RARE: [&str; 10] = [
-    "discarded_bytes",
-    "discarded_count",
-    "stall_count",
-    "stall_ns",
-    "at_peak_bytes",
-    "major_faults",
-    "live_variance",
-    "alloc_variance",
-    "resident_bytes",
-    "merged_stacks",
-];
-
-/// Number of the kind `merged_stacks`.
-pub(super) const MERGED_STACKS: i64 = 9;
-
-/// Numbers of kinds below this one are those of [`RARE`].
+/// Numbers of kinds below this one are those of quantities.
 const FIRST_DETAIL: i64 = 100;
 /// Numbers of image values start here.
 const FIRST_IMAGE_VALUE: i64 = 200;
@@ -78,7 +57,7 @@ const NO_ORDER: u32 = 255;
 
 /// Returns the number and the name of every kind.
 pub(super) fn names() -> impl Iterator<Item = (i64, &'static str)> {
-    let rare = (0..).zip(RARE);
+    let rare = Quantity::details().map(|(quantity, number)| (number, quantity.facts().column));
     let details = (FIRST_DETAIL..).zip(DETAILS.map(|(_, name)| name));
     let values = (FIRST_IMAGE_VALUE..).zip(IMAGE_VALUES.map(|(_, name)| name));
     rare.chain(details).chain(values).chain((FIRST_STALL..).zip(STALLS))
@@ -125,68 +104,18 @@ impl ImageValue {
     }
 }
 
-/// Returns the numbers of a change that are zero in most changes. Blocks that were discarded are the allocated ones that
-/// are not live, held at exit or freed.
-pub(super) fn rare_numbers(change: &Change) -> [u64; RARE.len()] {
-    let Change { usage: StackUsage { usage, at_peak, major_faults, variance, resident }, merged, .. } = *change;
-    let discarded = usage.alloc - usage.live - usage.exit - usage.free;
-    [
-        discarded.bytes.0,
-        discarded.count,
-        usage.stalls.count,
-        usage.stalls.time.0,
-        at_peak.0,
-        major_faults,
-        variance.live,
-        variance.alloc,
-        resident.0,
-        merged,
-    ]
-}
-
-/// Amounts of a stack that most changes have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct StoredAmounts {
-    pub(super) live: Amount,
-    pub(super) exit: Amount,
-    pub(super) alloc: Amount,
-    pub(super) temporary: Amount,
-}
-
-impl StoredAmounts {
-    pub(super) fn add(&mut self, other: Self) {
-        self.live += other.live;
-        self.exit += other.exit;
-        self.alloc += other.alloc;
-        self.temporary += other.temporary;
+/// Returns the number of a quantity in `detail`; 0 for a quantity with another place.
+pub(super) const fn detail_number(quantity: Quantity) -> i64 {
+    match quantity.facts().storage {
+        Storage::Detail(number) => number as i64,
+        Storage::Column | Storage::None => 0,
     }
 }
 
-/// Returns the usage of `amounts` and `rare` numbers, and the number of merged stacks.
-pub(super) fn usage_of(amounts: StoredAmounts, rare: &[u64; RARE.len()]) -> (StackUsage, u64) {
-    let StoredAmounts { live, exit, alloc, temporary } = amounts;
-    let discarded = Amount { bytes: Bytes(rare[0]), count: rare[1] };
-    let stalls = StallTotals { count: rare[2], time: Nanoseconds(rare[3]) };
-    let usage = StackUsage {
-        usage: Usage {
-            live,
-            exit,
-            alloc,
-            free: alloc - live - exit - discarded,
-            temporary,
-            stalls,
-            ..Usage::default()
-        },
-        at_peak: Bytes(rare[4]),
-        major_faults: rare[5],
-        variance: Variance { live: rare[6], alloc: rare[7] },
-        resident: Bytes(rare[8]),
-    };
-    (usage, rare[9])
+/// Returns the quantity with this number in `detail`.
+pub(super) fn quantity_from_number(number: i64) -> Option<Quantity> {
+    Quantity::details().find(|(_, known)| *known == number).map(|(quantity, _)| quantity)
 }
-
-/// Numbers of [`rare_numbers`] that were read.
-pub(super) type RareNumbers = [u64; RARE.len()];
 
 /// Returns the numbers of stalls that are not zero: kind, index and value.
 pub(super) fn stall_numbers(stats: &StallStats) -> Vec<(i64, u32, u64)> {
@@ -243,7 +172,7 @@ mod tests {
         for (kind, _) in IMAGE_VALUES {
             assert_eq!(ImageValue::from_number(kind.number()), Some(kind));
         }
-        assert!(all.contains(&(MERGED_STACKS, "merged_stacks")));
+        assert!(all.contains(&(detail_number(Quantity::MergedStacks), "merged_stacks")));
         let in_statements = [
             (202, "unmatched_frees"),
             (205, "peak_bytes"),

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, Result};
 
 use super::performance_schema;
+use crate::model::Quantity;
 
 /// `PRAGMA application_id` of recordings: "mtrc".
 pub(super) const APPLICATION_ID: i32 = 0x6d74_7263;
@@ -13,21 +14,25 @@ pub(super) const VERSION: i32 = 1;
 /// Size of a database page.
 pub(super) const PAGE_SIZE: u32 = 4096;
 
-/// Columns of `change` after its key.
-pub(super) const AMOUNTS: &str =
-    "live_bytes, live_count, exit_bytes, exit_count, alloc_bytes, alloc_count, temporary_bytes, temporary_count";
+/// Returns the columns of `change` after its key.
+pub(super) fn amounts() -> String {
+    list_amounts(|column| String::from(column))
+}
 
-/// Sums of the columns [`AMOUNTS`].
-pub(super) const SUMS_OF_AMOUNTS: &str = "sum(live_bytes), sum(live_count), sum(exit_bytes), sum(exit_count),
-    sum(alloc_bytes), sum(alloc_count), sum(temporary_bytes), sum(temporary_count)";
+/// Returns the sums of the columns [`amounts`].
+pub(super) fn sums_of_amounts() -> String {
+    list_amounts(|column| format!("sum({column})"))
+}
 
-/// Assignments that add the columns [`AMOUNTS`] of a new row to the row that exists.
-pub(super) const ADD_AMOUNTS: &str =
-    "live_bytes = live_bytes + excluded.live_bytes, live_count = live_count + excluded.live_count,
-    exit_bytes = exit_bytes + excluded.exit_bytes, exit_count = exit_count + excluded.exit_count,
-    alloc_bytes = alloc_bytes + excluded.alloc_bytes, alloc_count = alloc_count + excluded.alloc_count,
-    temporary_bytes = temporary_bytes + excluded.temporary_bytes,
-    temporary_count = temporary_count + excluded.temporary_count";
+/// Returns assignments that add the columns [`amounts`] of a new row to the row that exists.
+pub(super) fn add_amounts() -> String {
+    list_amounts(|column| format!("{column} = {column} + excluded.{column}"))
+}
+
+/// Lists the quantities that have a column, each as `item` returns it.
+fn list_amounts(item: impl Fn(&str) -> String) -> String {
+    Quantity::columns().map(|quantity| item(quantity.facts().column)).collect::<Vec<_>>().join(", ")
+}
 
 /// Columns of `total` for the keys of a part, in the order of [`PartKey::ALL`](crate::model::PartKey::ALL).
 pub(super) const PART: &str = "thread, allocator, tag, memory";
@@ -53,6 +58,7 @@ pub(super) const ADD_EARLIER_MARKS: &str = "low_bytes_at_least = min(low_bytes_a
 pub(super) const ADD_LEFT_OUT: &str =
     "value = iif(item = 'shorter_than_ns', max(value, excluded.value), value + excluded.value)";
 
+/// Tables. `AMOUNTS` stands for the columns of quantities.
 const TABLES: &str = "
 CREATE TABLE recording (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE event_class (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
@@ -97,10 +103,7 @@ CREATE TABLE total (
     id INTEGER PRIMARY KEY, image INTEGER NOT NULL, class INTEGER NOT NULL, path INTEGER NOT NULL,
     \"end\" INTEGER NOT NULL, thread INTEGER, allocator INTEGER, tag INTEGER, memory TEXT);
 CREATE TABLE change (
-    interval INTEGER, total INTEGER, live_bytes INTEGER NOT NULL, live_count INTEGER NOT NULL,
-    exit_bytes INTEGER NOT NULL, exit_count INTEGER NOT NULL, alloc_bytes INTEGER NOT NULL,
-    alloc_count INTEGER NOT NULL, temporary_bytes INTEGER NOT NULL, temporary_count INTEGER NOT NULL,
-    PRIMARY KEY (interval, total)) WITHOUT ROWID;
+    interval INTEGER, total INTEGER, AMOUNTS, PRIMARY KEY (interval, total)) WITHOUT ROWID;
 CREATE TABLE detail (
     interval INTEGER, total INTEGER, quantity INTEGER, idx INTEGER, value INTEGER NOT NULL,
     PRIMARY KEY (interval, total, quantity, idx)) WITHOUT ROWID;
@@ -181,12 +184,11 @@ CREATE TABLE call_histogram (
     PRIMARY KEY (interval, name, idx)) WITHOUT ROWID;
 ";
 
-/// Views for queries by hand. memtrace does not read them.
+/// Views for queries by hand. memtrace does not read them. `AMOUNTS` stands for the columns of quantities.
 const VIEWS: &str = "
 CREATE VIEW stack_change AS
     SELECT change.interval, interval.end_ns, image.pid, image.comm, event_class.name AS class, total.id AS total,
-        total.path, stack_end.name AS stack_end, live_bytes, live_count, exit_bytes, exit_count, alloc_bytes,
-        alloc_count, temporary_bytes, temporary_count
+        total.path, stack_end.name AS stack_end, AMOUNTS
     FROM change
         JOIN total ON total.id = change.total
         JOIN image ON image.id = total.image
@@ -227,8 +229,9 @@ CREATE VIEW slice_named AS
 
 /// Creates the tables and views in an empty database.
 pub(super) fn create(connection: &Connection) -> Result<()> {
-    connection.execute_batch(TABLES)?;
-    connection.execute_batch(VIEWS)?;
+    let definitions = list_amounts(|column| format!("{column} INTEGER NOT NULL"));
+    connection.execute_batch(&TABLES.replace("AMOUNTS", &definitions))?;
+    connection.execute_batch(&VIEWS.replace("AMOUNTS", &amounts()))?;
     connection.execute_batch(&performance_schema::views())?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", VERSION)

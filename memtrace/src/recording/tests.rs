@@ -23,7 +23,7 @@ use proptest::prelude::*;
 use self::sample_intervals::{header, image, intervals, process, second};
 use super::store::Store;
 use super::*;
-use crate::model::{Bytes, LiveChanges, Losses, PartChange, StackUsage, StallStats};
+use crate::model::{Bytes, LiveChanges, Losses, PartChange, Quantities, StallStats};
 use crate::scratch::Scratch;
 
 const SETTINGS: Settings =
@@ -67,16 +67,14 @@ fn sum(intervals: &[Interval]) -> Totals {
     let mut losses = Losses::default();
     let empty = |key| StackTotal {
         key,
-        usage: StackUsage::default(),
-        merged: 0,
+        usage: Quantities::default(),
         details: BTreeMap::new(),
         live_changes: LiveChanges::default(),
     };
     for interval in intervals {
         for change in &interval.changes {
             let stack = stacks.entry(change.key).or_insert_with(|| empty(change.key));
-            stack.usage.add(change.usage);
-            stack.merged = stack.merged.wrapping_add(change.merged);
+            stack.usage += change.usage;
         }
         for detail in &interval.details {
             let stack = stacks.entry(detail.key).or_insert_with(|| empty(detail.key));
@@ -97,8 +95,7 @@ fn sum(intervals: &[Interval]) -> Totals {
     for stack in stacks.values_mut() {
         stack.details.retain(|_, value| *value != 0);
     }
-    let is_zero =
-        |stack: &StackTotal| stack.usage == StackUsage::default() && stack.merged == 0 && stack.details.is_empty();
+    let is_zero = |stack: &StackTotal| stack.usage.is_zero() && stack.details.is_empty();
     totals.stacks = stacks.into_values().filter(|stack| !is_zero(stack)).collect();
     totals.losses = losses;
     totals
@@ -224,7 +221,7 @@ proptest! {
         for (interval, end) in intervals.iter().zip(&ends) {
             let part = bounds[1..].iter().position(|bound| bound.at() >= end.at()).unwrap();
             for Change { key, usage, .. } in &interval.changes {
-                let (live, alloc) = (usage.usage.live.bytes.0.cast_signed(), usage.usage.alloc.bytes.0);
+                let (live, alloc) = (usage.live().bytes.0.cast_signed(), usage.alloc().bytes.0);
                 let is_running = images.get(&key.image).is_none_or(|image| image.ended.is_none());
                 if is_running && (live, alloc) != (0, 0) {
                     expected.entry(*key).or_default().add(part, parts, PartChange { live, alloc });

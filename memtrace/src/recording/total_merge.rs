@@ -7,8 +7,9 @@ use rusqlite::{Connection, Result, Transaction, params};
 use rustc_hash::FxHashMap;
 
 use super::merge_step::{first_number, is_full, rows_of_step};
-use super::quantities::MERGED_STACKS;
-use super::schema::{ADD_AMOUNTS, AMOUNTS, SUMS_OF_AMOUNTS};
+use super::quantities::detail_number;
+use super::schema::{add_amounts, amounts, sums_of_amounts};
+use crate::model::Quantity;
 
 /// Totals of the first step. The number of the next steps depends on the rows that they had: a stack of an ended process has
 /// about two, and one of a long-running process has some in each interval.
@@ -23,23 +24,20 @@ struct Table {
     /// Columns of the key after interval and total.
     key: &'static str,
     /// The other columns.
-    columns: &'static str,
+    columns: String,
     /// Sums of the other columns.
-    sums: &'static str,
+    sums: String,
     /// Assignments that add them to those of the row, if it exists.
-    add: &'static str,
+    add: String,
 }
 
-const TABLES: [Table; 2] = [
-    Table { name: "change", key: "", columns: AMOUNTS, sums: SUMS_OF_AMOUNTS, add: ADD_AMOUNTS },
-    Table {
-        name: "detail",
-        key: ", quantity, idx",
-        columns: "value",
-        sums: "sum(value)",
-        add: "value = value + excluded.value",
-    },
-];
+fn tables() -> [Table; 2] {
+    let [columns, sums, add] = ["value", "sum(value)", "value = value + excluded.value"].map(String::from);
+    [
+        Table { name: "change", key: "", columns: amounts(), sums: sums_of_amounts(), add: add_amounts() },
+        Table { name: "detail", key: ", quantity, idx", columns, sums, add },
+    ]
+}
 
 /// `merged_total` has the totals that disappear, with those that get their numbers. The other tables have the new rows of a
 /// step, until the old ones are deleted: a step uses the pages that it frees, so that it fits into a file at its limit.
@@ -77,7 +75,7 @@ impl TotalMerge {
     /// Creates `temp.merged_total`, which the caller fills.
     pub(super) fn create_tables(transaction: &Transaction<'_>) -> Result<()> {
         transaction.execute_batch(TEMPORARY_TABLES)?;
-        TABLES.iter().try_for_each(|Table { name, key, columns, .. }| {
+        tables().iter().try_for_each(|Table { name, key, columns, .. }| {
             transaction.execute_batch(&format!("CREATE TEMP TABLE moved_{name} (interval, total{key}, {columns})"))
         })
     }
@@ -122,7 +120,7 @@ impl TotalMerge {
         if let TotalMergeKind::Stacks { counted_in } = self.kind {
             count_stacks(&transaction, counted_in, range)?;
         }
-        let rows: usize = TABLES.iter().map(|table| move_rows(&transaction, table, range)).sum::<Result<_>>()?;
+        let rows: usize = tables().iter().map(|table| move_rows(&transaction, table, range)).sum::<Result<_>>()?;
         transaction
             .prepare_cached(
                 "DELETE FROM total WHERE id IN (SELECT total FROM temp.merged_total WHERE total >= ? AND total < ?)",
@@ -148,7 +146,7 @@ fn count_stacks(transaction: &Transaction<'_>, counted_in: i64, [from, until]: [
                 WHERE merged_total.total >= ?3 AND merged_total.total < ?4 AND path <> 0 GROUP BY target
                 ON CONFLICT DO UPDATE SET value = value + excluded.value",
         )?
-        .execute(params![counted_in, MERGED_STACKS, from, until])?;
+        .execute(params![counted_in, detail_number(Quantity::MergedStacks), from, until])?;
     Ok(())
 }
 

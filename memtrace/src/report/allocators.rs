@@ -17,7 +17,7 @@ pub(super) fn is_within(profile: &Profile, stack: &StackProfile) -> bool {
 /// Returns the live bytes that allocators mapped.
 pub(super) fn mapped(profile: &Profile) -> Bytes {
     let own = profile.stacks.iter().filter(|stack| is_within(profile, stack));
-    Bytes(own.map(|stack| stack.usage.live.bytes.0).sum())
+    Bytes(own.map(|stack| stack.usage.live().bytes.0).sum())
 }
 
 /// Returns true for the name of an allocation function.

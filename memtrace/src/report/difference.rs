@@ -15,8 +15,9 @@ use std::io::{self, Write as _};
 use self::side::signed;
 use self::sites::Compared;
 use crate::model::{GroupBy, Metric, plain};
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
-use crate::report::{Format, folded, format, svg};
+use crate::report::{Format, folded, svg};
 
 /// Writes the difference of `metric` between two reports of the same event class. The text has at most `top` sites that
 /// changed.
@@ -36,15 +37,16 @@ pub fn write(
     let sides = [before, after];
     let options = options(metric, before, after);
     let profiles = sides.map(|side| &side.profile);
+    let view = MetricView::new(&after.profile, options.metric);
     match format {
-        Format::Svg => svg::write_differential(profiles, &options, subtitle(before, after, metric), &mut out)?,
+        Format::Svg => svg::write_differential(profiles, &options, subtitle(before, after, view), &mut out)?,
         Format::Folded => folded::write_differential(profiles, &options, &mut out)?,
         Format::Json | Format::Text => {
             let compared = profiles.map(Compared::new);
-            let sites = sites::changes(&compared, metric);
+            let sites = sites::changes(&compared, view);
             match format {
-                Format::Json => json::write(sides, &compared, &sites, metric, &mut out)?,
-                _ => text::write(sides, &compared, &sites, metric, top, &mut out)?,
+                Format::Json => json::write(sides, &compared, &sites, view, &mut out)?,
+                _ => text::write(sides, &compared, &sites, view, top, &mut out)?,
             }
         }
         _ => return Err(io::ErrorKind::Unsupported.into()),
@@ -61,15 +63,14 @@ fn options(metric: Metric, before: &Side, after: &Side) -> Options {
 }
 
 /// Returns the totals and the names of both reports.
-fn subtitle(before: &Side, after: &Side, metric: Metric) -> String {
-    let class = after.profile.class;
-    let [first, last] = [before, after].map(|side| side.value(metric));
+fn subtitle(before: &Side, after: &Side, view: MetricView<'_>) -> String {
+    let [first, last] = [before, after].map(|side| side.value(view));
     format!(
         "{}, from {} in {} to {} in {}",
-        signed(class, metric, first, last),
-        format::value(class, metric, first),
+        signed(view, first, last),
+        view.text(first),
         plain(&before.name),
-        format::value(class, metric, last),
+        view.text(last),
         plain(&after.name)
     )
 }

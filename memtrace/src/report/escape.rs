@@ -49,7 +49,7 @@ pub(super) fn other_stacks(stacks: u64) -> String {
 
 /// Returns the text for the innermost frame of a stack that is a sum of stacks, or has no frames.
 pub(super) fn instead_of_frames(stack: &StackProfile) -> Option<String> {
-    match stack.merged {
+    match stack.merged() {
         0 if stack.frames.is_empty() => Some(String::from(missing_frames(stack.end))),
         0 => None,
         merged => Some(other_stacks(merged)),

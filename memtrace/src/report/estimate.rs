@@ -1,36 +1,25 @@
 //! Errors of estimates.
 
 use crate::model::format as number;
-use crate::model::{Bytes, Metric, PAGE, Profile, ResidentKind, Usage, Variance};
+use crate::model::{Bytes, Measure, PAGE, Profile, Quantities, Quantity, ResidentKind};
 
 /// Standard deviations of the stated error: three of a thousand estimates exceed it.
 const DEVIATIONS: f64 = 3.0;
 
-/// Returns the error of `metric` for stacks with this usage, in the metric's unit; `None` if it is counted.
-pub(super) fn error(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
-    let pages = match metric {
-        Metric::LiveBytes | Metric::LiveCount | Metric::NetGrowth | Metric::Growth => {
-            pages_error(profile, usage.live.count, variance.live)
-        }
-        // Blocks, which metrics of exits, temporary blocks, peaks and touches count, are not sampled, nor are mappings.
-        Metric::ExitBytes
-        | Metric::ExitCount
-        | Metric::AllocBytes
-        | Metric::AllocCount
-        | Metric::Temporary
-        | Metric::PeakBytes
-        | Metric::HotBytes
-        | Metric::ColdBytes
-        | Metric::StallTime
-        | Metric::StallCount => pages_error(profile, usage.alloc.count, variance.alloc),
+/// Returns the error of `quantity` in its unit; `None` if it is counted. Only touched and live pages are sampled.
+pub(super) fn error(profile: &Profile, quantity: Quantity, usage: &Quantities) -> Option<u64> {
+    let (pages, variance) = match quantity {
+        Quantity::LiveBytes | Quantity::LiveCount => (usage.live(), Quantity::LiveVariance),
+        _ => (usage.alloc(), Quantity::AllocVariance),
     };
-    in_unit(pages, metric)
+    in_unit(pages_error(profile, pages.count, usage[variance]), quantity.facts().measure)
 }
 
 /// Like [`error`], for released pages. A page touched k times that is not resident contributes k² to `alloc`; a
 /// resident one contributes (k - 1)² to the variance of releases, which is at most k² - 1.
-pub(super) fn released_error(profile: &Profile, metric: Metric, usage: &Usage, variance: Variance) -> Option<u64> {
-    in_unit(pages_error(profile, usage.free.count, variance.alloc.saturating_sub(variance.live)), metric)
+pub(super) fn released_error(profile: &Profile, measure: Measure, usage: &Quantities) -> Option<u64> {
+    let variance = usage[Quantity::AllocVariance].saturating_sub(usage[Quantity::LiveVariance]);
+    in_unit(pages_error(profile, usage.free().count, variance), measure)
 }
 
 /// Returns the error of a count of events that occur once per page.
@@ -57,8 +46,8 @@ fn pages_error(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
     Some(pages)
 }
 
-fn in_unit(pages: Option<u64>, metric: Metric) -> Option<u64> {
-    if metric.counts_bytes() { pages.map(|pages| size_of_pages(pages).0) } else { pages }
+fn in_unit(pages: Option<u64>, measure: Measure) -> Option<u64> {
+    if measure == Measure::Bytes { pages.map(|pages| size_of_pages(pages).0) } else { pages }
 }
 
 /// Returns the error of the bytes with a stack, in pages.
@@ -78,29 +67,14 @@ pub(super) const fn size_of_pages(pages: u64) -> Bytes {
     Bytes(pages.saturating_mul(PAGE.0))
 }
 
-/// Returns the variance of each process, by index.
-pub(super) fn process_variances(profile: &Profile) -> Vec<Variance> {
-    let mut variances = vec![Variance::default(); profile.processes.len()];
-    for stack in &profile.stacks {
-        if let Some(variance) = variances.get_mut(stack.process) {
-            *variance += stack.variance;
-        }
-    }
-    variances
-}
-
-/// Returns the variance of all stacks.
-pub(super) fn total_variance(profile: &Profile) -> Variance {
-    profile.stacks.iter().fold(Variance::default(), |mut sum, stack| {
-        sum += stack.variance;
-        sum
-    })
-}
-
 /// Formats an error as ` ± 12.00 KiB`; empty if the number is counted.
-pub(super) fn format_error(error: Option<u64>, metric: Metric) -> String {
+pub(super) fn format_error(error: Option<u64>, measure: Measure) -> String {
     error.map_or_else(String::new, |error| {
-        if metric.counts_bytes() { format!(" ± {}", Bytes(error)) } else { format!(" ± {}", number::grouped(error)) }
+        if measure == Measure::Bytes {
+            format!(" ± {}", Bytes(error))
+        } else {
+            format!(" ± {}", number::grouped(error))
+        }
     })
 }
 
@@ -117,22 +91,22 @@ mod tests {
     }
 
     /// Usage and variance of `pages` sampled pages, each touched `times` times.
-    fn touched(pages: u64, times: u64) -> (Usage, Variance) {
+    fn touched(pages: u64, times: u64) -> Quantities {
         let one_in = u64::from(ONE_IN);
         let alloc = Amount { bytes: Bytes(0), count: pages * times * one_in };
-        let variance = Variance { live: 0, alloc: pages * times * times }.scaled(one_in * (one_in - 1));
-        (Usage { alloc, ..Usage::default() }, variance)
+        let variance = pages * times * times * one_in * (one_in - 1);
+        Quantities::ZERO.with_amount(Quantity::AllocBytes, alloc).with(Quantity::AllocVariance, variance)
     }
 
     #[test]
     fn only_estimates_have_an_error() {
-        let (usage, variance) = touched(100, 1);
-        assert_eq!(error(&profile(0), Metric::AllocBytes, &usage, variance), None);
-        assert_eq!(error(&profile(1), Metric::LiveBytes, &usage, variance), None);
-        let pages = error(&profile(ONE_IN), Metric::AllocCount, &usage, variance).unwrap();
-        assert_eq!(error(&profile(ONE_IN), Metric::AllocBytes, &usage, variance), Some(pages * 4096));
-        assert_eq!(format_error(Some(4096), Metric::LiveBytes), " ± 4.00 KiB");
-        assert_eq!(format_error(Some(7), Metric::LiveCount), " ± 7");
+        let usage = touched(100, 1);
+        assert_eq!(error(&profile(0), Quantity::AllocBytes, &usage), None);
+        assert_eq!(error(&profile(1), Quantity::LiveBytes, &usage), None);
+        let pages = error(&profile(ONE_IN), Quantity::AllocCount, &usage).unwrap();
+        assert_eq!(error(&profile(ONE_IN), Quantity::AllocBytes, &usage), Some(pages * 4096));
+        assert_eq!(format_error(Some(4096), Measure::Bytes), " ± 4.00 KiB");
+        assert_eq!(format_error(Some(7), Measure::Count), " ± 7");
     }
 
     #[test]
@@ -145,16 +119,13 @@ mod tests {
 
     #[test]
     fn released_pages_have_the_error_of_touched_pages() {
-        let (usage, variance) = touched(100, 3);
-        let released = Usage { free: usage.alloc, ..usage };
+        let usage = touched(100, 3);
+        let released = usage.with_free(usage.alloc());
         let profile = profile(ONE_IN);
-        let error = error(&profile, Metric::AllocCount, &usage, variance);
-        assert_eq!(released_error(&profile, Metric::LiveCount, &released, variance), error);
-        let (usage, variance) = touched(100, 1);
-        assert_eq!(
-            count_error(&profile, usage.alloc.count),
-            super::error(&profile, Metric::AllocCount, &usage, variance)
-        );
+        let error = error(&profile, Quantity::AllocCount, &usage);
+        assert_eq!(released_error(&profile, Measure::Count, &released), error);
+        let usage = touched(100, 1);
+        assert_eq!(count_error(&profile, usage.alloc().count), super::error(&profile, Quantity::AllocCount, &usage));
     }
 
     /// For every true value, estimates exceed their error as rarely as stated.
@@ -168,8 +139,8 @@ mod tests {
                 // An unseen page gives no number of touches either.
                 let first = if times == 1 { 0 } else { 1 };
                 for seen in 0..10_000_u32 {
-                    let (usage, variance) = touched(seen.into(), times);
-                    let error = error(&profile(ONE_IN), Metric::AllocCount, &usage, variance).unwrap();
+                    let usage = touched(seen.into(), times);
+                    let error = error(&profile(ONE_IN), Quantity::AllocCount, &usage).unwrap();
                     let off = f64::abs(f64::from(seen) - truth) * f64::from(ONE_IN) * times as f64;
                     if seen >= first && off > error as f64 {
                         unlikely += f64::exp(likely);

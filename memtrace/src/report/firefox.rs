@@ -90,7 +90,7 @@ impl Writer {
                     add(timestamp(moment), live.at(number).unwrap_or_default());
                 });
             }
-            None => add(track.end, process.total.live.bytes.0.wrapping_add(process.total.exit.bytes.0)),
+            None => add(track.end, process.total.live().bytes.0.wrapping_add(process.total.exit().bytes.0)),
         }
     }
 
@@ -101,8 +101,8 @@ impl Writer {
         for &(index, stack) in stacks {
             let usage = &stack.usage;
             // In a window of a recording, the change of the live bytes can be negative.
-            let change = usage.live.bytes.0.wrapping_add(usage.exit.bytes.0).cast_signed();
-            let freed = usage.alloc.bytes.0.cast_signed().saturating_sub(change.max(0)).max(0);
+            let change = usage.live().bytes.0.wrapping_add(usage.exit().bytes.0).cast_signed();
+            let freed = usage.alloc().bytes.0.cast_signed().saturating_sub(change.max(0)).max(0);
             if (change, freed) == (0, 0) {
                 continue;
             }

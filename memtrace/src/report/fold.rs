@@ -16,6 +16,7 @@ use self::sums::{Entries, Path, Sum};
 use crate::model::{Frame, Profile};
 use crate::report::escape;
 use crate::report::groups::Groups;
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
 
 /// Spelling of folded stacks, and bounds of the picture that is made of them.
@@ -40,6 +41,7 @@ pub(super) struct Fold {
 
 /// Returns the folded stacks of `profile`.
 pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) -> Fold {
+    let view = MetricView::new(profile, options.metric);
     let roots = Groups::of(profile, options.by);
     let mut entries = Entries::default();
     let mut numbered = |text: &str| entries.number(escape::folded_entry(text));
@@ -50,14 +52,14 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
     // Sums of merged stacks by the entries that they have in common.
     let mut others: BTreeMap<Path, Sum> = BTreeMap::new();
     for (index, stack) in profile.stacks.iter().enumerate() {
-        let value = stack.value(options.metric);
+        let value = view.value(&stack.usage);
         if value == 0 {
             continue;
         }
-        let sum = Sum { value, stacks: stack.merged.max(1) };
+        let sum = Sum { value, stacks: stack.merged().max(1) };
         let mut path = Vec::with_capacity(stack.frames.len() + 2);
         path.push(of_roots[roots.of_stack(index)]);
-        if stack.merged > 0 {
+        if stack.merged() > 0 {
             others.entry(path.into()).or_default().add(sum);
             continue;
         }

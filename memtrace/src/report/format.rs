@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::format::{counted, duration, grouped, percent};
-use crate::model::{
-    Amount, Bytes, EventClass, LeftOut, LossReason, Measure, Metric, Nanoseconds, ProcessMemory, Profile, StackEnd,
-    TouchWindow,
-};
-use crate::report::options::Options;
+use crate::model::format::{counted, grouped, percent};
+use crate::model::{Amount, Bytes, EventClass, LeftOut, LossReason, ProcessMemory, Profile, Quantity, StackEnd};
 
 /// Returns a number with the noun of the class: `1 block`, `1,600 pages`.
 pub(super) fn blocks(class: EventClass, number: u64) -> String {
@@ -18,15 +14,6 @@ pub(super) fn blocks(class: EventClass, number: u64) -> String {
 /// Returns an amount: `1.50 MiB in 1,600 blocks`.
 pub(super) fn amount(class: EventClass, amount: Amount) -> String {
     format!("{} in {}", amount.bytes, blocks(class, amount.count))
-}
-
-/// Returns a value of `metric` with its unit.
-pub(super) fn value(class: EventClass, metric: Metric, value: u64) -> String {
-    match metric.measure() {
-        Measure::Bytes => Bytes(value).to_string(),
-        Measure::Count => blocks(class, value),
-        Measure::Time => Nanoseconds(value).to_string(),
-    }
 }
 
 /// Returns a change of bytes with its sign: `+1.50 MiB`, `-17 B`.
@@ -45,7 +32,7 @@ pub(super) fn change_in_blocks(class: EventClass, blocks: u64) -> String {
 pub(super) fn grown_and_shrunk(profile: &Profile) -> (Bytes, Bytes) {
     let mut sums = (Bytes(0), Bytes(0));
     for stack in &profile.stacks {
-        let change = stack.usage.live.bytes.0.cast_signed();
+        let change = stack.usage.live().bytes.0.cast_signed();
         let sum = if change < 0 { &mut sums.1 } else { &mut sums.0 };
         sum.0 = sum.0.saturating_add(change.unsigned_abs());
     }
@@ -69,35 +56,15 @@ pub(super) fn capitalised(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Returns the title of a metric: `live bytes`, or `live bytes at least 30 s old` for a profile filtered by age.
-pub(super) fn metric_title(profile: &Profile, metric: Metric) -> String {
-    let title = profile.class.words().title(metric);
-    match (metric, profile.older) {
-        (Metric::LiveBytes | Metric::LiveCount | Metric::ExitBytes | Metric::ExitCount, Some(age)) => {
-            format!("{title} at least {} old", duration(age))
-        }
-        (Metric::HotBytes | Metric::ColdBytes, _) => touched_title(profile, metric),
-        _ => title,
-    }
-}
-
-/// Returns the title of hot or cold bytes: `live bytes not touched within 10 s`.
-fn touched_title(profile: &Profile, metric: Metric) -> String {
-    let title = profile.class.words().title(metric);
-    let Some(TouchWindow { method, duration: time }) = profile.touches else { return title };
-    let not = if metric == Metric::ColdBytes { "not " } else { "" };
-    format!("{} bytes {not}{} within {}", profile.class.words().live, method.verb(), duration(time))
-}
-
 /// Returns true if tables show live memory: in a window of a recording, if a process runs, or if the class has no memory
 /// held at exit.
 pub(super) fn shows_live(profile: &Profile) -> bool {
-    profile.window.is_some() || !profile.has_ended() || !profile.class.has(Metric::ExitBytes)
+    profile.window.is_some() || !profile.has_ended() || !Quantity::ExitBytes.is_of(profile.class)
 }
 
 /// Returns true if tables show memory held at exit: if there is any, or nothing else that is held.
 pub(super) fn shows_exit(profile: &Profile) -> bool {
-    profile.total().exit.count > 0 || !shows_live(profile)
+    profile.total().exit().count > 0 || !shows_live(profile)
 }
 
 /// Returns the number of processes in scope that are not traced, with the RSS of those that run: `not traced: 3
@@ -147,15 +114,6 @@ pub(super) fn losses(profile: &Profile, room: usize) -> String {
         })
 }
 
-/// Returns the reason for an empty report.
-pub(super) fn empty_reason(profile: &Profile, options: &Options) -> String {
-    if options.metric == Metric::PeakBytes && profile.processes.iter().all(|process| process.peak.is_none()) {
-        String::from("no peak was kept")
-    } else {
-        format!("no {}", metric_title(profile, options.metric))
-    }
-}
-
 /// Returns the stack ends by share, the `most` frequent first and the rest as `other`: `98.2% complete, 1.8%
 /// truncated`; `None` without events.
 pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
@@ -192,6 +150,7 @@ pub(super) fn shortened_left(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Nanoseconds;
 
     #[test]
     fn a_cut_text_says_so() {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    AllocatorId, Bytes, GroupBy, LabelId, MappingKind, Metric, Part, ProcessProfile, Profile, StackProfile, Tid, Usage,
-    User, Variance,
+    AllocatorId, Bytes, GroupBy, LabelId, MappingKind, Part, ProcessProfile, Profile, Quantities, Quantity,
+    StackProfile, Tid, User,
 };
 use crate::report::escape;
 use crate::report::kernel_reported::KernelReported;
@@ -22,19 +22,17 @@ pub(super) struct Group {
     /// Name, unescaped.
     pub(super) label: String,
     /// Sum of its stacks.
-    pub(super) usage: Usage,
-    /// Variance of the sum.
-    pub(super) variance: Variance,
-    /// Live bytes when those of the processes were highest, if peaks were kept.
-    pub(super) at_peak: Option<Bytes>,
+    pub(super) usage: Quantities,
+    /// The peak of one of its processes was kept.
+    pub(super) has_peak: bool,
     /// Counters of the kernel, for groups of whole processes or kinds of memory if pages are traced.
     pub(super) known: Option<KernelReported>,
 }
 
 impl Group {
-    /// Returns the value of `metric`.
-    pub(super) fn value(&self, metric: Metric) -> u64 {
-        metric.of_usage(&self.usage).unwrap_or_else(|| self.at_peak.map_or(0, |bytes| bytes.0))
+    /// Live bytes when those of the processes were highest, if peaks were kept.
+    pub(super) fn at_peak(&self) -> Option<Bytes> {
+        self.has_peak.then_some(Bytes(self.usage[Quantity::AtPeakBytes]))
     }
 }
 
@@ -58,10 +56,7 @@ impl Groups {
         for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
             let group = &mut all[root];
             group.usage += stack.usage;
-            group.variance += stack.variance;
-            if let Some(bytes) = stack.at_peak {
-                group.at_peak = Some(Bytes(group.at_peak.unwrap_or_default().0.wrapping_add(bytes.0)));
-            }
+            group.has_peak |= profile.processes[stack.process].peak.is_some();
         }
         for (part, known) in known_parts {
             let group = &mut all[of_parts[&part]];

@@ -4,10 +4,10 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::model::{Measure, Metric, Profile};
-use crate::report::metrics::{measured, measured_of};
+use crate::model::{Measure, Profile, Quantity};
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
-use crate::report::{escape, format, json};
+use crate::report::{escape, json};
 
 const STYLE: &str = include_str!("html/style.css");
 const BODY: &str = include_str!("html/body.html");
@@ -27,8 +27,8 @@ const SCRIPTS: [&str; 10] = [
 
 /// Writes the page. Its report is that of the JSON format.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    let metric = format::metric_title(profile, options.metric);
-    let title = escape::xml(&format!("memtrace: {metric} of {}", escape::visible(&options.subject)));
+    let drawn = MetricView::new(profile, options.metric);
+    let title = escape::xml(&format!("memtrace: {} of {}", drawn.title(), escape::visible(&options.subject)));
     write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
@@ -39,7 +39,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     )?;
     json::write(profile, options, &mut ScriptText { out })?;
     writeln!(out, "</script>\n<script type=\"application/json\" id=\"metrics\">")?;
-    serde_json::to_writer(&mut ScriptText { out }, &metrics(profile, options))?;
+    serde_json::to_writer(&mut ScriptText { out }, &metrics(drawn))?;
     writeln!(out, "</script>\n<script>\n'use strict';")?;
     SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?;
     writeln!(out, "</script>\n</body>\n</html>")
@@ -49,37 +49,28 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 #[derive(Serialize)]
 struct MetricFields {
     /// Field of the numbers in JSON.
-    field: String,
+    field: &'static str,
     title: String,
     kind: &'static str,
     is_drawn: bool,
 }
 
-fn metrics(profile: &Profile, options: &Options) -> Vec<MetricFields> {
-    let drawn = measured_of(options.metric);
-    let fields = |metric: Metric| MetricFields {
-        field: match metric {
-            Metric::Temporary => String::from("temporary_count"),
-            Metric::StallTime => String::from("stall_ns"),
-            metric => metric.name().replace('-', "_"),
+fn metrics(drawn: MetricView<'_>) -> Vec<MetricFields> {
+    let fields = |view: MetricView<'_>| MetricFields {
+        field: view.quantity().facts().name,
+        title: match (view.quantity(), view.profile().window.is_some()) {
+            (Quantity::LiveBytes, true) if drawn.is_of_marks() => drawn.title(),
+            (Quantity::LiveBytes | Quantity::LiveCount, true) => format!("growth of {}", view.title()),
+            _ => view.title(),
         },
-        title: match (metric, profile.window.is_some()) {
-            (Metric::LiveBytes, true) if options.metric == Metric::Growth => {
-                format::metric_title(profile, Metric::Growth)
-            }
-            (Metric::LiveBytes | Metric::LiveCount, true) => {
-                format!("growth of {}", format::metric_title(profile, metric))
-            }
-            _ => format::metric_title(profile, metric),
-        },
-        kind: match metric.measure() {
+        kind: match view.measure() {
             Measure::Bytes => "bytes",
             Measure::Count => "count",
             Measure::Time => "ns",
         },
-        is_drawn: metric == drawn,
+        is_drawn: view.has_values_of(&drawn),
     };
-    measured(profile).into_iter().map(fields).collect()
+    MetricView::measured(drawn.profile()).into_iter().map(fields).collect()
 }
 
 /// Writes JSON as the content of a script element, which would end at `</script`. In JSON, `<` is a part of strings only.

@@ -15,11 +15,12 @@ use std::io;
 
 use memtrace_json::{self as schema, Object, Stream};
 
-use crate::model::{Amount, DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd, StackQuality};
+use crate::model::{DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd, StackQuality};
 use crate::report::groups::{Group, Groups};
+use crate::report::json_lines;
 use crate::report::kernel_reported::KernelReported;
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
-use crate::report::{estimate, json_lines};
 
 /// This program.
 pub(super) const TOOL: schema::Tool<'static> = schema::Tool {
@@ -30,8 +31,7 @@ pub(super) const TOOL: schema::Tool<'static> = schema::Tool {
 /// Writes the report one element of its long lists at a time, without holding the whole output.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let groups = Groups::of(profile, options.by);
-    let (total, variance) = (profile.total(), estimate::total_variance(profile));
-    let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
+    let total = profile.total();
     let report = schema::Report {
         schema_version: schema::SCHEMA_VERSION,
         tool: TOOL,
@@ -50,13 +50,13 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
             method: window.method.name().into(),
             duration_s: window.duration.as_secs_f64(),
         }),
-        totals: numbers::of(profile, total, variance, Some(KernelReported::of_all(profile))),
+        totals: numbers::of(profile, total, Some(KernelReported::of_all(profile))),
         unmatched_frees: profile.unmatched_frees(),
         inherited_frees: profile.inherited_frees(),
         repeated_frees: profile.repeated_frees(),
         peak_bytes: profile.sole_peak().map(|peak| peak.0),
         filtered: numbers::blocks(profile.filtered),
-        discarded: numbers::blocks(discarded),
+        discarded: numbers::blocks(total.discarded()),
         histograms: numbers::histograms(&profile.histograms()),
         processes: Stream(|| processes::all(profile)),
         roots: Stream(|| groups.all().iter().map(|root| group(profile, root))),
@@ -69,7 +69,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         debug_files: profile.debug_files.as_ref().map(debug_files),
         stack_quality: stack_quality(profile.quality()),
         frames: Stream(|| profile.frames.iter().map(stacks::frame)),
-        stacks: Stream(|| stacks::ranked(profile, options.metric, &groups)),
+        stacks: Stream(|| stacks::ranked(MetricView::new(profile, options.metric), &groups)),
         cost: schema::Cost {
             events: profile.cost.events,
             nested: profile.cost.nested,
@@ -86,9 +86,9 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 fn group<'a>(profile: &Profile, root: &'a Group) -> schema::Group<'a> {
     schema::Group {
         name: root.label.as_str().into(),
-        totals: numbers::of(profile, root.usage, root.variance, root.known),
+        totals: numbers::of(profile, root.usage, root.known),
         kernel: root.known.map(numbers::kernel_counts),
-        peak_bytes: root.at_peak.map(|bytes| bytes.0),
+        peak_bytes: root.at_peak().map(|bytes| bytes.0),
     }
 }
 

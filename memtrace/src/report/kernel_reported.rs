@@ -1,6 +1,6 @@
 //! Memory counters of the kernel, which are exact even if pages are sampled.
 
-use crate::model::{Bytes, Metric, PageFaults, ProcessProfile, Profile, ResidentKind, Usage, Variance};
+use crate::model::{Bytes, PageFaults, ProcessProfile, Profile, Quantities, Quantity, ResidentKind};
 use crate::report::estimate;
 
 /// Counters for a process, for a kind of its memory, or for several of these.
@@ -47,15 +47,10 @@ impl KernelReported {
 }
 
 /// Returns the error of resident pages of stacks. `known` has the kernel's counters for the owners of the stacks.
-pub(super) fn live_error(
-    known: Option<KernelReported>,
-    profile: &Profile,
-    usage: &Usage,
-    variance: Variance,
-) -> Option<u64> {
-    let error = estimate::error(profile, Metric::LiveCount, usage, variance)?;
+pub(super) fn live_error(known: Option<KernelReported>, profile: &Profile, usage: &Quantities) -> Option<u64> {
+    let error = estimate::error(profile, Quantity::LiveCount, usage)?;
     let most = known.and_then(|known| known.most);
-    Some(most.map_or(error, |most| estimate::limited(error, usage.live.bytes, most)))
+    Some(most.map_or(error, |most| estimate::limited(error, usage.live().bytes, most)))
 }
 
 /// Returns the sum of the known counts; `None` if none is known.
@@ -82,7 +77,7 @@ mod tests {
         let profile = Profile { page_sample: 64, ..Profile::default() };
         let error = |known: KernelReported, live| {
             let live = Amount { bytes: Bytes(live * PAGE.0), count: live };
-            live_error(Some(known), &profile, &Usage { live, ..Usage::default() }, Variance::default())
+            live_error(Some(known), &profile, &Quantities::ZERO.with_amount(Quantity::LiveBytes, live))
         };
         assert_eq!([error(runs, 0), error(ended, 0), error(unknown, 0)], [Some(7), Some(0), Some(576)]);
         assert_eq!(error(runs, 64), Some(64), "less than nothing it is not");

@@ -9,7 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::processes::RowsOfProcesses;
 use self::size::Sizes;
-use crate::model::{Bytes, FrameId, GroupBy, LabelId, Metric, Part, Profile, StackEnd, StackProfile, Usage};
+use crate::model::{FrameId, GroupBy, LabelId, Part, Profile, Quantity, StackEnd, StackProfile};
+use crate::report::metrics::largest_share;
 
 /// Bounds of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,16 +71,16 @@ fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes:
     let mut used = rows.processes.iter().map(|process| sizes.process(process)).sum::<usize>();
     used = used.saturating_add(sizes.stacks(remainders.len())).saturating_add(sizes.head(profile));
 
-    let totals = Totals::of(profile);
+    let total = profile.stacks.iter().map(|stack| stack.usage).sum();
     let mut ranked: Vec<_> =
-        profile.stacks.iter().enumerate().map(|(index, stack)| (totals.share(stack), index)).collect();
+        profile.stacks.iter().enumerate().map(|(index, stack)| (largest_share(&stack.usage, &total), index)).collect();
     ranked.sort_unstable_by(|(one, first), (other, second)| other.total_cmp(one).then(first.cmp(second)));
     let mut kept = vec![false; profile.stacks.len()];
     let mut has_frame = vec![false; profile.frames.len()];
     for (_, index) in ranked {
         let stack = &profile.stacks[index];
         // The sum of merged stacks is a part of the remainder.
-        if stack.merged > 0 {
+        if stack.merged() > 0 {
             continue;
         }
         used = used.saturating_add(sizes.stack(stack));
@@ -107,39 +108,6 @@ fn frame_numbers(profile: &Profile, kept: &[bool]) -> Vec<FrameId> {
     numbers
 }
 
-/// Sums of all stacks, by metric and for the numbers that are no metric.
-struct Totals {
-    usage: Usage,
-    at_peak: f64,
-    major_faults: f64,
-    resident: f64,
-}
-
-impl Totals {
-    fn of(profile: &Profile) -> Self {
-        let mut all = Self { usage: profile.total(), at_peak: 0.0, major_faults: 0.0, resident: 0.0 };
-        for stack in &profile.stacks {
-            all.at_peak += stack.at_peak.unwrap_or_default().0 as f64;
-            all.major_faults += stack.major_faults as f64;
-            all.resident += stack.resident.0 as f64;
-        }
-        all
-    }
-
-    /// Returns the largest share of `stack` in any of the numbers: a stack that matters by one metric is kept, whichever
-    /// is drawn.
-    fn share(&self, stack: &StackProfile) -> f64 {
-        let share = |part: f64, all: f64| if part > 0.0 && all > 0.0 { part / all } else { 0.0 };
-        let of_metric = |metric: &Metric| {
-            let all = metric.of_usage(&self.usage).map_or(self.at_peak, |all| all as f64);
-            share(stack.value(*metric) as f64, all)
-        };
-        let others =
-            [share(stack.major_faults as f64, self.major_faults), share(stack.resident.0 as f64, self.resident)];
-        Metric::ALL.iter().map(of_metric).chain(others).fold(0.0, f64::max)
-    }
-}
-
 /// A remainder, or with frames a stack of it.
 type StackKey = (Remainder, Option<Box<[FrameId]>>);
 
@@ -164,23 +132,17 @@ impl Stacks {
         });
         let sum = &mut self.all[index];
         if !is_kept {
-            sum.merged = sum.merged.saturating_add(stack.merged.max(1));
+            sum.usage[Quantity::MergedStacks] += u64::from(stack.merged() == 0);
         }
         sum.usage += stack.usage;
-        sum.major_faults = sum.major_faults.saturating_add(stack.major_faults);
-        sum.variance += stack.variance;
         sum.histograms.add(&stack.histograms);
-        sum.resident.0 = sum.resident.0.saturating_add(stack.resident.0);
         sum.live_changes.merge(&stack.live_changes);
-        if let Some(bytes) = stack.at_peak {
-            sum.at_peak = Some(Bytes(sum.at_peak.unwrap_or_default().0.wrapping_add(bytes.0)));
-        }
     }
 
     /// Returns the stacks by process, with the remainders last.
     fn into_sorted(self) -> Vec<StackProfile> {
         let mut all = self.all;
-        all.sort_by_key(|stack| (stack.process, stack.merged > 0));
+        all.sort_by_key(|stack| (stack.process, stack.merged() > 0));
         all
     }
 }

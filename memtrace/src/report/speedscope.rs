@@ -5,11 +5,12 @@ use std::io;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::model::{Frame, Measure, Metric, Profile, printable};
+use crate::model::{Frame, Measure, Profile, printable};
 use crate::report::groups::Groups;
 use crate::report::json::TOOL;
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
-use crate::report::{escape, format, metrics};
+use crate::report::{escape, format};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,7 +73,8 @@ impl Frames {
 /// Writes a profile for each metric that was measured. The outermost frame of a stack is its group. Decreases between two
 /// moments of a recording are left out.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    let metrics = metrics::measured_growth(profile, options.metric);
+    let drawn = MetricView::new(profile, options.metric);
+    let views = drawn.measured_growth();
     let groups = Groups::of(profile, options.by);
     let mut frames = Frames::default();
     let of_frames: Vec<_> = profile.frames.iter().map(|frame| frames.number(function(frame))).collect();
@@ -88,22 +90,22 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         schema: "https://www.speedscope.app/file-format-schema.json",
         exporter: format!("{} {}", TOOL.name, TOOL.version),
         name: format!("{} ({})", escape::visible(&options.subject), format::completeness(profile)),
-        active_profile_index: metrics.iter().position(|metric| *metric == options.metric).unwrap_or_default(),
-        profiles: metrics.iter().map(|&metric| sampled(profile, metric, &paths)).collect(),
+        active_profile_index: views.iter().position(|view| view.name() == drawn.name()).unwrap_or_default(),
+        profiles: views.iter().map(|&view| sampled(view, &paths)).collect(),
         shared: Shared { frames: frames.all },
     };
     serde_json::to_writer(&mut *out, &file)?;
     out.write_all(b"\n")
 }
 
-fn sampled<'a>(profile: &Profile, metric: Metric, paths: &'a [Vec<usize>]) -> SampledProfile<'a> {
-    let values = profile.stacks.iter().map(|stack| metrics::increase(stack, metric));
+fn sampled<'a>(view: MetricView<'_>, paths: &'a [Vec<usize>]) -> SampledProfile<'a> {
+    let values = view.profile().stacks.iter().map(|stack| view.increase(&stack.usage));
     let (samples, weights): (Vec<_>, Vec<_>) =
         paths.iter().map(Vec::as_slice).zip(values).filter(|(_, value)| *value > 0).unzip();
     SampledProfile {
         kind: "sampled",
-        name: format::metric_title(profile, metric),
-        unit: match metric.measure() {
+        name: view.title(),
+        unit: match view.measure() {
             Measure::Bytes => "bytes",
             Measure::Count => "none",
             Measure::Time => "nanoseconds",

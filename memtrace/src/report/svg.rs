@@ -13,8 +13,9 @@ pub(super) use self::differential::write_differential;
 
 use self::entry::{INLINED, SEPARATOR};
 use crate::model::format as number;
-use crate::model::{Frame, Metric, Profile, Variance, plain};
+use crate::model::{Frame, Profile, Quantity, plain};
 use crate::report::fold::{Pruning, Spelling, fold};
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
 use crate::report::{escape, estimate, format};
 
@@ -32,10 +33,11 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     let pruning = Pruning { parts: LEAST_PARTS, bytes: (!options.all_stacks).then_some(BOXES) };
     let spelling = Spelling { separator: SEPARATOR, frame, pruning: Some(pruning) };
     let stacks: Vec<_> = fold(profile, options, &spelling).lines().collect();
+    let view = MetricView::new(profile, options.metric);
     let title = title(profile, options);
-    let subtitle = subtitle(profile, options.metric, &stacks);
+    let subtitle = subtitle(view, &stacks);
     if stacks.is_empty() {
-        return write_empty(&title, &subtitle, &format::empty_reason(profile, options), out);
+        return write_empty(&title, &subtitle, &view.empty_reason(), out);
     }
 
     let mut drawing = inferno::flamegraph::Options::default();
@@ -44,7 +46,7 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     drawing.bgcolors = Some(BackgroundColor::Grey);
     drawing.title = title;
     drawing.subtitle = Some(subtitle);
-    drawing.count_name = String::from(profile.class.words().unit(options.metric));
+    drawing.count_name = String::from(view.unit());
     drawing.notes = format::completeness(profile);
     // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
     drawing.flame_chart = true;
@@ -82,25 +84,26 @@ fn excess_bits(stacks: &[(String, u64)]) -> u32 {
 }
 
 fn title(profile: &Profile, options: &Options) -> String {
-    let title = format!("memtrace: {} of {}", format::metric_title(profile, options.metric), plain(&options.subject));
+    let title =
+        format!("memtrace: {} of {}", MetricView::new(profile, options.metric).title(), plain(&options.subject));
     format::shortened(&title, TITLE_CHARACTERS)
 }
 
 /// Returns the total, the duration, the losses, the processes that are not traced, and the quality of the stacks.
-fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> String {
+fn subtitle(view: MetricView<'_>, stacks: &[(String, u64)]) -> String {
+    let profile = view.profile();
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
-    let mut before =
-        vec![format::value(profile.class, metric, sum), format!("in {}", number::duration(profile.duration))];
+    let mut before = vec![view.text(sum), format!("in {}", number::duration(profile.duration))];
     // Peaks of several processes are of different moments and must not be added.
-    if metric == Metric::PeakBytes && profile.processes.len() > 1 {
+    if view.is_of_peaks() && profile.processes.len() > 1 {
         before.remove(0);
     }
-    if let Some((whole, tenth)) = errors(profile, metric) {
+    if let Some((whole, tenth)) = errors(view) {
         before[0].push_str(&whole);
         let sampled = number::grouped(profile.page_sample.into());
         before.push(format!("from one page in {sampled} (a frame of a tenth:{tenth})"));
     }
-    if metric == Metric::NetGrowth {
+    if view.is_net_growth() {
         let (_, shrunk) = format::grown_and_shrunk(profile);
         before.insert(1, format!("grown (not drawn: {shrunk} shrunk)"));
     }
@@ -118,16 +121,11 @@ fn subtitle(profile: &Profile, metric: Metric, stacks: &[(String, u64)]) -> Stri
 }
 
 /// Returns the error of the total, and of a frame of a tenth of it; `None` if numbers are counted.
-fn errors(profile: &Profile, metric: Metric) -> Option<(String, String)> {
-    let (total, variance) = (profile.total(), estimate::total_variance(profile));
-    let shown = |usage, variance| {
-        let error = estimate::error(profile, metric, usage, variance)?;
-        Some(estimate::format_error(Some(error), metric))
-    };
-    let mut tenth = total;
-    (tenth.live.count, tenth.alloc.count) = (total.live.count / 10, total.alloc.count / 10);
-    let of_tenth = Variance { live: variance.live / 10, alloc: variance.alloc / 10 };
-    Some((shown(&total, variance)?, shown(&tenth, of_tenth)?))
+fn errors(view: MetricView<'_>) -> Option<(String, String)> {
+    let total = view.profile().total();
+    let shown = |usage| Some(estimate::format_error(Some(view.error(usage)?), view.measure()));
+    let tenth = Quantity::ALL.into_iter().fold(total, |tenth, quantity| tenth.with(quantity, total[quantity] / 10));
+    Some((shown(&total)?, shown(&tenth)?))
 }
 
 /// Writes a picture with two titles and a sentence, where inferno would draw an error message.
@@ -151,13 +149,20 @@ pub(super) fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut d
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::LossReason;
+    use crate::model::{GroupBy, LossReason};
 
     #[test]
     fn a_subtitle_with_every_loss_still_fits() {
         let mut profile = Profile::default();
         LossReason::ALL.iter().for_each(|&reason| profile.losses.add(reason, u64::MAX / 1000));
-        let subtitle = subtitle(&profile, Metric::LiveBytes, &[]);
+        let options = Options {
+            metric: Default::default(),
+            by: GroupBy::Process,
+            top: 10,
+            all_stacks: false,
+            subject: String::new(),
+        };
+        let subtitle = subtitle(MetricView::new(&profile, options.metric), &[]);
         assert!(subtitle.chars().count() <= SUBTITLE_CHARACTERS, "{subtitle}");
         assert!(subtitle.ends_with(" more"), "{subtitle}");
     }

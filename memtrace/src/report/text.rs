@@ -22,9 +22,10 @@ mod untraced;
 use std::io;
 
 use crate::model::format as number;
-use crate::model::{Bytes, Metric, Profile, TouchWindow, plain};
+use crate::model::{Bytes, Measure, Profile, Quantity, TouchWindow, plain};
 use crate::report::groups::Groups;
 use crate::report::kernel_reported::{self, KernelReported};
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
 use crate::report::{allocators, estimate, format};
 
@@ -37,7 +38,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         None => format!("traced for {}", number::duration(profile.duration)),
     };
     writeln!(out, "memtrace: {}, {time}\n", plain(&options.subject))?;
-    totals(profile, options.metric, out)?;
+    totals(MetricView::new(profile, options.metric), out)?;
     oom_kills::write(profile, out)?;
     residency::write(profile, out)?;
     reclaim::write(profile, options, out)?;
@@ -54,28 +55,28 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     quality::write(profile, out)
 }
 
-fn totals(profile: &Profile, metric: Metric, out: &mut dyn io::Write) -> io::Result<()> {
+fn totals(view: MetricView<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+    let profile = view.profile();
     let total = profile.total();
     let words = profile.class.words();
     if profile.class.counts_stalls() {
-        let waits = format::blocks(profile.class, total.stalls.count);
-        return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls.time.to_string());
+        let waits = format::blocks(profile.class, total.stalls().count);
+        return writeln!(out, "  {:<10}{:>12} in {waits} for memory", "stalled", total.stalls().time.to_string());
     }
-    let variance = estimate::total_variance(profile);
-    let live_error = kernel_reported::live_error(Some(KernelReported::of_all(profile)), profile, &total, variance)
+    let live_error = kernel_reported::live_error(Some(KernelReported::of_all(profile)), profile, &total)
         .map(|pages| estimate::size_of_pages(pages).0);
-    if metric == Metric::Growth {
-        let blocks = format::blocks(profile.class, total.live.count);
-        writeln!(out, "  {:<10}{:>12} in {blocks} allocated between the marks", "growth", total.live.bytes)?;
+    if view.is_of_marks() {
+        let blocks = format::blocks(profile.class, total.live().count);
+        writeln!(out, "  {:<10}{:>12} in {blocks} allocated between the marks", "growth", total.live().bytes)?;
     } else if profile.window.is_some() {
         let (grown, shrunk) = format::grown_and_shrunk(profile);
         let (bytes, blocks) =
-            (format::change(total.live.bytes), format::change_in_blocks(profile.class, total.live.count));
+            (format::change(total.live().bytes), format::change_in_blocks(profile.class, total.live().count));
         writeln!(out, "  {:<10}{bytes:>12} in {blocks} ({grown} grown, {shrunk} shrunk)", "net growth")?;
     }
-    let live = (format::shows_live(profile) && profile.window.is_none()).then_some((words.live, total.live));
-    let exit = format::shows_exit(profile).then_some(("at exit", total.exit));
-    let all = [(words.alloc, total.alloc), (words.free, total.free)];
+    let live = (format::shows_live(profile) && profile.window.is_none()).then_some((words.live, total.live()));
+    let exit = format::shows_exit(profile).then_some(("at exit", total.exit()));
+    let all = [(words.alloc, total.alloc()), (words.free, total.free())];
     for (name, amount) in live.into_iter().chain(exit).chain(all) {
         let is_held = ![words.alloc, words.free].contains(&name);
         let age = match profile.older {
@@ -84,10 +85,10 @@ fn totals(profile: &Profile, metric: Metric, out: &mut dyn io::Write) -> io::Res
         };
         let error = match name {
             _ if is_held => live_error,
-            _ if name == words.alloc => estimate::error(profile, Metric::AllocBytes, &total, variance),
-            _ => estimate::released_error(profile, Metric::LiveBytes, &total, variance),
+            _ if name == words.alloc => estimate::error(profile, Quantity::AllocBytes, &total),
+            _ => estimate::released_error(profile, Measure::Bytes, &total),
         };
-        let error = estimate::format_error(error, Metric::LiveBytes);
+        let error = estimate::format_error(error, Measure::Bytes);
         writeln!(
             out,
             "  {name:<10}{:>12}{error} in {}{age}",
@@ -97,20 +98,20 @@ fn totals(profile: &Profile, metric: Metric, out: &mut dyn io::Write) -> io::Res
     }
     if let Some(TouchWindow { method, duration }) = profile.touches {
         let within = format!("{} within {} (method {})", method.verb(), number::duration(duration), method.name());
-        writeln!(out, "  {:<10}{:>12} {within}", "hot", total.hot)?;
-        writeln!(out, "  {:<10}{:>12} not {within}", "cold", total.cold)?;
+        writeln!(out, "  {:<10}{:>12} {within}", "hot", Bytes(total[Quantity::HotBytes]))?;
+        writeln!(out, "  {:<10}{:>12} not {within}", "cold", Bytes(total[Quantity::ColdBytes]))?;
     }
-    if total.temporary.count > 0 {
-        let blocks = format::blocks(profile.class, total.temporary.count);
-        let share = number::percent(total.temporary.count as f64 / total.alloc.count.max(1) as f64);
-        let bytes = total.temporary.bytes;
+    if total.temporary().count > 0 {
+        let blocks = format::blocks(profile.class, total.temporary().count);
+        let share = number::percent(total.temporary().count as f64 / total.alloc().count.max(1) as f64);
+        let bytes = total.temporary().bytes;
         writeln!(out, "  {:<10}{bytes:>12} in {blocks}, {share} of the allocated ones", "temporary")?;
     }
     if profile.class.counts_pages() {
         page_faults::write(profile, out)?;
     }
     if profile.class.holds_mappings() {
-        let resident = Bytes(profile.stacks.iter().map(|stack| stack.resident.0).sum());
+        let resident = Bytes(total[Quantity::ResidentBytes]);
         writeln!(out, "  {:<10}{resident:>12} of the mapped memory is resident; the rest is reserved", "touched")?;
         let own = allocators::mapped(profile);
         writeln!(

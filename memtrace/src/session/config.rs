@@ -9,7 +9,9 @@ use super::grouping::Grouping;
 use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
 use crate::kernel::{self, MapUses, ThreadFilter};
-use crate::model::{AccountColumn, Bytes, EventClass, FilterRule, GroupBy, Metric, PartKeys, Pid, TagEffect, TagValue};
+use crate::model::{
+    AccountColumn, Bytes, EventClass, FilterRule, GroupBy, Metric, PartKeys, Pid, Requirement, TagEffect, TagValue,
+};
 use crate::report::Format;
 
 /// Configuration of a run.
@@ -86,6 +88,11 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// Returns true if the peaks of processes are kept.
+    pub(crate) fn keeps_peaks(&self) -> bool {
+        self.metric.is_some_and(|metric| metric.needs(Requirement::Peaks))
+    }
+
     /// Returns the keys of the parts that the reports need.
     #[must_use]
     pub(crate) fn parts(&self) -> PartKeys {

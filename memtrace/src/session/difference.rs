@@ -91,8 +91,8 @@ fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<M
             remedy: String::from("compare reports of one event class"),
         });
     }
-    if let Some(metric) = chosen.filter(|metric| !first.has(*metric)) {
-        let names: Vec<_> = first.facts().metrics.iter().map(|metric| metric.name()).collect();
+    if let Some(metric) = chosen.filter(|metric| !metric.is_of(first)) {
+        let names: Vec<_> = Metric::all_of(first).map(Metric::name).collect();
         return Err(Error::NotComparable {
             message: format!("{} events have no {}", first.name(), metric.name()),
             remedy: format!("give --metric with one of {}", names.join(", ")),

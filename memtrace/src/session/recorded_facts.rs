@@ -165,7 +165,7 @@ impl RecordedFacts {
     /// Returns the metric of the run, if it was chosen.
     pub(in crate::session) fn metric(&self) -> Option<Metric> {
         let name = self.text(RUN, "metric")?;
-        Metric::ALL.iter().copied().find(|metric| metric.name() == name)
+        Metric::from_name(name)
     }
 
     /// Returns the notes of the run's report.

@@ -30,7 +30,8 @@ use super::outputs::{self, Content, Outputs};
 use super::recorded_facts::RecordedFacts;
 use crate::history::{NameTable, NamedClasses, ReportStacks};
 use crate::model::{
-    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, RunFacts, ThreadColumn, printable,
+    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Quantity, Requirement, RunFacts,
+    ThreadColumn, printable,
 };
 use crate::procfs::Objects;
 use crate::recording::{self, Recording};
@@ -233,8 +234,9 @@ impl<'a> Opened<'a> {
         let locations = recording.locations().map_err(unreadable)?;
         let activity = activity::read(recording, selected, &locations, facts.has_slice_bytes()).map_err(unreadable)?;
         let calls = RecordedCalls::new(locations);
-        let (processes, frames) = processes::read(recording, selected, calls, *keeps_parts, config.keep_ended, *metric)
-            .map_err(unreadable)?;
+        let (processes, frames) =
+            processes::read(recording, selected, calls, *keeps_parts, config.keep_ended, counts_growth(*metric))
+                .map_err(unreadable)?;
         // Calls without recorded names get those of the object's file, if it has the recorded build ID.
         let names = NameTable::new(frames, Symbolizer::new().with_reopen(Objects::reopen));
         let stacks = ReportStacks::of_recording(processes, &selected.window());
@@ -406,13 +408,15 @@ fn metric(
     selected: &Selected,
     is_at_end: bool,
 ) -> Result<Option<Metric>, Error> {
-    let has_peaks = facts.metric() == Some(Metric::PeakBytes);
+    let needs_peaks = |metric: &Metric| metric.needs(Requirement::Peaks);
     match chosen {
-        Some(Metric::PeakBytes) if !has_peaks => Err(Error::NotRecorded {
-            message: String::from("the recording does not have the peaks of processes"),
-            remedy: String::from("use another metric, or record with --metric peak-bytes"),
-        }),
-        Some(Metric::PeakBytes) if !is_at_end => Err(Error::NotRecorded {
+        Some(chosen) if needs_peaks(&chosen) && !facts.metric().is_some_and(|metric| needs_peaks(&metric)) => {
+            Err(Error::NotRecorded {
+                message: String::from("the recording does not have the peaks of processes"),
+                remedy: String::from("use another metric, or record with --metric peak-bytes"),
+            })
+        }
+        Some(chosen) if needs_peaks(&chosen) && !is_at_end => Err(Error::NotRecorded {
             message: String::from("the peaks of processes are known at the end of a complete recording only"),
             remedy: String::from("leave out --at, --from, --to, --between and --peak, or use another metric"),
         }),
@@ -429,8 +433,13 @@ fn metric(
         Some(metric) => Ok(Some(metric)),
         None if selected.first_epoch().is_some() => Ok(Some(Metric::Growth)),
         None if selected.is_window() => Ok(Some(Metric::NetGrowth)),
-        None => Ok(facts.metric().filter(|metric| is_at_end || *metric != Metric::PeakBytes)),
+        None => Ok(facts.metric().filter(|metric| is_at_end || !needs_peaks(metric))),
     }
+}
+
+/// Returns true if only blocks that were allocated between the marks count.
+fn counts_growth(metric: Option<Metric>) -> bool {
+    metric.is_some_and(|metric| metric.needs(Requirement::Marks))
 }
 
 /// Returns the metric of a profile: the growth of live memory in place of live memory in a window.
@@ -438,7 +447,7 @@ fn metric_of(profile: &Profile, metric: Option<Metric>) -> Metric {
     match metric {
         Some(Metric::Growth) if processes::has_epochs(profile.class) => Metric::Growth,
         Some(Metric::Growth | Metric::NetGrowth | Metric::LiveBytes | Metric::LiveCount)
-            if profile.window.is_some() && profile.class.has(Metric::LiveBytes) =>
+            if profile.window.is_some() && Quantity::LiveBytes.is_of(profile.class) =>
         {
             Metric::NetGrowth
         }
@@ -457,7 +466,7 @@ fn run_facts(
     let header = recording.header();
     let is_at_end = selected.is_end_of(recording);
     let older = header.older.filter(|_| is_at_end && class.probes_allocators());
-    let has_parts = processes::has_parts(class, recording, selected, metric);
+    let has_parts = processes::has_parts(class, recording, selected, counts_growth(metric));
     RunFacts {
         page_sample: if class.counts_pages() { header.page_sample } else { 0 },
         duration: selected.duration(),

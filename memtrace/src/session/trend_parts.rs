@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::model::{EventClass, Metric};
+use crate::model::{EventClass, Quantity};
 use crate::recording::{Boundary, IntervalRow, Recording};
 
 /// Maximum number of parts. The changes in them take 256 bytes for a stack.
@@ -79,7 +79,7 @@ impl TrendParts {
 /// Returns true if changes of live memory over time are shown for this class: those of blocks and of mappings. No event
 /// reports that a page is gone.
 pub(super) fn has_trends(class: EventClass) -> bool {
-    class.has(Metric::LiveBytes) && !class.counts_pages()
+    Quantity::LiveBytes.is_of(class) && !class.counts_pages()
 }
 
 /// Divides `span` into at most [`MOST`] consecutive parts, as equal as the boundaries permit, and returns their ends as

@@ -17,7 +17,7 @@ use super::*;
 use crate::history::{CompletedImage, EndedProcesses, EndedSettings, LiveChangesByStack, NamedClasses, ReportStacks};
 use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Location, Mapping, Pid,
-    ProcessImage, Profile, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackUsage, Stacks, Tick, Usage,
+    ProcessImage, Profile, Quantities, Quantity, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, Stacks, Tick,
 };
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
@@ -28,15 +28,13 @@ fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
 }
 
 fn snapshot_at(taken: Duration, addresses: &[AbsAddr]) -> Snapshot {
-    let usage = Usage {
-        live: Amount::one(Bytes(64)),
-        alloc: Amount::one(Bytes(64)),
-        free: Amount::default(),
-        ..Usage::default()
-    };
+    let usage = Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, Amount::one(Bytes(64)))
+        .with_amount(Quantity::AllocBytes, Amount::one(Bytes(64)))
+        .with_free(Amount::default());
     let id = StackId(100);
     let stack = Stack { frames: addresses.into(), end: StackEnd::Complete, taken };
-    let by_stack = BTreeMap::from([(id.into(), StackUsage { usage, at_peak: Bytes(0), ..StackUsage::default() })]);
+    let by_stack = BTreeMap::from([(id.into(), usage.with(Quantity::AtPeakBytes, 0))]);
     Snapshot {
         images: BTreeMap::from([(IMAGE, ImageUsage { total: usage, by_stack, ..ImageUsage::default() })]),
         stacks: Stacks::from([(id, stack)]),

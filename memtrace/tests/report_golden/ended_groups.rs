@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     Amount, BlockHistograms, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, LiveChanges, Name, Part,
-    Pid, ProcessProfile, Profile, StackEnd, StackProfile, Usage, User, Variance,
+    Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, User,
 };
 
 /// Two processes and two groups of them, of 1,650 executables in all.
@@ -66,15 +66,22 @@ pub(crate) fn build() -> Profile {
         frames: ["main", "parse", "fold"].map(frame).into(),
         ..Profile::default()
     };
-    profile.processes[1].discarded = Amount { bytes: Bytes(98_304), count: 24 };
     let live = Amount { bytes: Bytes(8192), count: 2 };
-    let freed = Usage { alloc: live, free: live, ..Usage::default() };
+    let freed = Quantities::ZERO.with_amount(Quantity::AllocBytes, live).with_free(live);
     let discarded = Amount { bytes: Bytes(98_304), count: 24 };
     add(&mut profile, 0, &[0, 1], 0, exit(1 << 20, 3 << 20, 300));
     add(&mut profile, 0, &[0, 2], 0, exit(4096, 1 << 20, 100));
     add(&mut profile, 0, &[], 12_345, exit(0, 2 << 20, 50_000));
-    add(&mut profile, 1, &[0], 0, Usage { alloc: discarded, ..Usage::default() });
-    add(&mut profile, 2, &[0, 1], 0, Usage { live, alloc: live, ..Usage::default() });
+    let discarded =
+        Quantities::ZERO.with_amount(Quantity::AllocBytes, discarded).with_amount(Quantity::DiscardedBytes, discarded);
+    add(&mut profile, 1, &[0], 0, discarded);
+    add(
+        &mut profile,
+        2,
+        &[0, 1],
+        0,
+        Quantities::ZERO.with_amount(Quantity::LiveBytes, live).with_amount(Quantity::AllocBytes, live),
+    );
     add(&mut profile, 2, &[0, 2], 0, freed);
     add(&mut profile, 3, &[0, 1], 0, exit(512, 512, 1));
     profile
@@ -89,13 +96,16 @@ fn frame(name: &str) -> Frame {
 }
 
 /// `count` blocks of `bytes` in all, of which one of `held` bytes, or none, was not freed.
-fn exit(held: u64, bytes: u64, count: u64) -> Usage {
+fn exit(held: u64, bytes: u64, count: u64) -> Quantities {
     let exit = Amount { bytes: Bytes(held), count: u64::from(held > 0) };
     let alloc = Amount { bytes: Bytes(bytes), count };
-    Usage { exit, alloc, free: alloc - exit, ..Usage::default() }
+    Quantities::ZERO
+        .with_amount(Quantity::ExitBytes, exit)
+        .with_amount(Quantity::AllocBytes, alloc)
+        .with_free(alloc - exit)
 }
 
-fn add(profile: &mut Profile, process: usize, frames: &[usize], merged: u64, usage: Usage) {
+fn add(profile: &mut Profile, process: usize, frames: &[usize], merged: u64, usage: Quantities) {
     profile.processes[process].total += usage;
     profile.stacks.push(StackProfile {
         process,
@@ -103,12 +113,7 @@ fn add(profile: &mut Profile, process: usize, frames: &[usize], merged: u64, usa
         frames: frames.iter().copied().map(FrameId::new).collect(),
         end: StackEnd::Complete,
         label: None,
-        merged,
-        usage,
-        at_peak: None,
-        major_faults: 0,
-        variance: Variance::default(),
-        resident: Bytes(0),
+        usage: usage.with(Quantity::MergedStacks, merged),
         histograms: BlockHistograms::default(),
         live_changes: LiveChanges::default(),
     });

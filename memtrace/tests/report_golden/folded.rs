@@ -13,7 +13,7 @@ fn an_empty_profile_has_no_folded_stacks() {
 
 #[test]
 fn folded_lines_are_sorted_and_distinct_for_any_names() {
-    for &metric in Metric::ALL {
+    for metric in Metric::ALL {
         let folded = report(Format::Folded, &sample(), &options(metric));
         let lines: Vec<(&str, u64)> = folded
             .lines()
@@ -21,9 +21,9 @@ fn folded_lines_are_sorted_and_distinct_for_any_names() {
             .collect();
         assert!(lines.is_sorted_by(|one, next| one.0 < next.0), "{folded}");
         assert!(folded.chars().all(|c| c == '\n' || !c.is_control()));
-        let sum: u64 = sample().stacks.iter().map(|stack| stack.value(metric)).sum();
+        let sum: u64 = sample().stacks.iter().map(|stack| metric.value(&stack.usage)).sum();
         assert_eq!(lines.iter().map(|(_, value)| value).sum::<u64>(), sum, "{}", metric.name());
-        let drawn = sample().stacks.iter().filter(|stack| stack.value(metric) > 0).count();
+        let drawn = sample().stacks.iter().filter(|stack| metric.value(&stack.usage) > 0).count();
         assert_eq!(lines.len(), drawn, "{}", metric.name());
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use memtrace::model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Container, Frame, FrameId, ImageEnd, LiveChanges, Name, Part,
-    Pid, ProcessProfile, Profile, StackEnd, StackProfile, Tid, Untraced, UntracedProcess, UntracedReason, Usage, User,
-    Variance,
+    Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, Tid, Untraced, UntracedProcess,
+    UntracedReason, User,
 };
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
@@ -44,7 +44,6 @@ pub(crate) fn host() -> Profile {
     add(&mut profile, process(901, "cron", Some((0, "root")), Some(service("cron.service")), Some(1)), 512);
     let shell = ProcessProfile {
         ended: Some(ImageEnd::Exec),
-        discarded: Amount { bytes: Bytes(0), count: 0 },
         inherited_frees: 12,
         traced: Duration::from_millis(4),
         threads: None,
@@ -110,7 +109,11 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, held: u64) {
         let held = Amount { bytes: Bytes(held), count: held.div_ceil(100) };
         let (live, exit) = if process.ended.is_none() { (held, Amount::default()) } else { (Amount::default(), held) };
         let free = Amount { bytes: Bytes(3000), count: 10 };
-        let usage = Usage { live, exit, alloc: held + free, free, ..Usage::default() };
+        let usage = Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, live)
+            .with_amount(Quantity::ExitBytes, exit)
+            .with_amount(Quantity::AllocBytes, held + free)
+            .with_free(free);
         process.total += usage;
         profile.stacks.push(StackProfile {
             process: index,
@@ -118,12 +121,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, held: u64) {
             frames: stack.into_iter().map(FrameId::new).collect(),
             end: StackEnd::Complete,
             label: None,
-            merged: 0,
             usage,
-            at_peak: None,
-            major_faults: 0,
-            variance: Variance::default(),
-            resident: Bytes(0),
             histograms: BlockHistograms::default(),
             live_changes: LiveChanges::default(),
         });
@@ -139,7 +137,9 @@ pub(crate) fn all_ended() -> Profile {
     }
     let of_processes = profile.processes.iter_mut().map(|process| &mut process.total);
     for usage in of_processes.chain(profile.stacks.iter_mut().map(|stack| &mut stack.usage)) {
-        usage.exit += std::mem::take(&mut usage.live);
+        let live = usage.live();
+        usage.add_amount(Quantity::ExitBytes, live);
+        usage.subtract_amount(Quantity::LiveBytes, live);
     }
     profile
 }

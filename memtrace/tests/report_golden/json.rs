@@ -101,7 +101,7 @@ fn the_json_keeps_names_as_they_are() {
 
 #[test]
 fn stacks_come_in_the_order_of_the_metric() {
-    for &metric in Metric::ALL {
+    for metric in Metric::ALL {
         let json: Value = serde_json::from_str(&report(Format::Json, &sample(), &options(metric))).unwrap();
         let key = metric.name().replace('-', "_");
         let value = |stack: &Value| stack[&key].as_u64().unwrap_or(0);

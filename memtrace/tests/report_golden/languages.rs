@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     Amount, BlockHistograms, Bytes, Frame, FrameId, LiveChanges, Location, Name, ObjectName, Part, Pid, ProcessProfile,
-    Profile, StackEnd, StackProfile, Unnamed, Usage, Variance, VirtOffset,
+    Profile, Quantities, Quantity, StackEnd, StackProfile, Unnamed, VirtOffset,
 };
 
 const RAW_VEC: &str = "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/raw_vec/mod.rs";
@@ -72,7 +72,7 @@ pub(crate) fn languages() -> Profile {
 }
 
 /// Adds a stack with calls at `offset`, all of it live at the peak.
-fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
+fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Quantities) {
     let frames = parts.iter().copied().flatten().map(|&(name, object, source)| Frame {
         name: if name.is_empty() { Err(Unnamed::NoSymbol) } else { Ok(Name(String::from(name))) },
         object: Some(ObjectName { path: PathBuf::from(object), build_id: None }),
@@ -86,25 +86,22 @@ fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Usage) {
     let first = profile.frames.len();
     profile.frames.extend(frames);
     let frames = (first..profile.frames.len()).map(FrameId::new).collect();
-    let at_peak = Some(usage.live.bytes);
     profile.stacks.push(StackProfile {
         process: 0,
         part: Part::WHOLE,
         frames,
         end: StackEnd::Complete,
         label: None,
-        merged: 0,
         usage,
-        at_peak,
-        major_faults: 0,
-        variance: Variance::default(),
-        resident: Bytes(0),
         histograms: BlockHistograms::default(),
         live_changes: LiveChanges::default(),
     });
 }
 
-fn usage(bytes: u64, count: u64) -> Usage {
+fn usage(bytes: u64, count: u64) -> Quantities {
     let amount = Amount { bytes: Bytes(bytes), count };
-    Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() }
+    Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, amount)
+        .with_amount(Quantity::AllocBytes, amount)
+        .with_free(Amount::default())
 }

@@ -1,6 +1,6 @@
 //! Properties of the flame graph.
 
-use memtrace::model::{Metric, Profile};
+use memtrace::model::{Metric, Profile, Quantity};
 use memtrace::report::Format;
 use quick_xml::events::Event;
 
@@ -11,7 +11,7 @@ use super::{options, report, sample_report};
 
 #[test]
 fn every_flame_graph_is_well_formed_and_complete() {
-    for &metric in Metric::ALL {
+    for metric in Metric::ALL {
         let profile = match metric {
             Metric::StallTime | Metric::StallCount => waits(),
             Metric::ExitBytes | Metric::ExitCount => all_ended(),
@@ -20,7 +20,7 @@ fn every_flame_graph_is_well_formed_and_complete() {
             _ => sample(),
         };
         let svg = report(Format::Svg, &profile, &options(metric));
-        let sum: u64 = profile.stacks.iter().map(|stack| stack.value(metric)).sum();
+        let sum: u64 = profile.stacks.iter().map(|stack| metric.value(&stack.usage)).sum();
         assert_well_formed(&svg);
         assert!(svg.contains(&format!("total_samples=\"{sum}\"")), "{}", metric.name());
     }
@@ -30,7 +30,9 @@ fn every_flame_graph_is_well_formed_and_complete() {
 /// The sample with all freed blocks temporary.
 fn with_temporary_blocks() -> Profile {
     let mut profile = sample();
-    profile.stacks.iter_mut().for_each(|stack| stack.usage.temporary = stack.usage.free);
+    for stack in &mut profile.stacks {
+        stack.usage = stack.usage.with_amount(Quantity::TemporaryBytes, stack.usage.free());
+    }
     profile
 }
 
@@ -39,7 +41,7 @@ fn the_title_names_memory_held_at_exit() {
     for (profile, title) in [(host(), "memtrace: live bytes of "), (all_ended(), "memtrace: bytes held at exit of ")] {
         let svg = report(Format::Svg, &profile, &options(profile.metric(None)));
         assert!(svg.contains(&format!(">{title}")), "{title} is not in {svg}");
-        let sum: u64 = profile.stacks.iter().map(|stack| stack.value(profile.metric(None))).sum();
+        let sum: u64 = profile.stacks.iter().map(|stack| profile.metric(None).value(&stack.usage)).sum();
         assert!(svg.contains(&format!("total_samples=\"{sum}\"")), "{title}");
     }
 }
@@ -55,7 +57,7 @@ fn a_function_and_its_cold_sibling_are_each_drawn_once() {
 fn a_picture_takes_sums_beyond_64_bits() {
     let mut profile = sample();
     for stack in &mut profile.stacks {
-        stack.usage.live.bytes.0 = u64::MAX;
+        stack.usage[Quantity::LiveBytes] = u64::MAX;
     }
     assert_well_formed(&report(Format::Svg, &profile, &options(Metric::LiveBytes)));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use memtrace::model::{
     AbsAddr, Amount, BlockHistograms, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd,
     LiveChanges, Location, LossReason, Losses, Name, ObjectName, Part, Pid, ProcessProfile, Profile, ProgramCost,
-    StackEnd, StackProfile, TouchWindow, Unnamed, Untraced, Usage, User, Variance, VirtOffset, WorkingSetMethod,
+    Quantities, Quantity, StackEnd, StackProfile, TouchWindow, Unnamed, Untraced, User, VirtOffset, WorkingSetMethod,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -62,9 +62,9 @@ pub(crate) fn with_touches() -> Profile {
     let mut profile = sample();
     let duration = Duration::from_millis(10_050);
     profile.touches = Some(TouchWindow { method: WorkingSetMethod::Idle, duration });
-    let set = |usage: &mut Usage| {
-        usage.hot = Bytes(usage.live.bytes.0 / 4);
-        usage.cold = Bytes(usage.live.bytes.0 / 2);
+    let set = |usage: &mut Quantities| {
+        let live = usage[Quantity::LiveBytes];
+        *usage = usage.with(Quantity::HotBytes, live / 4).with(Quantity::ColdBytes, live / 2);
     };
     profile.stacks.iter_mut().for_each(|stack| set(&mut stack.usage));
     profile.processes.iter_mut().for_each(|process| set(&mut process.total));
@@ -76,7 +76,6 @@ fn processes() -> Vec<ProcessProfile> {
         exe: Some(PathBuf::from("/bin/dash")),
         ended: Some(ImageEnd::Exec),
         total: usage((0, 0), (300, 3), (100, 1)),
-        discarded: Amount { bytes: Bytes(200), count: 2 },
         unmatched_frees: 5,
         peak: Some(Bytes(300)),
         user: Some(User { uid: 0, name: Some(String::from("root")) }),
@@ -121,12 +120,7 @@ fn stacks() -> Vec<StackProfile> {
         frames: frames.iter().copied().map(FrameId::new).collect(),
         end,
         label: None,
-        merged: 0,
-        usage,
-        at_peak: at_peak.map(Bytes),
-        major_faults: 0,
-        variance: Variance::default(),
-        resident: Bytes(0),
+        usage: Quantities::with(usage, Quantity::AtPeakBytes, at_peak.unwrap_or_default()),
         histograms: BlockHistograms::default(),
         live_changes: LiveChanges::default(),
     };
@@ -231,7 +225,11 @@ fn object(path: &[u8], build_id: Option<&[u8]>) -> ObjectName {
     ObjectName { path: PathBuf::from(OsStr::from_bytes(path)), build_id: build_id.map(|id| BuildId(id.into())) }
 }
 
-fn usage(live: (u64, u64), alloc: (u64, u64), free: (u64, u64)) -> Usage {
+fn usage(live: (u64, u64), alloc: (u64, u64), free: (u64, u64)) -> Quantities {
     let amount = |(bytes, count)| Amount { bytes: Bytes(bytes), count };
-    Usage { live: amount(live), alloc: amount(alloc), free: amount(free), ..Usage::default() }
+    let (live, alloc, free) = (amount(live), amount(alloc), amount(free));
+    Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, live)
+        .with_amount(Quantity::AllocBytes, alloc)
+        .with_amount(Quantity::DiscardedBytes, alloc - live - free)
 }

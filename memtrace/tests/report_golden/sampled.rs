@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use memtrace::model::{
-    Amount, Bytes, EventClass, MappingKind, PageFaults, Part, Profile, Residency, ResidentKind, Untraced, Usage,
-    Variance,
+    Amount, Bytes, EventClass, MappingKind, PageFaults, Part, Profile, Quantities, Quantity, Residency, ResidentKind,
+    Untraced,
 };
 
 use super::host::host;
@@ -32,19 +32,18 @@ pub(crate) fn sampled() -> Profile {
     let mut profile =
         Profile { class: EventClass::Fault, page_sample: ONE_IN as u32, untraced: Untraced::default(), ..host() };
     for process in &mut profile.processes {
-        process.total = Usage::default();
+        process.total = Quantities::default();
     }
     for (number, stack) in profile.stacks.iter_mut().enumerate() {
         let (live, released, _) = SAMPLED[stack.process];
         let (live, released) = (live[number % 2], if number % 2 == 0 { released } else { 0 });
-        stack.usage = Usage {
-            live: pages(live * ONE_IN),
-            alloc: pages((live + released) * ONE_IN),
-            free: pages(released * ONE_IN),
-            ..Usage::default()
-        };
-        stack.variance = Variance { live, alloc: live + released }.scaled(ONE_IN * (ONE_IN - 1));
-        stack.major_faults = if number == 0 { ONE_IN } else { 0 };
+        let squares = |pages: u64| pages * ONE_IN * (ONE_IN - 1);
+        stack.usage = Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, pages(live * ONE_IN))
+            .with_amount(Quantity::AllocBytes, pages((live + released) * ONE_IN))
+            .with(Quantity::LiveVariance, squares(live))
+            .with(Quantity::AllocVariance, squares(live + released))
+            .with(Quantity::MajorFaults, if number == 0 { ONE_IN } else { 0 });
         profile.processes[stack.process].total += stack.usage;
     }
     for (process, (live, _, faults)) in profile.processes.iter_mut().zip(SAMPLED) {
@@ -70,7 +69,7 @@ pub(crate) fn sampled() -> Profile {
 pub(crate) fn by_memory() -> Profile {
     let mut profile = sampled();
     for stack in &mut profile.stacks {
-        if stack.usage.live.count > 0 {
+        if stack.usage.live().count > 0 {
             stack.part = Part::WHOLE.with_memory(MappingKind::Anonymous);
         }
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace::model::{Amount, Bytes, Comm, GroupBy, Metric, MonitorInterval, Profile, Usage};
+use memtrace::model::{Amount, Bytes, Comm, GroupBy, Metric, MonitorInterval, Profile, Quantities, Quantity};
 use memtrace::report::{Format, Options, ThreadTrace, write};
 use serde_json::{Value, json};
 
@@ -114,9 +114,7 @@ fn pprof_reads_the_totals() {
                 "cold_space/bytes" => total(&json, "cold_bytes"),
                 "stall_time/nanoseconds" => total(&json, "stall_ns"),
                 "stall_count/count" => total(&json, "stall_count"),
-                "peak_space/bytes" => {
-                    profile.stacks.iter().filter_map(|stack| stack.at_peak).map(|bytes| bytes.0).sum()
-                }
+                "peak_space/bytes" => profile.stacks.iter().map(|stack| stack.usage[Quantity::AtPeakBytes]).sum(),
                 other => panic!("{name}: unknown type {other}"),
             };
             assert_eq!(sum, expected.cast_signed(), "{name}: {kind}");
@@ -384,7 +382,6 @@ fn speedscope_files_follow_the_schema_with_the_totals() {
             assert_eq!(sampled["endValue"], sum);
             sums.insert(sampled["name"].as_str().expect("a name"), sum);
         }
-        let words = profile.class.words();
         let mut compared = 0;
         for (metric, field) in [
             (Metric::LiveBytes, "live_bytes"),
@@ -396,7 +393,7 @@ fn speedscope_files_follow_the_schema_with_the_totals() {
             (Metric::StallTime, "stall_ns"),
             (Metric::StallCount, "stall_count"),
         ] {
-            if let Some(sum) = sums.get(words.title(metric).as_str()) {
+            if let Some(sum) = sums.get(metric.title(profile.class).as_str()) {
                 assert_eq!(*sum, total(&json, field), "{name}: {field}");
                 compared += 1;
             }
@@ -411,9 +408,12 @@ fn window() -> Profile {
     let second = Duration::from_secs(1);
     profile.window = Some(second * 60..second * 90);
     let negative = Amount { bytes: Bytes(0_u64.wrapping_sub(1000)), count: 0_u64.wrapping_sub(10) };
-    profile.stacks[0].usage.live = negative;
-    profile.stacks[1].usage = Usage { live: negative, alloc: negative, temporary: negative, ..Usage::default() };
-    profile.processes.iter_mut().for_each(|process| process.total = Usage::default());
+    profile.stacks[0].usage = profile.stacks[0].usage.with_amount(Quantity::LiveBytes, negative);
+    profile.stacks[1].usage = Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, negative)
+        .with_amount(Quantity::AllocBytes, negative)
+        .with_amount(Quantity::TemporaryBytes, negative);
+    profile.processes.iter_mut().for_each(|process| process.total = Quantities::default());
     for stack in &profile.stacks {
         profile.processes[stack.process].total += stack.usage;
     }
@@ -425,12 +425,12 @@ fn decreases_in_a_window_are_no_large_numbers() {
     let scratch = Scratch::new();
     let options = options(Metric::NetGrowth);
     let profile = window();
-    let increases = |of: fn(&Usage) -> Amount| -> [u64; 2] {
+    let increases = |of: fn(&Quantities) -> Amount| -> [u64; 2] {
         let amounts = profile.stacks.iter().map(|stack| of(&stack.usage));
         let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();
         amounts.fold([0, 0], |sum, amount| [sum[0] + increase(amount.bytes.0), sum[1] + increase(amount.count)])
     };
-    let (live, alloc) = (increases(|usage| usage.live), increases(|usage| usage.alloc));
+    let (live, alloc) = (increases(Quantities::live), increases(Quantities::alloc));
     let speedscope: Value = serde_json::from_str(&report(Format::Speedscope, &profile, &options)).expect("JSON");
     let ends: Vec<_> =
         speedscope["profiles"].as_array().expect("a list").iter().map(|one| one["endValue"].clone()).collect();

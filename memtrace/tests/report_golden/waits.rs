@@ -7,8 +7,8 @@ use std::time::Duration;
 use memtrace::model::{
     BlockHistograms, Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, ImageEnd, ImageId, KernelThread, LiveChanges,
     MachineReclaim, MemcgMemory, MemcgProfile, Name, Nanoseconds, OomKill, Order, Part, PerSecond, Pid, PressureTime,
-    ProcessProfile, Profile, ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall, StallStats,
-    StallTotals, Tick, Usage, Variance, VmCounters,
+    ProcessProfile, Profile, Quantities, ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall,
+    StallStats, StallTotals, Tick, VmCounters,
 };
 
 const EATER: Pid = Pid(4711);
@@ -28,7 +28,7 @@ pub(crate) fn waits() -> Profile {
             sum += stats.stalls;
             sum
         });
-        (stalls, Usage { stalls: total, ..Usage::default() })
+        (stalls, Quantities::ZERO.with_stalls(total))
     });
     let cgroup = |path: &str| Some(Arc::new(Cgroup { path: path.to_owned(), ..Cgroup::default() }));
     let processes = vec![
@@ -52,14 +52,9 @@ pub(crate) fn waits() -> Profile {
         frames: [FrameId::new(0), FrameId::new(process + 1)].into(),
         end: StackEnd::Complete,
         label: None,
-        merged: 0,
         usage: of.total,
-        at_peak: None,
-        resident: Bytes(0),
         histograms: BlockHistograms::default(),
         live_changes: LiveChanges::default(),
-        major_faults: 0,
-        variance: Variance::default(),
     });
     Profile {
         class: EventClass::Reclaim,

@@ -28,25 +28,7 @@ pub(super) fn explain_formats() -> impl TypedValueParser<Value = Format> {
 }
 
 pub(super) fn metrics() -> impl TypedValueParser<Value = Metric> {
-    one_of(Metric::ALL, |metric| {
-        let help = match metric {
-            Metric::LiveBytes => "bytes allocated and not freed by running processes; for page faults, resident bytes",
-            Metric::LiveCount => "blocks allocated and not freed by running processes; for page faults, resident pages",
-            Metric::ExitBytes => "bytes that processes had not freed when they ended",
-            Metric::ExitCount => "blocks that processes had not freed when they ended",
-            Metric::AllocBytes => "bytes allocated, freed or not; for page faults, all bytes touched",
-            Metric::AllocCount => "blocks allocated, freed or not; for page faults, all pages touched",
-            Metric::Temporary => "blocks freed by the allocating thread before its next allocation",
-            Metric::PeakBytes => "live bytes at the process's high-water mark",
-            Metric::HotBytes => "live bytes on pages that were touched within --cold-after",
-            Metric::ColdBytes => "live bytes on pages that were not touched within --cold-after",
-            Metric::StallTime => "nanoseconds stalled on memory, for reclaim",
-            Metric::StallCount => "number of stalls on memory, for reclaim",
-            Metric::NetGrowth => "growth of the live bytes between two moments of a recording, for report",
-            Metric::Growth => "live bytes allocated between two marks of a recording, for report --between",
-        };
-        PossibleValue::new(metric.name()).help(help)
-    })
+    one_of(&Metric::ALL, |metric| PossibleValue::new(metric.name()).help(metric.facts().help))
 }
 
 pub(super) fn working_set_methods() -> impl TypedValueParser<Value = WorkingSetMethod> {

@@ -32,6 +32,6 @@ fn all_formats_metrics_and_keys_are_accepted() {
     }
     for metric in Metric::ALL {
         let args = Arguments::try_parse_from(["memtrace", "--metric", metric.name()]).expect("a metric");
-        assert_eq!(args.trace.metric, Some(*metric));
+        assert_eq!(args.trace.metric, Some(metric));
     }
 }

@@ -9,9 +9,9 @@ use super::super::test_code::TestCode;
 use super::super::{EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses};
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, EventClass, FileOffset, Frame, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Mapping,
-    Name, Names, Object, ObjectName, PartChange, PathObject, Pid, ProcessImage, Profile, RunFacts, Snapshot, Snapshots,
-    Stack, StackId, StackKey, StackUsage, Stacks, Tick, Tid, Usage, User,
+    AbsAddr, Amount, Bytes, EventClass, FileOffset, Frame, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason,
+    Mapping, Name, Names, Object, ObjectName, PartChange, PathObject, Pid, ProcessImage, Profile, Quantities, Quantity,
+    RunFacts, Snapshot, Snapshots, Stack, StackId, StackKey, Stacks, Tick, Tid, User,
 };
 
 fn frame(name: &str) -> Frame {
@@ -22,13 +22,11 @@ fn id(pid: u32, ordinal: u32) -> ImageId {
     ImageId { pid: Pid(pid), ordinal }
 }
 
-fn usage(bytes: u64) -> Usage {
-    Usage {
-        live: Amount::one(Bytes(bytes)),
-        alloc: Amount::one(Bytes(bytes)),
-        free: Amount::default(),
-        ..Usage::default()
-    }
+fn usage(bytes: u64) -> Quantities {
+    Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, Amount::one(Bytes(bytes)))
+        .with_amount(Quantity::AllocBytes, Amount::one(Bytes(bytes)))
+        .with_free(Amount::default())
 }
 
 fn stack(frames: &[u64], end: StackEnd) -> Stack {
@@ -42,12 +40,7 @@ fn stack_at(time: u64, frames: &[u64], end: StackEnd) -> Stack {
 fn image(peak: Option<u64>, stacks: &[(u64, u64, u64)]) -> ImageUsage {
     let by_stack = stacks
         .iter()
-        .map(|&(stack, bytes, at_peak)| {
-            (
-                StackId(stack).into(),
-                StackUsage { usage: usage(bytes), at_peak: Bytes(at_peak), ..StackUsage::default() },
-            )
-        })
+        .map(|&(stack, bytes, at_peak)| (StackId(stack).into(), usage(bytes).with(Quantity::AtPeakBytes, at_peak)))
         .collect();
     ImageUsage { peak: peak.map(Bytes), by_stack, ..ImageUsage::default() }
 }
@@ -133,15 +126,18 @@ fn stacks_with_equal_frames_process_and_end_are_merged() {
         ..Snapshot::default()
     };
     let profile = profile_of(&snapshot);
-    let rows: Vec<_> =
-        profile.stacks.iter().map(|stack| (stack.process, stack.end, stack.usage.live, stack.at_peak)).collect();
+    let rows: Vec<_> = profile
+        .stacks
+        .iter()
+        .map(|stack| (stack.process, stack.end, stack.usage.live(), stack.usage[Quantity::AtPeakBytes]))
+        .collect();
     let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
     assert_eq!(
         rows,
         [
-            (0, StackEnd::Complete, amount(164, 2), Some(Bytes(3))),
-            (0, StackEnd::FramePointers, amount(1, 1), Some(Bytes(4))),
-            (1, StackEnd::Complete, amount(64, 1), None),
+            (0, StackEnd::Complete, amount(164, 2), 3),
+            (0, StackEnd::FramePointers, amount(1, 1), 4),
+            (1, StackEnd::Complete, amount(64, 1), 1),
         ]
     );
 }
@@ -192,11 +188,11 @@ fn equal_addresses_in_different_mappings_are_two_stacks() {
     let rows = |replaced| {
         let profile = profile_by_location(&snapshot, &image_with_replaced(replaced));
         let row = |number, stack: &StackProfile| {
-            (names(&profile, number).join(", "), stack.usage.live.bytes.0, stack.at_peak.map(|bytes| bytes.0))
+            (names(&profile, number).join(", "), stack.usage.live().bytes.0, stack.usage[Quantity::AtPeakBytes])
         };
         profile.stacks.iter().enumerate().map(|(number, stack)| row(number, stack)).collect::<Vec<_>>()
     };
-    let row = |root: u64, leaf: u64, bytes, peak| (format!("14 of {root}, 11 of {leaf}"), bytes, Some(peak));
+    let row = |root: u64, leaf: u64, bytes, peak| (format!("14 of {root}, 11 of {leaf}"), bytes, peak);
     assert_eq!(rows(&[]), [row(0, 0, 7, 700)]);
     // Other addresses, or an earlier time.
     assert_eq!(rows(&[(10, 20, 3), (30, 40, 9)]), [row(0, 0, 7, 700)]);
@@ -212,7 +208,7 @@ proptest! {
         let (mut by_stack, mut frames) = (BTreeMap::new(), Stacks::default());
         for (number, (time, addresses, bytes)) in stacks.iter().enumerate() {
             let id = StackId(2 + number as u64);
-            by_stack.insert(id.into(), StackUsage { usage: usage(*bytes), at_peak: Bytes(*bytes), ..StackUsage::default() });
+            by_stack.insert(id.into(), usage(*bytes).with(Quantity::AtPeakBytes, *bytes));
             frames.insert(id, &stack_at(*time, addresses, StackEnd::Complete));
         }
         let totals = ImageUsage { peak: Some(Bytes(0)), by_stack, ..ImageUsage::default() };
@@ -220,13 +216,13 @@ proptest! {
             Snapshot { images: BTreeMap::from([(id(1, 0), totals)]), stacks: frames, ..Snapshot::default() };
         let replaced: Vec<_> = replaced.iter().map(|&(start, length, until)| (start, start + length, until)).collect();
         let profile = profile_by_location(&snapshot, &image_with_replaced(&replaced));
-        let sum_of = |bytes: &mut dyn Iterator<Item = Usage>| {
-            bytes.fold(Usage::default(), |mut sum, usage| { sum += usage; sum })
+        let sum_of = |bytes: &mut dyn Iterator<Item = Quantities>| {
+            bytes.fold(Quantities::default(), |mut sum, usage| { sum += usage; sum })
         };
-        let expected = sum_of(&mut snapshot.images[&id(1, 0)].by_stack.values().map(|stack| stack.usage));
+        let expected = sum_of(&mut snapshot.images[&id(1, 0)].by_stack.values().copied());
         prop_assert_eq!(sum_of(&mut profile.stacks.iter().map(|stack| stack.usage)), expected);
-        let at_peak: u64 = profile.stacks.iter().map(|stack| stack.at_peak.unwrap().0).sum();
-        prop_assert_eq!(at_peak, expected.live.bytes.0);
+        let at_peak: u64 = profile.stacks.iter().map(|stack| stack.usage[Quantity::AtPeakBytes]).sum();
+        prop_assert_eq!(at_peak, expected.live().bytes.0);
         let seen: BTreeSet<_> = (0..profile.stacks.len()).map(|number| names(&profile, number)).collect();
         prop_assert_eq!(seen.len(), profile.stacks.len(), "duplicate stack");
     }
@@ -257,7 +253,7 @@ fn stacks_without_frames_are_merged_per_reason() {
     };
     let profile = profile_of(&snapshot);
     assert!(profile.frames.is_empty());
-    let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.end, stack.usage.live.bytes.0)).collect();
+    let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.end, stack.usage.live().bytes.0)).collect();
     assert_eq!(rows, [(StackEnd::NotTaken, 1), (StackEnd::Failed, 2), (StackEnd::FramesLost, 12)]);
 }
 
@@ -274,7 +270,8 @@ fn stacks_that_the_ledger_merged_are_counted() {
         ..Snapshot::default()
     };
     let profile = profile_of(&snapshot);
-    let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.end, stack.merged, stack.usage.live.bytes.0)).collect();
+    let rows: Vec<_> =
+        profile.stacks.iter().map(|stack| (stack.end, stack.merged(), stack.usage.live().bytes.0)).collect();
     assert_eq!(rows, [(StackEnd::Merged, 4, 12), (StackEnd::Complete, 0, 16)]);
 }
 
@@ -282,10 +279,7 @@ fn stacks_that_the_ledger_merged_are_counted() {
 fn stacks_of_different_threads_are_separate() {
     let of = |tid, bytes| {
         let part = Part::WHOLE.with_thread(Tid(tid));
-        (
-            StackKey { stack: StackId(10), part },
-            StackUsage { usage: usage(bytes), at_peak: Bytes(0), ..StackUsage::default() },
-        )
+        (StackKey { stack: StackId(10), part }, usage(bytes).with(Quantity::AtPeakBytes, 0))
     };
     let by_stack = BTreeMap::from([of(7, 1), of(8, 2)]);
     let snapshot = Snapshot {
@@ -294,7 +288,7 @@ fn stacks_of_different_threads_are_separate() {
         ..Snapshot::default()
     };
     let profile = profile_of(&snapshot);
-    let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.part, stack.usage.live.bytes.0)).collect();
+    let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.part, stack.usage.live().bytes.0)).collect();
     assert_eq!(rows, [(Part::WHOLE.with_thread(Tid(7)), 1), (Part::WHOLE.with_thread(Tid(8)), 2)]);
 }
 
@@ -355,8 +349,7 @@ fn processes_are_sorted_by_image_with_their_data() {
     snapshot.losses.add(LossReason::ProbeMissed, 3);
     let first = snapshot.images.get_mut(&id(4, 0)).unwrap();
     first.ended = Some(ImageEnd::Exec);
-    first.total = usage(50);
-    first.discarded = Amount::one(Bytes(50));
+    first.total = usage(50).with_amount(Quantity::DiscardedBytes, Amount::one(Bytes(50)));
     first.unmatched_frees = 2;
     let images = BTreeMap::from([
         (id(4, 0), ProcessImage { comm: "sh".into(), exe: Some("/bin/sh".into()), ..ProcessImage::default() }),
@@ -366,8 +359,7 @@ fn processes_are_sorted_by_image_with_their_data() {
     let expected = ProcessProfile {
         exe: Some("/bin/sh".into()),
         ended: Some(ImageEnd::Exec),
-        total: usage(50),
-        discarded: Amount::one(Bytes(50)),
+        total: usage(50).with_amount(Quantity::DiscardedBytes, Amount::one(Bytes(50))),
         unmatched_frees: 2,
         peak: Some(Bytes(7)),
         traced: Tick(1).since_start(),

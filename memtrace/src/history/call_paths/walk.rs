@@ -9,8 +9,8 @@ use super::{Call, CallLocation, CallPaths};
 use crate::history::generated_names::{GeneratedFrame, GeneratedNames};
 use crate::history::path_totals::{PathKey, PathTotals, PathUsage};
 use crate::model::{
-    AbsAddr, CodeNames, FileOffset, ImageUsage, Mapping, Node, Object, ProcessImage, StackEnd, StackId, StackKey,
-    Stacks, Unnamed, Version, split_frame,
+    AbsAddr, CodeNames, FileOffset, ImageUsage, Mapping, Node, Object, ProcessImage, Quantity, StackEnd, StackId,
+    StackKey, Stacks, Unnamed, Version, split_frame,
 };
 
 /// Walk through the stacks of one image.
@@ -80,7 +80,7 @@ impl<'a, 's> Walk<'a, 's> {
             };
             let path = PathKey { path, end, part: key.part };
             each(key, path);
-            (path, PathUsage { usage, merged, ..PathUsage::default() })
+            (path, PathUsage { usage: usage.with(Quantity::MergedStacks, merged), ..PathUsage::default() })
         });
         let mut entries: Vec<_> = entries.collect();
         for (key, histograms) in std::mem::take(&mut usage.histograms) {

@@ -14,7 +14,7 @@ use crate::history::path_totals::{PathKey, PathTotals, PathUsage, TotalParts};
 use crate::history::process;
 use crate::model::{
     Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Pid,
-    ProcessImage, ProcessProfile, StackEnd, StallStats, Tick,
+    ProcessImage, ProcessProfile, Quantity, StackEnd, StallStats, Tick,
 };
 
 /// Most distinct names that are counted. Further names have no chance to be that of the group.
@@ -77,7 +77,7 @@ impl Group {
         let mut common = |(key, mut totals): (PathKey, PathUsage)| {
             let path = if has_addresses { paths.without_addresses(key.path, &mut known) } else { key.path };
             // Each process has its peak at another time.
-            totals.usage.at_peak = Bytes(0);
+            totals.usage[Quantity::AtPeakBytes] = 0;
             (PathKey { path, part: key.part.without_thread(), ..key }, totals)
         };
         self.stacks.push(PathTotals::new(row.stacks.iter().map(&mut common).collect()));
@@ -177,7 +177,9 @@ impl Group {
             let is_kept = key.end == StackEnd::Merged || weights.of(totals) > most;
             if !is_kept {
                 let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, part: key.part };
-                merged.entry(key).or_default().add(&PathUsage { merged: totals.merged.max(1), ..totals.clone() });
+                let mut totals = totals.clone();
+                totals.usage[Quantity::MergedStacks] = totals.usage[Quantity::MergedStacks].max(1);
+                merged.entry(key).or_default().add(&totals);
             }
             is_kept
         };
@@ -217,7 +219,6 @@ impl Group {
             ended: most_frequent.map(|(&end, _)| end),
             ended_after: Some(self.last_end),
             total: self.usage.total,
-            discarded: self.usage.discarded,
             unmatched_frees: self.usage.unmatched_frees,
             inherited_frees: self.inherited_frees,
             repeated_frees: self.usage.repeated_frees,
@@ -249,7 +250,6 @@ impl Group {
 fn without_own_values(usage: ImageUsage) -> ImageUsage {
     ImageUsage {
         total: usage.total,
-        discarded: usage.discarded,
         repeated_frees: usage.repeated_frees,
         stalls: usage.stalls,
         ..ImageUsage::default()

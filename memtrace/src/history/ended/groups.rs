@@ -8,7 +8,7 @@ use super::row::{ImageFacts, Row};
 use super::weights::{Distribution, Weights};
 use crate::history::call_paths::CallPaths;
 use crate::history::path_totals::PathTotals;
-use crate::model::{EventClass, ImageUsage, MergedImages, Node, ProcessImage, Tick, Usage};
+use crate::model::{EventClass, ImageUsage, MergedImages, Node, ProcessImage, Quantities, Tick};
 
 /// Groups by their key.
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl Groups {
     /// merged.
     pub(super) fn merge_stacks(&mut self, class: EventClass, rest: impl FnOnce(usize) -> usize) -> bool {
         self.merge_parts();
-        let mut total = Usage::default();
+        let mut total = Quantities::default();
         self.all.iter().for_each(|group| total += group.usage.total);
         let weights = Weights::new(class, total);
         let mut distribution = Distribution::default();

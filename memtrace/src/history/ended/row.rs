@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::history::path_totals::PathTotals;
 use crate::model::{
-    BuildId, Cgroup, Comm, EndedRun, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, ProcessImage, Tick, Tid,
-    Usage, User,
+    BuildId, Cgroup, Comm, EndedRun, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, ProcessImage, Quantities,
+    Quantity, Tick, Tid, User,
 };
 
 /// An ended image in one event class.
@@ -49,14 +49,14 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    pub(super) fn new(class: EventClass, id: ImageId, total: &Usage) -> Self {
+    pub(super) fn new(class: EventClass, id: ImageId, total: &Quantities) -> Self {
         Self { size: size(class, total), id: Reverse(id) }
     }
 }
 
 /// Returns the number by which images and stacks of `class` are ordered: allocated bytes, or the time of stalls.
-pub(super) const fn size(class: EventClass, total: &Usage) -> u64 {
-    if class.counts_stalls() { total.stalls.time.0 } else { total.alloc.bytes.0 }
+pub(super) const fn size(class: EventClass, total: &Quantities) -> u64 {
+    if class.counts_stalls() { total.get(Quantity::StallTime) } else { total.get(Quantity::AllocBytes) }
 }
 
 impl ImageFacts {

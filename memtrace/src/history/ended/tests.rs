@@ -12,7 +12,7 @@ use crate::history::test_code::TestCode;
 use crate::history::{FramesByObject, LiveChangesByStack, NamedClasses, ReportStacks};
 use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, FileOffset, ImageStart, Mapping, MappingKind, Object, Part, Pid, Profile,
-    RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, StackUsage, Usage, User,
+    Quantities, Quantity, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, User,
 };
 
 const START: Tick = Tick(100);
@@ -107,11 +107,13 @@ impl TestImage {
             let amount = |blocks: u8| Amount { bytes: Bytes(u64::from(blocks) * 48), count: blocks.into() };
             let free = amount(stack.blocks - stack.held);
             let live = amount(stack.held);
-            let of_stack = Usage { alloc: amount(stack.blocks), free, live, ..Usage::default() };
-            usage.total += of_stack;
-            let of_stack =
-                StackUsage { usage: of_stack, at_peak: Bytes(u64::from(stack.blocks)), ..StackUsage::default() };
-            usage.by_stack.entry(StackKey { stack: id, part: stack.part }).or_default().add(of_stack);
+            let of_stack = Quantities::ZERO
+                .with_amount(Quantity::LiveBytes, live)
+                .with_amount(Quantity::AllocBytes, amount(stack.blocks))
+                .with_free(free);
+            let of_stack = of_stack.with(Quantity::AtPeakBytes, u64::from(stack.blocks));
+            usage.total += of_stack.additive();
+            *usage.by_stack.entry(StackKey { stack: id, part: stack.part }).or_default() += of_stack;
         }
         usage.end(self.end, class);
         usage.unmatched_frees = self.frees.into();

@@ -1,18 +1,18 @@
 //! Order in which stacks of groups are merged.
 
 use crate::history::path_totals::PathUsage;
-use crate::model::{EventClass, Usage};
+use crate::model::{EventClass, Quantities, Quantity};
 
 /// Weights of the stacks of one event class. Those with the smallest weights are merged first.
 pub(super) struct Weights {
     class: EventClass,
     /// Sum over all groups.
-    total: Usage,
+    total: Quantities,
 }
 
 impl Weights {
     /// Returns the weights of stacks with the sum `total`.
-    pub(super) const fn new(class: EventClass, total: Usage) -> Self {
+    pub(super) const fn new(class: EventClass, total: Quantities) -> Self {
         Self { class, total }
     }
 
@@ -20,16 +20,12 @@ impl Weights {
     /// not free its memory has bytes at exit in most stacks, and its largest sites in others, so neither number can come
     /// first.
     pub(super) fn of(&self, totals: &PathUsage) -> Weight {
-        let (usage, total) = (&totals.usage.usage, &self.total);
-        if self.class.counts_stalls() {
-            let shares = [(usage.stalls.time.0, total.stalls.time.0), (usage.stalls.count, total.stalls.count)];
-            return Weight::of_shares(&shares);
-        }
-        Weight::of_shares(&[
-            (usage.exit.bytes.0, total.exit.bytes.0),
-            (usage.alloc.bytes.0, total.alloc.bytes.0),
-            (usage.alloc.count, total.alloc.count),
-        ])
+        let quantities: &[_] = match self.class.counts_stalls() {
+            true => &[Quantity::StallTime, Quantity::StallCount],
+            false => &[Quantity::ExitBytes, Quantity::AllocBytes, Quantity::AllocCount],
+        };
+        let shares = quantities.iter().map(|&quantity| share(totals.usage[quantity], self.total[quantity]));
+        Weight::new(shares.sum())
     }
 }
 
@@ -43,11 +39,6 @@ pub(super) struct Weight(u16);
 
 impl Weight {
     const ALL: usize = ((u64::BITS - MANTISSA + 1) << MANTISSA) as usize;
-
-    /// Returns the sum of shares, each a part of a total.
-    fn of_shares(shares: &[(u64, u64)]) -> Self {
-        Self::new(shares.iter().map(|&(part, all)| share(part, all)).sum())
-    }
 
     fn new(number: u64) -> Self {
         let exponent = (u64::BITS - number.leading_zeros()).saturating_sub(MANTISSA);

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AllocatorId, MappingKind, PartKeys, TagId, Tid};
+use crate::model::{AllocatorId, Amount, Bytes, MappingKind, PartKeys, TagId, Tid};
 
 /// Numbers of every length, zero included.
 fn number() -> impl Strategy<Value = u64> {
@@ -28,9 +28,11 @@ fn entries() -> impl Strategy<Value = Vec<(PathKey, PathUsage)>> {
     let bucket = (quantity, 0..64_u32, number().prop_map(|count| count >> 10))
         .prop_map(|(quantity, log2, count)| (quantity, Log2::from_number(log2).unwrap(), count));
     let histograms = prop::collection::vec(bucket, 0..10).prop_map(BlockHistograms::from_iter);
-    let usage = (prop::array::uniform20(number()), histograms).prop_map(|(mut fields, histograms)| {
-        fields[FIELDS - 1] %= 1 << 40;
-        PathUsage { histograms, ..from_fields(fields) }
+    let values = prop::collection::vec(number(), Quantity::ALL.len());
+    let usage = (values, histograms).prop_map(|(values, histograms)| {
+        let usage = Quantity::ALL.into_iter().zip(values);
+        let usage = usage.fold(Quantities::ZERO, |usage, (quantity, value)| usage.with(quantity, value));
+        PathUsage { usage, histograms }
     });
     prop::collection::vec((key(), usage), 0..20)
 }
@@ -62,8 +64,7 @@ proptest! {
 #[test]
 fn stack_of_freed_blocks_takes_few_bytes() {
     let amount = Amount { bytes: Bytes(6400), count: 100 };
-    let usage =
-        StackUsage { usage: Usage { alloc: amount, free: amount, ..Usage::default() }, ..StackUsage::default() };
+    let usage = Quantities::ZERO.with_amount(Quantity::AllocBytes, amount).with_free(amount);
     let entry = |path: u32| {
         let key = PathKey { path: Node::from_number(path * 30), end: StackEnd::Complete, part: Part::WHOLE };
         (key, PathUsage { usage, ..PathUsage::default() })
@@ -76,7 +77,9 @@ fn stack_of_freed_blocks_takes_few_bytes() {
 fn long_lists_are_in_several_chunks() {
     let entry = |path: u32| {
         let key = PathKey { path: Node::from_number(path), end: StackEnd::Complete, part: Part::WHOLE };
-        (key, from_fields([u64::MAX >> (path % 64); FIELDS]))
+        let value = u64::MAX >> (path % 64);
+        let usage = Quantity::ALL.into_iter().fold(Quantities::ZERO, |usage, quantity| usage.with(quantity, value));
+        (key, PathUsage { usage, ..PathUsage::default() })
     };
     let entries: Vec<_> = (1..=1000).map(entry).collect();
     let totals = PathTotals::new(entries.clone());

@@ -2,7 +2,7 @@
 
 use super::{Image, change_epoch};
 use crate::ledger::budget::{Budget, Settings};
-use crate::model::{Amount, Bytes, EventClass, ImageUsage, Tick, Usage};
+use crate::model::{Amount, EventClass, ImageUsage, Quantity, Tick};
 
 impl Image {
     /// Leaves the stacks of the new image out of deltas, which have the sum of its blocks.
@@ -45,8 +45,8 @@ impl Image {
             let mut change = usage.diff(&self.totals_of(class));
             change.merge(self.take_changes_of(class));
             change.peak = usage.peak;
-            for (key, stack) in usage.by_stack.iter().filter(|(_, stack)| stack.at_peak != Bytes(0)) {
-                change.by_stack.entry(*key).or_default().at_peak = stack.at_peak;
+            for (key, stack) in usage.by_stack.iter().filter(|(_, stack)| stack[Quantity::AtPeakBytes] != 0) {
+                change.by_stack.entry(*key).or_default()[Quantity::AtPeakBytes] = stack[Quantity::AtPeakBytes];
             }
             change.remove_zeros();
             return change;
@@ -85,19 +85,11 @@ impl Image {
     /// Removes and returns the changes of the sum of all stacks that lead to `usage`.
     fn take_last_sum(&mut self, usage: &ImageUsage) -> ImageUsage {
         let change = self.take_heap_changes();
-        let mut running = Usage::default();
-        for (_, totals) in self.totals.iter() {
-            running.live += totals.live;
-            running.alloc += totals.alloc;
-            running.temporary += totals.temporary;
-        }
-        running.free = running.alloc - running.live;
         let mut sum = usage.total;
-        sum -= running;
+        self.totals.iter().for_each(|(_, totals)| sum -= totals.quantities());
         sum += change.total;
         ImageUsage {
             ended: usage.ended,
-            discarded: usage.discarded,
             unmatched_frees: change.unmatched_frees,
             repeated_frees: change.repeated_frees,
             merged_stacks: change.merged_stacks,

@@ -59,9 +59,9 @@ impl Story {
             *by_stack.entry(range.key).or_default() += range.pages;
         }
         for (key, stack) in &usage.by_stack {
-            let live = stack.usage.live;
+            let live = stack.live();
             assert_eq!((live.count, live.bytes.0), (by_stack.get(key).copied().unwrap_or(0), live.count * PAGE.0));
-            assert_eq!(stack.usage.alloc - stack.usage.free, live);
+            assert_eq!(stack.alloc() - stack.free(), live);
         }
         assert_eq!(self.budget.mapped_ranges, self.mappings.count());
         usage.touched.iter().map(|range| ((range.begin.0 - BASE) / PAGE.0, range.pages, range.key.stack.0)).collect()
@@ -69,7 +69,7 @@ impl Story {
 
     /// Number of pages that a stack has mapped in total.
     fn alloc(&self, stack: u64) -> u64 {
-        self.mappings.usage(None).by_stack[&key(stack)].usage.alloc.count
+        self.mappings.usage(None).by_stack[&key(stack)].alloc().count
     }
 }
 
@@ -137,7 +137,7 @@ fn a_forked_child_has_independent_mappings() {
 #[test]
 fn an_ended_image_has_no_mappings() {
     let usage = Story::new().map(0, 4, 5).mappings.usage(Some(ImageEnd::Exit));
-    assert_eq!((usage.total.live.count, usage.total.alloc.count), (0, 4));
+    assert_eq!((usage.total.live().count, usage.total.alloc().count), (0, 4));
     assert!(usage.touched.is_empty());
 }
 

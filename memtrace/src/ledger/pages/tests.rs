@@ -26,9 +26,9 @@ fn key(stack: u64) -> StackKey {
 
 /// Live and touched pages of a stack.
 fn numbers(pages: &Pages, stack: u64) -> (u64, u64) {
-    let usage = pages.usage(None).by_stack[&key(stack)].usage;
-    assert_eq!(usage.live.bytes, Bytes(usage.live.count * PAGE.0));
-    (usage.live.count, usage.alloc.count)
+    let usage = pages.usage(None).by_stack[&key(stack)];
+    assert_eq!(usage.live().bytes, Bytes(usage.live().count * PAGE.0));
+    (usage.live().count, usage.alloc().count)
 }
 
 /// Stack of page `P` after these touches by stacks 10, 11 and so on.
@@ -62,7 +62,7 @@ fn repeated_touches_of_a_page_increase_the_variance() {
     for page in [P.0, P.0, P.0, P.0 + PAGE.0] {
         pages.touch(AbsAddr(page), WRITE, key(10), &mut budget);
     }
-    let squares = |pages: &Pages, ended| pages.usage(ended).by_stack[&key(10)].variance.alloc;
+    let squares = |pages: &Pages, ended| pages.usage(ended).by_stack[&key(10)][Quantity::AllocVariance];
     assert_eq!(squares(&pages, None), 3 * 3 + 1);
     // A forked child has two pages without history.
     let mut copy = pages.fork(&mut budget).unwrap();
@@ -100,7 +100,7 @@ fn major_faults_count_for_the_stack_of_the_page() {
     pages.touch(P, READ, key(10), &mut budget);
     pages.add_major_fault(AbsAddr(P.0 + 8));
     pages.add_major_fault(AbsAddr(P.0 + PAGE.0));
-    assert_eq!(pages.usage(None).by_stack[&key(10)].major_faults, 1);
+    assert_eq!(pages.usage(None).by_stack[&key(10)][Quantity::MajorFaults], 1);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn an_ended_image_has_released_all_pages() {
     let (mut pages, mut budget) = (Pages::default(), budget(10));
     pages.touch(P, WRITE, key(10), &mut budget);
     let usage = pages.usage(Some(ImageEnd::Exit));
-    assert_eq!((usage.total.live.count, usage.total.alloc.count, usage.total.free.count), (0, 1, 1));
+    assert_eq!((usage.total.live().count, usage.total.alloc().count, usage.total.free().count), (0, 1, 1));
     assert!(usage.touched.is_empty());
 }
 
@@ -162,7 +162,7 @@ fn an_ended_child_reports_only_its_own_touches() {
     child.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(11), &mut budget);
     let usage = child.usage(Some(ImageEnd::Exec));
     assert_eq!(usage.by_stack.keys().collect::<Vec<_>>(), [&key(11)]);
-    assert_eq!(usage.total.alloc.count, 1);
+    assert_eq!(usage.total.alloc().count, 1);
 }
 
 #[test]
@@ -197,8 +197,8 @@ fn a_merged_stack_adds_its_touches_to_the_others() {
     pages.touch(AbsAddr(P.0 + 3 * PAGE.0), WRITE, key(13), &mut budget);
     pages.touch(AbsAddr(P.0 + 3 * PAGE.0), WRITE, key(11), &mut budget);
     assert!(pages.merge_stack(key(13)));
-    assert_eq!(pages.usage(None).by_stack[&failed].variance.alloc, 1);
+    assert_eq!(pages.usage(None).by_stack[&failed][Quantity::AllocVariance], 1);
     // The index of the merged stack is used again.
     pages.touch(AbsAddr(P.0 + PAGE.0), WRITE, key(12), &mut budget);
-    assert_eq!((numbers(&pages, 12), pages.usage(None).by_stack[&key(12)].major_faults), ((1, 1), 0));
+    assert_eq!((numbers(&pages, 12), pages.usage(None).by_stack[&key(12)][Quantity::MajorFaults]), ((1, 1), 0));
 }

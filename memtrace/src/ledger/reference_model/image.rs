@@ -70,26 +70,24 @@ impl ReferenceImage {
         let (live, exit) = if ended.is_none() { (held, BTreeMap::new()) } else { (BTreeMap::new(), held) };
         let (unmatched_frees, repeated_frees, merged_stacks) = (self.unmatched, self.repeated, self.merged);
         let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
+        let discarded = if ended == Some(ImageEnd::Exec) { everything } else { BTreeMap::new() };
         for (&id, &alloc) in &self.alloc {
-            let numbers = Usage {
-                live: live.get(&id).copied().unwrap_or_default(),
-                exit: exit.get(&id).copied().unwrap_or_default(),
-                alloc,
-                free: self.free.get(&id).copied().unwrap_or_default(),
-                temporary: self.temporary.get(&id).copied().unwrap_or_default(),
-                ..Usage::default()
-            };
-            let at_peak = Bytes(if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 });
+            let of_stack = |amounts: &BTreeMap<StackKey, Amount>| amounts.get(&id).copied().unwrap_or_default();
+            let at_peak = if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 };
+            let numbers = Quantities::ZERO
+                .with_amount(Quantity::LiveBytes, of_stack(&live))
+                .with_amount(Quantity::ExitBytes, of_stack(&exit))
+                .with_amount(Quantity::AllocBytes, alloc)
+                .with_amount(Quantity::TemporaryBytes, of_stack(&self.temporary))
+                .with_amount(Quantity::DiscardedBytes, of_stack(&discarded))
+                .with_free(of_stack(&self.free));
             usage.total += numbers;
-            usage.by_stack.insert(id, StackUsage { usage: numbers, at_peak, ..StackUsage::default() });
+            usage.by_stack.insert(id, numbers.with(Quantity::AtPeakBytes, at_peak));
         }
         if settings.lifetimes {
             let ages = self.live.values().filter(|_| ended != Some(ImageEnd::Exec));
             let ages = ages.map(|block| (block.key, now.0.saturating_sub(block.tick)));
             usage.histograms = self.histograms(ages.collect());
-        }
-        if ended == Some(ImageEnd::Exec) {
-            everything.values().for_each(|live| usage.discarded += *live);
         }
         usage.peak = settings.track_peak.then_some(Bytes(self.peak));
         usage

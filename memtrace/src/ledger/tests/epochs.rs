@@ -43,7 +43,7 @@ impl Changes {
     fn add(&mut self, delta: &Delta) {
         for usage in delta.usage.values().flat_map(BTreeMap::values) {
             for (key, change) in &usage.by_stack {
-                *self.live.entry(key.stack).or_default() += change.usage.live;
+                *self.live.entry(key.stack).or_default() += change.live();
             }
             for (&(key, epoch), &change) in &usage.by_epoch {
                 *self.earlier.entry((key.stack, epoch)).or_default() += change;

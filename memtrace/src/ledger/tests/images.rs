@@ -7,9 +7,12 @@ fn exec_discards_live_blocks_and_starts_a_new_image() {
     let story = Story::new().alloc(A, 10, S).alloc(B, 20, S).free(B).exec().free(A).alloc(B, 5, S);
     let first = story.image(0);
     assert_eq!(first.ended, Some(ImageEnd::Exec));
-    assert_eq!(first.discarded, Amount::one(Bytes(10)));
-    assert_eq!(first.total, usage((0, 0), (30, 2), (20, 1)));
-    assert_eq!(first.by_stack[&S.into()].usage, first.total);
+    assert_eq!(first.total.discarded(), Amount::one(Bytes(10)));
+    assert_eq!(
+        (first.total.alloc().count, first.total.free(), first.total.live().count),
+        (2, Amount::one(Bytes(20)), 0)
+    );
+    assert_eq!(first.by_stack[&S.into()], first.total);
     let second = story.image(1);
     assert_eq!(second.ended, None);
     assert_eq!(second.unmatched_frees, 1);
@@ -22,9 +25,10 @@ fn live_blocks_are_held_at_exit_and_a_reused_pid_is_a_new_image() {
     let story = Story::new().alloc(A, 10, S).alloc(B, 4, S).free(B).exit(0).alloc(A, 20, S);
     let first = story.image(0);
     assert_eq!(first.ended, Some(ImageEnd::Exit));
-    assert_eq!(first.discarded, Amount::default());
-    assert_eq!(first.total, Usage { exit: Amount::one(Bytes(10)), ..usage((0, 0), (14, 2), (4, 1)) });
-    assert_eq!(first.by_stack[&S.into()].usage, first.total);
+    assert_eq!(first.total.discarded(), Amount::default());
+    let held = Quantities::ZERO.with_amount(Quantity::ExitBytes, Amount::one(Bytes(10)));
+    assert_eq!(first.total, held.with_amount(Quantity::AllocBytes, Amount { bytes: Bytes(14), count: 2 }));
+    assert_eq!(first.by_stack[&S.into()], first.total);
     assert_eq!(story.image(1).total, usage((20, 1), (20, 1), (0, 0)));
     // The old block does not count as a lost free, and no longer towards the maximum.
     assert_eq!(story.lost(LossReason::FreeUnseen), 0);
@@ -52,7 +56,8 @@ fn the_end_of_every_process_is_recorded_with_its_time() {
 #[test]
 fn processes_have_separate_totals() {
     let story = Story::new().alloc_in(1, A, 10).alloc_in(2, A, 20).alloc_in(1, B, 30);
-    let live = |pid| story.0.snapshot(EventClass::Heap, NOW).images[&ImageId { pid: Pid(pid), ordinal: 0 }].total.live;
+    let live =
+        |pid| story.0.snapshot(EventClass::Heap, NOW).images[&ImageId { pid: Pid(pid), ordinal: 0 }].total.live();
     assert_eq!(live(1), Amount { bytes: Bytes(40), count: 2 });
     assert_eq!(live(2), Amount::one(Bytes(20)));
     assert_eq!(story.0.losses().total(), 0);
@@ -78,10 +83,10 @@ fn an_image_whose_exit_was_lost_can_be_ended() {
     for ordinal in [0, 1, 1] {
         story.0.end_if_running(ImageId { pid: PID, ordinal }, ImageEnd::Exit, Tick(9));
     }
-    assert_eq!(story.image(1).total.exit, Amount::one(Bytes(4)));
+    assert_eq!(story.image(1).total.exit(), Amount::one(Bytes(4)));
     let ends: Vec<_> = story.0.take_ended().iter().map(|image| (image.id.ordinal, image.end)).collect();
     assert_eq!(ends, [(0, ImageEnd::Exec), (1, ImageEnd::Exit)]);
-    assert_eq!(story.alloc(A, 1, S).image(2).total.live, Amount::one(Bytes(1)));
+    assert_eq!(story.alloc(A, 1, S).image(2).total.live(), Amount::one(Bytes(1)));
 }
 
 #[test]

@@ -28,12 +28,12 @@ fn stacks_without_live_blocks_are_merged_in_order_of_bytes() {
     let (before, story) = (story.image(0), story.alloc(B, 5, u));
     let image = story.image(0);
     assert_eq!(image.by_stack.keys().map(|key| key.stack).collect::<Vec<_>>(), [StackId::OTHER, R, t, u]);
-    assert_eq!(image.by_stack[&StackId::OTHER.into()].usage, usage((0, 0), (10, 1), (10, 1)));
+    assert_eq!(image.by_stack[&StackId::OTHER.into()], usage((0, 0), (10, 1), (10, 1)));
     assert_eq!((image.merged_stacks, before.merged_stacks), (1, 0));
     assert_eq!(image.total, usage((6, 2), (66, 5), (60, 3)));
     assert_eq!((image.peak, story.0.losses().total()), (Some(Bytes(30)), 0));
     // A merged stack that allocates again is a stack of its own.
-    assert_eq!(story.alloc(B + 16, 7, S).image(0).by_stack[&S.into()].usage, usage((7, 1), (7, 1), (0, 0)));
+    assert_eq!(story.alloc(B + 16, 7, S).image(0).by_stack[&S.into()], usage((7, 1), (7, 1), (0, 0)));
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn the_peak_of_a_merged_stack_is_kept() {
     let story = Story::with(Settings { stacks: 2, track_peak: true, ..WIDE });
     let story = story.alloc(A, 10, S).alloc(B, 20, StackId::NOT_TAKEN).free(A).alloc(A, 1, R).free(B);
     let image = story.image(0);
-    let at_peak = |stack: StackId| image.by_stack[&stack.into()].at_peak;
+    let at_peak = |stack: StackId| Bytes(image.by_stack[&stack.into()][Quantity::AtPeakBytes]);
     assert_eq!(image.peak, Some(Bytes(30)));
     assert_eq!([StackId::OTHER, StackId::NOT_TAKEN, R].map(at_peak), [Bytes(10), Bytes(20), Bytes(0)]);
 }
@@ -50,7 +50,7 @@ fn the_peak_of_a_merged_stack_is_kept() {
 fn a_stack_with_a_tentative_free_is_not_merged() {
     let story = Story::with(Settings { stacks: 1, ..WIDE });
     let story = story.alloc(A, 10, S).free_tentatively(T1, A).alloc(B, 20, R).undo_free(T1, A);
-    assert_eq!(story.image(0).by_stack[&S.into()].usage, usage((10, 1), (10, 1), (0, 0)));
+    assert_eq!(story.image(0).by_stack[&S.into()], usage((10, 1), (10, 1), (0, 0)));
     assert_eq!(story.lost(LossReason::StacksFull), 1);
 }
 
@@ -82,9 +82,9 @@ fn blocks_of_stacks_beyond_the_maximum_have_no_stack() {
     let story = story.alloc(A, 1, StackId::NOT_TAKEN).alloc(A + 16, 10, S).alloc(A + 32, 20, R).alloc(A + 48, 30, S);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
     let image = story.image(0);
-    assert_eq!(image.by_stack[&S.into()].usage.live.bytes, Bytes(40));
-    assert_eq!(image.by_stack[&StackId::FAILED.into()].usage.live.bytes, Bytes(20));
-    assert_eq!(image.by_stack[&StackId::NOT_TAKEN.into()].usage.live.bytes, Bytes(1));
+    assert_eq!(image.by_stack[&S.into()].live().bytes, Bytes(40));
+    assert_eq!(image.by_stack[&StackId::FAILED.into()].live().bytes, Bytes(20));
+    assert_eq!(image.by_stack[&StackId::NOT_TAKEN.into()].live().bytes, Bytes(1));
     assert_eq!(image.by_stack.len(), 3);
 }
 
@@ -104,7 +104,7 @@ fn blocks_beyond_the_maximum_are_lost() {
     assert_eq!(story.lost(LossReason::LedgerFull), 1);
     assert_eq!(story.image(0).unmatched_frees, 1);
     let story = story.free(A).alloc(B, 40, S);
-    assert_eq!(story.total().live, Amount::one(Bytes(40)));
+    assert_eq!(story.total().live(), Amount::one(Bytes(40)));
     // The lost block did not add a stack.
     assert!(!story.image(0).by_stack.contains_key(&R.into()));
 }
@@ -114,7 +114,7 @@ fn processes_beyond_the_maximum_are_lost() {
     let story = Story::with(Settings { processes: 1, ..WIDE }).alloc_in(1, A, 10).alloc_in(2, A, 20);
     let story = story.event(Pid(2), T1, 0, EventKind::Exit).alloc_in(1, B, 30);
     assert_eq!(story.lost(LossReason::ProcessesFull), 2);
-    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).total().live, Amount { bytes: Bytes(40), count: 2 });
+    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).total().live(), Amount { bytes: Bytes(40), count: 2 });
     // The images of one process count too.
     let story = story.event(Pid(1), T1, 0, EventKind::Exec).alloc_in(1, A, 50);
     assert_eq!(story.lost(LossReason::ProcessesFull), 3);

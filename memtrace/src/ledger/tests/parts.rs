@@ -17,7 +17,7 @@ fn blocks_count_for_the_allocating_thread() {
         story.event(PID, T2, 0, EventKind::Free { address: AbsAddr(A), is_last: false }).image(0)
     };
     let image = image_by(PartKeys::THREAD);
-    let usage_of = |tid| image.by_stack[&StackKey { stack: S, part: Part::WHOLE.with_thread(tid) }].usage;
+    let usage_of = |tid| image.by_stack[&StackKey { stack: S, part: Part::WHOLE.with_thread(tid) }];
     assert_eq!(usage_of(T1), usage((0, 0), (10, 1), (10, 1)));
     assert_eq!(usage_of(T2), usage((10, 1), (10, 1), (0, 0)));
     assert_eq!(image.by_stack.len(), 2);
@@ -39,7 +39,7 @@ fn blocks_count_for_their_allocator() {
     let story = story.event(PID, T1, 0, alloc(A, 1)).event(PID, T2, 0, alloc(B, 1)).event(PID, T1, 0, alloc(B, 0));
     let image = story.image(0);
     let usage_of =
-        |number| image.by_stack[&StackKey { stack: S, part: Part::WHOLE.with_allocator(AllocatorId(number)) }].usage;
+        |number| image.by_stack[&StackKey { stack: S, part: Part::WHOLE.with_allocator(AllocatorId(number)) }];
     assert_eq!(usage_of(1), usage((10, 1), (20, 2), (10, 1)));
     assert_eq!(usage_of(0), usage((10, 1), (10, 1), (0, 0)));
 }

@@ -27,10 +27,10 @@ fn stalls_are_totalled_by_stack_and_by_kind() {
     let story = Story::new().alloc(A, 10, S);
     let story = all.iter().fold(story, |story, stall| story.event(PID, T1, 0, EventKind::Stall(Box::new(*stall))));
     let image = usage_of_stalls(&story);
-    let stalls = |count, time| Usage { stalls: StallTotals { count, time: Nanoseconds(time) }, ..Usage::default() };
+    let stalls = |count, time| Quantities::ZERO.with_stalls(StallTotals { count, time: Nanoseconds(time) });
     assert_eq!(image.total, stalls(3, 16_000));
-    assert_eq!(image.by_stack[&S.into()].usage, stalls(2, 7000));
-    assert_eq!(image.by_stack[&R.into()].usage, stalls(1, 9000));
+    assert_eq!(image.by_stack[&S.into()], stalls(2, 7000));
+    assert_eq!(image.by_stack[&R.into()], stalls(1, 9000));
     let mut memcg = StallStats::default();
     all[..2].iter().for_each(|stall| memcg.add(stall));
     assert_eq!(image.stalls[&StallKey { group: None, work: ReclaimKind::Memcg }], memcg);
@@ -59,9 +59,9 @@ fn an_oom_kill_ends_the_image_in_all_classes() {
     };
     let stalled = EventKind::Stall(Box::new(stall(ReclaimKind::Memcg, 5000, S)));
     let story = Story::new().alloc(A, 10, S).event(PID, T1, 0, stalled).event(PID, T1, 5, kill()).exit(6);
-    assert_eq!((story.image(0).ended, story.total().exit.bytes), (Some(ImageEnd::OomKill), Bytes(10)));
+    assert_eq!((story.image(0).ended, story.total().exit().bytes), (Some(ImageEnd::OomKill), Bytes(10)));
     assert_eq!(
-        (usage_of_stalls(&story).ended, usage_of_stalls(&story).total.stalls.count),
+        (usage_of_stalls(&story).ended, usage_of_stalls(&story).total.stalls().count),
         (Some(ImageEnd::OomKill), 1)
     );
     let kills = story.0.snapshot(EventClass::Heap, NOW).oom_kills;

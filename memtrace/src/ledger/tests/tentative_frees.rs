@@ -29,15 +29,15 @@ fn an_undo_without_its_tentative_free_has_no_effect() {
     let story =
         story.undo_free(T2, A).undo_free(T1, B).event(Pid(9), T1, 0, EventKind::UndoFree { address: AbsAddr(A) });
     assert_eq!(story.0.snapshot(EventClass::Heap, NOW), before);
-    assert_eq!(story.undo_free(T1, A).total().live, Amount { bytes: Bytes(30), count: 2 });
+    assert_eq!(story.undo_free(T1, A).total().live(), Amount { bytes: Bytes(30), count: 2 });
 }
 
 #[test]
 fn a_second_tentative_free_makes_the_first_final() {
     let story =
         Story::new().alloc(A, 10, S).alloc(B, 20, S).free_tentatively(T1, A).free_tentatively(T1, B).undo_free(T1, A);
-    assert_eq!(story.total().live, Amount::default());
-    assert_eq!(story.undo_free(T1, B).total().live, Amount::one(Bytes(20)));
+    assert_eq!(story.total().live(), Amount::default());
+    assert_eq!(story.undo_free(T1, B).total().live(), Amount::one(Bytes(20)));
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_tentative_free_is_final_once_the_address_is_reused() {
     assert_eq!(story.total(), usage((20, 1), (30, 2), (10, 1)));
     assert_eq!(story.lost(LossReason::FreeUnseen), 0);
     // It cannot be undone, even after the address is free again.
-    assert_eq!(story.free(A).undo_free(T1, A).total().live, Amount::default());
+    assert_eq!(story.free(A).undo_free(T1, A).total().live(), Amount::default());
 }
 
 #[test]

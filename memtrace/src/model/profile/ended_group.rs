@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::{ImageEnd, Pid, Usage};
+use crate::model::{ImageEnd, Pid, Quantities};
 
 /// Ended process images of one executable, cgroup and user that share one row. Times count from the start of tracing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,5 +32,5 @@ pub struct EndedRun {
     /// Kind of the end.
     pub ended: ImageEnd,
     /// Sum of its stacks.
-    pub total: Usage,
+    pub total: Quantities,
 }

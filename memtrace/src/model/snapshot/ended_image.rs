@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Snapshots, StackId, StackKey, StackUsage, Stacks, Tick,
+    EventClass, ImageEnd, ImageId, ImageUsage, Owner, Quantities, Snapshot, Snapshots, StackId, StackKey, Stacks, Tick,
 };
 
 /// Totals and stacks of an image that has ended, in one shard. Every shard has one for each end of an image, even if it
@@ -35,7 +35,7 @@ pub enum UnsentStacks {
     /// Deltas have no stack.
     All,
     /// Deltas of some shards have their stacks. These are the totals of the others.
-    Some(BTreeMap<StackKey, StackUsage>),
+    Some(BTreeMap<StackKey, Quantities>),
 }
 
 impl EndedImage {
@@ -72,7 +72,7 @@ impl EndedImage {
             (ours, theirs) => {
                 let mut sum = stacks(ours, our_totals);
                 for (key, usage) in stacks(theirs.clone(), their_totals) {
-                    sum.entry(key).or_default().add(usage);
+                    *sum.entry(key).or_default() += usage;
                 }
                 UnsentStacks::Some(sum)
             }
@@ -91,9 +91,8 @@ impl EndedImage {
             UnsentStacks::All => self.heap()?.by_stack.clone(),
             UnsentStacks::Some(by_stack) => by_stack.clone(),
         };
-        let mut sum = StackUsage::default();
-        by_stack.values().for_each(|stack| sum.add(*stack));
-        by_stack.entry(StackId::OTHER.into()).or_default().subtract(sum);
+        let sum: Quantities = by_stack.values().copied().sum();
+        *by_stack.entry(StackId::OTHER.into()).or_default() -= sum;
         Some(ImageUsage { by_stack, ..ImageUsage::default() })
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageEnd, ImageRusage, Pid, Residency, StackId,
-    StackKey, StallKey, StallStats, StallTotals, Touched, Usage, Variance,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageEnd, ImageRusage, Pid, Quantities,
+    Residency, StackId, StackKey, StallKey, StallStats, StallTotals, Touched,
 };
 
 /// Totals of one process image.
@@ -13,9 +13,7 @@ pub struct ImageUsage {
     /// End of the image, if it has ended.
     pub ended: Option<ImageEnd>,
     /// Sum of all stacks.
-    pub total: Usage,
-    /// Live amount at exec: allocated = freed + live + held at exit + discarded.
-    pub discarded: Amount,
+    pub total: Quantities,
     /// Frees of unknown blocks: allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
     /// Frees of blocks that were freed before, by the allocator itself.
@@ -26,7 +24,7 @@ pub struct ImageUsage {
     /// parts do not add up.
     pub peak: Option<Bytes>,
     /// Totals by stack and part of the process.
-    pub by_stack: BTreeMap<StackKey, StackUsage>,
+    pub by_stack: BTreeMap<StackKey, Quantities>,
     /// Sizes, lifetimes and ages of blocks by stack, of stacks that have some. Empty if they are not counted.
     pub histograms: BTreeMap<StackKey, BlockHistograms>,
     /// Changes of the live amounts of blocks from before the latest mark, by the epoch of their allocation. Only deltas have
@@ -44,59 +42,12 @@ pub struct ImageUsage {
     pub counts: ImageRusage,
 }
 
-/// Totals of one stack of an image, or of a part of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StackUsage {
-    /// Live, held at exit, allocated and freed.
-    pub usage: Usage,
-    /// Live bytes of the stack when those of the image were highest; 0 if no peak was kept.
-    pub at_peak: Bytes,
-    /// Number of major faults.
-    pub major_faults: u64,
-    /// Variance of the numbers.
-    pub variance: Variance,
-    /// Resident bytes of live mappings.
-    pub resident: Bytes,
-}
-
-impl StackUsage {
-    /// Adds those of another stack.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.usage += other.usage;
-        self.at_peak.0 = self.at_peak.0.wrapping_add(other.at_peak.0);
-        self.major_faults = self.major_faults.wrapping_add(other.major_faults);
-        self.variance += other.variance;
-        self.resident.0 = self.resident.0.wrapping_add(other.resident.0);
-    }
-
-    /// Ends the image of the stack: its live amount is held at exit, or freed. Returns the amount that exec discards.
-    pub(crate) fn end(&mut self, end: ImageEnd, class: EventClass) -> Amount {
-        let live = std::mem::take(&mut self.usage.live);
-        match (class, end) {
-            (EventClass::Heap, ImageEnd::Exec) => return live,
-            (EventClass::Heap, ImageEnd::Exit | ImageEnd::OomKill) => self.usage.exit += live,
-            // Mappings and pages do not outlive their image.
-            (EventClass::Map | EventClass::Fault | EventClass::Reclaim, _) => self.usage.free += live,
-        }
-        Amount::default()
-    }
-
-    /// Subtracts those of another moment, or of another stack.
-    pub(crate) fn subtract(&mut self, other: Self) {
-        self.usage -= other.usage;
-        self.at_peak.0 = self.at_peak.0.wrapping_sub(other.at_peak.0);
-        self.major_faults = self.major_faults.wrapping_sub(other.major_faults);
-        self.variance -= other.variance;
-        self.resident.0 = self.resident.0.wrapping_sub(other.resident.0);
-    }
-}
-
 impl ImageUsage {
     /// Gives each stack the id that `rename` returns, and adds the totals of stacks with the same id.
     pub(in crate::model) fn rename_stacks(&mut self, mut rename: impl FnMut(StackId) -> Option<StackId>) {
         for (mut key, usage) in std::mem::take(&mut self.by_stack) {
             key.stack = rename(key.stack).unwrap_or(key.stack);
-            self.by_stack.entry(key).or_default().add(usage);
+            *self.by_stack.entry(key).or_default() += usage;
         }
         for (mut key, histograms) in std::mem::take(&mut self.histograms) {
             key.stack = rename(key.stack).unwrap_or(key.stack);
@@ -118,9 +69,8 @@ impl ImageUsage {
     }
 
     /// Returns the change of the sum of all stacks, which stands for them.
-    pub(crate) fn of_sum(total: Usage) -> Self {
-        let stack = StackUsage { usage: total, ..StackUsage::default() };
-        let by_stack = if total.is_zero() { BTreeMap::new() } else { [(StackId::OTHER.into(), stack)].into() };
+    pub(crate) fn of_sum(total: Quantities) -> Self {
+        let by_stack = if total.is_zero() { BTreeMap::new() } else { [(StackId::OTHER.into(), total)].into() };
         Self { total, by_stack, ..Self::default() }
     }
 
@@ -128,14 +78,13 @@ impl ImageUsage {
     pub(crate) fn merge(&mut self, other: Self) {
         self.ended = self.ended.max(other.ended);
         self.total += other.total;
-        self.discarded += other.discarded;
         self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
         self.repeated_frees = self.repeated_frees.wrapping_add(other.repeated_frees);
         self.merged_stacks = self.merged_stacks.wrapping_add(other.merged_stacks);
         // A single shard sees all events of an image and keeps its peak; the others have none.
         self.peak = self.peak.max(other.peak);
         for (id, theirs) in other.by_stack {
-            self.by_stack.entry(id).or_default().add(theirs);
+            *self.by_stack.entry(id).or_default() += theirs;
         }
         for (key, theirs) in &other.histograms {
             self.histograms.entry(*key).or_default().add(theirs);
@@ -160,9 +109,9 @@ impl ImageUsage {
         self.ended = self.ended.max(Some(end));
         self.touched.clear();
         for stack in self.by_stack.values_mut() {
-            self.total -= stack.usage;
-            self.discarded += stack.end(end, class);
-            self.total += stack.usage;
+            self.total -= *stack;
+            stack.end(end, class);
+            self.total += *stack;
         }
         if end == ImageEnd::Exec {
             // Discarded blocks have no age.
@@ -174,19 +123,16 @@ impl ImageUsage {
     /// Returns the changes of the additive numbers since `earlier`.
     pub(crate) fn diff(&self, earlier: &Self) -> Self {
         let mut change = self.clone();
-        change.total -= earlier.total;
-        change.discarded -= earlier.discarded;
+        change.total = self.total.since(earlier.total);
         change.unmatched_frees = change.unmatched_frees.wrapping_sub(earlier.unmatched_frees);
         change.repeated_frees = change.repeated_frees.wrapping_sub(earlier.repeated_frees);
         change.merged_stacks = change.merged_stacks.wrapping_sub(earlier.merged_stacks);
         // The peak of an interval is not the difference of two peaks.
         change.peak = None;
         for (id, then) in &earlier.by_stack {
-            change.by_stack.entry(*id).or_default().subtract(*then);
+            *change.by_stack.entry(*id).or_default() -= *then;
         }
-        for usage in change.by_stack.values_mut() {
-            usage.at_peak = Bytes(0);
-        }
+        change.by_stack.values_mut().for_each(|usage| *usage = usage.additive());
         for (key, then) in &earlier.histograms {
             change.histograms.entry(*key).or_default().subtract(then);
         }
@@ -205,7 +151,7 @@ impl ImageUsage {
 
     /// Removes the stacks, histograms, epochs and stalls without changes.
     pub(crate) fn remove_zeros(&mut self) {
-        self.by_stack.retain(|_, stack| *stack != StackUsage::default());
+        self.by_stack.retain(|_, stack| *stack != Quantities::default());
         self.histograms.retain(|_, histograms| !histograms.is_empty());
         self.by_epoch.retain(|_, change| *change != Amount::default());
         self.stalls.retain(|_, stats| stats.stalls != StallTotals::default());
@@ -213,7 +159,6 @@ impl ImageUsage {
 
     pub(super) fn is_zero(&self) -> bool {
         self.total.is_zero()
-            && self.discarded == Amount::default()
             && self.unmatched_frees == 0
             && self.repeated_frees == 0
             && self.by_stack.is_empty()

@@ -6,34 +6,35 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AbsAddr, Amount, Bytes, CgroupId, ImageEnd, LossReason, Part, Pid, Stack, StackEnd, StackId, StackKey, Tick, Tid,
-    Variance,
+    AbsAddr, Amount, Bytes, CgroupId, ImageEnd, LossReason, Part, Pid, Quantity, Stack, StackEnd, StackId, StackKey,
+    Tick, Tid,
 };
 
 fn any_amount() -> impl Strategy<Value = Amount> {
     (any::<u64>(), any::<u64>()).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
 }
 
-fn any_usage() -> impl Strategy<Value = Usage> {
+fn any_usage() -> impl Strategy<Value = Quantities> {
     let amounts = (any_amount(), any_amount(), any_amount(), any_amount(), any_amount());
-    amounts.prop_map(|(live, exit, alloc, free, temporary)| Usage {
-        live,
-        exit,
-        alloc,
-        free,
-        temporary,
-        ..Usage::default()
+    amounts.prop_map(|(live, exit, alloc, free, temporary)| {
+        Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, live)
+            .with_amount(Quantity::ExitBytes, exit)
+            .with_amount(Quantity::AllocBytes, alloc)
+            .with_amount(Quantity::TemporaryBytes, temporary)
+            .with_free(free)
     })
 }
 
-fn any_stack_usage() -> impl Strategy<Value = StackUsage> {
+fn any_stack_usage() -> impl Strategy<Value = Quantities> {
     let numbers = (any_usage(), any::<u64>(), any::<u64>(), any::<(u64, u64)>(), any::<u64>());
-    numbers.prop_map(|(usage, at_peak, major_faults, (live, alloc), resident)| StackUsage {
-        usage,
-        at_peak: Bytes(at_peak),
-        major_faults,
-        variance: Variance { live, alloc },
-        resident: Bytes(resident),
+    numbers.prop_map(|(usage, at_peak, major_faults, (live, alloc), resident)| {
+        usage
+            .with(Quantity::AtPeakBytes, at_peak)
+            .with(Quantity::ResidentBytes, resident)
+            .with(Quantity::MajorFaults, major_faults)
+            .with(Quantity::LiveVariance, live)
+            .with(Quantity::AllocVariance, alloc)
     })
 }
 
@@ -43,17 +44,9 @@ fn any_image() -> impl Strategy<Value = ImageUsage> {
     let part = prop_oneof![Just(Part::WHOLE), (0..2u32).prop_map(|tid| Part::WHOLE.with_thread(Tid(tid)))];
     let key = ((0..6u64).prop_map(StackId), part).prop_map(|(stack, part)| StackKey { stack, part });
     let by_stack = prop::collection::btree_map(key, any_stack_usage(), 0..4);
-    (ended, any_usage(), any_amount(), any::<u64>(), peak, by_stack).prop_map(
-        |(ended, total, discarded, unmatched_frees, peak, by_stack)| ImageUsage {
-            ended,
-            total,
-            discarded,
-            unmatched_frees,
-            peak,
-            by_stack,
-            ..ImageUsage::default()
-        },
-    )
+    (ended, any_usage(), any::<u64>(), peak, by_stack).prop_map(|(ended, total, unmatched_frees, peak, by_stack)| {
+        ImageUsage { ended, total, unmatched_frees, peak, by_stack, ..ImageUsage::default() }
+    })
 }
 
 fn any_snapshot() -> impl Strategy<Value = Snapshot> {
@@ -129,8 +122,11 @@ fn an_end_that_one_shard_missed_ends_its_part_of_the_image() {
     let shard = |ended: Option<ImageEnd>, held: u64| {
         let held = Amount::one(Bytes(held));
         let (live, exit) = if ended.is_none() { (held, Amount::default()) } else { (Amount::default(), held) };
-        let usage = Usage { live, exit, alloc: held, ..Usage::default() };
-        let by_stack = BTreeMap::from([(StackId(2).into(), StackUsage { usage, ..StackUsage::default() })]);
+        let usage = Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, live)
+            .with_amount(Quantity::ExitBytes, exit)
+            .with_amount(Quantity::AllocBytes, held);
+        let by_stack = BTreeMap::from([(StackId(2).into(), usage)]);
         let image = ImageUsage { ended, total: usage, by_stack, ..ImageUsage::default() };
         let ends = ended.map(|end| (id, (end, Tick(7)))).into_iter().collect();
         Snapshot { images: BTreeMap::from([(id, image)]), ends, ..Snapshot::default() }
@@ -139,8 +135,8 @@ fn an_end_that_one_shard_missed_ends_its_part_of_the_image() {
         let mut snapshot = merged(shard(Some(ImageEnd::Exit), 10), &shard(None, 20));
         snapshot.end_images(class);
         let image = snapshot.images.remove(&id).unwrap();
-        assert_eq!((image.ended, image.by_stack[&StackId(2).into()].usage), (Some(ImageEnd::Exit), image.total));
-        [image.total.live, image.total.exit, image.total.free].map(|amount| amount.bytes.0)
+        assert_eq!((image.ended, image.by_stack[&StackId(2).into()]), (Some(ImageEnd::Exit), image.total));
+        [image.total.live(), image.total.exit(), image.total.free()].map(|amount| amount.bytes.0)
     };
     assert_eq!(ended_as(EventClass::Heap), [0, 30, 0]);
     assert_eq!(ended_as(EventClass::Map), [0, 10, 20]);
@@ -149,7 +145,7 @@ fn an_end_that_one_shard_missed_ends_its_part_of_the_image() {
     before_exec.end_images(EventClass::Heap);
     let image = &before_exec.images[&id];
     assert_eq!(
-        (image.ended, image.discarded, image.total.live),
+        (image.ended, image.total.discarded(), image.total.live()),
         (Some(ImageEnd::Exec), Amount::one(Bytes(20)), Amount::default())
     );
 }
@@ -159,14 +155,20 @@ fn a_difference_has_the_events_in_between() {
     let id = ImageId { pid: Pid(1), ordinal: 0 };
     let totals = |live, alloc, free, unmatched_frees| {
         let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 10 };
-        let usage = Usage { live: amount(live), alloc: amount(alloc), free: amount(free), ..Usage::default() };
-        let by_stack =
-            BTreeMap::from([(StackId(2).into(), StackUsage { usage, at_peak: Bytes(live), ..StackUsage::default() })]);
+        let usage = Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, amount(live))
+            .with_amount(Quantity::AllocBytes, amount(alloc))
+            .with_free(amount(free));
+        let by_stack = BTreeMap::from([(StackId(2).into(), usage.with(Quantity::AtPeakBytes, live))]);
         let image = ImageUsage { total: usage, unmatched_frees, by_stack, ..ImageUsage::default() };
         Snapshot { images: BTreeMap::from([(id, image)]), ..Snapshot::default() }
     };
     let change = totals(50, 90, 40, 3).diff(&totals(20, 30, 10, 1));
     let mut expected = totals(30, 60, 30, 2);
-    expected.images.values_mut().flat_map(|image| image.by_stack.values_mut()).for_each(|s| s.at_peak = Bytes(0));
+    expected
+        .images
+        .values_mut()
+        .flat_map(|image| image.by_stack.values_mut())
+        .for_each(|s| s[Quantity::AtPeakBytes] = 0);
     assert_eq!(change, expected);
 }

@@ -105,8 +105,8 @@ impl OfProcess {
 mod tests {
     use super::*;
     use crate::model::{
-        AbsAddr, Amount, Bytes, EventClass, ImageId, ImageUsage, PAGE, StackEnd, StackKey, StackUsage, Stacks, Touched,
-        UnsentStacks, Usage,
+        AbsAddr, Amount, Bytes, EventClass, ImageId, ImageUsage, PAGE, Quantities, Quantity, StackEnd, StackKey,
+        Stacks, Touched, UnsentStacks,
     };
 
     const PID: Pid = Pid(1);
@@ -119,8 +119,8 @@ mod tests {
     fn image(stacks: &[(u64, u64)]) -> ImageUsage {
         let usage = |&(id, count): &(u64, u64)| {
             let live = Amount { bytes: Bytes(16 * count), count };
-            let usage = Usage { live, alloc: live, ..Usage::default() };
-            (StackKey::from(StackId(id)), StackUsage { usage, ..StackUsage::default() })
+            let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, live).with_amount(Quantity::AllocBytes, live);
+            (StackKey::from(StackId(id)), usage)
         };
         ImageUsage { by_stack: stacks.iter().map(usage).collect(), ..ImageUsage::default() }
     }

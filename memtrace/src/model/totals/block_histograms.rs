@@ -166,18 +166,6 @@ impl BlockHistograms {
         self.of(quantity).fold(0, |sum, (_, count)| sum.wrapping_add(count))
     }
 
-    /// Returns the lowest logarithm that at least `share` (from 0 to 1) of the blocks do not exceed; `None` without
-    /// blocks.
-    #[must_use]
-    pub fn quantile(&self, quantity: BlockQuantity, share: f64) -> Option<Log2> {
-        let wanted = share * self.total(quantity) as f64;
-        let mut sum = 0_u64;
-        self.of(quantity).find_map(|(log2, count)| {
-            sum = sum.wrapping_add(count);
-            (sum as f64 >= wanted).then_some(log2)
-        })
-    }
-
     #[inline]
     fn add_to(&mut self, key: u8, change: u64) {
         let at = self.0.iter().position(|bucket| bucket.of_key() >= key).unwrap_or(self.0.len());
@@ -221,16 +209,6 @@ mod tests {
         assert_eq!([0, 1, 19].map(|log2| (Log2(log2).start(), Log2(log2).end())), [(0, 2), (2, 4), (1 << 19, 1 << 20)]);
         assert_eq!(Log2(63).end(), u64::MAX);
         assert_eq!((Log2::from_number(63), Log2::from_number(64)), (Some(Log2(63)), None));
-    }
-
-    #[test]
-    fn quantile_is_the_lowest_sufficient_logarithm() {
-        let counts = [(20, 50), (24, 40), (30, 10)];
-        let all: BlockHistograms =
-            counts.into_iter().map(|(log2, count)| (BlockQuantity::Lifetime, Log2(log2), count)).collect();
-        let quantile = |share| all.quantile(BlockQuantity::Lifetime, share).map(Log2::number);
-        assert_eq!([0.0, 0.5, 0.51, 0.9, 1.0].map(quantile), [20, 20, 24, 24, 30].map(Some));
-        assert_eq!(all.quantile(BlockQuantity::Age, 0.5), None);
     }
 
     fn any_counts() -> impl Strategy<Value = Vec<(BlockQuantity, Log2, u64)>> {

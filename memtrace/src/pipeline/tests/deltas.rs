@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::model::{
-    BlockQuantity, Delta, ImageId, ImageRusage, ImageUsage, Owner, PageFaults, Rusage, Snapshots, StackEnd,
+    BlockQuantity, Delta, ImageId, ImageRusage, ImageUsage, Owner, PageFaults, Quantity, Rusage, Snapshots, StackEnd,
 };
 
 /// Source that gives a few events at a time, so that a shard without an interval takes many deltas.
@@ -32,7 +32,7 @@ fn additive(images: BTreeMap<ImageId, ImageUsage>) -> BTreeMap<ImageId, ImageUsa
         usage.copy_of = None;
         if usage.ended.is_none() {
             usage.peak = None;
-            usage.by_stack.values_mut().for_each(|stack| stack.at_peak = Bytes(0));
+            usage.by_stack.values_mut().for_each(|stack| stack[Quantity::AtPeakBytes] = 0);
             usage.counts = ImageRusage::default();
             usage.histograms.values_mut().for_each(|histograms| histograms.clear(BlockQuantity::Age));
             usage.histograms.retain(|_, histograms| !histograms.is_empty());
@@ -178,7 +178,7 @@ fn interval_without_events_has_no_changes() {
     let shards =
         Shards::start(vec![ChannelSource { records, name }], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
     feed.send(Some(alloc(16, 10))).unwrap();
-    let live = |delta: &Delta| delta.usage.get(&EventClass::Heap).map(|images| images[&ID].total.live.bytes.0);
+    let live = |delta: &Delta| delta.usage.get(&EventClass::Heap).map(|images| images[&ID].total.live().bytes.0);
     while receiver.recv().map(|(_, delta)| live(&delta)).unwrap() != Some(10) {}
     let (_, next) = receiver.recv().unwrap();
     assert_eq!(next, Delta { until: next.until, ..Delta::default() });
@@ -235,7 +235,7 @@ fn delta_ends_at_the_mark() {
     drain(vec![at(10, 300), at(11, 4000), at(12, 50_000)]);
     let live = |delta: &Delta| {
         let images = delta.usage.get(&EventClass::Heap);
-        (delta.is_marked, delta.until, images.map_or(0, |images| images[&ID].total.live.bytes.0))
+        (delta.is_marked, delta.until, images.map_or(0, |images| images[&ID].total.live().bytes.0))
     };
     assert_eq!(live(&receiver.recv().unwrap().1), (true, Tick(10), 321));
     // The source has no later event, so the second mark is reached. The channel holds one delta.

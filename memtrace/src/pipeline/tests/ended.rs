@@ -65,7 +65,7 @@ fn an_image_whose_exit_was_lost_in_a_ring_is_ended() {
     shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))]);
     let (second, images) = receiver.recv().unwrap();
     assert_eq!((second, images[0].id, images[0].at, images.len()), (1, id, Tick(7), 1));
-    assert_eq!(images[0].usage[0].1.total.exit.bytes, Bytes(20));
+    assert_eq!(images[0].usage[0].1.total.exit().bytes, Bytes(20));
     let totals = shards.finish(NOW);
     assert!(totals.ended.is_empty());
     assert!(totals.snapshots.0[&EventClass::Heap].images.is_empty());

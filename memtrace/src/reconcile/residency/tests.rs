@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{AbsAddr, StackId, StackUsage};
+use crate::model::{AbsAddr, Quantities, Quantity, StackId};
 
 const BASE: u64 = 0x7f00_0000_0000;
 
@@ -16,8 +16,9 @@ fn totals(touched: &[(u64, u64, u64)]) -> ImageUsage {
     let mut usage = ImageUsage::default();
     for &(stack, begin, pages) in touched {
         let amount = Amount { bytes: Bytes(pages * PAGE.0), count: pages };
-        let stack_usage: &mut StackUsage = usage.by_stack.entry(key(stack)).or_default();
-        stack_usage.usage += Usage { live: amount, alloc: amount, free: Amount::default(), ..Usage::default() };
+        let touched =
+            Quantities::ZERO.with_amount(Quantity::LiveBytes, amount).with_amount(Quantity::AllocBytes, amount);
+        *usage.by_stack.entry(key(stack)).or_default() += touched;
         usage.touched.push(Touched { begin: at(begin), pages, key: key(stack) });
     }
     usage
@@ -33,7 +34,8 @@ fn counted<'a>(now: &'a [ResidentRange], before: &'a [ResidentRange]) -> Option<
 
 /// Live, touched and released pages of a stack.
 fn pages(usage: &ImageUsage, stack: u64) -> [u64; 3] {
-    let Usage { live, alloc, free, .. } = usage.by_stack[&key(stack)].usage;
+    let usage = &usage.by_stack[&key(stack)];
+    let [live, alloc, free] = [usage.live(), usage.alloc(), usage.free()];
     for amount in [live, alloc, free] {
         assert_eq!(amount.bytes.0, amount.count * PAGE.0);
     }
@@ -53,7 +55,7 @@ fn touched_pages_that_are_resident_are_live_others_released() {
     assert_eq!(pages(&usage, 7), [40, 100, 60]);
     assert_eq!(pages(&usage, 8), [21, 50, 29]);
     assert_eq!(pages(&usage, 9), [0, 10, 10]);
-    assert_eq!(usage.total.live.count, 61);
+    assert_eq!(usage.total.live().count, 61);
     assert_eq!(resident(&usage), [61, 61, 0, 0]);
     assert!(usage.touched.is_empty());
 }
@@ -66,7 +68,7 @@ fn resident_pages_of_a_forked_child_do_not_exceed_its_totals() {
     reconcile_pages(&mut usage, counted(&[range(0, 4)], &[]), 1);
     assert_eq!(pages(&usage, 7), [2, 2, 0]);
     assert_eq!(resident(&usage), [4, 2, 0, 2]);
-    assert_eq!(usage.total.live.count, 2);
+    assert_eq!(usage.total.live().count, 2);
 }
 
 #[test]
@@ -107,12 +109,10 @@ fn a_huge_page_belongs_to_the_stack_that_touched_it_anywhere() {
 #[test]
 fn an_exited_process_keeps_its_totals_without_resident_pages() {
     let mut usage = totals(&[(7, 0, 4)]);
-    usage.by_stack.get_mut(&key(7)).unwrap().usage = Usage {
-        live: Amount::default(),
-        alloc: Amount { bytes: Bytes(4 * PAGE.0), count: 4 },
-        free: Amount { bytes: Bytes(4 * PAGE.0), count: 4 },
-        ..Usage::default()
-    };
+    *usage.by_stack.get_mut(&key(7)).unwrap() = Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, Amount::default())
+        .with_amount(Quantity::AllocBytes, Amount { bytes: Bytes(4 * PAGE.0), count: 4 })
+        .with_free(Amount { bytes: Bytes(4 * PAGE.0), count: 4 });
     reconcile_pages(&mut usage, None, 1);
     assert_eq!(pages(&usage, 7), [0, 4, 4]);
     assert_eq!(usage.resident, None);
@@ -124,17 +124,17 @@ fn resident_pages_are_grouped_by_kind_released_ones_are_not() {
     let mut usage = totals(&[(7, 0, 10), (7, 64, 16)]);
     reconcile_pages(&mut usage, Some(Pages { by_kind: true, ..counted(&[range(0, 4), file], &[]).unwrap() }), 1);
     let part = |kind| StackKey { part: Part::WHOLE.with_memory(kind), ..key(7) };
-    assert_eq!(usage.by_stack[&part(MappingKind::Anonymous)].usage.live.count, 4);
-    assert_eq!(usage.by_stack[&part(MappingKind::File)].usage.live.count, 16);
+    assert_eq!(usage.by_stack[&part(MappingKind::Anonymous)].live().count, 4);
+    assert_eq!(usage.by_stack[&part(MappingKind::File)].live().count, 16);
     assert_eq!(pages(&usage, 7), [0, 6, 6]);
-    assert_eq!(usage.total.live.count, 20);
-    assert_eq!(usage.total.alloc.count, 26);
+    assert_eq!(usage.total.live().count, 20);
+    assert_eq!(usage.total.alloc().count, 26);
 }
 
 #[test]
 fn a_sample_is_scaled_and_has_a_variance() {
     let mut usage = totals(&[(7, 0, 100)]);
-    usage.by_stack.get_mut(&key(7)).unwrap().major_faults = 3;
+    usage.by_stack.get_mut(&key(7)).unwrap()[Quantity::MajorFaults] = 3;
     reconcile_pages(
         &mut usage,
         Some(Pages { one_in: 10, ..counted(&[range(0, 50), range(200, 1000)], &[]).unwrap() }),
@@ -142,7 +142,7 @@ fn a_sample_is_scaled_and_has_a_variance() {
     );
     assert_eq!(pages(&usage, 7), [500, 1000, 500]);
     let stack = usage.by_stack[&key(7)];
-    assert_eq!((stack.major_faults, stack.variance.live), (30, 50 * 10 * 9));
+    assert_eq!((stack[Quantity::MajorFaults], stack[Quantity::LiveVariance]), (30, 50 * 10 * 9));
     // Pages mapped along with a page that is not in the sample have no stack.
     assert_eq!(resident(&usage), [850, 500, 0, 350]);
 }
@@ -151,7 +151,7 @@ fn a_sample_is_scaled_and_has_a_variance() {
 fn resident_bytes_are_counted_by_the_stack_that_mapped_them() {
     let mut usage = totals(&[(7, 0, 100), (8, 100, 50), (7, 400, 10)]);
     set_resident_bytes(&mut usage, &[range(0, 30), range(90, 120), range(149, 405)]);
-    let resident = |stack| usage.by_stack[&key(stack)].resident.0 / PAGE.0;
+    let resident = |stack| usage.by_stack[&key(stack)][Quantity::ResidentBytes] / PAGE.0;
     assert_eq!((resident(7), resident(8)), (45, 21));
     assert!(usage.touched.is_empty());
 }
@@ -162,7 +162,7 @@ fn a_sampled_huge_page_counts_whole_only_with_a_single_touch() {
     let reconciled = |touched: &[(u64, u64, u64)]| {
         let mut usage = totals(touched);
         reconcile_pages(&mut usage, Some(Pages { one_in: 10, ..counted(&[large], &[]).unwrap() }), 10);
-        (pages(&usage, 7)[0], usage.by_stack[&key(7)].variance.live, usage.resident.unwrap().sum().variance)
+        (pages(&usage, 7)[0], usage.by_stack[&key(7)][Quantity::LiveVariance], usage.resident.unwrap().sum().variance)
     };
     // All 512 pages are in the sample at once: the square of their number, except the touched page, which counts alone.
     let squares = 511 * 512 + 1;

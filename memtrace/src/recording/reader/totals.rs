@@ -10,13 +10,13 @@ use super::boundaries::Boundary;
 use super::query::Query;
 use super::total_rows::{ImageIds, TotalRows};
 use crate::model::{
-    Amount, Bytes, CgroupId, EventClass, ImageId, LiveChanges, LossReason, Losses, PartChange, Pid, StackUsage,
-    StallKey, StallStats,
+    Amount, Bytes, CgroupId, EventClass, ImageId, LiveChanges, LossReason, Losses, PartChange, Pid, Quantities,
+    Quantity, StallKey, StallStats,
 };
 use crate::recording::changes::{DetailKind, ImageValue, TotalKey};
 use crate::recording::error::Error;
-use crate::recording::quantities::{self, RareNumbers, StoredAmounts};
-use crate::recording::schema::AMOUNTS;
+use crate::recording::quantities::{self, quantity_from_number};
+use crate::recording::schema::amounts;
 use crate::recording::text::reclaim_of;
 
 /// Totals between two boundaries.
@@ -41,9 +41,7 @@ pub struct StackTotal {
     /// The stack.
     pub key: TotalKey,
     /// The totals.
-    pub usage: StackUsage,
-    /// Number of stacks, if it is the sum of merged ones.
-    pub merged: u64,
+    pub usage: Quantities,
     /// Numbers that few stacks have, by kind and index.
     pub details: BTreeMap<(DetailKind, u32), u64>,
     /// Changes in each part, if the image runs at the end of the last one. Empty for totals without parts.
@@ -53,8 +51,7 @@ pub struct StackTotal {
 /// Sums of the rows of one total.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Sums {
-    amounts: StoredAmounts,
-    rare: Option<Box<RareNumbers>>,
+    usage: Quantities,
     details: BTreeMap<(DetailKind, u32), u64>,
     live_changes: LiveChanges,
 }
@@ -115,7 +112,7 @@ impl Recording {
             let mut sum = std::mem::take(&mut sums[first]);
             of_stack[1..].iter().for_each(|&(_, more)| sum.merge(&sums[more]));
             let stack = sum.into_total(key);
-            if stack.usage != StackUsage::default() || stack.merged > 0 || !stack.details.is_empty() {
+            if !stack.usage.is_zero() || !stack.details.is_empty() {
                 stacks.push(stack);
             }
         }
@@ -132,20 +129,19 @@ impl Recording {
         sums: &mut [Sums],
     ) -> Result<(), Error> {
         let mut parts = Parts::new(bounds);
-        let sql = format!("SELECT total, interval, {AMOUNTS} FROM change WHERE interval > ? AND interval <= ?");
+        let sql = format!("SELECT total, interval, {} FROM change WHERE interval > ? AND interval <= ?", amounts());
         let mut next = 0;
         self.connection.each_row(&sql, [from.id, to.id], |row| {
             let Some(position) = rows.position(row.get(0)?, next) else { return Ok(()) };
             next = position + 1;
-            let amount = |first: usize| {
-                let (bytes, count): (i64, i64) = (row.get(first)?, row.get(first + 1)?);
-                Ok::<_, Error>(Amount { bytes: Bytes(bytes.cast_unsigned()), count: count.cast_unsigned() })
-            };
-            let change = StoredAmounts { live: amount(2)?, exit: amount(4)?, alloc: amount(6)?, temporary: amount(8)? };
+            let mut change = Quantities::ZERO;
+            for (index, quantity) in (2..).zip(Quantity::columns()) {
+                change[quantity] = row.get::<_, i64>(index)?.cast_unsigned();
+            }
             let sum = &mut sums[position];
-            sum.amounts.add(change);
+            sum.usage += change;
             if bounds.len() > 2 && rows.all()[position].is_running {
-                parts.add(row.get(1)?, change.live.bytes, change.alloc.bytes, &mut sum.live_changes);
+                parts.add(row.get(1)?, change.live().bytes, change.alloc().bytes, &mut sum.live_changes);
             }
             Ok(())
         })
@@ -164,10 +160,9 @@ impl Recording {
                 let detail = sum.details.entry((kind, row.get(2)?)).or_default();
                 *detail = detail.wrapping_add(value);
             } else {
-                let rare = sum.rare.get_or_insert_default();
-                let number = usize::try_from(quantity).ok().and_then(|index| rare.get_mut(index));
-                let number = number.ok_or_else(|| Error::Damaged(format!("unknown quantity {quantity}")))?;
-                *number = number.wrapping_add(value);
+                let quantity = quantity_from_number(quantity)
+                    .ok_or_else(|| Error::Damaged(format!("unknown quantity {quantity}")))?;
+                sum.usage[quantity] = sum.usage[quantity].wrapping_add(value);
             }
             Ok(())
         })
@@ -327,11 +322,7 @@ impl<'a> Parts<'a> {
 
 impl Sums {
     fn merge(&mut self, other: &Self) {
-        self.amounts.add(other.amounts);
-        if let Some(theirs) = &other.rare {
-            let ours = self.rare.get_or_insert_default();
-            ours.iter_mut().zip(theirs.iter()).for_each(|(ours, theirs)| *ours = ours.wrapping_add(*theirs));
-        }
+        self.usage += other.usage;
         for (key, value) in &other.details {
             let ours = self.details.entry(*key).or_default();
             *ours = ours.wrapping_add(*value);
@@ -340,9 +331,7 @@ impl Sums {
     }
 
     fn into_total(mut self, key: TotalKey) -> StackTotal {
-        let rare = self.rare.as_deref().copied().unwrap_or_default();
-        let (usage, merged) = quantities::usage_of(self.amounts, &rare);
         self.details.retain(|_, value| *value != 0);
-        StackTotal { key, usage, merged, details: self.details, live_changes: self.live_changes }
+        StackTotal { key, usage: self.usage, details: self.details, live_changes: self.live_changes }
     }
 }

@@ -4,12 +4,12 @@ use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Result, Transaction, params, params_from_iter};
 
 use super::processes::image_number;
-use crate::model::{ImageId, LossReason, PartKey, Usage};
-use crate::recording::changes::TotalKey;
+use crate::model::{ImageId, LossReason, PartKey, Quantity};
+use crate::recording::changes::{Change, TotalKey};
 use crate::recording::interval::Interval;
 use crate::recording::numbers::Numbers;
-use crate::recording::quantities::{class_number, end_number, rare_numbers, stall_numbers};
-use crate::recording::schema::{ADD_AMOUNTS, AMOUNTS};
+use crate::recording::quantities::{class_number, end_number, stall_numbers};
+use crate::recording::schema::{add_amounts, amounts};
 use crate::recording::text::part_values;
 use crate::recording::total_numbers::TotalNumbers;
 
@@ -73,18 +73,18 @@ impl Rows<'_, '_> {
         // In the order of the table, in which rows are appended.
         changes.sort_unstable_by_key(|&(total, _)| total);
         // A stack that is listed twice in an interval has the sum of both.
+        let values = ", ?".repeat(Quantity::columns().count());
         let mut row = self.transaction.prepare_cached(&format!(
-            "INSERT INTO change (interval, total, {AMOUNTS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-                ON CONFLICT DO UPDATE SET {ADD_AMOUNTS}"
+            "INSERT INTO change (interval, total, {}) VALUES (?, ?{values}) ON CONFLICT DO UPDATE SET {}",
+            amounts(),
+            add_amounts()
         ))?;
         let mut rare = self.transaction.prepare_cached(INSERT_DETAIL)?;
-        for (total, change) in changes {
-            let Usage { live, exit, alloc, temporary, .. } = change.usage.usage;
-            let numbers = [live, exit, alloc, temporary].map(|amount| [amount.bytes.0, amount.count]);
-            let numbers = numbers.as_flattened().iter().map(|number| number.cast_signed());
+        for (total, Change { usage, .. }) in changes {
+            let numbers = Quantity::columns().map(|quantity| usage[quantity].cast_signed());
             row.execute(params_from_iter([self.interval, total].into_iter().chain(numbers)))?;
-            for (quantity, value) in (0_i64..).zip(rare_numbers(change)).filter(|(_, value)| *value != 0) {
-                rare.execute(params![self.interval, total, quantity, 0, value.cast_signed()])?;
+            for (quantity, number) in Quantity::details().filter(|(quantity, _)| usage[*quantity] != 0) {
+                rare.execute(params![self.interval, total, number, 0, usage[quantity].cast_signed()])?;
             }
         }
         Ok(())

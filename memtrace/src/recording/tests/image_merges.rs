@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::sample_intervals::{header, process};
 use super::{empty_store, store_or_keep};
 use crate::model::{
-    Amount, Bytes, Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Nanoseconds, Part, Pid, ReclaimKind,
-    StackEnd, StackUsage, Stall, StallKey, StallStats, Tick, Usage,
+    Amount, Bytes, Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Nanoseconds, Part, Pid, Quantities,
+    Quantity, ReclaimKind, StackEnd, Stall, StallKey, StallStats, Tick,
 };
 use crate::recording::*;
 use crate::scratch::Scratch;
@@ -59,9 +59,9 @@ fn id(number: u64) -> ImageId {
     ImageId { pid: Pid(1000 + (number % 5000) as u32), ordinal: (number / 5000) as u32 }
 }
 
-fn change(image: ImageId, path: u32, end: StackEnd, usage: Usage) -> Change {
+fn change(image: ImageId, path: u32, end: StackEnd, usage: Quantities) -> Change {
     let key = TotalKey { image, class: EventClass::Heap, path: PathNumber(path), end, part: Part::WHOLE };
-    Change { key, usage: StackUsage { usage, ..StackUsage::default() }, merged: u64::from(end == StackEnd::Merged) }
+    Change { key, usage: usage.with(Quantity::MergedStacks, u64::from(end == StackEnd::Merged)) }
 }
 
 /// An interval of one second, in which `processes` processes start and end.
@@ -77,13 +77,13 @@ pub(super) fn second(at: u64, processes: u64) -> Interval {
         interval.facts.push(Fact { topic: "run".into(), item: "start_ns".into(), value: start });
     }
     let block = Amount { bytes: Bytes(16), count: 1 };
-    let allocated = Usage { live: block, alloc: block, ..Usage::default() };
+    let allocated = Quantities::ZERO.with_amount(Quantity::LiveBytes, block).with_amount(Quantity::AllocBytes, block);
     interval.changes.push(change(RUNNING, 1, StackEnd::Complete, allocated));
     for number in at * processes..(at + 1) * processes {
         let image = id(number);
         let bytes = if number == 100 * processes { LARGE } else { 16 * (number % 7 + 1) };
         let held = Amount { bytes: Bytes(bytes), count: 1 };
-        let usage = Usage { exit: held, alloc: held, ..Usage::default() };
+        let usage = Quantities::ZERO.with_amount(Quantity::ExitBytes, held).with_amount(Quantity::AllocBytes, held);
         let path = 2 + (number % 3) as u32;
         let stack = if number % 2 == 0 { (0, StackEnd::Merged) } else { (path, StackEnd::Complete) };
         interval.changes.push(change(image, stack.0, stack.1, usage));
@@ -134,11 +134,10 @@ fn fed(intervals: &[Interval]) -> Sums {
     let mut sums = Sums::default();
     for interval in intervals {
         for change in &interval.changes {
-            let Usage { live, exit, alloc, .. } = change.usage.usage;
-            sums.live += live;
-            sums.exit += exit;
-            sums.alloc += alloc;
-            sums.merged_stacks += change.merged;
+            sums.live += change.usage.live();
+            sums.exit += change.usage.exit();
+            sums.alloc += change.usage.alloc();
+            sums.merged_stacks += change.usage[Quantity::MergedStacks];
         }
         for change in &interval.image_changes {
             match change.kind {
@@ -161,11 +160,10 @@ fn read(recording: &Recording, at: Boundary) -> Sums {
     let totals = recording.totals(Boundary::START, at).unwrap();
     let mut sums = Sums::default();
     for stack in &totals.stacks {
-        let Usage { live, exit, alloc, .. } = stack.usage.usage;
-        sums.live += live;
-        sums.exit += exit;
-        sums.alloc += alloc;
-        sums.merged_stacks += stack.merged;
+        sums.live += stack.usage.live();
+        sums.exit += stack.usage.exit();
+        sums.alloc += stack.usage.alloc();
+        sums.merged_stacks += stack.usage[Quantity::MergedStacks];
     }
     for values in totals.images.values() {
         let value = |kind| values.get(&(kind, 0)).copied().unwrap_or_default();
@@ -277,7 +275,8 @@ fn processes_with_later_changes_are_not_merged() {
         interval.finished.retain(|id| id.pid.0 % 50 != 0);
         if at > 90 {
             let block = Amount { bytes: Bytes(16), count: 1 };
-            let usage = Usage { exit: block, alloc: block, ..Usage::default() };
+            let usage =
+                Quantities::ZERO.with_amount(Quantity::ExitBytes, block).with_amount(Quantity::AllocBytes, block);
             interval.changes.push(change(id(0), 2, StackEnd::Complete, usage));
         }
         all.push(interval);
@@ -334,7 +333,7 @@ fn steps_are_bounded_by_stacks() {
     for at in 0..100 {
         let mut interval = second(at, 1);
         let block = Amount { bytes: Bytes(16), count: 1 };
-        let usage = Usage { exit: block, alloc: block, ..Usage::default() };
+        let usage = Quantities::ZERO.with_amount(Quantity::ExitBytes, block).with_amount(Quantity::AllocBytes, block);
         interval.changes.extend((10..10 + STACKS).map(|path| change(id(at), path, StackEnd::Complete, usage)));
         store.write(&interval, 1, None).unwrap();
     }

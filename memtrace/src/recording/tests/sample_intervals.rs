@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use crate::model::{
     AllocatorId, Amount, BuildId, Bytes, Cgroup, CgroupId, Comm, EventClass, Frame, ImageEnd, ImageId, ImageStart,
     Location as SourceLocation, LossReason, Losses, MappingKind, Name, Nanoseconds, OomKill, Order, Part, Pid,
-    ReclaimKind, StackEnd, StackUsage, Stall, StallKey, StallStats, StallTotals, Tick, Tid, Unnamed, Usage, User,
-    Variance, VirtOffset,
+    Quantities, Quantity, ReclaimKind, StackEnd, Stall, StallKey, StallStats, StallTotals, Tick, Tid, Unnamed, User,
+    VirtOffset,
 };
 use crate::recording::*;
 
@@ -56,23 +56,22 @@ fn key() -> impl Strategy<Value = TotalKey> {
     )
 }
 
-fn usage() -> impl Strategy<Value = StackUsage> {
+fn usage() -> impl Strategy<Value = Quantities> {
     let rest = (number(), number(), number(), number(), number(), number(), number());
     let amounts = (amount(), amount(), amount(), amount(), amount());
-    (amounts, rest).prop_map(|((live, exit, alloc, free, temporary), rest)| StackUsage {
-        usage: Usage {
-            live,
-            exit,
-            alloc,
-            free,
-            temporary,
-            stalls: StallTotals { count: rest.0, time: Nanoseconds(rest.1) },
-            ..Usage::default()
-        },
-        at_peak: Bytes(rest.2),
-        major_faults: rest.3,
-        variance: Variance { live: rest.4, alloc: rest.5 },
-        resident: Bytes(rest.6),
+    (amounts, rest).prop_map(|((live, exit, alloc, free, temporary), rest)| {
+        Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, live)
+            .with_amount(Quantity::ExitBytes, exit)
+            .with_amount(Quantity::AllocBytes, alloc)
+            .with_amount(Quantity::TemporaryBytes, temporary)
+            .with_stalls(StallTotals { count: rest.0, time: Nanoseconds(rest.1) })
+            .with_amount(Quantity::DiscardedBytes, free)
+            .with(Quantity::AtPeakBytes, rest.2)
+            .with(Quantity::ResidentBytes, rest.6)
+            .with(Quantity::MajorFaults, rest.3)
+            .with(Quantity::LiveVariance, rest.4)
+            .with(Quantity::AllocVariance, rest.5)
     })
 }
 
@@ -114,7 +113,10 @@ fn changes() -> impl Strategy<Value = Interval> {
             let detail = |(key, kind, index, value)| Detail { key, kind, index, value };
             let value = |(pid, class, kind, index, value)| ImageChange { image: image(pid), class, kind, index, value };
             Interval {
-                changes: changes.into_iter().map(|(key, (usage, merged))| Change { key, usage, merged }).collect(),
+                changes: changes
+                    .into_iter()
+                    .map(|(key, (usage, merged))| Change { key, usage: usage.with(Quantity::MergedStacks, merged) })
+                    .collect(),
                 details: details.into_iter().map(detail).collect(),
                 image_changes: values.into_iter().map(value).collect(),
                 stalls,
@@ -144,8 +146,8 @@ pub(super) fn allocated(pid: u32, path: u32, blocks: u64) -> Change {
         end: StackEnd::Complete,
         part: Part::WHOLE,
     };
-    let usage = StackUsage { usage: Usage { live, alloc: live, ..Usage::default() }, ..StackUsage::default() };
-    Change { key, usage, merged: 0 }
+    let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, live).with_amount(Quantity::AllocBytes, live);
+    Change { key, usage }
 }
 
 /// A process with all facts.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::sample_intervals::{allocated, header, image, intervals, second};
 use super::{empty_store, store_or_keep, sum, totals_of_samples};
-use crate::model::{Amount, Bytes, EventClass, ImageId, StackEnd, StackUsage, Usage};
+use crate::model::{Amount, Bytes, EventClass, ImageId, Quantities, Quantity, StackEnd};
 use crate::recording::*;
 use crate::scratch::Scratch;
 
@@ -141,17 +141,17 @@ fn stacks_are_merged_if_intervals_make_too_little_room() {
     let totals = recording.totals(Boundary::START, recording.end()).unwrap();
     let (merged, others): (Vec<_>, Vec<_>) = totals.stacks.iter().partition(|stack| stack.key.end == StackEnd::Merged);
     assert_eq!(merged.len(), 1);
-    assert_eq!(merged[0].merged + others.len() as u64, u64::from(400 * STACKS + LARGE));
-    assert!(totals.stacks.iter().all(|stack| stack.usage.usage.live.count.cast_signed() > 0));
+    assert_eq!(merged[0].usage[Quantity::MergedStacks] + others.len() as u64, u64::from(400 * STACKS + LARGE));
+    assert!(totals.stacks.iter().all(|stack| stack.usage.live().count.cast_signed() > 0));
     let large = others.iter().find(|stack| stack.key.path == PathNumber(LARGE)).unwrap();
-    assert_eq!(large.usage.usage.live.count, 400_000, "the smallest are merged first");
+    assert_eq!(large.usage.live().count, 400_000, "the smallest are merged first");
 }
 
 /// A change in which a stack of a process frees a block of 16 bytes.
 fn freed(pid: u32, path: u32) -> Change {
     let block = Amount { bytes: Bytes(16), count: 1 };
-    let usage = Usage { live: Amount::default() - block, free: block, ..Usage::default() };
-    Change { usage: StackUsage { usage, ..StackUsage::default() }, ..allocated(pid, path, 0) }
+    let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, Amount::default() - block).with_free(block);
+    Change { usage, ..allocated(pid, path, 0) }
 }
 
 #[test]
@@ -183,10 +183,10 @@ fn merge_of_stacks_that_is_given_up_leaves_whole_stacks() {
         }
         let recording = Recording::open(&path).unwrap();
         let totals = recording.totals(Boundary::START, recording.end()).unwrap();
-        assert!(totals.stacks.iter().all(|stack| stack.usage.usage.live.count.cast_signed() > 0), "second {at}");
+        assert!(totals.stacks.iter().all(|stack| stack.usage.live().count.cast_signed() > 0), "second {at}");
         let (merged, others): (Vec<_>, Vec<_>) =
             totals.stacks.iter().partition(|stack| stack.key.end == StackEnd::Merged);
-        let merged = merged.iter().map(|stack| stack.merged).sum::<u64>();
+        let merged = merged.iter().map(|stack| stack.usage[Quantity::MergedStacks]).sum::<u64>();
         assert_eq!(merged + others.len() as u64, sum(&stored).stacks.len() as u64, "second {at}");
         if merged > 0 {
             counts.push(merged);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{AccountCounters, AccountRow, AccountTable, AccountTotals, GroupBy, Profile, Usage};
+use crate::model::{AccountCounters, AccountRow, AccountTable, AccountTotals, GroupBy, Profile, Quantities};
 use crate::report::groups::Groups;
 
 /// Returns the accounts of the groups of stacks by `keys`, without water marks. `label` sets the labels of the stacks for a key.
@@ -14,8 +14,8 @@ pub fn of_stacks(profile: &mut Profile, keys: &[GroupBy], label: impl Fn(GroupBy
         Groups::of(profile, key)
     };
     let groups: Vec<_> = keys.iter().map(groups_by).collect();
-    let mut sums: BTreeMap<Vec<usize>, Usage> = BTreeMap::new();
-    let mut total = Usage::default();
+    let mut sums: BTreeMap<Vec<usize>, Quantities> = BTreeMap::new();
+    let mut total = Quantities::default();
     for (index, stack) in profile.stacks.iter().enumerate() {
         let of_stack = groups.iter().map(|groups| groups.of_stack(index)).collect();
         *sums.entry(of_stack).or_default() += stack.usage;
@@ -34,8 +34,8 @@ pub fn of_stacks(profile: &mut Profile, keys: &[GroupBy], label: impl Fn(GroupBy
     }
 }
 
-fn totals(usage: Usage) -> AccountTotals {
-    let Usage { live, exit, alloc, free, .. } = usage;
+fn totals(usage: Quantities) -> AccountTotals {
+    let [live, exit, alloc, free] = [usage.live(), usage.exit(), usage.alloc(), usage.free()];
     let counters = AccountCounters { alloc, free, ..AccountCounters::default() };
     AccountTotals { counters, live, exit, discarded: alloc - free - live - exit, marks: None, peak_at: None }
 }

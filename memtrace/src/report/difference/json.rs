@@ -6,8 +6,8 @@ use memtrace_json::{ComparedReport, Difference, SCHEMA_VERSION, SiteChange};
 
 use super::side::Side;
 use super::sites::{Compared, Site};
-use crate::model::Metric;
 use crate::report::json::TOOL;
+use crate::report::metrics::MetricView;
 use crate::report::{escape, json_lines};
 
 /// Writes all sites.
@@ -15,15 +15,15 @@ pub(super) fn write(
     [before, after]: [&Side; 2],
     compared: &[Compared<'_>; 2],
     sites: &[Site],
-    metric: Metric,
+    view: MetricView<'_>,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    let [first, last] = [before, after].map(|side| side.value(metric));
+    let [first, last] = [before, after].map(|side| side.value(view));
     let difference = Difference {
         schema_version: SCHEMA_VERSION,
         tool: TOOL,
         events: after.profile.class.name().into(),
-        metric: metric.name().into(),
+        metric: view.name().into(),
         before: compared_report(before, first),
         after: compared_report(after, last),
         change: change(first, last),

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use crate::model::format as number;
-use crate::model::{EventClass, Metric, Profile, StackEnd, plain};
-use crate::report::format;
+use crate::model::{Profile, Quantity, StackEnd, plain};
+use crate::report::metrics::MetricView;
 
 /// A report of a comparison.
 #[derive(Clone, Debug)]
@@ -21,8 +21,8 @@ impl Side {
     /// the numbers of merged stacks.
     #[must_use]
     pub fn new(name: String, subject: String, mut profile: Profile) -> Self {
-        for stack in profile.stacks.iter_mut().filter(|stack| stack.merged > 0) {
-            stack.merged = 0;
+        for stack in profile.stacks.iter_mut().filter(|stack| stack.merged() > 0) {
+            stack.usage[Quantity::MergedStacks] = 0;
             stack.frames = [].into();
             stack.end = StackEnd::Merged;
         }
@@ -33,8 +33,9 @@ impl Side {
         Self { name, subject, profile }
     }
 
-    pub(super) fn value(&self, metric: Metric) -> u64 {
-        self.profile.stacks.iter().map(|stack| stack.value(metric)).fold(0, u64::saturating_add)
+    /// Returns the value that the profile has in the metric of `view`.
+    pub(super) fn value(&self, view: MetricView<'_>) -> u64 {
+        self.profile.stacks.iter().map(|stack| view.value(&stack.usage)).fold(0, u64::saturating_add)
     }
 
     /// Returns the target and the duration: `pid 4711 (redis-server), 30 s`.
@@ -44,11 +45,11 @@ impl Side {
 }
 
 /// Returns a change with its sign: `+1.50 MiB`, `-3 blocks`, `±0 B`.
-pub(super) fn signed(class: EventClass, metric: Metric, before: u64, after: u64) -> String {
+pub(super) fn signed(view: MetricView<'_>, before: u64, after: u64) -> String {
     let sign = match before.cmp(&after) {
         Ordering::Less => '+',
         Ordering::Equal => '±',
         Ordering::Greater => '-',
     };
-    format!("{sign}{}", format::value(class, metric, before.abs_diff(after)))
+    format!("{sign}{}", view.text(before.abs_diff(after)))
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{GroupBy, Metric, Profile, StackProfile};
+use crate::model::{GroupBy, Profile, StackProfile};
 use crate::report::groups::Groups;
 use crate::report::library::Library;
+use crate::report::metrics::MetricView;
 use crate::report::text::frames::Frames;
 use crate::report::text::stack::{self, Line};
 
@@ -99,13 +100,13 @@ enum Key {
 }
 
 /// Returns the sites with a value in either report, those with the greatest change first.
-pub(super) fn changes(compared: &[Compared<'_>; 2], metric: Metric) -> Vec<Site> {
+pub(super) fn changes(compared: &[Compared<'_>; 2], view: MetricView<'_>) -> Vec<Site> {
     let mut names: FxHashMap<&str, u32> = FxHashMap::default();
     let mut known: FxHashMap<(&str, Vec<Key>), usize> = FxHashMap::default();
     let mut sites: Vec<Site> = Vec::new();
     for (side, report) in compared.iter().enumerate() {
         for (index, stack) in report.profile.stacks.iter().enumerate() {
-            let value = stack.value(metric);
+            let value = view.value(&stack.usage);
             if value == 0 {
                 continue;
             }

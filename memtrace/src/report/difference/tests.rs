@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::{
     AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, Location, Name, ObjectName, Part, Pid, ProcessProfile, Profile,
-    StackEnd, StackProfile, Unnamed, Usage,
+    Quantities, Quantity, StackEnd, StackProfile, Unnamed,
 };
 
 /// A profile of `service` with live bytes by stack; the frames of a stack are separated by blanks, the outermost first.
@@ -24,7 +24,7 @@ fn profile(pid: u32, line: u32, stacks: &[(&str, u64)]) -> Profile {
         let frames: Vec<FrameId> = frames.collect();
         let end = if frames.is_empty() { StackEnd::NotTaken } else { StackEnd::Complete };
         let live = Amount { bytes: Bytes(bytes), count: 1 };
-        let usage = Usage { live, alloc: live, ..Usage::default() };
+        let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, live).with_amount(Quantity::AllocBytes, live);
         profile.stacks.push(StackProfile { usage, ..StackProfile::new(0, Part::WHOLE, frames.into(), end) });
         profile.processes[0].total += usage;
     }
@@ -110,7 +110,7 @@ fn report_has_no_difference_to_itself() {
 fn merged_stacks_and_unknown_addresses_match() {
     let with_others = |merged, address| {
         let mut profile = profile(7, 10, &[("main jit", 100), ("main", 60)]);
-        profile.stacks[1].merged = merged;
+        profile.stacks[1].usage[Quantity::MergedStacks] = merged;
         profile.frames[1] = Frame { address: Some(AbsAddr(address)), ..Frame::new(Err(Unnamed::NoMapping)) };
         side("a.json", profile)
     };

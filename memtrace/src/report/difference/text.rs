@@ -5,10 +5,11 @@ use std::io;
 use super::side::{Side, signed};
 use super::sites::{Compared, Kind, STABLE_PARTS, Site, sum_of};
 use crate::model::format as number;
-use crate::model::{EventClass, Metric, plain};
+use crate::model::plain;
+use crate::report::escape;
+use crate::report::metrics::MetricView;
 use crate::report::table::{self, Column};
 use crate::report::text::stack;
-use crate::report::{escape, format};
 
 /// Stable sites that are listed.
 const STABLE_SHOWN: usize = 3;
@@ -18,28 +19,15 @@ pub(super) fn write(
     [before, after]: [&Side; 2],
     compared: &[Compared<'_>; 2],
     sites: &[Site],
-    metric: Metric,
+    view: MetricView<'_>,
     top: usize,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    let class = compared[1].profile.class;
-    let title = format::metric_title(compared[1].profile, metric);
-    let [first, last] = [before, after].map(|side| side.value(metric));
-    writeln!(out, "Difference of {title}: {}", signed(class, metric, first, last))?;
-    writeln!(
-        out,
-        "  before  {:>12}  {} ({})",
-        format::value(class, metric, first),
-        plain(&before.name),
-        before.described()
-    )?;
-    writeln!(
-        out,
-        "  after   {:>12}  {} ({})",
-        format::value(class, metric, last),
-        plain(&after.name),
-        after.described()
-    )?;
+    let title = view.title();
+    let [first, last] = [before, after].map(|side| side.value(view));
+    writeln!(out, "Difference of {title}: {}", signed(view, first, last))?;
+    writeln!(out, "  before  {:>12}  {} ({})", view.text(first), plain(&before.name), before.described())?;
+    writeln!(out, "  after   {:>12}  {} ({})", view.text(last), plain(&after.name), after.described())?;
     for (side, when) in [(before, "before"), (after, "after")] {
         let lost = side.profile.losses.total();
         if lost > 0 {
@@ -51,7 +39,7 @@ pub(super) fn write(
         return writeln!(out, "\nNo sites to compare: neither report has {title}.");
     }
     writeln!(out)?;
-    write_kinds(class, sites, metric, out)?;
+    write_kinds(sites, view, out)?;
 
     let (stable, changed): (Vec<_>, Vec<_>) = sites.iter().partition(|site| site.kind() == Kind::Stable);
     let percent = 100 / STABLE_PARTS;
@@ -59,13 +47,13 @@ pub(super) fn write(
         0 => writeln!(out, "\nNo site changed by more than {percent} %.")?,
         many => writeln!(out, "\n{} by change of {title}", of_all(many.min(top), many))?,
     }
-    write_sites(class, compared, metric, changed.iter().take(top), out)?;
+    write_sites(compared, view, changed.iter().take(top), out)?;
     let mut stable = stable;
     stable.sort_by_key(|site| std::cmp::Reverse(site.after));
     if !stable.is_empty() && top > 0 {
         let shown = stable.len().min(STABLE_SHOWN);
         writeln!(out, "\n{} that changed by at most {percent} %, by {title}", of_all(shown, stable.len()))?;
-        write_sites(class, compared, metric, stable.iter().take(shown), out)?;
+        write_sites(compared, view, stable.iter().take(shown), out)?;
     }
     Ok(())
 }
@@ -79,7 +67,7 @@ fn of_all(shown: usize, all: usize) -> String {
     }
 }
 
-fn write_kinds(class: EventClass, sites: &[Site], metric: Metric, out: &mut dyn io::Write) -> io::Result<()> {
+fn write_kinds(sites: &[Site], view: MetricView<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let sums = Kind::ALL.map(|kind| (kind.name(), sum_of(sites, kind)));
     let total = sums.iter().fold((0, 0, 0), |(count, before, after), (_, sum)| {
         (count + sum.0, sum.1.saturating_add(before), sum.2.saturating_add(after))
@@ -90,17 +78,16 @@ fn write_kinds(class: EventClass, sites: &[Site], metric: Metric, out: &mut dyn 
     let columns = [
         Column::text("SITES", rows.iter().map(|(name, _)| String::from(*name))),
         column("COUNT", &|sum| number::grouped(sum.0)),
-        column("BEFORE", &|sum| format::value(class, metric, sum.1)),
-        column("AFTER", &|sum| format::value(class, metric, sum.2)),
-        column("CHANGE", &|sum| signed(class, metric, sum.1, sum.2)),
+        column("BEFORE", &|sum| view.text(sum.1)),
+        column("AFTER", &|sum| view.text(sum.2)),
+        column("CHANGE", &|sum| signed(view, sum.1, sum.2)),
     ];
     table::write(&columns, out)
 }
 
 fn write_sites<'a>(
-    class: EventClass,
     compared: &[Compared<'_>; 2],
-    metric: Metric,
+    view: MetricView<'_>,
     sites: impl Iterator<Item = &'a &'a Site>,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
@@ -109,10 +96,10 @@ fn write_sites<'a>(
             out,
             "\n{:>3}. {}  {}: {} to {}, {}",
             index + 1,
-            signed(class, metric, site.before, site.after),
+            signed(view, site.before, site.after),
             site.kind().name(),
-            format::value(class, metric, site.before),
-            format::value(class, metric, site.after),
+            view.text(site.before),
+            view.text(site.after),
             escape::visible(&site.process)
         )?;
         let (report, example) = site.example(compared);

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Amount, Bytes, FrameId, GroupBy, Metric, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, Usage,
+    Amount, Bytes, FrameId, GroupBy, Metric, Name, Part, Pid, ProcessProfile, Quantities, Quantity, StackEnd,
+    StackProfile,
 };
 
 /// The profile of one process of that name, with stacks of these frames and live bytes.
@@ -12,7 +13,7 @@ fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile
     let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
     let stack = |(frames, bytes): &(Vec<usize>, u64)| {
         let frames = frames.iter().map(|&frame| FrameId::new(frame)).collect();
-        let usage = Usage { live: Amount::one(Bytes(*bytes)), ..Usage::default() };
+        let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, Amount::one(Bytes(*bytes)));
         StackProfile { usage, ..StackProfile::new(0, Part::WHOLE, frames, StackEnd::Complete) }
     };
     Profile {
@@ -76,7 +77,9 @@ fn entries_too_small_for_the_picture_are_merged() {
 #[test]
 fn merged_stacks_are_one_entry() {
     let mut profile = profile("p", &["a"], &[(vec![0], 7), (vec![], 20), (vec![], 1), (vec![], 4)]);
-    (profile.stacks[1].merged, profile.stacks[2].merged) = (12_345, 5);
+    for (stack, merged) in [(1, 12_345), (2, 5)] {
+        profile.stacks[stack].usage[Quantity::MergedStacks] = merged;
+    }
     let missing = ["p;[other: 12,350 stacks] 21", "p;[stack empty] 4", "p;a 7"];
     assert_eq!(lines(&fold_of(&profile, ';')), missing);
     let drawn = |parts| lines(&pruned_fold_of(&profile, ';', Some(Pruning { parts, bytes: None })));

@@ -29,9 +29,9 @@ struct Sums {
 
 impl Sums {
     fn of(stack: &StackProfile) -> Self {
-        let held = increase_of(stack.usage.live + stack.usage.exit);
-        let freed = increase_of(stack.usage.alloc).saturating_sub(held);
-        let temporary = increase_of(stack.usage.temporary).lesser(freed);
+        let held = increase_of(stack.usage.live() + stack.usage.exit());
+        let freed = increase_of(stack.usage.alloc()).saturating_sub(held);
+        let temporary = increase_of(stack.usage.temporary()).lesser(freed);
         Self { temporary, freed: freed.saturating_sub(temporary), held }
     }
 }
@@ -195,7 +195,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{Part, StackEnd, Usage};
+    use crate::model::{Part, Quantities, Quantity, StackEnd};
 
     /// Sums that heaptrack finds.
     #[derive(Debug, Default, PartialEq, Eq)]
@@ -235,8 +235,8 @@ mod tests {
         found
     }
 
-    fn profile(usages: &[Usage]) -> Profile {
-        let stack = |usage: &Usage| StackProfile {
+    fn profile(usages: &[Quantities]) -> Profile {
+        let stack = |usage: &Quantities| StackProfile {
             usage: *usage,
             ..StackProfile::new(0, Part::WHOLE, Arc::from([]), StackEnd::Complete)
         };
@@ -253,10 +253,14 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    fn usage(held: (u64, u64), freed: (u64, u64), temporary: (u64, u64)) -> Usage {
+    fn usage(held: (u64, u64), freed: (u64, u64), temporary: (u64, u64)) -> Quantities {
         let amount = |(count, bytes): (u64, u64)| Amount { count, bytes: Bytes(if count > 0 { bytes } else { 0 }) };
         let (held, freed, temporary) = (amount(held), amount(freed), amount(temporary));
-        Usage { live: held, alloc: held + freed + temporary, free: freed + temporary, temporary, ..Usage::default() }
+        Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, held)
+            .with_amount(Quantity::AllocBytes, held + freed + temporary)
+            .with_amount(Quantity::TemporaryBytes, temporary)
+            .with_free(freed + temporary)
     }
 
     fn amounts() -> impl Strategy<Value = (u64, u64)> {
@@ -269,12 +273,12 @@ mod tests {
             usages in prop::collection::vec((amounts(), amounts(), amounts()), 1..6),
         ) {
             let usages: Vec<_> = usages.into_iter().map(|(held, freed, temporary)| usage(held, freed, temporary)).collect();
-            let sum = usages.iter().fold(Usage::default(), |mut sum, usage| { sum += *usage; sum });
+            let sum = usages.iter().fold(Quantities::default(), |mut sum, usage| { sum += *usage; sum });
             let found = read(&written(&profile(&usages), u64::MAX));
             // A single block that is freed before anything else happens is temporary, also with one that is temporary.
-            let has_others = sum.live.count > 0 || sum.temporary.count > 1 || sum.alloc.count > sum.temporary.count + 1;
-            let temporary = if has_others { sum.temporary.count } else { sum.alloc.count };
-            prop_assert_eq!(found, Found { allocated: sum.alloc, held: sum.live, temporary });
+            let has_others = sum.live().count > 0 || sum.temporary().count > 1 || sum.alloc().count > sum.temporary().count + 1;
+            let temporary = if has_others { sum.temporary().count } else { sum.alloc().count };
+            prop_assert_eq!(found, Found { allocated: sum.alloc(), held: sum.live(), temporary });
         }
     }
 
@@ -293,8 +297,13 @@ mod tests {
     #[test]
     fn decreases_in_a_window_are_left_out() {
         let negative = Amount { bytes: Bytes(0_u64.wrapping_sub(50)), count: 0_u64.wrapping_sub(2) };
-        let window = Usage { live: negative, alloc: Amount { bytes: Bytes(10), count: 1 }, ..Usage::default() };
-        let merged = Usage { live: negative, alloc: negative, temporary: negative, ..Usage::default() };
+        let window = Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, negative)
+            .with_amount(Quantity::AllocBytes, Amount { bytes: Bytes(10), count: 1 });
+        let merged = Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, negative)
+            .with_amount(Quantity::AllocBytes, negative)
+            .with_amount(Quantity::TemporaryBytes, negative);
         let found = read(&written(&profile(&[window, merged]), u64::MAX));
         assert_eq!((found.allocated, found.held), (Amount { bytes: Bytes(10), count: 1 }, Amount::default()));
     }

@@ -3,15 +3,17 @@
 use memtrace_json::{Blocks, Histograms, KernelCounts, Numbers, Object, ResidentMemory};
 
 use super::by_name;
-use crate::model::{Amount, BlockHistograms, BlockQuantity, Metric, Profile, Residency, ResidentKind, Usage, Variance};
+use crate::model::{
+    Amount, BlockHistograms, BlockQuantity, Measure, Profile, Quantities, Quantity, Residency, ResidentKind,
+};
 use crate::report::estimate;
 use crate::report::kernel_reported::{self, KernelReported};
 
 /// Returns numbers with their errors. `known` has the kernel's counters for the same owner, which limit the errors.
-pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance, known: Option<KernelReported>) -> Numbers {
-    let live = kernel_reported::live_error(known, profile, &usage, variance);
-    let alloc = estimate::error(profile, Metric::AllocCount, &usage, variance);
-    let free = estimate::released_error(profile, Metric::LiveCount, &usage, variance);
+pub(super) fn of(profile: &Profile, usage: Quantities, known: Option<KernelReported>) -> Numbers {
+    let live = kernel_reported::live_error(known, profile, &usage);
+    let alloc = estimate::error(profile, Quantity::AllocCount, &usage);
+    let free = estimate::released_error(profile, Measure::Count, &usage);
     let [live_bytes, alloc_bytes, free_bytes] = [live, alloc, free].map(|n| n.map(|n| estimate::size_of_pages(n).0));
     Numbers {
         live_error_bytes: live_bytes,
@@ -24,22 +26,22 @@ pub(super) fn of(profile: &Profile, usage: Usage, variance: Variance, known: Opt
     }
 }
 
-pub(super) fn without_errors(profile: &Profile, usage: Usage) -> Numbers {
-    let temporary = profile.class.has(Metric::Temporary).then_some(usage.temporary);
-    let stalls = profile.class.counts_stalls().then_some(usage.stalls);
+pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
+    let temporary = Quantity::TemporaryCount.is_of(profile.class).then_some(usage.temporary());
+    let stalls = profile.class.counts_stalls().then_some(usage.stalls());
     Numbers {
-        live_bytes: live(profile, usage.live.bytes.0),
-        live_count: live(profile, usage.live.count),
-        exit_bytes: usage.exit.bytes.0,
-        exit_count: usage.exit.count,
-        alloc_bytes: usage.alloc.bytes.0,
-        alloc_count: usage.alloc.count,
-        free_bytes: usage.free.bytes.0,
-        free_count: usage.free.count,
+        live_bytes: live(profile, usage.live().bytes.0),
+        live_count: live(profile, usage.live().count),
+        exit_bytes: usage.exit().bytes.0,
+        exit_count: usage.exit().count,
+        alloc_bytes: usage.alloc().bytes.0,
+        alloc_count: usage.alloc().count,
+        free_bytes: usage.free().bytes.0,
+        free_count: usage.free().count,
         temporary_bytes: temporary.map(|amount| amount.bytes.0),
         temporary_count: temporary.map(|amount| amount.count),
-        hot_bytes: profile.touches.map(|_| usage.hot.0),
-        cold_bytes: profile.touches.map(|_| usage.cold.0),
+        hot_bytes: profile.touches.map(|_| usage[Quantity::HotBytes]),
+        cold_bytes: profile.touches.map(|_| usage[Quantity::ColdBytes]),
         stall_ns: stalls.map(|stalls| stalls.time.0),
         stall_count: stalls.map(|stalls| stalls.count),
         ..Numbers::default()

@@ -5,24 +5,22 @@ use memtrace_json::{self as schema};
 use super::{by_name, in_order, numbers, reclaim};
 use crate::model::{
     EndedGroup, EndedRun, ImageEnd, ProcessMemory, ProcessProfile, Profile, Untraced, UntracedProcess, UntracedReason,
-    Variance,
 };
+use crate::report::format;
 use crate::report::kernel_reported::KernelReported;
-use crate::report::{estimate, format};
 
 /// Returns the processes in the order of the profile.
 pub(super) fn all(profile: &Profile) -> impl Iterator<Item = schema::Process<'_>> {
-    let variances = estimate::process_variances(profile);
-    profile.processes.iter().zip(variances).map(|(one, variance)| process(profile, one, variance))
+    profile.processes.iter().map(|one| process(profile, one))
 }
 
-fn process<'a>(profile: &Profile, process: &'a ProcessProfile, variance: Variance) -> schema::Process<'a> {
+fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Process<'a> {
     let class = profile.class;
     let known = KernelReported::of(process);
     let user = process.user.as_ref();
     let cgroup = process.cgroup.as_deref();
     let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
-    let rates = format::rates(process.total.alloc, profile.duration);
+    let rates = format::rates(process.total.alloc(), profile.duration);
     schema::Process {
         pid: pid(process),
         comm: process.comm.raw().into(),
@@ -30,11 +28,11 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile, variance: Varianc
         ended: process.ended.map(|end| end_name(end).into()),
         ended_s: process.ended_after.map(|time| time.as_secs_f64()),
         group: process.group.as_ref().map(|group| group_runs(profile, group, process.ended.is_some())),
-        totals: numbers::of(profile, process.total, variance, Some(known)),
+        totals: numbers::of(profile, process.total, Some(known)),
         unmatched_frees: process.unmatched_frees,
         inherited_frees: process.inherited_frees,
         repeated_frees: process.repeated_frees,
-        discarded: numbers::blocks(process.discarded),
+        discarded: numbers::blocks(process.total.discarded()),
         peak_bytes: process.peak.map(|peak| peak.0),
         uid: user.map(|user| user.uid),
         user: user.and_then(|user| user.name.as_deref()).map(Into::into),

@@ -9,7 +9,8 @@ use serde::de::{Error as _, IgnoredAny, Unexpected};
 
 use crate::model::{
     AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, Nanoseconds,
-    ObjectName, Part, Pid, ProcessProfile, Profile, StackEnd, StackProfile, StallTotals, Unnamed, Usage, VirtOffset,
+    ObjectName, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, StallTotals, Unnamed,
+    VirtOffset,
 };
 
 /// A report that was read from JSON.
@@ -62,7 +63,7 @@ pub fn read(text: &str) -> Result<SavedReport, ReadError> {
     if report.window.is_some() {
         return Err(ReadError::Window);
     }
-    let metric = Metric::ALL.iter().copied().find(|metric| metric.name() == report.metric);
+    let metric = Metric::from_name(&report.metric);
     let class = EventClass::ALL.iter().copied().find(|class| class.name() == report.events);
     let mut profile = Profile {
         class: class.ok_or_else(|| unknown("events", &report.events))?,
@@ -79,7 +80,7 @@ pub fn read(text: &str) -> Result<SavedReport, ReadError> {
         if stack.frames.iter().any(|frame| frame.index() >= profile.frames.len()) {
             return Err(ReadError::Missing("frame"));
         }
-        process.total += stack.usage;
+        process.total += stack.usage.additive();
         profile.stacks.push(stack);
     }
     let metric = metric.ok_or_else(|| unknown("metric", &report.metric))?;
@@ -155,30 +156,35 @@ fn convert(stack: schema::Stack<'_>) -> Result<StackProfile, ReadError> {
     let end = end.ok_or_else(|| unknown("end", &stack.end))?;
     let frames = stack.frames.into_iter().map(FrameId::new).collect();
     Ok(StackProfile {
-        merged: stack.merged_stacks,
-        usage: usage(&stack.totals)?,
-        at_peak: stack.peak_bytes.map(Bytes),
+        usage: usage(&stack.totals)?
+            .with(Quantity::AtPeakBytes, stack.peak_bytes.unwrap_or_default())
+            .with(Quantity::MergedStacks, stack.merged_stacks),
         ..StackProfile::new(stack.process, Part::WHOLE, frames, end)
     })
 }
 
-fn usage(numbers: &Numbers) -> Result<Usage, ReadError> {
+fn usage(numbers: &Numbers) -> Result<Quantities, ReadError> {
     let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
     let optional = Option::<u64>::unwrap_or_default;
     // Only changes can be negative.
     let live = |number: i64| {
         u64::try_from(number).map_err(|_| serde_json::Error::invalid_value(Unexpected::Signed(number), &"a total"))
     };
-    Ok(Usage {
-        live: amount(live(numbers.live_bytes)?, live(numbers.live_count)?),
-        exit: amount(numbers.exit_bytes, numbers.exit_count),
-        alloc: amount(numbers.alloc_bytes, numbers.alloc_count),
-        free: amount(numbers.free_bytes, numbers.free_count),
-        temporary: amount(optional(numbers.temporary_bytes), optional(numbers.temporary_count)),
-        hot: Bytes(optional(numbers.hot_bytes)),
-        cold: Bytes(optional(numbers.cold_bytes)),
-        stalls: StallTotals { time: Nanoseconds(optional(numbers.stall_ns)), count: optional(numbers.stall_count) },
-    })
+    Ok(Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, amount(live(numbers.live_bytes)?, live(numbers.live_count)?))
+        .with_amount(Quantity::ExitBytes, amount(numbers.exit_bytes, numbers.exit_count))
+        .with_amount(Quantity::AllocBytes, amount(numbers.alloc_bytes, numbers.alloc_count))
+        .with_amount(
+            Quantity::TemporaryBytes,
+            amount(optional(numbers.temporary_bytes), optional(numbers.temporary_count)),
+        )
+        .with(Quantity::HotBytes, optional(numbers.hot_bytes))
+        .with(Quantity::ColdBytes, optional(numbers.cold_bytes))
+        .with_stalls(StallTotals {
+            time: Nanoseconds(optional(numbers.stall_ns)),
+            count: optional(numbers.stall_count),
+        })
+        .with_free(amount(numbers.free_bytes, numbers.free_count)))
 }
 
 #[cfg(test)]
@@ -192,11 +198,11 @@ mod tests {
     /// A profile with two processes, a merged stack and a frame without a name.
     fn profile() -> Profile {
         let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 16 };
-        let usage = |live, freed| Usage {
-            live: amount(live),
-            alloc: amount(live + freed),
-            free: amount(freed),
-            ..Usage::default()
+        let usage = |live, freed| {
+            Quantities::ZERO
+                .with_amount(Quantity::LiveBytes, amount(live))
+                .with_amount(Quantity::AllocBytes, amount(live + freed))
+                .with_free(amount(freed))
         };
         let object = ObjectName { path: PathBuf::from("/usr/lib/libx.so"), build_id: None };
         let unnamed =
@@ -211,7 +217,8 @@ mod tests {
                 StackEnd::Complete,
             )
         };
-        let merged = StackProfile { merged: 12, end: StackEnd::Merged, ..stack(1, &[], usage(64, 0)) };
+        let merged =
+            StackProfile { end: StackEnd::Merged, ..stack(1, &[], usage(64, 0).with(Quantity::MergedStacks, 12)) };
         let mut losses = Losses::default();
         losses.add(LossReason::PendingFull, 3);
         let mut profile = Profile {
@@ -223,7 +230,7 @@ mod tests {
             ..Profile::default()
         };
         for stack in &profile.stacks {
-            profile.processes[stack.process].total += stack.usage;
+            profile.processes[stack.process].total += stack.usage.additive();
         }
         profile
     }

@@ -5,19 +5,17 @@ use std::cmp::Reverse;
 use memtrace_json::{self as schema};
 
 use super::{numbers, processes};
-use crate::model::{Frame, Metric, Profile, StackProfile};
+use crate::model::{Frame, Profile, Quantity, StackProfile};
 use crate::report::groups::Groups;
+use crate::report::metrics::MetricView;
 use crate::report::trend::Trend;
 use crate::report::{allocators, estimate};
 
-/// Returns the stacks by decreasing `metric`; equal stacks keep the order of the profile.
-pub(super) fn ranked<'a>(
-    profile: &'a Profile,
-    metric: Metric,
-    groups: &'a Groups,
-) -> impl Iterator<Item = schema::Stack<'a>> {
+/// Returns the stacks by decreasing value; equal stacks keep the order of the profile.
+pub(super) fn ranked<'a>(view: MetricView<'a>, groups: &'a Groups) -> impl Iterator<Item = schema::Stack<'a>> {
+    let profile = view.profile();
     let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();
-    stacks.sort_by_key(|(_, stack)| Reverse(stack.value(metric)));
+    stacks.sort_by_key(|(_, stack)| Reverse(view.value(&stack.usage)));
     stacks.into_iter().map(|(index, one)| stack(profile, one, groups.of_stack(index)))
 }
 
@@ -34,13 +32,13 @@ fn stack<'a>(profile: &'a Profile, stack: &StackProfile, root: usize) -> schema:
         thread_name: thread.and_then(|tid| process.thread_names.get(&tid)).map(Into::into),
         allocator: allocator.and_then(|id| profile.allocators.get(&id)).map(Into::into),
         end: stack.end.name().into(),
-        merged_stacks: stack.merged,
-        totals: numbers::of(profile, stack.usage, stack.variance, None),
-        peak_bytes: stack.at_peak.map(|bytes| bytes.0),
+        merged_stacks: stack.merged(),
+        totals: numbers::of(profile, stack.usage, None),
+        peak_bytes: process.peak.map(|_| stack.usage[Quantity::AtPeakBytes]),
         memory: stack.part.memory().map(|kind| kind.name().into()),
-        major_faults: class.counts_pages().then_some(stack.major_faults),
-        major_faults_error: estimate::count_error(profile, stack.major_faults),
-        resident_bytes: class.holds_mappings().then_some(stack.resident.0),
+        major_faults: class.counts_pages().then_some(stack.usage[Quantity::MajorFaults]),
+        major_faults_error: estimate::count_error(profile, stack.usage[Quantity::MajorFaults]),
+        resident_bytes: class.holds_mappings().then_some(stack.usage[Quantity::ResidentBytes]),
         by_allocator: class.holds_mappings().then(|| allocators::is_within(profile, stack)),
         histograms: numbers::histograms(&stack.histograms),
         live_changes: changes.iter().map(|part| part.live).collect(),

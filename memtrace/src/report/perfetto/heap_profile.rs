@@ -47,9 +47,9 @@ impl<'a> HeapProfile<'a> {
     pub(super) fn into_packet(mut self, timestamp: u64) -> ProfilePacket {
         let mut processes: BTreeMap<u32, BTreeMap<u64, Sums>> = BTreeMap::new();
         for stack in &self.profile.stacks {
-            let held = increase_of(stack.usage.live + stack.usage.exit);
+            let held = increase_of(stack.usage.live() + stack.usage.exit());
             // In a window of a recording, stacks without allocations can have decreased.
-            let allocated = increase_of(stack.usage.alloc).greater(held);
+            let allocated = increase_of(stack.usage.alloc()).greater(held);
             if allocated == Amount::default() {
                 continue;
             }

@@ -3,16 +3,17 @@
 use rustc_hash::FxHashMap;
 
 use super::messages::{Function, Label, Line, Location, Mapping, Profile as Message, Sample, ValueType};
-use crate::model::{Frame, FrameId, GroupBy, Measure, Metric, ObjectName, Profile, StackProfile, printable};
+use crate::model::{Frame, FrameId, GroupBy, Measure, ObjectName, Profile, StackProfile, printable};
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
-use crate::report::{escape, format, metrics};
+use crate::report::{escape, format};
 
 /// Builds the tables. IDs of rows are their places, from 1.
 pub(super) struct ProfileBuilder<'a> {
     profile: &'a Profile,
     /// Meaning of the labels of stacks.
     by: GroupBy,
-    metrics: Vec<Metric>,
+    views: Vec<MetricView<'a>>,
     strings: FxHashMap<String, u32>,
     mappings: FxHashMap<&'a ObjectName, u64>,
     functions: FxHashMap<(i64, i64), u64>,
@@ -34,7 +35,7 @@ impl<'a> ProfileBuilder<'a> {
         let mut builder = Self {
             profile,
             by,
-            metrics: metrics::measured(profile),
+            views: MetricView::measured(profile),
             strings: FxHashMap::default(),
             mappings: FxHashMap::default(),
             functions: FxHashMap::default(),
@@ -47,12 +48,12 @@ impl<'a> ProfileBuilder<'a> {
     }
 
     pub(super) fn build(mut self, options: &Options) -> Message {
-        for metric in self.metrics.clone() {
-            let value_type = self.value_type(metric);
+        for view in self.views.clone() {
+            let value_type = self.value_type(view);
             self.message.sample_type.push(value_type);
         }
-        let drawn = metrics::measured_of(options.metric);
-        let default = self.metrics.iter().position(|metric| *metric == drawn).unwrap_or_default();
+        let drawn = MetricView::new(self.profile, options.metric);
+        let default = self.views.iter().position(|view| view.has_values_of(&drawn)).unwrap_or_default();
         self.message.default_sample_type = self.message.sample_type.get(default).map_or(0, |default| default.kind);
         for stack in &self.profile.stacks {
             let sample = self.sample(stack);
@@ -73,28 +74,17 @@ impl<'a> ProfileBuilder<'a> {
         self.message
     }
 
-    fn value_type(&mut self, metric: Metric) -> ValueType {
-        let words = self.profile.class.words();
-        let unit = match metric.measure() {
+    fn value_type(&mut self, view: MetricView<'_>) -> ValueType {
+        let unit = match view.measure() {
             Measure::Bytes => "bytes",
             Measure::Count => "count",
             Measure::Time => "nanoseconds",
         };
-        let kind = match metric {
-            Metric::LiveBytes => String::from("inuse_space"),
-            Metric::LiveCount => String::from("inuse_objects"),
-            Metric::AllocBytes => String::from("alloc_space"),
-            Metric::AllocCount => String::from("alloc_objects"),
-            Metric::ExitBytes => String::from("exit_space"),
-            Metric::ExitCount => String::from("exit_objects"),
-            Metric::Temporary => format!("temporary_{}", words.many).replace("blocks", "objects"),
-            other => other.name().replace('-', "_").replace("_bytes", "_space"),
-        };
-        ValueType { kind: self.string(&kind), unit: self.string(unit) }
+        ValueType { kind: self.string(view.sample_type()), unit: self.string(unit) }
     }
 
     fn sample(&mut self, stack: &'a StackProfile) -> Sample {
-        let value = self.metrics.iter().map(|&metric| metrics::signed_value(stack, metric)).collect();
+        let value = self.views.iter().map(|view| view.signed_value(&stack.usage)).collect();
         let mut location_id: Vec<_> = self.locations_of(&stack.frames);
         location_id.extend(escape::instead_of_frames(stack).map(|text| self.text_location(text)));
         location_id.reverse();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{Cgroup, Comm, EndedGroup, GroupBy, Metric, PageFaults, Pid, ProcessProfile, Profile, Usage, User};
+use crate::model::{Cgroup, Comm, EndedGroup, GroupBy, PageFaults, Pid, ProcessProfile, Profile, User};
+use crate::report::metrics::largest_share;
 
 /// Rows of processes.
 pub(super) struct RowsOfProcesses {
@@ -68,13 +69,12 @@ pub(super) fn merged(profile: &Profile, by: GroupBy, most: usize) -> Option<Rows
 /// Returns true for each of the `most` largest processes, by their largest share in any metric.
 fn largest(profile: &Profile, most: usize) -> Vec<bool> {
     let total = profile.total();
-    let share = |usage: &Usage, metric: &Metric| match (metric.of_usage(usage), metric.of_usage(&total)) {
-        (Some(part), Some(all)) if all > 0 => part as f64 / all as f64,
-        _ => 0.0,
-    };
-    let share = |usage: &Usage| Metric::ALL.iter().map(|metric| share(usage, metric)).fold(0.0, f64::max);
-    let mut ranked: Vec<_> =
-        profile.processes.iter().enumerate().map(|(index, process)| (share(&process.total), index)).collect();
+    let mut ranked: Vec<_> = profile
+        .processes
+        .iter()
+        .enumerate()
+        .map(|(index, process)| (largest_share(&process.total, &total), index))
+        .collect();
     ranked.sort_unstable_by(|(one, first), (other, second)| other.total_cmp(one).then(first.cmp(second)));
     let mut is_kept = vec![false; profile.processes.len()];
     ranked.iter().take(most).for_each(|&(_, index)| is_kept[index] = true);
@@ -106,7 +106,6 @@ fn add(sum: &mut ProcessProfile, process: &ProcessProfile, duration: Duration) {
         sum.ended_after = sum.ended.map(|_| group.last_end);
     }
     sum.total += process.total;
-    sum.discarded += process.discarded;
     sum.unmatched_frees = sum.unmatched_frees.saturating_add(process.unmatched_frees);
     sum.inherited_frees = sum.inherited_frees.saturating_add(process.inherited_frees);
     sum.repeated_frees = sum.repeated_frees.saturating_add(process.repeated_frees);

@@ -5,7 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AllocatorId, Amount, Cgroup, EndedGroup, Frame, ImageEnd, Name, Pid, ProcessProfile, Tid, User};
+use crate::model::{
+    AllocatorId, Amount, Bytes, Cgroup, EndedGroup, Frame, ImageEnd, Name, Pid, ProcessProfile, Quantities, Tid, User,
+};
 use crate::report::groups::Groups;
 use crate::report::{Format, Options, write};
 
@@ -46,8 +48,12 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     (any::<prop::sample::Index>(), part, frames, amount(), amount(), end, merged, label).prop_map(
         |(process, part, frames, live, free, end, merged, label)| {
             let frames = if merged > 0 { [].into() } else { frames.into() };
-            let usage = Usage { live, free, alloc: live + free, ..Usage::default() };
-            let stack = StackProfile { merged, usage, label, ..StackProfile::new(0, part, frames, end) };
+            let usage = Quantities::ZERO
+                .with_amount(Quantity::LiveBytes, live)
+                .with_amount(Quantity::AllocBytes, live + free)
+                .with_free(free);
+            let usage = usage.with(Quantity::MergedStacks, merged);
+            let stack = StackProfile { usage, label, ..StackProfile::new(0, part, frames, end) };
             (process, stack)
         },
     )
@@ -60,7 +66,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             .into_iter()
             .map(|(process, stack)| StackProfile { process: process.index(processes.len()), ..stack })
             .map(|stack| {
-                ((stack.process, stack.part, stack.frames.clone(), stack.end, stack.merged, stack.label), stack)
+                ((stack.process, stack.part, stack.frames.clone(), stack.end, stack.merged(), stack.label), stack)
             })
             .collect::<BTreeMap<_, _>>()
             .into_values()
@@ -75,8 +81,8 @@ fn any_profile() -> impl Strategy<Value = Profile> {
     })
 }
 
-fn by_group(profile: &Profile, by: GroupBy) -> BTreeMap<String, Usage> {
-    Groups::of(profile, by).all().iter().map(|group| (group.label.clone(), group.usage)).collect()
+fn by_group(profile: &Profile, by: GroupBy) -> BTreeMap<String, Quantities> {
+    Groups::of(profile, by).all().iter().map(|group| (group.label.clone(), group.usage.additive())).collect()
 }
 
 /// Frames, parts and usage of the stacks that are not merged, by their process.
@@ -84,7 +90,7 @@ fn stacks_of(profile: &Profile) -> BTreeSet<String> {
     let names = |stack: &StackProfile| {
         stack.frames.iter().map(|frame| profile.frames[frame.index()].label()).collect::<Vec<_>>()
     };
-    let own = profile.stacks.iter().filter(|stack| stack.merged == 0);
+    let own = profile.stacks.iter().filter(|stack| stack.merged() == 0);
     own.map(|stack| {
         let process = &profile.processes[stack.process];
         format!("{} {} {:?} {:?} {:?}", process.pid, process.comm, stack.part, names(stack), stack.usage)
@@ -93,7 +99,7 @@ fn stacks_of(profile: &Profile) -> BTreeSet<String> {
 }
 
 fn stack_count(profile: &Profile) -> u64 {
-    profile.stacks.iter().map(|stack| stack.merged.max(1)).sum()
+    profile.stacks.iter().map(|stack| stack.merged().max(1)).sum()
 }
 
 proptest! {
@@ -101,7 +107,7 @@ proptest! {
     fn bounded_profile_has_the_same_sums(profile in any_profile(), bytes in 0..200_000_usize, processes in 0..8_usize) {
         for &by in GroupBy::ALL {
             let bounded = bounded(&profile, by, Limits { bytes, processes });
-            prop_assert_eq!(bounded.total(), profile.total());
+            prop_assert_eq!(bounded.total().additive(), profile.total().additive());
             prop_assert_eq!(bounded.quality(), profile.quality());
             prop_assert_eq!(bounded.unmatched_frees(), profile.unmatched_frees());
             prop_assert_eq!(bounded.has_ended(), profile.has_ended());
@@ -109,8 +115,8 @@ proptest! {
             prop_assert_eq!(runs(&bounded), runs(&profile));
             for (row, process) in bounded.processes.iter().enumerate() {
                 let of_row = bounded.stacks.iter().filter(|stack| stack.process == row);
-                let sum = of_row.fold(Usage::default(), |mut sum, stack| { sum += stack.usage; sum });
-                prop_assert_eq!(sum, process.total);
+                let sum = of_row.fold(Quantities::default(), |mut sum, stack| { sum += stack.usage; sum });
+                prop_assert_eq!(sum.additive(), process.total.additive());
             }
             // The groups of `by` are the same if they are not processes or parts of them.
             if !matches!(by, GroupBy::Process | GroupBy::Thread) {
@@ -128,7 +134,7 @@ proptest! {
     #[test]
     fn estimated_size_is_not_exceeded(profile in any_profile(), by in prop::sample::select(GroupBy::ALL)) {
         let options =
-            Options { metric: Metric::LiveBytes, by, top: 0, all_stacks: true, subject: String::from("the host") };
+            Options { metric: Default::default(), by, top: 0, all_stacks: true, subject: String::from("the host") };
         let mut json = Vec::new();
         write(Format::Json, &profile, &options, &mut json).unwrap();
         prop_assert!(json.len() <= Sizes::new(&profile).total());
@@ -137,7 +143,9 @@ proptest! {
 
 fn stack(process: usize, frame: usize, live: u64, alloc: u64) -> StackProfile {
     let amount = |bytes| Amount { bytes: Bytes(bytes), count: 1 };
-    let usage = Usage { live: amount(live), alloc: amount(alloc), ..Usage::default() };
+    let usage = Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, amount(live))
+        .with_amount(Quantity::AllocBytes, amount(alloc));
     StackProfile { usage, ..StackProfile::new(process, Part::WHOLE, [FrameId::new(frame)].into(), StackEnd::Complete) }
 }
 
@@ -151,7 +159,7 @@ fn ended(pid: u32, comm: &str, alloc: u64) -> ProcessProfile {
         ended: Some(ImageEnd::Exit),
         ended_after: Some(Duration::from_secs(pid.into())),
         traced: Duration::from_secs(1),
-        total: Usage { alloc, free: alloc, ..Usage::default() },
+        total: Quantities::ZERO.with_amount(Quantity::AllocBytes, alloc).with_free(alloc),
         ..ProcessProfile::new(Pid(pid), comm)
     }
 }
@@ -173,7 +181,7 @@ fn stacks_large_by_any_metric_are_kept() {
     let shown: Vec<_> = bounded
         .stacks
         .iter()
-        .map(|stack| (stack.frames.first().map(|frame| bounded.frames[frame.index()].label()), stack.merged))
+        .map(|stack| (stack.frames.first().map(|frame| bounded.frames[frame.index()].label()), stack.merged()))
         .collect();
     assert_eq!(shown.len(), 3, "{shown:?}");
     assert!(shown.contains(&(Some(String::from("f500")), 0)) && shown.contains(&(Some(String::from("f700")), 0)));

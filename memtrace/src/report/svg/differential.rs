@@ -9,6 +9,7 @@ use crate::model::format as number;
 use crate::model::{Profile, plain};
 use crate::report::fold::fold_pair;
 use crate::report::format;
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
 
 /// Stacks that are drawn, the largest of either report: enough for a file of some MiB.
@@ -22,7 +23,8 @@ pub(in crate::report) fn write_differential(
     totals: String,
     mut out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    let metric_title = format::metric_title(profiles[1], options.metric);
+    let view = MetricView::new(profiles[1], options.metric);
+    let metric_title = view.title();
     let title = format!("memtrace: change of {metric_title} of {}", plain(&options.subject));
     let title = format::shortened(&title, TITLE_CHARACTERS);
     let mut stacks: Vec<(String, [u64; 2])> = fold_pair(profiles, options, SEPARATOR).into_iter().collect();
@@ -38,7 +40,7 @@ pub(in crate::report) fn write_differential(
     let mut drawing = inferno::flamegraph::Options::default();
     drawing.title = title;
     drawing.subtitle = Some(subtitle);
-    drawing.count_name = String::from(profiles[1].class.words().unit(options.metric));
+    drawing.count_name = String::from(view.unit());
     // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
     drawing.flame_chart = true;
     let shift = excess_bits(&stacks);

@@ -1,20 +1,20 @@
 //! Cells of tables: amounts, their errors, and stalls.
 
 use crate::model::format as number;
-use crate::model::{Amount, Bytes, Measure, Metric, Profile, StallTotals, Usage};
+use crate::model::{Amount, Bytes, Measure, Profile, Quantities, StallTotals};
 use crate::report::table::Column;
 use crate::report::{estimate, format};
 
-/// Returns the cell for an amount in a table of `metric`. A change can be negative.
-pub(super) fn amount(metric: Metric, amount: Amount) -> String {
+/// Returns the cell for an amount in a table of bytes or of numbers. A change can be negative.
+pub(super) fn amount(measure: Measure, amount: Amount) -> String {
     let [bytes, count] = [amount.bytes.0, amount.count].map(u64::cast_signed);
     if bytes < 0 || count < 0 {
-        return match metric.measure() {
+        return match measure {
             Measure::Bytes => signed(bytes, |bytes| Bytes::compact(Bytes(bytes))),
             Measure::Count | Measure::Time => signed(count, number::compact),
         };
     }
-    match metric.measure() {
+    match measure {
         Measure::Bytes => Bytes::compact(amount.bytes),
         Measure::Count | Measure::Time => number::compact(amount.count),
     }
@@ -25,8 +25,8 @@ fn signed(change: i64, cell: impl Fn(u64) -> String) -> String {
 }
 
 /// Returns the cell suffix for an error in pages, ` ±1.31M`; empty if there is none.
-pub(super) fn error(metric: Metric, pages: Option<u64>) -> String {
-    let shown = |pages| amount(metric, Amount { bytes: estimate::size_of_pages(pages), count: pages });
+pub(super) fn error(measure: Measure, pages: Option<u64>) -> String {
+    let shown = |pages| amount(measure, Amount { bytes: estimate::size_of_pages(pages), count: pages });
     pages.filter(|pages| *pages > 0).map_or_else(String::new, |pages| format!(" ±{}", shown(pages)))
 }
 
@@ -35,10 +35,10 @@ pub(super) fn error(metric: Metric, pages: Option<u64>) -> String {
 pub(super) fn held(
     profile: &Profile,
     live: &'static str,
-    column: impl Fn(&'static str, fn(&Usage) -> Amount) -> Column,
+    column: impl Fn(&'static str, fn(&Quantities) -> Amount) -> Column,
 ) -> impl Iterator<Item = Column> {
-    let live = format::shows_live(profile).then(|| column(live, |usage| usage.live));
-    let exit = format::shows_exit(profile).then(|| column("AT EXIT", |usage| usage.exit));
+    let live = format::shows_live(profile).then(|| column(live, Quantities::live));
+    let exit = format::shows_exit(profile).then(|| column("AT EXIT", Quantities::exit));
     live.into_iter().chain(exit)
 }
 

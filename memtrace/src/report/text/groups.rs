@@ -6,9 +6,10 @@ use std::io;
 
 use super::page_columns::{self, Memory};
 use crate::model::format as number;
-use crate::model::{Amount, Bytes, ClassColumns, GroupBy, Metric, Profile, Usage};
+use crate::model::{Amount, Bytes, ClassColumns, GroupBy, Profile, Quantities};
 use crate::report::groups::{self, Group, Groups};
 use crate::report::kernel_reported::KernelReported;
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
 use crate::report::{escape, format};
@@ -18,50 +19,48 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     if options.top == 0 || options.by == GroupBy::Process || roots.all().is_empty() {
         return Ok(());
     }
-    let metric = options.metric;
+    let view = MetricView::new(profile, options.metric);
     let mut groups: Vec<_> = roots.all().iter().collect();
-    groups.sort_by_key(|group| Reverse(group.value(metric)));
+    groups.sort_by_key(|group| Reverse(view.value(&group.usage)));
     let (shown, others) = groups.split_at(options.top.min(groups.len()));
     let rest = rest(others);
     let rows: Vec<_> = shown.iter().copied().chain(&rest).collect();
 
-    let amount = |amount: Amount| cells::amount(metric, amount);
+    let amount = |amount: Amount| cells::amount(view.measure(), amount);
     let layout = profile.class.facts().columns;
     let [_, alloc, free, _] = profile.class.words().heads;
     let live = format::live_head(profile);
-    let sums = |head, of: fn(&Usage) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
+    let sums =
+        |head, of: fn(&Quantities) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
     let mut columns = match layout {
-        ClassColumns::Stalls => Vec::from(cells::stalls(rows.iter().map(|row| row.usage.stalls))),
+        ClassColumns::Stalls => Vec::from(cells::stalls(rows.iter().map(|row| row.usage.stalls()))),
         ClassColumns::Pages => {
-            let memory = |row: &&Group| Memory { known: row.known, usage: row.usage, variance: row.variance };
-            page_columns::columns(&rows.iter().map(memory).collect::<Vec<_>>(), profile, metric)
+            let memory = |row: &&Group| Memory { known: row.known, usage: row.usage };
+            page_columns::columns(&rows.iter().map(memory).collect::<Vec<_>>(), view)
         }
         ClassColumns::Amounts => cells::held(profile, live, sums).collect(),
     };
-    if metric == Metric::PeakBytes {
-        let peak = |row: &&Group| row.at_peak.map_or_else(|| String::from("-"), Bytes::compact);
+    if view.is_of_peaks() {
+        let peak = |row: &&Group| row.at_peak().map_or_else(|| String::from("-"), Bytes::compact);
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
     if layout == ClassColumns::Amounts {
-        columns.push(sums(alloc, |usage| usage.alloc));
-        columns.push(sums(free, |usage| usage.free));
+        columns.push(sums(alloc, Quantities::alloc));
+        columns.push(sums(free, Quantities::free));
     }
     columns.push(Column::text(groups::head(options.by), rows.iter().map(|row| escape::visible(&row.label))));
-    writeln!(out, "\n{} by {}\n", format::capitalised(options.by.plural()), format::metric_title(profile, metric))?;
+    writeln!(out, "\n{} by {}\n", format::capitalised(options.by.plural()), view.title())?;
     table::write(&columns, out)
 }
 
 fn rest(others: &[&Group]) -> Option<Group> {
     let (first, more) = others.split_first()?;
     let label = number::counted(others.len() as u64, "other", "others");
-    let start =
-        Group { label, at_peak: first.at_peak, usage: first.usage, variance: first.variance, known: first.known };
+    let start = Group { label, has_peak: first.has_peak, usage: first.usage, known: first.known };
     Some(more.iter().fold(start, |mut sum, group| {
         sum.usage += group.usage;
-        sum.variance += group.variance;
         sum.known = KernelReported::of_both(sum.known, group.known);
-        let at_peak = |group: &Group| group.at_peak.map_or(0, |bytes| bytes.0);
-        sum.at_peak = sum.at_peak.or(group.at_peak).map(|_| Bytes(at_peak(&sum).saturating_add(at_peak(group))));
+        sum.has_peak |= group.has_peak;
         sum
     }))
 }

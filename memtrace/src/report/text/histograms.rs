@@ -36,12 +36,22 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
 /// without blocks.
 pub(super) fn times(histograms: &BlockHistograms) -> Option<String> {
     let times = |(quantity, name): (BlockQuantity, &str)| {
-        let below = |share| histograms.quantile(quantity, share).map(|log2| end(quantity, log2));
+        let below = |share| quantile(histograms, quantity, share).map(|log2| end(quantity, log2));
         Some(format!("{name}: 50% below {}, 90% below {}", below(0.5)?, below(0.9)?))
     };
     let both = [(BlockQuantity::Lifetime, "lifetime"), (BlockQuantity::Age, "age")];
     let shown: Vec<_> = both.into_iter().filter_map(times).collect();
     (!shown.is_empty()).then(|| shown.join("; "))
+}
+
+/// Returns the lowest logarithm that at least `share` (from 0 to 1) of the blocks do not exceed; `None` without blocks.
+fn quantile(histograms: &BlockHistograms, quantity: BlockQuantity, share: f64) -> Option<Log2> {
+    let wanted = share * histograms.total(quantity) as f64;
+    let mut sum = 0_u64;
+    histograms.of(quantity).find_map(|(log2, count)| {
+        sum = sum.wrapping_add(count);
+        (sum as f64 >= wanted).then_some(log2)
+    })
 }
 
 const fn title(quantity: BlockQuantity) -> &'static str {
@@ -95,5 +105,15 @@ mod tests {
         let mut out = Vec::new();
         write(&Profile::default(), &mut out).unwrap();
         assert!(out.is_empty());
+    }
+
+    #[test]
+    fn quantile_is_the_lowest_sufficient_logarithm() {
+        let counts = [(20, 50), (24, 40), (30, 10)];
+        let counts = counts.map(|(log2, count)| (BlockQuantity::Lifetime, Log2::from_number(log2).unwrap(), count));
+        let all: BlockHistograms = counts.into_iter().collect();
+        let quantile = |share| quantile(&all, BlockQuantity::Lifetime, share).map(Log2::number);
+        assert_eq!([0.0, 0.5, 0.51, 0.9, 1.0].map(quantile), [20, 20, 24, 24, 30].map(Some));
+        assert_eq!(super::quantile(&all, BlockQuantity::Age, 0.5), None);
     }
 }

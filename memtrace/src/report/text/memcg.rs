@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::assessment;
 use super::stall_columns::{pressure_time, quantile, times};
 use crate::model::format as number;
-use crate::model::{MemcgMemory, MemcgProfile, Metric, Nanoseconds, Profile, ReclaimKind, StallStats};
+use crate::model::{MemcgMemory, MemcgProfile, Nanoseconds, Profile, ReclaimKind, StallStats};
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
@@ -37,7 +37,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let all = rows.len();
     rows.truncate(options.top);
     let of_all = if all > rows.len() { format!(", the first {} of {all}", rows.len()) } else { String::new() };
-    writeln!(out, "\nControl groups by {}{of_all}\n", format::metric_title(profile, Metric::StallTime))?;
+    writeln!(out, "\nControl groups by time stalled for memory{of_all}\n")?;
     table::write(&waits(&rows), out)?;
     let meaning =
         "Waits FOR LIMIT count for the group that reached its limit, all others for the group of the waiting task.";

@@ -3,8 +3,9 @@
 
 use super::cells;
 use crate::model::format as number;
-use crate::model::{Amount, Bytes, Metric, PageFaults, Profile, Usage, Variance};
+use crate::model::{Amount, Bytes, PageFaults, Profile, Quantities, Quantity};
 use crate::report::kernel_reported::{self, KernelReported};
+use crate::report::metrics::MetricView;
 use crate::report::table::Column;
 use crate::report::{estimate, format};
 
@@ -13,14 +14,12 @@ use crate::report::{estimate, format};
 pub(super) struct Memory {
     /// Counters of the kernel, if there are any for this row.
     pub(super) known: Option<KernelReported>,
-    pub(super) usage: Usage,
-    pub(super) variance: Variance,
+    pub(super) usage: Quantities,
 }
 
 impl Memory {
     pub(super) fn and(mut self, other: Self) -> Self {
         self.usage += other.usage;
-        self.variance += other.variance;
         Self { known: KernelReported::of_both(self.known, other.known), ..self }
     }
 
@@ -30,7 +29,8 @@ impl Memory {
 }
 
 /// Returns the columns that have values, in the unit of `metric`.
-pub(super) fn columns(rows: &[Memory], profile: &Profile, metric: Metric) -> Vec<Column> {
+pub(super) fn columns(rows: &[Memory], view: MetricView<'_>) -> Vec<Column> {
+    let profile = view.profile();
     let dash = || String::from("-");
     let [_, alloc, free, _] = profile.class.words().heads;
     let live = format::live_head(profile);
@@ -47,23 +47,21 @@ pub(super) fn columns(rows: &[Memory], profile: &Profile, metric: Metric) -> Vec
         };
         columns.extend([number("FAULTS", PageFaults::total), number("MAJOR", |faults| faults.major)]);
     }
-    let estimated = |head, of: fn(&Usage) -> Amount, error: fn(&Profile, &Memory) -> Option<u64>| {
-        let cell = |row: &Memory| cells::amount(metric, of(&row.usage)) + &cells::error(metric, error(profile, row));
+    let estimated = |head, of: fn(&Quantities) -> Amount, error: fn(&Profile, &Memory) -> Option<u64>| {
+        let cell = |row: &Memory| {
+            cells::amount(view.measure(), of(&row.usage)) + &cells::error(view.measure(), error(profile, row))
+        };
         Column::numbers(head, rows.iter().map(cell))
     };
-    columns.push(estimated(
-        live,
-        |usage| usage.live,
-        |profile, row| kernel_reported::live_error(row.known, profile, &row.usage, row.variance),
-    ));
-    columns.push(estimated(
-        alloc,
-        |usage| usage.alloc,
-        |profile, row| estimate::error(profile, Metric::AllocCount, &row.usage, row.variance),
-    ));
+    columns.push(estimated(live, Quantities::live, |profile, row| {
+        kernel_reported::live_error(row.known, profile, &row.usage)
+    }));
+    columns.push(estimated(alloc, Quantities::alloc, |profile, row| {
+        estimate::error(profile, Quantity::AllocCount, &row.usage)
+    }));
     // With errors there is no room for the released amount, which is the difference of the other two.
     if profile.page_sample < 2 {
-        columns.push(estimated(free, |usage| usage.free, |_, _| None));
+        columns.push(estimated(free, Quantities::free, |_, _| None));
     }
     columns
 }

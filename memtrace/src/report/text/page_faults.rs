@@ -3,14 +3,14 @@
 use std::io;
 
 use crate::model::format as number;
-use crate::model::{Metric, Profile};
+use crate::model::{Measure, Profile, Quantity};
 use crate::report::estimate;
 use crate::report::kernel_reported::KernelReported;
 
 /// Writes the numbers of major faults and of all page faults.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
-    let major = profile.stacks.iter().map(|stack| stack.major_faults).sum::<u64>();
-    let error = estimate::format_error(estimate::count_error(profile, major), Metric::LiveCount);
+    let major = profile.stacks.iter().map(|stack| stack.usage[Quantity::MajorFaults]).sum::<u64>();
+    let error = estimate::format_error(estimate::count_error(profile, major), Measure::Count);
     let waited = number::grouped(major);
     writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for I/O (major faults)", "waited")?;
     let Some(faults) = KernelReported::of_all(profile).faults else {

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use super::page_columns::{self, Memory};
 use crate::model::format as number;
-use crate::model::{
-    Amount, Bytes, Cgroup, ClassColumns, ImageEnd, Metric, ProcessProfile, Profile, StallStats, Usage, Variance,
-};
+use crate::model::{Amount, Bytes, Cgroup, ClassColumns, ImageEnd, ProcessProfile, Profile, Quantities, StallStats};
 use crate::report::kernel_reported::KernelReported;
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
 use crate::report::table::{self, Column};
-use crate::report::{escape, estimate, format, stalls};
+use crate::report::{escape, format, stalls};
 
 /// Length of the longest short name (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
 pub(super) const COMMAND_COLUMNS: usize = 15;
@@ -48,30 +47,26 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     if options.top == 0 {
         return Ok(());
     }
-    let metric = options.metric;
-    let mut processes: Vec<_> = profile.processes.iter().zip(estimate::process_variances(profile)).collect();
+    let view = MetricView::new(profile, options.metric);
+    let mut processes: Vec<_> = profile.processes.iter().collect();
     // Processes without a sampled page are sorted by page faults.
     let faults = |process: &ProcessProfile| process.faults.map_or(0, |faults| faults.total());
-    processes.sort_by_key(|(process, _)| Reverse((value(process, metric), faults(process))));
+    processes.sort_by_key(|process| Reverse((view.process_value(process), faults(process))));
     let others = processes.split_off(options.top.min(processes.len()));
     let shown = processes;
     let duration = profile.duration;
     let rows: Vec<_> = shown.iter().map(|process| row(process, duration)).chain(rest(&others, duration)).collect();
 
-    writeln!(out, "\nProcesses by {}\n", format::metric_title(profile, metric))?;
-    table::write(&columns(&rows, profile, metric), out)
+    writeln!(out, "\nProcesses by {}\n", view.title())?;
+    table::write(&columns(&rows, view), out)
 }
 
-fn value(process: &ProcessProfile, metric: Metric) -> u64 {
-    metric.of_usage(&process.total).unwrap_or_else(|| process.peak.map_or(0, |peak| peak.0))
-}
-
-fn row((process, variance): &(&ProcessProfile, Variance), duration: Duration) -> Row {
+fn row(process: &ProcessProfile, duration: Duration) -> Row {
     Row {
         pid: process.group.as_ref().map_or_else(|| process.pid.to_string(), |_| String::new()),
         command: command(process),
         user: process.user.as_ref().map(|user| format::shortened(&escape::visible(&user.to_string()), USER_COLUMNS)),
-        sums: Sums::of(process, *variance, duration),
+        sums: Sums::of(process, duration),
         peak: process.peak,
         threads: process.threads,
         ended: ended(process),
@@ -86,16 +81,12 @@ fn command(process: &ProcessProfile) -> String {
 }
 
 /// Returns the row of the processes that are not shown.
-fn rest(others: &[(&ProcessProfile, Variance)], duration: Duration) -> Option<Row> {
+fn rest(others: &[&ProcessProfile], duration: Duration) -> Option<Row> {
     (!others.is_empty()).then(|| Row {
         pid: String::new(),
-        command: number::counted(others.iter().map(|(process, _)| process.runs()).sum(), "other", "others"),
+        command: number::counted(others.iter().map(|process| process.runs()).sum(), "other", "others"),
         user: Some(String::new()),
-        sums: others
-            .iter()
-            .map(|(process, variance)| Sums::of(process, *variance, duration))
-            .reduce(Sums::and)
-            .unwrap_or_default(),
+        sums: others.iter().map(|process| Sums::of(process, duration)).reduce(Sums::and).unwrap_or_default(),
         peak: None,
         threads: None,
         ended: "",
@@ -104,12 +95,13 @@ fn rest(others: &[(&ProcessProfile, Variance)], duration: Duration) -> Option<Ro
 }
 
 /// Returns the columns that have values.
-fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
+fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
+    let profile = view.profile();
     let layout = profile.class.facts().columns;
-    let amount = |amount: Amount| cells::amount(metric, amount);
+    let amount = |amount: Amount| cells::amount(view.measure(), amount);
     let [_, alloc, free, rate] = profile.class.words().heads;
     let live = format::live_head(profile);
-    let sums = |head, of: fn(&Usage) -> Amount| {
+    let sums = |head, of: fn(&Quantities) -> Amount| {
         Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums.memory.usage))))
     };
     let dash = || String::from("-");
@@ -127,7 +119,7 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
         ClassColumns::Stalls => columns.extend(of_waits(rows)),
         ClassColumns::Pages => {
             let memory: Vec<_> = rows.iter().map(|row| row.sums.memory).collect();
-            columns.extend(page_columns::columns(&memory, profile, metric));
+            columns.extend(page_columns::columns(&memory, view));
         }
         ClassColumns::Amounts => columns.extend(cells::held(profile, live, sums)),
     }
@@ -136,10 +128,10 @@ fn columns(rows: &[Row], profile: &Profile, metric: Metric) -> Vec<Column> {
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
     if layout == ClassColumns::Amounts {
-        columns.push(sums(alloc, |usage| usage.alloc));
+        columns.push(sums(alloc, Quantities::alloc));
         // There is no room for both amounts that were not freed and the difference of the others.
         if !(format::shows_live(profile) && format::shows_exit(profile)) {
-            columns.push(sums(free, |usage| usage.free));
+            columns.push(sums(free, Quantities::free));
         }
         columns.push(Column::numbers(rate, rows.iter().map(|row| number::compact_rate(row.sums.blocks_a_second))));
         let bytes = |row: &Row| number::compact_bytes(row.sums.bytes_a_second);
@@ -194,9 +186,9 @@ fn place(cgroup: &Cgroup) -> String {
 
 impl Sums {
     /// Rates are those of the whole trace of `duration`, even if the process ran for a part of it.
-    fn of(process: &ProcessProfile, variance: Variance, duration: Duration) -> Self {
-        let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc, duration).unwrap_or_default();
-        let memory = Memory { known: Some(KernelReported::of(process)), usage: process.total, variance };
+    fn of(process: &ProcessProfile, duration: Duration) -> Self {
+        let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc(), duration).unwrap_or_default();
+        let memory = Memory { known: Some(KernelReported::of(process)), usage: process.total };
         Self { memory, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
     }
 

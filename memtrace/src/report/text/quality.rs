@@ -59,7 +59,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
         let frees = number::counted(repeated, "free", "frees");
         sentences.push(format!("Repeated: {frees} by the C library, of blocks that were freed before."));
     }
-    let discarded = profile.processes.iter().fold(Amount::default(), |sum, process| sum + process.discarded);
+    let discarded = profile.total().discarded();
     if discarded != Amount::default() {
         sentences.push(format!("Discarded: {}, live at exec.", format::amount(profile.class, discarded)));
     }

@@ -4,7 +4,7 @@ use super::cells;
 use std::io;
 
 use crate::model::format as number;
-use crate::model::{Bytes, MappingKind, Metric, Profile, Residency, ResidentKind};
+use crate::model::{Bytes, MappingKind, Measure, Profile, Residency, ResidentKind};
 use crate::report::table::{self, Column};
 use crate::report::wrap::wrapped;
 use crate::report::{estimate, format};
@@ -35,7 +35,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let estimated = |head, of: fn(&ResidentKind) -> Bytes| {
         let cell = |(_, resident): &(&str, ResidentKind)| {
             let pages = estimate::kind_error(profile, resident);
-            Bytes::compact(of(resident)) + &cells::error(Metric::LiveBytes, pages)
+            Bytes::compact(of(resident)) + &cells::error(Measure::Bytes, pages)
         };
         Column::numbers(head, rows.iter().map(cell))
     };

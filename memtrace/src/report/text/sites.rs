@@ -10,8 +10,11 @@ use rustc_hash::FxBuildHasher;
 use super::frames::Frames;
 use super::{histograms, stack};
 use crate::model::format as number;
-use crate::model::{BlockHistograms, Bytes, GroupBy, LiveChanges, Metric, Profile, StackProfile, Usage, Variance};
+use crate::model::{
+    Amount, BlockHistograms, Bytes, GroupBy, LiveChanges, Measure, Profile, Quantities, Quantity, StackProfile,
+};
 use crate::report::groups::Groups;
+use crate::report::metrics::MetricView;
 use crate::report::options::Options;
 use crate::report::table;
 use crate::report::trend::Trend;
@@ -31,10 +34,7 @@ struct Site {
     stack: usize,
     /// Value of the metric by which sites are sorted.
     value: u64,
-    usage: Usage,
-    /// Variance of its numbers.
-    variance: Variance,
-    resident: Bytes,
+    usage: Quantities,
     histograms: BlockHistograms,
     live_changes: LiveChanges,
     /// True if one of its stacks passes through an allocator.
@@ -43,12 +43,12 @@ struct Site {
 
 /// Writes the `top` sites.
 pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut dyn io::Write) -> io::Result<()> {
-    let metric = options.metric;
+    let view = MetricView::new(profile, options.metric);
     let frames = Frames::new(profile);
-    let sites = ranked(profile, &frames, roots, metric);
-    let what = format::metric_title(profile, metric);
+    let sites = ranked(view, &frames, roots);
+    let what = view.title();
     if sites.is_empty() {
-        return writeln!(out, "\nNo sites to list: {}.", format::empty_reason(profile, options));
+        return writeln!(out, "\nNo sites to list: {}.", view.empty_reason());
     }
     if options.top == 0 {
         return Ok(());
@@ -68,11 +68,11 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     for (index, site) in sites.iter().take(options.top).enumerate() {
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());
-        writeln!(out, "\n{}", heading(profile, metric, index + 1, site, share, root))?;
+        writeln!(out, "\n{}", heading(view, index + 1, site, share, root))?;
         if let Some(times) = histograms::times(&site.histograms) {
             writeln!(out, "{:INDENT$}{times}", "")?;
         }
-        if let Some(trend) = trend(profile, metric, site) {
+        if let Some(trend) = trend(view, site) {
             writeln!(out, "{:INDENT$}{}", "", trend.text())?;
         }
         stack::write(&stack::lines(&frames, &profile.stacks[site.stack]), &frames, out)?;
@@ -80,10 +80,10 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     Ok(())
 }
 
-/// Returns the trend of the live memory of a site, if `metric` is one of live memory.
-fn trend(profile: &Profile, metric: Metric, site: &Site) -> Option<Trend> {
-    let is_of_live = matches!(metric, Metric::LiveBytes | Metric::LiveCount | Metric::NetGrowth);
-    is_of_live.then(|| Trend::of(&profile.parts, &site.live_changes)).flatten()
+/// Returns the trend of the live memory of a site, if the values are live memory of any age.
+fn trend(view: MetricView<'_>, site: &Site) -> Option<Trend> {
+    let is_shown = view.is_of_live() && !view.is_of_marks();
+    is_shown.then(|| Trend::of(&view.profile().parts, &site.live_changes)).flatten()
 }
 
 /// Writes the sites with the largest decreases of live memory in a window of a recording.
@@ -93,21 +93,21 @@ pub(super) fn write_shrunk(
     roots: &Groups,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    if options.metric != Metric::NetGrowth || options.top == 0 {
+    let view = MetricView::new(profile, options.metric);
+    if !view.is_net_growth() || options.top == 0 {
         return Ok(());
     }
     let shrunk = negated(profile);
     let frames = Frames::new(&shrunk);
-    let sites = ranked(&shrunk, &frames, roots, Metric::NetGrowth);
+    let sites = ranked(MetricView::new(&shrunk, options.metric), &frames, roots);
     if sites.is_empty() {
         return Ok(());
     }
     let shown = options.top.min(sites.len());
     writeln!(out, "\nSites that shrank: {} of {}", number::grouped(shown as u64), number::grouped(sites.len() as u64))?;
     for (index, site) in sites.iter().take(shown).enumerate() {
-        let bytes = Bytes(site.usage.live.bytes.0.wrapping_neg());
-        let blocks = site.usage.live.count.wrapping_neg();
-        let blocks = format::change_in_blocks(profile.class, blocks);
+        let live = Amount::default() - site.usage.live();
+        let blocks = format::change_in_blocks(profile.class, live.count);
         let rank = index + 1;
         let root = &roots.all()[site.root].label;
         let root = if options.by != GroupBy::Process || !profile.is_of_one_image() {
@@ -115,7 +115,7 @@ pub(super) fn write_shrunk(
         } else {
             String::new()
         };
-        writeln!(out, "\n{rank:>3}. {} in {blocks}{root}", format::change(bytes))?;
+        writeln!(out, "\n{rank:>3}. {} in {blocks}{root}", format::change(live.bytes))?;
         stack::write(&stack::lines(&frames, &shrunk.stacks[site.stack]), &frames, out)?;
     }
     Ok(())
@@ -125,25 +125,20 @@ pub(super) fn write_shrunk(
 fn negated(profile: &Profile) -> Profile {
     let mut profile = profile.clone();
     for stack in &mut profile.stacks {
-        let live = &mut stack.usage.live;
-        (live.bytes.0, live.count) = (live.bytes.0.wrapping_neg(), live.count.wrapping_neg());
+        stack.usage = stack.usage.with_amount(Quantity::LiveBytes, Amount::default() - stack.usage.live());
     }
     profile
 }
 
-/// Returns the share of temporary blocks among the allocated ones.
-fn part(usage: &Usage) -> f64 {
-    usage.temporary.count as f64 / usage.alloc.count.max(1) as f64
-}
-
-/// Returns the sites with a value of `metric`, the largest first; equal ones keep the order of the profile.
-fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric) -> Vec<Site> {
+/// Returns the sites with a value, the largest first; equal ones keep the order of the profile.
+fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site> {
+    let profile = view.profile();
     let mut sites: Vec<Site> = Vec::new();
     // Lines are made again for each comparison: those of all sites would take more memory than all else.
     let mut known: HashTable<(u64, usize)> = HashTable::new();
     let lines_of = |stack: usize| stack::lines(frames, &profile.stacks[stack]);
     // A stack with value 0 makes no site, but belongs to a site with the same lines.
-    let has_value = |&(_, stack): &(usize, &StackProfile)| stack.value(metric) > 0;
+    let has_value = |&(_, stack): &(usize, &StackProfile)| view.value(&stack.usage) > 0;
     let (with, without): (Vec<_>, Vec<_>) = profile.stacks.iter().enumerate().partition(has_value);
     for (index, stack) in with.into_iter().chain(without) {
         let root = roots.of_stack(index);
@@ -154,16 +149,14 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric
         };
         let site = match known.find(hash, is_same) {
             Some(&(_, site)) => site,
-            None if stack.value(metric) == 0 => continue,
+            None if view.value(&stack.usage) == 0 => continue,
             None => {
                 known.insert_unique(hash, (hash, sites.len()), |&(hash, _)| hash);
                 sites.push(Site {
                     root,
                     stack: index,
                     value: 0,
-                    usage: Usage::default(),
-                    variance: Variance::default(),
-                    resident: Bytes(0),
+                    usage: Quantities::default(),
                     histograms: BlockHistograms::default(),
                     live_changes: LiveChanges::default(),
                     by_allocator: false,
@@ -172,58 +165,65 @@ fn ranked(profile: &Profile, frames: &Frames<'_>, roots: &Groups, metric: Metric
             }
         };
         let site = &mut sites[site];
-        site.value = site.value.saturating_add(stack.value(metric));
+        site.value = site.value.saturating_add(view.value(&stack.usage));
         site.usage += stack.usage;
-        site.resident.0 = site.resident.0.saturating_add(stack.resident.0);
         site.live_changes.merge(&stack.live_changes);
         site.by_allocator |= profile.class.holds_mappings() && allocators::is_within(profile, stack);
-        site.variance += stack.variance;
         site.histograms.add(&stack.histograms);
     }
-    if metric == Metric::NetGrowth {
+    if view.is_net_growth() {
         // Stacks of a site that grew and those that shrank cancel each other.
-        sites.iter_mut().for_each(|site| site.value = metric.of_usage(&site.usage).unwrap_or_default());
+        sites.iter_mut().for_each(|site| site.value = view.value(&site.usage));
         sites.retain(|site| site.value > 0);
     }
     sites.sort_by_key(|site| Reverse(site.value));
     sites
 }
 
-fn heading(profile: &Profile, metric: Metric, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
+/// Returns the heading of a site, with the numbers that belong to its value.
+fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
     let usage = &site.usage;
-    let class = profile.class;
-    let error = estimate::error(profile, metric, usage, site.variance);
-    let error = estimate::format_error(error, metric);
-    let live = class.words().live;
-    let aside = match metric {
-        Metric::LiveBytes | Metric::Growth => format!(" in {}", format::blocks(class, usage.live.count)),
-        Metric::ExitBytes => format!(" in {}", format::blocks(class, usage.exit.count)),
-        Metric::AllocBytes => format!(" in {}", format::blocks(class, usage.alloc.count)),
-        Metric::LiveCount => format!(" of {}", usage.live.bytes),
-        Metric::ExitCount => format!(" of {}", usage.exit.bytes),
-        Metric::AllocCount => format!(" of {}", usage.alloc.bytes),
-        Metric::Temporary => format!(" of {}, {} of its blocks", usage.temporary.bytes, number::percent(part(usage))),
-        Metric::HotBytes | Metric::ColdBytes => format!(" of {} {live}", usage.live.bytes),
-        Metric::StallTime => format!(" in {}", format::blocks(class, usage.stalls.count)),
-        Metric::StallCount => format!(" of {}", usage.stalls.time),
-        Metric::NetGrowth => format!(" in {}", format::change_in_blocks(class, usage.live.count)),
-        Metric::PeakBytes if usage.exit.bytes != Bytes(0) => format!(", {} held at exit", usage.exit.bytes),
-        Metric::PeakBytes if usage.live.bytes == Bytes(0) => format!(", none of it {live} at the end"),
-        Metric::PeakBytes => format!(", {} {live} at the end", usage.live.bytes),
-    };
-    let mut aside = aside;
-    if class.holds_mappings() && usage.live.bytes != Bytes(0) {
-        aside.push_str(&format!(", {} touched", site.resident));
+    let class = view.class();
+    let error = estimate::format_error(view.error(usage), view.measure());
+    let mut aside = aside(view, usage);
+    if class.holds_mappings() && usage.live().bytes != Bytes(0) {
+        aside.push_str(&format!(", {} touched", Bytes(usage[Quantity::ResidentBytes])));
     }
     if site.by_allocator {
         aside.push_str(", in an allocator");
     }
-    let heading =
-        format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), format::value(class, metric, site.value));
+    let heading = format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), view.text(site.value));
     let Some(root) = root else { return heading };
     // The path of a control group may exceed the line, and is still worth showing.
     let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(MIN_GROUP_WIDTH);
     format!("{heading}, {}", format::shortened(&escape::visible(root), room))
+}
+
+/// Returns the numbers that belong to a value: those of the same blocks, or the live amount.
+fn aside(view: MetricView<'_>, usage: &Quantities) -> String {
+    let (live, exit) = (usage.live(), usage.exit());
+    let word = view.class().words().live;
+    if view.is_net_growth() {
+        return format!(" in {}", format::change_in_blocks(view.class(), live.count));
+    }
+    if view.is_of_touches() {
+        return format!(" of {} {word}", live.bytes);
+    }
+    if view.is_of_peaks() {
+        return match (exit.bytes, live.bytes) {
+            (Bytes(0), Bytes(0)) => format!(", none of it {word} at the end"),
+            (Bytes(0), live) => format!(", {live} {word} at the end"),
+            (exit, _) => format!(", {exit} held at exit"),
+        };
+    }
+    let Some(pair) = view.text_of_pair(usage) else { return String::new() };
+    let preposition = if view.measure() == Measure::Count { "of" } else { "in" };
+    let mut aside = format!(" {preposition} {pair}");
+    if view.quantity() == Quantity::TemporaryCount {
+        let part = usage.temporary().count as f64 / usage.alloc().count.max(1) as f64;
+        aside.push_str(&format!(", {} of its blocks", number::percent(part)));
+    }
+    aside
 }
 
 #[cfg(test)]

@@ -33,8 +33,8 @@ pub(in crate::report) enum Line {
 /// Returns the lines of `stack`. A run of two or more library frames at either end is one line, so that user
 /// functions are seen first.
 pub(in crate::report) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
-    if stack.merged > 0 {
-        return vec![Line::Other(stack.merged)];
+    if stack.merged() > 0 {
+        return vec![Line::Other(stack.merged())];
     }
     if stack.frames.is_empty() {
         return vec![Line::Empty(escape::missing_frames(stack.end))];

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::model::{Amount, Epoch, EventClass, Metric, Tick, format};
+use crate::model::{Amount, Epoch, EventClass, Quantity, Tick, format};
 use crate::recording::{Boundary, MarkRow, Recording};
 use crate::session::config::Moment;
 use crate::session::error::Error;
@@ -233,7 +233,7 @@ impl<'a> Moments<'a> {
     /// Returns the first event class that has live memory.
     fn class_with_live_memory(&self) -> Result<EventClass, Error> {
         let classes = &self.recording.header().classes;
-        classes.iter().copied().find(|class| class.has(Metric::LiveBytes)).ok_or_else(|| Error::NotRecorded {
+        classes.iter().copied().find(|class| Quantity::LiveBytes.is_of(*class)).ok_or_else(|| Error::NotRecorded {
             message: String::from("the recording has no live memory, and so no peak"),
             remedy: String::from("use --at or --from and --to"),
         })

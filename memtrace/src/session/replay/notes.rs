@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::moments::Selected;
-use crate::model::{EventClass, Metric, format};
+use crate::model::{EventClass, format};
 use crate::recording::Recording;
 
 /// The most gaps that have a note of their own.
@@ -45,8 +45,10 @@ pub(super) fn notes_of(recording: &Recording, selected: &Selected) -> Vec<String
         notes.push(format!("{gaps} more in the table gap of the recording"));
     }
     if let Some(class) = selected.peak_of() {
-        let live = class.words().title(Metric::LiveBytes);
-        notes.push(format!("this is the end of the interval with the most {live}; within an interval, it can be more"));
+        let live = class.words().live;
+        notes.push(format!(
+            "this is the end of the interval with the most {live} bytes; within an interval, it can be more"
+        ));
     }
     notes.extend(selected.inexact_marks().map(|mark| {
         format!("the numbers at the mark {mark} are those at the end of its interval, since the writer was too slow")

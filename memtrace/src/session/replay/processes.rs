@@ -7,8 +7,8 @@ use super::paths::RecordedCalls;
 use crate::history::{FramesByObject, RecordedProcess, RecordedProcesses, RecordedStack};
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LiveChanges,
-    Log2, LossReason, MappingKind, MergedImages, Metric, OomKill, PageFaults, Part, ProcessImage, Rusage, StackEnd,
-    StackUsage, Usage,
+    Log2, LossReason, MappingKind, MergedImages, OomKill, PageFaults, Part, ProcessImage, Quantities, Quantity, Rusage,
+    StackEnd,
 };
 use crate::reconcile::residency::scale_stack;
 use crate::recording::{Boundary, DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
@@ -18,7 +18,7 @@ use crate::session::trend_parts::has_trends;
 type Processes = BTreeMap<(EventClass, ImageId), RecordedProcess>;
 
 /// Reads the processes at a moment, or their changes between two moments. With `keeps_parts`, the parts of processes are
-/// distinguished; of the ended processes, the largest `keep_ended` are listed by themselves. With [`Metric::Growth`], only
+/// distinguished; of the ended processes, the largest `keep_ended` are listed by themselves. With `counts_growth`, only
 /// blocks that were allocated in the window count. Returns the recorded names too.
 pub(super) fn read(
     recording: &Recording,
@@ -26,45 +26,44 @@ pub(super) fn read(
     calls: RecordedCalls,
     keeps_parts: bool,
     keep_ended: usize,
-    metric: Option<Metric>,
+    counts_growth: bool,
 ) -> Result<(RecordedProcesses, FramesByObject), Error> {
     let (from, to) = (selected.from(), selected.to());
-    let is_shown = |class| has_parts(class, recording, selected, metric);
+    let is_shown = |class| has_parts(class, recording, selected, counts_growth);
     let bounds = selected.parts().bounds();
     let is_any_shown = !bounds.is_empty() && recording.header().classes.iter().any(|&class| is_shown(class));
     let totals = if is_any_shown { recording.totals_in_parts(bounds) } else { recording.totals(from, to) };
     let Totals { stacks, images: values, stalls, losses } = totals?;
-    let first_epoch = selected.first_epoch().filter(|_| metric == Some(Metric::Growth));
+    let first_epoch = selected.first_epoch().filter(|_| counts_growth);
     let is_limited = recording.header().older.is_some() && selected.is_end_of(recording);
     let mut processes = Processes::new();
     let has_ages = selected.is_end_of(recording);
     let mut lost: BTreeMap<EventClass, u64> = BTreeMap::new();
-    for StackTotal { key, mut usage, merged, details, live_changes } in stacks {
+    for StackTotal { key, mut usage, details, live_changes } in stacks {
         if let Some(epoch) = first_epoch.filter(|_| has_epochs(key.class)) {
-            remove_earlier(&mut usage.usage, earlier(&details, epoch));
+            remove_earlier(&mut usage, earlier(&details, epoch));
         }
         if is_limited && key.class == EventClass::Heap {
-            limit_age(&mut usage.usage, &details);
+            limit_age(&mut usage, &details);
         }
         if key.end == StackEnd::FramesLost {
             let lost = lost.entry(key.class).or_default();
-            *lost = lost.wrapping_add(usage.usage.events());
+            *lost = lost.wrapping_add(usage.events());
         }
         let part = if keeps_parts { key.part } else { Part::WHOLE };
         // In a window, fewer stacks can be merged at its end than at its start.
-        let merged = merged.cast_signed().max(0).cast_unsigned();
+        usage[Quantity::MergedStacks] = usage[Quantity::MergedStacks].cast_signed().max(0).cast_unsigned();
         let mut histograms = histograms(&details);
         if !has_ages {
             histograms.clear(BlockQuantity::Age);
         }
         let live_changes = if is_shown(key.class) { live_changes } else { LiveChanges::default() };
-        if usage == StackUsage::default() && merged == 0 && histograms.is_empty() && live_changes.as_slice().is_empty()
-        {
+        if usage.is_zero() && histograms.is_empty() && live_changes.as_slice().is_empty() {
             // Its ages or old blocks are known at the end of the run only.
             continue;
         }
         let path = calls.node(key.path);
-        let mut stack = RecordedStack { path, end: key.end, part, usage, histograms, merged, live_changes };
+        let mut stack = RecordedStack { path, end: key.end, part, usage, histograms, live_changes };
         if key.class.counts_pages() {
             scale_stack(&mut stack.usage, u64::from(recording.header().page_sample.max(1)));
         }
@@ -101,7 +100,7 @@ pub(super) fn read(
         processes.entry((class, group)).or_default();
     }
     for (_, group) in processes.iter_mut().filter(|((_, id), _)| id.stands_for_group()) {
-        group.stacks.iter().for_each(|stack| group.usage.total += stack.usage.usage);
+        group.stacks.iter().for_each(|stack| group.usage.total += stack.usage.additive());
     }
     let members = take_members(&mut processes, &groups, &merged);
     if selected.is_window() {
@@ -114,7 +113,7 @@ pub(super) fn read(
         // If a shard lost the end, its part of the totals is live in the recording.
         if let Some((end, _)) = process.image.ended.filter(|_| !selected.is_window()) {
             for stack in &mut process.stacks {
-                process.usage.discarded += stack.usage.end(end, class);
+                stack.usage.end(end, class);
             }
         }
         recorded.add(class, id, process);
@@ -150,7 +149,7 @@ fn take_members(processes: &mut Processes, groups: &Groups, merged: &MergedMembe
     let member = |((class, id), process): ((EventClass, ImageId), RecordedProcess)| {
         let group = *groups.get(&id)?;
         let RecordedProcess { stacks, mut usage, .. } = process;
-        stacks.iter().for_each(|stack| usage.total += stack.usage.usage);
+        stacks.iter().for_each(|stack| usage.total += stack.usage.additive());
         processes.entry((class, group)).or_default().stacks.extend(stacks);
         Some(((class, id, group), usage))
     };
@@ -210,15 +209,12 @@ fn with_one_sum(mut stacks: Vec<RecordedStack>) -> Vec<RecordedStack> {
         if is_merged {
             match &mut sum {
                 None => sum = Some(stack.clone()),
-                Some(sum) => {
-                    sum.usage.add(stack.usage);
-                    sum.merged += stack.merged;
-                }
+                Some(sum) => sum.usage += stack.usage,
             }
         }
         !is_merged
     });
-    stacks.extend(sum.filter(|sum| sum.merged > 0 || sum.usage != StackUsage::default()));
+    stacks.extend(sum.filter(|sum| !sum.usage.is_zero()));
     stacks
 }
 
@@ -229,9 +225,9 @@ pub(super) const fn has_epochs(class: EventClass) -> bool {
 
 /// Returns true if changes of live memory over time are shown for this class. Those of blocks are of any age, and of any
 /// epoch.
-pub(super) fn has_parts(class: EventClass, recording: &Recording, selected: &Selected, metric: Option<Metric>) -> bool {
+pub(super) fn has_parts(class: EventClass, recording: &Recording, selected: &Selected, counts_growth: bool) -> bool {
     let is_limited = recording.header().older.is_some() && selected.is_end_of(recording) && class.probes_allocators();
-    let is_of_epochs = metric == Some(Metric::Growth) && has_epochs(class);
+    let is_of_epochs = counts_growth && has_epochs(class);
     has_trends(class) && !is_limited && !is_of_epochs
 }
 
@@ -268,10 +264,10 @@ fn earlier(details: &BTreeMap<(DetailKind, u32), u64>, epoch: Epoch) -> Amount {
 /// Removes the `change` of the live amount of earlier blocks from the changes of a stack. What was held at exit is recorded
 /// without the epoch of the allocation: as much of it as possible counts as allocated in the window. A negative usage, minus
 /// the sum of stacks that replace it, changes like a positive one.
-fn remove_earlier(usage: &mut Usage, change: Amount) {
-    if usage.alloc.count.cast_signed() < 0 {
+fn remove_earlier(usage: &mut Quantities, change: Amount) {
+    if usage.alloc().count.cast_signed() < 0 {
         let negative = |usage| {
-            let mut zero = Usage::default();
+            let mut zero = Quantities::default();
             zero -= usage;
             zero
         };
@@ -280,34 +276,39 @@ fn remove_earlier(usage: &mut Usage, change: Amount) {
         *usage = negative(positive);
         return;
     }
-    usage.live -= change;
     // Live blocks are not negative, unless records were lost.
+    let live = increase_of(usage.live() - change);
+    // Of the blocks that were allocated in the window, those that are not live.
+    let ended = increase_of(usage.alloc() - live);
+    let exit = usage.exit().lesser(ended);
+    let discarded = usage.discarded().lesser(ended - exit);
+    *usage = usage
+        .with_amount(Quantity::LiveBytes, live)
+        .with_amount(Quantity::ExitBytes, exit)
+        .with_amount(Quantity::DiscardedBytes, discarded)
+        .with_free(ended - exit - discarded);
+}
+
+/// Returns an amount, and 0 instead of negative numbers.
+fn increase_of(amount: Amount) -> Amount {
     let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();
-    (usage.live.bytes.0, usage.live.count) = (increase(usage.live.bytes.0), increase(usage.live.count));
-    for (live, free, exit, alloc) in [
-        (usage.live.bytes.0, &mut usage.free.bytes.0, &mut usage.exit.bytes.0, usage.alloc.bytes.0),
-        (usage.live.count, &mut usage.free.count, &mut usage.exit.count, usage.alloc.count),
-    ] {
-        // Of the blocks that were allocated in the window, those that are not live.
-        let ended = increase(alloc.wrapping_sub(live));
-        *exit = (*exit).min(ended);
-        *free = ended - *exit;
-    }
+    Amount { bytes: Bytes(increase(amount.bytes.0)), count: increase(amount.count) }
 }
 
 /// Replaces the amounts of live and held blocks of a stack by those of its blocks that have the minimum age of the run.
-fn limit_age(usage: &mut Usage, details: &BTreeMap<(DetailKind, u32), u64>) {
+fn limit_age(usage: &mut Quantities, details: &BTreeMap<(DetailKind, u32), u64>) {
     let value = |kind| details.get(&(kind, 0)).copied().unwrap_or_default();
     let amount = |bytes, count| Amount { bytes: Bytes(value(bytes)), count: value(count) };
-    usage.live = amount(DetailKind::OldLiveBytes, DetailKind::OldLiveCount);
-    usage.exit = amount(DetailKind::OldExitBytes, DetailKind::OldExitCount);
+    let free = usage.free();
+    *usage = usage
+        .with_amount(Quantity::LiveBytes, amount(DetailKind::OldLiveBytes, DetailKind::OldLiveCount))
+        .with_amount(Quantity::ExitBytes, amount(DetailKind::OldExitBytes, DetailKind::OldExitCount))
+        .with_free(free);
 }
 
 fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>) {
     let known = |kind| values.get(&(kind, 0)).copied();
     let value = |kind| known(kind).unwrap_or_default();
-    usage.discarded =
-        Amount { bytes: Bytes(value(ImageValue::DiscardedBytes)), count: value(ImageValue::DiscardedCount) };
     usage.unmatched_frees = value(ImageValue::UnmatchedFrees);
     usage.repeated_frees = value(ImageValue::RepeatedFrees);
     usage.peak = known(ImageValue::Peak).map(Bytes);

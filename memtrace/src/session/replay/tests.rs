@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::model::{
-    Amount, Bytes, Comm, Frame, ImageEnd, ImageId, ImageStart, Name, Part, Pid, StackEnd, StackUsage, Tick, Usage,
+    Amount, Bytes, Comm, Frame, ImageEnd, ImageId, ImageStart, Name, Part, Pid, Quantities, Quantity, StackEnd, Tick,
 };
 use crate::recording::{
     Boundary, Change, Detail, DetailKind, Header, ImageChange, ImageValue, Interval, Location, Mark, ObjectNumber,
@@ -59,7 +59,10 @@ fn header() -> Header {
 fn change(path: u32, live: i64) -> Change {
     let amount = |bytes: i64| Amount { bytes: Bytes(bytes.cast_unsigned()), count: (bytes / 100).cast_unsigned() };
     let (live, alloc) = (amount(live), amount(live.max(0)));
-    let usage = Usage { live, alloc, free: alloc - live, ..Usage::default() };
+    let usage = Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, live)
+        .with_amount(Quantity::AllocBytes, alloc)
+        .with_free(alloc - live);
     let key = TotalKey {
         image: IMAGE,
         class: EventClass::Heap,
@@ -67,7 +70,7 @@ fn change(path: u32, live: i64) -> Change {
         end: StackEnd::Complete,
         part: Part::WHOLE,
     };
-    Change { key, usage: StackUsage { usage, ..StackUsage::default() }, merged: 0 }
+    Change { key, usage }
 }
 
 /// An interval of the second `number`.

@@ -17,7 +17,7 @@ use crate::debuginfod;
 use crate::history::{EndedProcesses, FramesByObject, NameTable, NamedClasses, NamedStacks, ReportStacks};
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
-    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, Metric, ProcessImage, Profile, RunFacts,
+    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, Quantity, RunFacts,
     Snapshot, Snapshots, TagId, TagName, Tick, TouchWindow, Untraced, printable,
 };
 use crate::procfs::Objects;
@@ -220,7 +220,7 @@ impl FinishedTrace<'_> {
             cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
             filtered: if probes_allocators { self.counters.filtered } else { Default::default() },
             older: config.older.filter(|_| probes_allocators),
-            touches: self.touches.filter(|_| class.has(Metric::ColdBytes)),
+            touches: self.touches.filter(|_| Quantity::ColdBytes.is_of(class)),
             untraced,
             notes: self.notes.to_vec(),
             debug_files: None,

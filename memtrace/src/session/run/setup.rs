@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::memory::MemoryPlan;
 use super::selection;
 use crate::kernel::{self, ActivityOptions, Kernel, Probes, ProcessFilter, RingReader};
-use crate::model::{Bytes, EventClass, Metric, Nanoseconds, PartKeys, Pid};
+use crate::model::{Bytes, EventClass, Nanoseconds, PartKeys, Pid};
 use crate::session::config::{ActivityConfig, BlockSizes, Config};
 use crate::session::descriptors;
 use crate::session::error::{Error, from_engines};
@@ -113,7 +113,7 @@ pub(super) fn rings(config: &Config) -> u32 {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
     // A peak needs the order of all events, which only a single ring keeps.
-    if config.metric == Some(Metric::PeakBytes) { 1 } else { config.shards.map_or(default, u32::from) }
+    if config.keeps_peaks() { 1 } else { config.shards.map_or(default, u32::from) }
 }
 
 fn options(

@@ -35,7 +35,7 @@ use super::{tag_functions, tag_probes};
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{AccountColumn, EventClass, LossReason, Losses, Metric, PartKeys, Pid, Snapshots, Tick};
+use crate::model::{AccountColumn, EventClass, LossReason, Losses, PartKeys, Pid, Requirement, Snapshots, Tick};
 use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
 use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, from_engines};
@@ -133,7 +133,7 @@ impl Trace {
             blocks: plan.live,
             stacks: plan.stacks,
             processes: MAX_PROCESSES,
-            track_peak: config.metric == Some(Metric::PeakBytes),
+            track_peak: config.keeps_peaks(),
             older: config.older,
             lifetimes: config.lifetimes,
             parts: config.parts(),
@@ -190,7 +190,7 @@ impl Trace {
         }
         if let Some(recorder) = &mut recorder {
             // Touches are not recorded.
-            let metric = config.metric.filter(|metric| !metric.is_of_touches());
+            let metric = config.metric.filter(|metric| !metric.needs(Requirement::Touches));
             let facts = recorded_facts::at_start(&targets.name, start_tick, &config.grouping, metric);
             let of_accounts = config.accounts.as_ref().map(|report| recorded_facts::of_accounts(&report.keys));
             let of_slices = activity.as_ref().and_then(RunActivity::fact);

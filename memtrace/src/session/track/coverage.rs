@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::tracker::ProcessTracker;
 use crate::model::{
-    EventClass, ImageId, ImageStart, ImageUsage, Object, Pid, ProcessImage, Snapshot, Snapshots, Untraced,
-    UntracedProcess, UntracedReason, Usage,
+    EventClass, ImageId, ImageStart, ImageUsage, Object, Pid, ProcessImage, Quantities, Snapshot, Snapshots, Untraced,
+    UntracedProcess, UntracedReason,
 };
 use crate::procfs;
 use crate::procfs::ProcessError;
@@ -116,7 +116,7 @@ fn is_certain(reason: UntracedReason) -> bool {
 
 /// Returns true if an event was recorded. It proves that the allocator has probes.
 fn has_events(usage: &ImageUsage) -> bool {
-    usage.total != Usage::default() || usage.unmatched_frees > 0
+    usage.total != Quantities::default() || usage.unmatched_frees > 0
 }
 
 impl ProcessTracker {

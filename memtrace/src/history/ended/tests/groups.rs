@@ -5,8 +5,7 @@ use crate::model::{EndedRun, ProcessProfile, StackProfile, Unnamed};
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
     images: u64,
-    total: Usage,
-    discarded: Amount,
+    total: Quantities,
     unmatched_frees: u64,
     inherited_frees: u64,
     repeated_frees: u64,
@@ -19,7 +18,6 @@ impl Sums {
     fn and(mut self, process: &ProcessProfile) -> Self {
         self.images += process.group.as_ref().map_or(1, |group| group.runs);
         self.total += process.total;
-        self.discarded += process.discarded;
         self.unmatched_frees += process.unmatched_frees;
         self.inherited_frees += process.inherited_frees;
         self.repeated_frees += process.repeated_frees;
@@ -50,8 +48,8 @@ fn sums_by_group(profile: &Profile) -> BTreeMap<Group, Sums> {
 }
 
 /// Returns the totals and the number of merged stacks. Threads and addresses are left out.
-fn sums_by_stack(profile: &Profile) -> BTreeMap<StackInGroup, (Usage, u64)> {
-    let mut sums: BTreeMap<_, (Usage, u64)> = BTreeMap::new();
+fn sums_by_stack(profile: &Profile) -> BTreeMap<StackInGroup, (Quantities, u64)> {
+    let mut sums: BTreeMap<_, (Quantities, u64)> = BTreeMap::new();
     for stack in &profile.stacks {
         let label = |id: &crate::model::FrameId| {
             let frame = &profile.frames[id.index()];
@@ -61,14 +59,14 @@ fn sums_by_stack(profile: &Profile) -> BTreeMap<StackInGroup, (Usage, u64)> {
         let part = if stack.part.thread().is_some() { Part::WHOLE } else { stack.part };
         let exe = profile.processes[stack.process].exe.clone().unwrap();
         let sum = sums.entry((exe, labels, stack.end, part)).or_default();
-        sum.0 += stack.usage;
-        sum.1 += stack.merged;
+        sum.0 += stack.usage.additive();
+        sum.1 += stack.merged();
     }
     sums
 }
 
-fn total_of(stacks: &[StackProfile]) -> Usage {
-    stacks.iter().fold(Usage::default(), |mut sum, stack| {
+fn total_of(stacks: &[StackProfile]) -> Quantities {
+    stacks.iter().fold(Quantities::default(), |mut sum, stack| {
         sum += stack.usage;
         sum
     })
@@ -92,14 +90,13 @@ proptest! {
         for (before, after) in before.iter().zip(&after) {
             let sums = |profile: &Profile| profile.processes.iter().fold(Sums::default(), Sums::and);
             prop_assert_eq!(sums(before), sums(after));
-            prop_assert_eq!(total_of(&before.stacks), total_of(&after.stacks));
+            prop_assert_eq!(total_of(&before.stacks).additive(), total_of(&after.stacks).additive());
             let of_process = |process: usize| {
                 let stacks = after.stacks.iter().filter(|stack| stack.process == process);
-                stacks.fold(Usage::default(), |mut sum, stack| { sum += stack.usage; sum })
+                stacks.fold(Quantities::default(), |mut sum, stack| { sum += stack.usage; sum })
             };
             for (number, process) in after.processes.iter().enumerate() {
-                // Discarded blocks are in no column of a stack.
-                prop_assert_eq!(of_process(number), process.total);
+                prop_assert_eq!(of_process(number).additive(), process.total);
             }
             if max_stack_entries == usize::MAX {
                 prop_assert_eq!(sums_by_group(before), sums_by_group(after));
@@ -121,15 +118,15 @@ proptest! {
         let order = order.into_iter().filter(|&number| number < images.len());
         let [all, _] = profiles(&images, ended(&images, 0..images.len(), UNLIMITED), |_| true);
         let [limited, _] = profiles(&images, ended(&images, order, settings), |_| true);
-        let mut sizes: Vec<u64> = all.processes.iter().map(|process| process.total.alloc.bytes.0).collect();
+        let mut sizes: Vec<u64> = all.processes.iter().map(|process| process.total.alloc().bytes.0).collect();
         sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
         sizes.truncate(keep);
         let rows = limited.processes.iter().filter(|process| process.group.is_none()).map(|process| process.total);
         let runs = limited.processes.iter().filter_map(|process| process.group.as_ref()).flat_map(|group| {
-            assert!(group.largest.is_sorted_by_key(|run| std::cmp::Reverse(run.total.alloc.bytes)));
+            assert!(group.largest.is_sorted_by_key(|run| std::cmp::Reverse(run.total.alloc().bytes)));
             group.largest.iter().map(|run| run.total)
         });
-        let mut listed: Vec<u64> = rows.chain(runs).map(|total| total.alloc.bytes.0).collect();
+        let mut listed: Vec<u64> = rows.chain(runs).map(|total| total.alloc().bytes.0).collect();
         listed.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
         prop_assert_eq!(listed, sizes);
     }
@@ -160,7 +157,7 @@ fn group_has_runs_times_and_largest_images() {
     let settings = EndedSettings { keep: 2, max_stack_entries: 8, ..UNLIMITED };
     let [profile, _] = profiles(&images, ended(&images, 0..3, settings), |_| true);
     let [row, group] = profile.processes.as_slice() else { panic!("{:?}", profile.processes) };
-    assert_eq!((row.pid, row.group.is_none(), row.total.alloc.count), (id(1).pid, true, 5));
+    assert_eq!((row.pid, row.group.is_none(), row.total.alloc().count), (id(1).pid, true, 5));
     let listed = group.group.as_ref().unwrap();
     let since = |tick: u32| Tick(tick).since_start() - START.since_start();
     assert_eq!((listed.runs, &listed.ends), (2, &[(ImageEnd::Exit, 1), (ImageEnd::OomKill, 1)].into()));
@@ -176,7 +173,7 @@ fn group_has_runs_times_and_largest_images() {
     };
     assert_eq!(listed.largest, [run]);
     let stacks: Vec<_> =
-        profile.stacks.iter().map(|stack| (stack.process, stack.usage.alloc.count, stack.merged)).collect();
+        profile.stacks.iter().map(|stack| (stack.process, stack.usage.alloc().count, stack.merged())).collect();
     assert_eq!(stacks, [(0, 5, 0), (1, 7, 0)], "one stack for all load addresses");
 }
 

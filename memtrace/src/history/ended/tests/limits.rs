@@ -49,7 +49,8 @@ fn stacks_with_the_smallest_shares_are_merged() {
     let mut ended = EndedProcesses::new(settings);
     ended.add(image.completed(0, &CLASSES[..1]), &mut TestCode::new());
     let [profile, _] = profiles(&[], ended, |_| true);
-    let rows: Vec<_> = profile.stacks.iter().map(|stack| (stack.end, stack.usage.alloc.count, stack.merged)).collect();
+    let rows: Vec<_> =
+        profile.stacks.iter().map(|stack| (stack.end, stack.usage.alloc().count, stack.merged())).collect();
     // One of the two others has all bytes at exit, the other one the most allocations.
     assert_eq!(rows, [(StackEnd::Merged, 9, 2), (StackEnd::Complete, 9, 0), (StackEnd::Complete, 2, 0)]);
 }
@@ -87,7 +88,7 @@ fn thousands_of_transient_cgroups_are_joined() {
     assert!(profile.processes.len() <= MAX_GROUPS + 10);
     let runs: u64 = profile.processes.iter().map(|process| process.group.as_ref().map_or(1, |group| group.runs)).sum();
     assert_eq!(runs, images as u64);
-    assert_eq!(profile.total().alloc.count, (0..images).map(|number| u64::from(blocks(number))).sum::<u64>());
+    assert_eq!(profile.total().alloc().count, (0..images).map(|number| u64::from(blocks(number))).sum::<u64>());
     let joined = profile.processes.iter().find(|process| process.cgroup.is_none()).unwrap();
     assert_eq!((joined.comm.raw(), joined.user.is_some()), ("program0", true));
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{Container, GroupBy, Pid, User};
+use crate::model::{Container, GroupBy, Metric, Pid, Quantity, User};
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
 
@@ -17,7 +17,7 @@ const DURATION: Duration = Duration::from_secs(4);
 
 fn process(pid: u32, live: u64) -> ProcessProfile {
     let live = Amount { bytes: Bytes(live), count: 2 };
-    let total = Usage { live, alloc: live, free: Amount::default(), ..Usage::default() };
+    let total = Quantities::ZERO.with_amount(Quantity::LiveBytes, live).with_amount(Quantity::AllocBytes, live);
     ProcessProfile { total, ..ProcessProfile::new(Pid(pid), "sh") }
 }
 
@@ -51,7 +51,10 @@ fn hidden_processes_are_summed() {
 fn memory_held_at_exit_has_a_column_of_its_own() {
     let ended = |pid, exit| {
         let process = process(pid, exit);
-        let total = Usage { live: Amount::default(), exit: process.total.live, ..process.total };
+        let total = process
+            .total
+            .with_amount(Quantity::LiveBytes, Amount::default())
+            .with_amount(Quantity::ExitBytes, process.total.live());
         ProcessProfile { ended: Some(ImageEnd::Exit), total, ..process }
     };
     let heads = |processes: &[ProcessProfile]| {
@@ -61,7 +64,7 @@ fn memory_held_at_exit_has_a_column_of_its_own() {
             text.lines().skip(3).map(|line| line.split_whitespace().skip(2).take(3).collect::<Vec<_>>().join(" "));
         rows.collect::<Vec<_>>()
     };
-    let clean = ProcessProfile { total: Usage::default(), ..ended(2, 0) };
+    let clean = ProcessProfile { total: Quantities::default(), ..ended(2, 0) };
     assert_eq!(heads(&[process(1, 2048), clean]), ["LIVE ALLOC FREED", "2.00K 2.00K 0B", "0B 0B 0B"]);
     let both = heads(&[process(1, 2048), ended(2, 512)]);
     assert_eq!(both, ["LIVE AT EXIT", "2.00K 0B 2.00K", "0B 512B 512B"]);

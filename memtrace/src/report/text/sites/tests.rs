@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::model::{
-    Amount, Frame, FrameId, Location, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, VirtOffset,
+    Amount, Frame, FrameId, Location, Metric, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, VirtOffset,
 };
 
 /// A frame with its call at `offset` and, in the source, at `line`.
@@ -22,8 +22,8 @@ fn stack(process: usize, frames: &[usize], live: u64, at_peak: Option<u64>) -> S
     let live = Amount { bytes: Bytes(live), count: 1 };
     let frames = frames.iter().copied().map(FrameId::new).collect();
     StackProfile {
-        usage: Usage { live, alloc: live, free: Amount::default(), ..Usage::default() },
-        at_peak: at_peak.map(Bytes),
+        usage: Quantities::of_blocks([live, live, Amount::default()])
+            .with(Quantity::AtPeakBytes, at_peak.unwrap_or_default()),
         ..StackProfile::new(process, Part::WHOLE, frames, StackEnd::Complete)
     }
 }
@@ -34,8 +34,9 @@ fn process(pid: u32) -> ProcessProfile {
 
 /// Value and blocks of every site, by its root, which is a process.
 fn sites(profile: &Profile, metric: Metric) -> Vec<(usize, u64, u64)> {
-    let sites = ranked(profile, &Frames::new(profile), &Groups::of(profile, GroupBy::Process), metric);
-    sites.iter().map(|site| (site.root, site.value, site.usage.live.count)).collect()
+    let view = MetricView::new(profile, metric);
+    let sites = ranked(view, &Frames::new(profile), &Groups::of(profile, GroupBy::Process));
+    sites.iter().map(|site| (site.root, site.value, site.usage.live().count)).collect()
 }
 
 const MAIN: usize = 0;
@@ -74,7 +75,8 @@ fn equal_lines_in_one_group_are_one_site() {
     let stacks = vec![stack(0, &[MAIN, SERVE], 300, None), stack(1, &[MAIN, SERVE_BEHIND], 300, None)];
     let processes = vec![process(1), process(2)];
     let profile = Profile { processes, stacks, frames: frames(), ..Profile::default() };
-    let sites = ranked(&profile, &Frames::new(&profile), &Groups::of(&profile, GroupBy::Comm), Metric::LiveBytes);
+    let view = MetricView::new(&profile, Metric::LiveBytes);
+    let sites = ranked(view, &Frames::new(&profile), &Groups::of(&profile, GroupBy::Comm));
     assert_eq!(sites.iter().map(|site| (site.root, site.value)).collect::<Vec<_>>(), [(0, 600)]);
 }
 

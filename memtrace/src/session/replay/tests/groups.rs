@@ -30,11 +30,11 @@ fn second_of_processes(number: u64) -> Interval {
     for process in 50 * number..50 * (number + 1) {
         let program = (process % 3) as usize;
         let held = Amount { bytes: Bytes(process % 11 * 16), count: 1 };
-        let usage = Usage { exit: held, alloc: held, ..Usage::default() };
+        let usage = Quantities::ZERO.with_amount(Quantity::ExitBytes, held).with_amount(Quantity::AllocBytes, held);
         let (path, end) = [(2, StackEnd::Complete), (0, StackEnd::Merged), (3, StackEnd::Complete)][program];
         let key = TotalKey { image: id(process), path: PathNumber(path), end, ..change(0, 0).key };
-        let usage = StackUsage { usage, ..StackUsage::default() };
-        interval.changes.push(Change { key, usage, merged: u64::from(end == StackEnd::Merged) });
+        let usage = usage.with(Quantity::MergedStacks, u64::from(end == StackEnd::Merged));
+        interval.changes.push(Change { key, usage });
         let value = |kind, value| ImageChange { image: id(process), class: EventClass::Heap, kind, index: 0, value };
         interval.image_changes.extend([
             value(ImageValue::UnmatchedFrees, process % 5),
@@ -127,12 +127,11 @@ fn half_of_processes(number: u64) -> Interval {
     interval.images.retain(|image| !is_short(image.id));
     interval.images.extend(whole.images.into_iter().filter(|image| is_short(image.id)).map(image_of));
     for mut change in whole.changes.into_iter().filter(|change| is_short(change.key.image)) {
-        let held = change.usage.usage.exit;
-        change.usage.usage = Usage { live: held, alloc: held, ..Usage::default() };
+        let (held, merged) = (change.usage.exit(), change.usage[Quantity::MergedStacks]);
+        change.usage = Quantities::of_blocks([held, held, Amount::default()]).with(Quantity::MergedStacks, merged);
         if is_end {
-            change.usage.usage = Usage { exit: held, ..Usage::default() };
-            change.usage.usage -= Usage { live: held, ..Usage::default() };
-            change.merged = 0;
+            change.usage = Quantities::ZERO.with_amount(Quantity::ExitBytes, held);
+            change.usage -= Quantities::ZERO.with_amount(Quantity::LiveBytes, held);
         }
         interval.changes.push(change);
     }
@@ -184,13 +183,15 @@ fn growth_counts_the_stacks_of_a_group_once() {
     let scratch = Scratch::in_memory();
     let (group, member) = (ImageId::of_group(0), ImageId { pid: Pid(100), ordinal: 0 });
     let amount = |blocks: u64| Amount { bytes: Bytes(100 * blocks), count: blocks };
-    let usage = Usage { exit: amount(1), alloc: amount(3), free: amount(2), ..Usage::default() };
-    let mut negative = Usage::default();
+    let usage = Quantities::ZERO
+        .with_amount(Quantity::ExitBytes, amount(1))
+        .with_amount(Quantity::AllocBytes, amount(3))
+        .with_free(amount(2));
+    let mut negative = Quantities::default();
     negative -= usage;
     let change = |image, path, end, usage| Change {
         key: TotalKey { image, path: PathNumber(path), end, ..change(0, 0).key },
-        usage: StackUsage { usage, ..StackUsage::default() },
-        merged: 0,
+        usage,
     };
     let mark = |at, text: &str, epoch| Mark { at: SECOND * at, text: text.to_owned(), epoch };
     let mut first = Interval { marks: vec![mark(1, "begin", 1)], ..second_of_processes(0) };

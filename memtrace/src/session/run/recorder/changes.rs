@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::stacks::RecordedStacks;
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageUsage, Log2, MappingKind,
-    PageFaults, StackEnd, StackId, StackKey, StackUsage,
+    PageFaults, Quantities, Quantity, StackEnd, StackId, StackKey,
 };
 use crate::recording::{
     Change, Detail, DetailKind, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey,
@@ -23,7 +23,7 @@ pub(super) struct PathChanges {
 /// Totals of a stack without frames.
 #[derive(Debug, Default)]
 struct UnknownStack {
-    usage: StackUsage,
+    usage: Quantities,
     histograms: BlockHistograms,
     /// Changes of live amounts by epoch.
     by_epoch: BTreeMap<Epoch, Amount>,
@@ -32,8 +32,7 @@ struct UnknownStack {
 /// Changes by call path of an interval.
 #[derive(Debug, Default)]
 struct Sums {
-    /// Usage, and the number of merged stacks.
-    usage: FxHashMap<TotalKey, (StackUsage, u64)>,
+    usage: FxHashMap<TotalKey, Quantities>,
     histograms: FxHashMap<TotalKey, BlockHistograms>,
     by_epoch: FxHashMap<(TotalKey, Epoch), Amount>,
 }
@@ -53,14 +52,15 @@ impl PathChanges {
                 let mut merged = usage.merged_stacks;
                 for (key, change) in std::mem::take(&mut usage.by_stack) {
                     let (path, end) = stacks.find(key.stack).unwrap_or_else(|| {
-                        self.unknown(image, class, key).usage.add(change);
+                        self.unknown(image, class, key).usage += change;
                         (PathNumber::ROOT, StackEnd::FramesLost)
                     });
                     let sum = sums.usage.entry(TotalKey { image, class, path, end, part: key.part }).or_default();
-                    sum.0.add(change);
+                    *sum += change;
                     if key.stack == StackId::OTHER {
                         // The number is that of the whole image: its first part has it.
-                        sum.1 = sum.1.wrapping_add(std::mem::take(&mut merged));
+                        sum[Quantity::MergedStacks] =
+                            sum[Quantity::MergedStacks].wrapping_add(std::mem::take(&mut merged));
                     }
                 }
                 for (key, change) in std::mem::take(&mut usage.histograms) {
@@ -83,8 +83,8 @@ impl PathChanges {
             }
         }
         self.move_known(stacks, &mut sums);
-        let changes = sums.usage.into_iter().filter(|(_, sum)| *sum != Default::default());
-        interval.changes.extend(changes.map(|(key, (usage, merged))| Change { key, usage, merged }));
+        let changes = sums.usage.into_iter().filter(|(_, sum)| !sum.is_zero());
+        interval.changes.extend(changes.map(|(key, usage)| Change { key, usage }));
         interval.changes.sort_unstable_by_key(|change| change.key);
         for ((key, Epoch(index)), change) in sums.by_epoch {
             let mut add = |kind, value| {
@@ -127,8 +127,8 @@ impl PathChanges {
                 let Some((path, end)) = stacks.find(key.stack) else { return true };
                 let key = TotalKey { image, class, path, end, part: key.part };
                 let lost = TotalKey { path: PathNumber::ROOT, end: StackEnd::FramesLost, ..key };
-                sums.usage.entry(key).or_default().0.add(unknown.usage);
-                sums.usage.entry(lost).or_default().0.subtract(unknown.usage);
+                *sums.usage.entry(key).or_default() += unknown.usage;
+                *sums.usage.entry(lost).or_default() -= unknown.usage;
                 if !unknown.histograms.is_empty() {
                     sums.histograms.entry(key).or_default().add(&unknown.histograms);
                     sums.histograms.entry(lost).or_default().subtract(&unknown.histograms);
@@ -156,8 +156,8 @@ const fn kind_of(quantity: BlockQuantity) -> DetailKind {
 /// Adds the changes of an image that belong to no stack.
 fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &mut Interval) {
     let values = [
-        (ImageValue::DiscardedBytes, usage.discarded.bytes.0),
-        (ImageValue::DiscardedCount, usage.discarded.count),
+        (ImageValue::DiscardedBytes, usage.total.discarded().bytes.0),
+        (ImageValue::DiscardedCount, usage.total.discarded().count),
         (ImageValue::UnmatchedFrees, usage.unmatched_frees),
         (ImageValue::RepeatedFrees, usage.repeated_frees),
         (ImageValue::MergedStacks, usage.merged_stacks),
@@ -205,7 +205,7 @@ mod tests {
 
     use super::*;
     use crate::history::LivePaths;
-    use crate::model::{AbsAddr, Pid, ProcessImage, Stack, Stacks, Usage};
+    use crate::model::{AbsAddr, Pid, ProcessImage, Quantities, Quantity, Stack, Stacks};
 
     const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 
@@ -217,8 +217,9 @@ mod tests {
     fn bytes(stacks: &[(StackId, u64)]) -> BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>> {
         let usage = |&(id, bytes): &(StackId, u64)| {
             let amount = Amount::one(Bytes(bytes));
-            let usage = Usage { live: amount, alloc: amount, ..Usage::default() };
-            (StackKey::from(id), StackUsage { usage, ..StackUsage::default() })
+            let usage =
+                Quantities::ZERO.with_amount(Quantity::LiveBytes, amount).with_amount(Quantity::AllocBytes, amount);
+            (StackKey::from(id), usage)
         };
         let image = ImageUsage { by_stack: stacks.iter().map(usage).collect(), ..ImageUsage::default() };
         BTreeMap::from([(EventClass::Heap, BTreeMap::from([(IMAGE, image)]))])
@@ -232,7 +233,7 @@ mod tests {
     ) -> Vec<(u32, StackEnd, i64)> {
         let mut interval = Interval::default();
         changes.add(usage, stacks, &mut interval);
-        let live = |change: &Change| change.usage.usage.live.bytes.0.cast_signed();
+        let live = |change: &Change| change.usage.live().bytes.0.cast_signed();
         interval.changes.iter().map(|change| (change.key.path.0, change.key.end, live(change))).collect()
     }
 

@@ -9,8 +9,8 @@ use super::memory_timeline::add_interval;
 use super::{RecordedFile, Recorder, listed};
 use crate::history::FramesByObject;
 use crate::model::{
-    BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, ProcessImage, Snapshots, StackKey,
-    StackUsage,
+    BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, ProcessImage, Quantities, Quantity, Snapshots,
+    StackKey,
 };
 use crate::recording::{Interval, RecordedImage, Status};
 use crate::session::run::account_interval::AccountInterval;
@@ -138,9 +138,10 @@ impl Recorder {
 /// Returns the high-water mark of an image, and the live bytes of its stacks at that time.
 fn peak(usage: &ImageUsage) -> ImageUsage {
     let Some(peak) = usage.peak else { return ImageUsage::default() };
-    let at_peak = usage.by_stack.iter().filter(|(_, stack)| stack.at_peak != Bytes(0));
-    let only_peak = |stack: &StackUsage| StackUsage { at_peak: stack.at_peak, ..StackUsage::default() };
-    let by_stack = at_peak.map(|(&key, stack)| (key, only_peak(stack))).collect();
+    let at_peak = usage.by_stack.iter().map(|(&key, stack)| (key, stack[Quantity::AtPeakBytes]));
+    let only_peak = |at_peak| Quantities::ZERO.with(Quantity::AtPeakBytes, at_peak);
+    let by_stack =
+        at_peak.filter(|(_, at_peak)| *at_peak != 0).map(|(key, at_peak)| (key, only_peak(at_peak))).collect();
     ImageUsage { peak: Some(peak), by_stack, ..ImageUsage::default() }
 }
 

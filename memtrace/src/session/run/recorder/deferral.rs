@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{EventClass, Metric, PartKeys};
+use crate::model::{EventClass, PartKeys};
 use crate::session::config::Config;
 
 /// Age at which an image gets stacks of its own in the recording.
@@ -25,7 +25,7 @@ impl Deferral {
         let is_possible = config.recording.is_some()
             && config.events == [EventClass::Heap]
             && config.parts() == PartKeys::NONE
-            && config.metric != Some(Metric::PeakBytes)
+            && !config.keeps_peaks()
             && config.older.is_none()
             && !config.lifetimes
             && config.every.is_none();

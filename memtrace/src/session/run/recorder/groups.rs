@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::history::{GroupedStack, GroupedStacks, ImageStacks};
-use crate::model::{EventClass, ImageId, Part, ProcessImage, StackEnd, StackUsage};
+use crate::model::{EventClass, ImageId, Part, ProcessImage, Quantities, Quantity, StackEnd};
 use crate::recording::{Change, Interval, PathNumber, RecordedImage, TotalKey};
 
 /// Stacks that are recorded in a second on average. So many rows take about a thousandth of a core, and 40 MiB in an hour.
@@ -70,9 +70,9 @@ impl GroupedImages {
                 }
             }
         }
-        for (group, (usage, merged)) in sums {
+        for (group, usage) in sums {
             let key = key(group, PathNumber::ROOT, StackEnd::Merged, Part::WHOLE);
-            interval.changes.push(Change { key, usage, merged });
+            interval.changes.push(Change { key, usage });
         }
     }
 
@@ -85,15 +85,15 @@ impl GroupedImages {
 }
 
 /// Adds a stack to an interval, and the change of the sum of its group to `sums`.
-fn add(stack: GroupedStack, sums: &mut BTreeMap<u32, (StackUsage, u64)>, interval: &mut Interval) {
-    let GroupedStack { group, path, end, part, usage, merged } = stack;
+fn add(stack: GroupedStack, sums: &mut BTreeMap<u32, Quantities>, interval: &mut Interval) {
+    let GroupedStack { group, path, end, part, usage } = stack;
     let sum = sums.entry(group).or_default();
     if end == StackEnd::Merged {
-        sum.1 += merged;
+        sum[Quantity::MergedStacks] += usage[Quantity::MergedStacks];
     } else {
-        sum.0.subtract(usage);
+        *sum -= usage.with(Quantity::MergedStacks, 0);
         let key = key(group, PathNumber(path.number()), end, part);
-        interval.changes.push(Change { key, usage, merged });
+        interval.changes.push(Change { key, usage });
     }
 }
 
@@ -108,8 +108,8 @@ mod tests {
     use super::*;
     use crate::history::{CompletedImage, EndedProcesses, EndedSettings, LivePaths};
     use crate::model::{
-        AbsAddr, Amount, Bytes, Comm, FileOffset, ImageEnd, ImageUsage, Mapping, Object, Pid, Stack, StackId, StackKey,
-        Stacks, Tick, Usage,
+        AbsAddr, Amount, Bytes, Comm, FileOffset, ImageEnd, ImageUsage, Mapping, Object, Pid, Quantities, Quantity,
+        Stack, StackId, StackKey, Stacks, Tick,
     };
     use crate::symbolize::ImageCode;
 
@@ -151,8 +151,7 @@ mod tests {
     fn add_image(Recorded { groups, paths, ended, images }: &mut Recorded, name: &str, stacks: u64) -> ImageId {
         let stack = |number| Stack { frames: [AbsAddr(number)].into(), end: StackEnd::Complete, taken: Duration::ZERO };
         let amount = Amount::one(Bytes(1));
-        let usage = Usage { exit: amount, alloc: amount, ..Usage::default() };
-        let usage = StackUsage { usage, ..StackUsage::default() };
+        let usage = Quantities::ZERO.with_amount(Quantity::ExitBytes, amount).with_amount(Quantity::AllocBytes, amount);
         let by_stack = (0..stacks).map(|number| (StackKey::from(StackId(100 + number)), usage)).collect();
         let stacks: Stacks = (0..stacks).map(|number| (StackId(100 + number), stack(number + 1))).collect();
         let usage = vec![(EventClass::Heap, ImageUsage { by_stack, ..ImageUsage::default() })];
@@ -169,7 +168,7 @@ mod tests {
     fn changes(groups: &mut GroupedImages, seconds: u64, all: bool) -> BTreeMap<(u32, u32), i64> {
         let mut interval = Interval { span: Duration::ZERO..Duration::from_secs(seconds), ..Interval::default() };
         groups.move_to(&mut interval, all);
-        let alloc = |change: &Change| change.usage.usage.alloc.bytes.0.cast_signed();
+        let alloc = |change: &Change| change.usage.alloc().bytes.0.cast_signed();
         let key = |change: &Change| (change.key.image.ordinal, change.key.path.0);
         let changes: BTreeMap<_, _> = interval.changes.iter().map(|change| (key(change), alloc(change))).collect();
         assert_eq!(changes.len(), interval.changes.len());

@@ -92,7 +92,9 @@ impl OpenIntervals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Bytes, EventClass, ImageId, ImageUsage, LossReason, Pid, StackId, StackUsage, Usage};
+    use crate::model::{
+        Amount, Bytes, EventClass, ImageId, ImageUsage, LossReason, Pid, Quantities, Quantity, StackId,
+    };
 
     /// Delta with a loss, so that sums can be recognized.
     fn delta(until: u32, lost: u64) -> Delta {
@@ -131,8 +133,8 @@ mod tests {
         let waiting = WaitingStacks::new(1, 2);
         let mut open = OpenIntervals::new(Tick(100).since_start(), waiting.clone(), 1);
         let id = ImageId { pid: Pid(1), ordinal: 0 };
-        let usage = Usage { alloc: Amount::one(Bytes(1)), ..Usage::default() };
-        let by_stack = (0..2).map(|stack| (StackId(stack).into(), StackUsage { usage, ..StackUsage::default() }));
+        let usage = Quantities::ZERO.with_amount(Quantity::AllocBytes, Amount::one(Bytes(1)));
+        let by_stack = (0..2).map(|stack| (StackId(stack).into(), usage));
         let mut changed = delta(101, 0);
         changed.add_usage(EventClass::Heap, id, ImageUsage { by_stack: by_stack.collect(), ..ImageUsage::default() });
         let stacks = changed.stack_count();

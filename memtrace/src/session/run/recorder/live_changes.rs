@@ -68,7 +68,7 @@ impl Recorder {
             let (path, end) = self.stacks.find(key.stack).unwrap_or((PathNumber::ROOT, StackEnd::FramesLost));
             let key_of_total = TotalKey { image, class, path, end, part: key.part };
             let (_, sum) = live_bytes.entry(key_of_total).or_insert((key, 0));
-            *sum = sum.wrapping_add(stack.usage.live.bytes.0);
+            *sum = sum.wrapping_add(stack.live().bytes.0);
         }
         live_bytes.into_iter().filter_map(move |(total, (key, live_bytes))| {
             // The changes are incomplete if stacks were merged or left out to limit the size of the recording or the memory.

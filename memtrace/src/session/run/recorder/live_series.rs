@@ -41,8 +41,8 @@ impl LiveSeries {
             if self.by_stack.len() >= self.max_stacks && !self.by_stack.contains_key(&change.key) {
                 self.remove_small();
             }
-            let usage = &change.usage.usage;
-            let change_of_part = PartChange { live: usage.live.bytes.0.cast_signed(), alloc: usage.alloc.bytes.0 };
+            let usage = &change.usage;
+            let change_of_part = PartChange { live: usage.live().bytes.0.cast_signed(), alloc: usage.alloc().bytes.0 };
             self.by_stack.entry(change.key).or_default().add(number - 1, number, change_of_part);
         }
         if !interval.finished.is_empty() {
@@ -105,7 +105,7 @@ impl LiveSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Bytes, EventClass, ImageId, Part, Pid, StackEnd, StackUsage, Usage};
+    use crate::model::{Amount, Bytes, EventClass, ImageId, Part, Pid, Quantities, Quantity, StackEnd};
     use crate::recording::{Change, PathNumber};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -123,8 +123,8 @@ mod tests {
     fn second(number: u32, changes: &[(u32, i64)]) -> Interval {
         let change = |&(path, bytes): &(u32, i64)| {
             let live = Amount { bytes: Bytes(bytes.cast_unsigned()), count: 0 };
-            let usage = Usage { live, alloc: live, ..Usage::default() };
-            Change { key: key(path), usage: StackUsage { usage, ..StackUsage::default() }, merged: 0 }
+            let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, live).with_amount(Quantity::AllocBytes, live);
+            Change { key: key(path), usage }
         };
         let changes = changes.iter().map(change).collect();
         Interval { span: SECOND * number..SECOND * (number + 1), changes, ..Interval::default() }

@@ -9,8 +9,8 @@ use crate::recording::{Interval, Subject};
 /// Adds an interval.
 pub(super) fn add_interval(timeline: &mut MemoryTimelineBuilder, interval: &Interval) {
     for change in &interval.changes {
-        let usage = &change.usage.usage;
-        timeline.add_change(change.key.class, change.key.image, usage.live.bytes.0, usage.alloc.bytes.0);
+        let usage = &change.usage;
+        timeline.add_change(change.key.class, change.key.image, usage.live().bytes.0, usage.alloc().bytes.0);
     }
     for sample in &interval.samples {
         if let (Subject::Process(image), Some(counter)) = (sample.subject, MemoryCounter::from_name(&sample.counter)) {

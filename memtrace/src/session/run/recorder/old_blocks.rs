@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
-use crate::model::{Amount, EndedImage, EventClass, ImageId, ImageUsage, StackEnd, StackKey, Usage};
+use crate::model::{Amount, EndedImage, EventClass, ImageId, ImageUsage, Quantities, StackEnd, StackKey};
 use crate::recording::{Detail, DetailKind, PathNumber, TotalKey};
 
 /// Old blocks of ended images, until the last changes of the image are recorded.
@@ -16,7 +16,7 @@ use crate::recording::{Detail, DetailKind, PathNumber, TotalKey};
 pub(super) struct OldBlocks {
     /// The run has a minimum age.
     is_limited: bool,
-    held_at_exit: BTreeMap<ImageId, Vec<(StackKey, Usage)>>,
+    held_at_exit: BTreeMap<ImageId, Vec<(StackKey, Quantities)>>,
 }
 
 impl OldBlocks {
@@ -53,19 +53,20 @@ impl OldBlocks {
 }
 
 /// Returns the stacks with live blocks, or with blocks held at exit.
-fn held(usage: &ImageUsage) -> impl Iterator<Item = (StackKey, Usage)> + '_ {
-    let is_held = |usage: &Usage| usage.live != Amount::default() || usage.exit != Amount::default();
-    usage.by_stack.iter().map(|(&key, stack)| (key, stack.usage)).filter(move |(_, usage)| is_held(usage))
+fn held(usage: &ImageUsage) -> impl Iterator<Item = (StackKey, Quantities)> + '_ {
+    let is_held = |usage: &Quantities| usage.live() != Amount::default() || usage.exit() != Amount::default();
+    usage.by_stack.iter().map(|(&key, usage)| (key, *usage)).filter(move |(_, usage)| is_held(usage))
 }
 
-fn details(image: ImageId, held: Vec<(StackKey, Usage)>, stacks: &RecordedStacks) -> Vec<Detail> {
-    let mut sums: FxHashMap<TotalKey, Usage> = FxHashMap::default();
+fn details(image: ImageId, held: Vec<(StackKey, Quantities)>, stacks: &RecordedStacks) -> Vec<Detail> {
+    let mut sums: FxHashMap<TotalKey, Quantities> = FxHashMap::default();
     for (key, usage) in held {
         let (path, end) = stacks.find(key.stack).unwrap_or((PathNumber::ROOT, StackEnd::FramesLost));
         *sums.entry(TotalKey { image, class: EventClass::Heap, path, end, part: key.part }).or_default() += usage;
     }
     let mut details = Vec::new();
-    for (key, Usage { live, exit, .. }) in sums {
+    for (key, usage) in sums {
+        let (live, exit) = (usage.live(), usage.exit());
         let numbers = [
             (DetailKind::OldLiveBytes, live.bytes.0),
             (DetailKind::OldLiveCount, live.count),

@@ -54,10 +54,10 @@ impl LiveSites {
     pub(super) fn add(&mut self, interval: &Interval) {
         for change in &interval.changes {
             let TotalKey { class, path, end, .. } = change.key;
-            let usage = &change.usage.usage;
+            let usage = &change.usage;
             let change = match class.counts_stalls() {
-                true => SiteTotals { size: usage.stalls.time.0, count: usage.stalls.count },
-                false => SiteTotals { size: usage.live.bytes.0, count: usage.live.count },
+                true => SiteTotals { size: usage.stalls().time.0, count: usage.stalls().count },
+                false => SiteTotals { size: usage.live().bytes.0, count: usage.live().count },
             };
             self.all.entry(class).or_default().add(change);
             let key = (class, path, end);
@@ -89,7 +89,7 @@ impl LiveSites {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Amount, Bytes, Frame, ImageId, Name, Part, Pid, StackUsage, Usage};
+    use crate::model::{Amount, Bytes, Frame, ImageId, Name, Part, Pid, Quantities, Quantity};
     use crate::recording::Change;
 
     fn change(pid: u32, path: u32, bytes: i64) -> Change {
@@ -101,8 +101,8 @@ mod tests {
             part: Part::WHOLE,
         };
         let live = Amount { bytes: Bytes(bytes.cast_unsigned()), count: bytes.signum().cast_unsigned() };
-        let usage = StackUsage { usage: Usage { live, ..Usage::default() }, ..StackUsage::default() };
-        Change { key, usage, merged: 0 }
+        let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, live);
+        Change { key, usage }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Amount, Bytes, Pid};
+use crate::model::{Amount, Bytes, Pid, Quantity};
 
 const FIRST: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 const SECOND: ImageId = ImageId { pid: Pid(9), ordinal: 2 };
@@ -11,7 +11,7 @@ fn process(id: ImageId, reason: UntracedReason, rss: u64) -> (ImageId, UntracedP
 fn snapshots(classes: &[EventClass], with_events: &[ImageId]) -> Snapshots {
     let image = |id: &ImageId| {
         let alloc = Amount { bytes: Bytes(8), count: 1 };
-        (*id, ImageUsage { total: Usage { alloc, ..Usage::default() }, ..ImageUsage::default() })
+        (*id, ImageUsage { total: Quantities::ZERO.with_amount(Quantity::AllocBytes, alloc), ..ImageUsage::default() })
     };
     let snapshot = || Snapshot { images: with_events.iter().map(image).collect(), ..Snapshot::default() };
     Snapshots(classes.iter().map(|&class| (class, snapshot())).collect())
