@@ -79,7 +79,9 @@ fn any_profile() -> impl Strategy<Value = Profile> {
             .map(|(process, stack)| StackProfile { process: process.index(processes.len()), ..stack })
             .collect();
         for stack in &stacks {
-            processes[stack.process].total += stack.usage;
+            let process = &mut processes[stack.process];
+            process.total += stack.usage;
+            process.peak = Some(Bytes(1000));
         }
         let frame = |name: &str| Frame::new(Ok(Name(String::from(name))));
         Profile {

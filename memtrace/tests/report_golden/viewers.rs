@@ -102,20 +102,12 @@ fn pprof_reads_the_totals() {
         assert!(types.iter().any(|name| name.ends_with("[dflt]")), "{name}: no default for {metric} in {types:?}");
         for (kind, sum) in types.iter().zip(sums) {
             let kind = kind.trim_end_matches("[dflt]");
-            let expected = match kind {
-                "inuse_space/bytes" => total(&json, "live_bytes"),
-                "inuse_objects/count" => total(&json, "live_count"),
-                "alloc_space/bytes" => total(&json, "alloc_bytes"),
-                "alloc_objects/count" => total(&json, "alloc_count"),
-                "exit_space/bytes" => total(&json, "exit_bytes"),
-                "exit_objects/count" => total(&json, "exit_count"),
-                "temporary_objects/count" => total(&json, "temporary_count"),
-                "hot_space/bytes" => total(&json, "hot_bytes"),
-                "cold_space/bytes" => total(&json, "cold_bytes"),
-                "stall_time/nanoseconds" => total(&json, "stall_ns"),
-                "stall_count/count" => total(&json, "stall_count"),
-                "peak_space/bytes" => profile.stacks.iter().map(|stack| stack.usage[Quantity::AtPeakBytes]).sum(),
-                other => panic!("{name}: unknown type {other}"),
+            let metric =
+                Metric::ALL.into_iter().find(|metric| kind.split('/').next() == Some(metric.facts().sample_type));
+            let metric = metric.unwrap_or_else(|| panic!("{name}: unknown type {kind}"));
+            let expected = match metric {
+                Metric::PeakBytes => profile.stacks.iter().map(|stack| stack.usage[Quantity::AtPeakBytes]).sum(),
+                metric => total(&json, metric.quantity().facts().name),
             };
             assert_eq!(sum, expected.cast_signed(), "{name}: {kind}");
         }
