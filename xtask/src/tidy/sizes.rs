@@ -6,8 +6,14 @@ use super::product::files_below;
 use super::tree::Tree;
 
 /// Folders of the sources that users run or link. Tools, tests and benchmarks are not part of the product.
-const PRODUCT: [&str; 5] =
-    ["memtrace/src/", "memtrace-common/src/", "memtrace-ebpf/src/", "memtrace-probes/src/", "memtrace-unwind/src/"];
+const PRODUCT: [&str; 6] = [
+    "crates/json/src/",
+    "memtrace/src/",
+    "memtrace-common/src/",
+    "memtrace-ebpf/src/",
+    "memtrace-probes/src/",
+    "memtrace-unwind/src/",
+];
 
 /// Files and lines of a part of the product.
 #[derive(Clone, Copy, Default)]
@@ -22,7 +28,7 @@ pub(super) fn table(tree: &Tree) -> String {
     let mut total = Size::default();
     for folder in PRODUCT {
         for file in files_below(tree, folder) {
-            let (krate, _) = folder.split_once('/').unwrap_or((folder, ""));
+            let krate = folder.trim_end_matches("/src/");
             let part = match file.module.first() {
                 Some(module) if krate == "memtrace" => format!("memtrace::{module}"),
                 _ => krate.to_owned(),
