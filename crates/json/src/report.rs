@@ -171,7 +171,7 @@ pub struct ProcessTimeline<'a> {
     pub pid: u32,
     /// Short name.
     pub comm: Text<'a>,
-    #[allow(missing_docs, reason = "its keys are documented")]
+    /// Its series.
     #[serde(flatten)]
     pub series: Object<'a, Vec<Option<u64>>>,
 }

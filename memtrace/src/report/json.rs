@@ -3,12 +3,14 @@
 
 mod activity;
 mod numbers;
+mod objects;
 mod processes;
 mod reader;
 mod reclaim;
 mod stacks;
 mod timeline;
 
+pub(super) use self::objects::{by_name, in_order, occurred};
 pub use self::reader::{ReadError, SavedReport, read};
 
 use std::io;
@@ -67,7 +69,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         untraced: processes::untraced(&profile.untraced),
         notes: profile.notes.iter().map(Into::into).collect(),
         debug_files: profile.debug_files.as_ref().map(debug_files),
-        stack_quality: stack_quality(profile.quality()),
+        stack_quality: stack_quality(&profile.quality()),
         frames: Stream(|| profile.frames.iter().map(stacks::frame)),
         stacks: Stream(|| stacks::ranked(MetricView::new(profile, options.metric), &groups)),
         cost: schema::Cost {
@@ -92,25 +94,8 @@ fn group<'a>(profile: &Profile, root: &'a Group) -> schema::Group<'a> {
     }
 }
 
-/// Returns an object with sorted keys.
-pub(super) fn by_name<'a, T>(values: impl IntoIterator<Item = (&'a str, T)>) -> Object<'a, T> {
-    let mut object: Object<'a, T> = in_order(values);
-    object.sort_unstable_keys();
-    object
-}
-
-/// Returns an object with keys in this order.
-pub(super) fn in_order<'a, T>(values: impl IntoIterator<Item = (&'a str, T)>) -> Object<'a, T> {
-    values.into_iter().map(|(name, value)| (name.into(), value)).collect()
-}
-
 fn losses(losses: &Losses) -> Object<'static, u64> {
     in_order(losses.iter().map(|(reason, count)| (reason.name(), count)))
-}
-
-/// Returns the losses that have occurred, by name.
-pub(super) fn occurred(losses: &Losses) -> Object<'static, u64> {
-    by_name(losses.iter().filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.name(), count)))
 }
 
 fn debug_files(counts: &DebugFileCounts) -> Object<'static, u64> {
@@ -118,6 +103,6 @@ fn debug_files(counts: &DebugFileCounts) -> Object<'static, u64> {
     by_name(outcomes.into_iter().chain([("downloaded_bytes", counts.downloaded.0)]))
 }
 
-fn stack_quality(quality: StackQuality) -> Object<'static, f64> {
+fn stack_quality(quality: &StackQuality) -> Object<'static, f64> {
     in_order(StackEnd::ALL.iter().map(|&end| (end.name(), quality.share(end))))
 }

@@ -140,7 +140,8 @@ mod tests {
             serde_json::json!({ "subject": subject, "verdict": verdict, "detail": "as it is" })
         };
         let rows: Vec<_> = SUBJECTS.iter().map(row).collect();
-        Features::parse(&serde_json::json!({ "findings": rows }).to_string()).unwrap()
+        let report = serde_json::json!({ "findings": rows, "schema_version": 1, "verdict": "ok" });
+        Features::parse(&report.to_string()).unwrap()
     }
 
     #[test]

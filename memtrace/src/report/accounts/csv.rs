@@ -19,7 +19,7 @@ pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result
             serde_json::Value::Null => String::new(),
             number => number.to_string(),
         });
-        writer.write_record(row.names.iter().map(|name| csv_text(name).into()).chain(values))?;
+        writer.write_record(row.names.iter().map(|name| csv_text(name)).chain(values))?;
     }
     writer.flush()
 }

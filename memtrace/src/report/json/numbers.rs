@@ -2,7 +2,7 @@
 
 use memtrace_json::{Blocks, Histograms, KernelCounts, Numbers, Object, ResidentMemory};
 
-use super::by_name;
+use super::objects::by_name;
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Measure, Profile, Quantities, Quantity, Residency, ResidentKind,
 };

@@ -2,7 +2,8 @@
 
 use memtrace_json::{self as schema};
 
-use super::{by_name, in_order, numbers, reclaim};
+use super::objects::{by_name, in_order};
+use super::{numbers, reclaim};
 use crate::model::{
     EndedGroup, EndedRun, ImageEnd, ProcessMemory, ProcessProfile, Profile, Untraced, UntracedProcess, UntracedReason,
 };

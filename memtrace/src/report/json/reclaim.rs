@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memtrace_json::{self as schema, Object};
 
-use super::by_name;
+use super::objects::by_name;
 use crate::model::{
     Assessment, CgroupId, KernelThread, MachineReclaim, MemcgMemory, MemcgProfile, OomKill, Order, PerSecond,
     PressureTime, Profile, ReclaimActivity, ReclaimKind, StallStats,

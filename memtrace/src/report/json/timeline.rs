@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace_json::{self as schema, Object};
 
-use super::by_name;
+use super::objects::by_name;
 use crate::model::{MemoryCounter, MemoryTimeline, ProcessTimeline, Steps};
 
 pub(super) fn window(window: &Range<Duration>) -> schema::Window {

@@ -7,7 +7,7 @@ fn assert_crowd(report: &Report, expected: &VictimTotals, count: u64) {
     report.assert_consistent();
     assert_eq!(report.totals, expected.totals.at_exit());
     let children = report.processes.iter().filter(|process| process.totals.alloc_count > 0);
-    assert_eq!(children.map(|process| process.runs()).sum::<u64>(), count);
+    assert_eq!(children.map(memtrace_tests::report::ProcessReport::runs).sum::<u64>(), count);
 }
 
 #[test]
