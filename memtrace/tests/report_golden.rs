@@ -19,6 +19,7 @@ mod languages;
 mod long {
     pub(crate) mod html;
     mod html_activity;
+    mod perfetto_size;
     pub(crate) mod viewers;
 }
 #[path = "report_golden/monitor.rs"]

@@ -1,13 +1,7 @@
 //! Activity of threads in traces for Perfetto, read with the messages that Perfetto publishes.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use harness::Scratch;
-use memtrace::model::{
-    ActiveThread, Activity, Comm, EventClass, ImageId, LeftOut, MemoryCounter, MemoryTimelineBuilder, Nanoseconds, Pid,
-    Profile, Slice, SliceKind, SliceLabel, Tid,
-};
+use memtrace::model::{ActiveThread, Activity, LeftOut, Nanoseconds, Slice, SliceKind, SliceLabel, Tid};
 use memtrace::report::Format;
 use serde_json::{Map, Value, json};
 
@@ -200,67 +194,4 @@ fn perfetto_says_what_is_left_out() {
     let text = "12 slices shorter than 1.00 µs and the last 3 events are left out to save memory";
     assert_eq!(losses(activity().left_out), [text]);
     assert!(losses(LeftOut::default()).is_empty());
-}
-
-#[test]
-fn perfetto_traces_of_many_slices_are_small() {
-    const THREADS: u32 = 100;
-    const SLICES: u64 = 200_000;
-    const PROCESSES: u32 = MemoryTimelineBuilder::MAX_PROCESSES as u32;
-    const LENGTH: Duration = Duration::from_secs(600);
-    let sample = activity();
-    let thread = |tid| ActiveThread {
-        pid: Pid(4711),
-        tid: Tid(tid),
-        process: Comm::from("redis-server"),
-        name: Comm::from("worker-with-nam"),
-        start: None,
-        end: None,
-    };
-    let slice = |number: u64| {
-        let begin = number * 600_000_000_000 / SLICES;
-        Slice {
-            thread: (number * u64::from(THREADS) / SLICES) as u32,
-            kind: SliceKind::FutexWait,
-            begin: Nanoseconds(begin),
-            end: Nanoseconds(begin + 123_456),
-            cpu: Some(Nanoseconds(123_456_789)),
-            holder: Some(Tid(5_000)),
-            lock: Some(0),
-            label: Some(SliceLabel::Text(2)),
-            stack: Some(1),
-            ..sample.slices[0]
-        }
-    };
-    let activity = Activity {
-        threads: (5_000..5_000 + THREADS).map(thread).collect(),
-        slices: (0..SLICES).map(slice).collect(),
-        events: Vec::new(),
-        ..sample.clone()
-    };
-    let mut counters = MemoryTimelineBuilder::default();
-    for second in 1..=LENGTH.as_secs() {
-        for pid in 1..=PROCESSES {
-            let image = ImageId { pid: Pid(pid), ordinal: 0 };
-            counters.add_change(EventClass::Heap, image, second * 16, second * 32);
-            counters.set(image, MemoryCounter::RssAnonymous, second << 20);
-            counters.set_comm(image, &Comm::from(&*format!("process-{pid}")));
-        }
-        counters.end_interval(Duration::from_secs(second));
-    }
-    let timeline = Some(counters.finish(EventClass::Heap, 1, &(Duration::ZERO..LENGTH)));
-    let profile = Profile { activity: Some(Arc::new(activity)), timeline, ..Profile::default() };
-    let scratch = Scratch::new();
-    let path = file(&scratch, "many", Format::Perfetto, &profile);
-    let bytes = std::fs::metadata(&path).expect("it was written").len();
-    assert!(bytes <= 50 << 20, "{bytes}");
-    let read = read_perfetto(&path);
-    let number = |value: &Value| value.as_array().map_or(0, Vec::len);
-    assert_eq!(number(&read["slices"]), SLICES as usize);
-    let counters = read["counters"].as_object().expect("counters by track");
-    let processes: Vec<_> = counters.iter().filter(|(track, _)| track.starts_with("process-")).collect();
-    assert_eq!(processes.len(), PROCESSES as usize);
-    for (track, counters) in processes {
-        assert_eq!(number(&counters["RSS, anonymous"]), 600, "{track}: {counters}");
-    }
 }
