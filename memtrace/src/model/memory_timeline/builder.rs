@@ -25,6 +25,8 @@ pub struct MemoryTimelineBuilder {
     last_length: u32,
     total: BTreeMap<Key, Steps>,
     processes: BTreeMap<ImageId, Process>,
+    /// Names of processes that have no values yet.
+    names: FxHashMap<ImageId, Comm>,
     /// Processes without series: their last values.
     small: FxHashMap<ImageId, Process>,
     /// Processes without series that were forgotten.
@@ -60,8 +62,9 @@ impl MemoryTimelineBuilder {
 
     /// Sets the name of a process.
     pub fn set_comm(&mut self, image: ImageId, comm: &Comm) {
-        if let Some(process) = self.processes.get_mut(&image).or_else(|| self.small.get_mut(&image)) {
-            process.comm.clone_from(comm);
+        match self.processes.get_mut(&image).or_else(|| self.small.get_mut(&image)) {
+            Some(process) => process.comm.clone_from(comm),
+            None => _ = self.names.insert(image, comm.clone()),
         }
     }
 
@@ -109,6 +112,7 @@ impl MemoryTimelineBuilder {
 
     /// Forgets an ended process without series. No change follows.
     pub fn forget(&mut self, image: ImageId) {
+        self.names.remove(&image);
         self.forgotten += u64::from(self.small.remove(&image).is_some());
     }
 
@@ -197,7 +201,10 @@ impl MemoryTimelineBuilder {
     fn process(&mut self, image: ImageId) -> &mut Process {
         match self.small.entry(image) {
             Entry::Occupied(small) => small.into_mut(),
-            Entry::Vacant(_) => self.processes.entry(image).or_default(),
+            Entry::Vacant(_) => self.processes.entry(image).or_insert_with(|| {
+                let comm = self.names.remove(&image).unwrap_or_default();
+                Process { comm, ..Process::default() }
+            }),
         }
     }
 
@@ -290,6 +297,17 @@ mod tests {
         assert_eq!(at(&second.counters, MemoryCounter::Live), [None, Some(5), Some(5)]);
         let pressure = &timeline.pressure[&PressureCounter::Some];
         assert_eq!([0, 1, 2].map(|moment| pressure.at(moment)), [None, Some(9), Some(9)]);
+    }
+
+    #[test]
+    fn name_can_be_known_before_the_first_value() {
+        let mut builder = MemoryTimelineBuilder::default();
+        builder.set_comm(image(1), &Comm::from("sh"));
+        builder.end_interval(SECOND * 2);
+        builder.add_change(EventClass::Heap, image(1), 5, 5);
+        builder.end_interval(SECOND * 3);
+        let timeline = timeline(&builder, 3);
+        assert_eq!(timeline.processes.iter().map(|process| &process.comm).collect::<Vec<_>>(), [&Comm::from("sh")]);
     }
 
     #[test]
