@@ -371,7 +371,7 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     }
     assert_eq!(found, expected);
     let mut stacks = vec![Quantities::default(); profile.processes.len()];
-    profile.stacks.iter().for_each(|stack| stacks[stack.process] += stack.usage);
+    profile.stacks.iter().for_each(|stack| stacks[stack.process] += stack.usage.additive());
     assert!(stacks.iter().zip(&profile.processes).all(|(stacks, process)| *stacks == process.total));
     assert!(profile.processes.iter().any(|process| process.group.is_some()), "no process was added to a group");
     assert!(profile.stacks.iter().any(|stack| stack.end == StackEnd::Merged), "no limit was reached");

@@ -400,7 +400,7 @@ impl Quantities {
 
     /// Returns the numbers that add up: those that processes and intervals have too.
     #[must_use]
-    pub(crate) fn additive(mut self) -> Self {
+    pub fn additive(mut self) -> Self {
         QUANTITIES.iter().filter(|facts| !facts.adds_up).for_each(|facts| self[facts.quantity] = 0);
         self
     }
