@@ -29,7 +29,7 @@ use selection::Share;
 pub(crate) use supported::{Kernel, from_options};
 pub(crate) use verify::verify;
 
-use crate::test::{Binary, Group, Results};
+use crate::test::{Binary, Group, Results, Tier};
 use crate::workspace::Workspace;
 use crate::{parallel, ui};
 
@@ -54,7 +54,7 @@ pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resul
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) { arm64::fetch(workspace) } else { Ok(()) }
 }
 
-/// Runs the guest tests on each of the kernels, with one guest per processor at a time.
+/// Runs the guest tests of a tier on each of the kernels, with one guest per processor at a time.
 ///
 /// # Errors
 ///
@@ -62,13 +62,14 @@ pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resul
 pub(crate) fn run_tests(
     workspace: &Workspace,
     kernels: &[&'static Kernel],
+    tier: Tier,
     binaries: &[Binary],
     results: &mut Results,
 ) -> Result<()> {
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
         arm64::build(workspace)?;
     }
-    let shares: Vec<_> = kernels.iter().flat_map(|kernel| Share::all(kernel)).collect();
+    let shares: Vec<_> = kernels.iter().flat_map(|kernel| Share::all(kernel, tier)).collect();
     let start = Instant::now();
     let outcomes = parallel::map(parallel::processors(), &shares, |_, share| {
         let name = format!("part {} of the guest tests on Linux {}", share.number, share.kernel.name);

@@ -53,7 +53,7 @@ fn run_on(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     steps.time("BPF objects", || bpf::run(workspace))?;
     let binaries = steps.time("build", || build(workspace))?;
     let mut results = Results::of_groups(&[Group::Guests]);
-    steps.time("guests", || kernels::run_tests(workspace, kernels, &binaries, &mut results))?;
+    steps.time("guests", || kernels::run_tests(workspace, kernels, Tier::Long, &binaries, &mut results))?;
     conclude(results, &steps)
 }
 
@@ -100,8 +100,9 @@ fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
         }
         Err(error) => results.add_missing_group(Group::Privileged, &format!("{error:#}")),
     }
-    let guests =
-        steps.time("guests", || guests.and_then(|()| kernels::run_tests(workspace, &kernels, &binaries, &mut results)));
+    let guests = steps.time("guests", || {
+        guests.and_then(|()| kernels::run_tests(workspace, &kernels, tier, &binaries, &mut results))
+    });
     if let Err(error) = guests {
         results.add_missing_group(Group::Guests, &format!("{error:#}"));
     }

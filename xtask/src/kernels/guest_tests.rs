@@ -44,7 +44,7 @@ pub(super) fn run(workspace: &Workspace, share: &Share, binaries: &[Binary]) -> 
     }
     let mut expected_tests = Vec::new();
     let all = list_tests(&binary.program)?;
-    for topic in share.topics {
+    for topic in &share.topics {
         let expected = topic.expected(&all)?;
         let words = [&[text(&binary.program)?, "--test-threads=1", "--exact"], REPORT_TIME].concat();
         let words: Vec<&str> = words.into_iter().chain(expected.iter().map(String::as_str)).collect();

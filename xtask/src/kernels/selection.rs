@@ -8,11 +8,14 @@ use anyhow::{Result, bail};
 use bpf_artifact::Machine;
 
 use super::supported::Kernel;
+use crate::test::Tier;
 
 /// A topic of the privileged tests that runs in guests.
 pub(super) struct TestTopic {
     /// Path of its module.
     pub(super) name: &'static str,
+    /// The first tier in which it runs.
+    tier: Tier,
     /// Its tests that do not run in guests.
     pub(super) omitted: &'static [OmittedTest],
 }
@@ -39,9 +42,10 @@ const NO_DISK: &str = "it waits for a disk, and guests have none";
 /// The topics of the guests, ordered so that the [`Share`]s take about the same time. Where a kernel lacks a feature,
 /// the tests check the error or the fallback.
 pub(super) const TOPICS: &[TestTopic] = &[
-    TestTopic { name: "kernels", omitted: &[] },
+    TestTopic { name: "kernels", tier: Tier::Short, omitted: &[] },
     TestTopic {
         name: "doctor",
+        tier: Tier::Long,
         omitted: &[
             OmittedTest { test: "allocator_lists_every_hooked_function_that_nm_shows", reason: FILES_OF_A_PROCESS },
             OmittedTest { test: "debug_information_of_a_target_is_reported", reason: FILES_OF_A_PROCESS },
@@ -52,6 +56,7 @@ pub(super) const TOPICS: &[TestTopic] = &[
     },
     TestTopic {
         name: "equality",
+        tier: Tier::Short,
         omitted: &[
             OmittedTest { test: "every_realloc_outcome_on_musl_matches", reason: GLIBC },
             OmittedTest { test: "aligned_blocks_and_failed_calls_on_musl_match", reason: GLIBC },
@@ -60,6 +65,7 @@ pub(super) const TOPICS: &[TestTopic] = &[
     },
     TestTopic {
         name: "faults",
+        tier: Tier::Long,
         omitted: &[
             OmittedTest { test: "by_memory_separates_file_and_anonymous_pages", reason: NOT_THE_KERNEL },
             OmittedTest { test: "sampled_estimate_has_an_error_and_the_total_is_exact", reason: NOT_THE_KERNEL },
@@ -73,14 +79,16 @@ pub(super) const TOPICS: &[TestTopic] = &[
     },
     TestTopic {
         name: "alone::selection_changes",
+        tier: Tier::Long,
         omitted: &[OmittedTest {
             test: "private_allocator_is_traced_after_a_move_into_the_cgroup",
             reason: NOT_THE_KERNEL,
         }],
     },
-    TestTopic { name: "launch", omitted: &[] },
+    TestTopic { name: "launch", tier: Tier::Long, omitted: &[] },
     TestTopic {
         name: "lifetimes",
+        tier: Tier::Long,
         omitted: &[
             OmittedTest { test: "sigkill_during_attach_leaves_the_target_unprobed", reason: SLOW },
             OmittedTest { test: "duration_option_ends_the_trace", reason: SLOW },
@@ -91,6 +99,7 @@ pub(super) const TOPICS: &[TestTopic] = &[
     },
     TestTopic {
         name: "alone::long_runs",
+        tier: Tier::Long,
         omitted: &[
             OmittedTest {
                 test: "capabilities_of_the_systemd_unit_suffice",
@@ -103,9 +112,10 @@ pub(super) const TOPICS: &[TestTopic] = &[
             OmittedTest { test: "long::storm_of_forks_is_recorded_completely", reason: MANY_PROCESSES },
         ],
     },
-    TestTopic { name: "mappings", omitted: &[] },
+    TestTopic { name: "mappings", tier: Tier::Long, omitted: &[] },
     TestTopic {
         name: "refusals",
+        tier: Tier::Long,
         omitted: &[OmittedTest {
             test: "capabilities_in_a_user_namespace_are_not_named_as_missing",
             reason: "the kernel creates no user namespace in a changed root directory, in which the guests' tests run",
@@ -113,6 +123,7 @@ pub(super) const TOPICS: &[TestTopic] = &[
     },
     TestTopic {
         name: "alone::reclaim",
+        tier: Tier::Long,
         omitted: &[
             OmittedTest {
                 test: "memcg_reclaim_stalls_match_kernel_tracepoints",
@@ -127,7 +138,7 @@ pub(super) const TOPICS: &[TestTopic] = &[
 ];
 
 /// The topic of the kernel with page tracking. On other kernels, its tests check that the methods are refused.
-const PAGE_TRACKING: &[TestTopic] = &[TestTopic { name: "page_tracking", omitted: &[] }];
+const PAGE_TRACKING: &[TestTopic] = &[TestTopic { name: "page_tracking", tier: Tier::Long, omitted: &[] }];
 
 /// Number of guests that share the tests of a kernel, so that no processor is idle at the end.
 const SHARES: usize = 2;
@@ -138,16 +149,17 @@ pub(super) struct Share {
     /// Counted from 1.
     pub(super) number: usize,
     /// Empty in a guest of another architecture, which traces a victim instead.
-    pub(super) topics: &'static [TestTopic],
+    pub(super) topics: Vec<&'static TestTopic>,
 }
 
 impl Share {
-    /// Returns all shares of a kernel.
-    pub(super) fn all(kernel: &'static Kernel) -> Vec<Self> {
-        let share = |(number, topics)| Self { kernel, number, topics };
+    /// Returns all shares of a kernel in a tier.
+    pub(super) fn all(kernel: &'static Kernel, tier: Tier) -> Vec<Self> {
+        let share = |(number, topics): (_, &[&'static TestTopic])| Self { kernel, number, topics: topics.to_vec() };
+        let of_kernel = if kernel.config.is_some() { PAGE_TRACKING } else { TOPICS };
+        let topics: Vec<_> = of_kernel.iter().filter(|topic| tier == Tier::Long || topic.tier == tier).collect();
         match kernel.machine {
-            Machine::X86_64 if kernel.config.is_some() => vec![share((1, PAGE_TRACKING))],
-            Machine::X86_64 => (1..).zip(TOPICS.chunks(TOPICS.len().div_ceil(SHARES))).map(share).collect(),
+            Machine::X86_64 => (1..).zip(topics.chunks(topics.len().div_ceil(SHARES).max(1))).map(share).collect(),
             Machine::Aarch64 => vec![share((1, &[]))],
         }
     }
@@ -185,16 +197,17 @@ mod tests {
     fn shares_cover_all_tests_of_a_kernel() {
         let is_debian = |kernel: &&Kernel| kernel.machine == Machine::X86_64 && kernel.config.is_none();
         for kernel in supported::ALL.iter().filter(is_debian) {
-            let shares = Share::all(kernel);
+            let shares = Share::all(kernel, Tier::Long);
             assert_eq!(shares.iter().map(|share| share.number).collect::<Vec<_>>(), [1, 2]);
-            let names = |topics: &[TestTopic]| topics.iter().map(|topic| topic.name).collect::<Vec<_>>();
-            assert_eq!(shares.iter().flat_map(|share| names(share.topics)).collect::<Vec<_>>(), names(TOPICS));
+            let names: Vec<_> = shares.iter().flat_map(|share| &share.topics).map(|topic| topic.name).collect();
+            assert_eq!(names, TOPICS.iter().map(|topic| topic.name).collect::<Vec<_>>());
         }
     }
 
     #[test]
     fn omitted_tests_must_exist() {
-        let topic = TestTopic { name: "x", omitted: &[OmittedTest { test: "a", reason: "it is slow" }] };
+        let topic =
+            TestTopic { name: "x", tier: Tier::Long, omitted: &[OmittedTest { test: "a", reason: "it is slow" }] };
         let expected = |names: &[&str]| topic.expected(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
         let names = expected(&["x::a", "x::b", "x::alone::c", "y::a", "xx::d"]).unwrap();
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["x::alone::c", "x::b"]);
