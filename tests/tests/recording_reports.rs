@@ -1,5 +1,7 @@
 //! Reports of recordings equal those of the runs, and the victims' own counts at earlier moments.
 
+mod alone;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -86,24 +88,6 @@ fn report_of_a_recording_equals_that_of_the_run() {
     let run = trace.options(&["-i", "100ms"]).run().report();
     assert!(run.leaves().iter().any(Option::is_some));
     assert_equal(run, recording_report::read(&recording, &[]));
-}
-
-#[test]
-fn recordings_of_other_events_and_parts_equal_the_runs() {
-    let scratch = Scratch::new();
-    for options in [
-        &["--by", "allocator"][..],
-        &["--events", "fault"],
-        &["--events", "fault", "--by", "memory"],
-        &["--events", "map"],
-    ] {
-        let recording = scratch.join(format!("{}.memtrace", options.join("")));
-        let script = "for i in 1 2 3; do ls -l /usr/bin > /dev/null; done; true | sleep 0.5";
-        let trace = Trace::command(["sh", "-c", script]).option("--record").option(&recording);
-        let run = trace.options(&["-i", "100ms"]).options(options).run().report();
-        assert!(run.totals.alloc_count > 0, "{options:?}");
-        assert_equal(run, recording_report::read(&recording, &[]));
-    }
 }
 
 #[test]
