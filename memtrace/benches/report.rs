@@ -7,7 +7,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memtrace::model::{
     Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, LiveChanges, Location, Metric, Name, ObjectName, Part,
-    Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, VirtOffset,
+    Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
 
@@ -54,7 +54,7 @@ fn profile(stacks: usize, depth: usize) -> Profile {
     });
     let process = ProcessProfile { total, ..ProcessProfile::new(Pid(4711), "service") };
     Profile {
-        duration: Duration::from_secs(30),
+        run: RunFacts { duration: Duration::from_secs(30), ..RunFacts::default() },
         processes: vec![process],
         stacks,
         frames: frames.collect(),

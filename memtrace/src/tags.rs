@@ -23,7 +23,7 @@ pub(crate) fn name(tag: &TagName, rules: Option<&TagRules>) -> String {
 pub(crate) fn label(profile: &mut Profile, rules: Option<&TagRules>) {
     let mut labels = Labels::default();
     let of_programs: BTreeMap<TagId, LabelId> =
-        profile.tags.iter().map(|(id, tag)| (*id, labels.number(&name(tag, rules)))).collect();
+        profile.run.tags.iter().map(|(id, tag)| (*id, labels.number(&name(tag, rules)))).collect();
     if let Some(rules) = rules {
         rules.label(profile, &mut labels);
     }

@@ -49,7 +49,7 @@ use ended_groups::build;
 use harness::report::text;
 use host::{all_ended, by_allocators, by_threads, host};
 use languages::languages;
-use memtrace::model::{GroupBy, Metric, Profile, Quantity};
+use memtrace::model::{GroupBy, Metric, Profile, Quantity, RunFacts};
 use memtrace::report::{Format, Options, write};
 use sample::{sample, with_touches};
 use serde_json::Value;
@@ -136,7 +136,7 @@ fn the_text_of_cold_memory_is_as_it_was() {
 
 #[test]
 fn the_text_filtered_by_age_is_as_it_was() {
-    let profile = Profile { older: Some(Duration::from_secs(90)), ..sample() };
+    let profile = Profile { run: RunFacts { older: Some(Duration::from_secs(90)), ..sample().run }, ..sample() };
     assert_golden("older.txt", &report(Format::Text, &profile, &Options { top: 2, ..options(Metric::LiveCount) }));
 }
 

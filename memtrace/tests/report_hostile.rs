@@ -8,8 +8,8 @@ use harness::report::text as text_of;
 use memtrace::model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, CgroupId, Container, EventClass, Explanation, FileMemory,
     Frame, FrameId, GroupBy, HeapMemory, HeapSource, ImageId, LiveChanges, Location, MemcgProfile, MemorySizes, Metric,
-    Name, NamedMemory, ObjectName, OomKill, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd,
-    StackProfile, StatusCounters, ThreadStacks, Tick, Tid, User, VirtOffset,
+    Name, NamedMemory, ObjectName, OomKill, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts,
+    StackEnd, StackProfile, StatusCounters, ThreadStacks, Tick, Tid, User, VirtOffset,
 };
 use memtrace::report::{Format, Options, PageOptions, write, write_explanation_json, write_explanation_text};
 use serde_json::Value;
@@ -64,7 +64,13 @@ fn profile(class: EventClass, part: Part, text: &str) -> Profile {
     let (full, group) = (CgroupId::of(3), CgroupId::of(4));
     let victim = ImageId { pid: Pid(9), ordinal: 0 };
     Profile {
-        class,
+        run: RunFacts {
+            class,
+            allocators: BTreeMap::from([(AllocatorId(1), own())]),
+            killed_cgroups: [full, group].into_iter().flatten().map(|id| (id, own())).collect(),
+            notes: vec![own()],
+            ..RunFacts::default()
+        },
         processes: vec![process],
         stacks: vec![StackProfile {
             process: 0,
@@ -77,11 +83,8 @@ fn profile(class: EventClass, part: Part, text: &str) -> Profile {
             live_changes: LiveChanges::default(),
         }],
         frames: vec![frame(Ok(Name(own()))), frame(Err(memtrace::model::Unnamed::NoSymbol))],
-        allocators: BTreeMap::from([(AllocatorId(1), own())]),
         oom_kills: vec![OomKill { at: Tick(1), victim, comm: own(), by: Pid(10), by_comm: own(), group, full }],
-        cgroup_paths: [full, group].into_iter().flatten().map(|id| (id, own())).collect(),
         cgroups: vec![MemcgProfile { id: full, path: Some(own()), ..MemcgProfile::default() }],
-        notes: vec![own()],
         ..Profile::default()
     }
 }

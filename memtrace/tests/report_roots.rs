@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Frame, FrameId, GroupBy, LiveChanges, Measure, Metric, Name,
-    Part, Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, Tid, User,
+    Part, Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Tid, User,
 };
 use memtrace::report::{Format, Options, write};
 use proptest::prelude::*;
@@ -85,11 +85,14 @@ fn any_profile() -> impl Strategy<Value = Profile> {
         }
         let frame = |name: &str| Frame::new(Ok(Name(String::from(name))));
         Profile {
-            duration: Duration::from_secs(1),
+            run: RunFacts {
+                duration: Duration::from_secs(1),
+                allocators: BTreeMap::from([1, 2].map(|id| (AllocatorId(id), format!("malloc {id}!")))),
+                ..RunFacts::default()
+            },
             processes,
             stacks,
             frames: ["f", "g", "h"].map(frame).into(),
-            allocators: BTreeMap::from([1, 2].map(|id| (AllocatorId(id), format!("malloc {id}!")))),
             ..Profile::default()
         }
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Frame, FrameId, GroupBy, ImageEnd, LiveChanges, Location, Log2,
-    Metric, Name, ObjectName, Part, PartChange, Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd,
+    Metric, Name, ObjectName, Part, PartChange, Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd,
     StackProfile, VirtOffset,
 };
 use memtrace::report::{Format, Options, write};
@@ -54,7 +54,7 @@ fn profile() -> Profile {
         ..ProcessProfile::new(Pid(index as u32 + 1), "worker")
     };
     let mut profile = Profile {
-        duration: Duration::from_secs(3600),
+        run: RunFacts { duration: Duration::from_secs(3600), ..RunFacts::default() },
         processes: (0..PROCESSES).map(process).collect(),
         frames: (0..FRAMES).map(frame).collect(),
         ..Profile::default()
@@ -127,7 +127,7 @@ fn histograms_count_towards_the_size() {
     let mut profile = profile();
     profile.stacks.truncate(STACKS / 5);
     let second = Duration::from_secs(225);
-    profile.parts = (0..16).map(|part| second * part..second * (part + 1)).collect();
+    profile.run.parts = (0..16).map(|part| second * part..second * (part + 1)).collect();
     for (index, stack) in profile.stacks.iter_mut().enumerate() {
         let buckets = BlockQuantity::ALL.into_iter().flat_map(|quantity| {
             let logarithms = (0..64).filter_map(Log2::from_number);

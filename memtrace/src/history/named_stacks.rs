@@ -1,6 +1,7 @@
 //! Stacks with the names of their calls, and the profile of each event class.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::assemble::name_stacks;
 use super::call_paths::CallPaths;
@@ -111,62 +112,31 @@ impl NamedStacks {
         self.processes.iter().map(|process| process.total.alloc().count).sum()
     }
 
-    /// Returns the complete profile.
+    /// Returns the profile of a run with the totals at `earlier` moments. `label` sets the labels of the stacks.
     #[must_use]
-    pub fn into_profile(self, run: RunFacts) -> Profile {
-        let Self { processes, stacks, frames, stalls, oom_kills, losses, notes: advice } = self;
-        let RunFacts {
-            class,
-            page_sample,
-            duration,
-            window,
-            parts,
-            timeline,
-            activity,
-            allocators,
-            tags,
-            killed_cgroups,
-            reclaim,
-            cgroups,
-            filtered,
-            older,
-            touches,
-            untraced,
-            notes,
-            debug_files,
-            cost,
-        } = run;
+    pub fn into_profile(
+        self,
+        run: RunFacts,
+        earlier: Vec<(Duration, Profile)>,
+        label: impl FnOnce(&mut Profile),
+    ) -> Profile {
+        let Self { processes, stacks, frames, stalls, oom_kills, losses, notes } = self;
+        let mut distinct: Vec<String> = Vec::new();
+        // A recording has the notes on names of its run, of which this may be a part.
+        for note in run.notes.into_iter().chain(notes) {
+            if !distinct.contains(&note) {
+                distinct.push(note);
+            }
+        }
+        let run = RunFacts { notes: distinct, ..run };
         let cgroup = |(id, stalls)| {
-            let (path, memory) = Option::and_then(id, |id| cgroups.get(&id)).cloned().unzip();
+            let (path, memory) = Option::and_then(id, |id| run.cgroups.get(&id)).cloned().unzip();
             MemcgProfile { id, path: path.map(|path| path.to_string_lossy().into_owned()), stalls, memory }
         };
-        Profile {
-            class,
-            page_sample,
-            duration,
-            window,
-            parts,
-            timeline,
-            earlier: Vec::new(),
-            activity,
-            processes,
-            stacks,
-            frames,
-            labels: Vec::new(),
-            allocators,
-            tags,
-            oom_kills,
-            cgroup_paths: killed_cgroups,
-            cgroups: stalls.into_iter().map(cgroup).collect(),
-            reclaim,
-            losses,
-            filtered,
-            older,
-            touches,
-            untraced,
-            notes: notes.into_iter().chain(advice).collect(),
-            debug_files,
-            cost,
-        }
+        let cgroups = stalls.into_iter().map(cgroup).collect();
+        let labels = Vec::new();
+        let mut profile = Profile { run, earlier, processes, stacks, frames, labels, oom_kills, cgroups, losses };
+        label(&mut profile);
+        profile
     }
 }

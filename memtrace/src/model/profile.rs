@@ -13,10 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{
-    AbsAddr, Activity, AllocatorId, Amount, BlockHistograms, BuildId, Bytes, Cgroup, CgroupId, Comm, DebugFileCounts,
-    EventClass, ImageEnd, Losses, MachineReclaim, MemcgProfile, MemoryTimeline, Metric, OomKill, PageFaults, Part, Pid,
-    Quantities, Quantity, ReclaimKind, Residency, StackEnd, StallStats, TagId, TagName, Tid, TouchWindow, Untraced,
-    User, VirtOffset,
+    AbsAddr, BlockHistograms, BuildId, Bytes, Cgroup, Comm, ImageEnd, Losses, MemcgProfile, Metric, OomKill,
+    PageFaults, Part, Pid, Quantities, Quantity, ReclaimKind, Residency, RunFacts, StackEnd, StallStats, Tid, User,
+    VirtOffset,
 };
 
 pub use self::cost::{Cost, ProgramCost};
@@ -28,24 +27,10 @@ pub use self::unnamed::Unnamed;
 /// Everything that a report can show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// Event class.
-    pub class: EventClass,
-    /// One page in this number is sampled; 0 or 1 if all are counted.
-    pub page_sample: u32,
-    /// Duration of the trace.
-    pub duration: Duration,
-    /// Part of a recording, since the start of the trace, of which numbers are changes; `None` for totals. Live amounts are
-    /// then differences, and wrap below zero if they decreased.
-    pub window: Option<Range<Duration>>,
-    /// Consecutive parts of a recorded run to which the [`LiveChanges`] of stacks refer, since the start of the trace;
-    /// empty if it is not recorded, or too short.
-    pub parts: Vec<Range<Duration>>,
-    /// Memory over time, if it was collected.
-    pub timeline: Option<MemoryTimeline>,
+    /// Facts of the run, and of the part of it that is shown.
+    pub run: RunFacts,
     /// Totals at earlier moments, since the start of the trace, for formats with several of them; in order.
     pub earlier: Vec<(Duration, Self)>,
-    /// Activity of threads, if it was traced.
-    pub activity: Option<Arc<Activity>>,
     /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,
     /// Stacks, ordered by process, then by their frames; equal stacks of one process are joined.
@@ -54,34 +39,12 @@ pub struct Profile {
     pub frames: Vec<Frame>,
     /// Labels of stacks, each once.
     pub labels: Vec<String>,
-    /// Names of allocators, if parts have one.
-    pub allocators: BTreeMap<AllocatorId, String>,
-    /// Tags that programs have set, if parts have one.
-    pub tags: BTreeMap<TagId, TagName>,
     /// OOM kills, of traced processes and others, in order of time.
     pub oom_kills: Vec<OomKill>,
-    /// Paths of the control groups of victims that still exist.
-    pub cgroup_paths: BTreeMap<CgroupId, String>,
     /// Control groups with stalls, ordered by ID.
     pub cgroups: Vec<MemcgProfile>,
-    /// Reclaim activity of the machine, if it was traced.
-    pub reclaim: Option<MachineReclaim>,
     /// Losses.
     pub losses: Losses,
-    /// Allocations excluded by the size filter.
-    pub filtered: Amount,
-    /// Minimum age of blocks in live numbers.
-    pub older: Option<Duration>,
-    /// How hot and cold bytes were measured; `None` if they were not.
-    pub touches: Option<TouchWindow>,
-    /// Processes in scope that are not traced.
-    pub untraced: Untraced,
-    /// Notes for the reader, such as allocators that were not traced.
-    pub notes: Vec<String>,
-    /// Outcome of the search for debug files, if servers were allowed.
-    pub debug_files: Option<DebugFileCounts>,
-    /// Cost of tracing.
-    pub cost: Cost,
 }
 
 /// A process image with its totals, or a group of ended ones.
@@ -338,8 +301,8 @@ impl Profile {
     /// Returns the time that is shown, since the start of tracing.
     #[must_use]
     pub fn shown_time(&self) -> Range<Duration> {
-        let start = self.window.as_ref().map(|window| window.start).unwrap_or_default();
-        start..start + self.duration
+        let start = self.run.window.as_ref().map(|window| window.start).unwrap_or_default();
+        start..start + self.run.duration
     }
 
     /// Returns the calls of a stack, the outermost first: a function, and the functions that are inlined at the call, which follow it.
@@ -356,8 +319,8 @@ impl Profile {
     /// Returns the metric to draw: `chosen` if the event class has it, else the default.
     #[must_use]
     pub fn metric(&self, chosen: Option<Metric>) -> Metric {
-        let default = || Metric::default_of(self.class, self.has_ended());
-        chosen.filter(|metric| metric.is_of(self.class)).unwrap_or_else(default)
+        let default = || Metric::default_of(self.run.class, self.has_ended());
+        chosen.filter(|metric| metric.is_of(self.run.class)).unwrap_or_else(default)
     }
 
     /// Returns true if the profile has a single row for a single process image.

@@ -24,7 +24,7 @@ pub(super) fn released_error(profile: &Profile, measure: Measure, usage: &Quanti
 
 /// Returns the error of a count of events that occur once per page.
 pub(super) fn count_error(profile: &Profile, count: u64) -> Option<u64> {
-    pages_error(profile, count, count.saturating_mul(u64::from(profile.page_sample.saturating_sub(1))))
+    pages_error(profile, count, count.saturating_mul(u64::from(profile.run.page_sample.saturating_sub(1))))
 }
 
 /// Returns the error of a number of pages with an estimated variance.
@@ -35,11 +35,11 @@ pub(super) fn count_error(profile: &Profile, count: u64) -> Option<u64> {
 /// none, unlike z·√V.
 fn pages_error(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
     // A change between two moments of a recording is shown without its error.
-    if profile.page_sample < 2 || profile.window.is_some() {
+    if profile.run.page_sample < 2 || profile.run.window.is_some() {
         return None;
     }
     let variance = variance as f64;
-    let stands_for = f64::from(profile.page_sample).max(variance / pages.max(1) as f64);
+    let stands_for = f64::from(profile.run.page_sample).max(variance / pages.max(1) as f64);
     let half = stands_for * DEVIATIONS / 2.0;
     #[expect(clippy::cast_sign_loss, reason = "neither a root nor a square is below zero")]
     let pages = (DEVIATIONS * (half + (variance + half * half).sqrt())).ceil() as u64;
@@ -81,13 +81,14 @@ pub(super) fn format_error(error: Option<u64>, measure: Measure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::RunFacts;
 
     use crate::model::Amount;
 
     const ONE_IN: u32 = 64;
 
     fn profile(page_sample: u32) -> Profile {
-        Profile { page_sample, ..Profile::default() }
+        Profile { run: RunFacts { page_sample, ..RunFacts::default() }, ..Profile::default() }
     }
 
     /// Usage and variance of `pages` sampled pages, each touched `times` times.

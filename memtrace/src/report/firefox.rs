@@ -148,7 +148,7 @@ impl Writer {
 
 /// Returns the live bytes of a process at the moments of the timeline; `None` if several images had its PID.
 fn live_over_time<'a>(profile: &'a Profile, process: &ProcessProfile) -> Option<(&'a [Duration], &'a Steps)> {
-    let timeline = profile.timeline.as_ref()?;
+    let timeline = profile.run.timeline.as_ref()?;
     let is_sole = profile.processes.iter().filter(|other| other.pid == process.pid).count() == 1;
     let mut rows = timeline.processes.iter().filter(|row| row.id.pid == process.pid);
     let row = rows.next().filter(|_| is_sole && rows.next().is_none())?;

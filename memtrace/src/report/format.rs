@@ -41,7 +41,7 @@ pub(super) fn grown_and_shrunk(profile: &Profile) -> (Bytes, Bytes) {
 
 /// Returns the head of the column for live memory.
 pub(super) const fn live_head(profile: &Profile) -> &'static str {
-    if profile.window.is_some() { "GROWTH" } else { profile.class.words().heads[0] }
+    if profile.run.window.is_some() { "GROWTH" } else { profile.run.class.words().heads[0] }
 }
 
 /// Returns the blocks and bytes per second of `amount` during `time`; `None` if the time is 0.
@@ -59,7 +59,7 @@ pub(super) fn capitalised(text: &str) -> String {
 /// Returns true if tables show live memory: in a window of a recording, if a process runs, or if the class has no memory
 /// held at exit.
 pub(super) fn shows_live(profile: &Profile) -> bool {
-    profile.window.is_some() || !profile.has_ended() || !Quantity::ExitBytes.is_of(profile.class)
+    profile.run.window.is_some() || !profile.has_ended() || !Quantity::ExitBytes.is_of(profile.run.class)
 }
 
 /// Returns true if tables show memory held at exit: if there is any, or nothing else that is held.
@@ -70,7 +70,7 @@ pub(super) fn shows_exit(profile: &Profile) -> bool {
 /// Returns the number of processes in scope that are not traced, with the RSS of those that run: `not traced: 3
 /// processes, 412.00 MiB of RSS`; `None` if all are traced.
 pub(super) fn untraced(profile: &Profile) -> Option<String> {
-    let ProcessMemory { processes, rss } = profile.untraced.total();
+    let ProcessMemory { processes, rss } = profile.run.untraced.total();
     let rss = if rss == Bytes(0) { String::new() } else { format!(", {rss} of RSS") };
     (processes > 0).then(|| format!("not traced: {}{rss}", counted(processes, "process", "processes")))
 }

@@ -117,7 +117,7 @@ impl StackSet {
 
 /// Returns the kernel's counters of parts of processes, including those without a sampled page.
 fn known(profile: &Profile, by: GroupBy) -> Vec<(StackSet, KernelReported)> {
-    if !profile.class.counts_pages() {
+    if !profile.run.class.counts_pages() {
         return Vec::new();
     }
     let processes = profile.processes.iter().enumerate();
@@ -176,7 +176,7 @@ fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, par
 }
 
 fn allocator(profile: &Profile, id: AllocatorId) -> String {
-    match profile.allocators.get(&id) {
+    match profile.run.allocators.get(&id) {
         Some(name) => name.clone(),
         None if id == AllocatorId::UNKNOWN => unknown("allocator"),
         None => format!("allocator {}", id.0),

@@ -50,6 +50,6 @@ fn write_lines(profile: &Profile, options: &Options, max_blocks: u64, out: &mut 
         }
     }
     blocks.write(&mut out)?;
-    writeln!(out, "c {:x}", profile.duration.as_millis())?;
+    writeln!(out, "c {:x}", profile.run.duration.as_millis())?;
     out.flush()
 }

@@ -58,7 +58,7 @@ struct MetricFields {
 fn metrics(drawn: MetricView<'_>) -> Vec<MetricFields> {
     let fields = |view: MetricView<'_>| MetricFields {
         field: view.quantity().facts().name,
-        title: match (view.quantity(), view.profile().window.is_some()) {
+        title: match (view.quantity(), view.profile().run.window.is_some()) {
             (Quantity::LiveBytes, true) if drawn.is_of_marks() => drawn.title(),
             (Quantity::LiveBytes | Quantity::LiveCount, true) => format!("growth of {}", view.title()),
             _ => view.title(),

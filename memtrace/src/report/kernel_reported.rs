@@ -64,6 +64,7 @@ fn sum(faults: impl Iterator<Item = Option<PageFaults>>) -> Option<PageFaults> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::RunFacts;
     use crate::model::{Amount, ImageEnd, MappingKind, PAGE, Pid, Residency};
 
     #[test]
@@ -74,7 +75,7 @@ mod tests {
         let ended = ProcessProfile { ended: Some(ImageEnd::Exit), ..ProcessProfile::new(Pid(2), "sh") };
         let [runs, ended, unknown] =
             [runs, ended, ProcessProfile::new(Pid(3), "sh")].map(|process| KernelReported::of(&process));
-        let profile = Profile { page_sample: 64, ..Profile::default() };
+        let profile = Profile { run: RunFacts { page_sample: 64, ..RunFacts::default() }, ..Profile::default() };
         let error = |known: KernelReported, live| {
             let live = Amount { bytes: Bytes(live * PAGE.0), count: live };
             live_error(Some(known), &profile, &Quantities::ZERO.with_amount(Quantity::LiveBytes, live))

@@ -20,14 +20,14 @@ impl<'a> MetricView<'a> {
     /// Returns the views by the metrics that were measured, in the order of the help. Live amounts of a window of a
     /// recording are changes, which can be negative.
     pub(super) fn measured(profile: &'a Profile) -> Vec<Self> {
-        let views = Metric::ALL.into_iter().filter(|metric| metric.is_of(profile.class));
+        let views = Metric::ALL.into_iter().filter(|metric| metric.is_of(profile.run.class));
         views.map(|metric| Self { profile, metric }).filter(Self::is_measured).collect()
     }
 
     /// As [`Self::measured`], with the growth instead of live amounts in a window of a recording.
     pub(super) fn measured_growth(self) -> Vec<Self> {
         let mut views = Self::measured(self.profile);
-        if self.profile.window.is_some() && Quantity::LiveBytes.is_of(self.class()) {
+        if self.profile.run.window.is_some() && Quantity::LiveBytes.is_of(self.class()) {
             views.retain(|view| !view.is_of_live());
             let metric = if self.is_of_marks() { self.metric } else { Metric::NetGrowth };
             views.insert(0, Self { metric, ..self });
@@ -41,7 +41,7 @@ impl<'a> MetricView<'a> {
             Quantity::ExitBytes | Quantity::ExitCount => format::shows_exit(self.profile),
             _ => match self.metric.requirement() {
                 Requirement::Peaks => self.profile.processes.iter().any(|process| process.peak.is_some()),
-                Requirement::Touches => self.profile.touches.is_some(),
+                Requirement::Touches => self.profile.run.touches.is_some(),
                 Requirement::Events | Requirement::Moments | Requirement::Marks => true,
             },
         }
@@ -52,7 +52,7 @@ impl<'a> MetricView<'a> {
     }
 
     pub(super) const fn class(&self) -> EventClass {
-        self.profile.class
+        self.profile.run.class
     }
 
     /// Name on the command line and in reports.
@@ -161,7 +161,7 @@ impl<'a> MetricView<'a> {
     /// Returns the title: `live bytes`, or `live bytes at least 30 s old` for a profile filtered by age.
     pub(super) fn title(&self) -> String {
         let title = self.metric.title(self.class());
-        match (self.profile.older, self.profile.touches) {
+        match (self.profile.run.older, self.profile.run.touches) {
             (Some(age), _) if self.quantity().is_held() && self.metric.needs(Requirement::Events) => {
                 format!("{title} at least {} old", duration(age))
             }
@@ -217,10 +217,10 @@ mod tests {
         assert_eq!(names(&profile, live), ["live-bytes", "live-count"]);
         profile.processes[0].ended = Some(ImageEnd::Exit);
         assert_eq!(names(&profile, live), ["exit-bytes", "exit-count"]);
-        profile.window = Some(Duration::ZERO..Duration::from_secs(1));
+        profile.run.window = Some(Duration::ZERO..Duration::from_secs(1));
         assert_eq!(names(&profile, live), ["net-growth"]);
         assert_eq!(names(&profile, Metric::Growth), ["growth"]);
-        profile.class = EventClass::Reclaim;
+        profile.run.class = EventClass::Reclaim;
         assert_eq!(names(&profile, live), ["stall-time", "stall-count"]);
         let is_measured = |metric| MetricView::measured(&profile).iter().any(|view| view.metric == metric);
         assert!(!is_measured(Metric::PeakBytes) && !is_measured(Metric::ColdBytes));

@@ -29,10 +29,10 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let mut packets = Packets::new(out);
     packets.write_clocks()?;
     Tracks::new(profile).write(&mut packets)?;
-    if let Some(activity) = &profile.activity {
+    if let Some(activity) = &profile.run.activity {
         activity::write(activity, profile.shown_time().end, &mut packets)?;
     }
-    if profile.class.counts_stalls() {
+    if profile.run.class.counts_stalls() {
         return Ok(());
     }
     // The viewer shows differences between consecutive profiles. Each packet has all frames, because the viewer forgets them at

@@ -48,7 +48,17 @@ pub(super) fn bounded(profile: &Profile, by: GroupBy, limits: Limits) -> Cow<'_,
     }
     let used = |(frame, number): (&_, &FrameId)| (*number != UNUSED).then(|| Clone::clone(frame));
     let frames = profile.frames.iter().zip(&numbers).filter_map(used).collect();
-    Cow::Owned(Profile { stacks: stacks.into_sorted(), frames, processes: rows.processes, ..without_stacks(profile) })
+    Cow::Owned(Profile {
+        run: profile.run.clone(),
+        earlier: Vec::new(),
+        processes: rows.processes,
+        stacks: stacks.into_sorted(),
+        frames,
+        labels: profile.labels.clone(),
+        oom_kills: profile.oom_kills.clone(),
+        cgroups: profile.cgroups.clone(),
+        losses: profile.losses.clone(),
+    })
 }
 
 /// Number of a frame of merged stacks only.
@@ -144,38 +154,6 @@ impl Stacks {
         let mut all = self.all;
         all.sort_by_key(|stack| (stack.process, stack.merged() > 0));
         all
-    }
-}
-
-/// Returns everything in `profile` but stacks, frames and processes.
-fn without_stacks(profile: &Profile) -> Profile {
-    Profile {
-        class: profile.class,
-        page_sample: profile.page_sample,
-        duration: profile.duration,
-        window: profile.window.clone(),
-        parts: profile.parts.clone(),
-        timeline: profile.timeline.clone(),
-        earlier: Vec::new(),
-        activity: profile.activity.clone(),
-        processes: Vec::new(),
-        stacks: Vec::new(),
-        frames: Vec::new(),
-        labels: profile.labels.clone(),
-        allocators: profile.allocators.clone(),
-        tags: profile.tags.clone(),
-        oom_kills: profile.oom_kills.clone(),
-        cgroup_paths: profile.cgroup_paths.clone(),
-        cgroups: profile.cgroups.clone(),
-        reclaim: profile.reclaim.clone(),
-        losses: profile.losses.clone(),
-        filtered: profile.filtered,
-        older: profile.older,
-        touches: profile.touches,
-        untraced: profile.untraced.clone(),
-        notes: profile.notes.clone(),
-        debug_files: profile.debug_files.clone(),
-        cost: profile.cost,
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
         .map(|(stack, value)| format!("{} {}", stack.replace(SEPARATOR, ";"), value >> shift))
         .collect();
     let lines = lines.iter().map(String::as_str);
-    let Some(timeline) = &profile.timeline else {
+    let Some(timeline) = &profile.run.timeline else {
         inferno::flamegraph::from_lines(&mut drawing, lines, &mut out)?;
         return out.write_all(b"\n");
     };
@@ -93,14 +93,14 @@ fn title(profile: &Profile, options: &Options) -> String {
 fn subtitle(view: MetricView<'_>, stacks: &[(String, u64)]) -> String {
     let profile = view.profile();
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
-    let mut before = vec![view.text(sum), format!("in {}", number::duration(profile.duration))];
+    let mut before = vec![view.text(sum), format!("in {}", number::duration(profile.run.duration))];
     // Peaks of several processes are of different moments and must not be added.
     if view.is_of_peaks() && profile.processes.len() > 1 {
         before.remove(0);
     }
     if let Some((whole, tenth)) = errors(view) {
         before[0].push_str(&whole);
-        let sampled = number::grouped(profile.page_sample.into());
+        let sampled = number::grouped(profile.run.page_sample.into());
         before.push(format!("from one page in {sampled} (a frame of a tenth:{tenth})"));
     }
     if view.is_net_growth() {

@@ -84,7 +84,7 @@ fn is_json(path: &Path) -> io::Result<bool> {
 
 /// Returns the metric to compare.
 fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<Metric>) -> Result<Metric, Error> {
-    let (first, second) = (before.profile.class, after.profile.class);
+    let (first, second) = (before.profile.run.class, after.profile.run.class);
     if first != second {
         return Err(Error::NotComparable {
             message: format!("the first report has {} events, the second {} events", first.name(), second.name()),
@@ -115,10 +115,15 @@ fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<M
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::RunFacts;
     use crate::model::{EventClass, Profile};
 
     fn saved(class: EventClass, metric: Metric) -> SavedReport {
-        SavedReport { subject: String::new(), metric, profile: Profile { class, ..Profile::default() } }
+        SavedReport {
+            subject: String::new(),
+            metric,
+            profile: Profile { run: RunFacts { class, ..RunFacts::default() }, ..Profile::default() },
+        }
     }
 
     #[test]

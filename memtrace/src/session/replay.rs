@@ -132,7 +132,7 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
     let classes = &opened.recording.header().classes;
     let wanted = class.or_else(|| classes.first().copied()).unwrap_or_default();
     let mut report = None;
-    opened.for_each_class(|class, profile, report::Options { subject, metric, .. }| {
+    opened.for_each_class(BTreeMap::new(), |class, profile, report::Options { subject, metric, .. }| {
         if class == wanted {
             report = Some(SavedReport { subject, metric, profile });
         }
@@ -142,6 +142,9 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
         remedy: format!("its events are {}", classes.iter().map(|class| class.name()).collect::<Vec<_>>().join(", ")),
     })
 }
+
+/// Totals at earlier moments, in order of time.
+type EarlierProfiles = BTreeMap<EventClass, Vec<(Duration, Profile)>>;
 
 fn unreadable(config: &Config, source: recording::Error) -> Error {
     Error::Recording { path: config.path.clone(), source }
@@ -191,9 +194,7 @@ impl<'a> Opened<'a> {
     ) -> Result<(Vec<NotWritten>, Losses), Error> {
         let mut losses = Losses::default();
         let mut failures = Vec::new();
-        let mut earlier = self.earlier_profiles()?;
-        self.for_each_class(|class, mut profile, options| {
-            profile.earlier = earlier.remove(&class).unwrap_or_default();
+        self.for_each_class(self.earlier_profiles()?, |class, profile, options| {
             if let Some(outputs) = outputs.remove(&class) {
                 failures.extend(write(outputs, &profile, &options, observer));
             }
@@ -205,9 +206,9 @@ impl<'a> Opened<'a> {
     }
 
     /// Returns the totals at earlier moments of each event class in order of time, if an output shows them.
-    fn earlier_profiles(&self) -> Result<BTreeMap<EventClass, Vec<(Duration, Profile)>>, Error> {
+    fn earlier_profiles(&self) -> Result<EarlierProfiles, Error> {
         let Self { config, recording, selected, .. } = self;
-        let mut all: BTreeMap<EventClass, Vec<(Duration, Profile)>> = BTreeMap::new();
+        let mut all = EarlierProfiles::new();
         if selected.is_window() || !config.outputs.iter().any(|output| output.format.shows_moments()) {
             return Ok(all);
         }
@@ -215,7 +216,7 @@ impl<'a> Opened<'a> {
             let config = Config { span: Span::At(moment), outputs: Vec::new(), ..(*config).clone() };
             let earlier = Opened::new(&config)?;
             if earlier.selected.to() < selected.to() {
-                earlier.for_each_class(|class, profile, _| {
+                earlier.for_each_class(BTreeMap::new(), |class, profile, _| {
                     all.entry(class).or_default().push((profile.shown_time().end, profile));
                 })?;
             }
@@ -227,8 +228,12 @@ impl<'a> Opened<'a> {
         Ok(all)
     }
 
-    /// Passes the report of each event class to `each`.
-    fn for_each_class(&self, mut each: impl FnMut(EventClass, Profile, report::Options)) -> Result<(), Error> {
+    /// Passes the report of each event class to `each`. The profiles contain the `earlier` ones.
+    fn for_each_class(
+        &self,
+        mut earlier: EarlierProfiles,
+        mut each: impl FnMut(EventClass, Profile, report::Options),
+    ) -> Result<(), Error> {
         let Self { config, recording, facts, selected, grouping, keeps_parts, metric } = self;
         let unreadable = |source| unreadable(config, source);
         let locations = recording.locations().map_err(unreadable)?;
@@ -262,16 +267,8 @@ impl<'a> Opened<'a> {
                 timeline: timeline.as_ref().map(|timeline| timeline.finish(class, run.page_sample, &trace)),
                 ..run
             };
-            let mut profile = classes.take(class).into_profile(run);
-            // A recording has the notes on names of its run, of which this may be a part.
-            let mut known = Vec::new();
-            profile.notes.retain(|note| {
-                !known.contains(note) && {
-                    known.push(note.clone());
-                    true
-                }
-            });
-            grouping.label(&mut profile);
+            let earlier = earlier.remove(&class).unwrap_or_default();
+            let profile = classes.take(class).into_profile(run, earlier, |profile| grouping.label(profile));
             let options = report::Options {
                 metric: metric_of(&profile, *metric),
                 by: grouping.by,
@@ -445,9 +442,9 @@ fn counts_growth(metric: Option<Metric>) -> bool {
 /// Returns the metric of a profile: the growth of live memory in place of live memory in a window.
 fn metric_of(profile: &Profile, metric: Option<Metric>) -> Metric {
     match metric {
-        Some(Metric::Growth) if processes::has_epochs(profile.class) => Metric::Growth,
+        Some(Metric::Growth) if processes::has_epochs(profile.run.class) => Metric::Growth,
         Some(Metric::Growth | Metric::NetGrowth | Metric::LiveBytes | Metric::LiveCount)
-            if profile.window.is_some() && Quantity::LiveBytes.is_of(profile.class) =>
+            if profile.run.window.is_some() && Quantity::LiveBytes.is_of(profile.run.class) =>
         {
             Metric::NetGrowth
         }

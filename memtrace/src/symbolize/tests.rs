@@ -63,7 +63,7 @@ fn profile_by<'a>(
     let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
     let changes = LiveChangesByStack::default();
     let stacks = ReportStacks::of_run(snapshots, images, code_of, no_ended(), window, changes);
-    NamedClasses::new(stacks, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default())
+    NamedClasses::new(stacks, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ())
 }
 
 fn no_ended() -> EndedProcesses {
@@ -227,8 +227,8 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
             LiveChangesByStack::default(),
         );
         let mut classes = NamedClasses::new(stacks, symbolizer);
-        let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default());
-        (profile.frames, profile.notes)
+        let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ());
+        (profile.frames, profile.run.notes)
     };
     let name = |frame: &Frame| frame.name.clone().map(|name| name.0);
     let (frames, notes) = profile("other", &symbolizer());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memtrace::model::{
     AbsAddr, ActiveThread, Activity, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockRow, LockSums,
-    Log2, Nanoseconds, Pid, Profile, Slice, SliceKind, SliceLabel, SliceRow, SliceSums, Tid,
+    Log2, Nanoseconds, Pid, Profile, RunFacts, Slice, SliceKind, SliceLabel, SliceRow, SliceSums, Tid,
 };
 
 use super::sample::sample;
@@ -81,7 +81,7 @@ pub(crate) fn activity() -> Activity {
 
 /// Returns the sample with this activity.
 pub(crate) fn with_activity(activity: Activity) -> Profile {
-    Profile { activity: Some(Arc::new(activity)), ..sample() }
+    Profile { run: RunFacts { activity: Some(Arc::new(activity)), ..sample().run }, ..sample() }
 }
 
 fn threads() -> Vec<ActiveThread> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     Amount, BlockHistograms, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, LiveChanges, Name, Part,
-    Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, User,
+    Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, User,
 };
 
 /// Two processes and two groups of them, of 1,650 executables in all.
@@ -56,7 +56,7 @@ pub(crate) fn build() -> Profile {
         ..ProcessProfile::new(Pid(0), comm)
     };
     let mut profile = Profile {
-        duration: seconds(60),
+        run: RunFacts { duration: seconds(60), ..RunFacts::default() },
         processes: vec![
             group("a-compiler-name", ImageEnd::Exit, compilers),
             group("sh", ImageEnd::Exec, drivers),

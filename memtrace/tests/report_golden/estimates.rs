@@ -1,6 +1,6 @@
 //! Errors of estimates from sampled pages, in every format that has them.
 
-use memtrace::model::{GroupBy, Metric, Profile};
+use memtrace::model::{GroupBy, Metric, Profile, RunFacts};
 use memtrace::report::{Format, Options};
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ fn every_estimate_in_the_json_has_an_error() {
 
 #[test]
 fn counts_have_no_error() {
-    let counted = Profile { page_sample: 1, ..sampled() };
+    let counted = Profile { run: RunFacts { page_sample: 1, ..sampled().run }, ..sampled() };
     for &format in Format::OF_STACKS {
         let report = report(format, &counted, &options(Metric::LiveBytes));
         assert!(!report.contains('±') && !report.contains("_error"), "{report}");

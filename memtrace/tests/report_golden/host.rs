@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use memtrace::model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, Container, Frame, FrameId, ImageEnd, LiveChanges, Name, Part,
-    Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, Tid, Untraced, UntracedProcess,
-    UntracedReason, User,
+    Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Tid, Untraced,
+    UntracedProcess, UntracedReason, User,
 };
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
@@ -30,12 +30,15 @@ pub(crate) fn host() -> Profile {
     };
     let session = Cgroup { path: String::from("/user.slice/user-1000.slice"), ..Cgroup::default() };
     let mut profile = Profile {
-        duration: DURATION,
+        run: RunFacts {
+            duration: DURATION,
+            allocators: [(1, "glibc (libc.so.6)"), (2, "jemalloc (libjemalloc.so.2)")]
+                .map(|(id, name)| (AllocatorId(id), String::from(name)))
+                .into(),
+            untraced: untraced(),
+            ..RunFacts::default()
+        },
         frames: ["main", "serve", "parse"].map(frame).into(),
-        allocators: [(1, "glibc (libc.so.6)"), (2, "jemalloc (libjemalloc.so.2)")]
-            .map(|(id, name)| (AllocatorId(id), String::from(name)))
-            .into(),
-        untraced: untraced(),
         ..Profile::default()
     };
     add(&mut profile, process(812, "redis-server", Some((107, "redis")), Some(redis.clone()), Some(5)), 1_288_490_189);

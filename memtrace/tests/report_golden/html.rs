@@ -66,8 +66,8 @@ pub(crate) fn with_timeline() -> Profile {
         builder.end_interval(SECOND * second);
     }
     builder.add_mark(SECOND * 2, "loaded <b>");
-    profile.timeline = Some(builder.finish(EventClass::Heap, 1, &(Duration::ZERO..SECOND * 4)));
-    profile.parts = (0..4).map(|part| SECOND * part..SECOND * (part + 1)).collect();
+    profile.run.timeline = Some(builder.finish(EventClass::Heap, 1, &(Duration::ZERO..SECOND * 4)));
+    profile.run.parts = (0..4).map(|part| SECOND * part..SECOND * (part + 1)).collect();
     let mut changes = LiveChanges::default();
     (0..4).for_each(|part| changes.add(part, 4, PartChange { live: 1 << 20, alloc: 2 << 20 }));
     profile.stacks[0].live_changes = changes;
@@ -241,7 +241,7 @@ fn text_of_the_target_is_no_markup() {
     profile.processes[0].thread_names = BTreeMap::from([(tid, String::from(HOSTILE))]);
     profile.stacks[0].process = 0;
     profile.stacks[0].part = Part::WHOLE.with_thread(tid);
-    profile.notes.push(String::from(HOSTILE));
+    profile.run.notes.push(String::from(HOSTILE));
     let options =
         Options { by: memtrace::model::GroupBy::Thread, subject: String::from(HOSTILE), ..options(Metric::LiveBytes) };
     let script = "return { scripts: document.scripts.length, images: document.images.length, title: document.title,

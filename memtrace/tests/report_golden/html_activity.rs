@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memtrace::model::{Activity, Metric, Nanoseconds, Profile, Slice, SliceKind};
+use memtrace::model::{Activity, Metric, Nanoseconds, Profile, RunFacts, Slice, SliceKind};
 use memtrace::report::{Format, Options};
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::{options, report};
 
 /// A profile with activity and a timeline.
 fn profile() -> Profile {
-    Profile { activity: Some(Arc::new(activity())), ..with_timeline() }
+    Profile { run: RunFacts { activity: Some(Arc::new(activity())), ..with_timeline().run }, ..with_timeline() }
 }
 
 fn by_live() -> Options {
@@ -74,7 +74,11 @@ fn slices_narrower_than_a_pixel_are_drawn_merged() {
         const whole = { drawn: lane.drawn, boxes, isColumns: columns > 500 && columns <= Math.ceil(main.lanes.width) };
         main.lanes.zoom(0, 3e6);
         return { whole, drawn: lane.drawn, boxes };";
-    let found = operate(&Profile { activity: Some(Arc::new(activity)), ..profile() }, &by_live(), script);
+    let found = operate(
+        &Profile { run: RunFacts { activity: Some(Arc::new(activity)), ..profile().run }, ..profile() },
+        &by_live(),
+        script,
+    );
     assert_eq!(found["whole"], json!({ "drawn": 100_000, "boxes": 0, "isColumns": true }));
     assert_eq!((&found["drawn"], &found["boxes"]), (&11.into(), &10.into()));
 }
@@ -220,7 +224,8 @@ fn names_of_threads_and_slices_are_no_markup() {
 
 #[test]
 fn activity_without_memory_is_shown() {
-    let profile = Profile { activity: Some(Arc::new(activity())), ..Profile::default() };
+    let profile =
+        Profile { run: RunFacts { activity: Some(Arc::new(activity())), ..RunFacts::default() }, ..Profile::default() };
     let script = "return { summary: byId('summary').textContent, threads: document.querySelectorAll('.lane').length };";
     let found = operate(&profile, &by_live(), script);
     assert_eq!(found, json!({ "summary": "No memory was recorded in 0.0 s.", "threads": 5 }));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use memtrace::model::{EventValue, GroupBy, LossReason, Metric, Profile, StackEnd};
+use memtrace::model::{EventValue, GroupBy, LossReason, Metric, Profile, RunFacts, StackEnd};
 use memtrace::report::{Format, Options};
 use memtrace_json::Report;
 use serde_json::Value;
@@ -112,7 +112,7 @@ fn stacks_come_in_the_order_of_the_metric() {
 
 /// The sample with the activity of threads.
 pub(super) fn with_activity() -> Profile {
-    Profile { activity: Some(Arc::new(activity())), ..sample() }
+    Profile { run: RunFacts { activity: Some(Arc::new(activity())), ..sample().run }, ..sample() }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memtrace::model::{
     Amount, BlockHistograms, Bytes, Frame, FrameId, LiveChanges, Location, Name, ObjectName, Part, Pid, ProcessProfile,
-    Profile, Quantities, Quantity, StackEnd, StackProfile, Unnamed, VirtOffset,
+    Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Unnamed, VirtOffset,
 };
 
 const RAW_VEC: &str = "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/raw_vec/mod.rs";
@@ -54,7 +54,7 @@ const ONLY_LIBRARIES: Stack = &[
 /// The second stack has the lines of the first; the third differs by one library frame.
 pub(crate) fn languages() -> Profile {
     let mut profile = Profile {
-        duration: Duration::from_secs(10),
+        run: RunFacts { duration: Duration::from_secs(10), ..RunFacts::default() },
         processes: vec![ProcessProfile {
             total: usage(1_200_000, 63),
             peak: Some(Bytes(1_200_000)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use harness::Scratch;
 use memtrace::model::{
     ActiveThread, Activity, Comm, EventClass, ImageId, MemoryCounter, MemoryTimelineBuilder, Nanoseconds, Pid, Profile,
-    Slice, SliceKind, SliceLabel, Tid,
+    RunFacts, Slice, SliceKind, SliceLabel, Tid,
 };
 use memtrace::report::Format;
 use serde_json::Value;
@@ -61,7 +61,10 @@ fn perfetto_traces_of_many_slices_are_small() {
         counters.end_interval(Duration::from_secs(second));
     }
     let timeline = Some(counters.finish(EventClass::Heap, 1, &(Duration::ZERO..LENGTH)));
-    let profile = Profile { activity: Some(Arc::new(activity)), timeline, ..Profile::default() };
+    let profile = Profile {
+        run: RunFacts { activity: Some(Arc::new(activity)), timeline, ..RunFacts::default() },
+        ..Profile::default()
+    };
     let scratch = Scratch::new();
     let path = file(&scratch, "many", Format::Perfetto, &profile);
     let bytes = std::fs::metadata(&path).expect("it was written").len();

@@ -1,6 +1,6 @@
 //! Properties of the flame graph.
 
-use memtrace::model::{Metric, Profile, Quantity};
+use memtrace::model::{Metric, Profile, Quantity, RunFacts};
 use memtrace::report::Format;
 use quick_xml::events::Event;
 
@@ -87,7 +87,8 @@ fn assert_well_formed(svg: &str) {
 fn strip_below_a_flame_graph_shows_memory_over_time() {
     let profile = crate::long::html::with_timeline();
     let draw = |profile| report(Format::Svg, profile, &options(Metric::LiveBytes));
-    let (picture, without) = (draw(&profile), draw(&Profile { timeline: None, ..profile.clone() }));
+    let (picture, without) =
+        (draw(&profile), draw(&Profile { run: RunFacts { timeline: None, ..profile.run.clone() }, ..profile.clone() }));
     let height = |picture: &str| -> u32 {
         let (_, rest) = picture.split_once("width=\"1200\" height=\"").expect("a height");
         let (height, rest) = rest.split_once('"').expect("a number");

@@ -10,7 +10,8 @@ use std::time::Duration;
 use memtrace::model::{
     AbsAddr, Amount, BlockHistograms, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd,
     LiveChanges, Location, LossReason, Losses, Name, ObjectName, Part, Pid, ProcessProfile, Profile, ProgramCost,
-    Quantities, Quantity, StackEnd, StackProfile, TouchWindow, Unnamed, Untraced, User, VirtOffset, WorkingSetMethod,
+    Quantities, Quantity, RunFacts, StackEnd, StackProfile, TouchWindow, Unnamed, Untraced, User, VirtOffset,
+    WorkingSetMethod,
 };
 
 /// Three programs of two processes; names that try to break every format; two of the losses.
@@ -19,41 +20,44 @@ pub(crate) fn sample() -> Profile {
     losses.add(LossReason::RingFullFree, 1234);
     losses.add(LossReason::PendingStale, 1);
     Profile {
-        class: EventClass::Heap,
-        page_sample: 1,
-        duration: Duration::from_millis(30_250),
-        window: None,
-        parts: Vec::new(),
-        timeline: None,
+        run: RunFacts {
+            class: EventClass::Heap,
+            page_sample: 1,
+            duration: Duration::from_millis(30_250),
+            window: None,
+            parts: Vec::new(),
+            timeline: None,
+            activity: None,
+            killed_cgroups: BTreeMap::new(),
+            reclaim: None,
+            filtered: Amount { bytes: Bytes(4096), count: 17 },
+            tags: BTreeMap::new(),
+            allocators: BTreeMap::new(),
+            older: None,
+            touches: None,
+            untraced: Untraced::default(),
+            notes: vec![String::from(
+                "process 4711 also has the allocator /usr/lib/libother.so, which memtrace does not trace",
+            )],
+            debug_files: None,
+            cost: Cost {
+                events: 1_234_567,
+                nested: 89,
+                cpu: Duration::from_millis(2_150),
+                cpu_tracing: Duration::from_millis(480),
+                peak_rss: Bytes(18 << 20),
+                programs: Some(ProgramCost { hits: 1_900_000, time: Duration::from_millis(779) }),
+            },
+            ..RunFacts::default()
+        },
         earlier: Vec::new(),
-        activity: None,
         processes: processes(),
         stacks: stacks(),
         frames: frames(),
         labels: Vec::new(),
         losses,
         oom_kills: Vec::new(),
-        cgroup_paths: BTreeMap::new(),
         cgroups: Vec::new(),
-        reclaim: None,
-        filtered: Amount { bytes: Bytes(4096), count: 17 },
-        tags: BTreeMap::new(),
-        allocators: BTreeMap::new(),
-        older: None,
-        touches: None,
-        untraced: Untraced::default(),
-        notes: vec![String::from(
-            "process 4711 also has the allocator /usr/lib/libother.so, which memtrace does not trace",
-        )],
-        debug_files: None,
-        cost: Cost {
-            events: 1_234_567,
-            nested: 89,
-            cpu: Duration::from_millis(2_150),
-            cpu_tracing: Duration::from_millis(480),
-            peak_rss: Bytes(18 << 20),
-            programs: Some(ProgramCost { hits: 1_900_000, time: Duration::from_millis(779) }),
-        },
     }
 }
 
@@ -61,7 +65,7 @@ pub(crate) fn sample() -> Profile {
 pub(crate) fn with_touches() -> Profile {
     let mut profile = sample();
     let duration = Duration::from_millis(10_050);
-    profile.touches = Some(TouchWindow { method: WorkingSetMethod::Idle, duration });
+    profile.run.touches = Some(TouchWindow { method: WorkingSetMethod::Idle, duration });
     let set = |usage: &mut Quantities| {
         let live = usage[Quantity::LiveBytes];
         *usage = usage.with(Quantity::HotBytes, live / 4).with(Quantity::ColdBytes, live / 2);

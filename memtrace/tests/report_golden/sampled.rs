@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memtrace::model::{
     Amount, Bytes, EventClass, MappingKind, PageFaults, Part, Profile, Quantities, Quantity, Residency, ResidentKind,
-    Untraced,
+    RunFacts, Untraced,
 };
 
 use super::host::host;
@@ -29,8 +29,15 @@ const fn faults(minor: u64, major: u64) -> Option<PageFaults> {
 }
 
 pub(crate) fn sampled() -> Profile {
-    let mut profile =
-        Profile { class: EventClass::Fault, page_sample: ONE_IN as u32, untraced: Untraced::default(), ..host() };
+    let mut profile = Profile {
+        run: RunFacts {
+            class: EventClass::Fault,
+            page_sample: ONE_IN as u32,
+            untraced: Untraced::default(),
+            ..host().run
+        },
+        ..host()
+    };
     for process in &mut profile.processes {
         process.total = Quantities::default();
     }

@@ -1,6 +1,6 @@
 //! Properties of the text report.
 
-use memtrace::model::{Activity, GroupBy, Metric, Profile};
+use memtrace::model::{Activity, GroupBy, Metric, Profile, RunFacts};
 use memtrace::report::{Format, Options};
 
 use super::activity_sample::{activity, with_activity};
@@ -33,7 +33,8 @@ fn no_line_is_longer_than_a_hundred_columns() {
         let text = report(Format::Text, &waits(), &Options { by, ..options(Metric::StallTime) });
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }
-    let profile = Profile { activity: with_activity(activity()).activity, ..host() };
+    let profile =
+        Profile { run: RunFacts { activity: with_activity(activity()).run.activity, ..host().run }, ..host() };
     let text = report(Format::Text, &profile, &options(Metric::LiveBytes));
     assert!(text.contains("Tasks and spans") && text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }

@@ -126,7 +126,7 @@ fn pprof_reads_labels_mappings_and_inlined_functions() {
         assert!(text.contains(&format!("thread:[{name}]")), "{name}: {text}");
     }
     assert!(text.contains("tid:["), "{text}");
-    for allocator in by_allocators().allocators.values() {
+    for allocator in by_allocators().run.allocators.values() {
         assert!(raw("allocators", &by_allocators()).contains(&format!("allocator:[{allocator}]")), "{allocator}");
     }
     let sample = sample();
@@ -265,7 +265,7 @@ fn perfetto_has_heap_profiles_of_earlier_moments() {
     const SECOND: u64 = 1_000_000_000;
     let scratch = Scratch::new();
     let mut profile = all_ended();
-    profile.duration = Duration::from_secs(9);
+    profile.run.duration = Duration::from_secs(9);
     let mut first = profile.clone();
     first.stacks.truncate(1);
     let halves = [(Duration::from_secs(3), first.clone()), (Duration::from_secs(6), profile.clone())];
@@ -385,7 +385,7 @@ fn speedscope_files_follow_the_schema_with_the_totals() {
             (Metric::StallTime, "stall_ns"),
             (Metric::StallCount, "stall_count"),
         ] {
-            if let Some(sum) = sums.get(metric.title(profile.class).as_str()) {
+            if let Some(sum) = sums.get(metric.title(profile.run.class).as_str()) {
                 assert_eq!(*sum, total(&json, field), "{name}: {field}");
                 compared += 1;
             }
@@ -398,7 +398,7 @@ fn speedscope_files_follow_the_schema_with_the_totals() {
 fn window() -> Profile {
     let mut profile = sample();
     let second = Duration::from_secs(1);
-    profile.window = Some(second * 60..second * 90);
+    profile.run.window = Some(second * 60..second * 90);
     let negative = Amount { bytes: Bytes(0_u64.wrapping_sub(1000)), count: 0_u64.wrapping_sub(10) };
     profile.stacks[0].usage = profile.stacks[0].usage.with_amount(Quantity::LiveBytes, negative);
     profile.stacks[1].usage = Quantities::ZERO

@@ -7,8 +7,8 @@ use std::time::Duration;
 use memtrace::model::{
     BlockHistograms, Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, ImageEnd, ImageId, KernelThread, LiveChanges,
     MachineReclaim, MemcgMemory, MemcgProfile, Name, Nanoseconds, OomKill, Order, Part, PerSecond, Pid, PressureTime,
-    ProcessProfile, Profile, Quantities, ReclaimActivity, ReclaimKind, StackEnd, StackId, StackProfile, Stall,
-    StallStats, StallTotals, Tick, VmCounters,
+    ProcessProfile, Profile, Quantities, ReclaimActivity, ReclaimKind, RunFacts, StackEnd, StackId, StackProfile,
+    Stall, StallStats, StallTotals, Tick, VmCounters,
 };
 
 const EATER: Pid = Pid(4711);
@@ -57,8 +57,16 @@ pub(crate) fn waits() -> Profile {
         live_changes: LiveChanges::default(),
     });
     Profile {
-        class: EventClass::Reclaim,
-        duration: Duration::from_secs(12),
+        run: RunFacts {
+            class: EventClass::Reclaim,
+            duration: Duration::from_secs(12),
+            killed_cgroups: [(6, "/jobs"), (7, "/jobs/small")]
+                .into_iter()
+                .filter_map(|(id, path)| Some((CgroupId::of(id)?, path.to_owned())))
+                .collect(),
+            reclaim: Some(machine()),
+            ..RunFacts::default()
+        },
         cgroups: cgroups(&processes),
         stacks: stacks.collect(),
         processes,
@@ -67,11 +75,6 @@ pub(crate) fn waits() -> Profile {
             OomKill { group: CgroupId::of(7), full: CgroupId::of(6), ..kill(EATER, "eater", EATER, "eater") },
             OomKill { full: CgroupId::of(9), ..kill(Pid(9), "", READER, "reader") },
         ],
-        cgroup_paths: [(6, "/jobs"), (7, "/jobs/small")]
-            .into_iter()
-            .filter_map(|(id, path)| Some((CgroupId::of(id)?, path.to_owned())))
-            .collect(),
-        reclaim: Some(machine()),
         ..Profile::default()
     }
 }
@@ -197,7 +200,7 @@ fn machine() -> MachineReclaim {
 /// The same profile with other seconds.
 pub(crate) fn of_seconds(all: u64, scanning: u64, paging: u64) -> Profile {
     let mut profile = waits();
-    if let Some(machine) = &mut profile.reclaim {
+    if let Some(machine) = &mut profile.run.reclaim {
         machine.seconds = PerSecond { all, scanning, paging };
     }
     profile

@@ -64,7 +64,7 @@ fn profile_with_changes(
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
     let stacks = ReportStacks::of_run(snapshots, images, |_, _| TestCode::new(), no_ended(), window, changes);
-    NamedClasses::new(stacks, names).take(EventClass::Heap).into_profile(RunFacts::default())
+    NamedClasses::new(stacks, names).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ())
 }
 
 fn no_ended() -> EndedProcesses {

@@ -192,7 +192,7 @@ fn profiles(images: &[TestImage], ended: EndedProcesses, is_ended: impl Fn(usize
     let code_of = |_, _: &ProcessImage| TestCode::new();
     let stacks = ReportStacks::of_run(snapshots, &known, code_of, ended, &WINDOW, LiveChangesByStack::default());
     let mut classes = NamedClasses::new(stacks, &FramesByObject::default());
-    CLASSES.map(|class| classes.take(class).into_profile(RunFacts { class, ..RunFacts::default() }))
+    CLASSES.map(|class| classes.take(class).into_profile(RunFacts { class, ..RunFacts::default() }, Vec::new(), |_| ()))
 }
 
 proptest! {

@@ -29,7 +29,7 @@ pub fn of_stacks(profile: &mut Profile, keys: &[GroupBy], label: impl Fn(GroupBy
         keys: keys.to_vec(),
         rows: rows.collect(),
         total: totals(total),
-        elapsed: profile.duration,
+        elapsed: profile.run.duration,
         ..AccountTable::default()
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn write(
     let difference = Difference {
         schema_version: SCHEMA_VERSION,
         tool: TOOL,
-        events: after.profile.class.name().into(),
+        events: after.profile.run.class.name().into(),
         metric: view.name().into(),
         before: compared_report(before, first),
         after: compared_report(after, last),
@@ -36,7 +36,7 @@ fn compared_report(side: &Side, value: u64) -> ComparedReport<'_> {
     ComparedReport {
         name: side.name.as_str().into(),
         subject: side.subject.as_str().into(),
-        duration_s: side.profile.duration.as_secs_f64(),
+        duration_s: side.profile.run.duration.as_secs_f64(),
         lost: side.profile.losses.total(),
         value,
     }

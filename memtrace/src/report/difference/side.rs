@@ -40,7 +40,7 @@ impl Side {
 
     /// Returns the target and the duration: `pid 4711 (redis-server), 30 s`.
     pub(super) fn described(&self) -> String {
-        format!("{}, {}", plain(&self.subject), number::duration(self.profile.duration))
+        format!("{}, {}", plain(&self.subject), number::duration(self.profile.run.duration))
     }
 }
 

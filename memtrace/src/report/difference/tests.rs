@@ -176,7 +176,7 @@ fn losses_and_empty_reports_are_named() {
     assert!(text.ends_with("\nNo sites to compare: neither report has live bytes.\n"), "{text}");
     let picture = written(Format::Svg, &before, &after);
     assert!(picture.contains("Nothing to draw: neither report has live bytes."), "{picture}");
-    assert_eq!(after.profile.class, EventClass::Heap);
+    assert_eq!(after.profile.run.class, EventClass::Heap);
 }
 
 #[test]

@@ -27,8 +27,8 @@ pub(super) fn of(profile: &Profile, usage: Quantities, known: Option<KernelRepor
 }
 
 pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
-    let temporary = Quantity::TemporaryCount.is_of(profile.class).then_some(usage.temporary());
-    let stalls = profile.class.counts_stalls().then_some(usage.stalls());
+    let temporary = Quantity::TemporaryCount.is_of(profile.run.class).then_some(usage.temporary());
+    let stalls = profile.run.class.counts_stalls().then_some(usage.stalls());
     Numbers {
         live_bytes: live(profile, usage.live().bytes.0),
         live_count: live(profile, usage.live().count),
@@ -40,8 +40,8 @@ pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
         free_count: usage.free().count,
         temporary_bytes: temporary.map(|amount| amount.bytes.0),
         temporary_count: temporary.map(|amount| amount.count),
-        hot_bytes: profile.touches.map(|_| usage[Quantity::HotBytes]),
-        cold_bytes: profile.touches.map(|_| usage[Quantity::ColdBytes]),
+        hot_bytes: profile.run.touches.map(|_| usage[Quantity::HotBytes]),
+        cold_bytes: profile.run.touches.map(|_| usage[Quantity::ColdBytes]),
         stall_ns: stalls.map(|stalls| stalls.time.0),
         stall_count: stalls.map(|stalls| stalls.count),
         ..Numbers::default()
@@ -50,7 +50,7 @@ pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
 
 /// Returns a live number, or its change, which can be negative.
 fn live(profile: &Profile, number: u64) -> i64 {
-    match profile.window {
+    match profile.run.window {
         Some(_) => number.cast_signed(),
         None => i64::try_from(number).unwrap_or(i64::MAX),
     }

@@ -16,12 +16,12 @@ pub(super) fn all(profile: &Profile) -> impl Iterator<Item = schema::Process<'_>
 }
 
 fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Process<'a> {
-    let class = profile.class;
+    let class = profile.run.class;
     let known = KernelReported::of(process);
     let user = process.user.as_ref();
     let cgroup = process.cgroup.as_deref();
     let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
-    let rates = format::rates(process.total.alloc(), profile.duration);
+    let rates = format::rates(process.total.alloc(), profile.run.duration);
     schema::Process {
         pid: pid(process),
         comm: process.comm.raw().into(),

@@ -9,8 +9,8 @@ use serde::de::{Error as _, IgnoredAny, Unexpected};
 
 use crate::model::{
     AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, Nanoseconds,
-    ObjectName, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, StallTotals, Unnamed,
-    VirtOffset,
+    ObjectName, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile,
+    StallTotals, Unnamed, VirtOffset,
 };
 
 /// A report that was read from JSON.
@@ -66,9 +66,12 @@ pub fn read(text: &str) -> Result<SavedReport, ReadError> {
     let metric = Metric::from_name(&report.metric);
     let class = EventClass::ALL.iter().copied().find(|class| class.name() == report.events);
     let mut profile = Profile {
-        class: class.ok_or_else(|| unknown("events", &report.events))?,
-        duration: seconds(report.duration_s),
-        older: report.older_s.map(seconds),
+        run: RunFacts {
+            class: class.ok_or_else(|| unknown("events", &report.events))?,
+            duration: seconds(report.duration_s),
+            older: report.older_s.map(seconds),
+            ..RunFacts::default()
+        },
         losses: losses(&report.losses),
         processes: report.processes.into_iter().map(process).collect(),
         frames: report.frames.into_iter().map(frame).collect(),
@@ -222,7 +225,7 @@ mod tests {
         let mut losses = Losses::default();
         losses.add(LossReason::PendingFull, 3);
         let mut profile = Profile {
-            duration: Duration::from_millis(2500),
+            run: RunFacts { duration: Duration::from_millis(2500), ..RunFacts::default() },
             losses,
             processes: vec![ProcessProfile::new(Pid(7), "one"), ProcessProfile::new(Pid(8), "two")],
             frames,
@@ -266,7 +269,8 @@ mod tests {
 
     #[test]
     fn activity_is_ignored() {
-        let traced = Profile { activity: Some(Arc::new(Activity::default())), ..profile() };
+        let traced =
+            Profile { run: RunFacts { activity: Some(Arc::new(Activity::default())), ..profile().run }, ..profile() };
         let text = written(&traced);
         assert!(text.contains("\"activity\":{"));
         assert_eq!(read(&text).unwrap().profile, profile());

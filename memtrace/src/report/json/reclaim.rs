@@ -123,7 +123,7 @@ fn cgroup_memory(memory: &MemcgMemory) -> schema::CgroupMemory<'static> {
 }
 
 pub(super) fn oom_kill<'a>(profile: &'a Profile, kill: &'a OomKill) -> schema::OomKill<'a> {
-    let path = |id: Option<CgroupId>| profile.cgroup_paths.get(&id?).map(Into::into);
+    let path = |id: Option<CgroupId>| profile.run.killed_cgroups.get(&id?).map(Into::into);
     schema::OomKill {
         pid: kill.victim.pid.0,
         comm: kill.comm.as_str().into(),

@@ -20,7 +20,7 @@ pub(super) fn ranked<'a>(view: MetricView<'a>, groups: &'a Groups) -> impl Itera
 }
 
 fn stack<'a>(profile: &'a Profile, stack: &StackProfile, root: usize) -> schema::Stack<'a> {
-    let class = profile.class;
+    let class = profile.run.class;
     let process = &profile.processes[stack.process];
     let (thread, allocator) = (stack.part.thread(), stack.part.allocator());
     let changes = stack.live_changes.as_slice();
@@ -30,7 +30,7 @@ fn stack<'a>(profile: &'a Profile, stack: &StackProfile, root: usize) -> schema:
         root,
         thread: thread.map(|tid| tid.0),
         thread_name: thread.and_then(|tid| process.thread_names.get(&tid)).map(Into::into),
-        allocator: allocator.and_then(|id| profile.allocators.get(&id)).map(Into::into),
+        allocator: allocator.and_then(|id| profile.run.allocators.get(&id)).map(Into::into),
         end: stack.end.name().into(),
         merged_stacks: stack.merged(),
         totals: numbers::of(profile, stack.usage, None),
@@ -43,7 +43,7 @@ fn stack<'a>(profile: &'a Profile, stack: &StackProfile, root: usize) -> schema:
         histograms: numbers::histograms(&stack.histograms),
         live_changes: changes.iter().map(|part| part.live).collect(),
         part_allocs: changes.iter().map(|part| part.alloc).collect(),
-        trend: Trend::of(&profile.parts, &stack.live_changes).map(|trend| trend.kind.name().into()),
+        trend: Trend::of(&profile.run.parts, &stack.live_changes).map(|trend| trend.kind.name().into()),
         frames: stack.frames.iter().map(|frame| frame.index()).collect(),
     }
 }

@@ -63,7 +63,7 @@ impl<'a> HeapProfile<'a> {
             pid: Some(pid.into()),
             samples: samples.into_iter().map(|(callstack, sums)| sample(callstack, sums)).collect(),
             timestamp: Some(timestamp),
-            heap_name: Some(String::from(self.profile.class.name())),
+            heap_name: Some(String::from(self.profile.run.class.name())),
             sampling_interval_bytes: Some(1),
         };
         self.packet.process_dumps = processes.into_iter().map(dump).collect();

@@ -21,9 +21,9 @@ pub(super) fn names(profile: &Profile) -> BTreeMap<u32, String> {
         let runs = process.group.as_ref().map_or_else(String::new, |group| format!(" {}", escape::times(group.runs)));
         (pid_of(profile, index), comm + &runs)
     };
-    let over_time = profile.timeline.iter().flat_map(|timeline| &timeline.processes);
+    let over_time = profile.run.timeline.iter().flat_map(|timeline| &timeline.processes);
     let over_time = over_time.map(|process| (process.id.pid.0, escape::visible(process.comm.raw())));
-    let active = profile.activity.iter().flat_map(|activity| &activity.threads);
+    let active = profile.run.activity.iter().flat_map(|activity| &activity.threads);
     let active = active.map(|thread| (thread.pid.0, escape::visible(thread.process.raw())));
     active.chain(over_time).chain(profile.processes.iter().enumerate().map(name)).collect()
 }

@@ -36,7 +36,7 @@ impl<'a> Tracks<'a> {
                 TrackDescriptor { uuid: Some(pid.into()), process: Some(process), ..TrackDescriptor::default() };
             packets.write(Duration::ZERO, Data::TrackDescriptor(track))?;
         }
-        if let Some(timeline) = &self.profile.timeline {
+        if let Some(timeline) = &self.profile.run.timeline {
             for process in &timeline.processes {
                 self.write_counters(process, timeline, packets)?;
             }
@@ -44,13 +44,13 @@ impl<'a> Tracks<'a> {
             let marks = timeline.marks.iter().map(|(at, text)| (*at, escape::visible(text)));
             write_instants(MARKS, "marks", marks, packets)?;
         }
-        let start = self.profile.timeline.as_ref().map(|timeline| timeline.start).unwrap_or_default();
+        let start = self.profile.run.timeline.as_ref().map(|timeline| timeline.start).unwrap_or_default();
         let kills = self.profile.oom_kills.iter().map(|kill| {
             let name = format!("{} ({})", escape::visible(&kill.comm), kill.victim.pid);
             (kill.at.since_start().saturating_sub(start), name)
         });
         write_instants(OOM_KILLS, "OOM kills", kills, packets)?;
-        let left_out = self.profile.activity.iter().filter_map(|activity| format::left_out(&activity.left_out));
+        let left_out = self.profile.run.activity.iter().filter_map(|activity| format::left_out(&activity.left_out));
         let end = self.profile.shown_time().end;
         let losses = std::iter::once(format::completeness(self.profile)).chain(left_out).map(|text| (end, text));
         write_instants(LOSSES, "losses", losses, packets)?;

@@ -61,14 +61,14 @@ impl<'a> ProfileBuilder<'a> {
                 self.message.sample.push(sample);
             }
         }
-        self.message.duration_nanos = i64::try_from(self.profile.duration.as_nanos()).unwrap_or(i64::MAX);
+        self.message.duration_nanos = i64::try_from(self.profile.run.duration.as_nanos()).unwrap_or(i64::MAX);
         self.message.period_type = self.message.sample_type.first().copied();
         // Sampled values are scaled.
         self.message.period = 1;
         let subject = format!("memtrace: {}", escape::visible(&options.subject));
         let comments: Vec<_> = [subject, format::completeness(self.profile)]
             .into_iter()
-            .chain(self.profile.notes.iter().cloned())
+            .chain(self.profile.run.notes.iter().cloned())
             .collect();
         self.message.comment = comments.iter().map(|comment| self.string(&escape::visible(comment))).collect();
         self.message
@@ -189,7 +189,7 @@ impl<'a> ProfileBuilder<'a> {
                 labels.push(self.text_label("thread", name));
             }
         }
-        if let Some(name) = stack.part.allocator().and_then(|id| profile.allocators.get(&id)) {
+        if let Some(name) = stack.part.allocator().and_then(|id| profile.run.allocators.get(&id)) {
             labels.push(self.text_label("allocator", name));
         }
         if let Some(kind) = stack.part.memory() {
@@ -197,7 +197,7 @@ impl<'a> ProfileBuilder<'a> {
         }
         if let Some(label) = stack.label {
             labels.push(self.text_label(self.by.name(), &profile.labels[label.index()]));
-        } else if let Some(tag) = stack.part.tag().and_then(|id| profile.tags.get(&id)) {
+        } else if let Some(tag) = stack.part.tag().and_then(|id| profile.run.tags.get(&id)) {
             labels.push(self.text_label("tag", &tag.to_string()));
         }
         labels

@@ -59,8 +59,8 @@ pub(super) fn merged(profile: &Profile, by: GroupBy, most: usize) -> Option<Rows
     }
     for (shared, members) in remainders {
         members.iter().for_each(|&member| row_of[member] = processes.len());
-        let mut remainder = remainder(&shared, &all[members[0]], profile.duration);
-        members.iter().for_each(|&member| add(&mut remainder, &all[member], profile.duration));
+        let mut remainder = remainder(&shared, &all[members[0]], profile.run.duration);
+        members.iter().for_each(|&member| add(&mut remainder, &all[member], profile.run.duration));
         processes.push(remainder);
     }
     Some(RowsOfProcesses { processes, row_of })

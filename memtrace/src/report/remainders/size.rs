@@ -37,10 +37,10 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub(super) fn new(profile: &Profile) -> Self {
-        let stack = if profile.class.counts_pages() { ESTIMATED_STACK } else { STACK };
+        let stack = if profile.run.class.counts_pages() { ESTIMATED_STACK } else { STACK };
         let has_histograms = profile.stacks.iter().any(|stack| !stack.histograms.is_empty());
         let histograms = if has_histograms { MAX_BUCKETS * BUCKET } else { 0 };
-        let mut sizes = Self { stack, merged_stack: stack + histograms + changes(profile.parts.len()), total: 0 };
+        let mut sizes = Self { stack, merged_stack: stack + histograms + changes(profile.run.parts.len()), total: 0 };
         let stacks: usize = profile.stacks.iter().map(|stack| sizes.stack(stack)).sum();
         let frames: usize = profile.frames.iter().map(|frame| sizes.frame(frame)).sum();
         let processes: usize = profile.processes.iter().map(|process| sizes.process(process)).sum();
@@ -80,9 +80,9 @@ impl Sizes {
 
     /// Returns the size of all but stacks, frames and processes.
     pub(super) fn head(&self, profile: &Profile) -> usize {
-        let notes: usize = profile.notes.iter().map(|note| text(note.as_bytes())).sum();
+        let notes: usize = profile.run.notes.iter().map(|note| text(note.as_bytes())).sum();
         let labels: usize = profile.labels.iter().map(|label| ENTRY + text(label.as_bytes())).sum();
-        let entries = profile.untraced.listed().len() + profile.cgroups.len() + profile.oom_kills.len();
+        let entries = profile.run.untraced.listed().len() + profile.cgroups.len() + profile.oom_kills.len();
         HEAD + notes + labels + ENTRY * entries
     }
 }

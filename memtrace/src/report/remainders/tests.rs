@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AllocatorId, Amount, Bytes, Cgroup, EndedGroup, Frame, ImageEnd, Name, Pid, ProcessProfile, Quantities, Tid, User,
+    AllocatorId, Amount, Bytes, Cgroup, EndedGroup, Frame, ImageEnd, Name, Pid, ProcessProfile, Quantities, RunFacts,
+    Tid, User,
 };
 use crate::report::groups::Groups;
 use crate::report::{Format, Options, write};
@@ -77,7 +78,14 @@ fn any_profile() -> impl Strategy<Value = Profile> {
         let frame = |name: &str| Frame::new(Ok(Name(String::from(name))));
         let frames = ["f", "g", "h\"\u{1}", "i", "j"].map(frame).into();
         let labels = ["a", "b\"\u{1}", "c"].map(String::from).into();
-        Profile { duration: Duration::from_secs(9), processes, stacks, frames, labels, ..Profile::default() }
+        Profile {
+            run: RunFacts { duration: Duration::from_secs(9), ..RunFacts::default() },
+            processes,
+            stacks,
+            frames,
+            labels,
+            ..Profile::default()
+        }
     })
 }
 
@@ -193,7 +201,11 @@ fn stacks_large_by_any_metric_are_kept() {
 fn small_processes_are_merged_by_their_state() {
     let running = ProcessProfile { ended: None, ended_after: None, ..ended(9, "idle", 3) };
     let processes = vec![ended(1, "cc", 10), ended(2, "ld", 100), ended(3, "as", 10), running];
-    let profile = Profile { duration: Duration::from_secs(10), processes, ..Profile::default() };
+    let profile = Profile {
+        run: RunFacts { duration: Duration::from_secs(10), ..RunFacts::default() },
+        processes,
+        ..Profile::default()
+    };
     let bounded = bounded(&profile, GroupBy::Process, Limits { bytes: 1 << 20, processes: 1 });
     let titles: Vec<_> = bounded.processes.iter().map(crate::report::escape::process_title).collect();
     assert_eq!(titles, ["ld (2)", "other processes ×1", "other ended processes ×2"]);

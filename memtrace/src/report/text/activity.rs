@@ -16,7 +16,7 @@ use crate::report::{escape, format};
 
 /// Writes the `top` rows of each table, with the sums of the others, and the activity that is left out.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    let Some(activity) = &profile.activity else { return Ok(()) };
+    let Some(activity) = &profile.run.activity else { return Ok(()) };
     if activity.totals.is_empty() && activity.locks.is_empty() && activity.calls.is_empty() {
         writeln!(out, "\nActivity of threads: no task, span or wait was recorded.")?;
     } else if options.top > 0 {

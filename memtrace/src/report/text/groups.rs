@@ -27,8 +27,8 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     let rows: Vec<_> = shown.iter().copied().chain(&rest).collect();
 
     let amount = |amount: Amount| cells::amount(view.measure(), amount);
-    let layout = profile.class.facts().columns;
-    let [_, alloc, free, _] = profile.class.words().heads;
+    let layout = profile.run.class.facts().columns;
+    let [_, alloc, free, _] = profile.run.class.words().heads;
     let live = format::live_head(profile);
     let sums =
         |head, of: fn(&Quantities) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));

@@ -42,7 +42,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let meaning =
         "Waits FOR LIMIT count for the group that reached its limit, all others for the group of the waiting task.";
     writeln!(out, "\n{}", wrapped(meaning, 0))?;
-    memory(&rows, profile.duration, out)
+    memory(&rows, profile.run.duration, out)
 }
 
 impl<'a> Row<'a> {

@@ -25,7 +25,7 @@ fn sentence(profile: &Profile, kill: &OomKill) -> String {
         profile.processes.iter().find(|process| process.pid == pid && process.ended == Some(ImageEnd::OomKill));
     let comm = victim.map(|victim| victim.comm.raw()).filter(|comm| *comm != "?");
     let name = comm.unwrap_or(if kill.comm.is_empty() { "?" } else { &kill.comm });
-    let path = |id: CgroupId| profile.cgroup_paths.get(&id).map(|path| escape::visible(path));
+    let path = |id: CgroupId| profile.run.killed_cgroups.get(&id).map(|path| escape::visible(path));
     // The recorded group of a process is its group at the first event.
     let of_process = || victim.and_then(|victim| victim.cgroup.as_ref()).map(|cgroup| escape::visible(&cgroup.path));
     let place = kill.group.and_then(path).or_else(of_process).map_or_else(String::new, |path| format!(" of {path}"));

@@ -32,7 +32,7 @@ impl Memory {
 pub(super) fn columns(rows: &[Memory], view: MetricView<'_>) -> Vec<Column> {
     let profile = view.profile();
     let dash = || String::from("-");
-    let [_, alloc, free, _] = profile.class.words().heads;
+    let [_, alloc, free, _] = profile.run.class.words().heads;
     let live = format::live_head(profile);
     let mut columns = Vec::new();
     if rows.iter().any(|row| row.known.is_some_and(|known| known.resident.is_some())) {
@@ -60,7 +60,7 @@ pub(super) fn columns(rows: &[Memory], view: MetricView<'_>) -> Vec<Column> {
         estimate::error(profile, Quantity::AllocCount, &row.usage)
     }));
     // With errors there is no room for the released amount, which is the difference of the other two.
-    if profile.page_sample < 2 {
+    if profile.run.page_sample < 2 {
         columns.push(estimated(free, Quantities::free, |_, _| None));
     }
     columns

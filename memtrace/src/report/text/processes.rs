@@ -54,7 +54,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     processes.sort_by_key(|process| Reverse((view.process_value(process), faults(process))));
     let others = processes.split_off(options.top.min(processes.len()));
     let shown = processes;
-    let duration = profile.duration;
+    let duration = profile.run.duration;
     let rows: Vec<_> = shown.iter().map(|process| row(process, duration)).chain(rest(&others, duration)).collect();
 
     writeln!(out, "\nProcesses by {}\n", view.title())?;
@@ -97,9 +97,9 @@ fn rest(others: &[&ProcessProfile], duration: Duration) -> Option<Row> {
 /// Returns the columns that have values.
 fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
     let profile = view.profile();
-    let layout = profile.class.facts().columns;
+    let layout = profile.run.class.facts().columns;
     let amount = |amount: Amount| cells::amount(view.measure(), amount);
-    let [_, alloc, free, rate] = profile.class.words().heads;
+    let [_, alloc, free, rate] = profile.run.class.words().heads;
     let live = format::live_head(profile);
     let sums = |head, of: fn(&Quantities) -> Amount| {
         Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums.memory.usage))))

@@ -14,7 +14,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     if let Some(quality) = format::quality(profile, StackEnd::ALL.len()) {
         writeln!(out, "{}", wrapped(&format!("Stacks: {quality}."), 0))?;
     }
-    if let Some(counts) = &profile.debug_files {
+    if let Some(counts) = &profile.run.debug_files {
         writeln!(out, "{}", wrapped(&debug_files(counts), 0))?;
     }
     for sentence in left_out(profile) {
@@ -38,20 +38,21 @@ fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
 /// Returns sentences about events that are excluded on purpose.
 fn left_out(profile: &Profile) -> Vec<String> {
     let mut sentences = Vec::new();
-    if profile.filtered != Amount::default() {
-        let allocations = number::counted(profile.filtered.count, "allocation", "allocations");
-        sentences.push(format!("Filtered: {allocations} of {} excluded by size or thread.", profile.filtered.bytes));
+    if profile.run.filtered != Amount::default() {
+        let allocations = number::counted(profile.run.filtered.count, "allocation", "allocations");
+        sentences
+            .push(format!("Filtered: {allocations} of {} excluded by size or thread.", profile.run.filtered.bytes));
     }
     let unmatched = profile.unmatched_frees();
     if unmatched > 0 {
         let frees = number::counted(unmatched, "free", "frees");
-        let or = if profile.filtered == Amount::default() { "" } else { " or filtered" };
+        let or = if profile.run.filtered == Amount::default() { "" } else { " or filtered" };
         sentences.push(format!("Unmatched: {frees} of unknown blocks, allocated before tracing began{or}."));
     }
     let inherited = profile.inherited_frees();
     if inherited > 0 {
         let frees = number::counted(inherited, "free", "frees");
-        let or = if profile.filtered == Amount::default() { "" } else { " or were filtered" };
+        let or = if profile.run.filtered == Amount::default() { "" } else { " or were filtered" };
         sentences.push(format!("Inherited: {frees} of blocks that were allocated before a fork{or}."));
     }
     let repeated = profile.repeated_frees();
@@ -61,9 +62,9 @@ fn left_out(profile: &Profile) -> Vec<String> {
     }
     let discarded = profile.total().discarded();
     if discarded != Amount::default() {
-        sentences.push(format!("Discarded: {}, live at exec.", format::amount(profile.class, discarded)));
+        sentences.push(format!("Discarded: {}, live at exec.", format::amount(profile.run.class, discarded)));
     }
-    sentences.extend(profile.notes.iter().map(|note| format!("Note: {}.", plain(note))));
+    sentences.extend(profile.run.notes.iter().map(|note| format!("Note: {}.", plain(note))));
     sentences
 }
 
@@ -82,11 +83,11 @@ fn debug_files(counts: &DebugFileCounts) -> String {
 }
 
 fn cost(profile: &Profile) -> String {
-    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = profile.cost;
-    let share = if profile.duration.is_zero() {
+    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = profile.run.cost;
+    let share = if profile.run.duration.is_zero() {
         String::new()
     } else {
-        format!(" ({:.1}% of one processor)", 100.0 * cpu_tracing.as_secs_f64() / profile.duration.as_secs_f64())
+        format!(" ({:.1}% of one processor)", 100.0 * cpu_tracing.as_secs_f64() / profile.run.duration.as_secs_f64())
     };
     let nested = match nested {
         0 => String::new(),

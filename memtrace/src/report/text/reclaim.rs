@@ -18,13 +18,13 @@ const BAR: u64 = 40;
 
 /// Writes stalls, control groups and the activity of the machine.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    if !profile.class.counts_stalls() {
+    if !profile.run.class.counts_stalls() {
         return Ok(());
     }
     waits(profile, out)?;
     memcg::write(profile, options, out)?;
-    match &profile.reclaim {
-        Some(machine) => of_machine(machine, profile.duration, out),
+    match &profile.run.reclaim {
+        Some(machine) => of_machine(machine, profile.run.duration, out),
         None => Ok(()),
     }
 }

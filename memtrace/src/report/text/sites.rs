@@ -83,7 +83,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
 /// Returns the trend of the live memory of a site, if the values are live memory of any age.
 fn trend(view: MetricView<'_>, site: &Site) -> Option<Trend> {
     let is_shown = view.is_of_live() && !view.is_of_marks();
-    is_shown.then(|| Trend::of(&view.profile().parts, &site.live_changes)).flatten()
+    is_shown.then(|| Trend::of(&view.profile().run.parts, &site.live_changes)).flatten()
 }
 
 /// Writes the sites with the largest decreases of live memory in a window of a recording.
@@ -107,7 +107,7 @@ pub(super) fn write_shrunk(
     writeln!(out, "\nSites that shrank: {} of {}", number::grouped(shown as u64), number::grouped(sites.len() as u64))?;
     for (index, site) in sites.iter().take(shown).enumerate() {
         let live = Amount::default() - site.usage.live();
-        let blocks = format::change_in_blocks(profile.class, live.count);
+        let blocks = format::change_in_blocks(profile.run.class, live.count);
         let rank = index + 1;
         let root = &roots.all()[site.root].label;
         let root = if options.by != GroupBy::Process || !profile.is_of_one_image() {
@@ -168,7 +168,7 @@ fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site
         site.value = site.value.saturating_add(view.value(&stack.usage));
         site.usage += stack.usage;
         site.live_changes.merge(&stack.live_changes);
-        site.by_allocator |= profile.class.holds_mappings() && allocators::is_within(profile, stack);
+        site.by_allocator |= profile.run.class.holds_mappings() && allocators::is_within(profile, stack);
         site.histograms.add(&stack.histograms);
     }
     if view.is_net_growth() {

@@ -24,7 +24,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     if options.top == 0 {
         return Ok(());
     }
-    let untraced = &profile.untraced;
+    let untraced = &profile.run.untraced;
     let shown = &untraced.listed()[..untraced.listed().len().min(options.top)];
     let rows: Vec<_> = shown.iter().map(row).chain(others(untraced, shown)).collect();
     writeln!(out)?;

@@ -156,19 +156,20 @@ impl Reports {
         for (class, outputs, untraced, killed) in outputs {
             let stacks = classes.take(class);
             own_allocator::trim();
-            let mut facts = finished.facts(config, class, &killed, untraced, &stacks);
-            facts.debug_files.clone_from(&debug_files);
-            facts.activity.clone_from(&activity);
-            facts.timeline =
+            let facts = finished.facts(config, class, &killed, untraced, &stacks);
+            let timeline =
                 recorder.as_ref().and_then(|recorder| recorder.timeline(class, facts.page_sample, &finished.window));
-            if with_trends.contains(&class) {
-                facts.parts.clone_from(&parts);
-            }
-            let recorded = recorder.is_some().then(|| recorded_facts::of_class(&facts));
-            let mut profile = stacks.into_profile(facts);
-            config.grouping.label(&mut profile);
-            if let (Some(recorder), Some(facts)) = (&mut recorder, recorded) {
-                recorder.add_facts(facts.into_iter().chain(recorded_facts::of_notes(&profile.notes)));
+            let run = RunFacts {
+                parts: if with_trends.contains(&class) { parts.clone() } else { Vec::new() },
+                timeline,
+                activity: activity.clone(),
+                debug_files: debug_files.clone(),
+                ..facts
+            };
+            let mut profile = stacks.into_profile(run, Vec::new(), |profile| config.grouping.label(profile));
+            if let Some(recorder) = &mut recorder {
+                let facts = recorded_facts::of_class(&profile.run).into_iter();
+                recorder.add_facts(facts.chain(recorded_facts::of_notes(&profile.run.notes)));
             }
             match (&config.accounts, &self.accounts, account_outputs.take()) {
                 (Some(report), Some(accounts), Some(outputs)) => {
@@ -265,7 +266,7 @@ fn account_table(
         false => accounts.table(finished.window.start, finished.duration, finished.tracker),
     };
     table.losses.clone_from(&profile.losses);
-    table.notes.extend(profile.notes.iter().cloned());
+    table.notes.extend(profile.run.notes.iter().cloned());
     if table.rows.is_empty() {
         table.notes.push(String::from("no traced thread has allocated or freed a block"));
     }

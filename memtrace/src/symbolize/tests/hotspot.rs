@@ -38,7 +38,7 @@ fn symbolized(library: &str, keeps: bool, frames: &[u64]) -> (Vec<String>, Stack
     let frames: Vec<_> = frames.iter().copied().map(AbsAddr).collect();
     let profile = profile_with_code(&code, &frames, &images);
     let names = profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].label());
-    (names.collect(), profile.stacks[0].end, profile.notes)
+    (names.collect(), profile.stacks[0].end, profile.run.notes)
 }
 
 /// The library, the interpreter, compiled code and the library again. All but the first caller are found by frame
@@ -74,6 +74,6 @@ fn refused_perf_map_is_noted() {
         keeps_frame_pointers: false,
     };
     let images = BTreeMap::from([(IMAGE, ProcessImage { comm: "app".into(), mappings, ..ProcessImage::default() })]);
-    let notes = profile_with_code(&code, &[AbsAddr(0x1011)], &images).notes;
+    let notes = profile_with_code(&code, &[AbsAddr(0x1011)], &images).run.notes;
     assert_eq!(notes, ["app (pid 7): its perf map belongs to another user and was not read"]);
 }

@@ -203,7 +203,7 @@ fn names_of_generated_code_are_looked_up_when_the_image_ends() {
     let [profile, _] = profiles(&[], ended, |_| true);
     let names: Vec<_> = profile.frames.iter().map(|frame| frame.name.clone().map(|name| name.0)).collect();
     assert_eq!(names, [Ok(String::from("compiled")), Err(Unnamed::PerfMapNotOwned)]);
-    assert_eq!(profile.notes, ["program1 (pid 11): its perf map was not read"]);
+    assert_eq!(profile.run.notes, ["program1 (pid 11): its perf map was not read"]);
 }
 
 #[test]

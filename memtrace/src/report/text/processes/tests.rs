@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::{Container, GroupBy, Metric, Pid, Quantity, User};
+use crate::model::{Container, GroupBy, Metric, Pid, Quantity, RunFacts, User};
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
 
@@ -23,8 +23,11 @@ fn process(pid: u32, live: u64) -> ProcessProfile {
 
 #[test]
 fn columns_without_values_are_left_out() {
-    let profile =
-        Profile { processes: vec![process(1, 2048), process(20, 4096)], duration: DURATION, ..Profile::default() };
+    let profile = Profile {
+        run: RunFacts { duration: DURATION, ..RunFacts::default() },
+        processes: vec![process(1, 2048), process(20, 4096)],
+        ..Profile::default()
+    };
     assert_eq!(
         written(&profile, 10, Metric::LiveBytes),
         "\nProcesses by live bytes\n\n  \
@@ -38,7 +41,8 @@ fn columns_without_values_are_left_out() {
 fn hidden_processes_are_summed() {
     let mut processes: Vec<_> = (1..=4).map(|pid| process(pid, u64::from(pid) * 1000)).collect();
     processes[0].user = Some(User { uid: 0, name: None });
-    let profile = Profile { processes, duration: DURATION, ..Profile::default() };
+    let profile =
+        Profile { run: RunFacts { duration: DURATION, ..RunFacts::default() }, processes, ..Profile::default() };
     let text = written(&profile, 2, Metric::AllocBytes);
     // Nothing is known of the users of those that are shown.
     assert!(!text.contains("USER"), "{text}");
@@ -58,7 +62,11 @@ fn memory_held_at_exit_has_a_column_of_its_own() {
         ProcessProfile { ended: Some(ImageEnd::Exit), total, ..process }
     };
     let heads = |processes: &[ProcessProfile]| {
-        let profile = Profile { processes: processes.to_vec(), duration: DURATION, ..Profile::default() };
+        let profile = Profile {
+            run: RunFacts { duration: DURATION, ..RunFacts::default() },
+            processes: processes.to_vec(),
+            ..Profile::default()
+        };
         let text = written(&profile, 10, profile.metric(None));
         let rows =
             text.lines().skip(3).map(|line| line.split_whitespace().skip(2).take(3).collect::<Vec<_>>().join(" "));
@@ -74,7 +82,11 @@ fn memory_held_at_exit_has_a_column_of_its_own() {
 
 #[test]
 fn a_count_metric_shows_blocks() {
-    let profile = Profile { processes: vec![process(1, 2048)], duration: DURATION, ..Profile::default() };
+    let profile = Profile {
+        run: RunFacts { duration: DURATION, ..RunFacts::default() },
+        processes: vec![process(1, 2048)],
+        ..Profile::default()
+    };
     let text = written(&profile, 10, Metric::AllocCount);
     let row = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
     assert_eq!(row, ["1", "sh", "2", "2", "0", "0.50", "512B"]);
