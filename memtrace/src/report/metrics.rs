@@ -1,7 +1,7 @@
 //! The metric of a report, and the metrics of formats that hold several of them.
 
 use crate::model::format::duration;
-use crate::model::{Amount, Bytes, Measure, Metric, Nanoseconds, ProcessProfile, Profile, Quantities, Requirement};
+use crate::model::{Bytes, Measure, Metric, Nanoseconds, ProcessProfile, Profile, Quantities, Requirement};
 use crate::model::{EventClass, Quantity, TouchWindow};
 use crate::report::{estimate, format};
 
@@ -192,12 +192,6 @@ pub(super) fn largest_share(part: &Quantities, all: &Quantities) -> f64 {
     by_metric.chain(others.map(|quantity| share(part[quantity], all[quantity]))).fold(0.0, f64::max)
 }
 
-/// Returns an amount of a stack, and 0 instead of a negative one.
-pub(super) fn increase_of(amount: Amount) -> Amount {
-    let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();
-    Amount { bytes: Bytes(increase(amount.bytes.0)), count: increase(amount.count) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -224,13 +218,5 @@ mod tests {
         assert_eq!(names(&profile, live), ["stall-time", "stall-count"]);
         let is_measured = |metric| MetricView::measured(&profile).iter().any(|view| view.metric == metric);
         assert!(!is_measured(Metric::PeakBytes) && !is_measured(Metric::ColdBytes));
-    }
-
-    #[test]
-    fn decreases_are_no_large_numbers() {
-        let negative = |number: u64| 0_u64.wrapping_sub(number);
-        let amount = Amount { bytes: Bytes(negative(7)), count: 3 };
-        assert_eq!(increase_of(amount), Amount { bytes: Bytes(0), count: 3 });
-        assert_eq!(increase_of(Amount { bytes: Bytes(5), count: negative(1) }), Amount { bytes: Bytes(5), count: 0 });
     }
 }

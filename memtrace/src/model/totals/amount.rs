@@ -32,6 +32,13 @@ impl Amount {
         Self { bytes: self.bytes.min(other.bytes), count: self.count.min(other.count) }
     }
 
+    /// Returns the amount, and 0 instead of negative numbers, which differences can have.
+    #[must_use]
+    pub fn increase(self) -> Self {
+        let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();
+        Self { bytes: Bytes(increase(self.bytes.0)), count: increase(self.count) }
+    }
+
     /// Returns the difference of bytes, and of blocks; 0 where `other` is greater.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
@@ -68,5 +75,18 @@ impl Sub for Amount {
     fn sub(mut self, other: Self) -> Self {
         self -= other;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decreases_are_no_large_numbers() {
+        let negative = |number: u64| 0_u64.wrapping_sub(number);
+        let amount = Amount { bytes: Bytes(negative(7)), count: 3 };
+        assert_eq!(amount.increase(), Amount { bytes: Bytes(0), count: 3 });
+        assert_eq!(Amount { bytes: Bytes(5), count: negative(1) }.increase(), Amount { bytes: Bytes(5), count: 0 });
     }
 }

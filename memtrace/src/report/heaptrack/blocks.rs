@@ -3,7 +3,6 @@
 use std::io;
 
 use crate::model::{Amount, Bytes, Profile, StackProfile};
-use crate::report::metrics::increase_of;
 
 /// Blocks of the same size and stack: the place of their description, and their number.
 type Equal = (usize, u64);
@@ -29,9 +28,9 @@ struct Sums {
 
 impl Sums {
     fn of(stack: &StackProfile) -> Self {
-        let held = increase_of(stack.usage.live() + stack.usage.exit());
-        let freed = increase_of(stack.usage.alloc()).saturating_sub(held);
-        let temporary = increase_of(stack.usage.temporary()).lesser(freed);
+        let held = (stack.usage.live() + stack.usage.exit()).increase();
+        let freed = stack.usage.alloc().increase().saturating_sub(held);
+        let temporary = stack.usage.temporary().increase().lesser(freed);
         Self { temporary, freed: freed.saturating_sub(temporary), held }
     }
 }

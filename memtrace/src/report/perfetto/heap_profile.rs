@@ -8,7 +8,6 @@ use super::messages::{Callstack, Frame, HeapSample, InternedString, Mapping, Pro
 use super::processes::pid_of;
 use crate::model::{Amount, FrameId, ObjectName, Profile, StackProfile, printable};
 use crate::report::escape;
-use crate::report::metrics::increase_of;
 
 /// Builds the tables. IDs of rows are their places, from 1.
 pub(super) struct HeapProfile<'a> {
@@ -47,9 +46,9 @@ impl<'a> HeapProfile<'a> {
     pub(super) fn into_packet(mut self, timestamp: u64) -> ProfilePacket {
         let mut processes: BTreeMap<u32, BTreeMap<u64, Sums>> = BTreeMap::new();
         for stack in &self.profile.stacks {
-            let held = increase_of(stack.usage.live() + stack.usage.exit());
+            let held = (stack.usage.live() + stack.usage.exit()).increase();
             // In a window of a recording, stacks without allocations can have decreased.
-            let allocated = increase_of(stack.usage.alloc()).greater(held);
+            let allocated = stack.usage.alloc().increase().greater(held);
             if allocated == Amount::default() {
                 continue;
             }

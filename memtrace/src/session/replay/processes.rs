@@ -277,9 +277,9 @@ fn remove_earlier(usage: &mut Quantities, change: Amount) {
         return;
     }
     // Live blocks are not negative, unless records were lost.
-    let live = increase_of(usage.live() - change);
+    let live = (usage.live() - change).increase();
     // Of the blocks that were allocated in the window, those that are not live.
-    let ended = increase_of(usage.alloc() - live);
+    let ended = (usage.alloc() - live).increase();
     let exit = usage.exit().lesser(ended);
     let discarded = usage.discarded().lesser(ended - exit);
     *usage = usage
@@ -287,12 +287,6 @@ fn remove_earlier(usage: &mut Quantities, change: Amount) {
         .with_amount(Quantity::ExitBytes, exit)
         .with_amount(Quantity::DiscardedBytes, discarded)
         .with_free(ended - exit - discarded);
-}
-
-/// Returns an amount, and 0 instead of negative numbers.
-fn increase_of(amount: Amount) -> Amount {
-    let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();
-    Amount { bytes: Bytes(increase(amount.bytes.0)), count: increase(amount.count) }
 }
 
 /// Replaces the amounts of live and held blocks of a stack by those of its blocks that have the minimum age of the run.
