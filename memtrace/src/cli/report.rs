@@ -119,7 +119,7 @@ mod tests {
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::model::GroupBy;
+    use crate::model::{GroupBy, Metric};
     use crate::session::Moment;
     use crate::session::{Destination, Output};
 
@@ -158,7 +158,7 @@ mod tests {
                 Some(Moment::BeforeEnd(Duration::from_secs(300))),
             ),
             outputs: vec![Output { destination: Destination::File("b.svg".into()), format: Format::Svg }],
-            metric: Some(Default::default()),
+            metric: Some(Metric::AllocBytes),
             by: Some(GroupBy::Thread),
             tags: None,
             top: 3,
@@ -166,7 +166,7 @@ mod tests {
             all_stacks: true,
             heap_profiles: Vec::new(),
         };
-        let line = "a --from +90s --to -5m -o b.svg -m live-bytes --by thread --top 3 --keep-ended 0 --all-stacks";
+        let line = "a --from +90s --to -5m -o b.svg -m alloc-bytes --by thread --top 3 --keep-ended 0 --all-stacks";
         assert_eq!(parse(line), Ok(expected));
     }
 

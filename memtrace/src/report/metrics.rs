@@ -201,19 +201,18 @@ mod tests {
 
     #[test]
     fn metrics_that_were_not_measured_are_left_out() {
-        // The metrics of live and held memory, which come first.
         let names = |profile: &Profile, metric| {
             let views = MetricView { profile, metric }.measured_growth();
-            views.iter().map(MetricView::name).take_while(|name| *name != "alloc-bytes").collect::<Vec<_>>()
+            views.iter().map(MetricView::name).collect::<Vec<_>>()
         };
         let mut profile = Profile { processes: vec![ProcessProfile::new(Pid(1), "a")], ..Profile::default() };
         let live = Metric::LiveBytes;
-        assert_eq!(names(&profile, live), ["live-bytes", "live-count"]);
+        assert_eq!(names(&profile, live), ["live-bytes", "live-count", "alloc-bytes", "alloc-count", "temporary"]);
         profile.processes[0].ended = Some(ImageEnd::Exit);
-        assert_eq!(names(&profile, live), ["exit-bytes", "exit-count"]);
+        assert_eq!(names(&profile, live), ["exit-bytes", "exit-count", "alloc-bytes", "alloc-count", "temporary"]);
         profile.run.window = Some(Duration::ZERO..Duration::from_secs(1));
-        assert_eq!(names(&profile, live), ["net-growth"]);
-        assert_eq!(names(&profile, Metric::Growth), ["growth"]);
+        assert_eq!(names(&profile, live), ["net-growth", "alloc-bytes", "alloc-count", "temporary"]);
+        assert_eq!(names(&profile, Metric::Growth), ["growth", "alloc-bytes", "alloc-count", "temporary"]);
         profile.run.class = EventClass::Reclaim;
         assert_eq!(names(&profile, live), ["stall-time", "stall-count"]);
         let is_measured = |metric| MetricView::measured(&profile).iter().any(|view| view.metric == metric);

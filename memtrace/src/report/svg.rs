@@ -149,14 +149,14 @@ pub(super) fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut d
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{GroupBy, LossReason};
+    use crate::model::{GroupBy, LossReason, Metric};
 
     #[test]
     fn a_subtitle_with_every_loss_still_fits() {
         let mut profile = Profile::default();
         LossReason::ALL.iter().for_each(|&reason| profile.losses.add(reason, u64::MAX / 1000));
         let options = Options {
-            metric: Default::default(),
+            metric: Metric::LiveBytes,
             by: GroupBy::Process,
             top: 10,
             all_stacks: false,

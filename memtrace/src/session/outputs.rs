@@ -144,7 +144,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::model::GroupBy;
+    use crate::model::{GroupBy, Metric};
 
     fn make_directory(name: &str) -> PathBuf {
         let directory = std::env::temp_dir().join(format!("memtrace-outputs-{}-{name}", std::process::id()));
@@ -159,7 +159,7 @@ mod tests {
 
     fn options() -> report::Options {
         report::Options {
-            metric: Default::default(),
+            metric: Metric::LiveBytes,
             by: GroupBy::Process,
             top: 10,
             all_stacks: false,

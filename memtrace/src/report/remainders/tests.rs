@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AllocatorId, Amount, Bytes, Cgroup, EndedGroup, Frame, ImageEnd, Name, Pid, ProcessProfile, Quantities, RunFacts,
-    Tid, User,
+    AllocatorId, Amount, Bytes, Cgroup, EndedGroup, Frame, ImageEnd, Metric, Name, Pid, ProcessProfile, Quantities,
+    RunFacts, Tid, User,
 };
 use crate::report::groups::Groups;
 use crate::report::{Format, Options, write};
@@ -142,7 +142,7 @@ proptest! {
     #[test]
     fn estimated_size_is_not_exceeded(profile in any_profile(), by in prop::sample::select(GroupBy::ALL)) {
         let options =
-            Options { metric: Default::default(), by, top: 0, all_stacks: true, subject: String::from("the host") };
+            Options { metric: Metric::LiveBytes, by, top: 0, all_stacks: true, subject: String::from("the host") };
         let mut json = Vec::new();
         write(Format::Json, &profile, &options, &mut json).unwrap();
         prop_assert!(json.len() <= Sizes::new(&profile).total());
