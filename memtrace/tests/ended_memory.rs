@@ -92,8 +92,7 @@ fn memory_depends_on_distinct_code() {
     let (of_100, few) = memory_of(100);
     let (of_10_000, many) = memory_of(10_000);
     println!("100 processes: {of_100} bytes; 10,000 processes: {of_10_000} bytes");
-    // Most of it are the rows of the listed processes, with 22 quantities each.
-    assert!(of_10_000 <= of_100 * 12 / 10 + 70 * 10_000, "{of_10_000} bytes, and {of_100} for 100 processes");
+    assert!(of_10_000 <= of_100 * 12 / 10 + 64 * 10_000, "{of_10_000} bytes, and {of_100} for 100 processes");
     drop((few, many));
 
     // A compiler.

@@ -138,11 +138,7 @@ impl Encoder {
         let histograms = &usage.histograms;
         self.push_key(key, MAX_QUANTITIES + (histograms.len() + 1) * MAX_BUCKET);
         let histogram_bit = if histograms.is_empty() { 0 } else { HISTOGRAMS };
-        let present = usage.usage.iter().fold(histogram_bit, |bits, (quantity, _)| bits | 1 << quantity as u32);
-        write_number(&mut self.bytes, present);
-        for (_, value) in usage.usage.iter() {
-            write_number(&mut self.bytes, value);
-        }
+        write_quantities(&mut self.bytes, &usage.usage, histogram_bit);
         if !histograms.is_empty() {
             write_histograms(&mut self.bytes, histograms);
         }
@@ -176,6 +172,28 @@ impl Encoder {
         }
         PathTotals { len: self.len, chunks: self.chunks.into() }
     }
+}
+
+/// Quantities without a call path. Those of most images are few and small.
+#[derive(Debug)]
+pub(super) struct EncodedQuantities(Box<[u8]>);
+
+impl EncodedQuantities {
+    pub(super) fn new(quantities: &Quantities) -> Self {
+        let mut bytes = Vec::new();
+        write_quantities(&mut bytes, quantities, 0);
+        Self(bytes.into())
+    }
+
+    pub(super) fn decode(&self) -> Quantities {
+        read_usage(&mut &*self.0).usage
+    }
+}
+
+/// Writes the bits of the quantities that are not 0, together with `bits`, and these quantities.
+fn write_quantities(bytes: &mut Vec<u8>, quantities: &Quantities, bits: u64) {
+    write_number(bytes, quantities.iter().fold(bits, |bits, (quantity, _)| bits | 1 << quantity as u32));
+    quantities.iter().for_each(|(_, value)| write_number(bytes, value));
 }
 
 /// Number of bits of a logarithm; the quantity is above them.

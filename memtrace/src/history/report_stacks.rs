@@ -72,8 +72,9 @@ impl ReportStacks {
             let of_class = stacks.classes.entry(class).or_default();
             let listed = processes.entry(class).or_default();
             for row in rows {
-                add_stalls(&mut of_class.stalls, &row.usage);
-                let profile = process(row.id, &row.usage, &row.image(), Some(row.at), window);
+                let usage = row.usage();
+                add_stalls(&mut of_class.stalls, &usage);
+                let profile = process(row.id, &usage, &row.image(), Some(row.at), window);
                 listed.insert(row.id, ReportProcess::new(profile, row.stacks));
             }
             let mut of_groups = Vec::with_capacity(groups.len());

@@ -30,12 +30,12 @@ impl EndedClass {
 
     pub(super) fn add(&mut self, row: Row) {
         self.row_entries += row.stacks.len();
-        self.rows.insert(Rank::new(self.class, row.id, &row.usage.total), Box::new(row));
+        self.rows.insert(Rank::new(self.class, row.id, &row.total()), Box::new(row));
     }
 
     /// Adds an image to its group.
-    pub(super) fn add_member(&mut self, row: Row, paths: &mut CallPaths) {
-        let (rank, run) = (Rank::new(self.class, row.id, &row.usage.total), row.run(self.start));
+    pub(super) fn add_member(&mut self, row: &Row, paths: &mut CallPaths) {
+        let (rank, run) = (Rank::new(self.class, row.id, &row.total()), row.run(self.start));
         let group = self.groups.add(row, self.start, paths);
         self.runs.insert(rank, (group, run));
     }
@@ -68,7 +68,7 @@ impl EndedClass {
         let (rank, row) = self.rows.pop_first()?;
         self.row_entries -= row.stacks.len();
         let run = row.run(self.start);
-        let group = self.groups.add(*row, self.start, paths);
+        let group = self.groups.add(&row, self.start, paths);
         Some((rank, run, group))
     }
 

@@ -59,19 +59,19 @@ impl Group {
     }
 
     /// Adds an image of a trace that began at `start`.
-    pub(super) fn add(&mut self, row: Row, start: Tick, paths: &mut CallPaths) {
+    pub(super) fn add(&mut self, row: &Row, start: Tick, paths: &mut CallPaths) {
         let run = row.run(start);
-        let image = row.image();
+        let (image, usage) = (row.image(), row.usage());
         self.count_name(row.facts.comm.clone(), 1);
         self.set_exe(row.facts.exe.clone());
         *self.ends.entry(run.ended).or_default() += 1;
         self.first_start = self.first_start.min(run.start);
         self.last_end = self.last_end.max(run.end);
         self.traced += process::traced(&image, &(start..Tick(u32::MAX)));
-        let (unmatched, inherited) = process::unknown_frees(&image, &row.usage, start);
+        let (unmatched, inherited) = process::unknown_frees(&image, &usage, start);
         self.inherited_frees += inherited;
-        self.faults = sum(self.faults, row.usage.counts.faults());
-        self.peak_rss = self.peak_rss.max(row.usage.counts.peak_rss());
+        self.faults = sum(self.faults, usage.counts.faults());
+        self.peak_rss = self.peak_rss.max(usage.counts.peak_rss());
         let has_addresses = row.has_addresses;
         let mut known = FxHashMap::default();
         let mut common = |(key, mut totals): (PathKey, PathUsage)| {
@@ -81,7 +81,7 @@ impl Group {
             (PathKey { path, part: key.part.without_thread(), ..key }, totals)
         };
         self.stacks.push(PathTotals::new(row.stacks.iter().map(&mut common).collect()));
-        self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(row.usage) });
+        self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(usage) });
     }
 
     /// Adds images of a recording that are known by their sums only. `usage` are the totals without stacks.

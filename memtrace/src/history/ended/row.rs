@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::history::path_totals::PathTotals;
+use crate::history::path_totals::{EncodedQuantities, PathTotals};
 use crate::model::{
-    BuildId, Cgroup, Comm, EndedRun, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, ProcessImage, Quantities,
-    Quantity, Tick, Tid, User,
+    BuildId, Bytes, Cgroup, Comm, EndedRun, EventClass, ImageEnd, ImageId, ImageRusage, ImageStart, ImageUsage,
+    ProcessImage, Quantities, Quantity, StallKey, StallStats, Tick, Tid, User,
 };
 
 /// An ended image in one event class.
@@ -24,11 +24,22 @@ pub(crate) struct Row {
     pub(super) ended: (ImageEnd, Tick),
     threads: Option<u32>,
     thread_names: BTreeMap<Tid, String>,
-    /// Totals without stacks.
-    pub(crate) usage: ImageUsage,
+    totals: RowTotals,
     pub(crate) stacks: PathTotals,
     /// A stack has an address outside of all files.
     pub(super) has_addresses: bool,
+}
+
+/// Totals of an ended image without stacks and pages.
+#[derive(Debug)]
+struct RowTotals {
+    ended: Option<ImageEnd>,
+    total: EncodedQuantities,
+    unmatched_frees: u64,
+    repeated_frees: u64,
+    peak: Option<Bytes>,
+    stalls: BTreeMap<StallKey, StallStats>,
+    counts: ImageRusage,
 }
 
 /// Executable, names and owner of images. Most images share them with others.
@@ -91,7 +102,15 @@ impl Row {
             ended: image.ended.unwrap_or((end, at)),
             threads: image.threads,
             thread_names: image.thread_names.clone(),
-            usage,
+            totals: RowTotals {
+                ended: usage.ended,
+                total: EncodedQuantities::new(&usage.total),
+                unmatched_frees: usage.unmatched_frees,
+                repeated_frees: usage.repeated_frees,
+                peak: usage.peak,
+                stalls: usage.stalls,
+                counts: usage.counts,
+            },
             stacks,
             has_addresses: false,
         }
@@ -100,6 +119,25 @@ impl Row {
     /// Sets whether a stack has an address outside of all files.
     pub(super) fn with_addresses(self, has_addresses: bool) -> Self {
         Self { has_addresses, ..self }
+    }
+
+    /// Returns the totals without stacks.
+    pub(crate) fn usage(&self) -> ImageUsage {
+        ImageUsage {
+            ended: self.totals.ended,
+            total: self.totals.total.decode(),
+            unmatched_frees: self.totals.unmatched_frees,
+            repeated_frees: self.totals.repeated_frees,
+            peak: self.totals.peak,
+            stalls: self.totals.stalls.clone(),
+            counts: self.totals.counts,
+            ..ImageUsage::default()
+        }
+    }
+
+    /// Returns the sum of all stacks.
+    pub(super) fn total(&self) -> Quantities {
+        self.totals.total.decode()
     }
 
     /// Returns the image without its mappings.
@@ -124,13 +162,13 @@ impl Row {
             start: self.start.tick().map_or(Duration::ZERO, |tick| since(start, tick)),
             end: since(start, self.at),
             ended: self.end(),
-            total: self.usage.total,
+            total: self.total(),
         }
     }
 
     /// Returns the kind of the end.
     pub(super) fn end(&self) -> ImageEnd {
-        self.usage.ended.unwrap_or(self.ended.0)
+        self.totals.ended.unwrap_or(self.ended.0)
     }
 }
 
