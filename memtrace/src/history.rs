@@ -10,11 +10,16 @@
 //! All files of this module are pure.
 
 mod assemble;
+mod boundaries;
 mod call_paths;
 mod ended;
+mod file;
 mod frames_of_calls;
+mod gap;
 mod generated_names;
 mod grouped_stacks;
+mod header;
+mod interval;
 mod live_calls;
 mod live_paths;
 mod name_table;
@@ -24,13 +29,26 @@ mod path_totals;
 mod process;
 mod recorded;
 mod report_stacks;
+mod retention;
 #[cfg(test)]
 mod test_code;
 mod translated_paths;
 
 pub use assemble::LiveChangesByStack;
+pub use boundaries::{Boundary, IntervalRow, MarkRow};
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
+pub use file::{
+    Error, FramesByOffset, ImageValues, Locations, MarkTexts, MonitorRecorder, PathRows, ProcessRow, RecordedActivity,
+    Recording, Settings, StackTotal, Status, ThreadRow, Totals, Writer,
+};
+pub use gap::{Gap, GapReason};
 pub use grouped_stacks::{GroupedStack, GroupedStacks};
+pub use header::Header;
+pub use interval::{
+    AccountNames, Change, Detail, DetailKind, Fact, FactValue, ImageChange, ImageValue, Interval, Location, Mark,
+    ObjectNumber, PathNumber, RecordedAccount, RecordedImage, RecordedObject, RecordedPath, RecordedProcessUsage,
+    RecordedSymbols, RecordedThread, RecordedThreadUsage, Sample, StallChange, Subject, ThreadNumber, TotalKey,
+};
 pub use live_calls::frames_of_calls;
 pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
 pub use name_table::{FramesByObject, NameTable};

@@ -28,7 +28,6 @@ pub(crate) mod pmu;
 pub mod probe_site;
 pub(crate) mod procfs;
 pub(crate) mod reconcile;
-pub mod recording;
 pub(crate) mod registry;
 pub mod report;
 #[cfg(test)]

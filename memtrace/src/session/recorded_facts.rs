@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::row::{duration, number, text};
+use crate::history::{Fact, FactValue};
 use crate::model::{
     AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy, Metric,
     ProgramCost, RunFacts, TagId, TagName, Tick, Untraced,
 };
-use crate::recording::{Fact, FactValue};
 use crate::session::grouping::Grouping;
 use crate::tags::TagRules;
 

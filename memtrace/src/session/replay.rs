@@ -28,13 +28,13 @@ use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Content, Outputs};
 use super::recorded_facts::RecordedFacts;
+use crate::history::{self, Recording};
 use crate::history::{NameTable, NamedClasses, ReportStacks};
 use crate::model::{
     AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Quantity, Requirement, RunFacts,
     ThreadColumn, printable,
 };
 use crate::procfs::Objects;
-use crate::recording::{self, Recording};
 use crate::report::{self, Format, SavedReport};
 use crate::symbolize::Symbolizer;
 use crate::tags::TagRules;
@@ -146,7 +146,7 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
 /// Totals at earlier moments, in order of time.
 type EarlierProfiles = BTreeMap<EventClass, Vec<(Duration, Profile)>>;
 
-fn unreadable(config: &Config, source: recording::Error) -> Error {
+fn unreadable(config: &Config, source: history::Error) -> Error {
     Error::Recording { path: config.path.clone(), source }
 }
 
@@ -166,7 +166,7 @@ impl<'a> Opened<'a> {
         let unreadable = |source| unreadable(config, source);
         let recording = Recording::open(&config.path).map_err(unreadable)?;
         if recording.intervals().is_empty() {
-            return Err(unreadable(recording::Error::Empty));
+            return Err(unreadable(history::Error::Empty));
         }
         let facts = RecordedFacts::new(recording.facts(recording.end()).map_err(unreadable)?);
         let mut selected = Selected::find(&recording, &facts, &config.span, |class| {

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::history::{Boundary, IntervalRow, Recording};
 use crate::model::{EventClass, Quantity};
-use crate::recording::{Boundary, IntervalRow, Recording};
 
 /// Maximum number of parts. The changes in them take 256 bytes for a stack.
 const MOST: u32 = 16;

@@ -34,7 +34,6 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "history", imports: &["model"] },
     Module { name: "symbolize", imports: &["model", "elf"] },
     Module { name: "tags", imports: &["model"] },
-    Module { name: "recording", imports: &["model"] },
     Module { name: "report", imports: &["model"] },
     Module {
         name: "session",
@@ -62,7 +61,6 @@ pub(super) const MODULES: &[Module] = &[
             "history",
             "symbolize",
             "tags",
-            "recording",
             "report",
         ],
     },
@@ -222,7 +220,7 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "mimalloc", users: Users::Only(&[]) },
     Dependency { path: "object", users: Users::Only(&["elf", "eh_frame", "symbolize"]) },
     Dependency { path: "perf_event", users: Users::Only(&["pmu"]) },
-    Dependency { path: "rusqlite", users: Users::Only(&["recording"]) },
+    Dependency { path: "rusqlite", users: Users::Only(&["history"]) },
     Dependency { path: "rustc_demangle", users: Users::Only(&["symbolize"]) },
     Dependency { path: "rustc_hash", users: Users::All },
     Dependency { path: "rustls", users: Users::Only(&["debuginfod"]) },
@@ -261,8 +259,7 @@ pub(super) fn starts_with(path: &[String], prefix: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PURE: [&str; 9] =
-        ["accounts", "history", "ledger", "mmap_events", "monitor", "reconcile", "registry", "report", "tags"];
+    const PURE: [&str; 8] = ["accounts", "ledger", "mmap_events", "monitor", "reconcile", "registry", "report", "tags"];
 
     #[test]
     fn pure_modules_import_only_the_model() {

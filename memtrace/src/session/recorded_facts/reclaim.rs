@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::row::{duration, number, text};
+use crate::history::{Fact, FactValue};
 use crate::model::{
     Bytes, CgroupId, KernelThread, MachineReclaim, MemcgMemory, Nanoseconds, PerSecond, PressureTime, ReclaimActivity,
     ReclaimKind, VmCounters,
 };
-use crate::recording::{Fact, FactValue};
 
 /// Items are names of numbers of the machine (`scanned`) or of a kind of reclaim (`direct.scanned`).
 pub(super) const MACHINE: &str = "reclaim";

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::history::{Fact, FactValue};
 use crate::model::{Bytes, Comm, EventClass, Pid, ProcessMemory, Untraced, UntracedProcess, UntracedReason};
-use crate::recording::{Fact, FactValue};
 
 /// Separator of a name and a path, which follow the numbers of a process.
 const SEPARATOR: char = '\u{1f}';

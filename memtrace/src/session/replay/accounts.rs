@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::moments::Selected;
 use crate::accounts;
+use crate::history::{self, Boundary, Recording};
 use crate::model::{AccountNumber, AccountRow, AccountTable, GroupBy, format};
-use crate::recording::{self, Boundary, Recording};
 use crate::session::recorded_facts::RecordedFacts;
 
 /// Returns the accounts by `keys` that are selected, not sorted. `notes` are those on the selection.
@@ -16,7 +16,7 @@ pub(super) fn table(
     selected: &Selected,
     keys: Vec<GroupBy>,
     mut notes: Vec<String>,
-) -> Result<AccountTable, recording::Error> {
+) -> Result<AccountTable, history::Error> {
     let to = selected.to();
     let mut accounts = recording.accounts(selected.from(), to)?;
     let total = accounts.remove(&AccountNumber::TOTAL).unwrap_or_default();
@@ -60,7 +60,7 @@ pub(super) struct RecordedNames {
 
 impl RecordedNames {
     /// Reads the names of accounts by this number of keys.
-    pub(super) fn read(recording: &Recording, keys: usize) -> Result<Self, recording::Error> {
+    pub(super) fn read(recording: &Recording, keys: usize) -> Result<Self, history::Error> {
         let names = recording.account_names()?.into_iter().map(|account| (account.number, account.names)).collect();
         Ok(Self { names, keys })
     }

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use super::accounts::{RecordedNames, are_by_process};
 use super::moments::Selected;
 use crate::accounts;
+use crate::history::{self, Boundary, Recording};
 use crate::model::{AccountInterval, AccountNumber, AccountRow, AccountTotals, Bytes, GroupBy, Losses, format};
-use crate::recording::{self, Boundary, Recording};
 use crate::report::AccountTrace;
 use crate::session::config::Output;
 
@@ -68,7 +68,7 @@ impl<'a> AccountsOverTime<'a> {
         recording: &'a Recording,
         selected: &'a Selected,
         keys: &'a [GroupBy],
-    ) -> Result<Option<Self>, recording::Error> {
+    ) -> Result<Option<Self>, history::Error> {
         let is_shown = outputs.iter().any(|output| output.format.shows_accounts_over_time());
         is_shown.then(|| Self::read(recording, selected, keys)).transpose()
     }
@@ -78,7 +78,7 @@ impl<'a> AccountsOverTime<'a> {
         recording: &'a Recording,
         selected: &'a Selected,
         keys: &'a [GroupBy],
-    ) -> Result<Self, recording::Error> {
+    ) -> Result<Self, history::Error> {
         let names = RecordedNames::read(recording, keys.len())?;
         let mut groups = Groups::default();
         let losses = recording.losses_of_intervals(selected.from(), selected.to())?;
@@ -87,7 +87,7 @@ impl<'a> AccountsOverTime<'a> {
             groups.add(&step, &names);
             Ok(())
         })
-        .map_err(recording::Error::from)?;
+        .map_err(history::Error::from)?;
         groups.select();
         Ok(Self { groups, ..all })
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::moments::Selected;
 use crate::activity::ActivityCollector;
+use crate::history::{Error, Location, Locations, PathNumber, RecordedActivity, RecordedPath, Recording};
 use crate::model::{Activity, Frame, Unnamed};
-use crate::recording::{Error, Location, Locations, PathNumber, RecordedActivity, RecordedPath, Recording};
 
 /// The most frames that are shown of a wait.
 const MAX_FRAMES: usize = 32;

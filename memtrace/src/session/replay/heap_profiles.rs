@@ -1,7 +1,7 @@
 //! Moments of heap profiles in a recording.
 
 use super::moments::Selected;
-use crate::recording::Recording;
+use crate::history::Recording;
 use crate::session::config::Moment;
 
 /// The most moments besides the end. Each profile is in memory.

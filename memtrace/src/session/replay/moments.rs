@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::history::{Boundary, MarkRow, Recording};
 use crate::model::{Amount, Epoch, EventClass, Quantity, Tick, format};
-use crate::recording::{Boundary, MarkRow, Recording};
 use crate::session::config::Moment;
 use crate::session::error::Error;
 use crate::session::recorded_facts::RecordedFacts;

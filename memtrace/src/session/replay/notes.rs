@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::moments::Selected;
+use crate::history::Recording;
 use crate::model::{EventClass, format};
-use crate::recording::Recording;
 
 /// The most gaps that have a note of their own.
 const MAX_GAPS: usize = 10;

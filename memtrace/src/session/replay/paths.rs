@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::history::{FramesByObject, RecordedPaths};
+use crate::history::{Location, Locations, ObjectNumber, PathNumber, PathRows};
 use crate::model::{AbsAddr, FileOffset, Mapping, Node, Object, ObjectName};
-use crate::recording::{Location, Locations, ObjectNumber, PathNumber, PathRows};
 
 /// Call paths of a recording, and the names of their calls.
 pub(super) struct RecordedCalls {

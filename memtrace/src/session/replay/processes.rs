@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::moments::Selected;
 use super::paths::RecordedCalls;
+use crate::history::{Boundary, DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
 use crate::history::{FramesByObject, RecordedProcess, RecordedProcesses, RecordedStack};
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LiveChanges,
@@ -11,7 +12,6 @@ use crate::model::{
     StackEnd,
 };
 use crate::reconcile::residency::scale_stack;
-use crate::recording::{Boundary, DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
 use crate::session::trend_parts::has_trends;
 
 /// Process images by class.

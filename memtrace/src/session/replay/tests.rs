@@ -8,12 +8,12 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::model::{
-    Amount, Bytes, Comm, Frame, ImageEnd, ImageId, ImageStart, Name, Part, Pid, Quantities, Quantity, StackEnd, Tick,
-};
-use crate::recording::{
+use crate::history::{
     Boundary, Change, Detail, DetailKind, Header, ImageChange, ImageValue, Interval, Location, Mark, ObjectNumber,
     PathNumber, RecordedImage, RecordedObject, RecordedPath, RecordedSymbols, Settings, TotalKey, Writer,
+};
+use crate::model::{
+    Amount, Bytes, Comm, Frame, ImageEnd, ImageId, ImageStart, Name, Part, Pid, Quantities, Quantity, StackEnd, Tick,
 };
 use crate::report::Format;
 use crate::scratch::Scratch;

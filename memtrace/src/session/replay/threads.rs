@@ -6,13 +6,13 @@ use std::io;
 use rustc_hash::FxHashMap;
 
 use super::moments::Selected;
+use crate::history::{
+    self, Boundary, IntervalRow, ProcessRow, RecordedImage, RecordedThread, Recording, ThreadNumber, ThreadRow,
+};
 use crate::model::{
     ImageId, Losses, MachineUsage, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads,
     ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn, ThreadInterval, ThreadUsage,
     TimelineBuilder,
-};
-use crate::recording::{
-    self, Boundary, IntervalRow, ProcessRow, RecordedImage, RecordedThread, Recording, ThreadNumber, ThreadRow,
 };
 use crate::report::{
     Format, ThreadHistory, ThreadTableOptions, ThreadTrace, write_thread_table, write_thread_timeline,
@@ -46,7 +46,7 @@ pub(super) struct RecordedThreads<'a> {
 
 impl<'a> RecordedThreads<'a> {
     /// Reads the threads of the selected part of a recording.
-    pub(super) fn read(recording: &'a Recording, selected: &Selected) -> Result<Self, recording::Error> {
+    pub(super) fn read(recording: &'a Recording, selected: &Selected) -> Result<Self, history::Error> {
         let (from, to) = (selected.from(), selected.to());
         let threads = recording.monitored_threads()?.into_iter().map(|thread| (thread.number, thread)).collect();
         let mut processes: BTreeMap<Boundary, Vec<ProcessRow>> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! Accounts of one interval of a recording.
 
+use crate::history::{AccountNames, RecordedAccount};
 use crate::model::Tick;
-use crate::recording::{AccountNames, RecordedAccount};
 
 /// Accounts that have changed in one interval.
 #[derive(Debug)]

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use super::account_interval::AccountInterval;
 use crate::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInterval};
+use crate::history::{AccountNames, RecordedAccount};
 use crate::model::format;
 use crate::model::{
     AccountChanges, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember, ImageEnd,
     ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
-use crate::recording::{AccountNames, RecordedAccount};
 use crate::session::config::{AccountReport, Recording};
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::observer::Observer;

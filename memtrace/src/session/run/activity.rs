@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use super::activity_changes::RecordedChanges;
 use super::stack_copies::FindCopy;
 use crate::activity::{ActivityBuilder, ActivityCollector};
+use crate::history::Fact;
 use crate::history::{LiveCall, LivePaths, frames_of_calls};
 use crate::kernel::{ActivityReader, Kernel, Probes, ThreadActivity};
 use crate::model::{
@@ -19,7 +20,6 @@ use crate::model::{
     StackId, Stacks, StepKind, ThreadStep, Tid,
 };
 use crate::procfs::{self, FutexWaiter};
-use crate::recording::Fact;
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
 use crate::session::recorded_facts;

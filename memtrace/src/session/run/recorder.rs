@@ -40,6 +40,7 @@ use self::waiting_activity::WaitingActivity;
 use super::account_interval::AccountInterval;
 use super::memory::{MemoryPlan, RecorderLimits};
 use super::stack_copies::FindCopy;
+use crate::history::{Fact, Header, ImageChange, ImageValue, Interval, Settings, Status, Writer};
 use crate::history::{ImageStacks, LivePaths};
 use crate::model::{
     Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Losses, MemoryTimelineBuilder, Object, PageFaults,
@@ -47,7 +48,6 @@ use crate::model::{
 };
 use crate::pipeline::{DeltaSink, WaitingStacks};
 use crate::procfs;
-use crate::recording::{Fact, Header, ImageChange, ImageValue, Interval, Settings, Status, Writer};
 use crate::session::config::{Config, Recording};
 use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};

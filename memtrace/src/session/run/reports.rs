@@ -14,6 +14,7 @@ use super::debug_files;
 use super::recorder::{ChangesInParts, Recorder};
 use super::wait::Signals;
 use crate::debuginfod;
+use crate::history::Status;
 use crate::history::{EndedProcesses, FramesByObject, NameTable, NamedClasses, NamedStacks, ReportStacks};
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
@@ -21,7 +22,6 @@ use crate::model::{
     Snapshot, Snapshots, TagId, TagName, Tick, TouchWindow, Untraced, printable,
 };
 use crate::procfs::Objects;
-use crate::recording::Status;
 use crate::report;
 use crate::session::config::{AccountReport, Config, Output};
 use crate::session::error::{Error, NotWritten};

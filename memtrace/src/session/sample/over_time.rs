@@ -10,9 +10,9 @@ use std::process;
 
 use rustc_hash::FxHashMap;
 
+use crate::history::{Fact, FactValue, Sample, Subject};
 use crate::model::{Cgroup, ImageId, MemoryCounter, Pid};
 use crate::procfs::{self, GroupReading, MemoryGroups};
-use crate::recording::{Fact, FactValue, Sample, Subject};
 
 /// Most processes that are read at a time; the next ones are read the next time. Reading one takes the kernel tens of
 /// microseconds.

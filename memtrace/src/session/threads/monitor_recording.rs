@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use crate::history::{Header, MonitorRecorder, Settings, Writer};
 use crate::model::{MachineUsage, MonitorInterval, Tick, printable};
 use crate::procfs;
-use crate::recording::{Header, MonitorRecorder, Settings, Writer};
 use crate::session::config::Recording;
 use crate::session::error::Error;
 use crate::session::grouping::Grouping;

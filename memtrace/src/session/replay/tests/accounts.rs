@@ -1,8 +1,8 @@
 //! Accounts over time.
 
 use super::*;
+use crate::history::{AccountNames, RecordedAccount};
 use crate::model::{AccountCounters, AccountNumber, AccountTotals, MarkBounds};
-use crate::recording::{AccountNames, RecordedAccount};
 
 fn totals(bytes: u64) -> AccountTotals {
     let live = Amount { bytes: Bytes(bytes), count: 1 };

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::history::Interval;
 use crate::model::Tick;
-use crate::recording::Interval;
 use crate::session::run::account_interval::AccountInterval;
 
 /// Accounts that have changed in the intervals of a recording, in order of time.

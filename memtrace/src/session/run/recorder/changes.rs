@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
+use crate::history::{
+    Change, Detail, DetailKind, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey,
+};
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageUsage, Log2, MappingKind,
     PageFaults, Quantities, Quantity, StackEnd, StackId, StackKey,
-};
-use crate::recording::{
-    Change, Detail, DetailKind, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey,
 };
 
 /// Converts changes by stack to changes by call path.

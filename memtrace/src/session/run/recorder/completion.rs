@@ -8,11 +8,11 @@ use super::changes::add_page_values;
 use super::memory_timeline::add_interval;
 use super::{RecordedFile, Recorder, listed};
 use crate::history::FramesByObject;
+use crate::history::{Interval, RecordedImage, Status};
 use crate::model::{
     BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, ProcessImage, Quantities, Quantity, Snapshots,
     StackKey,
 };
-use crate::recording::{Interval, RecordedImage, Status};
 use crate::session::run::account_interval::AccountInterval;
 
 impl Recorder {

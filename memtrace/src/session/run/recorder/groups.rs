@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::history::{Change, Interval, PathNumber, RecordedImage, TotalKey};
 use crate::history::{GroupedStack, GroupedStacks, ImageStacks};
 use crate::model::{EventClass, ImageId, Part, ProcessImage, Quantities, Quantity, StackEnd};
-use crate::recording::{Change, Interval, PathNumber, RecordedImage, TotalKey};
 
 /// Stacks that are recorded in a second on average. So many rows take about a thousandth of a core, and 40 MiB in an hour.
 const STACKS_PER_SECOND: u64 = 500;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashSet;
 
+use crate::history::RecordedImage;
 use crate::model::{ImageEnd, ImageId, ProcessImage, Tick};
-use crate::recording::RecordedImage;
 
 /// Images in the recording.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 
 use super::{RecordedFile, Recorder};
 use crate::history::LiveChangesByStack;
+use crate::history::{Boundary, Error, PathNumber, Recording, TotalKey};
 use crate::model::{EventClass, ImageId, ImageUsage, LiveChanges, Snapshots, StackEnd, StackKey, Tick};
-use crate::recording::{Boundary, Error, PathNumber, Recording, TotalKey};
 use crate::session::trend_parts::TrendParts;
 
 /// Changes of live memory over parts of a run.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use crate::history::{Interval, TotalKey};
 use crate::model::{LiveChanges, PartChange};
-use crate::recording::{Interval, TotalKey};
 use crate::session::trend_parts::{Division, has_trends};
 
 /// Entries until neighbours are merged.
@@ -105,8 +105,8 @@ impl LiveSeries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::{Change, PathNumber};
     use crate::model::{Amount, Bytes, EventClass, ImageId, Part, Pid, Quantities, Quantity, StackEnd};
-    use crate::recording::{Change, PathNumber};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::recording::{Interval, Mark, MarkTexts, Status};
+use crate::history::{Interval, Mark, MarkTexts, Status};
 use crate::session::marks::{MarkRequest, StoredMark};
 
 /// Most marks that are not stored yet.
@@ -104,7 +104,7 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{Gap, GapReason};
+    use crate::history::{Gap, GapReason};
 
     fn request(text: &str) -> (MarkRequest, oneshot::Receiver<Result<StoredMark, String>>) {
         let (reply, result) = oneshot::channel();

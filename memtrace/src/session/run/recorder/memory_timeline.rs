@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::Recorder;
+use crate::history::{Interval, Subject};
 use crate::model::{EventClass, MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, PressureCounter, Tick};
-use crate::recording::{Interval, Subject};
 
 /// Adds an interval.
 pub(super) fn add_interval(timeline: &mut MemoryTimelineBuilder, interval: &Interval) {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
+use crate::history::{Detail, DetailKind, PathNumber, TotalKey};
 use crate::model::{Amount, EndedImage, EventClass, ImageId, ImageUsage, Quantities, StackEnd, StackKey};
-use crate::recording::{Detail, DetailKind, PathNumber, TotalKey};
 
 /// Old blocks of ended images, until the last changes of the image are recorded.
 #[derive(Debug, Default)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::history::{Interval, Status};
 use crate::model::{Cgroup, ImageId};
-use crate::recording::{Interval, Status};
 use crate::session::sample::{MemorySampler, Readings};
 
 /// Most readings that wait for their intervals. Beyond it, nothing is read.
@@ -68,7 +68,7 @@ impl IntervalReadings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{Sample, Subject};
+    use crate::history::{Sample, Subject};
 
     fn samples(readings: &mut IntervalReadings, end: u64) -> Vec<u64> {
         let end = Duration::from_millis(end);

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use crate::history::LiveCall;
+use crate::history::{Interval, PathNumber, TotalKey};
 use crate::model::{EventClass, StackEnd};
-use crate::recording::{Interval, PathNumber, TotalKey};
 
 /// Size and count of what is live, or duration and count of stalls. Changes wrap below zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,8 +89,8 @@ impl LiveSites {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::Change;
     use crate::model::{Amount, Bytes, Frame, ImageId, Name, Part, Pid, Quantities, Quantity};
-    use crate::recording::Change;
 
     fn change(pid: u32, path: u32, bytes: i64) -> Change {
         let key = TotalKey {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::history::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
+use crate::history::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
 use crate::model::{FileOffset, Frame, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks};
-use crate::recording::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
 use crate::report;
 use crate::symbolize::ImageCode;
 

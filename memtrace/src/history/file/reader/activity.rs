@@ -1,0 +1,301 @@
+//! Activity of threads.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Row, params};
+use rustc_hash::FxHashSet;
+
+use super::Recording;
+use super::query::Query;
+use super::total_rows::named;
+use crate::history::boundaries::Boundary;
+use crate::history::file::error::Error;
+use crate::history::interval::PathNumber;
+use crate::model::{
+    AbsAddr, ActiveThread, ActivityChanges, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockIdentity,
+    LockSums, Log2, Nanoseconds, Pid, Slice, SliceKind, SliceLabel, SliceSums, StackEnd, Tid,
+};
+
+/// Activity of threads in a part of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedActivity {
+    /// Slices that have ended in the part, events and totals, with the names, threads and locks that they refer to. The list
+    /// of raw stacks is empty.
+    pub changes: ActivityChanges,
+    /// Stacks of the slices, by number.
+    pub stacks: Vec<(u32, PathNumber, StackEnd)>,
+    /// Calls of allocator functions, by number of the name of the function.
+    pub calls: BTreeMap<u32, CallSums>,
+    /// Slices and events that are missing.
+    pub left_out: LeftOut,
+}
+
+impl Recording {
+    /// Returns the activity of threads between two boundaries; `None` if the run has traced none. A slice belongs to the part
+    /// in which it ended.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn activity(&self, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error> {
+        // Each slice, event and total has a name.
+        if !self.connection.has_table("activity_name")? {
+            return Ok(None);
+        }
+        let has_names = self.connection.has_rows("SELECT 1 FROM activity_name LIMIT 1");
+        if !(if self.is_salvaged { has_names.unwrap_or(false) } else { has_names? }) {
+            return Ok(None);
+        }
+        let part = [from.id, to.id];
+        let mut activity = RecordedActivity { left_out: self.left_out(part)?, ..RecordedActivity::default() };
+        let kinds = named(&self.connection, "slice_kind", &SliceKind::ALL, SliceKind::name)?;
+        let kind_of = |row: &Row<'_>, column: usize| Ok::<_, Error>(kinds.get(&row.get(column)?).copied());
+        let changes = &mut activity.changes;
+        self.connection.each_row(SLICES, part, |row| {
+            changes.slices.extend(kind_of(row, 1)?.map(|kind| slice(row, kind)).transpose()?);
+            Ok(())
+        })?;
+        self.connection.each_row(EVENTS, part, |row| {
+            changes.events.push(event(row)?);
+            Ok(())
+        })?;
+        self.connection.each_row(SLICE_TOTALS, part, |row| {
+            let Some(kind) = kind_of(row, 1)? else { return Ok(()) };
+            changes.totals.insert((kind, row.get(0)?), slice_sums(row)?);
+            Ok(())
+        })?;
+        self.connection.each_row(LOCK_TOTALS, part, |row| {
+            changes.lock_totals.insert(row.get(0)?, lock_sums(row)?);
+            Ok(())
+        })?;
+        activity.calls = self.calls(part)?;
+        self.add_identities(&mut activity)?;
+        Ok(Some(activity))
+    }
+
+    fn left_out(&self, part: [i64; 2]) -> Result<LeftOut, Error> {
+        let mut left_out = LeftOut::default();
+        let sql = "SELECT item, sum(value), max(value) FROM activity_left_out
+            WHERE interval > ? AND interval <= ? GROUP BY item";
+        self.connection.each_row(sql, part, |row| {
+            match row.get_ref(0)?.as_str().unwrap_or_default() {
+                "slices" => left_out.slices = number(row, 1)?,
+                "shorter_than_ns" => left_out.shorter_than = nanoseconds(row, 2)?,
+                "events" => left_out.events = number(row, 1)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(left_out)
+    }
+
+    fn calls(&self, part: [i64; 2]) -> Result<BTreeMap<u32, CallSums>, Error> {
+        let mut calls: BTreeMap<u32, CallSums> = BTreeMap::new();
+        let sql = "SELECT name, sum(count), sum(time_ns) FROM call_total
+            WHERE interval > ? AND interval <= ? GROUP BY name";
+        self.connection.each_row(sql, part, |row| {
+            let sums = CallSums { count: number(row, 1)?, time: nanoseconds(row, 2)?, histogram: Vec::new() };
+            calls.insert(row.get(0)?, sums);
+            Ok(())
+        })?;
+        let sql = "SELECT name, idx, sum(count) FROM call_histogram
+            WHERE interval > ? AND interval <= ? GROUP BY name, idx ORDER BY name, idx";
+        self.connection.each_row(sql, part, |row| {
+            let (sums, log) = (calls.get_mut(&row.get(0)?), Log2::from_number(row.get(1)?));
+            if let (Some(sums), Some(log)) = (sums, log) {
+                sums.histogram.push((log, number(row, 2)?));
+            }
+            Ok(())
+        })?;
+        Ok(calls)
+    }
+
+    /// Adds the names, threads, locks and stacks of the activity, and removes what refers to rows that are missing.
+    fn add_identities(&self, activity: &mut RecordedActivity) -> Result<(), Error> {
+        let RecordedActivity { changes, stacks, calls, .. } = activity;
+        let of_events = changes.events.iter().map(|event| event.thread);
+        let used: FxHashSet<u32> = changes.slices.iter().map(|slice| slice.thread).chain(of_events).collect();
+        self.each_identity("SELECT id, pid, tid, process, name, start_ns, end_ns FROM active_thread", |row| {
+            let number = row.get(0)?;
+            if used.contains(&number) {
+                changes.threads.insert(number, thread(row)?);
+            }
+            Ok(())
+        })?;
+        changes.slices.retain(|slice| changes.threads.contains_key(&slice.thread));
+        changes.events.retain(|event| changes.threads.contains_key(&event.thread));
+
+        let used: FxHashSet<u32> = changes.slices.iter().filter_map(|slice| slice.stack).collect();
+        let ends = named(&self.connection, "stack_end", StackEnd::ALL, StackEnd::name)?;
+        self.each_identity("SELECT id, path, stack_end FROM activity_stack ORDER BY id", |row| {
+            let number = row.get(0)?;
+            let end = ends.get(&row.get(2)?).filter(|_| used.contains(&number));
+            stacks.extend(end.map(|end| Ok::<_, Error>((number, PathNumber(row.get(1)?), *end))).transpose()?);
+            Ok(())
+        })?;
+
+        let mut used: FxHashSet<u32> = changes.slices.iter().filter_map(|slice| slice.lock).collect();
+        used.extend(changes.lock_totals.keys());
+        self.each_identity("SELECT id, pid, address, name FROM activity_lock ORDER BY id", |row| {
+            let number = row.get(0)?;
+            if used.contains(&number) {
+                changes.locks.push((number, lock(row)?));
+            }
+            Ok(())
+        })?;
+
+        let used = names_of(changes, calls);
+        self.each_identity("SELECT id, name FROM activity_name ORDER BY id", |row| {
+            let number = row.get(0)?;
+            if used.contains(&number) {
+                changes.names.push((number, row.get(1)?));
+            }
+            Ok(())
+        })?;
+        remove_unknown(activity);
+        Ok(())
+    }
+
+    /// Calls `each` for the rows of a table without intervals, as far as they can be read.
+    fn each_identity(&self, sql: &str, each: impl FnMut(&Row<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        let read = self.connection.each_row(sql, params![], each);
+        if self.is_salvaged { Ok(()) } else { read }
+    }
+}
+
+const SLICES: &str = "SELECT thread, kind, name, label_number, label_name, begin_ns, end_ns, open, cpu_ns,
+    allocated_bytes, lock, holder_tid, stack FROM slice WHERE interval > ? AND interval <= ? ORDER BY interval, idx";
+
+const EVENTS: &str = "SELECT thread, at_ns, name, value_number, value_name FROM activity_event
+    WHERE interval > ? AND interval <= ? ORDER BY interval, idx";
+
+const SLICE_TOTALS: &str =
+    "SELECT name, kind, sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes)
+    FROM slice_total WHERE interval > ? AND interval <= ? GROUP BY name, kind";
+
+const LOCK_TOTALS: &str = "SELECT lock, sum(waits), sum(wait_ns), max(longest_wait_ns), sum(holds), sum(hold_ns),
+    max(longest_hold_ns), max(most_waiters) FROM lock_total WHERE interval > ? AND interval <= ? GROUP BY lock";
+
+/// Returns the numbers of all names.
+fn names_of(changes: &ActivityChanges, calls: &BTreeMap<u32, CallSums>) -> FxHashSet<u32> {
+    let text_of = |label: Option<SliceLabel>| match label {
+        Some(SliceLabel::Text(text)) => Some(text),
+        Some(SliceLabel::Number(_)) | None => None,
+    };
+    let mut names: FxHashSet<u32> = calls.keys().copied().collect();
+    for slice in &changes.slices {
+        names.insert(slice.name);
+        names.extend(text_of(slice.label));
+    }
+    for event in &changes.events {
+        names.insert(event.name);
+        if let EventValue::Text(text) = event.value {
+            names.insert(text);
+        }
+    }
+    names.extend(changes.totals.keys().map(|(_, name)| *name));
+    names.extend(changes.locks.iter().filter_map(|(_, lock)| lock.name));
+    names
+}
+
+/// Removes references to missing rows. Only the file of a damaged recording has some.
+fn remove_unknown(activity: &mut RecordedActivity) {
+    let RecordedActivity { changes, stacks, calls, .. } = activity;
+    let names: FxHashSet<u32> = changes.names.iter().map(|(number, _)| *number).collect();
+    let locks: FxHashSet<u32> = changes.locks.iter().map(|(number, _)| *number).collect();
+    let stacks: FxHashSet<u32> = stacks.iter().map(|(number, ..)| *number).collect();
+    changes.slices.retain(|slice| names.contains(&slice.name));
+    for slice in &mut changes.slices {
+        slice.label = slice.label.filter(|label| !matches!(label, SliceLabel::Text(text) if !names.contains(text)));
+        slice.lock = slice.lock.filter(|lock| locks.contains(lock));
+        slice.stack = slice.stack.filter(|stack| stacks.contains(stack));
+    }
+    changes.events.retain(|event| names.contains(&event.name));
+    for event in &mut changes.events {
+        if matches!(event.value, EventValue::Text(text) if !names.contains(&text)) {
+            event.value = EventValue::None;
+        }
+    }
+    changes.totals.retain(|(_, name), _| names.contains(name));
+    changes.lock_totals.retain(|lock, _| locks.contains(lock));
+    for (_, lock) in &mut changes.locks {
+        lock.name = lock.name.filter(|name| names.contains(name));
+    }
+    calls.retain(|name, _| names.contains(name));
+}
+
+fn number(row: &Row<'_>, column: usize) -> Result<u64, Error> {
+    Ok(row.get::<_, i64>(column)?.cast_unsigned())
+}
+
+fn nanoseconds(row: &Row<'_>, column: usize) -> Result<Nanoseconds, Error> {
+    number(row, column).map(Nanoseconds)
+}
+
+fn optional_number(row: &Row<'_>, column: usize) -> Result<Option<u64>, Error> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(i64::cast_unsigned))
+}
+
+fn slice(row: &Row<'_>, kind: SliceKind) -> Result<Slice, Error> {
+    let label = optional_number(row, 3)?.map(SliceLabel::Number);
+    Ok(Slice {
+        thread: row.get(0)?,
+        kind,
+        name: row.get(2)?,
+        label: label.or(row.get::<_, Option<u32>>(4)?.map(SliceLabel::Text)),
+        begin: nanoseconds(row, 5)?,
+        end: nanoseconds(row, 6)?,
+        is_open: row.get(7)?,
+        cpu: optional_number(row, 8)?.map(Nanoseconds),
+        allocated: optional_number(row, 9)?.map(Bytes),
+        lock: row.get(10)?,
+        holder: row.get::<_, Option<u32>>(11)?.map(Tid),
+        stack: row.get(12)?,
+    })
+}
+
+fn event(row: &Row<'_>) -> Result<ActivityEvent, Error> {
+    let value = match (row.get::<_, Option<i64>>(3)?, row.get::<_, Option<u32>>(4)?) {
+        (Some(number), _) => EventValue::Number(number),
+        (None, Some(text)) => EventValue::Text(text),
+        (None, None) => EventValue::None,
+    };
+    Ok(ActivityEvent { thread: row.get(0)?, at: nanoseconds(row, 1)?, name: row.get(2)?, value })
+}
+
+fn slice_sums(row: &Row<'_>) -> Result<SliceSums, Error> {
+    Ok(SliceSums {
+        count: number(row, 2)?,
+        time: nanoseconds(row, 3)?,
+        longest: nanoseconds(row, 4)?,
+        cpu: nanoseconds(row, 5)?,
+        allocated: number(row, 6)?,
+    })
+}
+
+fn lock_sums(row: &Row<'_>) -> Result<LockSums, Error> {
+    Ok(LockSums {
+        waits: number(row, 1)?,
+        wait_time: nanoseconds(row, 2)?,
+        longest_wait: nanoseconds(row, 3)?,
+        holds: number(row, 4)?,
+        hold_time: nanoseconds(row, 5)?,
+        longest_hold: nanoseconds(row, 6)?,
+        most_waiters: number(row, 7)?,
+    })
+}
+
+fn thread(row: &Row<'_>) -> Result<ActiveThread, Error> {
+    Ok(ActiveThread {
+        pid: Pid(row.get(1)?),
+        tid: Tid(row.get(2)?),
+        process: Comm::from(row.get::<_, String>(3)?),
+        name: Comm::from(row.get::<_, String>(4)?),
+        start: optional_number(row, 5)?.map(Nanoseconds),
+        end: optional_number(row, 6)?.map(Nanoseconds),
+    })
+}
+
+fn lock(row: &Row<'_>) -> Result<LockIdentity, Error> {
+    Ok(LockIdentity { pid: Pid(row.get(1)?), address: AbsAddr(number(row, 2)?), name: row.get(3)? })
+}

@@ -1,0 +1,148 @@
+//! Objects, call paths and names.
+
+use std::collections::BTreeMap;
+
+use rusqlite::Row;
+
+use super::Recording;
+use super::query::Query;
+use crate::history::file::error::Error;
+use crate::history::file::text::{build_id_of, path_of, unnamed_of};
+use crate::history::interval::{Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath};
+use crate::model::{Frame, Location as SourceLocation, Name, ObjectName, VirtOffset};
+
+/// Frames at an offset of an object, the outermost first.
+pub type FramesByOffset = BTreeMap<(ObjectNumber, Option<u64>), Vec<Frame>>;
+
+/// Code locations of a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Locations {
+    /// Objects by number.
+    pub objects: BTreeMap<ObjectNumber, Location>,
+    /// Call paths.
+    pub paths: PathRows,
+    /// Frames at an offset of an object, the outermost first, as far as names are recorded.
+    pub symbols: FramesByOffset,
+}
+
+/// Call paths in the order of their numbers. The callers of each have a smaller number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PathRows(Vec<RecordedPath>);
+
+impl PathRows {
+    /// Returns the paths in order.
+    #[must_use]
+    pub fn all(&self) -> &[RecordedPath] {
+        &self.0
+    }
+
+    /// Returns the index of a path, if it exists.
+    #[must_use]
+    pub fn position(&self, path: PathNumber) -> Option<usize> {
+        // A complete file has all numbers from 1 on.
+        let usual = (path.0 as usize).wrapping_sub(1);
+        let is_usual = self.0.get(usual).is_some_and(|row| row.number == path);
+        if is_usual { Some(usual) } else { self.0.binary_search_by_key(&path, |row| row.number).ok() }
+    }
+
+    /// Returns the calls of a path, the innermost first.
+    pub fn calls(&self, path: PathNumber) -> impl Iterator<Item = &RecordedPath> + '_ {
+        let row = |path| self.position(path).map(|index| &self.0[index]);
+        std::iter::successors(row(path), move |call| row(call.callers))
+    }
+}
+
+impl Recording {
+    /// Reads all code locations.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn locations(&self) -> Result<Locations, Error> {
+        let objects = self.objects()?;
+        let symbols = self.symbols(&objects)?;
+        Ok(Locations { objects, paths: self.paths()?, symbols })
+    }
+
+    fn objects(&self) -> Result<BTreeMap<ObjectNumber, Location>, Error> {
+        let mut objects = BTreeMap::new();
+        self.connection.each_row("SELECT id, kind, path, build_id FROM object", [], |row| {
+            let RecordedObject { number, location } = object(row)?;
+            objects.insert(number, location);
+            Ok(())
+        })?;
+        Ok(objects)
+    }
+
+    fn paths(&self) -> Result<PathRows, Error> {
+        let mut paths = self.connection.list_of_rows("path")?;
+        let sql = "SELECT id, callers, object, offset, by_frame_pointer FROM path ORDER BY id";
+        self.connection.each_row(sql, [], |row| {
+            let (number, callers) = (PathNumber(row.get(0)?), PathNumber(row.get(1)?));
+            if callers >= number {
+                return Err(Error::Damaged(format!("call path {} has no callers before it", number.0)));
+            }
+            let path = RecordedPath {
+                number,
+                callers,
+                object: ObjectNumber(row.get(2)?),
+                offset: row.get::<_, Option<i64>>(3)?.map(i64::cast_unsigned),
+                by_frame_pointer: row.get(4)?,
+            };
+            paths.push(path);
+            Ok(())
+        })?;
+        Ok(PathRows(paths))
+    }
+
+    fn symbols(&self, objects: &BTreeMap<ObjectNumber, Location>) -> Result<FramesByOffset, Error> {
+        let mut symbols: BTreeMap<_, Vec<Frame>> = BTreeMap::new();
+        let sql = "SELECT object, offset, name, unnamed, address, file, line, inlined FROM symbol
+            ORDER BY object, offset, depth";
+        self.connection.each_row(sql, [], |row| {
+            let (object, offset): (_, i64) = (ObjectNumber(row.get(0)?), row.get(1)?);
+            let offset = (offset != -1).then(|| offset.cast_unsigned());
+            let name: Option<String> = row.get(2)?;
+            let reason: Option<String> = row.get(3)?;
+            let reason = reason.as_deref().and_then(unnamed_of);
+            let name = match (name, reason) {
+                (Some(name), _) => Ok(Name(name)),
+                (None, Some(reason)) => Err(reason),
+                (None, None) => return Err(Error::Damaged(String::from("a frame has neither a name nor a reason"))),
+            };
+            let is_file = |location: &&Location| matches!(location, Location::File { .. });
+            let object_name = objects.get(&object).filter(is_file).map(|location| match location {
+                Location::File { path, build_id } => ObjectName { path: path.clone(), build_id: build_id.clone() },
+                Location::Generated | Location::Outside(_) => unreachable!("filtered"),
+            });
+            let line = row.get(6)?;
+            let location = path_of(row.get_ref(5)?).map(|file| SourceLocation { file, line });
+            symbols.entry((object, offset)).or_default().push(Frame {
+                name,
+                object: object_name,
+                offset: row.get::<_, Option<i64>>(4)?.map(|address| VirtOffset(address.cast_unsigned())),
+                address: None,
+                location,
+                inlined: row.get(7)?,
+                by_frame_pointer: false,
+            });
+            Ok(())
+        })?;
+        Ok(symbols)
+    }
+}
+
+fn object(row: &Row<'_>) -> Result<RecordedObject, Error> {
+    let kind: String = row.get(1)?;
+    let build_id: Option<String> = row.get(3)?;
+    let location = match kind.as_str() {
+        "file" => {
+            let path = path_of(row.get_ref(2)?);
+            path.map(|path| Location::File { path, build_id: build_id.as_deref().and_then(build_id_of) })
+        }
+        "generated" => Some(Location::Generated),
+        reason => unnamed_of(reason).map(Location::Outside),
+    };
+    let location = location.ok_or_else(|| Error::Damaged(String::from("an object has an unknown kind")))?;
+    Ok(RecordedObject { number: ObjectNumber(row.get(0)?), location })
+}

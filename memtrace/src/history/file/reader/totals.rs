@@ -1,0 +1,337 @@
+//! Totals between two boundaries: the sum of the changes.
+
+use std::collections::BTreeMap;
+
+use rusqlite::params;
+use rustc_hash::FxHashMap;
+
+use super::Recording;
+use super::query::Query;
+use super::total_rows::{ImageIds, TotalRows};
+use crate::history::boundaries::Boundary;
+use crate::history::file::error::Error;
+use crate::history::file::quantities::{self, quantity_from_number};
+use crate::history::file::schema::amounts;
+use crate::history::file::text::reclaim_of;
+use crate::history::interval::{DetailKind, ImageValue, TotalKey};
+use crate::model::{
+    Amount, Bytes, CgroupId, EventClass, ImageId, LiveChanges, LossReason, Losses, PartChange, Pid, Quantities,
+    Quantity, StallKey, StallStats,
+};
+
+/// Totals between two boundaries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Totals by stack, without those that did not change, in the order of their keys.
+    pub stacks: Vec<StackTotal>,
+    /// Numbers of images, by kind and index.
+    pub images: ImageValues,
+    /// Stalls of images.
+    pub stalls: BTreeMap<(ImageId, StallKey), StallStats>,
+    /// Losses.
+    pub losses: Losses,
+}
+
+/// Numbers of images, by kind and index.
+pub type ImageValues = BTreeMap<(ImageId, EventClass), BTreeMap<(ImageValue, u32), u64>>;
+
+/// Totals of one stack.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StackTotal {
+    /// The stack.
+    pub key: TotalKey,
+    /// The totals.
+    pub usage: Quantities,
+    /// Numbers that few stacks have, by kind and index.
+    pub details: BTreeMap<(DetailKind, u32), u64>,
+    /// Changes in each part, if the image runs at the end of the last one. Empty for totals without parts.
+    pub live_changes: LiveChanges,
+}
+
+/// Sums of the rows of one total.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Sums {
+    usage: Quantities,
+    details: BTreeMap<(DetailKind, u32), u64>,
+    live_changes: LiveChanges,
+}
+
+impl Recording {
+    /// Returns the changes from one boundary to another. From [`Boundary::START`], these are the totals at `to`.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn totals(&self, from: Boundary, to: Boundary) -> Result<Totals, Error> {
+        self.totals_in_parts(&[from, to])
+    }
+
+    /// Returns the changes from the first of `bounds` to the last one. If there are more than two, stacks have their changes
+    /// in each part between two successive ones.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn totals_in_parts(&self, bounds: &[Boundary]) -> Result<Totals, Error> {
+        let (Some(&from), Some(&to)) = (bounds.first(), bounds.last()) else { return Ok(Totals::default()) };
+        let images = self.image_ids()?;
+        Ok(Totals {
+            stacks: self.stack_totals(bounds, from, to)?,
+            images: self.image_values(&images, from, to)?,
+            stalls: self.stalls(&images, from, to)?,
+            losses: self.losses(from, to)?,
+        })
+    }
+
+    /// Returns the ids of images by the numbers of their rows.
+    pub(super) fn image_ids(&self) -> Result<ImageIds, Error> {
+        let mut images = ImageIds::default();
+        self.connection.each_row("SELECT id, pid, ordinal FROM image", [], |row| {
+            images.insert(row.get(0)?, ImageId { pid: Pid(row.get(1)?), ordinal: row.get(2)? });
+            Ok(())
+        })?;
+        Ok(images)
+    }
+
+    fn stack_totals(&self, bounds: &[Boundary], from: Boundary, to: Boundary) -> Result<Vec<StackTotal>, Error> {
+        let rows = TotalRows::read(&self.connection, to)?;
+        let mut sums = vec![Sums::default(); rows.all().len()];
+        self.add_changes(&rows, bounds, from, to, &mut sums)?;
+        self.add_details(&rows, from, to, &mut sums)?;
+        let mut in_order = Vec::with_capacity(sums.len());
+        for (index, (row, sums)) in rows.all().iter().zip(&sums).enumerate() {
+            if *sums != Sums::default() {
+                in_order.push((row.key()?, index));
+            }
+        }
+        in_order.sort_unstable();
+        let mut stacks = Vec::with_capacity(in_order.len());
+        // A stack can have several rows.
+        for of_stack in in_order.chunk_by(|(key, _), (next, _)| key == next) {
+            let (key, first) = of_stack[0];
+            let mut sum = std::mem::take(&mut sums[first]);
+            of_stack[1..].iter().for_each(|&(_, more)| sum.merge(&sums[more]));
+            let stack = sum.into_total(key);
+            if !stack.usage.is_zero() || !stack.details.is_empty() {
+                stacks.push(stack);
+            }
+        }
+        Ok(stacks)
+    }
+
+    /// Adds the changes of all rows of totals to their `sums`.
+    fn add_changes(
+        &self,
+        rows: &TotalRows,
+        bounds: &[Boundary],
+        from: Boundary,
+        to: Boundary,
+        sums: &mut [Sums],
+    ) -> Result<(), Error> {
+        let mut parts = Parts::new(bounds);
+        let sql = format!("SELECT total, interval, {} FROM change WHERE interval > ? AND interval <= ?", amounts());
+        let mut next = 0;
+        self.connection.each_row(&sql, [from.id, to.id], |row| {
+            let Some(position) = rows.position(row.get(0)?, next) else { return Ok(()) };
+            next = position + 1;
+            let mut change = Quantities::ZERO;
+            for (index, quantity) in (2..).zip(Quantity::columns()) {
+                change[quantity] = row.get::<_, i64>(index)?.cast_unsigned();
+            }
+            let sum = &mut sums[position];
+            sum.usage += change;
+            if bounds.len() > 2 && rows.all()[position].is_running {
+                parts.add(row.get(1)?, change.live().bytes, change.alloc().bytes, &mut sum.live_changes);
+            }
+            Ok(())
+        })
+    }
+
+    /// Adds the rows of `detail` to the `sums` of their totals.
+    fn add_details(&self, rows: &TotalRows, from: Boundary, to: Boundary, sums: &mut [Sums]) -> Result<(), Error> {
+        let sql = "SELECT total, quantity, idx, value FROM detail WHERE interval > ? AND interval <= ?";
+        let mut last = 0;
+        self.connection.each_row(sql, [from.id, to.id], |row| {
+            let Some(position) = rows.position(row.get(0)?, last) else { return Ok(()) };
+            last = position;
+            let sum = &mut sums[position];
+            let (quantity, value) = (row.get(1)?, row.get::<_, i64>(3)?.cast_unsigned());
+            if let Some(kind) = DetailKind::from_number(quantity) {
+                let detail = sum.details.entry((kind, row.get(2)?)).or_default();
+                *detail = detail.wrapping_add(value);
+            } else {
+                let quantity = quantity_from_number(quantity)
+                    .ok_or_else(|| Error::Damaged(format!("unknown quantity {quantity}")))?;
+                sum.usage[quantity] = sum.usage[quantity].wrapping_add(value);
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the changes of live and allocated bytes in each part between two successive `bounds`, for the totals of
+    /// images that run at the last bound.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn live_changes(&self, bounds: &[Boundary]) -> Result<FxHashMap<TotalKey, LiveChanges>, Error> {
+        let mut by_key: FxHashMap<TotalKey, LiveChanges> = FxHashMap::default();
+        let (Some(first), Some(last)) = (bounds.first(), bounds.last()) else { return Ok(by_key) };
+        let rows = TotalRows::read(&self.connection, *last)?;
+        let mut of_rows = vec![LiveChanges::default(); rows.all().len()];
+        let (mut parts, mut next) = (Parts::new(bounds), 0);
+        let sql = "SELECT total, interval, live_bytes, alloc_bytes FROM change WHERE interval > ? AND interval <= ?";
+        self.connection.each_row(sql, [first.id, last.id], |row| {
+            let Some(position) = rows.position(row.get(0)?, next) else { return Ok(()) };
+            next = position + 1;
+            if rows.all()[position].is_running {
+                let bytes = |column| row.get::<_, i64>(column).map(|bytes| Bytes(bytes.cast_unsigned()));
+                parts.add(row.get(1)?, bytes(2)?, bytes(3)?, &mut of_rows[position]);
+            }
+            Ok(())
+        })?;
+        for (row, changes) in rows.all().iter().zip(of_rows).filter(|(_, changes)| !changes.as_slice().is_empty()) {
+            by_key.entry(row.key()?).or_default().merge(&changes);
+        }
+        Ok(by_key)
+    }
+
+    fn image_values(&self, images: &ImageIds, from: Boundary, to: Boundary) -> Result<ImageValues, Error> {
+        let mut values: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
+        let sql = "SELECT image, class, quantity, idx, value FROM image_change WHERE interval > ? AND interval <= ?";
+        self.connection.each_row(sql, [from.id, to.id], |row| {
+            let class: i64 = row.get(1)?;
+            let class = usize::try_from(class).ok().and_then(|class| EventClass::ALL.get(class).copied());
+            let parts = (images.get(&row.get(0)?).copied(), class, ImageValue::from_number(row.get(2)?));
+            let (Some(image), Some(class), Some(kind)) = parts else {
+                return Err(Error::Damaged(String::from("a number of a process has an impossible key")));
+            };
+            let value = values.entry((image, class)).or_default().entry((kind, row.get(3)?)).or_default();
+            let change = row.get::<_, i64>(4)?.cast_unsigned();
+            *value = kind.add(*value, change);
+            Ok(())
+        })?;
+        Ok(values)
+    }
+
+    fn stalls(
+        &self,
+        images: &ImageIds,
+        from: Boundary,
+        to: Boundary,
+    ) -> Result<BTreeMap<(ImageId, StallKey), StallStats>, Error> {
+        let mut stalls: BTreeMap<_, StallStats> = BTreeMap::new();
+        let sql = "SELECT image, kind, cgroup_id, quantity, idx, value FROM stall_change
+            WHERE interval > ? AND interval <= ?";
+        self.connection.each_row(sql, [from.id, to.id], |row| {
+            let kind: String = row.get(1)?;
+            let (Some(&image), Some(work)) = (images.get(&row.get(0)?), reclaim_of(&kind)) else {
+                return Err(Error::Damaged(String::from("a stall has an impossible key")));
+            };
+            let key = StallKey { group: CgroupId::of(row.get::<_, i64>(2)?.cast_unsigned()), work };
+            let value = row.get::<_, i64>(5)?.cast_unsigned();
+            quantities::add_stall_number(stalls.entry((image, key)).or_default(), row.get(3)?, row.get(4)?, value);
+            Ok(())
+        })?;
+        Ok(stalls)
+    }
+
+    /// Returns the losses between two boundaries.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn losses(&self, from: Boundary, to: Boundary) -> Result<Losses, Error> {
+        let mut losses = Losses::default();
+        self.losses_of_intervals(from, to)?.values().for_each(|lost| losses.merge(lost));
+        Ok(losses)
+    }
+
+    /// Returns the losses of each interval between two boundaries that has any, by its end.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn losses_of_intervals(&self, from: Boundary, to: Boundary) -> Result<BTreeMap<Boundary, Losses>, Error> {
+        let mut losses: BTreeMap<Boundary, Losses> = BTreeMap::new();
+        let sql = "SELECT interval, reason, count FROM loss WHERE interval > ? AND interval <= ?";
+        self.connection.each_row(sql, [from.id, to.id], |row| {
+            let name: String = row.get(1)?;
+            let reason = LossReason::ALL.iter().find(|reason| reason.name() == name);
+            let reason = reason.ok_or_else(|| Error::Damaged(String::from("unknown loss reason")))?;
+            let lost = losses.entry(self.boundary_of(row.get(0)?)).or_default();
+            lost.add(*reason, row.get::<_, i64>(2)?.cast_unsigned());
+            Ok(())
+        })?;
+        Ok(losses)
+    }
+
+    /// Returns the live and the allocated amount of an event class at the end of each interval.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn amounts_over_time(&self, class: EventClass) -> Result<Vec<(Boundary, Amount, Amount)>, Error> {
+        let mut sums: BTreeMap<i64, [i64; 4]> = BTreeMap::new();
+        let class = quantities::class_number(class);
+        let sql = "SELECT change.interval, live_bytes, live_count, alloc_bytes, alloc_count FROM change
+            JOIN total ON total.id = change.total WHERE total.class = ? AND change.interval <= ?";
+        self.connection.each_row(sql, params![class, self.end().id], |row| {
+            let sum = sums.entry(self.boundary_of(row.get(0)?).id).or_default();
+            for (index, number) in sum.iter_mut().enumerate() {
+                *number = number.wrapping_add(row.get(index + 1)?);
+            }
+            Ok(())
+        })?;
+        let mut now = [0_i64; 4];
+        let amount =
+            |bytes: i64, count: i64| Amount { bytes: Bytes(bytes.cast_unsigned()), count: count.cast_unsigned() };
+        let at_end = self.intervals.iter().map(|interval| {
+            let change = sums.get(&interval.id).copied().unwrap_or_default();
+            now.iter_mut().zip(change).for_each(|(now, change)| *now = now.wrapping_add(change));
+            (interval.end(), amount(now[0], now[1]), amount(now[2], now[3]))
+        });
+        Ok(at_end.collect())
+    }
+}
+
+/// Parts between successive boundaries, to which changes in the order of their intervals belong.
+struct Parts<'a> {
+    bounds: &'a [Boundary],
+    /// Interval of the last change, and its part.
+    last: (i64, usize),
+}
+
+impl<'a> Parts<'a> {
+    const fn new(bounds: &'a [Boundary]) -> Self {
+        Self { bounds, last: (0, 0) }
+    }
+
+    /// Adds a change in an interval to the part with the interval.
+    fn add(&mut self, interval: i64, live: Bytes, alloc: Bytes, changes: &mut LiveChanges) {
+        if live == Bytes(0) && alloc == Bytes(0) {
+            return;
+        }
+        if self.last.0 != interval {
+            self.last = (interval, self.bounds.partition_point(|bound| bound.id < interval).saturating_sub(1));
+        }
+        let change = PartChange { live: live.0.cast_signed(), alloc: alloc.0 };
+        changes.add(self.last.1, self.bounds.len() - 1, change);
+    }
+}
+
+impl Sums {
+    fn merge(&mut self, other: &Self) {
+        self.usage += other.usage;
+        for (key, value) in &other.details {
+            let ours = self.details.entry(*key).or_default();
+            *ours = ours.wrapping_add(*value);
+        }
+        self.live_changes.merge(&other.live_changes);
+    }
+
+    fn into_total(mut self, key: TotalKey) -> StackTotal {
+        self.details.retain(|_, value| *value != 0);
+        StackTotal { key, usage: self.usage, details: self.details, live_changes: self.live_changes }
+    }
+}

@@ -1,0 +1,44 @@
+//! Activity of consecutive intervals as that of one interval, and the limits of its size.
+
+use std::collections::BTreeMap;
+
+use super::slice_limit::SliceLimit;
+use crate::model::{ActivityChanges, CallSums, LeftOut, Slice, SliceKind};
+
+/// Most slices of an interval that waits: about 30 MB of memory.
+pub(in crate::history) const MAX_WAITING_SLICES: usize = 1 << 18;
+
+/// Most events of an interval that waits.
+pub(in crate::history) const MAX_WAITING_EVENTS: usize = 1 << 18;
+
+/// Returns the number of a kind in the database.
+pub(in crate::history) fn kind_number(kind: SliceKind) -> i64 {
+    (0..).zip(SliceKind::ALL).find(|(_, known)| *known == kind).map_or(0, |(number, _)| number)
+}
+
+/// Adds the calls of the next interval.
+pub(in crate::history) fn add_calls(ours: &mut BTreeMap<u32, CallSums>, next: &BTreeMap<u32, CallSums>) {
+    for (name, sums) in next {
+        *ours.entry(*name).or_default() += sums;
+    }
+}
+
+/// Removes the shortest slices if there are more than `most_slices`, and the last events if there are more than
+/// `most_events`.
+pub(in crate::history) fn bound(
+    changes: &mut ActivityChanges,
+    left_out: &mut LeftOut,
+    most_slices: usize,
+    most_events: usize,
+) {
+    let slices = changes.slices.len();
+    if slices > most_slices {
+        let mut limit = SliceLimit::new(most_slices as u64);
+        limit.add(changes.slices.iter().map(Slice::duration));
+        changes.slices.retain(|slice| limit.keeps(slice.duration()));
+        let removed = slices.saturating_sub(changes.slices.len()) as u64;
+        *left_out += LeftOut { slices: removed, shorter_than: limit.shorter_than(), events: 0 };
+    }
+    left_out.events += changes.events.len().saturating_sub(most_events) as u64;
+    changes.events.truncate(most_events);
+}
