@@ -10,9 +10,11 @@
 //! All files of this module are pure.
 
 mod assemble;
+mod book;
 mod boundaries;
 mod call_paths;
 mod ended;
+pub(crate) mod facts;
 mod file;
 mod frames_of_calls;
 mod gap;
@@ -22,6 +24,7 @@ mod header;
 mod interval;
 mod live_calls;
 mod live_paths;
+mod moments;
 mod name_table;
 mod named_stacks;
 mod numbered;
@@ -32,26 +35,32 @@ mod report_stacks;
 mod retention;
 #[cfg(test)]
 mod test_code;
+mod totals;
 mod translated_paths;
+mod trend_parts;
+mod view;
 
 pub use assemble::LiveChangesByStack;
+pub use book::Book;
 pub use boundaries::{Boundary, IntervalRow, MarkRow};
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
-pub use file::{
-    Error, FramesByOffset, ImageValues, Locations, MarkTexts, MonitorRecorder, PathRows, ProcessRow, RecordedActivity,
-    Recording, Settings, StackTotal, Status, ThreadRow, Totals, Writer,
-};
+pub use file::{Error, MarkTexts, MonitorRecorder, ProcessRow, Recording, Settings, Status, ThreadRow, Writer};
 pub use gap::{Gap, GapReason};
 pub use grouped_stacks::{GroupedStack, GroupedStacks};
 pub use header::Header;
 pub use interval::{
-    AccountNames, Change, Detail, DetailKind, Fact, FactValue, ImageChange, ImageValue, Interval, Location, Mark,
-    ObjectNumber, PathNumber, RecordedAccount, RecordedImage, RecordedObject, RecordedPath, RecordedProcessUsage,
-    RecordedSymbols, RecordedThread, RecordedThreadUsage, Sample, StallChange, Subject, ThreadNumber, TotalKey,
+    AccountNames, Change, Detail, DetailKind, Fact, FactValue, FramesByOffset, ImageChange, ImageValue, Interval,
+    Location, Locations, Mark, ObjectNumber, PathNumber, PathRows, RecordedAccount, RecordedActivity, RecordedImage,
+    RecordedObject, RecordedPath, RecordedProcessUsage, RecordedSymbols, RecordedThread, RecordedThreadUsage, Sample,
+    StallChange, Subject, ThreadNumber, TotalKey,
 };
 pub use live_calls::frames_of_calls;
 pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
+pub(crate) use moments::Moments;
 pub use name_table::{FramesByObject, NameTable};
 pub use named_stacks::{NamedClasses, NamedStacks};
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
 pub use report_stacks::{ReportStacks, objects_with_calls};
+pub use totals::{ImageValues, StackTotal, Totals};
+pub(crate) use trend_parts::{Division, TrendParts, has_trends};
+pub(crate) use view::{ViewOptions, counts_growth, has_epochs, notes_of, view};

@@ -20,14 +20,12 @@ pub(crate) mod overhead;
 mod own_allocator;
 mod page_tracker;
 mod protection;
-mod recorded_facts;
 pub(crate) mod replay;
 mod run;
 mod sample;
 mod select;
 mod threads;
 mod track;
-mod trend_parts;
 mod unwind_tables;
 mod working_set;
 

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use memtrace::model::EventClass;
-use memtrace::history::{Boundary, Recording};
+use memtrace::history::{Book as _, Boundary, Recording};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(recording) = Recording::from_bytes(bytes) else { return };

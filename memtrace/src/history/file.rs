@@ -29,10 +29,7 @@ mod writer;
 pub use error::Error;
 pub use mark_texts::MarkTexts;
 pub use monitor::MonitorRecorder;
-pub use reader::{
-    FramesByOffset, ImageValues, Locations, PathRows, ProcessRow, RecordedActivity, Recording, StackTotal, ThreadRow,
-    Totals,
-};
+pub use reader::{ProcessRow, Recording, ThreadRow};
 pub use writer::{Settings, Status, Writer};
 
 #[cfg(test)]

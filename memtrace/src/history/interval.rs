@@ -22,9 +22,13 @@ use self::threads::remove_short_threads;
 use crate::model::{ActivityChanges, CallSums, ImageId, LeftOut, Losses, OomKill, StackEnd};
 
 pub use self::accounts::{AccountNames, RecordedAccount};
+pub use self::activity::RecordedActivity;
 pub use self::changes::{Change, Detail, DetailKind, ImageChange, ImageValue, StallChange, TotalKey};
 pub use self::images::RecordedImage;
-pub use self::locations::{Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
+pub use self::locations::{
+    FramesByOffset, Location, Locations, ObjectNumber, PathNumber, PathRows, RecordedObject, RecordedPath,
+    RecordedSymbols,
+};
 pub(super) use self::samples::MACHINE_START;
 pub use self::samples::{Fact, FactValue, Sample, Subject};
 pub use self::threads::{RecordedProcessUsage, RecordedThread, RecordedThreadUsage, ThreadNumber};

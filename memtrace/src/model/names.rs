@@ -14,6 +14,12 @@ pub trait Names {
     fn frames(&self, object: &PathObject, offsets: &[FileOffset]) -> Vec<Box<[Frame]>>;
 }
 
+impl<N: Names + ?Sized> Names for &N {
+    fn frames(&self, object: &PathObject, offsets: &[FileOffset]) -> Vec<Box<[Frame]>> {
+        (**self).frames(object, offsets)
+    }
+}
+
 /// An object of call paths.
 ///
 /// Objects with a build ID are equal if build ID and path are: a file that was opened repeatedly has several handles.

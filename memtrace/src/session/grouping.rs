@@ -1,5 +1,6 @@
 //! The key by which stacks are grouped, and the labels that it needs.
 
+use crate::history::facts::RecordedGrouping;
 use crate::model::{GroupBy, PartKeys, Profile};
 use crate::report;
 use crate::tags;
@@ -16,6 +17,18 @@ pub(crate) struct Grouping {
 }
 
 impl Grouping {
+    /// Returns the grouping of a recorded run. A newer version can have had other rules.
+    pub(super) fn of_recorded(recorded: RecordedGrouping) -> Self {
+        let RecordedGrouping { by, tags, program_tags } = recorded;
+        Self { by, tags: tags.and_then(|text| TagRules::parse(&text).ok()), program_tags }
+    }
+
+    /// Returns the grouping for a recording.
+    pub(super) fn to_recorded(&self) -> RecordedGrouping {
+        let tags = self.tags.as_ref().map(|rules| rules.text().to_owned());
+        RecordedGrouping { by: self.by, tags, program_tags: self.program_tags }
+    }
+
     /// Returns the keys of the parts that the grouping needs.
     pub(super) fn parts(&self) -> PartKeys {
         match (self.by, &self.tags) {

@@ -2,13 +2,9 @@
 
 mod accounts;
 mod accounts_over_time;
-mod activity;
 mod heap_profiles;
 mod moments;
-mod notes;
 mod of_run;
-mod paths;
-mod processes;
 mod threads;
 
 use std::collections::BTreeMap;
@@ -17,9 +13,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::accounts_over_time::AccountsOverTime;
-use self::moments::Selected;
-use self::notes::{notes_of, page_notes};
-use self::paths::RecordedCalls;
 use self::threads::RecordedThreads;
 use super::config::{Moment, Output};
 use super::error::{Error, NotWritten};
@@ -27,12 +20,11 @@ use super::grouping::Grouping;
 use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Content, Outputs};
-use super::recorded_facts::RecordedFacts;
-use crate::history::{self, Recording};
-use crate::history::{NameTable, NamedClasses, ReportStacks};
+use crate::history::facts::RecordedFacts;
+use crate::history::{self, Book as _, Moments, Recording, ViewOptions, counts_growth, has_epochs, notes_of};
 use crate::model::{
-    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Quantity, Requirement, RunFacts,
-    ThreadColumn, printable,
+    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Quantity, Requirement, ThreadColumn,
+    printable,
 };
 use crate::procfs::Objects;
 use crate::report::{self, Format, SavedReport};
@@ -155,7 +147,7 @@ struct Opened<'a> {
     config: &'a Config,
     recording: Recording,
     facts: RecordedFacts,
-    selected: Selected,
+    moments: Moments,
     grouping: Grouping,
     keeps_parts: bool,
     metric: Option<Metric>,
@@ -169,21 +161,18 @@ impl<'a> Opened<'a> {
             return Err(unreadable(history::Error::Empty));
         }
         let facts = RecordedFacts::new(recording.facts(recording.end()).map_err(unreadable)?);
-        let mut selected = Selected::find(&recording, &facts, &config.span, |class| {
-            recording.amounts_over_time(class).map_err(unreadable)
-        })?;
+        let mut moments = moments::find(&recording, &facts, &config.span, &unreadable)?;
         if !config.outputs.iter().any(|output| output.format.shows_trends()) {
-            selected.forget_parts();
+            moments = moments.without_parts();
         }
-        let recorded = facts.grouping();
+        let recorded = Grouping::of_recorded(facts.grouping());
         let grouping = match config.view {
             View::Stacks => grouping(config, &recorded)?,
             View::Accounts(_) | View::Threads(_) => Grouping::default(),
         };
         let keeps_parts = keeps_parts(&grouping, &recorded)?;
-        let is_at_end = selected.is_end_of(&recording);
-        let metric = metric(config.metric, &facts, &selected, is_at_end)?;
-        Ok(Self { config, recording, facts, selected, grouping, keeps_parts, metric })
+        let metric = metric(config.metric, &facts, &moments)?;
+        Ok(Self { config, recording, facts, moments, grouping, keeps_parts, metric })
     }
 
     /// Writes the report of each event class, and removes its outputs from `outputs`. Returns those that failed, and the losses.
@@ -207,15 +196,15 @@ impl<'a> Opened<'a> {
 
     /// Returns the totals at earlier moments of each event class in order of time, if an output shows them.
     fn earlier_profiles(&self) -> Result<EarlierProfiles, Error> {
-        let Self { config, recording, selected, .. } = self;
+        let Self { config, recording, moments, .. } = self;
         let mut all = EarlierProfiles::new();
-        if selected.is_window() || !config.outputs.iter().any(|output| output.format.shows_moments()) {
+        if moments.is_window() || !config.outputs.iter().any(|output| output.format.shows_moments()) {
             return Ok(all);
         }
-        for moment in heap_profiles::moments(recording, selected, &config.heap_profiles) {
+        for moment in heap_profiles::moments(recording, moments, &config.heap_profiles) {
             let config = Config { span: Span::At(moment), outputs: Vec::new(), ..(*config).clone() };
             let earlier = Opened::new(&config)?;
-            if earlier.selected.to() < selected.to() {
+            if earlier.moments.to() < moments.to() {
                 earlier.for_each_class(BTreeMap::new(), |class, profile, _| {
                     all.entry(class).or_default().push((profile.shown_time().end, profile));
                 })?;
@@ -234,41 +223,20 @@ impl<'a> Opened<'a> {
         mut earlier: EarlierProfiles,
         mut each: impl FnMut(EventClass, Profile, report::Options),
     ) -> Result<(), Error> {
-        let Self { config, recording, facts, selected, grouping, keeps_parts, metric } = self;
-        let unreadable = |source| unreadable(config, source);
-        let locations = recording.locations().map_err(unreadable)?;
-        let activity = activity::read(recording, selected, &locations, facts.has_slice_bytes()).map_err(unreadable)?;
-        let calls = RecordedCalls::new(locations);
-        let (processes, frames) =
-            processes::read(recording, selected, calls, *keeps_parts, config.keep_ended, counts_growth(*metric))
-                .map_err(unreadable)?;
-        // Calls without recorded names get those of the object's file, if it has the recorded build ID.
-        let names = NameTable::new(frames, Symbolizer::new().with_reopen(Objects::reopen));
-        let stacks = ReportStacks::of_recording(processes, &selected.window());
-        let mut classes = NamedClasses::new(stacks, &names);
-        let mut notes = facts.notes();
-        notes.extend(notes_of(recording, selected));
-        let timeline = match config.outputs.iter().any(|output| output.format.shows_timeline()) {
-            true => Some(recording.memory_over_time(selected.to()).map_err(unreadable)?),
-            false => None,
+        let Self { config, recording, facts, moments, grouping, keeps_parts, metric } = self;
+        let options = ViewOptions {
+            keeps_parts: *keeps_parts,
+            keep_ended: config.keep_ended,
+            counts_growth: counts_growth(*metric),
+            has_timeline: config.outputs.iter().any(|output| output.format.shows_timeline()),
         };
-        let trace = selected.start().since_start()..selected.window().end.since_start();
+        // Calls without recorded names get those of the object's file, if it has the recorded build ID.
+        let symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
+        let views = history::view(recording, facts, moments, &symbolizer, options);
+        let mut views = views.map_err(|source| unreadable(config, source))?;
         for &class in &recording.header().classes {
-            let run = run_facts(
-                recording,
-                facts,
-                selected,
-                class,
-                *metric,
-                [&notes, &page_notes(recording, selected, class)],
-            );
-            let run = RunFacts {
-                activity: activity.clone(),
-                timeline: timeline.as_ref().map(|timeline| timeline.finish(class, run.page_sample, &trace)),
-                ..run
-            };
             let earlier = earlier.remove(&class).unwrap_or_default();
-            let profile = classes.take(class).into_profile(run, earlier, |profile| grouping.label(profile));
+            let profile = views.take(class, earlier, |profile| grouping.label(profile));
             let options = report::Options {
                 metric: metric_of(&profile, *metric),
                 by: grouping.by,
@@ -307,15 +275,15 @@ fn all_written(failures: Vec<NotWritten>) -> Result<(), Error> {
 
 /// Writes the accounts of a recording, sorted by a column.
 fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let Opened { config, recording, facts, selected, .. } = opened;
+    let Opened { config, recording, facts, moments, .. } = opened;
     let keys = facts.account_keys().ok_or_else(|| Error::NotRecorded {
         message: String::from("the recording has no accounts"),
         remedy: String::from("record them: `memtrace accounts --by KEY --record FILE`"),
     })?;
     let outputs = Outputs::open(&config.outputs)?;
     let unreadable = |source| unreadable(config, source);
-    let over_time = AccountsOverTime::for_outputs(&config.outputs, recording, selected, &keys).map_err(unreadable)?;
-    let table = accounts::table(recording, facts, selected, keys.clone(), notes_of(recording, selected));
+    let over_time = AccountsOverTime::for_outputs(&config.outputs, recording, moments, &keys).map_err(unreadable)?;
+    let table = accounts::table(recording, facts, moments, keys.clone(), notes_of(recording, moments));
     let mut table = table.map_err(unreadable)?;
     table.sort(sort);
     let content = |format: Format, _, out: &mut dyn io::Write| match &over_time {
@@ -328,7 +296,7 @@ fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn O
 
 /// Writes the usage of threads of a recording.
 fn write_threads(opened: &Opened<'_>, sort: ThreadColumn, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let Opened { config, recording, facts, selected, .. } = opened;
+    let Opened { config, recording, facts, moments, .. } = opened;
     let unreadable = |source| unreadable(config, source);
     if !recording.has_thread_usage().map_err(unreadable)? {
         return Err(Error::NotRecorded {
@@ -337,14 +305,14 @@ fn write_threads(opened: &Opened<'_>, sort: ThreadColumn, observer: &mut dyn Obs
         });
     }
     let outputs = Outputs::open(&config.outputs)?;
-    let threads = RecordedThreads::read(recording, selected).map_err(unreadable)?;
+    let threads = RecordedThreads::read(recording, moments).map_err(unreadable)?;
     let content = |format, _, out: &mut dyn io::Write| threads.write(format, facts.subject(), config.top, sort, out);
     let failures = fill(outputs, &content, observer);
-    for note in notes_of(recording, selected) {
+    for note in notes_of(recording, moments) {
         observer.note(&note);
     }
     all_written(failures)?;
-    let losses = recording.losses(selected.from(), selected.to()).map_err(unreadable)?;
+    let losses = recording.losses(moments.from(), moments.to()).map_err(unreadable)?;
     Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }
 
@@ -398,13 +366,9 @@ fn keeps_parts(grouping: &Grouping, recorded: &Grouping) -> Result<bool, Error> 
     })
 }
 
-/// Returns the chosen metric, or that of the run. `is_at_end` is true for the totals at the end of a complete recording.
-fn metric(
-    chosen: Option<Metric>,
-    facts: &RecordedFacts,
-    selected: &Selected,
-    is_at_end: bool,
-) -> Result<Option<Metric>, Error> {
+/// Returns the chosen metric, or that of the run.
+fn metric(chosen: Option<Metric>, facts: &RecordedFacts, moments: &Moments) -> Result<Option<Metric>, Error> {
+    let is_at_end = moments.is_at_end();
     let needs_peaks = |metric: &Metric| metric.needs(Requirement::Peaks);
     match chosen {
         Some(chosen) if needs_peaks(&chosen) && !facts.metric().is_some_and(|metric| needs_peaks(&metric)) => {
@@ -417,61 +381,33 @@ fn metric(
             message: String::from("the peaks of processes are known at the end of a complete recording only"),
             remedy: String::from("leave out --at, --from, --to, --between and --peak, or use another metric"),
         }),
-        Some(Metric::NetGrowth) if !selected.is_window() => Err(Error::NotRecorded {
+        Some(Metric::NetGrowth) if !moments.is_window() => Err(Error::NotRecorded {
             message: String::from("--metric net-growth needs two moments"),
             remedy: String::from("add --from and --to, as in --from +10s --to -5s"),
         }),
-        Some(Metric::Growth) if selected.first_epoch().is_none() => Err(Error::NotRecorded {
+        Some(Metric::Growth) if moments.first_epoch().is_none() => Err(Error::NotRecorded {
             message: String::from(
                 "--metric growth needs two marks: at other moments, the ages of blocks are not recorded",
             ),
             remedy: String::from("add --between MARK MARK, or use --metric net-growth with --from and --to"),
         }),
         Some(metric) => Ok(Some(metric)),
-        None if selected.first_epoch().is_some() => Ok(Some(Metric::Growth)),
-        None if selected.is_window() => Ok(Some(Metric::NetGrowth)),
+        None if moments.first_epoch().is_some() => Ok(Some(Metric::Growth)),
+        None if moments.is_window() => Ok(Some(Metric::NetGrowth)),
         None => Ok(facts.metric().filter(|metric| is_at_end || !needs_peaks(metric))),
     }
-}
-
-/// Returns true if only blocks that were allocated between the marks count.
-fn counts_growth(metric: Option<Metric>) -> bool {
-    metric.is_some_and(|metric| metric.needs(Requirement::Marks))
 }
 
 /// Returns the metric of a profile: the growth of live memory in place of live memory in a window.
 fn metric_of(profile: &Profile, metric: Option<Metric>) -> Metric {
     match metric {
-        Some(Metric::Growth) if processes::has_epochs(profile.run.class) => Metric::Growth,
+        Some(Metric::Growth) if has_epochs(profile.run.class) => Metric::Growth,
         Some(Metric::Growth | Metric::NetGrowth | Metric::LiveBytes | Metric::LiveCount)
             if profile.run.window.is_some() && Quantity::LiveBytes.is_of(profile.run.class) =>
         {
             Metric::NetGrowth
         }
         metric => profile.metric(metric),
-    }
-}
-
-fn run_facts(
-    recording: &Recording,
-    facts: &RecordedFacts,
-    selected: &Selected,
-    class: EventClass,
-    metric: Option<Metric>,
-    notes: [&Vec<String>; 2],
-) -> RunFacts {
-    let header = recording.header();
-    let is_at_end = selected.is_end_of(recording);
-    let older = header.older.filter(|_| is_at_end && class.probes_allocators());
-    let has_parts = processes::has_parts(class, recording, selected, counts_growth(metric));
-    RunFacts {
-        page_sample: if class.counts_pages() { header.page_sample } else { 0 },
-        duration: selected.duration(),
-        notes: notes.into_iter().flatten().cloned().collect(),
-        window: selected.is_window().then(|| selected.span()),
-        parts: if has_parts { selected.parts().times().to_vec() } else { Vec::new() },
-        older,
-        ..if is_at_end { facts.of_class_at_end(class) } else { facts.of_class(class) }
     }
 }
 

@@ -2,8 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use super::locations::PathNumber;
 use super::slice_limit::SliceLimit;
-use crate::model::{ActivityChanges, CallSums, LeftOut, Slice, SliceKind};
+use crate::model::{ActivityChanges, CallSums, LeftOut, Slice, SliceKind, StackEnd};
+
+/// Activity of threads in a part of a history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedActivity {
+    /// Slices that have ended in the part, events and totals, with the names, threads and locks that they refer to. The list
+    /// of raw stacks is empty.
+    pub changes: ActivityChanges,
+    /// Stacks of the slices, by number.
+    pub stacks: Vec<(u32, PathNumber, StackEnd)>,
+    /// Calls of allocator functions, by number of the name of the function.
+    pub calls: BTreeMap<u32, CallSums>,
+    /// Slices and events that are missing.
+    pub left_out: LeftOut,
+}
 
 /// Most slices of an interval that waits: about 30 MB of memory.
 pub(in crate::history) const MAX_WAITING_SLICES: usize = 1 << 18;

@@ -1,35 +1,34 @@
-//! Accounts of a recording.
+//! Accounts of a book.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::moments::Selected;
 use crate::accounts;
-use crate::history::{self, Boundary, Recording};
+use crate::history::facts::RecordedFacts;
+use crate::history::{self, Book, Boundary, Moments};
 use crate::model::{AccountNumber, AccountRow, AccountTable, GroupBy, format};
-use crate::session::recorded_facts::RecordedFacts;
 
 /// Returns the accounts by `keys` that are selected, not sorted. `notes` are those on the selection.
 pub(super) fn table(
-    recording: &Recording,
+    book: &dyn Book,
     facts: &RecordedFacts,
-    selected: &Selected,
+    moments: &Moments,
     keys: Vec<GroupBy>,
     mut notes: Vec<String>,
 ) -> Result<AccountTable, history::Error> {
-    let to = selected.to();
-    let mut accounts = recording.accounts(selected.from(), to)?;
+    let to = moments.to();
+    let mut accounts = book.accounts(moments.from(), to)?;
     let total = accounts.remove(&AccountNumber::TOTAL).unwrap_or_default();
-    let names = RecordedNames::read(recording, keys.len())?;
+    let names = RecordedNames::read(book, keys.len())?;
     let named = accounts.into_iter().filter(|(_, totals)| totals.has_amounts());
     let named = named.map(|(number, totals)| (names.of(number), totals));
     let most = total.marks.unwrap_or_default().high.at_most;
     let rows = accounts::add_up(named, are_by_process(&keys), most).map(|(names, totals)| AccountRow { names, totals });
-    if selected.is_end_of(recording) {
+    if moments.is_at_end() {
         notes.extend(facts.notes());
     }
-    if selected.is_window() {
-        let Range { start, end } = selected.span();
+    if moments.is_window() {
+        let Range { start, end } = moments.span();
         notes.push(format!(
             "water marks are those from {} to {}; other numbers count from the start of the trace",
             format::duration(start),
@@ -41,8 +40,8 @@ pub(super) fn table(
         keys,
         total,
         start: facts.span().0,
-        elapsed: selected.after_start(selected.times().end),
-        losses: recording.losses(Boundary::START, to)?,
+        elapsed: moments.after_start(moments.times().end),
+        losses: book.losses(Boundary::START, to)?,
         notes,
     })
 }
@@ -52,7 +51,7 @@ pub(super) fn are_by_process(keys: &[GroupBy]) -> bool {
     keys.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread))
 }
 
-/// Names of the accounts of a recording.
+/// Names of the accounts of a book.
 pub(super) struct RecordedNames {
     names: BTreeMap<AccountNumber, Vec<String>>,
     keys: usize,
@@ -60,8 +59,8 @@ pub(super) struct RecordedNames {
 
 impl RecordedNames {
     /// Reads the names of accounts by this number of keys.
-    pub(super) fn read(recording: &Recording, keys: usize) -> Result<Self, history::Error> {
-        let names = recording.account_names()?.into_iter().map(|account| (account.number, account.names)).collect();
+    pub(super) fn read(book: &dyn Book, keys: usize) -> Result<Self, history::Error> {
+        let names = book.account_names()?.into_iter().map(|account| (account.number, account.names)).collect();
         Ok(Self { names, keys })
     }
 

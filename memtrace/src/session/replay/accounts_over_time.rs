@@ -6,9 +6,8 @@ use std::io;
 use rustc_hash::FxHashMap;
 
 use super::accounts::{RecordedNames, are_by_process};
-use super::moments::Selected;
 use crate::accounts;
-use crate::history::{self, Boundary, Recording};
+use crate::history::{self, Book, Boundary, Moments};
 use crate::model::{AccountInterval, AccountNumber, AccountRow, AccountTotals, Bytes, GroupBy, Losses, format};
 use crate::report::AccountTrace;
 use crate::session::config::Output;
@@ -25,8 +24,8 @@ type Totals = BTreeMap<AccountNumber, AccountTotals>;
 
 /// Accounts of a recording over time. Reads the rows twice: first for the largest accounts.
 pub(super) struct AccountsOverTime<'a> {
-    recording: &'a Recording,
-    selected: &'a Selected,
+    book: &'a dyn Book,
+    moments: &'a Moments,
     keys: &'a [GroupBy],
     groups: Groups,
     losses: BTreeMap<Boundary, Losses>,
@@ -65,24 +64,20 @@ impl<'a> AccountsOverTime<'a> {
     /// Reads the accounts if one of the outputs shows them over time.
     pub(super) fn for_outputs(
         outputs: &[Output],
-        recording: &'a Recording,
-        selected: &'a Selected,
+        book: &'a dyn Book,
+        moments: &'a Moments,
         keys: &'a [GroupBy],
     ) -> Result<Option<Self>, history::Error> {
         let is_shown = outputs.iter().any(|output| output.format.shows_accounts_over_time());
-        is_shown.then(|| Self::read(recording, selected, keys)).transpose()
+        is_shown.then(|| Self::read(book, moments, keys)).transpose()
     }
 
     /// Finds the largest accounts in the selected part of a recording.
-    pub(super) fn read(
-        recording: &'a Recording,
-        selected: &'a Selected,
-        keys: &'a [GroupBy],
-    ) -> Result<Self, history::Error> {
-        let names = RecordedNames::read(recording, keys.len())?;
+    pub(super) fn read(book: &'a dyn Book, moments: &'a Moments, keys: &'a [GroupBy]) -> Result<Self, history::Error> {
+        let names = RecordedNames::read(book, keys.len())?;
         let mut groups = Groups::default();
-        let losses = recording.losses_of_intervals(selected.from(), selected.to())?;
-        let all = Self { recording, selected, keys, groups: Groups::default(), losses };
+        let losses = book.losses_of_intervals(moments.from(), moments.to())?;
+        let all = Self { book, moments, keys, groups: Groups::default(), losses };
         all.for_each_step(|step| {
             groups.add(&step, &names);
             Ok(())
@@ -97,7 +92,7 @@ impl<'a> AccountsOverTime<'a> {
         let mut trace = AccountTrace::start(out, self.keys.to_vec())?;
         self.for_each_step(|step| trace.add(&self.interval(&step)))?;
         match self.groups.note_of_others() {
-            Some(note) => trace.note("losses", self.selected.since_start(self.selected.to()), &note),
+            Some(note) => trace.note("losses", self.moments.since_start(self.moments.to()), &note),
             None => Ok(()),
         }
     }
@@ -114,12 +109,12 @@ impl<'a> AccountsOverTime<'a> {
             Some(AccountRow { names: group.names.clone(), totals })
         });
         let is_in = |at| step.from.at() < at && at <= step.to.at();
-        let marks = self.recording.marks().iter().filter(|row| is_in(row.mark.at));
+        let marks = self.book.marks().iter().filter(|row| is_in(row.mark.at));
         AccountInterval {
-            span: self.selected.since_start(step.from)..self.selected.since_start(step.to),
+            span: self.moments.since_start(step.from)..self.moments.since_start(step.to),
             rows: rows.collect(),
             total: total.filter(|_| step.changed.contains_key(&AccountNumber::TOTAL)),
-            marks: marks.map(|row| (self.selected.after_start(row.mark.at), row.mark.text.clone())).collect(),
+            marks: marks.map(|row| (self.moments.after_start(row.mark.at), row.mark.text.clone())).collect(),
             losses: self.losses_between(step.from, step.to),
         }
     }
@@ -133,12 +128,12 @@ impl<'a> AccountsOverTime<'a> {
 
     /// Returns the ends of the selected intervals, without those before short ones.
     fn ends(&self) -> Vec<Boundary> {
-        let shortest = self.recording.header().interval / SHORTEST_INTERVAL;
+        let shortest = self.book.header().interval / SHORTEST_INTERVAL;
         let mut ends: Vec<Boundary> = Vec::new();
         // End of the last interval that was not short.
         let mut end = None;
-        let all = self.recording.intervals().iter();
-        for row in all.filter(|row| self.selected.from() < row.end() && row.end() <= self.selected.to()) {
+        let all = self.book.intervals().iter();
+        for row in all.filter(|row| self.moments.from() < row.end() && row.end() <= self.moments.to()) {
             let is_short = end.is_some_and(|end| row.span.end.saturating_sub(end) < shortest);
             match ends.last_mut().filter(|_| is_short) {
                 Some(last) => *last = row.end(),
@@ -153,7 +148,7 @@ impl<'a> AccountsOverTime<'a> {
 
     /// Calls `each` for the start of the selected part, if it is a moment of the trace, and for its intervals.
     fn for_each_step(&self, mut each: impl FnMut(Step<'_>) -> io::Result<()>) -> io::Result<()> {
-        let (from, to) = (self.selected.from(), self.selected.to());
+        let (from, to) = (self.moments.from(), self.moments.to());
         let ends = self.ends();
         let mut intervals = ends.iter().copied().peekable();
         let (mut known, mut changed) = (Totals::new(), Totals::new());
@@ -175,7 +170,7 @@ impl<'a> AccountsOverTime<'a> {
             }
         };
         let mut at = from;
-        let read = self.recording.each_account_row(to, |row_at, number, totals| {
+        let read = self.book.each_account_row(to, &mut |row_at, number, totals| {
             if row_at <= from {
                 known.insert(number, totals.unchanged());
                 return;

@@ -1,7 +1,6 @@
-//! Moments of heap profiles in a recording.
+//! Moments of heap profiles in a book.
 
-use super::moments::Selected;
-use crate::history::Recording;
+use crate::history::{Book, Moments};
 use crate::session::config::Moment;
 
 /// The most moments besides the end. Each profile is in memory.
@@ -9,9 +8,9 @@ pub(crate) const MAX_HEAP_PROFILES: usize = 32;
 
 /// Returns the chosen moments, and those of the marks before the end of the report. If there are too many marks, the first ones are
 /// left out.
-pub(super) fn moments(recording: &Recording, selected: &Selected, chosen: &[Moment]) -> Vec<Moment> {
-    let marks = recording.marks().iter().filter(|mark| mark.boundary < selected.to());
-    let marks: Vec<_> = marks.map(|mark| Moment::AfterStart(selected.since_start(mark.boundary))).collect();
+pub(super) fn moments(book: &dyn Book, moments: &Moments, chosen: &[Moment]) -> Vec<Moment> {
+    let marks = book.marks().iter().filter(|mark| mark.boundary < moments.to());
+    let marks: Vec<_> = marks.map(|mark| Moment::AfterStart(moments.since_start(mark.boundary))).collect();
     let free = MAX_HEAP_PROFILES.saturating_sub(chosen.len());
     let last_marks = &marks[marks.len().saturating_sub(free)..];
     chosen.iter().chain(last_marks).copied().collect()

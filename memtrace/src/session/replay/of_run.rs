@@ -65,7 +65,7 @@ fn write_accounts(
         Ok(opened) => opened,
         Err(error) => return Err((outputs, error)),
     };
-    match AccountsOverTime::read(&opened.recording, &opened.selected, keys) {
+    match AccountsOverTime::read(&opened.recording, &opened.moments, keys) {
         Ok(accounts) => Ok(fill(outputs, &|_, _, out| accounts.write(out), observer)),
         Err(source) => Err((outputs, unreadable(&config, source))),
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::*;
+use crate::history::facts::{self, RecordedGrouping};
 use crate::history::{
     Boundary, Change, Detail, DetailKind, Header, ImageChange, ImageValue, Interval, Location, Mark, ObjectNumber,
     PathNumber, RecordedImage, RecordedObject, RecordedPath, RecordedSymbols, Settings, TotalKey, Writer,
@@ -18,7 +19,6 @@ use crate::model::{
 use crate::report::Format;
 use crate::scratch::Scratch;
 use crate::session::config::Destination;
-use crate::session::recorded_facts;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -120,7 +120,7 @@ fn record(path: &Path, complete: bool) {
         paths: vec![call(1, 0, 0x10), call(2, 1, 0x20), call(3, 1, 0x30)],
         symbols: vec![symbols(0x10, "main"), symbols(0x20, "grow")],
         images: vec![image(None)],
-        facts: recorded_facts::at_start("service", Tick(0), &Grouping::default(), None),
+        facts: facts::at_start("service", Tick(0), &RecordedGrouping::default(), None),
         ..second(0, vec![change(2, 100), change(3, 300)])
     };
     writer.push(first);
@@ -323,12 +323,12 @@ fn blocks_of_an_ended_process_are_held_at_exit() {
 fn record_trends(path: &Path, age: Option<Duration>) {
     let header = Header { older: age, ..header() };
     let writer = Writer::create(path, &header, Settings::default()).unwrap();
-    let facts = recorded_facts::at_start("service", Tick(0), &Grouping::default(), None);
+    let at_start = facts::at_start("service", Tick(0), &RecordedGrouping::default(), None);
     for number in 0..16 {
         let single = if number == 5 { 40 << 10 } else { 0 };
         let changes = vec![change(0, 4 << 10), Change { key: failed_stack(), ..change(0, single) }];
         let images = if number == 0 { vec![image(None)] } else { Vec::new() };
-        let facts = if number == 0 { facts.clone() } else { Vec::new() };
+        let facts = if number == 0 { at_start.clone() } else { Vec::new() };
         writer.push(Interval { images, facts, ..second(number, changes) });
         wait_for(&writer, number + 1);
     }

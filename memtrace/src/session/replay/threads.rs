@@ -5,9 +5,9 @@ use std::io;
 
 use rustc_hash::FxHashMap;
 
-use super::moments::Selected;
 use crate::history::{
-    self, Boundary, IntervalRow, ProcessRow, RecordedImage, RecordedThread, Recording, ThreadNumber, ThreadRow,
+    self, Book as _, Boundary, IntervalRow, Moments, ProcessRow, RecordedImage, RecordedThread, Recording,
+    ThreadNumber, ThreadRow,
 };
 use crate::model::{
     ImageId, Losses, MachineUsage, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads,
@@ -46,8 +46,8 @@ pub(super) struct RecordedThreads<'a> {
 
 impl<'a> RecordedThreads<'a> {
     /// Reads the threads of the selected part of a recording.
-    pub(super) fn read(recording: &'a Recording, selected: &Selected) -> Result<Self, history::Error> {
-        let (from, to) = (selected.from(), selected.to());
+    pub(super) fn read(recording: &'a Recording, moments: &Moments) -> Result<Self, history::Error> {
+        let (from, to) = (moments.from(), moments.to());
         let threads = recording.monitored_threads()?.into_iter().map(|thread| (thread.number, thread)).collect();
         let mut processes: BTreeMap<Boundary, Vec<ProcessRow>> = BTreeMap::new();
         for row in recording.process_rows(from, to)? {

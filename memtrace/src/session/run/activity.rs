@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use super::activity_changes::RecordedChanges;
 use super::stack_copies::FindCopy;
 use crate::activity::{ActivityBuilder, ActivityCollector};
-use crate::history::Fact;
+use crate::history::{Fact, facts};
 use crate::history::{LiveCall, LivePaths, frames_of_calls};
 use crate::kernel::{ActivityReader, Kernel, Probes, ThreadActivity};
 use crate::model::{
@@ -22,7 +22,6 @@ use crate::model::{
 use crate::procfs::{self, FutexWaiter};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
-use crate::session::recorded_facts;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
 use crate::symbolize::ImageCode;
@@ -106,7 +105,7 @@ impl RunActivity {
 
     /// Returns the fact for a recording that the bytes that threads allocate are known, if they are.
     pub(super) fn fact(&self) -> Option<Fact> {
-        self.counts_bytes.then(recorded_facts::of_slice_bytes)
+        self.counts_bytes.then(facts::of_slice_bytes)
     }
 
     /// Sets the start of tracing, since the start of the clock.

@@ -15,7 +15,9 @@ use super::recorder::{ChangesInParts, Recorder};
 use super::wait::Signals;
 use crate::debuginfod;
 use crate::history::Status;
-use crate::history::{EndedProcesses, FramesByObject, NameTable, NamedClasses, NamedStacks, ReportStacks};
+use crate::history::{
+    EndedProcesses, FramesByObject, NameTable, NamedClasses, NamedStacks, ReportStacks, facts, has_trends,
+};
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
     AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, Quantity, RunFacts,
@@ -28,11 +30,9 @@ use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
 use crate::session::outputs::{self, Outputs};
 use crate::session::own_allocator;
-use crate::session::recorded_facts;
 use crate::session::replay::RecordedOutputs;
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::track::{Coverage, ProcessTracker};
-use crate::session::trend_parts::has_trends;
 use crate::symbolize::{ImageCode, Symbolizer};
 
 /// Open outputs of each event class, and the servers of debug files.
@@ -135,7 +135,7 @@ impl Reports {
         if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.has_file()) {
             names.add(recorder.paths());
             recorder.add_names(names.known().clone(), &snapshots, finished.tracker.images());
-            recorder.add_facts(recorded_facts::at_end(finished.window.end, finished.duration));
+            recorder.add_facts(facts::at_end(finished.window.end, finished.duration));
         }
         let with_trends: Vec<_> = config.events.iter().copied().filter(|&class| shows_trends(config, class)).collect();
         let changes =
@@ -168,8 +168,8 @@ impl Reports {
             };
             let mut profile = stacks.into_profile(run, Vec::new(), |profile| config.grouping.label(profile));
             if let Some(recorder) = &mut recorder {
-                let facts = recorded_facts::of_class(&profile.run).into_iter();
-                recorder.add_facts(facts.chain(recorded_facts::of_notes(&profile.run.notes)));
+                let facts = facts::of_class(&profile.run).into_iter();
+                recorder.add_facts(facts.chain(facts::of_notes(&profile.run.notes)));
             }
             match (&config.accounts, &self.accounts, account_outputs.take()) {
                 (Some(report), Some(accounts), Some(outputs)) => {

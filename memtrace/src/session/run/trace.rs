@@ -32,6 +32,7 @@ use super::target_time::TargetTime;
 use super::touch_meter::Touches;
 use super::wait::{Due, Signals, WakeupSources};
 use super::{tag_functions, tag_probes};
+use crate::history::facts;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
@@ -46,7 +47,7 @@ use crate::session::sample::{PageReader, ReclaimReader};
 use crate::session::select::Targets;
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
-use crate::session::{clock, own_allocator, recorded_facts};
+use crate::session::{clock, own_allocator};
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
@@ -191,10 +192,10 @@ impl Trace {
         if let Some(recorder) = &mut recorder {
             // Touches are not recorded.
             let metric = config.metric.filter(|metric| !metric.needs(Requirement::Touches));
-            let facts = recorded_facts::at_start(&targets.name, start_tick, &config.grouping, metric);
-            let of_accounts = config.accounts.as_ref().map(|report| recorded_facts::of_accounts(&report.keys));
+            let recorded = facts::at_start(&targets.name, start_tick, &config.grouping.to_recorded(), metric);
+            let of_accounts = config.accounts.as_ref().map(|report| facts::of_accounts(&report.keys));
             let of_slices = activity.as_ref().and_then(RunActivity::fact);
-            recorder.start(start_tick, facts.into_iter().chain(of_accounts).chain(of_slices));
+            recorder.start(start_tick, recorded.into_iter().chain(of_accounts).chain(of_slices));
         }
         let mut trace = Self {
             kernel,

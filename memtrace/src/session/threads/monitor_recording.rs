@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use crate::history::facts::{self, RecordedGrouping};
 use crate::history::{Header, MonitorRecorder, Settings, Writer};
 use crate::model::{MachineUsage, MonitorInterval, Tick, printable};
 use crate::procfs;
 use crate::session::config::Recording;
 use crate::session::error::Error;
-use crate::session::grouping::Grouping;
 use crate::session::observer::Observer;
-use crate::session::recorded_facts;
 
 /// A recording that is being written.
 pub(super) struct MonitorRecording {
@@ -53,7 +52,7 @@ impl MonitorRecording {
         let mut recorded = recorder.convert(interval);
         if let Some(target) = self.target.take() {
             let start = Tick::at(interval.span.start);
-            recorded.facts.extend(recorded_facts::at_start(&target, start, &Grouping::default(), None));
+            recorded.facts.extend(facts::at_start(&target, start, &RecordedGrouping::default(), None));
         }
         let marks = recorded.marks.iter().map(|mark| mark.text.clone()).collect();
         self.writer.push(recorded);

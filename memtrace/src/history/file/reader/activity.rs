@@ -10,25 +10,11 @@ use super::query::Query;
 use super::total_rows::named;
 use crate::history::boundaries::Boundary;
 use crate::history::file::error::Error;
-use crate::history::interval::PathNumber;
+use crate::history::interval::{PathNumber, RecordedActivity};
 use crate::model::{
     AbsAddr, ActiveThread, ActivityChanges, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockIdentity,
     LockSums, Log2, Nanoseconds, Pid, Slice, SliceKind, SliceLabel, SliceSums, StackEnd, Tid,
 };
-
-/// Activity of threads in a part of a recording.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordedActivity {
-    /// Slices that have ended in the part, events and totals, with the names, threads and locks that they refer to. The list
-    /// of raw stacks is empty.
-    pub changes: ActivityChanges,
-    /// Stacks of the slices, by number.
-    pub stacks: Vec<(u32, PathNumber, StackEnd)>,
-    /// Calls of allocator functions, by number of the name of the function.
-    pub calls: BTreeMap<u32, CallSums>,
-    /// Slices and events that are missing.
-    pub left_out: LeftOut,
-}
 
 impl Recording {
     /// Returns the activity of threads between two boundaries; `None` if the run has traced none. A slice belongs to the part

@@ -8,49 +8,10 @@ use super::Recording;
 use super::query::Query;
 use crate::history::file::error::Error;
 use crate::history::file::text::{build_id_of, path_of, unnamed_of};
-use crate::history::interval::{Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath};
+use crate::history::interval::{
+    FramesByOffset, Location, Locations, ObjectNumber, PathNumber, PathRows, RecordedObject, RecordedPath,
+};
 use crate::model::{Frame, Location as SourceLocation, Name, ObjectName, VirtOffset};
-
-/// Frames at an offset of an object, the outermost first.
-pub type FramesByOffset = BTreeMap<(ObjectNumber, Option<u64>), Vec<Frame>>;
-
-/// Code locations of a recording.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Locations {
-    /// Objects by number.
-    pub objects: BTreeMap<ObjectNumber, Location>,
-    /// Call paths.
-    pub paths: PathRows,
-    /// Frames at an offset of an object, the outermost first, as far as names are recorded.
-    pub symbols: FramesByOffset,
-}
-
-/// Call paths in the order of their numbers. The callers of each have a smaller number.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PathRows(Vec<RecordedPath>);
-
-impl PathRows {
-    /// Returns the paths in order.
-    #[must_use]
-    pub fn all(&self) -> &[RecordedPath] {
-        &self.0
-    }
-
-    /// Returns the index of a path, if it exists.
-    #[must_use]
-    pub fn position(&self, path: PathNumber) -> Option<usize> {
-        // A complete file has all numbers from 1 on.
-        let usual = (path.0 as usize).wrapping_sub(1);
-        let is_usual = self.0.get(usual).is_some_and(|row| row.number == path);
-        if is_usual { Some(usual) } else { self.0.binary_search_by_key(&path, |row| row.number).ok() }
-    }
-
-    /// Returns the calls of a path, the innermost first.
-    pub fn calls(&self, path: PathNumber) -> impl Iterator<Item = &RecordedPath> + '_ {
-        let row = |path| self.position(path).map(|index| &self.0[index]);
-        std::iter::successors(row(path), move |call| row(call.callers))
-    }
-}
 
 impl Recording {
     /// Reads all code locations.

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::Recording;
 use super::query::Query;
+use crate::history::book::Book as _;
 use crate::history::boundaries::Boundary;
 use crate::history::file::error::Error;
 use crate::history::interval::{Fact, FactValue, Subject};

@@ -8,45 +8,18 @@ use rustc_hash::FxHashMap;
 use super::Recording;
 use super::query::Query;
 use super::total_rows::{ImageIds, TotalRows};
+use crate::history::book::Book as _;
 use crate::history::boundaries::Boundary;
 use crate::history::file::error::Error;
 use crate::history::file::quantities::{self, quantity_from_number};
 use crate::history::file::schema::amounts;
 use crate::history::file::text::reclaim_of;
 use crate::history::interval::{DetailKind, ImageValue, TotalKey};
+use crate::history::totals::{ImageValues, StackTotal, Totals};
 use crate::model::{
     Amount, Bytes, CgroupId, EventClass, ImageId, LiveChanges, LossReason, Losses, PartChange, Pid, Quantities,
     Quantity, StallKey, StallStats,
 };
-
-/// Totals between two boundaries.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Totals {
-    /// Totals by stack, without those that did not change, in the order of their keys.
-    pub stacks: Vec<StackTotal>,
-    /// Numbers of images, by kind and index.
-    pub images: ImageValues,
-    /// Stalls of images.
-    pub stalls: BTreeMap<(ImageId, StallKey), StallStats>,
-    /// Losses.
-    pub losses: Losses,
-}
-
-/// Numbers of images, by kind and index.
-pub type ImageValues = BTreeMap<(ImageId, EventClass), BTreeMap<(ImageValue, u32), u64>>;
-
-/// Totals of one stack.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StackTotal {
-    /// The stack.
-    pub key: TotalKey,
-    /// The totals.
-    pub usage: Quantities,
-    /// Numbers that few stacks have, by kind and index.
-    pub details: BTreeMap<(DetailKind, u32), u64>,
-    /// Changes in each part, if the image runs at the end of the last one. Empty for totals without parts.
-    pub live_changes: LiveChanges,
-}
 
 /// Sums of the rows of one total.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,15 +30,6 @@ struct Sums {
 }
 
 impl Recording {
-    /// Returns the changes from one boundary to another. From [`Boundary::START`], these are the totals at `to`.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged.
-    pub fn totals(&self, from: Boundary, to: Boundary) -> Result<Totals, Error> {
-        self.totals_in_parts(&[from, to])
-    }
-
     /// Returns the changes from the first of `bounds` to the last one. If there are more than two, stacks have their changes
     /// in each part between two successive ones.
     ///
@@ -234,17 +198,6 @@ impl Recording {
             Ok(())
         })?;
         Ok(stalls)
-    }
-
-    /// Returns the losses between two boundaries.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged.
-    pub fn losses(&self, from: Boundary, to: Boundary) -> Result<Losses, Error> {
-        let mut losses = Losses::default();
-        self.losses_of_intervals(from, to)?.values().for_each(|lost| losses.merge(lost));
-        Ok(losses)
     }
 
     /// Returns the losses of each interval between two boundaries that has any, by its end.

@@ -17,10 +17,10 @@ fn record_accounts(path: &Path) {
     let account = |number: u32, bytes: u64| RecordedAccount { number: AccountNumber(number), totals: totals(bytes) };
     let name = |number: u32| AccountNames { number: AccountNumber(number), names: vec![format!("user-{number}")] };
     let sum: u64 = (1..=300).sum();
-    let mut facts = recorded_facts::at_start("users", Tick(0), &Grouping::default(), None);
-    facts.push(recorded_facts::of_accounts(&[GroupBy::User]));
+    let mut at_start = facts::at_start("users", Tick(0), &RecordedGrouping::default(), None);
+    at_start.push(facts::of_accounts(&[GroupBy::User]));
     writer.push(Interval {
-        facts,
+        facts: at_start,
         accounts: (1..=300).map(|number| account(number, number.into())).chain([account(0, sum)]).collect(),
         account_names: (1..=301).map(name).collect(),
         ..second(0, Vec::new())

@@ -21,7 +21,7 @@ fn second_of_processes(number: u64) -> Interval {
         interval.paths = vec![call(1, 0, 0x10), call(2, 1, 0x20), call(3, 1, 0x30)];
         let cc = RecordedImage { id: group, comm: Comm::from("cc"), exe: Some("/bin/cc".into()), ..image(None) };
         interval.images = vec![image(None), cc];
-        interval.facts = recorded_facts::at_start("service", Tick::at(SECOND / 2), &Grouping::default(), None);
+        interval.facts = facts::at_start("service", Tick::at(SECOND / 2), &RecordedGrouping::default(), None);
     }
     if number == 99 {
         interval.marks = vec![Mark { at: interval.span.end, text: String::from("middle"), epoch: 1 }];

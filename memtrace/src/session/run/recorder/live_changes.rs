@@ -7,9 +7,9 @@ use rustc_hash::FxHashMap;
 
 use super::{RecordedFile, Recorder};
 use crate::history::LiveChangesByStack;
-use crate::history::{Boundary, Error, PathNumber, Recording, TotalKey};
+use crate::history::TrendParts;
+use crate::history::{Book as _, Boundary, Error, PathNumber, Recording, TotalKey};
 use crate::model::{EventClass, ImageId, ImageUsage, LiveChanges, Snapshots, StackEnd, StackKey, Tick};
-use crate::session::trend_parts::TrendParts;
 
 /// Changes of live memory over parts of a run.
 #[derive(Debug, Default)]
@@ -84,6 +84,7 @@ fn recorded_changes(file: &RecordedFile, trace: Range<Duration>) -> Result<InPar
         return Ok(InParts::default());
     }
     let recording = Recording::open_while_written(&file.path)?;
-    let parts = TrendParts::between(&recording, Boundary::START, recording.end(), trace.start, Some(trace.end));
+    let parts =
+        TrendParts::between(recording.intervals(), Boundary::START, recording.end(), trace.start, Some(trace.end));
     Ok((parts.times().to_vec(), recording.live_changes(parts.bounds())?))
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use crate::history::{Division, has_trends};
 use crate::history::{Interval, TotalKey};
 use crate::model::{LiveChanges, PartChange};
-use crate::session::trend_parts::{Division, has_trends};
 
 /// Entries until neighbours are merged.
 const ENTRIES: usize = 32;

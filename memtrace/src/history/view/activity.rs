@@ -1,10 +1,12 @@
-//! Activity of threads of a recording.
+//! Activity of threads of a history.
 
 use std::sync::Arc;
 
-use super::moments::Selected;
 use crate::activity::ActivityCollector;
-use crate::history::{Error, Location, Locations, PathNumber, RecordedActivity, RecordedPath, Recording};
+use crate::history::book::Book;
+use crate::history::file::Error;
+use crate::history::interval::{Location, Locations, PathNumber, RecordedActivity, RecordedPath};
+use crate::history::moments::Moments;
 use crate::model::{Activity, Frame, Unnamed};
 
 /// The most frames that are shown of a wait.
@@ -13,12 +15,12 @@ const MAX_FRAMES: usize = 32;
 /// Reads the activity in the part that the report shows; `None` if none was traced. `counts_bytes` is true if the bytes in slices
 /// are known.
 pub(super) fn read(
-    recording: &Recording,
-    selected: &Selected,
+    book: &dyn Book,
+    moments: &Moments,
     locations: &Locations,
     counts_bytes: bool,
 ) -> Result<Option<Arc<Activity>>, Error> {
-    let Some(activity) = recording.activity(selected.from(), selected.to())? else { return Ok(None) };
+    let Some(activity) = book.activity(moments.from(), moments.to())? else { return Ok(None) };
     let RecordedActivity { changes, stacks, calls, left_out } = activity;
     let mut collector = ActivityCollector::default();
     collector.add(changes);

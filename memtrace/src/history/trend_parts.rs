@@ -1,9 +1,9 @@
-//! Parts of a trace, for which the changes of live memory are shown: in reports of recordings, and of runs with intervals.
+//! Parts of a trace, for which the changes of live memory are shown.
 
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::history::{Boundary, IntervalRow, Recording};
+use super::boundaries::{Boundary, IntervalRow};
 use crate::model::{EventClass, Quantity};
 
 /// Maximum number of parts. The changes in them take 256 bytes for a stack.
@@ -12,25 +12,25 @@ const MOST: u32 = 16;
 /// Minimum number of parts for trends.
 const FEWEST: usize = 8;
 
-/// Consecutive parts between two boundaries of a recording.
+/// Consecutive parts between two boundaries.
 #[derive(Debug, Default)]
-pub(super) struct TrendParts {
+pub(crate) struct TrendParts {
     bounds: Vec<Boundary>,
     times: Vec<Range<Duration>>,
 }
 
 /// A trace divided into consecutive parts.
 #[derive(Debug, Default)]
-pub(super) struct Division {
+pub(crate) struct Division {
     /// Ends of the parts, as indices of the boundaries.
-    pub(super) ends: Vec<usize>,
+    pub(crate) ends: Vec<usize>,
     /// The parts, since the start of tracing.
-    pub(super) times: Vec<Range<Duration>>,
+    pub(crate) times: Vec<Range<Duration>>,
 }
 
 impl Division {
     /// Divides a trace at some of `boundaries`, which are in order. There are no parts if there are too few boundaries.
-    pub(super) fn of(boundaries: &[Duration], trace: &Range<Duration>) -> Self {
+    pub(crate) fn of(boundaries: &[Duration], trace: &Range<Duration>) -> Self {
         Self::of_span(boundaries, trace, trace.start)
     }
 
@@ -49,14 +49,14 @@ impl Division {
 impl TrendParts {
     /// Divides the time from one boundary to another. Tracing began at `start`, and ended at `end` if `to` is after it.
     /// There are no parts if there are too few intervals.
-    pub(super) fn between(
-        recording: &Recording,
+    pub(crate) fn between(
+        intervals: &[IntervalRow],
         from: Boundary,
         to: Boundary,
         start: Duration,
         end: Option<Duration>,
     ) -> Self {
-        let intervals = recording.intervals().iter().map(IntervalRow::end);
+        let intervals = intervals.iter().map(IntervalRow::end);
         let boundaries: Vec<_> = intervals.filter(|end| *end > from && *end <= to).collect();
         let times: Vec<_> = boundaries.iter().map(|boundary| boundary.at()).collect();
         let span = from.at().max(start)..end.map_or(to.at(), |end| to.at().min(end)).max(start);
@@ -66,19 +66,19 @@ impl TrendParts {
     }
 
     /// Returns the boundaries: the start of the first part and the end of each; empty without parts.
-    pub(super) fn bounds(&self) -> &[Boundary] {
+    pub(crate) fn bounds(&self) -> &[Boundary] {
         &self.bounds
     }
 
     /// Returns the parts, since the start of tracing.
-    pub(super) fn times(&self) -> &[Range<Duration>] {
+    pub(crate) fn times(&self) -> &[Range<Duration>] {
         &self.times
     }
 }
 
 /// Returns true if changes of live memory over time are shown for this class: those of blocks and of mappings. No event
 /// reports that a page is gone.
-pub(super) fn has_trends(class: EventClass) -> bool {
+pub(crate) fn has_trends(class: EventClass) -> bool {
     Quantity::LiveBytes.is_of(class) && !class.counts_pages()
 }
 

@@ -1,11 +1,11 @@
-//! Reclaim of the machine and memory of control groups, as facts of a recording.
+//! Reclaim of the machine and memory of control groups, as facts of a history.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::row::{duration, number, text};
-use crate::history::{Fact, FactValue};
+use crate::history::interval::{Fact, FactValue};
 use crate::model::{
     Bytes, CgroupId, KernelThread, MachineReclaim, MemcgMemory, Nanoseconds, PerSecond, PressureTime, ReclaimActivity,
     ReclaimKind, VmCounters,

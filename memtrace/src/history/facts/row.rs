@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::history::{Fact, FactValue};
+use crate::history::interval::{Fact, FactValue};
 
 /// Returns a fact with a text.
 pub(super) fn text(topic: &'static str, item: impl Into<Cow<'static, str>>, value: &str) -> Fact {

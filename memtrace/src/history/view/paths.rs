@@ -1,4 +1,4 @@
-//! Code locations of a recording as call paths, with the recorded names.
+//! Code locations of a history as call paths, with the recorded names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::history::{FramesByObject, RecordedPaths};
-use crate::history::{Location, Locations, ObjectNumber, PathNumber, PathRows};
+use crate::history::interval::{Location, Locations, ObjectNumber, PathNumber, PathRows};
+use crate::history::name_table::FramesByObject;
+use crate::history::recorded::RecordedPaths;
 use crate::model::{AbsAddr, FileOffset, Mapping, Node, Object, ObjectName};
 
 /// Call paths of a recording, and the names of their calls.

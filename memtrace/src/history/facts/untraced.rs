@@ -1,9 +1,9 @@
-//! Processes that are not traced, as facts of a recording.
+//! Processes that are not traced, as facts of a history.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::history::{Fact, FactValue};
+use crate::history::interval::{Fact, FactValue};
 use crate::model::{Bytes, Comm, EventClass, Pid, ProcessMemory, Untraced, UntracedProcess, UntracedReason};
 
 /// Separator of a name and a path, which follow the numbers of a process.

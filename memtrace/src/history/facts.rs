@@ -1,4 +1,4 @@
-//! Facts of a run that are no totals, as a recording has them.
+//! Facts of a run that are no totals, as rows of a history.
 
 mod reclaim;
 mod row;
@@ -8,13 +8,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use self::row::{duration, number, text};
-use crate::history::{Fact, FactValue};
+use super::interval::{Fact, FactValue};
 use crate::model::{
     AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy, Metric,
     ProgramCost, RunFacts, TagId, TagName, Tick, Untraced,
 };
-use crate::session::grouping::Grouping;
-use crate::tags::TagRules;
 
 const RUN: &str = "run";
 const NOTE: &str = "note";
@@ -25,48 +23,53 @@ const KILLED_CGROUP: &str = "killed_cgroup";
 const FILTERED: &str = "filtered";
 const DEBUG_FILES: &str = "debug_files";
 
+/// Grouping of the stacks of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecordedGrouping {
+    pub(crate) by: GroupBy,
+    /// Text of the rules for tags.
+    pub(crate) tags: Option<String>,
+    /// Blocks have the tags that programs set.
+    pub(crate) program_tags: bool,
+}
+
 /// Returns the facts that are known when a run starts.
-pub(in crate::session) fn at_start(
-    subject: &str,
-    start: Tick,
-    grouping: &Grouping,
-    metric: Option<Metric>,
-) -> Vec<Fact> {
+pub(crate) fn at_start(subject: &str, start: Tick, grouping: &RecordedGrouping, metric: Option<Metric>) -> Vec<Fact> {
     let mut facts = vec![
         text(RUN, "subject", subject),
         duration(RUN, "start_ns", start.since_start()),
         text(RUN, "by", grouping.by.name()),
     ];
-    facts.extend(grouping.tags.as_ref().map(|rules| text(RUN, "tags", rules.text())));
+    facts.extend(grouping.tags.as_ref().map(|rules| text(RUN, "tags", rules)));
     facts.extend(grouping.program_tags.then(|| text(RUN, "program_tags", "recorded")));
     facts.extend(metric.map(|metric| text(RUN, "metric", metric.name())));
     facts
 }
 
 /// Returns the fact that accounts by `keys` are recorded.
-pub(in crate::session) fn of_accounts(keys: &[GroupBy]) -> Fact {
+pub(crate) fn of_accounts(keys: &[GroupBy]) -> Fact {
     let names: Vec<&str> = keys.iter().map(|key| key.name()).collect();
     text(RUN, "accounts_by", &names.join(","))
 }
 
 /// Returns the fact that the bytes in slices of threads are known.
-pub(in crate::session) fn of_slice_bytes() -> Fact {
+pub(crate) fn of_slice_bytes() -> Fact {
     text(RUN, "slice_bytes", "recorded")
 }
 
 /// Returns the facts of the whole run that are known when it ends, at `end`.
-pub(in crate::session) fn at_end(end: Tick, run: Duration) -> [Fact; 2] {
+pub(crate) fn at_end(end: Tick, run: Duration) -> [Fact; 2] {
     [duration(RUN, "end_ns", end.since_start()), duration(RUN, "duration_ns", run)]
 }
 
 /// Returns the notes of a report.
-pub(in crate::session) fn of_notes(notes: &[String]) -> Vec<Fact> {
+pub(crate) fn of_notes(notes: &[String]) -> Vec<Fact> {
     // In the order of their items.
     notes.iter().enumerate().map(|(index, note)| text(NOTE, format!("{index:04}"), note)).collect()
 }
 
 /// Returns the facts of one event class. Its notes are not final.
-pub(in crate::session) fn of_class(run: &RunFacts) -> Vec<Fact> {
+pub(crate) fn of_class(run: &RunFacts) -> Vec<Fact> {
     let mut facts = Vec::new();
     facts.extend(run.allocators.iter().map(|(id, name)| text(ALLOCATOR, id.0.to_string(), name)));
     facts.extend(run.tags.iter().map(|(id, tag)| match tag {
@@ -113,10 +116,10 @@ const fn cost_of(class: EventClass) -> &'static str {
 
 /// Facts that were read from a recording.
 #[derive(Debug, Default)]
-pub(in crate::session) struct RecordedFacts(BTreeMap<String, BTreeMap<String, FactValue>>);
+pub(crate) struct RecordedFacts(BTreeMap<String, BTreeMap<String, FactValue>>);
 
 impl RecordedFacts {
-    pub(in crate::session) fn new(facts: Vec<Fact>) -> Self {
+    pub(crate) fn new(facts: Vec<Fact>) -> Self {
         let mut topics: BTreeMap<String, BTreeMap<String, FactValue>> = BTreeMap::new();
         for Fact { topic, item, value } in facts {
             topics.entry(topic.into_owned()).or_default().insert(item.into_owned(), value);
@@ -125,51 +128,50 @@ impl RecordedFacts {
     }
 
     /// Returns the target of the run in titles.
-    pub(in crate::session) fn subject(&self) -> &str {
+    pub(crate) fn subject(&self) -> &str {
         self.text(RUN, "subject").unwrap_or("recording")
     }
 
     /// Returns the start of tracing, and its end if the run has ended.
-    pub(in crate::session) fn span(&self) -> (Tick, Option<Tick>) {
+    pub(crate) fn span(&self) -> (Tick, Option<Tick>) {
         let tick = |item| self.duration(RUN, item).map(Tick::at);
         (tick("start_ns").unwrap_or_default(), tick("end_ns"))
     }
 
     /// Returns the duration of tracing, if the run has ended.
-    pub(in crate::session) fn run(&self) -> Option<Duration> {
+    pub(crate) fn run(&self) -> Option<Duration> {
         self.duration(RUN, "duration_ns")
     }
 
     /// Returns the grouping of the run.
-    pub(in crate::session) fn grouping(&self) -> Grouping {
+    pub(crate) fn grouping(&self) -> RecordedGrouping {
         let name = self.text(RUN, "by");
-        Grouping {
+        RecordedGrouping {
             by: GroupBy::ALL.iter().copied().find(|key| name == Some(key.name())).unwrap_or_default(),
-            // A newer version can know other rules.
-            tags: self.text(RUN, "tags").and_then(|text| TagRules::parse(text).ok()),
+            tags: self.text(RUN, "tags").map(str::to_owned),
             program_tags: self.text(RUN, "program_tags").is_some(),
         }
     }
 
     /// Returns true if the bytes in slices of threads are known.
-    pub(in crate::session) fn has_slice_bytes(&self) -> bool {
+    pub(crate) fn has_slice_bytes(&self) -> bool {
         self.text(RUN, "slice_bytes").is_some()
     }
 
     /// Returns the keys of the recorded accounts; `None` if there are no accounts.
-    pub(in crate::session) fn account_keys(&self) -> Option<Vec<GroupBy>> {
+    pub(crate) fn account_keys(&self) -> Option<Vec<GroupBy>> {
         let named = |name| GroupBy::ALL.iter().copied().find(|key| key.name() == name);
         self.text(RUN, "accounts_by")?.split(',').map(named).collect()
     }
 
     /// Returns the metric of the run, if it was chosen.
-    pub(in crate::session) fn metric(&self) -> Option<Metric> {
+    pub(crate) fn metric(&self) -> Option<Metric> {
         let name = self.text(RUN, "metric")?;
         Metric::from_name(name)
     }
 
     /// Returns the notes of the run's report.
-    pub(in crate::session) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         let notes = self.topic(NOTE).filter_map(|(_, value)| match value {
             FactValue::Text(note) => Some(note.clone()),
             FactValue::Number(_) => None,
@@ -178,7 +180,7 @@ impl RecordedFacts {
     }
 
     /// Returns the facts of `class` that [`of_class`] has recorded.
-    pub(in crate::session) fn of_class(&self, class: EventClass) -> RunFacts {
+    pub(crate) fn of_class(&self, class: EventClass) -> RunFacts {
         let texts = |topic| {
             self.topic(topic).filter_map(|(item, value)| match value {
                 FactValue::Text(text) => Some((item.parse::<u64>().ok()?, text.clone())),
@@ -212,7 +214,7 @@ impl RecordedFacts {
     }
 
     /// Returns the facts of [`Self::of_class`], with the reclaim activity of the whole run.
-    pub(in crate::session) fn of_class_at_end(&self, class: EventClass) -> RunFacts {
+    pub(crate) fn of_class_at_end(&self, class: EventClass) -> RunFacts {
         let facts = self.of_class(class);
         if !class.counts_stalls() {
             return facts;
@@ -323,8 +325,8 @@ mod tests {
             ..RunFacts::default()
         };
         let (start, end) = (Tick(1000), Tick(5000));
-        let rules = TagRules::parse("[[rule]]\ntag = 'a'\nfunction = 'f'").unwrap();
-        let grouping = Grouping { by: GroupBy::Tag, tags: Some(rules), program_tags: true };
+        let rules = String::from("[[rule]]\ntag = 'a'\nfunction = 'f'");
+        let grouping = RecordedGrouping { by: GroupBy::Tag, tags: Some(rules), program_tags: true };
         let mut facts = at_start("pid 7 (a)", start, &grouping, Some(Metric::AllocBytes));
         facts.extend(at_end(end, Duration::from_secs(4)));
         facts.extend(of_class(&run));
@@ -392,7 +394,7 @@ mod tests {
     #[test]
     fn recording_of_a_killed_run_has_defaults() {
         let read = RecordedFacts::new(Vec::new());
-        assert_eq!((read.span(), read.run(), read.grouping()), ((Tick(0), None), None, Grouping::default()));
+        assert_eq!((read.span(), read.run(), read.grouping()), ((Tick(0), None), None, RecordedGrouping::default()));
         assert_eq!(read.of_class(EventClass::Heap), RunFacts::default());
     }
 }

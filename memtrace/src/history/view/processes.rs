@@ -1,43 +1,46 @@
-//! Processes of a recording with their totals.
+//! Processes of a history with their totals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::moments::Selected;
+use super::options::ViewOptions;
 use super::paths::RecordedCalls;
-use crate::history::{Boundary, DetailKind, Error, ImageValue, RecordedImage, Recording, StackTotal, Totals};
-use crate::history::{FramesByObject, RecordedProcess, RecordedProcesses, RecordedStack};
+use crate::history::book::Book;
+use crate::history::boundaries::Boundary;
+use crate::history::file::Error;
+use crate::history::interval::{DetailKind, ImageValue, RecordedImage};
+use crate::history::moments::Moments;
+use crate::history::name_table::FramesByObject;
+use crate::history::recorded::{RecordedProcess, RecordedProcesses, RecordedStack};
+use crate::history::totals::{StackTotal, Totals};
+use crate::history::trend_parts::has_trends;
 use crate::model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LiveChanges,
     Log2, LossReason, MappingKind, MergedImages, OomKill, PageFaults, Part, ProcessImage, Quantities, Quantity, Rusage,
     StackEnd,
 };
 use crate::reconcile::residency::scale_stack;
-use crate::session::trend_parts::has_trends;
 
 /// Process images by class.
 type Processes = BTreeMap<(EventClass, ImageId), RecordedProcess>;
 
-/// Reads the processes at a moment, or their changes between two moments. With `keeps_parts`, the parts of processes are
-/// distinguished; of the ended processes, the largest `keep_ended` are listed by themselves. With `counts_growth`, only
-/// blocks that were allocated in the window count. Returns the recorded names too.
+/// Reads the processes at a moment, or their changes between two moments. Returns the recorded names too.
 pub(super) fn read(
-    recording: &Recording,
-    selected: &Selected,
+    book: &dyn Book,
+    moments: &Moments,
     calls: RecordedCalls,
-    keeps_parts: bool,
-    keep_ended: usize,
-    counts_growth: bool,
+    options: ViewOptions,
 ) -> Result<(RecordedProcesses, FramesByObject), Error> {
-    let (from, to) = (selected.from(), selected.to());
-    let is_shown = |class| has_parts(class, recording, selected, counts_growth);
-    let bounds = selected.parts().bounds();
-    let is_any_shown = !bounds.is_empty() && recording.header().classes.iter().any(|&class| is_shown(class));
-    let totals = if is_any_shown { recording.totals_in_parts(bounds) } else { recording.totals(from, to) };
+    let ViewOptions { keeps_parts, keep_ended, counts_growth, .. } = options;
+    let (from, to) = (moments.from(), moments.to());
+    let is_shown = |class| has_parts(class, book, moments, counts_growth);
+    let bounds = moments.parts().bounds();
+    let is_any_shown = !bounds.is_empty() && book.header().classes.iter().any(|&class| is_shown(class));
+    let totals = if is_any_shown { book.totals_in_parts(bounds) } else { book.totals(from, to) };
     let Totals { stacks, images: values, stalls, losses } = totals?;
-    let first_epoch = selected.first_epoch().filter(|_| counts_growth);
-    let is_limited = recording.header().older.is_some() && selected.is_end_of(recording);
+    let first_epoch = moments.first_epoch().filter(|_| counts_growth);
+    let is_limited = book.header().older.is_some() && moments.is_at_end();
     let mut processes = Processes::new();
-    let has_ages = selected.is_end_of(recording);
+    let has_ages = moments.is_at_end();
     let mut lost: BTreeMap<EventClass, u64> = BTreeMap::new();
     for StackTotal { key, mut usage, details, live_changes } in stacks {
         if let Some(epoch) = first_epoch.filter(|_| has_epochs(key.class)) {
@@ -65,14 +68,14 @@ pub(super) fn read(
         let path = calls.node(key.path);
         let mut stack = RecordedStack { path, end: key.end, part, usage, histograms, live_changes };
         if key.class.counts_pages() {
-            scale_stack(&mut stack.usage, u64::from(recording.header().page_sample.max(1)));
+            scale_stack(&mut stack.usage, u64::from(book.header().page_sample.max(1)));
         }
         processes.entry((key.class, key.image)).or_default().stacks.push(stack);
     }
     for ((image, class), values) in values {
         let usage = &mut processes.entry((class, image)).or_default().usage;
         set_values(usage, &values);
-        if !selected.is_window() {
+        if !moments.is_window() {
             set_resident(usage, &values);
         }
     }
@@ -80,22 +83,22 @@ pub(super) fn read(
         processes.entry((EventClass::Reclaim, image)).or_default().usage.stalls.insert(key, stats);
     }
 
-    let images = recording.images(to)?;
-    let span = selected.times();
-    let kills = recording.oom_kills(to)?.into_iter();
+    let images = book.images(to)?;
+    let span = moments.times();
+    let kills = book.oom_kills(to)?.into_iter();
     let kills: BTreeSet<OomKill> = kills.filter(|kill| kill.at.since_start() >= span.start).collect();
     let groups: Groups =
         images.iter().filter_map(|(&id, image)| Some((id, image.ended.and(image.member_of)?))).collect();
     let described: BTreeMap<ImageId, ProcessImage> =
         images.into_iter().map(|(id, image)| (id, process_image(image, &calls))).collect();
     let RecordedCalls { paths, frames, .. } = calls;
-    let mut recorded = RecordedProcesses::new(paths, keep_ended, selected.start());
-    for &class in &recording.header().classes {
+    let mut recorded = RecordedProcesses::new(paths, keep_ended, moments.start());
+    for &class in &book.header().classes {
         let mut losses = losses.clone();
         losses.add(LossReason::StackFramesLost, lost.get(&class).copied().unwrap_or_default());
         recorded.add_class(class, kills.clone(), losses);
     }
-    let mut merged = recording.merged_images(from, to)?;
+    let mut merged = book.merged_images(from, to)?;
     for &(group, class) in merged.keys() {
         processes.entry((class, group)).or_default();
     }
@@ -103,15 +106,15 @@ pub(super) fn read(
         group.stacks.iter().for_each(|stack| group.usage.total += stack.usage.additive());
     }
     let members = take_members(&mut processes, &groups, &merged);
-    if selected.is_window() {
-        let earlier = recording.merged_images(Boundary::START, from)?;
+    if moments.is_window() {
+        let earlier = book.merged_images(Boundary::START, from)?;
         add_earlier(&mut merged, &earlier, &members, &processes);
     }
     add_groups(&mut recorded, &members, merged, &mut processes, &described);
     for ((class, id), mut process) in processes {
         process.image = described.get(&id).cloned().unwrap_or_default();
-        // If a shard lost the end, its part of the totals is live in the recording.
-        if let Some((end, _)) = process.image.ended.filter(|_| !selected.is_window()) {
+        // If a shard lost the end, its part of the totals is live in the history.
+        if let Some((end, _)) = process.image.ended.filter(|_| !moments.is_window()) {
             for stack in &mut process.stacks {
                 stack.usage.end(end, class);
             }
@@ -219,14 +222,14 @@ fn with_one_sum(mut stacks: Vec<RecordedStack>) -> Vec<RecordedStack> {
 }
 
 /// Returns true if the epoch of the allocation is recorded for the live amounts of this class: that of blocks is.
-pub(super) const fn has_epochs(class: EventClass) -> bool {
+pub(crate) const fn has_epochs(class: EventClass) -> bool {
     matches!(class, EventClass::Heap)
 }
 
 /// Returns true if changes of live memory over time are shown for this class. Those of blocks are of any age, and of any
 /// epoch.
-pub(super) fn has_parts(class: EventClass, recording: &Recording, selected: &Selected, counts_growth: bool) -> bool {
-    let is_limited = recording.header().older.is_some() && selected.is_end_of(recording) && class.probes_allocators();
+pub(super) fn has_parts(class: EventClass, book: &dyn Book, moments: &Moments, counts_growth: bool) -> bool {
+    let is_limited = book.header().older.is_some() && moments.is_at_end() && class.probes_allocators();
     let is_of_epochs = counts_growth && has_epochs(class);
     has_trends(class) && !is_limited && !is_of_epochs
 }

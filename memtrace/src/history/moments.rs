@@ -1,0 +1,151 @@
+//! The part of a history that a view shows.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::book::Book;
+use super::boundaries::Boundary;
+use super::facts::RecordedFacts;
+use super::trend_parts::TrendParts;
+use crate::model::{Epoch, EventClass, Tick};
+
+/// A moment whose totals a view shows, or two moments, between which it shows the changes.
+///
+/// Totals are exact at boundaries, so a moment stands for the last boundary before it.
+#[derive(Debug)]
+pub(crate) struct Moments {
+    /// `None` for the totals since the start of the history.
+    from: Option<Boundary>,
+    to: Boundary,
+    /// Start of tracing. Times of the history begin a little earlier.
+    start: Duration,
+    /// The totals at the end of a complete history are shown.
+    is_at_end: bool,
+    /// Duration and end of the trace, if it has ended and `to` is the end.
+    ended: Option<(Duration, Tick)>,
+    /// Parts for which changes of live memory are shown.
+    parts: TrendParts,
+    /// Epoch that starts at the first mark, if the moments are marks.
+    first_epoch: Option<Epoch>,
+    /// Texts of the marks at which totals are inexact.
+    inexact_marks: Vec<String>,
+    /// Event class with a peak at `to`, if the peak is shown.
+    peak_of: Option<EventClass>,
+}
+
+impl Moments {
+    /// Returns the moments of a view: `to`, or the time since `from`. `facts` are those of `book`.
+    pub(crate) fn new(book: &dyn Book, facts: &RecordedFacts, from: Option<Boundary>, to: Boundary) -> Self {
+        let (start, end) = facts.span();
+        let start = start.since_start();
+        let is_end = to == book.end();
+        let ended = facts.run().zip(end).filter(|_| is_end);
+        let end = ended.map(|(_, end)| end.since_start());
+        Self {
+            from,
+            to,
+            start,
+            is_at_end: book.is_complete() && is_end && from.is_none(),
+            ended,
+            parts: TrendParts::between(book.intervals(), from.unwrap_or(Boundary::START), to, start, end),
+            first_epoch: None,
+            inexact_marks: Vec::new(),
+            peak_of: None,
+        }
+    }
+
+    /// The moments are marks, of which the first starts an epoch. At some, totals are inexact.
+    pub(crate) fn with_marks(self, first_epoch: Epoch, inexact: Vec<String>) -> Self {
+        Self { first_epoch: Some(first_epoch), inexact_marks: inexact, ..self }
+    }
+
+    /// The moment is the peak of an event class.
+    pub(crate) fn with_peak(self, class: EventClass) -> Self {
+        Self { peak_of: Some(class), ..self }
+    }
+
+    /// Shows no changes over time.
+    pub(crate) fn without_parts(self) -> Self {
+        Self { parts: TrendParts::default(), ..self }
+    }
+
+    /// Returns the first boundary; the start of the history if the totals are shown.
+    pub(crate) fn from(&self) -> Boundary {
+        self.from.unwrap_or(Boundary::START)
+    }
+
+    /// Returns the last boundary.
+    pub(crate) const fn to(&self) -> Boundary {
+        self.to
+    }
+
+    /// Returns the time of a boundary since the start of tracing.
+    pub(crate) fn since_start(&self, boundary: Boundary) -> Duration {
+        boundary.at().saturating_sub(self.start)
+    }
+
+    /// Returns true if the totals at the end of a complete history are shown.
+    pub(crate) const fn is_at_end(&self) -> bool {
+        self.is_at_end
+    }
+
+    /// Returns true if changes are shown, rather than totals.
+    pub(crate) const fn is_window(&self) -> bool {
+        self.from.is_some()
+    }
+
+    /// Returns the times of the boundaries.
+    pub(crate) fn times(&self) -> Range<Duration> {
+        self.from().at().max(self.start)..self.to.at().max(self.start)
+    }
+
+    /// Returns the times of the boundaries since the start of tracing.
+    pub(crate) fn span(&self) -> Range<Duration> {
+        let Range { start, end } = self.times();
+        self.after_start(start)..self.after_start(end)
+    }
+
+    /// Returns the start of tracing.
+    pub(crate) fn start(&self) -> Tick {
+        Tick::at(self.start)
+    }
+
+    /// Returns the time of the trace that is shown.
+    pub(crate) fn window(&self) -> Range<Tick> {
+        let Range { start, end } = self.times();
+        Tick::at(start)..self.ended.map_or(Tick::at(end), |(_, end)| end)
+    }
+
+    /// Returns the duration of the time that is shown.
+    pub(crate) fn duration(&self) -> Duration {
+        match self.ended.filter(|_| !self.is_window()) {
+            Some((duration, _)) => duration,
+            None => self.times().end.saturating_sub(self.times().start),
+        }
+    }
+
+    /// Returns the time since the start of tracing.
+    pub(crate) fn after_start(&self, time: Duration) -> Duration {
+        time.saturating_sub(self.start)
+    }
+
+    /// Returns the parts for which changes of live memory are shown.
+    pub(crate) const fn parts(&self) -> &TrendParts {
+        &self.parts
+    }
+
+    /// Returns the epoch that starts at the first mark, if changes between marks are shown.
+    pub(crate) const fn first_epoch(&self) -> Option<Epoch> {
+        self.first_epoch
+    }
+
+    /// Returns the event class of the peak, if a peak is shown.
+    pub(crate) const fn peak_of(&self) -> Option<EventClass> {
+        self.peak_of
+    }
+
+    /// Returns the marks at which totals are inexact.
+    pub(crate) fn inexact_marks(&self) -> impl Iterator<Item = &str> {
+        self.inexact_marks.iter().map(String::as_str)
+    }
+}
