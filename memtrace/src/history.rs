@@ -24,6 +24,7 @@ mod header;
 mod interval;
 mod live_calls;
 mod live_paths;
+mod memory;
 mod moments;
 mod name_table;
 mod named_stacks;
@@ -56,6 +57,7 @@ pub use interval::{
 };
 pub use live_calls::frames_of_calls;
 pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
+pub use memory::MemoryBook;
 pub(crate) use moments::Moments;
 pub use name_table::{FramesByObject, NameTable};
 pub use named_stacks::{NamedClasses, NamedStacks};

@@ -102,6 +102,11 @@ impl PathTotals {
         self.len
     }
 
+    /// Returns the number of bytes of the entries.
+    pub(super) fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len()).sum()
+    }
+
     /// Gives each path the one that `rename` returns. They must be in the same order.
     pub(super) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
         let entries = std::mem::take(self).into_iter();

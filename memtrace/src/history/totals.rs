@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::boundaries::Boundary;
 use super::interval::{DetailKind, ImageValue, TotalKey};
-use crate::model::{EventClass, ImageId, LiveChanges, Losses, Quantities, StallKey, StallStats};
+use crate::model::{Bytes, EventClass, ImageId, LiveChanges, Losses, PartChange, Quantities, StallKey, StallStats};
 
 /// Totals between two boundaries.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,4 +33,53 @@ pub struct StackTotal {
     pub details: BTreeMap<(DetailKind, u32), u64>,
     /// Changes in each part, if the image runs at the end of the last one. Empty for totals without parts.
     pub live_changes: LiveChanges,
+}
+
+/// Sums of the changes of one stack.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Sums {
+    pub(super) usage: Quantities,
+    pub(super) details: BTreeMap<(DetailKind, u32), u64>,
+    pub(super) live_changes: LiveChanges,
+}
+
+impl Sums {
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.usage += other.usage;
+        for (key, value) in &other.details {
+            let ours = self.details.entry(*key).or_default();
+            *ours = ours.wrapping_add(*value);
+        }
+        self.live_changes.merge(&other.live_changes);
+    }
+
+    pub(super) fn into_total(mut self, key: TotalKey) -> StackTotal {
+        self.details.retain(|_, value| *value != 0);
+        StackTotal { key, usage: self.usage, details: self.details, live_changes: self.live_changes }
+    }
+}
+
+/// Parts between successive boundaries, to which changes in the order of their intervals belong.
+pub(super) struct Parts<'a> {
+    bounds: &'a [Boundary],
+    /// Interval of the last change, and its part.
+    last: (i64, usize),
+}
+
+impl<'a> Parts<'a> {
+    pub(super) const fn new(bounds: &'a [Boundary]) -> Self {
+        Self { bounds, last: (0, 0) }
+    }
+
+    /// Adds a change in an interval to the part with the interval.
+    pub(super) fn add(&mut self, interval: i64, live: Bytes, alloc: Bytes, changes: &mut LiveChanges) {
+        if live == Bytes(0) && alloc == Bytes(0) {
+            return;
+        }
+        if self.last.0 != interval {
+            self.last = (interval, self.bounds.partition_point(|bound| bound.id < interval).saturating_sub(1));
+        }
+        let change = PartChange { live: live.0.cast_signed(), alloc: alloc.0 };
+        changes.add(self.last.1, self.bounds.len() - 1, change);
+    }
 }

@@ -3,6 +3,7 @@
 mod accounts;
 mod activity;
 mod activity_model;
+mod books;
 mod damage;
 mod full_disk;
 mod image_merges;

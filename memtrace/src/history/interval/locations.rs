@@ -98,6 +98,17 @@ impl PathRows {
         &self.0
     }
 
+    /// Adds a path, or replaces the one with its number.
+    pub(in crate::history) fn insert(&mut self, path: RecordedPath) {
+        match self.0.last().is_none_or(|last| last.number < path.number) {
+            true => self.0.push(path),
+            false => match self.0.binary_search_by_key(&path.number, |row| row.number) {
+                Ok(index) => self.0[index] = path,
+                Err(index) => self.0.insert(index, path),
+            },
+        }
+    }
+
     /// Returns the index of a path, if it exists.
     #[must_use]
     pub fn position(&self, path: PathNumber) -> Option<usize> {

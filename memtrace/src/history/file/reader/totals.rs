@@ -15,19 +15,11 @@ use crate::history::file::quantities::{self, quantity_from_number};
 use crate::history::file::schema::amounts;
 use crate::history::file::text::reclaim_of;
 use crate::history::interval::{DetailKind, ImageValue, TotalKey};
-use crate::history::totals::{ImageValues, StackTotal, Totals};
+use crate::history::totals::{ImageValues, Parts, StackTotal, Sums, Totals};
 use crate::model::{
-    Amount, Bytes, CgroupId, EventClass, ImageId, LiveChanges, LossReason, Losses, PartChange, Pid, Quantities,
-    Quantity, StallKey, StallStats,
+    Amount, Bytes, CgroupId, EventClass, ImageId, LiveChanges, LossReason, Losses, Pid, Quantities, Quantity, StallKey,
+    StallStats,
 };
-
-/// Sums of the rows of one total.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Sums {
-    usage: Quantities,
-    details: BTreeMap<(DetailKind, u32), u64>,
-    live_changes: LiveChanges,
-}
 
 impl Recording {
     /// Returns the changes from the first of `bounds` to the last one. If there are more than two, stacks have their changes
@@ -245,46 +237,5 @@ impl Recording {
             (interval.end(), amount(now[0], now[1]), amount(now[2], now[3]))
         });
         Ok(at_end.collect())
-    }
-}
-
-/// Parts between successive boundaries, to which changes in the order of their intervals belong.
-struct Parts<'a> {
-    bounds: &'a [Boundary],
-    /// Interval of the last change, and its part.
-    last: (i64, usize),
-}
-
-impl<'a> Parts<'a> {
-    const fn new(bounds: &'a [Boundary]) -> Self {
-        Self { bounds, last: (0, 0) }
-    }
-
-    /// Adds a change in an interval to the part with the interval.
-    fn add(&mut self, interval: i64, live: Bytes, alloc: Bytes, changes: &mut LiveChanges) {
-        if live == Bytes(0) && alloc == Bytes(0) {
-            return;
-        }
-        if self.last.0 != interval {
-            self.last = (interval, self.bounds.partition_point(|bound| bound.id < interval).saturating_sub(1));
-        }
-        let change = PartChange { live: live.0.cast_signed(), alloc: alloc.0 };
-        changes.add(self.last.1, self.bounds.len() - 1, change);
-    }
-}
-
-impl Sums {
-    fn merge(&mut self, other: &Self) {
-        self.usage += other.usage;
-        for (key, value) in &other.details {
-            let ours = self.details.entry(*key).or_default();
-            *ours = ours.wrapping_add(*value);
-        }
-        self.live_changes.merge(&other.live_changes);
-    }
-
-    fn into_total(mut self, key: TotalKey) -> StackTotal {
-        self.details.retain(|_, value| *value != 0);
-        StackTotal { key, usage: self.usage, details: self.details, live_changes: self.live_changes }
     }
 }

@@ -1,0 +1,372 @@
+//! What a history in memory merges to stay within its limit: the same as a file, in the same order.
+//!
+//! - Consecutive old intervals become one: the totals at the boundaries between them are lost.
+//! - Ended images become one image for each executable, user and control group. Sums over all images stay exact.
+//! - The smaller half of the stacks becomes one stack for each image, event class and part. Sums over each image stay exact.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::MemoryBook;
+use super::stored::StoredInterval;
+use crate::history::boundaries::IntervalRow;
+use crate::history::interval::{
+    Change, Detail, FactValue, ImageChange, ImageValue, PathNumber, RecordedImage, StallChange, Subject, TotalKey,
+};
+use crate::history::retention::{StoredInterval as Row, forced_merge, next_merge};
+use crate::model::{
+    Comm, EventClass, ImageEnd, ImageId, ImageStart, MergedImages, Quantities, Quantity, StackEnd, StallStats, Tick,
+};
+
+/// Fewest images, and fewest stacks, that are merged.
+const FEWEST: usize = 16;
+
+/// One image in this number remains for each measure of its size.
+const LARGEST: usize = 32;
+
+/// Most groups. Further images belong to one for all other programs.
+const MAX_GROUPS: usize = 4096;
+
+/// First ordinal of groups that a merge creates. Those of the recorder have lower ones.
+const FIRST_ORDINAL: u32 = 1 << 31;
+
+/// Numbers by which reports order ended processes.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    exit: u64,
+    alloc: u64,
+    stalls: u64,
+    is_killed: bool,
+}
+
+impl MemoryBook {
+    /// Merges some old parts. Returns false if there is nothing to merge.
+    pub(super) fn merge(&mut self) -> bool {
+        let quarter = (self.limit.0 / 4) as usize;
+        // Each ended image takes the same space in an interval of any length.
+        if self.images.bytes() > quarter && self.merge_images() {
+            return true;
+        }
+        let rows = self.stored_rows();
+        let old = next_merge(&rows);
+        let stacks = self.contents.first().map_or(0, |content| content.changes.bytes());
+        // Young intervals have their resolution as long as stacks take most of the memory.
+        if old.is_none() && stacks > quarter && self.merge_stacks() {
+            return true;
+        }
+        match old.or_else(|| forced_merge(&rows)) {
+            Some(run) => {
+                self.merge_intervals(run);
+                true
+            }
+            None => self.merge_stacks() || self.merge_images(),
+        }
+    }
+
+    fn stored_rows(&self) -> Vec<Row> {
+        let marks: FxHashSet<i64> = self.marks.iter().filter(|row| row.is_exact).map(|row| row.boundary.id).collect();
+        let row = |row: &IntervalRow| Row {
+            id: row.end().id,
+            span: row.span.clone(),
+            merged: row.merged,
+            is_marked: marks.contains(&row.end().id),
+        };
+        self.rows.iter().map(row).collect()
+    }
+
+    /// Merges all intervals that are old enough, however small the history is.
+    #[cfg(test)]
+    pub(in crate::history) fn merge_old_intervals(&mut self) {
+        while let Some(run) = next_merge(&self.stored_rows()) {
+            self.merge_intervals(run);
+        }
+    }
+
+    /// Merges consecutive intervals into the last of them.
+    pub(super) fn merge_intervals(&mut self, run: Range<usize>) {
+        let Range { start, end } = run;
+        let last = end - 1;
+        let first_id = self.rows[start].end().id;
+        self.rows[last].span.start = self.rows[start].span.start;
+        self.rows[last].merged = self.rows[start..end].iter().map(|row| row.merged).sum();
+        let boundary = self.rows[last].end();
+        for mark in self.marks.iter_mut().filter(|mark| (first_id..=boundary.id).contains(&mark.boundary.id)) {
+            mark.boundary = boundary;
+        }
+        self.rows.drain(start..last);
+        let merged = self.contents.drain(start..end).reduce(|mut sum, next| {
+            sum.append(next);
+            sum
+        });
+        self.contents.splice(start..start, merged);
+    }
+
+    /// Merges the smaller half of the stacks: those with the fewest live bytes, and of these with the fewest allocated bytes.
+    /// Returns false if there are too few.
+    pub(super) fn merge_stacks(&mut self) -> bool {
+        let mut sums: BTreeMap<TotalKey, (i64, u64)> = BTreeMap::new();
+        for (key, change) in self.contents.iter().flat_map(|content| content.changes.iter()) {
+            if key.path != PathNumber::ROOT {
+                let (live, alloc) = sums.entry(key).or_default();
+                *live = live.wrapping_add(change.usage.live().bytes.0.cast_signed());
+                *alloc = alloc.wrapping_add(change.usage.alloc().bytes.0);
+            }
+        }
+        let mut keys: Vec<_> = sums.into_iter().map(|(key, (live, alloc))| (live.unsigned_abs(), alloc, key)).collect();
+        if keys.len() / 2 < FEWEST {
+            return false;
+        }
+        keys.sort_unstable();
+        keys.truncate(keys.len() / 2);
+        let target = |key: TotalKey| TotalKey { path: PathNumber::ROOT, end: StackEnd::Merged, ..key };
+        let mut counts: BTreeMap<TotalKey, u64> = BTreeMap::new();
+        keys.iter().for_each(|(.., key)| *counts.entry(target(*key)).or_default() += 1);
+        let merged: FxHashSet<TotalKey> = keys.into_iter().map(|(.., key)| key).collect();
+        self.rename(|key| if merged.contains(&key) { target(key) } else { key });
+        if let Some(first) = self.contents.first_mut() {
+            let mut interval = std::mem::take(first);
+            let images = std::mem::take(&mut interval.merged);
+            let mut interval = interval.into_interval();
+            let count = |(key, count)| Change { key, usage: Quantities::ZERO.with(Quantity::MergedStacks, count) };
+            interval.changes.extend(counts.into_iter().map(count));
+            *first = StoredInterval { merged: images, ..StoredInterval::new(interval) };
+        }
+        true
+    }
+
+    /// Gives each stack in each interval the key that `rename` returns. Stacks with equal keys are added up.
+    fn rename(&mut self, rename: impl Fn(TotalKey) -> TotalKey) {
+        for content in &mut self.contents {
+            let mut stored = std::mem::take(content);
+            let merged = std::mem::take(&mut stored.merged);
+            let mut interval = stored.into_interval();
+            interval.changes.iter_mut().for_each(|change| change.key = rename(change.key));
+            interval.details.iter_mut().for_each(|detail| detail.key = rename(detail.key));
+            let details = std::mem::take(&mut interval.details);
+            let mut sums: BTreeMap<_, u64> = BTreeMap::new();
+            for detail in details {
+                let sum = sums.entry((detail.key, detail.kind, detail.index)).or_default();
+                *sum = sum.wrapping_add(detail.value);
+            }
+            let detail = |((key, kind, index), value)| Detail { key, kind, index, value };
+            interval.details = sums.into_iter().filter(|(_, value)| *value != 0).map(detail).collect();
+            *content = StoredInterval { merged, ..StoredInterval::new(interval) };
+        }
+    }
+
+    /// Merges the older half of the ended images, without the largest of them. Returns false if there are too few.
+    pub(in crate::history) fn merge_images(&mut self) -> bool {
+        let old = self.old_images();
+        if old.is_empty() {
+            return false;
+        }
+        let groups: FxHashMap<ImageId, ImageId> = old.into_iter().map(|id| (id, self.group_of(id))).collect();
+        self.name_groups(&groups);
+        self.count_merged(&groups);
+        let group = |id: ImageId| groups.get(&id).copied();
+        self.rename(|key| match group(key.image) {
+            Some(image) => TotalKey { image, part: key.part.without_thread(), ..key },
+            None => key,
+        });
+        for content in &mut self.contents {
+            let rest = &mut content.rest;
+            merge_values(&mut rest.image_changes, &group);
+            merge_stalls(&mut rest.stalls, &group);
+            rest.samples.retain(|sample| !matches!(sample.subject, Subject::Process(id) if groups.contains_key(&id)));
+        }
+        for id in groups.keys() {
+            self.images.all.remove(id);
+            self.images.finished.remove(id);
+        }
+        true
+    }
+
+    /// Returns the images to merge.
+    fn old_images(&self) -> Vec<ImageId> {
+        let known = |id: &ImageId| Some((self.images.all.get(id)?.image.ended?, *id));
+        let ended = self.images.finished.iter().filter_map(known);
+        let mut ended: Vec<_> = ended.map(|((end, at), id)| (at, id, end == ImageEnd::OomKill)).collect();
+        ended.sort_unstable_by_key(|&(at, id, _)| (at, id));
+        ended.truncate(ended.len() / 2);
+        if ended.len() < FEWEST {
+            return Vec::new();
+        }
+        let size = |&(_, id, is_killed): &(Tick, ImageId, bool)| (id, Sizes { is_killed, ..Sizes::default() });
+        let mut sizes: BTreeMap<ImageId, Sizes> = ended.iter().map(size).collect();
+        for content in &self.contents {
+            for (key, change) in content.changes.iter() {
+                if let Some(size) = sizes.get_mut(&key.image) {
+                    size.exit = size.exit.wrapping_add(change.usage.exit().bytes.0);
+                    size.alloc = size.alloc.wrapping_add(change.usage.alloc().bytes.0);
+                }
+            }
+            for stall in &content.rest.stalls {
+                if let Some(size) = sizes.get_mut(&stall.image) {
+                    size.stalls = size.stalls.wrapping_add(stall.stats.stalls.time.0);
+                }
+            }
+        }
+        let most = ended.len() / LARGEST;
+        let all: Vec<(ImageId, Sizes)> = sizes.iter().map(|(&id, &size)| (id, size)).collect();
+        for measure in [|size: &Sizes| size.exit, |size: &Sizes| size.alloc, |size: &Sizes| size.stalls] {
+            let mut largest = all.clone();
+            largest.sort_by_key(|(id, size)| std::cmp::Reverse((size.is_killed, measure(size), *id)));
+            let largest = largest.into_iter().filter(|(_, size)| size.is_killed || measure(size) > 0);
+            for (id, _) in largest.take(most) {
+                sizes.remove(&id);
+            }
+        }
+        sizes.into_keys().collect()
+    }
+
+    /// Returns the group of an ended image, which is created if necessary.
+    fn group_of(&mut self, id: ImageId) -> ImageId {
+        let Some(known) = self.images.all.get(&id) else { return id };
+        if let Some(group) = known.image.member_of {
+            return group;
+        }
+        let since = known.since;
+        let RecordedImage { comm, exe, user, cgroup, .. } = known.image.clone();
+        let comm = if exe.is_none() { comm } else { Comm::default() };
+        let is_equal = |group: &RecordedImage| {
+            group.exe == exe && group.user == user && group.cgroup == cgroup && (exe.is_some() || group.comm == comm)
+        };
+        let first = ImageId::of_group(FIRST_ORDINAL);
+        let groups = self.images.all.range(first..=ImageId::of_group(u32::MAX));
+        let (mut last, mut number) = (None, 0);
+        for (group, known) in groups {
+            if is_equal(&known.image) {
+                return *group;
+            }
+            (last, number) = (Some(*group), number + 1);
+        }
+        if number >= MAX_GROUPS
+            && let Some(others) = last
+        {
+            return others;
+        }
+        let group = ImageId::of_group(FIRST_ORDINAL + number as u32);
+        let is_last = number + 1 == MAX_GROUPS;
+        let image = &mut self.images.note(group, since).image;
+        if is_last {
+            image.comm = Comm::from("other programs");
+        } else {
+            (image.comm, image.exe, image.user, image.cgroup) = (comm, exe, user, cgroup);
+        }
+        group
+    }
+
+    /// Sets the name of each group with an executable to that of most members; none without a majority.
+    fn name_groups(&mut self, groups: &FxHashMap<ImageId, ImageId>) {
+        let mut names: BTreeMap<ImageId, BTreeMap<Comm, u64>> = BTreeMap::new();
+        for (id, group) in groups {
+            if let Some(known) = self.images.all.get(id) {
+                *names.entry(*group).or_default().entry(known.image.comm.clone()).or_default() += 1;
+            }
+        }
+        for (group, mut names) in names {
+            let earlier = self.contents.iter().flat_map(|content| &content.merged).filter(|((of, _), _)| *of == group);
+            let mut by_class: BTreeMap<EventClass, u64> = BTreeMap::new();
+            for ((_, class), images) in earlier {
+                *by_class.entry(*class).or_default() += images.ends.values().sum::<u64>();
+            }
+            let since = groups.iter().filter(|(_, of)| **of == group).filter_map(|(id, _)| self.images.all.get(id));
+            let since = since.map(|known| known.since).min();
+            let Some(known) = self.images.all.get_mut(&group) else { continue };
+            known.since = since.map_or(known.since, |since| since.min(known.since));
+            if known.image.exe.is_none() {
+                continue;
+            }
+            if let Some(images) = by_class.values().max() {
+                *names.entry(known.image.comm.clone()).or_default() += images;
+            }
+            let all: u64 = names.values().sum();
+            let most = names.into_iter().find(|(_, images)| 2 * images > all);
+            known.image.comm = most.map(|(name, _)| name).unwrap_or_default();
+        }
+    }
+
+    /// Counts the images of `groups` at the first boundary at which each has ended, in each event class with changes.
+    fn count_merged(&mut self, groups: &FxHashMap<ImageId, ImageId>) {
+        let mut frees: BTreeMap<(ImageId, EventClass), u64> = BTreeMap::new();
+        for content in &self.contents {
+            for (key, _) in content.changes.iter().filter(|(key, _)| groups.contains_key(&key.image)) {
+                frees.entry((key.image, key.class)).or_default();
+            }
+            for detail in content.rest.details.iter().filter(|detail| groups.contains_key(&detail.key.image)) {
+                frees.entry((detail.key.image, detail.key.class)).or_default();
+            }
+            for change in content.rest.image_changes.iter().filter(|change| groups.contains_key(&change.image)) {
+                let of_image = frees.entry((change.image, change.class)).or_default();
+                if change.kind == ImageValue::UnmatchedFrees {
+                    *of_image = of_image.wrapping_add(change.value);
+                }
+            }
+            for stall in content.rest.stalls.iter().filter(|stall| groups.contains_key(&stall.image)) {
+                frees.entry((stall.image, EventClass::Reclaim)).or_default();
+            }
+        }
+        let trace_start = self.trace_start();
+        for ((id, class), frees) in frees {
+            let (Some(known), Some(group)) = (self.images.all.get(&id), groups.get(&id)) else { continue };
+            let Some((end, at)) = known.image.ended else { continue };
+            let at_end = at.since_start();
+            let is_counted = |row: &IntervalRow| row.end().id >= known.since && row.span.end >= at_end;
+            let is_first = |row: &IntervalRow| row.end().id >= known.since;
+            let counted = self.rows.iter().position(is_counted).or_else(|| self.rows.iter().position(is_first));
+            let Some(content) = counted.and_then(|index| self.contents.get_mut(index)) else { continue };
+            let start = known.image.start.tick().unwrap_or_default();
+            let is_inherited = matches!(known.image.start, ImageStart::Fork(at) if at.since_start() >= trace_start);
+            content.merged.entry((*group, class)).or_default().merge(&MergedImages {
+                ends: [(end, 1)].into(),
+                traced: at_end.saturating_sub(start.since_start().max(trace_start)),
+                inherited_frees: if is_inherited { frees } else { 0 },
+                first_start: start,
+                last_end: at,
+            });
+        }
+    }
+
+    fn trace_start(&self) -> Duration {
+        let facts = self.contents.iter().flat_map(|content| &content.rest.facts);
+        let start = facts.rev().find(|fact| fact.topic == "run" && fact.item == "start_ns");
+        match start.map(|fact| &fact.value) {
+            Some(FactValue::Number(start)) => Duration::from_nanos(*start),
+            Some(FactValue::Text(_)) | None => Duration::ZERO,
+        }
+    }
+}
+
+/// Adds the values of merged images to those of their groups, which have no peak.
+fn merge_values(changes: &mut Vec<ImageChange>, group: &impl Fn(ImageId) -> Option<ImageId>) {
+    let (moved, mut kept): (Vec<_>, Vec<_>) =
+        std::mem::take(changes).into_iter().partition(|change| group(change.image).is_some());
+    let key = |change: &ImageChange| (change.image, change.class, change.kind, change.index);
+    let mut places: FxHashMap<_, usize> = kept.iter().enumerate().map(|(place, change)| (key(change), place)).collect();
+    for mut change in moved.into_iter().filter(|change| change.kind != ImageValue::Peak) {
+        change.image = group(change.image).unwrap_or(change.image);
+        match places.get(&key(&change)) {
+            Some(&place) => kept[place].value = change.kind.add(kept[place].value, change.value),
+            None => {
+                places.insert(key(&change), kept.len());
+                kept.push(change);
+            }
+        }
+    }
+    *changes = kept;
+}
+
+/// Adds the stalls of merged images to those of their groups.
+fn merge_stalls(stalls: &mut Vec<StallChange>, group: &impl Fn(ImageId) -> Option<ImageId>) {
+    if stalls.iter().all(|stall| group(stall.image).is_none()) {
+        return;
+    }
+    let mut sums: BTreeMap<_, StallStats> = BTreeMap::new();
+    for StallChange { image, key, stats } in std::mem::take(stalls) {
+        sums.entry((group(image).unwrap_or(image), key)).or_default().merge(&stats);
+    }
+    stalls.extend(sums.into_iter().map(|((image, key), stats)| StallChange { image, key, stats }));
+}

@@ -1,0 +1,66 @@
+//! An interval in memory.
+
+use std::collections::BTreeMap;
+
+use super::changes::EncodedChanges;
+use crate::history::interval::Interval;
+use crate::model::{EventClass, ImageId, MergedImages};
+
+/// An interval in memory, without code locations, images and names.
+#[derive(Debug, Default)]
+pub(super) struct StoredInterval {
+    /// Everything but the changes of stacks.
+    pub(super) rest: Interval,
+    pub(super) changes: EncodedChanges,
+    /// Images that were merged, by the interval in which they count.
+    pub(super) merged: BTreeMap<(ImageId, EventClass), MergedImages>,
+}
+
+impl StoredInterval {
+    pub(super) fn new(mut interval: Interval) -> Self {
+        // Views have no monitored threads, which only files hold.
+        interval.monitored = Vec::new();
+        interval.threads = Vec::new();
+        interval.process_usage = Vec::new();
+        interval.finished = Vec::new();
+        let changes = std::mem::take(&mut interval.changes);
+        let changes = EncodedChanges::new(changes, &mut interval.details);
+        Self { rest: interval, changes, merged: BTreeMap::new() }
+    }
+
+    /// Returns the interval with its changes.
+    pub(super) fn into_interval(self) -> Interval {
+        let Self { rest: mut interval, changes, .. } = self;
+        let (changes, details) = changes.decode();
+        interval.changes = changes;
+        interval.details.extend(details);
+        interval
+    }
+
+    /// Appends the next interval.
+    pub(super) fn append(&mut self, next: Self) {
+        let mut this = std::mem::take(self);
+        let (mut merged, later) = (std::mem::take(&mut this.merged), next.merged.clone());
+        for (key, images) in later {
+            merged.entry(key).or_default().merge(&images);
+        }
+        let mut interval = this.into_interval();
+        interval.merge(next.into_interval());
+        *self = Self { merged, ..Self::new(interval) };
+    }
+
+    /// Returns the memory that the interval takes, about.
+    pub(super) fn bytes(&self) -> usize {
+        let Interval { details, image_changes, stalls, samples, facts, accounts, oom_kills, activity, .. } = &self.rest;
+        let lists = size_of_val(details.as_slice())
+            + size_of_val(image_changes.as_slice())
+            + size_of_val(stalls.as_slice())
+            + size_of_val(samples.as_slice())
+            + size_of_val(accounts.as_slice())
+            + size_of_val(activity.slices.as_slice())
+            + size_of_val(activity.events.as_slice());
+        let texts = (facts.len() + oom_kills.len()) * 160;
+        let sums = (activity.totals.len() + activity.lock_totals.len() + self.rest.calls.len()) * 96;
+        size_of::<Self>() + lists + texts + sums + self.changes.bytes() + self.merged.len() * 128
+    }
+}
