@@ -64,5 +64,5 @@ pub use named_stacks::{NamedClasses, NamedStacks};
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
 pub use report_stacks::{ReportStacks, objects_with_calls};
 pub use totals::{ImageValues, StackTotal, Totals};
-pub(crate) use trend_parts::{Division, TrendParts, has_trends};
+pub(crate) use trend_parts::{TrendParts, has_trends};
 pub(crate) use view::{ViewOptions, counts_growth, has_epochs, notes_of, view};

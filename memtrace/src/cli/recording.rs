@@ -49,7 +49,6 @@ pub(super) fn resolve(args: &mut TraceArgs) -> Result<Option<Recording>, ArgConf
             check_size_limit(size_limit)?;
             Ok(Some(Recording {
                 path: path.clone(),
-                is_temporary: false,
                 interval,
                 size_limit,
                 socket: args.socket.take(),

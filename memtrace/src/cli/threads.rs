@@ -30,7 +30,6 @@ pub(super) fn config(args: ThreadsArgs) -> Result<MonitorConfig, ArgConflict> {
     let target = target::resolve(&args.target, false)?;
     let recording = args.record.map(|path| Recording {
         path,
-        is_temporary: false,
         interval: args.interval,
         size_limit,
         socket: args.socket,

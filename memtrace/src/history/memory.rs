@@ -33,7 +33,8 @@ const EVENT_BYTES: u64 = size_of::<ActivityEvent>() as u64;
 pub struct MemoryBook {
     header: Header,
     limit: Bytes,
-    /// Bytes of the parts that have no interval: code locations, images, names.
+    /// Bytes of the parts that no merge makes smaller: objects, call paths, names of accounts and threads. The names of
+    /// functions do not count: they arrive at the end, and must not take the resolution of all that was before.
     bytes: usize,
     rows: Vec<IntervalRow>,
     /// Contents of the intervals, in the order of `rows`.
@@ -118,7 +119,6 @@ impl MemoryBook {
             paths.insert(path);
         }
         for RecordedSymbols { object, offset, frames, .. } in interval.symbols.drain(..) {
-            self.bytes += 64 + 128 * frames.len();
             let name = objects.get(&object).and_then(|location| match location {
                 Location::File { path, build_id } => {
                     Some(ObjectName { path: path.clone(), build_id: build_id.clone() })

@@ -19,33 +19,6 @@ pub(crate) struct TrendParts {
     times: Vec<Range<Duration>>,
 }
 
-/// A trace divided into consecutive parts.
-#[derive(Debug, Default)]
-pub(crate) struct Division {
-    /// Ends of the parts, as indices of the boundaries.
-    pub(crate) ends: Vec<usize>,
-    /// The parts, since the start of tracing.
-    pub(crate) times: Vec<Range<Duration>>,
-}
-
-impl Division {
-    /// Divides a trace at some of `boundaries`, which are in order. There are no parts if there are too few boundaries.
-    pub(crate) fn of(boundaries: &[Duration], trace: &Range<Duration>) -> Self {
-        Self::of_span(boundaries, trace, trace.start)
-    }
-
-    /// Divides `span`. Tracing began at `start`.
-    fn of_span(boundaries: &[Duration], span: &Range<Duration>, start: Duration) -> Self {
-        // A run ends with intervals of almost no duration.
-        let times: Vec<_> = boundaries.iter().map(|&time| time.min(span.end).max(span.start)).collect();
-        let ends = ends_of_parts(&times, span);
-        let bounds: Vec<_> = [span.start].into_iter().chain(ends.iter().map(|&index| times[index])).collect();
-        let times =
-            bounds.windows(2).map(|part| part[0].saturating_sub(start)..part[1].saturating_sub(start)).collect();
-        Self { ends, times }
-    }
-}
-
 impl TrendParts {
     /// Divides the time from one boundary to another. Tracing began at `start`, and ended at `end` if `to` is after it.
     /// There are no parts if there are too few intervals.
@@ -60,7 +33,12 @@ impl TrendParts {
         let boundaries: Vec<_> = intervals.filter(|end| *end > from && *end <= to).collect();
         let times: Vec<_> = boundaries.iter().map(|boundary| boundary.at()).collect();
         let span = from.at().max(start)..end.map_or(to.at(), |end| to.at().min(end)).max(start);
-        let Division { ends, times } = Division::of_span(&times, &span, start);
+        // A run ends with intervals of almost no duration.
+        let times: Vec<_> = times.into_iter().map(|time| time.min(span.end).max(span.start)).collect();
+        let ends = ends_of_parts(&times, &span);
+        let bounds: Vec<_> = [span.start].into_iter().chain(ends.iter().map(|&index| times[index])).collect();
+        let times =
+            bounds.windows(2).map(|part| part[0].saturating_sub(start)..part[1].saturating_sub(start)).collect();
         let first = (!ends.is_empty()).then_some(from);
         Self { bounds: first.into_iter().chain(ends.into_iter().map(|index| boundaries[index])).collect(), times }
     }

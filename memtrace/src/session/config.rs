@@ -205,9 +205,14 @@ pub(crate) struct AccountReport {
 }
 
 impl Config {
-    /// Returns true if the run has a recording from which outputs with several moments are written.
-    pub(crate) const fn records_moments(&self) -> bool {
+    /// Returns true if outputs with several moments show heap profiles at some of them.
+    pub(crate) const fn shows_heap_profiles(&self) -> bool {
         self.recording.is_some() || !self.heap_profiles.is_empty()
+    }
+
+    /// Returns true if something shows other moments than the end: a recording, heap profiles, or accounts over time.
+    pub(crate) fn views_moments(&self) -> bool {
+        self.shows_heap_profiles() || self.accounts.as_ref().is_some_and(AccountReport::is_over_time)
     }
 }
 
@@ -250,8 +255,6 @@ pub(crate) enum Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recording {
     pub(crate) path: PathBuf,
-    /// The recording is removed at the end of the run.
-    pub(crate) is_temporary: bool,
     /// Time between two recorded moments.
     pub(crate) interval: Duration,
     /// Largest size of the file.

@@ -61,13 +61,6 @@ pub(crate) enum Error {
         path: PathBuf,
         source: io::Error,
     },
-    /// A temporary recording cannot be created. Found before the first probe is attached.
-    #[error("cannot write a temporary recording in {}: {source}", printable(path))]
-    TemporaryRecording {
-        /// The directory of temporary files.
-        path: PathBuf,
-        source: io::Error,
-    },
     /// The socket for marks cannot be used. Found before the first probe is attached.
     #[error("cannot listen on {}: {source}", printable(path))]
     Socket { path: PathBuf, source: io::Error },
@@ -278,9 +271,6 @@ impl Error {
                     .into()
             }
             Self::Output { .. } => "nothing was traced; give another file with --output".into(),
-            Self::TemporaryRecording { .. } => {
-                "nothing was traced; set TMPDIR to a directory with free space, or record the run with --record FILE".into()
-            }
             Self::Socket { .. } => "nothing was traced; give a path to --socket at which no file exists".into(),
             Self::BadObject { .. } => "the file may have been replaced since the process started; compare it with \
                                        the one in its package"

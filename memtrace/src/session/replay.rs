@@ -21,7 +21,7 @@ use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Content, Outputs};
 use crate::history::facts::RecordedFacts;
-use crate::history::{self, Book as _, Moments, Recording, ViewOptions, counts_growth, has_epochs, notes_of};
+use crate::history::{self, Book, Moments, Recording, ViewOptions, counts_growth, has_epochs, notes_of};
 use crate::model::{
     AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Quantity, Requirement, ThreadColumn,
     printable,
@@ -99,17 +99,17 @@ const LISTED: usize = 1000;
 ///
 /// The recording cannot be read, does not have what the configuration needs, or an output cannot be written.
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let opened = Opened::new(config)?;
-    if let View::Accounts(sort) = config.view {
-        return write_accounts(&opened, sort, observer);
+    let recording = open(config)?;
+    let opened = Opened::new(config, &recording)?;
+    match config.view {
+        View::Accounts(sort) => return write_accounts(&opened, sort, observer),
+        View::Threads(sort) => return write_threads(&opened, &recording, sort, observer),
+        View::Stacks => {}
     }
-    if let View::Threads(sort) = config.view {
-        return write_threads(&opened, sort, observer);
-    }
-    let outputs = Outputs::open_for(&opened.recording.header().classes, &config.outputs)?;
+    let outputs = Outputs::open_for(&recording.header().classes, &config.outputs)?;
     let (failures, losses) = opened.write(&mut outputs.into_iter().collect(), observer)?;
     all_written(failures)?;
-    Ok(Outcome { losses, command: None, complete: !opened.recording.is_salvaged(), none_traced: None })
+    Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }
 
 /// Returns the report on one event class of a recording: `class`, or else the first of the trace.
@@ -120,8 +120,9 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
 pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClass>) -> Result<SavedReport, Error> {
     let span = at.map_or(Span::End, Span::At);
     let config = Config { span, by: Some(GroupBy::Comm), ..Config::whole(path, View::Stacks) };
-    let opened = Opened::new(&config)?;
-    let classes = &opened.recording.header().classes;
+    let recording = open(&config)?;
+    let opened = Opened::new(&config, &recording)?;
+    let classes = &recording.header().classes;
     let wanted = class.or_else(|| classes.first().copied()).unwrap_or_default();
     let mut report = None;
     opened.for_each_class(BTreeMap::new(), |class, profile, report::Options { subject, metric, .. }| {
@@ -142,10 +143,14 @@ fn unreadable(config: &Config, source: history::Error) -> Error {
     Error::Recording { path: config.path.clone(), source }
 }
 
-/// A recording, and the numbers that its reports show.
+fn open(config: &Config) -> Result<Recording, Error> {
+    Recording::open(&config.path).map_err(|source| unreadable(config, source))
+}
+
+/// A history, and the numbers that its reports show.
 struct Opened<'a> {
     config: &'a Config,
-    recording: Recording,
+    book: &'a dyn Book,
     facts: RecordedFacts,
     moments: Moments,
     grouping: Grouping,
@@ -154,14 +159,13 @@ struct Opened<'a> {
 }
 
 impl<'a> Opened<'a> {
-    fn new(config: &'a Config) -> Result<Self, Error> {
+    fn new(config: &'a Config, book: &'a dyn Book) -> Result<Self, Error> {
         let unreadable = |source| unreadable(config, source);
-        let recording = Recording::open(&config.path).map_err(unreadable)?;
-        if recording.intervals().is_empty() {
+        if book.intervals().is_empty() {
             return Err(unreadable(history::Error::Empty));
         }
-        let facts = RecordedFacts::new(recording.facts(recording.end()).map_err(unreadable)?);
-        let mut moments = moments::find(&recording, &facts, &config.span, &unreadable)?;
+        let facts = RecordedFacts::new(book.facts(book.end()).map_err(unreadable)?);
+        let mut moments = moments::find(book, &facts, &config.span, &unreadable)?;
         if !config.outputs.iter().any(|output| output.format.shows_trends()) {
             moments = moments.without_parts();
         }
@@ -172,7 +176,7 @@ impl<'a> Opened<'a> {
         };
         let keeps_parts = keeps_parts(&grouping, &recorded)?;
         let metric = metric(config.metric, &facts, &moments)?;
-        Ok(Self { config, recording, facts, moments, grouping, keeps_parts, metric })
+        Ok(Self { config, book, facts, moments, grouping, keeps_parts, metric })
     }
 
     /// Writes the report of each event class, and removes its outputs from `outputs`. Returns those that failed, and the losses.
@@ -196,14 +200,14 @@ impl<'a> Opened<'a> {
 
     /// Returns the totals at earlier moments of each event class in order of time, if an output shows them.
     fn earlier_profiles(&self) -> Result<EarlierProfiles, Error> {
-        let Self { config, recording, moments, .. } = self;
+        let Self { config, book, moments, .. } = self;
         let mut all = EarlierProfiles::new();
         if moments.is_window() || !config.outputs.iter().any(|output| output.format.shows_moments()) {
             return Ok(all);
         }
-        for moment in heap_profiles::moments(recording, moments, &config.heap_profiles) {
+        for moment in heap_profiles::moments(*book, moments, &config.heap_profiles) {
             let config = Config { span: Span::At(moment), outputs: Vec::new(), ..(*config).clone() };
-            let earlier = Opened::new(&config)?;
+            let earlier = Opened::new(&config, *book)?;
             if earlier.moments.to() < moments.to() {
                 earlier.for_each_class(BTreeMap::new(), |class, profile, _| {
                     all.entry(class).or_default().push((profile.shown_time().end, profile));
@@ -223,7 +227,7 @@ impl<'a> Opened<'a> {
         mut earlier: EarlierProfiles,
         mut each: impl FnMut(EventClass, Profile, report::Options),
     ) -> Result<(), Error> {
-        let Self { config, recording, facts, moments, grouping, keeps_parts, metric } = self;
+        let Self { config, book, facts, moments, grouping, keeps_parts, metric } = self;
         let options = ViewOptions {
             keeps_parts: *keeps_parts,
             keep_ended: config.keep_ended,
@@ -232,9 +236,9 @@ impl<'a> Opened<'a> {
         };
         // Calls without recorded names get those of the object's file, if it has the recorded build ID.
         let symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
-        let views = history::view(recording, facts, moments, &symbolizer, options);
+        let views = history::view(*book, facts, moments, &symbolizer, options);
         let mut views = views.map_err(|source| unreadable(config, source))?;
-        for &class in &recording.header().classes {
+        for &class in &book.header().classes {
             let earlier = earlier.remove(&class).unwrap_or_default();
             let profile = views.take(class, earlier, |profile| grouping.label(profile));
             let options = report::Options {
@@ -275,15 +279,15 @@ fn all_written(failures: Vec<NotWritten>) -> Result<(), Error> {
 
 /// Writes the accounts of a recording, sorted by a column.
 fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let Opened { config, recording, facts, moments, .. } = opened;
+    let Opened { config, book, facts, moments, .. } = opened;
     let keys = facts.account_keys().ok_or_else(|| Error::NotRecorded {
         message: String::from("the recording has no accounts"),
         remedy: String::from("record them: `memtrace accounts --by KEY --record FILE`"),
     })?;
     let outputs = Outputs::open(&config.outputs)?;
     let unreadable = |source| unreadable(config, source);
-    let over_time = AccountsOverTime::for_outputs(&config.outputs, recording, moments, &keys).map_err(unreadable)?;
-    let table = accounts::table(recording, facts, moments, keys.clone(), notes_of(recording, moments));
+    let over_time = AccountsOverTime::for_outputs(&config.outputs, *book, moments, &keys).map_err(unreadable)?;
+    let table = accounts::table(*book, facts, moments, keys.clone(), notes_of(*book, moments));
     let mut table = table.map_err(unreadable)?;
     table.sort(sort);
     let content = |format: Format, _, out: &mut dyn io::Write| match &over_time {
@@ -291,12 +295,17 @@ fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn O
         _ => report::write_accounts(format, &table, config.top, out),
     };
     all_written(fill(outputs, &content, observer))?;
-    Ok(Outcome { losses: table.losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
+    Ok(Outcome { losses: table.losses, command: None, complete: !book.is_salvaged(), none_traced: None })
 }
 
 /// Writes the usage of threads of a recording.
-fn write_threads(opened: &Opened<'_>, sort: ThreadColumn, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let Opened { config, recording, facts, moments, .. } = opened;
+fn write_threads(
+    opened: &Opened<'_>,
+    recording: &Recording,
+    sort: ThreadColumn,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, Error> {
+    let Opened { config, facts, moments, .. } = opened;
     let unreadable = |source| unreadable(config, source);
     if !recording.has_thread_usage().map_err(unreadable)? {
         return Err(Error::NotRecorded {

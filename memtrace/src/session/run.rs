@@ -23,7 +23,6 @@ mod stack_copies;
 mod tag_functions;
 mod tag_probes;
 mod target_time;
-mod temporary_recording;
 mod touch_meter;
 mod trace;
 mod user_probe_sites;
@@ -35,7 +34,6 @@ pub(in crate::session) use self::wait::{Signals, event_loop, process_exit, regis
 
 use self::marks::MarkSources;
 use self::reports::Reports;
-use self::temporary_recording::TemporaryRecording;
 use self::touch_meter::TouchMeter;
 use self::trace::Trace;
 use self::wait::{Stop, Wakeups};
@@ -55,11 +53,7 @@ use super::protection;
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     own_allocator::return_pages_at_once();
     let reports = Reports::open(config)?;
-    let temporary = TemporaryRecording::for_outputs(config)?;
-    let config = temporary.as_ref().map_or(config, TemporaryRecording::config);
-    let outcome = event_loop()?.block_on(trace(config, reports, observer));
-    temporary.into_iter().for_each(TemporaryRecording::remove);
-    outcome
+    event_loop()?.block_on(trace(config, reports, observer))
 }
 
 async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -> Result<Outcome, Error> {

@@ -208,7 +208,6 @@ pub(super) const DEPENDENCIES: &[Dependency] = &[
     Dependency { path: "rustls", users: Users::Only(&["debuginfod"]) },
     Dependency { path: "serde", users: Users::Only(&["report", "tags"]) },
     Dependency { path: "serde_json", users: Users::Only(&["report", "cli"]) },
-    Dependency { path: "tempfile", users: Users::Only(&["session"]) },
     Dependency { path: "thiserror", users: Users::All },
     Dependency { path: "tokio", users: Users::Only(&["session"]) },
     Dependency { path: "csv", users: Users::Only(&["report"]) },

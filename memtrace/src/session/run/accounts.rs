@@ -16,7 +16,7 @@ use crate::model::{
     ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
-use crate::session::config::{AccountReport, Recording};
+use crate::session::config::AccountReport;
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::observer::Observer;
 use crate::session::track::ProcessTracker;
@@ -93,17 +93,13 @@ struct Refresh {
 
 impl RunAccounts {
     /// Returns the accounts, and the sink of the shard. `rules` give tags of programs other names. The accounts of each
-    /// interval of `recording` are kept for it.
-    pub(super) fn new(
-        report: &AccountReport,
-        rules: Option<&TagRules>,
-        recording: Option<&Recording>,
-    ) -> (Self, AccountSink) {
+    /// interval are kept for the history, if it has this limit.
+    pub(super) fn new(report: &AccountReport, rules: Option<&TagRules>, history: Option<Bytes>) -> (Self, AccountSink) {
         let (sink, changes) = mpsc::sync_channel(WAITING);
         let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every });
         let mut groups = AccountGroups::new(MAX_GROUPS);
-        if let Some(recording) = recording {
-            groups = groups.recorded(most_recorded(recording.size_limit));
+        if let Some(limit) = history {
+            groups = groups.recorded(most_recorded(limit));
         }
         let keys = report.keys.clone();
         let accounts = Self {
@@ -119,7 +115,7 @@ impl RunAccounts {
             has_marks: !report.needs_stacks(),
             rules: rules.cloned(),
             tags: BTreeMap::new(),
-            recorded: recording.map(|_| Recorded::default()),
+            recorded: history.map(|_| Recorded::default()),
         };
         (accounts, sink)
     }

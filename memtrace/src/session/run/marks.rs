@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use tokio::io::unix::AsyncFd;
 
 use crate::model::printable;
-use crate::session::config::{Config, Recording};
+use crate::session::config::Config;
 use crate::session::error::Error;
 use crate::session::mark_requests::{MarkRequests, MarkSocket};
 use crate::session::marks::{LastAnswers, MarkRequest, Service};
@@ -39,11 +39,7 @@ impl MarkSources {
     /// As for [`MarkRequests::listen`].
     pub(super) fn listen(config: &Config, observer: &mut dyn Observer) -> Result<Self, Error> {
         let socket = |service, path, name| Some(MarkSocket { service, path, name });
-        let of_recording = |recording: &Recording| match recording.is_temporary {
-            true => String::from(UNNAMED),
-            false => printable(&recording.path).to_string(),
-        };
-        let name = config.recording.as_ref().map(of_recording);
+        let name = config.recording.as_ref().map(|recording| printable(&recording.path).to_string());
         let requests = match (&config.recording, &config.accounts) {
             (_, Some(accounts)) => socket(Service::Accounts, accounts.socket.as_deref(), "accounts"),
             (Some(recording), None) => {

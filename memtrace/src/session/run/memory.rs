@@ -50,8 +50,8 @@ pub(super) struct RecorderLimits {
     pub(super) known_totals: usize,
     /// Number of rows of waiting intervals above which intervals are merged.
     pub(super) queued_rows: usize,
-    /// Maximum number of stacks with changes of live memory in each interval.
-    pub(super) live_series: usize,
+    /// Maximum memory of a history without a file.
+    pub(super) book: Bytes,
     /// Maximum number of stacks in deltas that wait for the recorder. One delta of each shard can exceed it.
     pub(super) waiting_stacks: usize,
 }
@@ -121,8 +121,6 @@ const KNOWN_TOTAL: u64 = 48;
 const QUEUED_ROW: u64 = 192;
 /// Totals of a changed stack, or the frames of a new one.
 const WAITING_STACK: u64 = 256;
-/// Changes in up to 32 intervals.
-const LIVE_SERIES: u64 = 640;
 /// A call path: its call and callers, their entry in a hash table, and its number in the recording.
 const CALL_PATH: u64 = 36;
 const IMAGE: u64 = 640;
@@ -153,11 +151,11 @@ enum Origin {
 impl MemoryPlan {
     /// Limits of a run without a limit of its memory.
     fn full(config: &Config) -> Self {
-        let recorder = match (&config.recording, config.every.or(config.timeline)) {
-            (Some(_), _) => Some(RecorderLimits::FULL),
-            (None, Some(_)) => Some(RecorderLimits::WITHOUT_FILE),
-            (None, None) => None,
-        };
+        let has_intervals = config.views_moments() || config.every.or(config.timeline).is_some();
+        let recorder = has_intervals.then_some(match config.recording {
+            Some(_) => RecorderLimits::FULL,
+            None => RecorderLimits::WITHOUT_FILE,
+        });
         Self {
             maps: MapSizes::FULL.with(config.map_uses()),
             ring_size: config.ring_size,
@@ -224,6 +222,13 @@ impl MemoryPlan {
         })
     }
 
+    /// Returns the limit of the history of a run, if something shows other moments than its end.
+    pub(super) fn history_limit(&self, config: &Config) -> Option<Bytes> {
+        let of_file = config.recording.as_ref().map(|recording| recording.size_limit);
+        let in_memory = self.recorder.filter(|_| config.views_moments()).map(|limits| limits.book);
+        of_file.or(in_memory)
+    }
+
     /// Returns the limits of ended processes in a trace since `start`, which lists `keep` of them.
     pub(super) fn of_ended(&self, keep: usize, start: Tick) -> EndedSettings {
         EndedSettings {
@@ -247,12 +252,13 @@ impl RecorderLimits {
         grouped_stacks: 1 << 20,
         known_totals: 1 << 20,
         queued_rows: 1 << 20,
-        live_series: 0,
+        book: Bytes(0),
         waiting_stacks: 1 << 20,
     };
 
-    /// Limits of a run with top sites, which has changes in memory in place of a file.
-    const WITHOUT_FILE: Self = Self { known_totals: 0, queued_rows: 0, live_series: 1 << 16, ..Self::FULL };
+    /// Limits of a run whose history is in memory. Ten minutes with 100 busy accounts take 4 MiB, and with 100 busy threads
+    /// 10 MiB.
+    const WITHOUT_FILE: Self = Self { known_totals: 0, queued_rows: 0, book: Bytes(128 << 20), ..Self::FULL };
 
     /// Returns the largest limits within `memory`, none larger than these.
     fn within(self, memory: Bytes) -> Self {
@@ -262,8 +268,8 @@ impl RecorderLimits {
             grouped_stacks: self.grouped_stacks.min(entries(recorder_ninths::GROUPED_STACKS, ENDED_STACK)),
             known_totals: self.known_totals.min(entries(recorder_ninths::KNOWN_TOTALS, KNOWN_TOTAL)),
             queued_rows: self.queued_rows.min(entries(recorder_ninths::QUEUED_ROWS, QUEUED_ROW)),
-            // A run with a file has no such series, and one without has no known totals.
-            live_series: self.live_series.min(entries(recorder_ninths::KNOWN_TOTALS, LIVE_SERIES)),
+            // A run with a file has no such history, and one without has neither known totals nor queued rows.
+            book: self.book.min(Bytes(memory.0 / 9 * (recorder_ninths::KNOWN_TOTALS + recorder_ninths::QUEUED_ROWS))),
             waiting_stacks: self.waiting_stacks.min(entries(recorder_ninths::WAITING_STACKS, WAITING_STACK)),
         }
     }
@@ -306,7 +312,7 @@ fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes,
     let free = own.map(|own| own.free);
     match config.target {
         Target::Selected(_) => {
-            let default = if config.recording.is_some() { RECORDED_LIMIT } else { DEFAULT_LIMIT };
+            let default = if config.views_moments() { RECORDED_LIMIT } else { DEFAULT_LIMIT };
             // A quarter of a low limit can be too little.
             let quarter = own.map(|own| Bytes(own.limit.0 / 4).max(least).min(own.free));
             match quarter.filter(|quarter| *quarter < default) {

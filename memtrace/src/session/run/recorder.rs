@@ -9,11 +9,10 @@ mod groups;
 mod images;
 mod intervals;
 mod live_changes;
-mod live_series;
 mod marks;
-mod memory_timeline;
 mod old_blocks;
 mod readings;
+mod run_book;
 mod sites;
 mod stacks;
 mod waiting_activity;
@@ -22,7 +21,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use self::account_intervals::AccountIntervals;
 use self::changes::PathChanges;
@@ -30,48 +29,47 @@ use self::deferral::Deferral;
 use self::groups::GroupedImages;
 use self::images::RecordedImages;
 use self::intervals::OpenIntervals;
-use self::live_series::LiveSeries;
 use self::marks::Marks;
 use self::old_blocks::OldBlocks;
 use self::readings::IntervalReadings;
+use self::run_book::RunBook;
 use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
 use self::waiting_activity::WaitingActivity;
 use super::account_interval::AccountInterval;
-use super::memory::{MemoryPlan, RecorderLimits};
+use super::memory::MemoryPlan;
 use super::stack_copies::FindCopy;
-use crate::history::{Fact, Header, ImageChange, ImageValue, Interval, Settings, Status, Writer};
+use crate::history::{Fact, ImageChange, ImageValue, Interval};
 use crate::history::{ImageStacks, LivePaths};
 use crate::model::{
-    Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Losses, MemoryTimelineBuilder, Object, PageFaults,
-    ProcessImage, StackId, Stacks, Tick, UnsentStacks,
+    Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Losses, Object, PageFaults, ProcessImage, StackId,
+    Stacks, Tick, UnsentStacks,
 };
 use crate::pipeline::{DeltaSink, WaitingStacks};
-use crate::procfs;
-use crate::session::config::{Config, Recording};
+use crate::session::config::Config;
 use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::track::ProcessTracker;
 
 pub(super) use self::live_changes::ChangesInParts;
+pub(super) use self::run_book::FinishedBook;
 pub(super) use self::sites::{ClassSites, Site, SiteTotals};
 
 /// Deltas of each shard that can wait. If there are more, they stay in the shard.
 const WAITING: usize = 4;
 
-/// A recording of this many bytes has one call path at most. The row of a path takes about 20 bytes.
+/// A history of this many bytes has one call path at most. The row of a path takes about 20 bytes.
 const BYTES_PER_PATH: u64 = 64;
 
 /// Records a run, or adds up its changes for the top sites.
 pub(super) struct Recorder {
-    /// `None` if the run is not recorded.
-    file: Option<RecordedFile>,
+    book: RunBook,
+    /// Something shows other moments than the end: the history needs names and facts.
+    is_viewed: bool,
+    /// An output shows memory over time.
+    has_timeline: bool,
     /// `None` if no sites are shown during the run.
     sites: Option<LiveSites>,
-    /// `None` if the run is recorded: the recording has the changes.
-    live_series: Option<LiveSeries>,
-    /// `None` if no output shows memory over time.
-    timeline: Option<MemoryTimelineBuilder>,
     /// `None` if no values are read at the ends of intervals.
     readings: Option<IntervalReadings>,
     deltas: Receiver<(usize, Delta)>,
@@ -97,13 +95,6 @@ pub(super) struct Recorder {
     image_changes: Vec<ImageChange>,
 }
 
-/// File of a recording.
-struct RecordedFile {
-    path: PathBuf,
-    is_temporary: bool,
-    writer: Writer,
-}
-
 impl Recorder {
     /// Creates the recording, if there is one, and the receiver of the deltas of `shards` shards. Ticks began at
     /// `clock_start`. `plan` limits the number of call paths. Returns `None` if no deltas are needed.
@@ -114,21 +105,22 @@ impl Recorder {
         plan: &MemoryPlan,
     ) -> Result<Option<(Self, DeltaSink)>, Error> {
         let recording = config.recording.as_ref();
-        let interval = recording.map(|recording| recording.interval).or(config.timeline).or(config.every);
+        let of_accounts = config.accounts.as_ref().filter(|accounts| accounts.is_over_time());
+        let of_accounts = of_accounts.map(|accounts| accounts.interval);
+        let interval =
+            recording.map(|recording| recording.interval).or(of_accounts).or(config.timeline).or(config.every);
         let Some(interval) = interval else { return Ok(None) };
-        let max_paths = recording.map(|recording| recording.size_limit.0 / BYTES_PER_PATH);
+        let max_paths = plan.history_limit(config).map(|limit| limit.0 / BYTES_PER_PATH);
         let max_paths = max_paths.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         let Some(limits) = plan.recorder else { return Ok(None) };
         let paths = LivePaths::new(limits.call_paths.min(max_paths), plan.generated_names.0 as usize);
         let (sender, deltas) = mpsc::sync_channel(WAITING * shards);
         let waiting = WaitingStacks::new(shards, limits.waiting_stacks / shards.max(1));
-        let file =
-            recording.map(|recording| RecordedFile::create(config, recording, &limits, clock_start)).transpose()?;
         let recorder = Self {
-            live_series: file.is_none().then(|| LiveSeries::new(limits.live_series)),
-            timeline: config.timeline.map(|_| MemoryTimelineBuilder::default()),
-            readings: (file.is_some() || config.timeline.is_some()).then(|| IntervalReadings::new(interval)),
-            file,
+            readings: (recording.is_some() || config.timeline.is_some()).then(|| IntervalReadings::new(interval)),
+            book: RunBook::create(config, interval, &limits, clock_start)?,
+            is_viewed: config.views_moments(),
+            has_timeline: config.timeline.is_some(),
             sites: config.every.map(|_| LiveSites::default()),
             deltas,
             accounts: AccountIntervals::default(),
@@ -163,8 +155,7 @@ impl Recorder {
         if let Some(readings) = &mut self.readings {
             let images = tracker.images();
             let running = self.images.running().filter_map(|id| Some((id, images.get(&id)?.cgroup.as_deref())));
-            let status = self.file.as_ref().map(|file| file.writer.status());
-            readings.update(now.since_start(), running, &status.unwrap_or_default());
+            readings.update(now.since_start(), running, &self.book.status());
         }
         self.receive();
         while let Some(delta) = self.open.take_complete(settled) {
@@ -300,19 +291,19 @@ impl Recorder {
         self.stacks.forget_files(closed);
     }
 
-    /// Returns true if the run is recorded.
-    pub(super) const fn has_file(&self) -> bool {
-        self.file.is_some()
+    /// Returns true if something shows other moments than the end, and everything of them is kept.
+    pub(super) const fn is_viewed(&self) -> bool {
+        self.is_viewed
     }
 
     /// Returns true if a recording or an output shows marks.
     pub(super) const fn keeps_marks(&self) -> bool {
-        self.file.is_some() || self.timeline.is_some()
+        self.is_viewed || self.has_timeline
     }
 
-    /// Returns true if the recording is removed at the end.
-    pub(super) fn is_temporary(&self) -> bool {
-        self.file.as_ref().is_some_and(|file| file.is_temporary)
+    /// Returns true if the run has a recording.
+    pub(super) const fn has_file(&self) -> bool {
+        self.book.is_file()
     }
 
     /// Returns the `top` largest sites of each event class.
@@ -331,9 +322,7 @@ impl Recorder {
         if !self.marks.has_unstored() {
             return Vec::new();
         }
-        let all = || Status { stored_until: self.end, ..Status::default() };
-        let status = self.file.as_ref().map_or_else(all, |file| file.writer.status());
-        self.marks.take_stored(&status)
+        self.marks.take_stored(&self.book.status())
     }
 
     fn write(&mut self, mut delta: Delta, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>, losses: &Losses) {
@@ -381,9 +370,6 @@ impl Recorder {
         if let Some(sites) = &mut self.sites {
             sites.add(&interval);
         }
-        if let Some(series) = &mut self.live_series {
-            series.add(&interval);
-        }
         if let Some(readings) = &mut self.readings {
             readings.move_to(&mut interval);
         }
@@ -425,40 +411,7 @@ impl Recorder {
     }
 }
 
-impl RecordedFile {
-    fn create(
-        config: &Config,
-        recording: &Recording,
-        limits: &RecorderLimits,
-        clock_start: Instant,
-    ) -> Result<Self, Error> {
-        let &Recording { ref path, is_temporary, interval, size_limit, .. } = recording;
-        let header = header(config, interval, SystemTime::now() - clock_start.elapsed());
-        let &RecorderLimits { queued_rows, known_totals, .. } = limits;
-        let settings = Settings { size_limit, queued_rows, known_totals, ..Settings::default() };
-        let writer = Writer::create(path, &header, settings).map_err(|error| {
-            let (path, source) = (path.clone(), std::io::Error::other(error));
-            if is_temporary { Error::TemporaryRecording { path, source } } else { Error::Output { path, source } }
-        })?;
-        Ok(Self { path: path.clone(), is_temporary, writer })
-    }
-}
-
 /// Returns a change of zero, by which reports list an image.
 const fn listed(image: ImageId, class: EventClass) -> ImageChange {
     ImageChange { image, class, kind: ImageValue::UnmatchedFrees, index: 0, value: 0 }
-}
-
-fn header(config: &Config, interval: Duration, start: SystemTime) -> Header {
-    Header {
-        version: String::from(env!("CARGO_PKG_VERSION")),
-        host: procfs::sysctl("kernel.hostname").unwrap_or_default(),
-        kernel: procfs::kernel_release().unwrap_or_default(),
-        arguments: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        start,
-        interval,
-        classes: config.events.clone(),
-        page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
-        older: config.older,
-    }
 }

@@ -11,12 +11,12 @@ use super::accounts::RunAccounts;
 use super::activity::RunActivity;
 use super::cost::cost_so_far;
 use super::debug_files;
-use super::recorder::{ChangesInParts, Recorder};
+use super::recorder::{ChangesInParts, FinishedBook, Recorder};
 use super::wait::Signals;
 use crate::debuginfod;
-use crate::history::Status;
 use crate::history::{
-    EndedProcesses, FramesByObject, NameTable, NamedClasses, NamedStacks, ReportStacks, facts, has_trends,
+    EndedProcesses, FramesByObject, NameTable, NamedClasses, NamedStacks, Recording, ReportStacks, Status, facts,
+    has_trends,
 };
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
@@ -39,12 +39,12 @@ use crate::symbolize::{ImageCode, Symbolizer};
 pub(super) struct Reports {
     outputs: Vec<(EventClass, Outputs)>,
     debuginfod: Option<debuginfod::Settings>,
-    /// `None` if the run is not recorded.
+    /// `None` if nothing reads intervals.
     recorder: Option<Recorder>,
     /// Outputs of accounts at the end.
     account_outputs: Option<Outputs>,
-    /// Outputs that are written from the recording.
-    from_recording: RecordedOutputs,
+    /// Outputs that are written from the history.
+    from_history: RecordedOutputs,
     accounts: Option<RunAccounts>,
     /// `None` if the activity of threads was not traced.
     activity: Option<RunActivity>,
@@ -77,23 +77,23 @@ pub(super) struct FinishedTrace<'run> {
 impl Reports {
     /// Opens the files of every report, or none.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
-        let shows_moments = |output: &Output| config.records_moments() && output.format.shows_moments();
+        let shows_moments = |output: &Output| config.shows_heap_profiles() && output.format.shows_moments();
         let (recorded, others): (Vec<_>, Vec<_>) = config.outputs.iter().cloned().partition(shows_moments);
         let outputs = Outputs::open_for(&config.events, &others)?;
         let stacks = match recorded.as_slice() {
             [] => BTreeMap::new(),
             recorded => Outputs::open_for(&config.events, recorded)?.into_iter().collect(),
         };
-        let (mut from_recording, mut account_outputs) = (RecordedOutputs { stacks, accounts: None }, None);
+        let (mut from_history, mut account_outputs) = (RecordedOutputs { stacks, accounts: None }, None);
         if let Some(accounts) = &config.accounts {
             let is_over_time = |output: &Output| output.format.shows_accounts_over_time();
             let (over_time, at_end): (Vec<_>, _) = accounts.outputs.iter().cloned().partition(is_over_time);
             account_outputs = Some(Outputs::open(&at_end)?);
-            from_recording.accounts = (!over_time.is_empty()).then(|| Outputs::open(&over_time)).transpose()?;
+            from_history.accounts = (!over_time.is_empty()).then(|| Outputs::open(&over_time)).transpose()?;
         }
         let debuginfod = debug_files::settings(&config.debuginfod)?;
         let (recorder, accounts, activity) = (None, None, None);
-        Ok(Self { outputs, debuginfod, recorder, account_outputs, from_recording, accounts, activity })
+        Ok(Self { outputs, debuginfod, recorder, account_outputs, from_history, accounts, activity })
     }
 
     /// Completes this recording too: it has all changes, but no names.
@@ -132,7 +132,7 @@ impl Reports {
         let activity = self.activity.map(|activity| Arc::new(activity.into_activity(&symbolizer)));
         let mut names = NameTable::new(FramesByObject::default(), symbolizer);
         let (mut recorder, mut account_outputs) = (self.recorder, self.account_outputs);
-        if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.has_file()) {
+        if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
             names.add(recorder.paths());
             recorder.add_names(names.known().clone(), &snapshots, finished.tracker.images());
             recorder.add_facts(facts::at_end(finished.window.end, finished.duration));
@@ -141,6 +141,8 @@ impl Reports {
         let changes =
             recorder.as_ref().map(|recorder| recorder.live_changes(&with_trends, &snapshots, &finished.window));
         let ChangesInParts { parts, by_stack } = changes.unwrap_or_default();
+        let timeline = recorder.as_ref().and_then(Recorder::memory_over_time);
+        let trace = finished.window.start.since_start()..finished.window.end.since_start();
         let mut losses = Losses::default();
         let mut failures = Vec::new();
         let facts_of = |(class, outputs)| {
@@ -157,8 +159,7 @@ impl Reports {
             let stacks = classes.take(class);
             own_allocator::trim();
             let facts = finished.facts(config, class, &killed, untraced, &stacks);
-            let timeline =
-                recorder.as_ref().and_then(|recorder| recorder.timeline(class, facts.page_sample, &finished.window));
+            let timeline = timeline.as_ref().map(|timeline| timeline.finish(class, facts.page_sample, &trace));
             let run = RunFacts {
                 parts: if with_trends.contains(&class) { parts.clone() } else { Vec::new() },
                 timeline,
@@ -184,10 +185,21 @@ impl Reports {
                 losses = profile.losses;
             }
         }
-        let recorded = recorder.and_then(Recorder::finish);
-        let is_recorded = recorded.as_ref().is_none_or(|(path, status)| is_complete(config, path, status, observer));
-        if let Some((path, _)) = &recorded {
-            failures.extend(self.from_recording.write(path, config, observer));
+        let mut is_recorded = true;
+        match recorder.map(Recorder::finish) {
+            Some(FinishedBook::File(path, status)) => {
+                is_recorded = is_complete(&path, &status, observer);
+                if !self.from_history.is_empty() {
+                    failures.extend(match Recording::open(&path) {
+                        Ok(recording) => self.from_history.write(&recording, &path, config, observer),
+                        Err(source) => self.from_history.fail(&Error::Recording { path, source }, observer),
+                    });
+                }
+            }
+            Some(FinishedBook::Memory(book)) => {
+                failures.extend(self.from_history.write(&*book, Path::new("the history"), config, observer));
+            }
+            None => {}
         }
         if failures.is_empty() { Ok((losses, is_recorded)) } else { Err(Error::NotWritten(failures)) }
     }
@@ -236,14 +248,10 @@ fn shows_trends(config: &Config, class: EventClass) -> bool {
 }
 
 /// Shows the state of the complete recording. Returns false if intervals could not be recorded.
-fn is_complete(config: &Config, path: &Path, status: &Status, observer: &mut dyn Observer) -> bool {
-    let is_temporary = config.recording.as_ref().is_some_and(|recording| recording.is_temporary);
-    if !is_temporary {
-        observer.note(&format!("recorded {}", printable(path)));
-    }
+fn is_complete(path: &Path, status: &Status, observer: &mut dyn Observer) -> bool {
+    observer.note(&format!("recorded {}", printable(path)));
     if let Some(gap) = &status.open_gap {
-        let place = if is_temporary { "the trace for Perfetto" } else { "the recording" };
-        log::warn!("the last {} intervals are missing in {place}", gap.intervals);
+        log::warn!("the last {} intervals are missing in the recording", gap.intervals);
     }
     status.open_gap.is_none()
 }

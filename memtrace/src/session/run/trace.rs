@@ -142,7 +142,7 @@ impl Trace {
         };
         let accounts = config.accounts.as_ref();
         let (accounts, account_sink) = accounts
-            .map(|report| RunAccounts::new(report, config.grouping.tags.as_ref(), config.recording.as_ref()))
+            .map(|report| RunAccounts::new(report, config.grouping.tags.as_ref(), plan.history_limit(config)))
             .unzip();
         let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
         let rings = sources.len();
@@ -434,7 +434,7 @@ impl Trace {
         let losses = [&counters.losses, &late];
         let tracker = &mut self.tracker;
         let window = self.start_tick..now;
-        let is_recorded = self.recorder.as_ref().is_some_and(Recorder::has_file);
+        let is_recorded = self.recorder.as_ref().is_some_and(Recorder::is_viewed);
         let before = if is_recorded { page_totals(&snapshots) } else { Snapshots::default() };
         let mut snapshots =
             complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), &window, &coverage, &is_selected);

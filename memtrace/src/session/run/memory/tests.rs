@@ -42,19 +42,13 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
     let none = RecorderLimits {
         call_paths: 0,
         grouped_stacks: 0,
-        live_series: 0,
+        book: Bytes(0),
         waiting_stacks: 0,
         ..RecorderLimits::WITHOUT_FILE
     };
     let stack = if recorder.is_some() { stack + RECORDED_STACK } else { stack };
-    let RecorderLimits {
-        call_paths: recorded_paths,
-        grouped_stacks,
-        known_totals,
-        queued_rows,
-        live_series,
-        waiting_stacks,
-    } = recorder.unwrap_or(none);
+    let RecorderLimits { call_paths: recorded_paths, grouped_stacks, known_totals, queued_rows, book, waiting_stacks } =
+        recorder.unwrap_or(none);
     let rings = u64::from(rings);
     let entries = [
         (live, BLOCK),
@@ -64,7 +58,7 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         (grouped_stacks as u64, ENDED_STACK),
         (known_totals as u64, KNOWN_TOTAL),
         (queued_rows as u64, QUEUED_ROW),
-        (live_series as u64, LIVE_SERIES),
+        (book.0, 1),
         (waiting_stacks as u64, WAITING_STACK),
         (images as u64, IMAGE),
         (mappings as u64, MAPPING),
@@ -89,7 +83,7 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
             let without_file = MemoryPlan { recorder: Some(RecorderLimits::WITHOUT_FILE), ..FULL };
             let plan = MemoryPlan::within(Bytes(limit), rings, processors, without_file).unwrap();
             assert!(memory(plan, rings, processors) <= limit, "{limit}: {plan:?}");
-            assert!(plan.recorder.unwrap().live_series > 1000, "{limit}: {plan:?}");
+            assert!(plan.recorder.unwrap().book > Bytes(1 << 20), "{limit}: {plan:?}");
             let plan = MemoryPlan::within(Bytes(limit), rings, processors, FULL).unwrap();
             let used = memory(plan, rings, processors);
             assert!(used <= limit, "{used} of {limit} bytes, {rings} rings: {plan:?}");

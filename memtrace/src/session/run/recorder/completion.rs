@@ -1,14 +1,12 @@
 //! Completion of a recording at the end of a run: names of functions, resident pages, and facts of the run.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::changes::add_page_values;
-use super::memory_timeline::add_interval;
-use super::{RecordedFile, Recorder, listed};
+use super::{FinishedBook, Recorder, listed};
 use crate::history::FramesByObject;
-use crate::history::{Interval, RecordedImage, Status};
+use crate::history::{Interval, RecordedImage};
 use crate::model::{
     BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, ProcessImage, Quantities, Quantity, Snapshots,
     StackKey,
@@ -105,16 +103,17 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the facts, and completes the file. Returns its path and state; `None` if the run is not recorded.
-    pub(in crate::session::run) fn finish(mut self) -> Option<(PathBuf, Status)> {
+    /// Records the facts, and completes the history.
+    pub(in crate::session::run) fn finish(mut self) -> FinishedBook {
         let mut interval = self.last_interval();
         interval.facts = std::mem::take(&mut self.facts);
         interval.image_changes = std::mem::take(&mut self.image_changes);
         self.push(interval);
-        let RecordedFile { path, writer, .. } = self.file?;
-        let status = writer.finish();
-        self.marks.take_stored(&status);
-        Some((path, status))
+        let book = self.book.finish();
+        if let FinishedBook::File(_, status) = &book {
+            self.marks.take_stored(status);
+        }
+        book
     }
 
     /// Returns a further interval at the end. Tracing is over, so it takes no time; but no two boundaries have the same
@@ -126,12 +125,15 @@ impl Recorder {
     }
 
     pub(super) fn push(&mut self, interval: Interval) {
-        if let Some(timeline) = &mut self.timeline {
-            add_interval(timeline, &interval);
-        }
-        if let Some(file) = &self.file {
-            file.writer.push(interval);
-        }
+        // Memory over time and trends need no more than this.
+        let needed = match self.is_viewed {
+            true => interval,
+            false => {
+                let Interval { span, images, finished, changes, samples, marks, .. } = interval;
+                Interval { span, images, finished, changes, samples, marks, ..Interval::default() }
+            }
+        };
+        self.book.push(needed);
     }
 }
 

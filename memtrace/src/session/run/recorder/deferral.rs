@@ -22,7 +22,7 @@ impl Deferral {
     /// Starts to count. Only blocks of any age, without histograms, peaks and parts of processes, can have deferred
     /// stacks, and top sites during the run need all stacks.
     pub(super) fn new(config: &Config) -> Self {
-        let is_possible = config.recording.is_some()
+        let is_possible = config.views_moments()
             && config.events == [EventClass::Heap]
             && config.parts() == PartKeys::NONE
             && !config.keeps_peaks()

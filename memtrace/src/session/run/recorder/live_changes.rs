@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::{RecordedFile, Recorder};
-use crate::history::LiveChangesByStack;
-use crate::history::TrendParts;
-use crate::history::{Book as _, Boundary, Error, PathNumber, Recording, TotalKey};
-use crate::model::{EventClass, ImageId, ImageUsage, LiveChanges, Snapshots, StackEnd, StackKey, Tick};
+use super::Recorder;
+use crate::history::{Book, Boundary, LiveChangesByStack, PathNumber, TotalKey, TrendParts};
+use crate::model::{
+    EventClass, ImageId, ImageUsage, LiveChanges, MemoryTimelineBuilder, Snapshots, StackEnd, StackKey, Tick,
+};
 
 /// Changes of live memory over parts of a run.
 #[derive(Debug, Default)]
@@ -18,9 +18,6 @@ pub(in crate::session) struct ChangesInParts {
     pub(in crate::session) parts: Vec<Range<Duration>>,
     pub(in crate::session) by_stack: LiveChangesByStack,
 }
-
-/// Parts of a run, and the changes in them.
-type InParts = (Vec<Range<Duration>>, FxHashMap<TotalKey, LiveChanges>);
 
 impl Recorder {
     /// Returns the changes of the live memory of running images, after all of them are recorded. `snapshots` are the totals
@@ -35,14 +32,16 @@ impl Recorder {
             return ChangesInParts::default();
         }
         let trace = window.start.since_start()..window.end.since_start();
-        let (parts, mut changes) = match (&self.file, &self.live_series) {
-            (Some(file), _) => recorded_changes(file, trace).unwrap_or_else(|error| {
-                log::warn!("the report has no trends, because the recording cannot be read: {error}");
-                Default::default()
-            }),
-            (None, Some(series)) => series.in_parts(&trace),
-            (None, None) => Default::default(),
-        };
+        let in_parts = self.book.read(|book| {
+            let parts =
+                TrendParts::between(book.intervals(), Boundary::START, book.end(), trace.start, Some(trace.end));
+            Ok((parts.times().to_vec(), book.live_changes(parts.bounds())?))
+        });
+        let in_parts = in_parts.unwrap_or_else(|error| {
+            log::warn!("the report has no trends, because the recording cannot be read: {error}");
+            None
+        });
+        let (parts, mut changes) = in_parts.unwrap_or_default();
         let mut by_stack = LiveChangesByStack::default();
         let images = classes.iter().filter_map(|&class| Some((class, &snapshots.0.get(&class)?.images)));
         for (class, id, usage) in images.flat_map(|(class, images)| images.iter().map(move |(&id, of)| (class, id, of)))
@@ -53,6 +52,16 @@ impl Recorder {
             }
         }
         ChangesInParts { parts, by_stack }
+    }
+
+    /// Returns the memory of processes over time, if an output shows it.
+    pub(in crate::session) fn memory_over_time(&self) -> Option<MemoryTimelineBuilder> {
+        let read = |book: &dyn Book| book.memory_over_time(book.end());
+        let timeline = self.has_timeline.then(|| self.book.read(read))?;
+        timeline.unwrap_or_else(|error| {
+            log::warn!("the report has no memory over time, because the recording cannot be read: {error}");
+            None
+        })
     }
 
     /// Removes the changes of a running image from `changes`. Stacks with a common path have theirs in common.
@@ -76,15 +85,4 @@ impl Recorder {
             Some((key, changes?))
         })
     }
-}
-
-/// Waits until all changes are stored, and reads them. They are not complete in a recording that ends with a gap.
-fn recorded_changes(file: &RecordedFile, trace: Range<Duration>) -> Result<InParts, Error> {
-    if file.writer.settle().open_gap.is_some() {
-        return Ok(InParts::default());
-    }
-    let recording = Recording::open_while_written(&file.path)?;
-    let parts =
-        TrendParts::between(recording.intervals(), Boundary::START, recording.end(), trace.start, Some(trace.end));
-    Ok((parts.times().to_vec(), recording.live_changes(parts.bounds())?))
 }

@@ -20,7 +20,7 @@ impl Trace {
     pub(super) fn read_activity(&mut self) {
         let Some(activity) = &mut self.activity else { return };
         let mut changes = activity.read(&mut self.tracker, &find_copy(self.tables.finished_stacks()));
-        if self.recorder.as_ref().is_some_and(Recorder::has_file) && self.ticks.is_multiple_of(CALLS_READ_EVERY) {
+        if self.recorder.as_ref().is_some_and(Recorder::is_viewed) && self.ticks.is_multiple_of(CALLS_READ_EVERY) {
             changes.calls = activity.take_calls(&self.kernel);
         }
         self.record_activity(changes);
@@ -36,7 +36,7 @@ impl Trace {
     }
 
     fn record_activity(&mut self, changes: RecordedChanges) {
-        if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.has_file()) {
+        if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
             recorder.add_activity(changes, &mut self.tracker, &find_copy(self.tables.finished_stacks()));
         }
     }

@@ -25,7 +25,7 @@ impl Trace {
         }
         recorder.record(now, settled, &mut self.tracker, &find_copy(finished), &losses);
         // A reset of accounts has a note of its own.
-        let are_resets = self.accounts.is_some() && recorder.is_temporary();
+        let are_resets = self.accounts.is_some() && !recorder.has_file();
         for mark in recorder.take_stored_marks().iter().filter(|_| !are_resets) {
             observer.note(&format!("mark {} at {:.3} s", mark.text, mark.at.as_secs_f64()));
         }
@@ -48,7 +48,7 @@ impl Trace {
     /// Sets a mark: the interval ends now. A trace with accounts starts new water marks then.
     pub(super) fn mark(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
         if self.accounts.is_some() {
-            if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.has_file()) {
+            if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
                 let mark = MarkRequest { text: request.text.clone(), reply: None };
                 if recorder.add_mark(mark) {
                     self.shards.mark(self.now());

@@ -1,0 +1,107 @@
+//! The history of a run: in the file of a recording, or in memory.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::history::{Book, Error as HistoryError, Header, Interval, MemoryBook, Recording, Settings, Status, Writer};
+use crate::model::EventClass;
+use crate::procfs;
+use crate::session::config::{self, Config};
+use crate::session::error::Error;
+use crate::session::run::memory::RecorderLimits;
+
+/// The history of a run in progress.
+pub(super) enum RunBook {
+    File { path: PathBuf, writer: Writer },
+    Memory { book: Box<MemoryBook>, end: Duration },
+}
+
+/// The history of a run that has ended.
+pub(in crate::session) enum FinishedBook {
+    /// A recording, and whether it is complete.
+    File(PathBuf, Status),
+    Memory(Box<MemoryBook>),
+}
+
+impl RunBook {
+    /// Creates the history. Ticks began at `clock_start`.
+    pub(super) fn create(
+        config: &Config,
+        interval: Duration,
+        limits: &RecorderLimits,
+        clock_start: Instant,
+    ) -> Result<Self, Error> {
+        let header = header(config, interval, SystemTime::now() - clock_start.elapsed());
+        let Some(recording) = &config.recording else {
+            return Ok(Self::Memory { book: Box::new(MemoryBook::new(header, limits.book)), end: Duration::ZERO });
+        };
+        let config::Recording { path, size_limit, .. } = recording.clone();
+        let &RecorderLimits { queued_rows, known_totals, .. } = limits;
+        let settings = Settings { size_limit, queued_rows, known_totals, ..Settings::default() };
+        match Writer::create(&path, &header, settings) {
+            Ok(writer) => Ok(Self::File { path, writer }),
+            Err(error) => Err(Error::Output { path, source: std::io::Error::other(error) }),
+        }
+    }
+
+    /// Appends the next interval.
+    pub(super) fn push(&mut self, interval: Interval) {
+        match self {
+            Self::File { writer, .. } => writer.push(interval),
+            Self::Memory { book, end } => {
+                *end = interval.span.end;
+                book.append(interval);
+            }
+        }
+    }
+
+    /// Returns true if the history is in a file.
+    pub(super) const fn is_file(&self) -> bool {
+        matches!(self, Self::File { .. })
+    }
+
+    /// Returns what is stored.
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::File { writer, .. } => writer.status(),
+            Self::Memory { end, .. } => Status { stored_until: *end, ..Status::default() },
+        }
+    }
+
+    /// Returns what `read` finds in the history so far; `None` if the last intervals could not be stored.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&dyn Book) -> Result<T, HistoryError>,
+    ) -> Result<Option<T>, HistoryError> {
+        match self {
+            Self::Memory { book, .. } => read(&**book).map(Some),
+            Self::File { writer, .. } if writer.settle().open_gap.is_some() => Ok(None),
+            Self::File { path, .. } => read(&Recording::open_while_written(path)?).map(Some),
+        }
+    }
+
+    /// Completes the history.
+    pub(super) fn finish(self) -> FinishedBook {
+        match self {
+            Self::File { path, writer } => FinishedBook::File(path, writer.finish()),
+            Self::Memory { mut book, .. } => {
+                book.finish();
+                FinishedBook::Memory(book)
+            }
+        }
+    }
+}
+
+fn header(config: &Config, interval: Duration, start: SystemTime) -> Header {
+    Header {
+        version: String::from(env!("CARGO_PKG_VERSION")),
+        host: procfs::sysctl("kernel.hostname").unwrap_or_default(),
+        kernel: procfs::kernel_release().unwrap_or_default(),
+        arguments: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        start,
+        interval,
+        classes: config.events.clone(),
+        page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
+        older: config.older,
+    }
+}
