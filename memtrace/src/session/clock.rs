@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::procfs;
 
@@ -18,6 +18,18 @@ pub(super) fn boot_ns() -> u64 {
     static OFFSET: OnceLock<i128> = OnceLock::new();
     let time = without_offset(read(libc::CLOCK_BOOTTIME), *OFFSET.get_or_init(procfs::boot_offset));
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns the time of the wall clock at `start`, with the error of one reading of a clock: a thread that is interrupted
+/// between two readings reads both again.
+pub(super) fn wall_time_of(start: Instant) -> SystemTime {
+    let reading = |_| {
+        let before = start.elapsed();
+        let wall = SystemTime::now();
+        (start.elapsed().saturating_sub(before), wall.checked_sub(before))
+    };
+    let closest = (0..5).map(reading).min_by_key(|(between, _)| *between);
+    closest.and_then(|(_, start)| start).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 fn read(clock: libc::clockid_t) -> Duration {

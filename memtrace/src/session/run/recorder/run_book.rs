@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::history::{Book, Error as HistoryError, Header, Interval, MemoryBook, Recording, Settings, Status, Writer};
 use crate::model::EventClass;
 use crate::procfs;
+use crate::session::clock::wall_time_of;
 use crate::session::config::{self, Config};
 use crate::session::error::Error;
 use crate::session::run::memory::RecorderLimits;
@@ -31,7 +32,7 @@ impl RunBook {
         limits: &RecorderLimits,
         clock_start: Instant,
     ) -> Result<Self, Error> {
-        let header = header(config, interval, SystemTime::now() - clock_start.elapsed());
+        let header = header(config, interval, wall_time_of(clock_start));
         let Some(recording) = &config.recording else {
             return Ok(Self::Memory { book: Box::new(MemoryBook::new(header, limits.book)), end: Duration::ZERO });
         };
