@@ -15,7 +15,6 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = recording.images(end);
     let _ = recording.merged_images(Boundary::START, end);
     let _ = recording.oom_kills(end);
-    let _ = recording.samples(end);
     let _ = recording.facts(end);
     let _ = recording.locations();
     let _ = recording.amounts_over_time(EventClass::Heap);

@@ -6,34 +6,28 @@ mod contents;
 mod locations;
 mod memory_over_time;
 mod merged_images;
-mod monitored_values;
 mod open;
 mod processes;
 mod query;
+mod questions;
 mod salvage;
 mod samples;
+#[cfg(test)]
+pub(super) mod test_samples;
 mod threads;
 mod total_rows;
 mod totals;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use rustc_hash::FxHashMap;
 
 use super::error::Error;
 use crate::history::book::Book;
 use crate::history::boundaries::{Boundary, IntervalRow, MarkRow};
 use crate::history::gap::Gap;
 use crate::history::header::Header;
-use crate::history::interval::{AccountNames, Fact, Locations, RecordedActivity, RecordedImage, TotalKey};
-use crate::history::totals::Totals;
-use crate::model::{
-    AccountNumber, AccountTotals, Amount, EventClass, ImageId, LiveChanges, Losses, MemoryTimelineBuilder,
-    MergedImages, OomKill,
-};
 
 pub use self::threads::{ProcessRow, ThreadRow};
 
@@ -127,95 +121,5 @@ impl Recording {
     fn boundary_of(&self, id: i64) -> Boundary {
         let index = self.intervals.partition_point(|interval| interval.id < id);
         self.intervals.get(index).map_or_else(|| self.end(), IntervalRow::end)
-    }
-}
-
-impl Book for Recording {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn intervals(&self) -> &[IntervalRow] {
-        &self.intervals
-    }
-
-    fn marks(&self) -> &[MarkRow] {
-        &self.marks
-    }
-
-    fn gaps(&self) -> &[Gap] {
-        &self.gaps
-    }
-
-    fn is_complete(&self) -> bool {
-        self.is_complete
-    }
-
-    fn is_salvaged(&self) -> bool {
-        self.is_salvaged
-    }
-
-    fn facts(&self, at: Boundary) -> Result<Vec<Fact>, Error> {
-        self.facts(at)
-    }
-
-    fn locations(&self) -> Result<Locations, Error> {
-        self.locations()
-    }
-
-    fn totals_in_parts(&self, bounds: &[Boundary]) -> Result<Totals, Error> {
-        self.totals_in_parts(bounds)
-    }
-
-    fn live_changes(&self, bounds: &[Boundary]) -> Result<FxHashMap<TotalKey, LiveChanges>, Error> {
-        self.live_changes(bounds)
-    }
-
-    fn amounts_over_time(&self, class: EventClass) -> Result<Vec<(Boundary, Amount, Amount)>, Error> {
-        self.amounts_over_time(class)
-    }
-
-    fn memory_over_time(&self, to: Boundary) -> Result<MemoryTimelineBuilder, Error> {
-        self.memory_over_time(to)
-    }
-
-    fn losses_of_intervals(&self, from: Boundary, to: Boundary) -> Result<BTreeMap<Boundary, Losses>, Error> {
-        self.losses_of_intervals(from, to)
-    }
-
-    fn images(&self, at: Boundary) -> Result<BTreeMap<ImageId, RecordedImage>, Error> {
-        self.images(at)
-    }
-
-    fn merged_images(
-        &self,
-        from: Boundary,
-        to: Boundary,
-    ) -> Result<BTreeMap<(ImageId, EventClass), MergedImages>, Error> {
-        self.merged_images(from, to)
-    }
-
-    fn oom_kills(&self, at: Boundary) -> Result<Vec<OomKill>, Error> {
-        self.oom_kills(at)
-    }
-
-    fn activity(&self, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error> {
-        self.activity(from, to)
-    }
-
-    fn accounts(&self, from: Boundary, at: Boundary) -> Result<BTreeMap<AccountNumber, AccountTotals>, Error> {
-        self.accounts(from, at)
-    }
-
-    fn each_account_row(
-        &self,
-        to: Boundary,
-        each: &mut dyn FnMut(Boundary, AccountNumber, AccountTotals),
-    ) -> Result<(), Error> {
-        self.each_account_row(to, each)
-    }
-
-    fn account_names(&self) -> Result<Vec<AccountNames>, Error> {
-        self.account_names()
     }
 }

@@ -23,6 +23,7 @@ use proptest::prelude::*;
 
 use self::sample_intervals::{header, image, intervals, process, second};
 use super::store::Store;
+use crate::history::file::reader::test_samples::{sample_series, samples};
 use crate::history::*;
 use crate::model::{Bytes, LiveChanges, Losses, PartChange, Quantities, StallStats};
 use crate::scratch::Scratch;
@@ -145,10 +146,10 @@ fn everything_is_read_as_it_was_stored() {
     let kills: Vec<_> = intervals[..4].iter().flat_map(|interval| interval.oom_kills.clone()).collect();
     assert_eq!(recording.oom_kills(at(4)).unwrap(), kills);
 
-    let samples = recording.samples(at(4)).unwrap();
-    let rss = |number| samples.get(&(Subject::Process(image(number)), String::from("rss_anon_bytes"))).copied();
+    let known = samples(&recording, at(4)).unwrap();
+    let rss = |number| known.get(&(Subject::Process(image(number)), String::from("rss_anon_bytes"))).copied();
     assert_eq!((rss(1), rss(2), rss(4), rss(5)), (Some(3 * 4096), Some(4096), Some(3 * 4096), None));
-    let series = recording.sample_series(Subject::Process(image(1)), "rss_anon_bytes").unwrap();
+    let series = sample_series(&recording, Subject::Process(image(1)), "rss_anon_bytes").unwrap();
     let series: Vec<_> = series.into_iter().map(|(at, value)| (at.at().as_secs(), value / 4096)).collect();
     assert_eq!(series, [(1, 0), (2, 1), (3, 2), (4, 3), (5, 4), (6, 5), (7, 6)]);
 

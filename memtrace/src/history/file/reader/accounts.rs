@@ -12,84 +12,72 @@ use crate::history::file::schema::ACCOUNT;
 use crate::history::interval::AccountNames;
 use crate::model::{AccountCounters, AccountNumber, AccountTotals, Amount, AmountBounds, Bytes, MarkBounds, Tick};
 
-impl Recording {
-    /// Returns the accounts at the boundary `at`, with the water marks since the boundary `from`. Accounts without a change
-    /// since then have no marks of their own: they are at their live amount.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged.
-    pub fn accounts(&self, from: Boundary, at: Boundary) -> Result<BTreeMap<AccountNumber, AccountTotals>, Error> {
-        let mut accounts: BTreeMap<AccountNumber, AccountTotals> = BTreeMap::new();
-        if !self.connection.has_table("account_interval")? {
-            return Ok(accounts);
-        }
-        let sql = format!(
-            "SELECT interval, account, {ACCOUNT} FROM account_interval WHERE interval <= ? ORDER BY account, interval"
-        );
-        let mut last = None;
-        self.connection.each_row(&sql, [at.id], |row| {
-            let (interval, number) = (row.get::<_, i64>(0)?, AccountNumber(row.get(1)?));
-            let totals = account(row)?;
-            let is_first = last != Some(number);
-            last = Some(number);
-            let known = accounts.entry(number).or_insert(totals);
-            *known = if interval <= from.id {
-                // The marks begin at the amount at `from`.
-                totals.unchanged()
-            } else if is_first {
-                totals
-            } else {
-                known.followed_by(totals)
-            };
-            Ok(())
-        })?;
-        Ok(accounts)
+/// Returns the accounts at the boundary `at`, with the water marks since the boundary `from`. Accounts without a change
+/// since then have no marks of their own: they are at their live amount.
+pub(super) fn accounts(
+    recording: &Recording,
+    from: Boundary,
+    at: Boundary,
+) -> Result<BTreeMap<AccountNumber, AccountTotals>, Error> {
+    let mut accounts: BTreeMap<AccountNumber, AccountTotals> = BTreeMap::new();
+    if !recording.connection.has_table("account_interval")? {
+        return Ok(accounts);
     }
+    let sql = format!(
+        "SELECT interval, account, {ACCOUNT} FROM account_interval WHERE interval <= ? ORDER BY account, interval"
+    );
+    let mut last = None;
+    recording.connection.each_row(&sql, [at.id], |row| {
+        let (interval, number) = (row.get::<_, i64>(0)?, AccountNumber(row.get(1)?));
+        let totals = account(row)?;
+        let is_first = last != Some(number);
+        last = Some(number);
+        let known = accounts.entry(number).or_insert(totals);
+        *known = if interval <= from.id {
+            // The marks begin at the amount at `from`.
+            totals.unchanged()
+        } else if is_first {
+            totals
+        } else {
+            known.followed_by(totals)
+        };
+        Ok(())
+    })?;
+    Ok(accounts)
+}
 
-    /// Calls `each` for the accounts that have changed in each interval until the boundary `to`, in order of time: with their
-    /// totals at its end, and the water marks within it. After a merge that was not completed, an account can have several rows
-    /// of an interval.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged.
-    pub fn each_account_row(
-        &self,
-        to: Boundary,
-        mut each: impl FnMut(Boundary, AccountNumber, AccountTotals),
-    ) -> Result<(), Error> {
-        if !self.connection.has_table("account_interval")? {
-            return Ok(());
-        }
-        let sql =
-            format!("SELECT interval, account, {ACCOUNT} FROM account_interval WHERE interval <= ? ORDER BY interval");
-        self.connection.each_row(&sql, [to.id], |row| {
-            each(self.boundary_of(row.get(0)?), AccountNumber(row.get(1)?), account(row)?);
-            Ok(())
-        })
+/// Calls `each` for the accounts that have changed in each interval until the boundary `to`, in order of time: with their
+/// totals at its end, and the water marks within it. After a merge that was not completed, an account can have several rows
+/// of an interval.
+pub(super) fn each_account_row(
+    recording: &Recording,
+    to: Boundary,
+    mut each: impl FnMut(Boundary, AccountNumber, AccountTotals),
+) -> Result<(), Error> {
+    if !recording.connection.has_table("account_interval")? {
+        return Ok(());
     }
+    let sql =
+        format!("SELECT interval, account, {ACCOUNT} FROM account_interval WHERE interval <= ? ORDER BY interval");
+    recording.connection.each_row(&sql, [to.id], |row| {
+        each(recording.boundary_of(row.get(0)?), AccountNumber(row.get(1)?), account(row)?);
+        Ok(())
+    })
+}
 
-    /// Returns the names of the accounts.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged.
-    pub fn account_names(&self) -> Result<Vec<AccountNames>, Error> {
-        let mut accounts = Vec::new();
-        if !self.connection.has_table("account_interval")? {
-            return Ok(accounts);
-        }
-        self.connection.each_row("SELECT id, name, name_2 FROM account", [], |row| {
-            let names = [row.get::<_, Option<String>>(1)?, row.get(2)?];
-            accounts.push(AccountNames {
-                number: AccountNumber(row.get(0)?),
-                names: names.into_iter().flatten().collect(),
-            });
-            Ok(())
-        })?;
-        Ok(accounts)
+/// Returns the names of the accounts.
+pub(super) fn account_names(recording: &Recording) -> Result<Vec<AccountNames>, Error> {
+    let mut accounts = Vec::new();
+    if !recording.connection.has_table("account_interval")? {
+        return Ok(accounts);
     }
+    recording.connection.each_row("SELECT id, name, name_2 FROM account", [], |row| {
+        let names = [row.get::<_, Option<String>>(1)?, row.get(2)?];
+        accounts
+            .push(AccountNames { number: AccountNumber(row.get(0)?), names: names.into_iter().flatten().collect() });
+        Ok(())
+    })?;
+    Ok(accounts)
 }
 
 fn account(row: &Row<'_>) -> Result<AccountTotals, Error> {

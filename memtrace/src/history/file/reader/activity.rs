@@ -16,137 +16,135 @@ use crate::model::{
     LockSums, Log2, Nanoseconds, Pid, Slice, SliceKind, SliceLabel, SliceSums, StackEnd, Tid,
 };
 
-impl Recording {
-    /// Returns the activity of threads between two boundaries; `None` if the run has traced none. A slice belongs to the part
-    /// in which it ended.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged.
-    pub fn activity(&self, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error> {
-        // Each slice, event and total has a name.
-        if !self.connection.has_table("activity_name")? {
-            return Ok(None);
-        }
-        let has_names = self.connection.has_rows("SELECT 1 FROM activity_name LIMIT 1");
-        if !(if self.is_salvaged { has_names.unwrap_or(false) } else { has_names? }) {
-            return Ok(None);
-        }
-        let part = [from.id, to.id];
-        let mut activity = RecordedActivity { left_out: self.left_out(part)?, ..RecordedActivity::default() };
-        let kinds = named(&self.connection, "slice_kind", &SliceKind::ALL, SliceKind::name)?;
-        let kind_of = |row: &Row<'_>, column: usize| Ok::<_, Error>(kinds.get(&row.get(column)?).copied());
-        let changes = &mut activity.changes;
-        self.connection.each_row(SLICES, part, |row| {
-            changes.slices.extend(kind_of(row, 1)?.map(|kind| slice(row, kind)).transpose()?);
-            Ok(())
-        })?;
-        self.connection.each_row(EVENTS, part, |row| {
-            changes.events.push(event(row)?);
-            Ok(())
-        })?;
-        self.connection.each_row(SLICE_TOTALS, part, |row| {
-            let Some(kind) = kind_of(row, 1)? else { return Ok(()) };
-            changes.totals.insert((kind, row.get(0)?), slice_sums(row)?);
-            Ok(())
-        })?;
-        self.connection.each_row(LOCK_TOTALS, part, |row| {
-            changes.lock_totals.insert(row.get(0)?, lock_sums(row)?);
-            Ok(())
-        })?;
-        activity.calls = self.calls(part)?;
-        self.add_identities(&mut activity)?;
-        Ok(Some(activity))
+/// Returns the activity of threads between two boundaries; `None` if the run has traced none. A slice belongs to the part
+/// in which it ended.
+pub(super) fn activity(recording: &Recording, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error> {
+    // Each slice, event and total has a name.
+    if !recording.connection.has_table("activity_name")? {
+        return Ok(None);
     }
-
-    fn left_out(&self, part: [i64; 2]) -> Result<LeftOut, Error> {
-        let mut left_out = LeftOut::default();
-        let sql = "SELECT item, sum(value), max(value) FROM activity_left_out
-            WHERE interval > ? AND interval <= ? GROUP BY item";
-        self.connection.each_row(sql, part, |row| {
-            match row.get_ref(0)?.as_str().unwrap_or_default() {
-                "slices" => left_out.slices = number(row, 1)?,
-                "shorter_than_ns" => left_out.shorter_than = nanoseconds(row, 2)?,
-                "events" => left_out.events = number(row, 1)?,
-                _ => {}
-            }
-            Ok(())
-        })?;
-        Ok(left_out)
+    let has_names = recording.connection.has_rows("SELECT 1 FROM activity_name LIMIT 1");
+    if !(if recording.is_salvaged { has_names.unwrap_or(false) } else { has_names? }) {
+        return Ok(None);
     }
-
-    fn calls(&self, part: [i64; 2]) -> Result<BTreeMap<u32, CallSums>, Error> {
-        let mut calls: BTreeMap<u32, CallSums> = BTreeMap::new();
-        let sql = "SELECT name, sum(count), sum(time_ns) FROM call_total
-            WHERE interval > ? AND interval <= ? GROUP BY name";
-        self.connection.each_row(sql, part, |row| {
-            let sums = CallSums { count: number(row, 1)?, time: nanoseconds(row, 2)?, histogram: Vec::new() };
-            calls.insert(row.get(0)?, sums);
-            Ok(())
-        })?;
-        let sql = "SELECT name, idx, sum(count) FROM call_histogram
-            WHERE interval > ? AND interval <= ? GROUP BY name, idx ORDER BY name, idx";
-        self.connection.each_row(sql, part, |row| {
-            let (sums, log) = (calls.get_mut(&row.get(0)?), Log2::from_number(row.get(1)?));
-            if let (Some(sums), Some(log)) = (sums, log) {
-                sums.histogram.push((log, number(row, 2)?));
-            }
-            Ok(())
-        })?;
-        Ok(calls)
-    }
-
-    /// Adds the names, threads, locks and stacks of the activity, and removes what refers to rows that are missing.
-    fn add_identities(&self, activity: &mut RecordedActivity) -> Result<(), Error> {
-        let RecordedActivity { changes, stacks, calls, .. } = activity;
-        let of_events = changes.events.iter().map(|event| event.thread);
-        let used: FxHashSet<u32> = changes.slices.iter().map(|slice| slice.thread).chain(of_events).collect();
-        self.each_identity("SELECT id, pid, tid, process, name, start_ns, end_ns FROM active_thread", |row| {
-            let number = row.get(0)?;
-            if used.contains(&number) {
-                changes.threads.insert(number, thread(row)?);
-            }
-            Ok(())
-        })?;
-        changes.slices.retain(|slice| changes.threads.contains_key(&slice.thread));
-        changes.events.retain(|event| changes.threads.contains_key(&event.thread));
-
-        let used: FxHashSet<u32> = changes.slices.iter().filter_map(|slice| slice.stack).collect();
-        let ends = named(&self.connection, "stack_end", StackEnd::ALL, StackEnd::name)?;
-        self.each_identity("SELECT id, path, stack_end FROM activity_stack ORDER BY id", |row| {
-            let number = row.get(0)?;
-            let end = ends.get(&row.get(2)?).filter(|_| used.contains(&number));
-            stacks.extend(end.map(|end| Ok::<_, Error>((number, PathNumber(row.get(1)?), *end))).transpose()?);
-            Ok(())
-        })?;
-
-        let mut used: FxHashSet<u32> = changes.slices.iter().filter_map(|slice| slice.lock).collect();
-        used.extend(changes.lock_totals.keys());
-        self.each_identity("SELECT id, pid, address, name FROM activity_lock ORDER BY id", |row| {
-            let number = row.get(0)?;
-            if used.contains(&number) {
-                changes.locks.push((number, lock(row)?));
-            }
-            Ok(())
-        })?;
-
-        let used = names_of(changes, calls);
-        self.each_identity("SELECT id, name FROM activity_name ORDER BY id", |row| {
-            let number = row.get(0)?;
-            if used.contains(&number) {
-                changes.names.push((number, row.get(1)?));
-            }
-            Ok(())
-        })?;
-        remove_unknown(activity);
+    let part = [from.id, to.id];
+    let mut activity = RecordedActivity { left_out: left_out(recording, part)?, ..RecordedActivity::default() };
+    let kinds = named(&recording.connection, "slice_kind", &SliceKind::ALL, SliceKind::name)?;
+    let kind_of = |row: &Row<'_>, column: usize| Ok::<_, Error>(kinds.get(&row.get(column)?).copied());
+    let changes = &mut activity.changes;
+    recording.connection.each_row(SLICES, part, |row| {
+        changes.slices.extend(kind_of(row, 1)?.map(|kind| slice(row, kind)).transpose()?);
         Ok(())
-    }
+    })?;
+    recording.connection.each_row(EVENTS, part, |row| {
+        changes.events.push(event(row)?);
+        Ok(())
+    })?;
+    recording.connection.each_row(SLICE_TOTALS, part, |row| {
+        let Some(kind) = kind_of(row, 1)? else { return Ok(()) };
+        changes.totals.insert((kind, row.get(0)?), slice_sums(row)?);
+        Ok(())
+    })?;
+    recording.connection.each_row(LOCK_TOTALS, part, |row| {
+        changes.lock_totals.insert(row.get(0)?, lock_sums(row)?);
+        Ok(())
+    })?;
+    activity.calls = calls(recording, part)?;
+    add_identities(recording, &mut activity)?;
+    Ok(Some(activity))
+}
 
-    /// Calls `each` for the rows of a table without intervals, as far as they can be read.
-    fn each_identity(&self, sql: &str, each: impl FnMut(&Row<'_>) -> Result<(), Error>) -> Result<(), Error> {
-        let read = self.connection.each_row(sql, params![], each);
-        if self.is_salvaged { Ok(()) } else { read }
-    }
+fn left_out(recording: &Recording, part: [i64; 2]) -> Result<LeftOut, Error> {
+    let mut left_out = LeftOut::default();
+    let sql = "SELECT item, sum(value), max(value) FROM activity_left_out
+        WHERE interval > ? AND interval <= ? GROUP BY item";
+    recording.connection.each_row(sql, part, |row| {
+        match row.get_ref(0)?.as_str().unwrap_or_default() {
+            "slices" => left_out.slices = number(row, 1)?,
+            "shorter_than_ns" => left_out.shorter_than = nanoseconds(row, 2)?,
+            "events" => left_out.events = number(row, 1)?,
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(left_out)
+}
+
+fn calls(recording: &Recording, part: [i64; 2]) -> Result<BTreeMap<u32, CallSums>, Error> {
+    let mut calls: BTreeMap<u32, CallSums> = BTreeMap::new();
+    let sql = "SELECT name, sum(count), sum(time_ns) FROM call_total
+        WHERE interval > ? AND interval <= ? GROUP BY name";
+    recording.connection.each_row(sql, part, |row| {
+        let sums = CallSums { count: number(row, 1)?, time: nanoseconds(row, 2)?, histogram: Vec::new() };
+        calls.insert(row.get(0)?, sums);
+        Ok(())
+    })?;
+    let sql = "SELECT name, idx, sum(count) FROM call_histogram
+        WHERE interval > ? AND interval <= ? GROUP BY name, idx ORDER BY name, idx";
+    recording.connection.each_row(sql, part, |row| {
+        let (sums, log) = (calls.get_mut(&row.get(0)?), Log2::from_number(row.get(1)?));
+        if let (Some(sums), Some(log)) = (sums, log) {
+            sums.histogram.push((log, number(row, 2)?));
+        }
+        Ok(())
+    })?;
+    Ok(calls)
+}
+
+/// Adds the names, threads, locks and stacks of the activity, and removes what refers to rows that are missing.
+fn add_identities(recording: &Recording, activity: &mut RecordedActivity) -> Result<(), Error> {
+    let RecordedActivity { changes, stacks, calls, .. } = activity;
+    let of_events = changes.events.iter().map(|event| event.thread);
+    let used: FxHashSet<u32> = changes.slices.iter().map(|slice| slice.thread).chain(of_events).collect();
+    each_identity(recording, "SELECT id, pid, tid, process, name, start_ns, end_ns FROM active_thread", |row| {
+        let number = row.get(0)?;
+        if used.contains(&number) {
+            changes.threads.insert(number, thread(row)?);
+        }
+        Ok(())
+    })?;
+    changes.slices.retain(|slice| changes.threads.contains_key(&slice.thread));
+    changes.events.retain(|event| changes.threads.contains_key(&event.thread));
+
+    let used: FxHashSet<u32> = changes.slices.iter().filter_map(|slice| slice.stack).collect();
+    let ends = named(&recording.connection, "stack_end", StackEnd::ALL, StackEnd::name)?;
+    each_identity(recording, "SELECT id, path, stack_end FROM activity_stack ORDER BY id", |row| {
+        let number = row.get(0)?;
+        let end = ends.get(&row.get(2)?).filter(|_| used.contains(&number));
+        stacks.extend(end.map(|end| Ok::<_, Error>((number, PathNumber(row.get(1)?), *end))).transpose()?);
+        Ok(())
+    })?;
+
+    let mut used: FxHashSet<u32> = changes.slices.iter().filter_map(|slice| slice.lock).collect();
+    used.extend(changes.lock_totals.keys());
+    each_identity(recording, "SELECT id, pid, address, name FROM activity_lock ORDER BY id", |row| {
+        let number = row.get(0)?;
+        if used.contains(&number) {
+            changes.locks.push((number, lock(row)?));
+        }
+        Ok(())
+    })?;
+
+    let used = names_of(changes, calls);
+    each_identity(recording, "SELECT id, name FROM activity_name ORDER BY id", |row| {
+        let number = row.get(0)?;
+        if used.contains(&number) {
+            changes.names.push((number, row.get(1)?));
+        }
+        Ok(())
+    })?;
+    remove_unknown(activity);
+    Ok(())
+}
+
+/// Calls `each` for the rows of a table without intervals, as far as they can be read.
+fn each_identity(
+    recording: &Recording,
+    sql: &str,
+    each: impl FnMut(&Row<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let read = recording.connection.each_row(sql, params![], each);
+    if recording.is_salvaged { Ok(()) } else { read }
 }
 
 const SLICES: &str = "SELECT thread, kind, name, label_number, label_name, begin_ns, end_ns, open, cpu_ns,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rusqlite::{Row, types::ValueRef};
 use rustc_hash::FxHashMap;
 
-use super::Recording;
 use super::query::Query;
+use super::{Recording, totals};
 use crate::history::boundaries::Boundary;
 use crate::history::file::error::Error;
 use crate::history::file::text::{end_of, nanoseconds, path_of, start_of, tick_of};
@@ -17,75 +17,64 @@ use crate::model::{Cgroup, CgroupId, Comm, Container, ImageId, OomKill, Pid, Tid
 /// Container runtimes that control group paths name.
 const RUNTIMES: [&str; 6] = ["docker", "containerd", "crio", "podman", "lxc", "nspawn"];
 
-impl Recording {
-    /// Returns the images that are known at a boundary. An image that ends later has no end yet; its name and other facts
-    /// are the last ones of the recording.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged.
-    pub fn images(&self, at: Boundary) -> Result<BTreeMap<ImageId, RecordedImage>, Error> {
-        let cgroups = self.cgroups()?;
-        let mut threads = self.threads()?;
-        let mut images = BTreeMap::new();
-        let sql =
-            "SELECT id, pid, ordinal, comm, exe, uid, user, cgroup, threads, start_kind, start_ns, end_kind, end_ns,
-            member_of FROM image WHERE interval <= ?";
-        let ids = self.image_ids()?;
-        self.connection.each_row(sql, [at.id], |row| {
-            let thread_names = threads.remove(&row.get::<_, i64>(0)?).unwrap_or_default();
-            let image = image(row, &cgroups, thread_names, &ids, at)?;
-            images.insert(image.id, image);
-            Ok(())
-        })?;
-        Ok(images)
-    }
+/// Returns the images that are known at a boundary. An image that ends later has no end yet; its name and other facts
+/// are the last ones of the recording.
+pub(super) fn images(recording: &Recording, at: Boundary) -> Result<BTreeMap<ImageId, RecordedImage>, Error> {
+    let cgroups = cgroups(recording)?;
+    let mut threads = threads(recording)?;
+    let mut images = BTreeMap::new();
+    let sql = "SELECT id, pid, ordinal, comm, exe, uid, user, cgroup, threads, start_kind, start_ns, end_kind, end_ns,
+        member_of FROM image WHERE interval <= ?";
+    let ids = totals::image_ids(recording)?;
+    recording.connection.each_row(sql, [at.id], |row| {
+        let thread_names = threads.remove(&row.get::<_, i64>(0)?).unwrap_or_default();
+        let image = image(row, &cgroups, thread_names, &ids, at)?;
+        images.insert(image.id, image);
+        Ok(())
+    })?;
+    Ok(images)
+}
 
-    fn cgroups(&self) -> Result<FxHashMap<i64, Arc<Cgroup>>, Error> {
-        let mut cgroups = FxHashMap::default();
-        self.connection.each_row("SELECT id, path, unit, runtime, container, pod FROM cgroup", [], |row| {
-            let runtime: Option<String> = row.get(3)?;
-            let runtime = runtime.and_then(|name| RUNTIMES.into_iter().find(|known| *known == name));
-            let container = row.get::<_, Option<String>>(4)?.map(|id| Container { runtime, id });
-            let cgroup = Cgroup { path: row.get(1)?, unit: row.get(2)?, container, pod: row.get(5)? };
-            cgroups.insert(row.get(0)?, Arc::new(cgroup));
-            Ok(())
-        })?;
-        Ok(cgroups)
-    }
+fn cgroups(recording: &Recording) -> Result<FxHashMap<i64, Arc<Cgroup>>, Error> {
+    let mut cgroups = FxHashMap::default();
+    recording.connection.each_row("SELECT id, path, unit, runtime, container, pod FROM cgroup", [], |row| {
+        let runtime: Option<String> = row.get(3)?;
+        let runtime = runtime.and_then(|name| RUNTIMES.into_iter().find(|known| *known == name));
+        let container = row.get::<_, Option<String>>(4)?.map(|id| Container { runtime, id });
+        let cgroup = Cgroup { path: row.get(1)?, unit: row.get(2)?, container, pod: row.get(5)? };
+        cgroups.insert(row.get(0)?, Arc::new(cgroup));
+        Ok(())
+    })?;
+    Ok(cgroups)
+}
 
-    fn threads(&self) -> Result<FxHashMap<i64, BTreeMap<Tid, String>>, Error> {
-        let mut threads: FxHashMap<i64, BTreeMap<Tid, String>> = FxHashMap::default();
-        self.connection.each_row("SELECT image, tid, name FROM thread", [], |row| {
-            threads.entry(row.get(0)?).or_default().insert(Tid(row.get(1)?), row.get(2)?);
-            Ok(())
-        })?;
-        Ok(threads)
-    }
+fn threads(recording: &Recording) -> Result<FxHashMap<i64, BTreeMap<Tid, String>>, Error> {
+    let mut threads: FxHashMap<i64, BTreeMap<Tid, String>> = FxHashMap::default();
+    recording.connection.each_row("SELECT image, tid, name FROM thread", [], |row| {
+        threads.entry(row.get(0)?).or_default().insert(Tid(row.get(1)?), row.get(2)?);
+        Ok(())
+    })?;
+    Ok(threads)
+}
 
-    /// Returns the OOM kills up to a boundary, in order of time.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged.
-    pub fn oom_kills(&self, at: Boundary) -> Result<Vec<OomKill>, Error> {
-        let mut kills = Vec::new();
-        let sql = "SELECT at_ns, pid, ordinal, comm, by_pid, by_comm, cgroup_id, full_cgroup_id FROM oom_kill
-            WHERE interval <= ? ORDER BY at_ns, id";
-        self.connection.each_row(sql, [at.id], |row| {
-            kills.push(OomKill {
-                at: tick_of(row.get(0)?),
-                victim: ImageId { pid: Pid(row.get(1)?), ordinal: row.get(2)? },
-                comm: row.get(3)?,
-                by: Pid(row.get(4)?),
-                by_comm: row.get(5)?,
-                group: cgroup_id(row, 6)?,
-                full: cgroup_id(row, 7)?,
-            });
-            Ok(())
-        })?;
-        Ok(kills)
-    }
+/// Returns the OOM kills up to a boundary, in order of time.
+pub(super) fn oom_kills(recording: &Recording, at: Boundary) -> Result<Vec<OomKill>, Error> {
+    let mut kills = Vec::new();
+    let sql = "SELECT at_ns, pid, ordinal, comm, by_pid, by_comm, cgroup_id, full_cgroup_id FROM oom_kill
+        WHERE interval <= ? ORDER BY at_ns, id";
+    recording.connection.each_row(sql, [at.id], |row| {
+        kills.push(OomKill {
+            at: tick_of(row.get(0)?),
+            victim: ImageId { pid: Pid(row.get(1)?), ordinal: row.get(2)? },
+            comm: row.get(3)?,
+            by: Pid(row.get(4)?),
+            by_comm: row.get(5)?,
+            group: cgroup_id(row, 6)?,
+            full: cgroup_id(row, 7)?,
+        });
+        Ok(())
+    })?;
+    Ok(kills)
 }
 
 fn image(

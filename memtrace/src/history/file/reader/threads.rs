@@ -1,17 +1,24 @@
-//! Usage of monitored threads and processes.
+//! Usage of monitored threads and processes, and values of the machine over time.
 
 use std::collections::BTreeMap;
 
 use rusqlite::{Row, params};
+use rustc_hash::FxHashMap;
 
 use super::Recording;
 use super::query::Query;
-use crate::history::boundaries::Boundary;
+use super::samples::counters;
+use super::totals::image_ids;
+use crate::history::boundaries::{Boundary, IntervalRow};
 use crate::history::file::error::Error;
 use crate::history::file::text::{duration, source_of, state_of};
 use crate::history::file::usage_columns::{PROCESS_COLUMNS, USAGE};
-use crate::history::interval::{RecordedProcessUsage, RecordedThread, RecordedThreadUsage, ThreadNumber};
-use crate::model::{Comm, ImageId, SourceState, ThreadUsage, Tid, UsageCounter};
+use crate::history::interval::{
+    MACHINE_START, RecordedProcessUsage, RecordedThread, RecordedThreadUsage, Subject, ThreadNumber,
+};
+use crate::model::{
+    Comm, ImageId, MachineUsage, MachineValue, ProcessValue, ProcessValues, SourceState, ThreadUsage, Tid, UsageCounter,
+};
 
 /// Usage of a thread in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +62,7 @@ impl Recording {
         if !self.connection.has_table("monitored_thread")? {
             return Ok(threads);
         }
-        let images = self.image_ids()?;
+        let images = image_ids(self)?;
         let sql = "SELECT id, image, tid, name, start_ns, end_ns FROM monitored_thread ORDER BY id";
         let read = self.connection.each_row(sql, [], |row| {
             let Some(&image) = images.get(&row.get::<_, i64>(1)?) else { return Ok(()) };
@@ -117,7 +124,7 @@ impl Recording {
         if !self.connection.has_table("process_interval")? {
             return Ok(all);
         }
-        let images = self.image_ids()?;
+        let images = image_ids(self)?;
         let sql = format!("SELECT interval, image, {USAGE}, {PROCESS_COLUMNS} FROM process_interval {IN_TIME}, image");
         let mut rows = RowsOfBoundary::default();
         self.connection.each_row(&sql, params![from.id, to.id], |row| {
@@ -130,6 +137,90 @@ impl Recording {
         rows.finish(|at, usage| all.push(ProcessRow { at, usage }));
         Ok(all)
     }
+
+    /// Returns the values of each process at the boundaries at which one of them has changed, in order of time.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn process_values(&self, to: Boundary) -> Result<BTreeMap<ImageId, Vec<(Boundary, ProcessValues)>>, Error> {
+        let mut series: BTreeMap<ImageId, Vec<(Boundary, ProcessValues)>> = BTreeMap::new();
+        let counters = self.counters_of(|subject, name| {
+            let Subject::Process(image) = subject else { return None };
+            Some((image, ProcessValue::ALL.into_iter().find(|value| value.name() == name)?))
+        })?;
+        self.each_sample(to, |at, counter, number| {
+            let Some(&(image, value)) = counters.get(&counter) else { return };
+            let rows = series.entry(image).or_default();
+            match rows.last_mut() {
+                Some((last, values)) if *last == at => values.set(value, Some(number)),
+                last => {
+                    let mut values = last.map_or_else(ProcessValues::default, |(_, values)| *values);
+                    values.set(value, Some(number));
+                    rows.push((at, values));
+                }
+            }
+        })?;
+        Ok(series)
+    }
+
+    /// Returns the usage of the machine in each interval up to a boundary, as the monitor measured it.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged.
+    pub fn machine_usage(&self, to: Boundary) -> Result<Vec<(Boundary, MachineUsage)>, Error> {
+        let counters =
+            self.counters_of(|subject, name| machine_value(name).filter(|_| matches!(subject, Subject::Machine)))?;
+        let mut samples: BTreeMap<Boundary, Vec<(MachineValue, u64)>> = BTreeMap::new();
+        self.each_sample(to, |at, counter, number| {
+            if let Some(&value) = counters.get(&counter) {
+                samples.entry(at).or_default().push((value, number));
+            }
+        })?;
+        let mut totals = self.machine_at_start()?;
+        let mut usage = Vec::new();
+        for at in self.intervals.iter().map(IntervalRow::end).take_while(|at| *at <= to) {
+            let earlier = totals;
+            for &(value, number) in samples.get(&at).into_iter().flatten() {
+                totals.set(value, Some(number));
+            }
+            usage.push((at, totals.since(&earlier)));
+        }
+        Ok(usage)
+    }
+
+    /// Returns the counters of the machine at the start of the recording.
+    fn machine_at_start(&self) -> Result<MachineUsage, Error> {
+        let mut start = MachineUsage::default();
+        let sql = "SELECT item, value FROM fact WHERE topic = ?";
+        self.connection.each_row(sql, [MACHINE_START], |row| {
+            if let Some(value) = machine_value(row.get_ref(0)?.as_str().unwrap_or_default()) {
+                start.set(value, Some(row.get::<_, i64>(1)?.cast_unsigned()));
+            }
+            Ok(())
+        })?;
+        Ok(start)
+    }
+
+    /// Returns the counters that `choose` knows, by the number of their row.
+    fn counters_of<T>(&self, choose: impl Fn(Subject, &str) -> Option<T>) -> Result<FxHashMap<i64, T>, Error> {
+        let counters = counters(self)?;
+        Ok(counters.into_iter().filter_map(|(id, (subject, name))| Some((id, choose(subject, &name)?))).collect())
+    }
+
+    /// Calls `each` for the samples up to a boundary, in order of time, with the boundary, the counter and the value.
+    fn each_sample(&self, to: Boundary, mut each: impl FnMut(Boundary, i64, u64)) -> Result<(), Error> {
+        let sql = "SELECT interval, counter, value FROM sample WHERE interval <= ? ORDER BY interval, counter";
+        self.connection.each_row(sql, [to.id], |row| {
+            each(self.boundary_of(row.get(0)?), row.get(1)?, row.get::<_, i64>(2)?.cast_unsigned());
+            Ok(())
+        })
+    }
+}
+
+fn machine_value(name: &str) -> Option<MachineValue> {
+    MachineValue::ALL.into_iter().find(|value| value.name() == name)
 }
 
 /// Condition and first column of the order.

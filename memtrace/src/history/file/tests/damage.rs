@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use super::activity_model::active_second;
 use super::sample_intervals::{image, second};
 use super::{sum, write};
+use crate::history::file::reader::test_samples::samples;
 use crate::history::*;
 use crate::scratch::Scratch;
 
@@ -27,7 +28,7 @@ fn check(recording: &Recording, intervals: &[Interval]) -> usize {
     let end = recording.end();
     assert_eq!(recording.totals(Boundary::START, end).unwrap(), sum(&intervals[..number]));
     assert_eq!(recording.images(end).unwrap().len(), number);
-    recording.samples(end).unwrap();
+    samples(recording, end).unwrap();
     recording.facts(end).unwrap();
     recording.activity(Boundary::START, end).unwrap();
     let locations = recording.locations().unwrap();
@@ -113,7 +114,7 @@ fn read_all(recording: &Recording) {
     let _ = recording.images(end);
     let _ = recording.merged_images(Boundary::START, end);
     let _ = recording.oom_kills(end);
-    let _ = recording.samples(end);
+    let _ = samples(recording, end);
     let _ = recording.facts(end);
     let _ = recording.activity(Boundary::START, end);
     let _ = recording.locations();

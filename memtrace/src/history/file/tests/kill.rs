@@ -59,7 +59,7 @@ fn child_process_that_writes() {
 /// the number of stored intervals.
 fn run_and_kill(path: &Path, variable: (&str, u64), enough: u64, after: Duration) -> usize {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "recording::tests::kill::child_process_that_writes", "--nocapture"])
+        .args(["--exact", "history::file::tests::kill::child_process_that_writes", "--nocapture"])
         .env(FILE, path)
         .env(variable.0, variable.1.to_string())
         .stdout(Stdio::piped())

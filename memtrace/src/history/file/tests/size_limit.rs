@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::sample_intervals::{allocated, header, image, intervals, second};
 use super::{empty_store, store_or_keep, sum, totals_of_samples};
+use crate::history::file::reader::test_samples::samples;
 use crate::history::*;
 use crate::model::{Amount, Bytes, EventClass, ImageId, Quantities, Quantity, StackEnd};
 use crate::scratch::Scratch;
@@ -251,7 +252,7 @@ proptest! {
             let end = interval.end();
             let seconds = end.at().as_secs() as usize;
             prop_assert_eq!(recording.totals(Boundary::START, end).unwrap(), sum(&all[..seconds]));
-            prop_assert_eq!(recording.samples(end).unwrap(), totals_of_samples(&all[..seconds]));
+            prop_assert_eq!(samples(&recording, end).unwrap(), totals_of_samples(&all[..seconds]));
             ends.push(seconds);
         }
         for index in marked.into_iter().filter(|index| *index < all.len()) {
