@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::MemoryBook;
 use super::changes::details_of;
 use super::stored::StoredInterval;
+use super::{Identities, MemoryBook};
 use crate::history::book::Book;
 use crate::history::boundaries::{Boundary, IntervalRow, MarkRow};
 use crate::history::file::Error;
@@ -201,7 +201,7 @@ impl Book for MemoryBook {
             activity::add_calls(&mut found.calls, &content.rest.calls);
             found.left_out += content.rest.activity_left_out;
         }
-        self.add_identities(&mut found);
+        self.identities.add_to(&mut found);
         Ok(Some(found))
     }
 
@@ -239,20 +239,20 @@ impl Book for MemoryBook {
     }
 }
 
-impl MemoryBook {
+impl Identities {
     /// Adds the names, threads, locks and stacks that the activity refers to.
-    fn add_identities(&self, found: &mut RecordedActivity) {
+    fn add_to(&self, found: &mut RecordedActivity) {
         let RecordedActivity { changes, stacks, calls, .. } = found;
         let ActivityChanges { names, threads, locks, slices, events, totals, lock_totals, .. } = changes;
         let of_slices = slices.iter().map(|slice| slice.thread);
         let used: FxHashSet<u32> = of_slices.chain(events.iter().map(|event| event.thread)).collect();
-        threads.extend(self.identities.threads.iter().filter(|(number, _)| used.contains(number)).map(cloned));
+        threads.extend(self.threads.iter().filter(|(number, _)| used.contains(number)).map(cloned));
         let used: BTreeSet<u32> = slices.iter().filter_map(|slice| slice.stack).collect();
-        let stack = |number| self.identities.stacks.get(&number).map(|&(path, end)| (number, path, end));
+        let stack = |number| self.stacks.get(&number).map(|&(path, end)| (number, path, end));
         stacks.extend(used.into_iter().filter_map(stack));
         let used = slices.iter().filter_map(|slice| slice.lock).chain(lock_totals.keys().copied());
         let used: BTreeSet<u32> = used.collect();
-        let lock = |number| self.identities.locks.get(&number).map(|lock| (number, *lock));
+        let lock = |number| self.locks.get(&number).map(|lock| (number, *lock));
         locks.extend(used.into_iter().filter_map(lock));
         let mut used: BTreeSet<u32> = calls.keys().copied().collect();
         for slice in slices.iter() {
@@ -271,7 +271,7 @@ impl MemoryBook {
         }
         used.extend(totals.keys().map(|(_, name)| *name));
         used.extend(locks.iter().filter_map(|(_, lock)| lock.name));
-        let name = |number| self.identities.names.get(&number).map(|name| (number, name.clone()));
+        let name = |number| self.names.get(&number).map(|name| (number, name.clone()));
         names.extend(used.into_iter().filter_map(name));
     }
 }

@@ -1,7 +1,6 @@
 //! Recording of a run: the changes of each interval, with stacks as call paths.
 
 mod account_intervals;
-mod activity;
 mod changes;
 mod completion;
 mod deferral;
@@ -37,6 +36,7 @@ use self::sites::LiveSites;
 use self::stacks::RecordedStacks;
 use self::waiting_activity::WaitingActivity;
 use super::account_interval::AccountInterval;
+use super::activity_changes::RecordedChanges;
 use super::memory::MemoryPlan;
 use super::stack_copies::FindCopy;
 use crate::history::{Fact, ImageChange, ImageValue, Interval};
@@ -304,6 +304,37 @@ impl Recorder {
     /// Returns true if the run has a recording.
     pub(super) const fn has_file(&self) -> bool {
         self.book.is_file()
+    }
+
+    /// Adds activity of threads. The mmap events up to now are applied.
+    pub(super) fn add_activity(
+        &mut self,
+        new: RecordedChanges,
+        tracker: &mut ProcessTracker,
+        find_copy: &FindCopy<'_>,
+    ) {
+        let RecordedChanges { mut changes, frames, calls } = new;
+        for (id, stacks) in frames {
+            let generated = tracker.generated_code_of(id);
+            if let Some(image) = tracker.images().get(&id) {
+                self.stacks.add_unknown(id, image, &stacks, generated.as_ref());
+            }
+        }
+        self.activity.without_frames.append(&mut changes.stacks);
+        let without = std::mem::take(&mut self.activity.without_frames);
+        let unknown = without.iter().filter(|(.., id)| self.stacks.find(*id).is_none());
+        let copies = unknown.map(|&(_, pid, id)| (tracker.latest_id(pid), id)).collect();
+        self.add_copies(copies, tracker, find_copy);
+        for (number, pid, id) in without {
+            match self.stacks.find(id) {
+                Some((path, end)) => self.activity.stacks.push((number, path, end)),
+                None => self.activity.without_frames.push((number, pid, id)),
+            }
+        }
+        self.activity.changes.append(changes);
+        for (name, sums) in calls {
+            *self.activity.calls.entry(name).or_default() += &sums;
+        }
     }
 
     /// Returns the `top` largest sites of each event class.

@@ -1,15 +1,17 @@
 //! Completion of a recording at the end of a run: names of functions, resident pages, and facts of the run.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use super::changes::add_page_values;
+use super::live_changes::{ChangesInParts, live_changes};
 use super::{FinishedBook, Recorder, listed};
 use crate::history::FramesByObject;
 use crate::history::{Interval, RecordedImage};
 use crate::model::{
-    BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, ProcessImage, Quantities, Quantity, Snapshots,
-    StackKey,
+    BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, MemoryTimelineBuilder, ProcessImage, Quantities,
+    Quantity, Snapshots, StackKey, Tick,
 };
 use crate::session::run::account_interval::AccountInterval;
 
@@ -101,6 +103,22 @@ impl Recorder {
         }
         interval.images = described.into_values().collect();
         self.push(interval);
+    }
+
+    /// Returns the changes of the live memory of running images, after all of them are recorded. `snapshots` are the totals
+    /// at the end of the trace, which was during `window`. Only the changes of `classes` are returned.
+    pub(in crate::session::run) fn live_changes(
+        &self,
+        classes: &[EventClass],
+        snapshots: &Snapshots,
+        window: &Range<Tick>,
+    ) -> ChangesInParts {
+        live_changes(&self.book, &self.stacks, classes, snapshots, window)
+    }
+
+    /// Returns the memory of processes over time, if an output shows it.
+    pub(in crate::session::run) fn memory_over_time(&self) -> Option<MemoryTimelineBuilder> {
+        if self.has_timeline { self.book.memory_over_time() } else { None }
     }
 
     /// Records the facts, and completes the history.

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::Recorder;
-use crate::history::{Book, Boundary, LiveChangesByStack, PathNumber, TotalKey, TrendParts};
-use crate::model::{
-    EventClass, ImageId, ImageUsage, LiveChanges, MemoryTimelineBuilder, Snapshots, StackEnd, StackKey, Tick,
-};
+use super::run_book::RunBook;
+use super::stacks::RecordedStacks;
+use crate::history::{Boundary, LiveChangesByStack, PathNumber, TotalKey, TrendParts};
+use crate::model::{EventClass, ImageId, ImageUsage, LiveChanges, Snapshots, StackEnd, StackKey, Tick};
 
 /// Changes of live memory over parts of a run.
 #[derive(Debug, Default)]
@@ -19,70 +18,57 @@ pub(in crate::session) struct ChangesInParts {
     pub(in crate::session) by_stack: LiveChangesByStack,
 }
 
-impl Recorder {
-    /// Returns the changes of the live memory of running images, after all of them are recorded. `snapshots` are the totals
-    /// at the end of the trace, which was during `window`. Only the changes of `classes` are returned.
-    pub(in crate::session) fn live_changes(
-        &self,
-        classes: &[EventClass],
-        snapshots: &Snapshots,
-        window: &Range<Tick>,
-    ) -> ChangesInParts {
-        if classes.is_empty() {
-            return ChangesInParts::default();
-        }
-        let trace = window.start.since_start()..window.end.since_start();
-        let in_parts = self.book.read(|book| {
-            let parts =
-                TrendParts::between(book.intervals(), Boundary::START, book.end(), trace.start, Some(trace.end));
-            Ok((parts.times().to_vec(), book.live_changes(parts.bounds())?))
-        });
-        let in_parts = in_parts.unwrap_or_else(|error| {
-            log::warn!("the report has no trends, because the recording cannot be read: {error}");
-            None
-        });
-        let (parts, mut changes) = in_parts.unwrap_or_default();
-        let mut by_stack = LiveChangesByStack::default();
-        let images = classes.iter().filter_map(|&class| Some((class, &snapshots.0.get(&class)?.images)));
-        for (class, id, usage) in images.flat_map(|(class, images)| images.iter().map(move |(&id, of)| (class, id, of)))
-        {
-            if usage.ended.is_none() {
-                let of_image: FxHashMap<_, _> = self.changes_of(class, id, usage, &mut changes).collect();
-                by_stack.insert((class, id), of_image);
-            }
-        }
-        ChangesInParts { parts, by_stack }
+/// Returns the changes of the live memory of running images in a history that has all of them; `stacks` are theirs. `snapshots` are the totals
+/// at the end of the trace, which was during `window`. Only the changes of `classes` are returned.
+pub(super) fn live_changes(
+    book: &RunBook,
+    stacks: &RecordedStacks,
+    classes: &[EventClass],
+    snapshots: &Snapshots,
+    window: &Range<Tick>,
+) -> ChangesInParts {
+    if classes.is_empty() {
+        return ChangesInParts::default();
     }
+    let trace = window.start.since_start()..window.end.since_start();
+    let in_parts = book.read(|book| {
+        let parts = TrendParts::between(book.intervals(), Boundary::START, book.end(), trace.start, Some(trace.end));
+        Ok((parts.times().to_vec(), book.live_changes(parts.bounds())?))
+    });
+    let in_parts = in_parts.unwrap_or_else(|error| {
+        log::warn!("the report has no trends, because the recording cannot be read: {error}");
+        None
+    });
+    let (parts, mut changes) = in_parts.unwrap_or_default();
+    let mut by_stack = LiveChangesByStack::default();
+    let images = classes.iter().filter_map(|&class| Some((class, &snapshots.0.get(&class)?.images)));
+    for (class, id, usage) in images.flat_map(|(class, images)| images.iter().map(move |(&id, of)| (class, id, of))) {
+        if usage.ended.is_none() {
+            let of_image: FxHashMap<_, _> = changes_of(stacks, class, id, usage, &mut changes).collect();
+            by_stack.insert((class, id), of_image);
+        }
+    }
+    ChangesInParts { parts, by_stack }
+}
 
-    /// Returns the memory of processes over time, if an output shows it.
-    pub(in crate::session) fn memory_over_time(&self) -> Option<MemoryTimelineBuilder> {
-        let read = |book: &dyn Book| book.memory_over_time(book.end());
-        let timeline = self.has_timeline.then(|| self.book.read(read))?;
-        timeline.unwrap_or_else(|error| {
-            log::warn!("the report has no memory over time, because the recording cannot be read: {error}");
-            None
-        })
+/// Removes the changes of a running image from `changes`. Stacks with a common path have theirs in common.
+fn changes_of(
+    stacks: &RecordedStacks,
+    class: EventClass,
+    image: ImageId,
+    usage: &ImageUsage,
+    changes: &mut FxHashMap<TotalKey, LiveChanges>,
+) -> impl Iterator<Item = (StackKey, LiveChanges)> {
+    let mut live_bytes: FxHashMap<TotalKey, (StackKey, u64)> = FxHashMap::default();
+    for (&key, stack) in &usage.by_stack {
+        let (path, end) = stacks.find(key.stack).unwrap_or((PathNumber::ROOT, StackEnd::FramesLost));
+        let key_of_total = TotalKey { image, class, path, end, part: key.part };
+        let (_, sum) = live_bytes.entry(key_of_total).or_insert((key, 0));
+        *sum = sum.wrapping_add(stack.live().bytes.0);
     }
-
-    /// Removes the changes of a running image from `changes`. Stacks with a common path have theirs in common.
-    fn changes_of(
-        &self,
-        class: EventClass,
-        image: ImageId,
-        usage: &ImageUsage,
-        changes: &mut FxHashMap<TotalKey, LiveChanges>,
-    ) -> impl Iterator<Item = (StackKey, LiveChanges)> {
-        let mut live_bytes: FxHashMap<TotalKey, (StackKey, u64)> = FxHashMap::default();
-        for (&key, stack) in &usage.by_stack {
-            let (path, end) = self.stacks.find(key.stack).unwrap_or((PathNumber::ROOT, StackEnd::FramesLost));
-            let key_of_total = TotalKey { image, class, path, end, part: key.part };
-            let (_, sum) = live_bytes.entry(key_of_total).or_insert((key, 0));
-            *sum = sum.wrapping_add(stack.live().bytes.0);
-        }
-        live_bytes.into_iter().filter_map(move |(total, (key, live_bytes))| {
-            // The changes are incomplete if stacks were merged or left out to limit the size of the recording or the memory.
-            let changes = changes.remove(&total).filter(|changes| changes.total().live.cast_unsigned() == live_bytes);
-            Some((key, changes?))
-        })
-    }
+    live_bytes.into_iter().filter_map(move |(total, (key, live_bytes))| {
+        // The changes are incomplete if stacks were merged or left out to limit the size of the recording or the memory.
+        let changes = changes.remove(&total).filter(|changes| changes.total().live.cast_unsigned() == live_bytes);
+        Some((key, changes?))
+    })
 }

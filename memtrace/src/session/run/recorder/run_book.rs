@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::history::{Book, Error as HistoryError, Header, Interval, MemoryBook, Recording, Settings, Status, Writer};
-use crate::model::EventClass;
+use crate::model::{EventClass, MemoryTimelineBuilder};
 use crate::procfs;
 use crate::session::clock::wall_time_of;
 use crate::session::config::{self, Config};
@@ -79,6 +79,15 @@ impl RunBook {
             Self::File { writer, .. } if writer.settle().open_gap.is_some() => Ok(None),
             Self::File { path, .. } => read(&Recording::open_while_written(path)?).map(Some),
         }
+    }
+
+    /// Returns the memory of processes over time.
+    pub(super) fn memory_over_time(&self) -> Option<MemoryTimelineBuilder> {
+        let read = |book: &dyn Book| book.memory_over_time(book.end());
+        self.read(read).unwrap_or_else(|error| {
+            log::warn!("the report has no memory over time, because the recording cannot be read: {error}");
+            None
+        })
     }
 
     /// Completes the history.
