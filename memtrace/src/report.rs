@@ -66,7 +66,7 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
     let mut out = io::BufWriter::new(out);
     let bounded = |limits| match options.all_stacks {
         true => Cow::Borrowed(profile),
-        false => remainders::bounded(profile, options.by, limits),
+        false => remainders::bounded(profile, options, limits),
     };
     match format {
         Format::Svg => svg::write(&bounded(Limits::PICTURE), options, &mut out)?,

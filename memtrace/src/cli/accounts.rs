@@ -48,7 +48,8 @@ pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, Ar
     let keys = keys(&trace.by, trace.tags.is_some(), has_program_tags)?;
     let (paths, format) = (std::mem::take(&mut trace.outputs), trace.format.take());
     let outputs = outputs::resolve_view(paths, format, "accounts", Format::OF_ACCOUNTS)?;
-    let mut report = AccountReport { keys, outputs, sort, refresh: None, socket, has_program_tags, interval };
+    let mut report =
+        AccountReport { keys: keys.into(), outputs, sort, refresh: None, socket, has_program_tags, interval };
     if let Some(option) = option_without_effect(&trace, report.needs_stacks() || recording.is_some()) {
         return Err(ArgConflict::new(format!("{option} has no effect on these accounts"), "remove it"));
     }
@@ -150,7 +151,7 @@ mod tests {
         let config = resolved("--pid 7", false).unwrap();
         let accounts = config.accounts.as_ref().unwrap();
         let expected = AccountReport {
-            keys: vec![GroupBy::Process],
+            keys: vec![GroupBy::Process].into(),
             outputs: vec![Output { destination: Destination::Stdout, format: Format::Text }],
             sort: AccountColumn::Current,
             refresh: None,
@@ -175,7 +176,7 @@ mod tests {
     fn two_keys_are_combined() {
         let config = resolved("--all --by thread,allocator --sort high -o a.csv -o b.json", false).unwrap();
         let accounts = config.accounts.as_ref().unwrap();
-        assert_eq!(accounts.keys, [GroupBy::Thread, GroupBy::Allocator]);
+        assert_eq!(*accounts.keys, [GroupBy::Thread, GroupBy::Allocator]);
         assert_eq!(accounts.parts(), PartKeys::THREAD.union(PartKeys::ALLOCATOR));
         assert_eq!((config.parts(), accounts.sort), (PartKeys::THREAD.union(PartKeys::ALLOCATOR), AccountColumn::High));
         assert_eq!(

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use crate::model::{EventClass, GroupBy, Quantity, Requirement};
+use crate::model::{EventClass, PartKeys, Quantity, Requirement};
 use crate::session::ProbeSite;
 
 /// Sets the event class of a subcommand that traces `class`.
@@ -37,8 +37,8 @@ pub(super) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgConflict> 
             format!("remove it, or add heap: --events heap,{}", names(&events)),
         ));
     }
-    let page_option =
-        if args.by.contains(&GroupBy::Memory) { Some("--by memory") } else { args.sample.map(|_| "--sample") };
+    let is_by_memory = args.by.iter().any(|by| by.parts() == PartKeys::MEMORY);
+    let page_option = if is_by_memory { Some("--by memory") } else { args.sample.map(|_| "--sample") };
     if let Some(option) = page_option.filter(|_| !has(EventClass::counts_pages)) {
         return Err(ArgConflict::new(
             format!("{option} needs page faults, which are not traced"),
@@ -81,7 +81,7 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
         ("--tag-from", !args.tag_from.is_empty()),
         ("--size", args.size.is_some()),
         ("--allocator-latency", args.activity.allocator_latency.is_some()),
-        ("--by allocator", args.by.contains(&GroupBy::Allocator)),
+        ("--by allocator", args.by.iter().any(|by| by.parts() == PartKeys::ALLOCATOR)),
         ("--max-overhead", args.max_overhead.is_some()),
         ("--probe-site", args.probe_site != ProbeSite::default()),
     ];

@@ -3,7 +3,6 @@
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::tag_functions::TagFrom;
-use crate::model::GroupBy;
 use crate::session::{ProbesOf, TagFunction};
 use crate::tags::TagRules;
 
@@ -47,10 +46,10 @@ pub(super) fn missing() -> ArgConflict {
 }
 
 /// Checks that `by` and the rules can be combined with such tags.
-pub(super) fn check(args: &TraceArgs, by: GroupBy, rules: Option<&TagRules>) -> Result<(), ArgConflict> {
-    if by != GroupBy::Tag && args.by.len() < 2 {
+pub(super) fn check(args: &TraceArgs, is_by_tag: bool, by: &str, rules: Option<&TagRules>) -> Result<(), ArgConflict> {
+    if !is_by_tag && args.by.len() < 2 {
         return Err(ArgConflict::new(
-            format!("tags of the program are given with --by {}", by.name()),
+            format!("tags of the program are given with --by {by}"),
             "remove one of them; --tag-from, and a tag of --hook, group by tag",
         ));
     }

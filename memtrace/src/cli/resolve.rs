@@ -7,7 +7,7 @@ use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::{activity, events, heap_profiles, outputs, program_tags, recording, tags, target};
 use crate::model::format;
-use crate::model::{Bytes, EventClass, GroupBy, Metric, Requirement};
+use crate::model::{Bytes, EventClass, Metric, Requirement};
 use crate::report::Format;
 use crate::session::{ActivityConfig, Config, Grouping, Servers, ThreadFilter, UserHooks};
 use crate::tags::TagRules;
@@ -126,21 +126,13 @@ fn grouping(args: &TraceArgs) -> Result<Grouping, ArgConflict> {
             "give one; `memtrace accounts` groups by two, as in --by process,thread",
         ));
     }
-    let (by, tags) = tags::resolve(args.tags.as_deref(), args.by.first().copied())?;
     let program_tags = program_tags::are_given(args);
-    let has_tags = tags.is_some() || program_tags;
-    let by = match by {
-        None if has_tags => GroupBy::Tag,
-        by => by.unwrap_or_default(),
-    };
-    if by == GroupBy::Tag && !has_tags {
-        return Err(tags::without_rules());
-    }
+    let (by, tags) = tags::resolve_run(args.tags.as_deref(), args.by.first().copied(), program_tags)?;
     if !program_tags && tags.as_ref().is_some_and(TagRules::only_name_numbers) {
         return Err(program_tags::missing());
     }
     if program_tags {
-        program_tags::check(args, by, tags.as_ref())?;
+        program_tags::check(args, by.is_tag(), by.name(), tags.as_ref())?;
     }
     Ok(Grouping { by, tags, program_tags })
 }

@@ -26,6 +26,21 @@ pub(super) fn resolve(
     }
 }
 
+/// Returns the key of the groups of a run, and the rules for tags. `has_program_tags` is true if the program sets tags.
+pub(super) fn resolve_run(
+    file: Option<&Path>,
+    by: Option<GroupBy>,
+    has_program_tags: bool,
+) -> Result<(GroupBy, Option<TagRules>), ArgConflict> {
+    let (by, rules) = resolve(file, by)?;
+    let has_tags = rules.is_some() || has_program_tags;
+    match by {
+        None if has_tags => Ok((GroupBy::Tag, rules)),
+        Some(GroupBy::Tag) if !has_tags => Err(without_rules()),
+        by => Ok((by.unwrap_or_default(), rules)),
+    }
+}
+
 /// Returns the error for tags without rules.
 pub(super) fn without_rules() -> ArgConflict {
     ArgConflict::new(

@@ -10,8 +10,8 @@ use std::time::Duration;
 use self::row::{duration, number, text};
 use super::interval::{Fact, FactValue};
 use crate::model::{
-    AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy, Metric,
-    ProgramCost, RunFacts, TagId, TagName, Tick, Untraced,
+    AccountKeys, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy,
+    Metric, ProgramCost, RunFacts, TagId, TagName, Tick, Untraced,
 };
 
 const RUN: &str = "run";
@@ -47,7 +47,7 @@ pub(crate) fn at_start(subject: &str, start: Tick, grouping: &RecordedGrouping, 
 }
 
 /// Returns the fact that accounts by `keys` are recorded.
-pub(crate) fn of_accounts(keys: &[GroupBy]) -> Fact {
+pub(crate) fn of_accounts(keys: &AccountKeys) -> Fact {
     let names: Vec<&str> = keys.iter().map(|key| key.name()).collect();
     text(RUN, "accounts_by", &names.join(","))
 }
@@ -159,9 +159,10 @@ impl RecordedFacts {
     }
 
     /// Returns the keys of the recorded accounts; `None` if there are no accounts.
-    pub(crate) fn account_keys(&self) -> Option<Vec<GroupBy>> {
+    pub(crate) fn account_keys(&self) -> Option<AccountKeys> {
         let named = |name| GroupBy::ALL.iter().copied().find(|key| key.name() == name);
-        self.text(RUN, "accounts_by")?.split(',').map(named).collect()
+        let keys: Option<Vec<_>> = self.text(RUN, "accounts_by")?.split(',').map(named).collect();
+        keys.map(AccountKeys::from)
     }
 
     /// Returns the metric of the run, if it was chosen.

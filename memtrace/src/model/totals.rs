@@ -1,6 +1,7 @@
 //! Totals and the keys that they are kept by.
 
 mod account;
+mod account_keys;
 mod account_table;
 mod amount;
 mod block_histograms;
@@ -12,6 +13,7 @@ pub use account::{
     AccountChanges, AccountCounters, AccountGroupId, AccountNumber, AccountState, AccountTotals, AmountBounds,
     GroupMarks, GroupMember, ImageAccounts, MarkBounds, WaterMarks,
 };
+pub use account_keys::AccountKeys;
 pub use account_table::{AccountColumn, AccountInterval, AccountRow, AccountTable};
 pub use amount::Amount;
 pub use block_histograms::{BlockHistograms, BlockQuantity, Log2};

@@ -14,7 +14,7 @@ use std::io::{self, Write as _};
 
 use self::side::signed;
 use self::sites::Compared;
-use crate::model::{GroupBy, Metric, plain};
+use crate::model::{Metric, plain};
 use crate::report::metrics::MetricView;
 use crate::report::options::Options;
 use crate::report::{Format, folded, svg};
@@ -59,7 +59,7 @@ fn options(metric: Metric, before: &Side, after: &Side) -> Options {
         true => before.subject.clone(),
         false => format!("{} and {}", before.subject, after.subject),
     };
-    Options { metric, by: GroupBy::Comm, top: 0, all_stacks: true, subject }
+    Options::of_difference(metric, subject)
 }
 
 /// Returns the totals and the names of both reports.

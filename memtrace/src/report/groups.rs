@@ -37,6 +37,11 @@ impl Group {
 }
 
 impl Groups {
+    /// Groups the stacks of `profile` by the names of processes.
+    pub(super) fn by_comm(profile: &Profile) -> Self {
+        Self::of(profile, GroupBy::Comm)
+    }
+
     /// Groups the stacks of `profile`. Groups are sorted by name.
     pub(super) fn of(profile: &Profile, by: GroupBy) -> Self {
         // Names are made for parts of processes and for labels, of which there are few, not for each stack.

@@ -12,6 +12,7 @@ use std::io::{self, Write as _};
 use self::blocks::Blocks;
 use self::tables::Tables;
 use crate::model::Profile;
+use crate::report::groups::Groups;
 use crate::report::json::TOOL;
 use crate::report::options::Options;
 use crate::report::{escape, format};
@@ -42,7 +43,7 @@ fn write_lines(profile: &Profile, options: &Options, max_blocks: u64, out: &mut 
     let subject = escape::visible(&options.subject);
     let completeness = format::completeness(profile);
     writeln!(out, "X {} {}: {subject} ({completeness}{combined})", TOOL.name, TOOL.version)?;
-    let mut tables = Tables::new(profile, options.by);
+    let mut tables = Tables::new(profile, Groups::of(profile, options.by));
     for (index, stack) in profile.stacks.iter().enumerate() {
         if Blocks::has_any(stack) {
             let trace = tables.trace(index, &mut out)?;

@@ -17,3 +17,10 @@ pub struct Options {
     /// Target for titles: `pid 4711 (redis-server)`.
     pub subject: String,
 }
+
+impl Options {
+    /// Returns the options of a comparison of all stacks.
+    pub(super) const fn of_difference(metric: Metric, subject: String) -> Self {
+        Self { metric, by: GroupBy::Comm, top: 0, all_stacks: true, subject }
+    }
+}

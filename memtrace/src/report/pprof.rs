@@ -15,7 +15,7 @@ use crate::report::options::Options;
 
 /// Writes the profile with every metric that was measured. Values of blocks have the names of Go's heap profiles.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
-    let bytes = ProfileBuilder::new(profile, options.by).build(options).encode_to_vec();
+    let bytes = ProfileBuilder::new(profile, options.by.name()).build(options).encode_to_vec();
     let mut encoder = GzEncoder::new(out, Compression::default());
     io::Write::write_all(&mut encoder, &bytes)?;
     encoder.finish().map(drop)

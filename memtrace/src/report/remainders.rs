@@ -9,7 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::processes::RowsOfProcesses;
 use self::size::Sizes;
-use crate::model::{FrameId, GroupBy, LabelId, Part, Profile, Quantity, StackEnd, StackProfile};
+use crate::model::{FrameId, LabelId, Part, Profile, Quantity, StackEnd, StackProfile};
+use crate::report::Options;
 use crate::report::metrics::largest_share;
 
 /// Bounds of a report.
@@ -31,8 +32,8 @@ impl Limits {
 
 /// Returns a profile within `limits`: the largest stacks and processes, and for each part of a process the sum of its
 /// other stacks with the same end and label. Processes are merged if `by` does not distinguish them.
-pub(super) fn bounded(profile: &Profile, by: GroupBy, limits: Limits) -> Cow<'_, Profile> {
-    let rows = processes::merged(profile, by, limits.processes);
+pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limits) -> Cow<'a, Profile> {
+    let rows = processes::merged(profile, options, limits.processes);
     let sizes = Sizes::new(profile);
     if rows.is_none() && sizes.total() <= limits.bytes {
         return Cow::Borrowed(profile);

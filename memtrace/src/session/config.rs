@@ -10,7 +10,7 @@ use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
 use crate::kernel::{self, MapUses, ThreadFilter};
 use crate::model::{
-    AccountColumn, Bytes, EventClass, FilterRule, GroupBy, Metric, PartKeys, Pid, Requirement, TagEffect, TagValue,
+    AccountColumn, AccountKeys, Bytes, EventClass, FilterRule, Metric, PartKeys, Pid, Requirement, TagEffect, TagValue,
 };
 use crate::report::Format;
 
@@ -190,8 +190,7 @@ pub(crate) enum Target {
 /// A table of accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccountReport {
-    /// One or two keys.
-    pub(crate) keys: Vec<GroupBy>,
+    pub(crate) keys: AccountKeys,
     pub(crate) outputs: Vec<Output>,
     pub(crate) sort: AccountColumn,
     /// Interval at which the table is shown; `None` for the end only.
@@ -236,7 +235,7 @@ impl AccountReport {
 
     /// Returns true if groups depend on stacks, so that the accounts follow from the totals of stacks at the end.
     pub(crate) fn needs_stacks(&self) -> bool {
-        self.keys.iter().any(|key| *key == GroupBy::Object || *key == GroupBy::Tag && !self.has_program_tags)
+        self.keys.iter().any(|key| key.needs_stacks(self.has_program_tags))
     }
 }
 

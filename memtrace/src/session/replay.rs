@@ -328,8 +328,8 @@ fn write_threads(
 /// Returns the grouping of the report. `recorded` is that of the run.
 fn grouping(config: &Config, recorded: &Grouping) -> Result<Grouping, Error> {
     let by = config.by.unwrap_or(recorded.by);
-    let tags = config.tags.as_ref().or(recorded.tags.as_ref()).filter(|_| by == GroupBy::Tag);
-    let program_tags = recorded.program_tags && by == GroupBy::Tag;
+    let tags = config.tags.as_ref().or(recorded.tags.as_ref()).filter(|_| by.is_tag());
+    let program_tags = recorded.program_tags && by.is_tag();
     if program_tags && tags.is_some_and(TagRules::tests_threads) {
         return Err(Error::NotRecorded {
             message: String::from("the rules for tags name threads, but the recording has tags that the program set"),
@@ -342,7 +342,7 @@ fn grouping(config: &Config, recorded: &Grouping) -> Result<Grouping, Error> {
             remedy: String::from("give rules with function, object, source or thread"),
         });
     }
-    if by == GroupBy::Tag && tags.is_none() && !program_tags {
+    if by.is_tag() && tags.is_none() && !program_tags {
         return Err(Error::NotRecorded {
             message: String::from("the recording has no rules for tags that this version can read"),
             remedy: String::from("give a file of rules, as in --tags tags.toml"),
@@ -361,7 +361,7 @@ fn keeps_parts(grouping: &Grouping, recorded: &Grouping) -> Result<bool, Error> 
     if grouping.parts() == recorded.parts() {
         return Ok(true);
     }
-    if by == GroupBy::Tag {
+    if by.is_tag() {
         return Err(Error::NotRecorded {
             message: String::from("the rules for tags name threads, which the recording does not distinguish"),
             remedy: String::from(

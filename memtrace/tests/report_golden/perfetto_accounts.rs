@@ -43,7 +43,7 @@ fn read(keys: &[GroupBy], intervals: &[AccountInterval]) -> Value {
     let scratch = Scratch::new();
     let path = scratch.path("accounts.pftrace");
     let mut bytes = Vec::new();
-    let mut trace = AccountTrace::start(&mut bytes, keys.to_vec()).expect("a vector takes everything");
+    let mut trace = AccountTrace::start(&mut bytes, keys.to_vec().into()).expect("a vector takes everything");
     intervals.iter().for_each(|interval| trace.add(interval).expect("a vector takes everything"));
     trace.note("losses", Duration::from_secs(9), "left out: 3 accounts").expect("a vector takes everything");
     std::fs::write(&path, bytes).expect("the scratch directory is writable");

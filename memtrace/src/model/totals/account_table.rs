@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::model::{AccountTotals, GroupBy, Losses, Tick};
+use crate::model::{AccountKeys, AccountTotals, Losses, Tick};
 
 /// Accounts of groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccountTable {
-    /// Keys by which the accounts are grouped: one or two.
-    pub keys: Vec<GroupBy>,
+    /// Keys by which the accounts are grouped.
+    pub keys: AccountKeys,
     /// The groups, in the order of the table.
     pub rows: Vec<AccountRow>,
     /// Totals of all groups.

@@ -72,6 +72,48 @@ impl GroupBy {
         }
     }
 
+    /// Returns true if groups are processes.
+    #[must_use]
+    pub fn is_process(self) -> bool {
+        self == Self::Process
+    }
+
+    /// Returns true if groups are names of processes.
+    #[must_use]
+    pub fn is_comm(self) -> bool {
+        self == Self::Comm
+    }
+
+    /// Returns true if groups are users.
+    #[must_use]
+    pub fn is_user(self) -> bool {
+        self == Self::User
+    }
+
+    /// Returns true if groups are control groups.
+    #[must_use]
+    pub fn is_cgroup(self) -> bool {
+        self == Self::Cgroup
+    }
+
+    /// Returns true if groups are tags.
+    #[must_use]
+    pub fn is_tag(self) -> bool {
+        self == Self::Tag
+    }
+
+    /// Returns true if the group of a block depends on its stack. Tags that programs set do not.
+    #[must_use]
+    pub fn needs_stacks(self, has_program_tags: bool) -> bool {
+        self == Self::Object || self.is_tag() && !has_program_tags
+    }
+
+    /// Returns true if the name of a group is a path, whose end is its significant part.
+    #[must_use]
+    pub const fn is_path(self) -> bool {
+        matches!(self, Self::Cgroup | Self::Object)
+    }
+
     /// Returns the keys of the parts that this grouping needs.
     #[must_use]
     pub const fn parts(self) -> PartKeys {

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{AccountCounters, AccountRow, AccountTable, AccountTotals, GroupBy, Profile, Quantities};
+use crate::model::{
+    AccountCounters, AccountKeys, AccountRow, AccountTable, AccountTotals, GroupBy, Profile, Quantities,
+};
 use crate::report::groups::Groups;
 
 /// Returns the accounts of the groups of stacks by `keys`, without water marks. `label` sets the labels of the stacks for a key.
 #[must_use]
-pub fn of_stacks(profile: &mut Profile, keys: &[GroupBy], label: impl Fn(GroupBy, &mut Profile)) -> AccountTable {
+pub fn of_stacks(profile: &mut Profile, keys: &AccountKeys, label: impl Fn(GroupBy, &mut Profile)) -> AccountTable {
     let groups_by = |&key: &GroupBy| {
         profile.stacks.iter_mut().for_each(|stack| stack.label = None);
         label(key, profile);
@@ -26,7 +28,7 @@ pub fn of_stacks(profile: &mut Profile, keys: &[GroupBy], label: impl Fn(GroupBy
         AccountRow { names: groups.iter().zip(of_keys).map(name).collect(), totals: totals(usage) }
     });
     AccountTable {
-        keys: keys.to_vec(),
+        keys: keys.clone(),
         rows: rows.collect(),
         total: totals(total),
         elapsed: profile.run.duration,

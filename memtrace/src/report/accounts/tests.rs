@@ -36,7 +36,7 @@ fn table() -> AccountTable {
     };
     let row = |user: &str, name: &str, totals| AccountRow { names: vec![user.to_owned(), name.to_owned()], totals };
     let mut table = AccountTable {
-        keys: vec![GroupBy::User, GroupBy::Process],
+        keys: vec![GroupBy::User, GroupBy::Process].into(),
         rows: vec![row("www-data", "server (7)", server), row("root\x1b[2J", "sh, \"quoted\"", others)],
         total: server,
         start: Tick(1000),
@@ -116,7 +116,7 @@ fn names_of_control_groups_are_cut_on_the_left() {
         ],
         totals: AccountTotals::default(),
     };
-    let keys = vec![GroupBy::Cgroup, GroupBy::Comm];
+    let keys = vec![GroupBy::Cgroup, GroupBy::Comm].into();
     let table = AccountTable { keys, rows: vec![row("7a"), row("8b")], ..AccountTable::default() };
     let mut text = Vec::new();
     write(Format::Text, &table, 40, &mut text).unwrap();
@@ -132,8 +132,13 @@ fn names_in_csv_are_no_formulas() {
     let name = |name: &str| AccountRow { names: vec![name.to_owned()], totals: AccountTotals::default() };
     let rows = ["=1+1", "+a", "-b", "@c", "d=e"].map(name).into();
     let mut csv = Vec::new();
-    write(Format::Csv, &AccountTable { keys: vec![GroupBy::Comm], rows, ..AccountTable::default() }, 40, &mut csv)
-        .unwrap();
+    write(
+        Format::Csv,
+        &AccountTable { keys: vec![GroupBy::Comm].into(), rows, ..AccountTable::default() },
+        40,
+        &mut csv,
+    )
+    .unwrap();
     let csv = String::from_utf8(csv).unwrap();
     let names: Vec<_> = csv.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(names, ["'=1+1", "'+a", "'-b", "'@c", "d=e"]);

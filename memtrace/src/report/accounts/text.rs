@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::model::format::{clock, counted, duration, grouped};
-use crate::model::{AccountRow, AccountTable, AccountTotals, Amount, AmountBounds, Bytes, GroupBy, plain};
+use crate::model::{AccountRow, AccountTable, AccountTotals, Amount, AmountBounds, Bytes, plain};
 use crate::report::format::{shortened, shortened_left};
 use crate::report::table::{self, Column};
 use crate::report::{escape, groups};
@@ -14,7 +14,7 @@ const NAME: usize = 40;
 /// Writes a line with the time, the first `top` rows, and the total.
 pub(super) fn write(table: &AccountTable, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
     let shown = &table.rows[..top.min(table.rows.len())];
-    let keys = table.keys.iter().map(|key| key.plural()).collect::<Vec<_>>().join(" and ");
+    let keys = table.keys.plural();
     let number = grouped(table.rows.len() as u64);
     let listed = if shown.len() < table.rows.len() { format!("{} of {number}", shown.len()) } else { number };
     writeln!(out, "{}  accounts of {keys}: {listed}\n", clock(table.elapsed))?;
@@ -47,8 +47,7 @@ fn columns(table: &AccountTable, rows: &[AccountRow], total: &AccountRow) -> Vec
     let mut columns = Vec::new();
     for (index, key) in table.keys.iter().enumerate() {
         let name = |row: &AccountRow| row.names.get(index).map(|name| escape::visible(name)).unwrap_or_default();
-        // The end of a path is its significant part.
-        let shorten = if matches!(key, GroupBy::Cgroup | GroupBy::Object) { shortened_left } else { shortened };
+        let shorten = if key.is_path() { shortened_left } else { shortened };
         columns.push(Column::text(groups::head(*key), all().map(|row| shorten(&name(row), NAME))));
     }
     columns.extend([

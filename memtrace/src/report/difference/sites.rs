@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{GroupBy, Profile, StackProfile};
+use crate::model::{Profile, StackProfile};
 use crate::report::groups::Groups;
 use crate::report::library::Library;
 use crate::report::metrics::MetricView;
@@ -23,7 +23,7 @@ pub(super) struct Compared<'a> {
 
 impl<'a> Compared<'a> {
     pub(super) fn new(profile: &'a Profile) -> Self {
-        Self { profile, frames: Frames::new(profile), groups: Groups::of(profile, GroupBy::Comm) }
+        Self { profile, frames: Frames::new(profile), groups: Groups::by_comm(profile) }
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use rustc_hash::FxHashMap;
 
-use crate::model::{FrameId, GroupBy, Profile, printable};
+use crate::model::{FrameId, Profile, printable};
 use crate::report::escape;
 use crate::report::groups::Groups;
 
@@ -28,10 +28,10 @@ enum Pointer<'a> {
 }
 
 impl<'a> Tables<'a> {
-    pub(super) fn new(profile: &'a Profile, by: GroupBy) -> Self {
+    pub(super) fn new(profile: &'a Profile, groups: Groups) -> Self {
         Self {
             profile,
-            groups: Groups::of(profile, by),
+            groups,
             strings: FxHashMap::default(),
             pointers: FxHashMap::default(),
             traces: FxHashMap::default(),

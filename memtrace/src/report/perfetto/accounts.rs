@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use self::names::TrackNames;
 use super::messages::{ProcessDescriptor, TrackDescriptor, Unit};
 use super::track_writer::TrackWriter;
-use crate::model::{AccountInterval, AccountTotals, GroupBy, format};
+use crate::model::{AccountInterval, AccountKeys, AccountTotals, format};
 use crate::report::escape;
 
 const TITLES: [&str; 3] = ["live", "allocated per second", "high-water mark"];
@@ -18,7 +18,7 @@ const TITLES: [&str; 3] = ["live", "allocated per second", "high-water mark"];
 /// Writes intervals of accounts one after another. Its memory is that of the accounts.
 pub struct AccountTrace<'a> {
     writer: TrackWriter<'a>,
-    keys: Vec<GroupBy>,
+    keys: AccountKeys,
     /// UUIDs of tracks that are no counters, by name.
     tracks: FxHashMap<String, u64>,
     /// By names; the total has none.
@@ -54,7 +54,7 @@ impl<'a> AccountTrace<'a> {
     /// # Errors
     ///
     /// Returns the errors of `out`.
-    pub fn start(out: &'a mut dyn io::Write, keys: Vec<GroupBy>) -> io::Result<Self> {
+    pub fn start(out: &'a mut dyn io::Write, keys: AccountKeys) -> io::Result<Self> {
         Ok(Self {
             writer: TrackWriter::start(out)?,
             keys,

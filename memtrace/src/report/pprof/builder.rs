@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::messages::{Function, Label, Line, Location, Mapping, Profile as Message, Sample, ValueType};
-use crate::model::{Frame, FrameId, GroupBy, Measure, ObjectName, Profile, StackProfile, printable};
+use crate::model::{Frame, FrameId, Measure, ObjectName, Profile, StackProfile, printable};
 use crate::report::metrics::MetricView;
 use crate::report::options::Options;
 use crate::report::{escape, format};
@@ -12,7 +12,8 @@ use crate::report::{escape, format};
 pub(super) struct ProfileBuilder<'a> {
     profile: &'a Profile,
     /// Meaning of the labels of stacks.
-    by: GroupBy,
+    /// Key of the labels.
+    key: &'static str,
     views: Vec<MetricView<'a>>,
     strings: FxHashMap<String, u32>,
     mappings: FxHashMap<&'a ObjectName, u64>,
@@ -31,10 +32,10 @@ enum Place<'a> {
 }
 
 impl<'a> ProfileBuilder<'a> {
-    pub(super) fn new(profile: &'a Profile, by: GroupBy) -> Self {
+    pub(super) fn new(profile: &'a Profile, key: &'static str) -> Self {
         let mut builder = Self {
             profile,
-            by,
+            key,
             views: MetricView::measured(profile),
             strings: FxHashMap::default(),
             mappings: FxHashMap::default(),
@@ -196,7 +197,7 @@ impl<'a> ProfileBuilder<'a> {
             labels.push(self.text_label("memory", kind.name()));
         }
         if let Some(label) = stack.label {
-            labels.push(self.text_label(self.by.name(), &profile.labels[label.index()]));
+            labels.push(self.text_label(self.key, &profile.labels[label.index()]));
         } else if let Some(tag) = stack.part.tag().and_then(|id| profile.run.tags.get(&id)) {
             labels.push(self.text_label("tag", &tag.to_string()));
         }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{Cgroup, Comm, EndedGroup, GroupBy, PageFaults, Pid, ProcessProfile, Profile, User};
+use crate::model::{Cgroup, Comm, EndedGroup, PageFaults, Pid, ProcessProfile, Profile, User};
+use crate::report::Options;
 use crate::report::metrics::largest_share;
 
 /// Rows of processes.
@@ -30,18 +31,18 @@ struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    fn of(process: &'a ProcessProfile, by: GroupBy) -> Self {
+    fn of(process: &'a ProcessProfile, options: &Options) -> Self {
         Self {
             has_ended: process.ended.is_some(),
-            comm: (by == GroupBy::Comm).then(|| process.comm.raw()),
-            user: process.user.as_ref().filter(|_| by == GroupBy::User),
-            cgroup: process.cgroup.as_ref().filter(|_| by == GroupBy::Cgroup).map(|cgroup| cgroup.path.as_str()),
+            comm: options.by.is_comm().then(|| process.comm.raw()),
+            user: process.user.as_ref().filter(|_| options.by.is_user()),
+            cgroup: process.cgroup.as_ref().filter(|_| options.by.is_cgroup()).map(|cgroup| cgroup.path.as_str()),
         }
     }
 }
 
 /// Returns `most` processes and the remainders of the others; `None` if there are no others.
-pub(super) fn merged(profile: &Profile, by: GroupBy, most: usize) -> Option<RowsOfProcesses> {
+pub(super) fn merged(profile: &Profile, options: &Options, most: usize) -> Option<RowsOfProcesses> {
     let all = &profile.processes;
     if all.len() <= most {
         return None;
@@ -55,7 +56,7 @@ pub(super) fn merged(profile: &Profile, by: GroupBy, most: usize) -> Option<Rows
     }
     let mut remainders: BTreeMap<Shared<'_>, Vec<usize>> = BTreeMap::new();
     for (index, process) in all.iter().enumerate().filter(|(index, _)| !is_kept[*index]) {
-        remainders.entry(Shared::of(process, by)).or_default().push(index);
+        remainders.entry(Shared::of(process, options)).or_default().push(index);
     }
     for (shared, members) in remainders {
         members.iter().for_each(|&member| row_of[member] = processes.len());

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    AllocatorId, Amount, Bytes, Cgroup, EndedGroup, Frame, ImageEnd, Metric, Name, Pid, ProcessProfile, Quantities,
-    RunFacts, Tid, User,
+    AllocatorId, Amount, Bytes, Cgroup, EndedGroup, Frame, GroupBy, ImageEnd, Metric, Name, Pid, ProcessProfile,
+    Quantities, RunFacts, Tid, User,
 };
 use crate::report::groups::Groups;
 use crate::report::{Format, Options, write};
@@ -89,6 +89,10 @@ fn any_profile() -> impl Strategy<Value = Profile> {
     })
 }
 
+fn options(by: GroupBy) -> Options {
+    Options { metric: Metric::LiveBytes, by, top: 0, all_stacks: true, subject: String::from("the host") }
+}
+
 fn by_group(profile: &Profile, by: GroupBy) -> BTreeMap<String, Quantities> {
     Groups::of(profile, by).all().iter().map(|group| (group.label.clone(), group.usage.additive())).collect()
 }
@@ -114,7 +118,7 @@ proptest! {
     #[test]
     fn bounded_profile_has_the_same_sums(profile in any_profile(), bytes in 0..200_000_usize, processes in 0..8_usize) {
         for &by in GroupBy::ALL {
-            let bounded = bounded(&profile, by, Limits { bytes, processes });
+            let bounded = bounded(&profile, &options(by), Limits { bytes, processes });
             prop_assert_eq!(bounded.total().additive(), profile.total().additive());
             prop_assert_eq!(bounded.quality(), profile.quality());
             prop_assert_eq!(bounded.unmatched_frees(), profile.unmatched_frees());
@@ -141,10 +145,8 @@ proptest! {
 
     #[test]
     fn estimated_size_is_not_exceeded(profile in any_profile(), by in prop::sample::select(GroupBy::ALL)) {
-        let options =
-            Options { metric: Metric::LiveBytes, by, top: 0, all_stacks: true, subject: String::from("the host") };
         let mut json = Vec::new();
-        write(Format::Json, &profile, &options, &mut json).unwrap();
+        write(Format::Json, &profile, &options(by), &mut json).unwrap();
         prop_assert!(json.len() <= Sizes::new(&profile).total());
     }
 }
@@ -185,7 +187,7 @@ fn stacks_large_by_any_metric_are_kept() {
     stacks.iter().for_each(|stack| process.total += stack.usage);
     let frames = (0..1000).map(frame).collect();
     let profile = Profile { processes: vec![process], stacks, frames, ..Profile::default() };
-    let bounded = bounded(&profile, GroupBy::Process, Limits { bytes: 69_100, processes: 1 });
+    let bounded = bounded(&profile, &options(GroupBy::Process), Limits { bytes: 69_100, processes: 1 });
     let shown: Vec<_> = bounded
         .stacks
         .iter()
@@ -206,7 +208,7 @@ fn small_processes_are_merged_by_their_state() {
         processes,
         ..Profile::default()
     };
-    let bounded = bounded(&profile, GroupBy::Process, Limits { bytes: 1 << 20, processes: 1 });
+    let bounded = bounded(&profile, &options(GroupBy::Process), Limits { bytes: 1 << 20, processes: 1 });
     let titles: Vec<_> = bounded.processes.iter().map(crate::report::escape::process_title).collect();
     assert_eq!(titles, ["ld (2)", "other processes ×1", "other ended processes ×2"]);
     let group = bounded.processes[2].group.as_ref().unwrap();
@@ -220,5 +222,5 @@ fn small_processes_are_merged_by_their_state() {
 #[test]
 fn small_profile_is_not_copied() {
     let profile = Profile { processes: vec![ended(1, "cc", 10)], ..Profile::default() };
-    assert!(matches!(bounded(&profile, GroupBy::Process, Limits::FILE), Cow::Borrowed(_)));
+    assert!(matches!(bounded(&profile, &options(GroupBy::Process), Limits::FILE), Cow::Borrowed(_)));
 }

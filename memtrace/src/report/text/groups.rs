@@ -6,7 +6,7 @@ use std::io;
 
 use super::page_columns::{self, Memory};
 use crate::model::format as number;
-use crate::model::{Amount, Bytes, ClassColumns, GroupBy, Profile, Quantities};
+use crate::model::{Amount, Bytes, ClassColumns, Profile, Quantities};
 use crate::report::groups::{self, Group, Groups};
 use crate::report::kernel_reported::KernelReported;
 use crate::report::metrics::MetricView;
@@ -16,7 +16,7 @@ use crate::report::{escape, format};
 
 /// Writes the `top` groups by the metric, and the sum of the others.
 pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut dyn io::Write) -> io::Result<()> {
-    if options.top == 0 || options.by == GroupBy::Process || roots.all().is_empty() {
+    if options.top == 0 || options.by.is_process() || roots.all().is_empty() {
         return Ok(());
     }
     let view = MetricView::new(profile, options.metric);

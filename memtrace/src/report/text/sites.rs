@@ -10,9 +10,7 @@ use rustc_hash::FxBuildHasher;
 use super::frames::Frames;
 use super::{histograms, stack};
 use crate::model::format as number;
-use crate::model::{
-    Amount, BlockHistograms, Bytes, GroupBy, LiveChanges, Measure, Profile, Quantities, Quantity, StackProfile,
-};
+use crate::model::{Amount, BlockHistograms, Bytes, LiveChanges, Measure, Profile, Quantities, Quantity, StackProfile};
 use crate::report::groups::Groups;
 use crate::report::metrics::MetricView;
 use crate::report::options::Options;
@@ -64,7 +62,7 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
             number::grouped(many as u64)
         )?,
     }
-    let names_roots = options.by != GroupBy::Process || !profile.is_of_one_image();
+    let names_roots = !options.by.is_process() || !profile.is_of_one_image();
     for (index, site) in sites.iter().take(options.top).enumerate() {
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());
@@ -110,7 +108,7 @@ pub(super) fn write_shrunk(
         let blocks = format::change_in_blocks(profile.run.class, live.count);
         let rank = index + 1;
         let root = &roots.all()[site.root].label;
-        let root = if options.by != GroupBy::Process || !profile.is_of_one_image() {
+        let root = if !options.by.is_process() || !profile.is_of_one_image() {
             format!(", {}", format::shortened(&escape::visible(root), MIN_GROUP_WIDTH))
         } else {
             String::new()

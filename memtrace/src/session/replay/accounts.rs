@@ -6,14 +6,14 @@ use std::ops::Range;
 use crate::accounts;
 use crate::history::facts::RecordedFacts;
 use crate::history::{self, Book, Boundary, Moments};
-use crate::model::{AccountNumber, AccountRow, AccountTable, GroupBy, format};
+use crate::model::{AccountKeys, AccountNumber, AccountRow, AccountTable, format};
 
 /// Returns the accounts by `keys` that are selected, not sorted. `notes` are those on the selection.
 pub(super) fn table(
     book: &dyn Book,
     facts: &RecordedFacts,
     moments: &Moments,
-    keys: Vec<GroupBy>,
+    keys: AccountKeys,
     mut notes: Vec<String>,
 ) -> Result<AccountTable, history::Error> {
     let to = moments.to();
@@ -23,7 +23,7 @@ pub(super) fn table(
     let named = accounts.into_iter().filter(|(_, totals)| totals.has_amounts());
     let named = named.map(|(number, totals)| (names.of(number), totals));
     let most = total.marks.unwrap_or_default().high.at_most;
-    let rows = accounts::add_up(named, are_by_process(&keys), most).map(|(names, totals)| AccountRow { names, totals });
+    let rows = accounts::add_up(named, keys.are_by_process(), most).map(|(names, totals)| AccountRow { names, totals });
     if moments.is_at_end() {
         notes.extend(facts.notes());
     }
@@ -44,11 +44,6 @@ pub(super) fn table(
         losses: book.losses(Boundary::START, to)?,
         notes,
     })
-}
-
-/// Returns true if accounts by these keys are those of processes or parts of them.
-pub(super) fn are_by_process(keys: &[GroupBy]) -> bool {
-    keys.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread))
 }
 
 /// Names of the accounts of a book.

@@ -5,10 +5,10 @@ use std::io;
 
 use rustc_hash::FxHashMap;
 
-use super::accounts::{RecordedNames, are_by_process};
+use super::accounts::RecordedNames;
 use crate::accounts;
 use crate::history::{self, Book, Boundary, Moments};
-use crate::model::{AccountInterval, AccountNumber, AccountRow, AccountTotals, Bytes, GroupBy, Losses, format};
+use crate::model::{AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTotals, Bytes, Losses, format};
 use crate::report::AccountTrace;
 use crate::session::config::Output;
 
@@ -26,7 +26,7 @@ type Totals = BTreeMap<AccountNumber, AccountTotals>;
 pub(super) struct AccountsOverTime<'a> {
     book: &'a dyn Book,
     moments: &'a Moments,
-    keys: &'a [GroupBy],
+    keys: &'a AccountKeys,
     groups: Groups,
     losses: BTreeMap<Boundary, Losses>,
 }
@@ -66,14 +66,18 @@ impl<'a> AccountsOverTime<'a> {
         outputs: &[Output],
         book: &'a dyn Book,
         moments: &'a Moments,
-        keys: &'a [GroupBy],
+        keys: &'a AccountKeys,
     ) -> Result<Option<Self>, history::Error> {
         let is_shown = outputs.iter().any(|output| output.format.shows_accounts_over_time());
         is_shown.then(|| Self::read(book, moments, keys)).transpose()
     }
 
     /// Finds the largest accounts in the selected part of a recording.
-    pub(super) fn read(book: &'a dyn Book, moments: &'a Moments, keys: &'a [GroupBy]) -> Result<Self, history::Error> {
+    pub(super) fn read(
+        book: &'a dyn Book,
+        moments: &'a Moments,
+        keys: &'a AccountKeys,
+    ) -> Result<Self, history::Error> {
         let names = RecordedNames::read(book, keys.len())?;
         let mut groups = Groups::default();
         let losses = book.losses_of_intervals(moments.from(), moments.to())?;
@@ -89,7 +93,7 @@ impl<'a> AccountsOverTime<'a> {
 
     /// Writes a trace for Perfetto.
     pub(super) fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        let mut trace = AccountTrace::start(out, self.keys.to_vec())?;
+        let mut trace = AccountTrace::start(out, self.keys.clone())?;
         self.for_each_step(|step| trace.add(&self.interval(&step)))?;
         match self.groups.note_of_others() {
             Some(note) => trace.note("losses", self.moments.since_start(self.moments.to()), &note),
@@ -105,7 +109,7 @@ impl<'a> AccountsOverTime<'a> {
         let groups = groups.into_iter().map(|index| &self.groups.all[index]).filter(|group| group.is_shown);
         let rows = groups.filter_map(|group| {
             let members = group.members.iter().filter_map(|number| Some((Vec::new(), step.totals_of(*number)?)));
-            let (_, totals) = accounts::add_up(members, are_by_process(self.keys), most).next()?;
+            let (_, totals) = accounts::add_up(members, self.keys.are_by_process(), most).next()?;
             Some(AccountRow { names: group.names.clone(), totals })
         });
         let is_in = |at| step.from.at() < at && at <= step.to.at();

@@ -8,7 +8,7 @@ use super::accounts_over_time::AccountsOverTime;
 use super::moments::contains;
 use super::{Config, Opened, View, fill, unreadable};
 use crate::history::Book;
-use crate::model::{AccountColumn, EventClass, GroupBy};
+use crate::model::{AccountColumn, AccountKeys, EventClass};
 use crate::session::config::{self, Moment, Output};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
@@ -71,7 +71,7 @@ fn fail(outputs: Outputs, error: &Error, observer: &mut dyn Observer) -> Vec<Not
 fn write_accounts(
     book: &dyn Book,
     path: &Path,
-    keys: &[GroupBy],
+    keys: &AccountKeys,
     outputs: Outputs,
     observer: &mut dyn Observer,
 ) -> Result<Vec<NotWritten>, (Outputs, Error)> {

@@ -12,8 +12,8 @@ use crate::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInterval};
 use crate::history::{AccountNames, RecordedAccount};
 use crate::model::format;
 use crate::model::{
-    AccountChanges, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember, ImageEnd,
-    ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
+    AccountChanges, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember,
+    ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 use crate::pipeline::AccountSink;
 use crate::session::config::AccountReport;
@@ -44,7 +44,7 @@ const BYTES_PER_ACCOUNT: u64 = 1024;
 
 /// Accounts of a run.
 pub(super) struct RunAccounts {
-    keys: Vec<GroupBy>,
+    keys: AccountKeys,
     changes: Receiver<(u64, AccountChanges)>,
     groups: AccountGroups,
     /// Images with accounts whose owners were read.
@@ -205,7 +205,7 @@ impl RunAccounts {
 
     /// Returns the table of a trace that began at `start`, not sorted. Its losses are those of the ledger.
     pub(super) fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
-        let is_by_process = self.keys.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread));
+        let is_by_process = self.keys.are_by_process();
         let names = |key: &AccountKey| key.0.iter().map(|part| name(part, tracker, &self.tags)).collect();
         let rows =
             self.groups.by_name(names, is_by_process).into_iter().map(|(names, totals)| AccountRow { names, totals });
@@ -408,7 +408,7 @@ mod tests {
     fn run_accounts(key: GroupBy) -> RunAccounts {
         let (outputs, sort) = (Vec::new(), AccountColumn::Current);
         let report = AccountReport {
-            keys: vec![key],
+            keys: vec![key].into(),
             outputs,
             sort,
             refresh: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use crate::model::{
-    EventClass, GroupBy, ImageId, ImageStart, ImageUsage, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick,
+    EventClass, ImageId, ImageStart, ImageUsage, PartKeys, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick,
 };
 use crate::procfs;
 use crate::reconcile::residency;
@@ -37,7 +37,7 @@ impl PageReader {
             first: pids.iter().filter_map(read).collect(),
             rusage,
             one_in: config.page_sample,
-            by_kind: config.grouping.by == GroupBy::Memory,
+            by_kind: config.parts().contains(PartKeys::MEMORY),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Names of the tracks of accounts.
 
-use crate::model::{GroupBy, Pid};
+use crate::model::{AccountKeys, PartKeys, Pid};
 
 /// Separates the name of a thread from that of its process.
 const OF: &str = " of ";
@@ -16,21 +16,21 @@ pub(super) struct TrackNames<'a> {
 
 impl<'a> TrackNames<'a> {
     /// Returns the names of the account by `keys` with these names; of the total without names.
-    pub(super) fn of(keys: &[GroupBy], names: &'a [String]) -> Self {
+    pub(super) fn of(keys: &AccountKeys, names: &'a [String]) -> Self {
         if names.is_empty() {
             return Self { process: None, account: String::from("total") };
         }
         let mut process = None;
         let mut others = Vec::new();
         for (key, name) in keys.iter().zip(names) {
-            match key {
-                GroupBy::Process => process = Some(name.as_str()),
-                GroupBy::Thread => {
-                    let (thread, of) = split_thread(name);
-                    process = process.or(Some(of));
-                    others.push(thread);
-                }
-                _ => others.push(name),
+            if key.is_process() {
+                process = Some(name.as_str());
+            } else if key.parts() == PartKeys::THREAD {
+                let (thread, of) = split_thread(name);
+                process = process.or(Some(of));
+                others.push(thread);
+            } else {
+                others.push(name);
             }
         }
         Self { process, account: others.join(", ") }
@@ -57,12 +57,13 @@ pub(super) fn process(name: &str) -> Option<(&str, Pid)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::GroupBy;
 
     #[test]
     fn accounts_of_threads_are_below_their_process() {
         let names = |keys: &[GroupBy], names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-            let TrackNames { process, account } = TrackNames::of(keys, &names);
+            let TrackNames { process, account } = TrackNames::of(&keys.to_vec().into(), &names);
             (process.map(str::to_owned), account)
         };
         let server = || Some(String::from("server (12)"));

@@ -2,7 +2,8 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::model::{
-    Amount, Frame, FrameId, Location, Metric, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile, VirtOffset,
+    Amount, Frame, FrameId, GroupBy, Location, Metric, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile,
+    VirtOffset,
 };
 
 /// A frame with its call at `offset` and, in the source, at `line`.

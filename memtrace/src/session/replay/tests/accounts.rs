@@ -18,7 +18,7 @@ fn record_accounts(path: &Path) {
     let name = |number: u32| AccountNames { number: AccountNumber(number), names: vec![format!("user-{number}")] };
     let sum: u64 = (1..=300).sum();
     let mut at_start = facts::at_start("users", Tick(0), &RecordedGrouping::default(), None);
-    at_start.push(facts::of_accounts(&[GroupBy::User]));
+    at_start.push(facts::of_accounts(&vec![GroupBy::User].into()));
     writer.push(Interval {
         facts: at_start,
         accounts: (1..=300).map(|number| account(number, number.into())).chain([account(0, sum)]).collect(),

@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn rows_make_room_for_the_total_and_the_losses() {
         let row = |number| AccountRow { names: vec![format!("user-{number}")], totals: AccountTotals::default() };
-        let (keys, rows) = (vec![GroupBy::User], (0..30).map(row).collect());
+        let (keys, rows) = (vec![GroupBy::User].into(), (0..30).map(row).collect());
         let mut table = AccountTable { keys, rows, ..AccountTable::default() };
         table.losses.add(LossReason::LedgerFull, 7);
         let all = fitting_text(&table, 40, None);
