@@ -187,13 +187,13 @@ impl Shards {
     /// Applies the remaining events of the sources and returns the merged totals at the time `now`. The sources must no longer
     /// be filled: a shard finishes when its source is empty.
     #[must_use]
-    pub fn finish(self, now: Tick) -> RunTotals {
+    pub fn finish(&mut self, now: Tick) -> RunTotals {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which the join below reports.
             let _ = shard.commands.send(Command::Finish(now));
         }
         // The progress is final once the thread is joined.
-        let ended: Vec<_> = self.shards.into_iter().map(|shard| (shard.thread.join(), shard.progress.read())).collect();
+        let ended: Vec<_> = self.shards.drain(..).map(|shard| (shard.thread.join(), shard.progress.read())).collect();
         let mut all = RunTotals {
             snapshots: Snapshots::default(),
             ended: Vec::new(),

@@ -295,7 +295,7 @@ fn replay(schedule: Schedule) -> Outcome {
     let part = |shard| Part { schedule, shard, step: 0, collected: Arc::clone(&collected) };
     let (sender, receiver) = mpsc::sync_channel(64);
     let sources = (0..SHARDS).map(part).collect();
-    let shards =
+    let mut shards =
         Shards::start(sources, SETTINGS, &[EventClass::Heap], &Sinks { ended: Some(sender), ..Sinks::default() })
             .expect("threads can be started");
     let mut parts = EndedParts::new(SHARDS as usize);

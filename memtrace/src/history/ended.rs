@@ -309,6 +309,13 @@ impl EndedProcesses {
         self.classes.values().map(|class| class.groups.entries()).sum()
     }
 
+    /// Removes and returns everything.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        let empty = Self::new(self.settings);
+        std::mem::replace(self, empty)
+    }
+
     /// Returns the objects of all stacks, each with one reference.
     pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.paths.objects()

@@ -67,8 +67,8 @@ impl EndedParts {
 
     /// Returns the images that are left, with the parts that have arrived.
     #[must_use]
-    pub fn finish(self) -> Vec<EndedImage> {
-        self.open.into_values().map(|open| open.image).collect()
+    pub fn finish(&mut self) -> Vec<EndedImage> {
+        std::mem::take(&mut self.open).into_values().map(|open| open.image).collect()
     }
 }
 

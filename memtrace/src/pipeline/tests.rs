@@ -340,7 +340,7 @@ fn running_shards_report_progress_on_named_threads() {
             (feed, (ChannelSource { records, name }, names))
         })
         .unzip();
-    let shards = Shards::start(sources, Settings::UNLIMITED, EventClass::ALL, &Sinks::default()).unwrap();
+    let mut shards = Shards::start(sources, Settings::UNLIMITED, EventClass::ALL, &Sinks::default()).unwrap();
     for (number, names) in names.iter().enumerate() {
         assert_eq!(names.recv().unwrap(), format!("memtrace-shard-{number}"));
     }

@@ -38,7 +38,7 @@ fn backlog_before_a_split_counts_before_it() {
     let settings = Settings { parts: PartKeys::THREAD, accounts: Some(PartKeys::NONE), ..Settings::UNLIMITED };
     let sinks = Sinks { accounts: Some(sink), ..Sinks::default() };
     let source = Backlog { may_begin, events: FixedSource(events) };
-    let shards = Shards::start(vec![source], settings, &[EventClass::Heap], &sinks).unwrap();
+    let mut shards = Shards::start(vec![source], settings, &[EventClass::Heap], &sinks).unwrap();
     shards.send_accounts();
     shards.split_accounts(1, Tick(5));
     start.send(()).unwrap();

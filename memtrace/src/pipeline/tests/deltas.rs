@@ -90,7 +90,7 @@ proptest! {
         let deltas = DeltaSink { interval, start: Instant::now(), sender, waiting: waiting.clone() };
         let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };
         let sources = sources(&events, shards).into_iter().map(|source| SlowSource { events: source.0, step }).collect();
-        let running = Shards::start(sources, settings, EventClass::ALL, &sinks).unwrap();
+        let mut running = Shards::start(sources, settings, EventClass::ALL, &sinks).unwrap();
         drop(sinks);
         // A capacity of zero delivers no delta before the end, unless the receiver waits.
         let mut sum = Delta::default();
@@ -148,7 +148,7 @@ proptest! {
         let sources = sources(&events, shards).into_iter().map(|source| SlowSource { events: source.0, step }).collect();
         let (blocks, stacks) = blocks_and_stacks;
         let settings = Settings { blocks, stacks, ..Settings::UNLIMITED };
-        let running = Shards::start(sources, settings, &[EventClass::Heap], &sinks).unwrap();
+        let mut running = Shards::start(sources, settings, &[EventClass::Heap], &sinks).unwrap();
         drop(sinks);
         let mut sum = Delta::default();
         // Some images run when the deferral starts, and some shards start it earlier than others.
@@ -220,7 +220,7 @@ fn delta_ends_at_the_mark() {
     let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };
     let ((started, drains), (feed, events)) = (channel(), channel());
     let source = GatedSource { started, events };
-    let shards = Shards::start(vec![source], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
+    let mut shards = Shards::start(vec![source], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
     let at = |tick, bytes| Event { tick: Tick(tick), ..alloc(u64::from(tick) * 16, bytes) };
     let drain = |events| {
         drains.recv().unwrap();

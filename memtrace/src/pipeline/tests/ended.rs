@@ -27,7 +27,7 @@ proptest! {
         let expected = finish(&events, 1, Settings::UNLIMITED).snapshots;
         let (sink, receiver) = mpsc::sync_channel(capacity);
         let sinks = Sinks { ended: Some(sink), ..Sinks::default() };
-        let running = Shards::start(sources(&events, shards), Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
+        let mut running = Shards::start(sources(&events, shards), Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
         drop(sinks);
         let RunTotals { mut snapshots, ended: unsent, .. } = running.finish(NOW);
         let mut pieces = BTreeMap::<_, u32>::new();
@@ -53,7 +53,7 @@ fn an_image_whose_exit_was_lost_in_a_ring_is_ended() {
         })
         .unzip();
     let (sink, receiver) = mpsc::sync_channel(8);
-    let shards =
+    let mut shards =
         Shards::start(channels, Settings::UNLIMITED, EventClass::ALL, &Sinks { ended: Some(sink), ..Sinks::default() })
             .unwrap();
     feeds[1].send(Some(alloc(32, 20))).unwrap();

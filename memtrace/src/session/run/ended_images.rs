@@ -240,7 +240,7 @@ impl EndedImages {
     /// Returns the ended processes and their coverage, and adds the images that were not completed to `snapshots`, together
     /// with `left`, the parts that the shards have kept. Returns the stacks of these images that no delta has, too.
     pub(super) fn finish(
-        mut self,
+        &mut self,
         left: Vec<(usize, Vec<EndedImage>)>,
         snapshots: &mut Snapshots,
     ) -> (EndedProcesses, Coverage, Vec<(Stacks, ImageId, ImageUsage)>) {
@@ -254,7 +254,7 @@ impl EndedImages {
             unsent.extend(ended.unsent_change().map(|change| (ended.stacks.clone(), ended.id, change)));
             ended.add_to(snapshots);
         }
-        (self.processes, self.coverage, unsent)
+        (self.processes.take(), mem::take(&mut self.coverage), unsent)
     }
 }
 

@@ -32,6 +32,7 @@ use crate::session::outputs::{self, Outputs};
 use crate::session::own_allocator;
 use crate::session::replay::RecordedOutputs;
 use crate::session::sample::{self, MeasuredReclaim};
+use crate::session::select::Targets;
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::symbolize::{ImageCode, Symbolizer};
 
@@ -52,26 +53,30 @@ pub(super) struct Reports {
 
 /// Results of a finished run except for its snapshots.
 pub(super) struct FinishedTrace<'run> {
-    /// Name of the targets in reports.
-    pub(super) name: &'run str,
-    pub(super) notes: &'run [String],
+    /// With the name of the targets in reports, and notes.
+    pub(super) targets: &'run Targets,
     pub(super) tracker: &'run ProcessTracker,
     pub(super) coverage: &'run Coverage,
     /// Files with the names of generated code.
     pub(super) generated_code: BTreeMap<ImageId, GeneratedCode>,
-    pub(super) counters: &'run Counters,
-    pub(super) programs: &'run ProgramTime,
-    /// Tags that programs have set.
-    pub(super) tags: BTreeMap<TagId, TagName>,
     /// How hot and cold bytes were measured.
     pub(super) touches: Option<TouchWindow>,
+    pub(super) measured: Measured,
+}
+
+/// What memtrace and the kernel have counted when tracing stops.
+pub(super) struct Measured {
+    pub(super) window: Range<Tick>,
+    pub(super) duration: Duration,
+    /// Processor time of memtrace while events were recorded.
+    pub(super) cpu: Duration,
+    pub(super) counters: Counters,
+    pub(super) programs: ProgramTime,
+    /// Tags that programs have set.
+    pub(super) tags: BTreeMap<TagId, TagName>,
     pub(super) reclaim: Option<MeasuredReclaim>,
     /// Number of events.
     pub(super) events: u64,
-    /// Processor time of memtrace while events were recorded.
-    pub(super) cpu: Duration,
-    pub(super) window: Range<Tick>,
-    pub(super) duration: Duration,
 }
 
 impl Reports {
@@ -135,14 +140,15 @@ impl Reports {
         if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
             names.add(recorder.paths());
             recorder.add_names(names.known().clone(), &snapshots, finished.tracker.images());
-            recorder.add_facts(facts::at_end(finished.window.end, finished.duration));
+            recorder.add_facts(facts::at_end(finished.measured.window.end, finished.measured.duration));
         }
         let with_trends: Vec<_> = config.events.iter().copied().filter(|&class| shows_trends(config, class)).collect();
-        let changes =
-            recorder.as_ref().map(|recorder| recorder.live_changes(&with_trends, &snapshots, &finished.window));
+        let changes = recorder
+            .as_ref()
+            .map(|recorder| recorder.live_changes(&with_trends, &snapshots, &finished.measured.window));
         let ChangesInParts { parts, by_stack } = changes.unwrap_or_default();
         let timeline = recorder.as_ref().and_then(Recorder::memory_over_time);
-        let trace = finished.window.start.since_start()..finished.window.end.since_start();
+        let trace = finished.measured.window.start.since_start()..finished.measured.window.end.since_start();
         let mut losses = Losses::default();
         let mut failures = Vec::new();
         let facts_of = |(class, outputs)| {
@@ -153,7 +159,7 @@ impl Reports {
         let outputs: Vec<_> = self.outputs.into_iter().map(facts_of).collect();
         let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id));
         let images = finished.tracker.images();
-        let stacks = ReportStacks::of_run(snapshots, images, code_of, ended, &finished.window, by_stack);
+        let stacks = ReportStacks::of_run(snapshots, images, code_of, ended, &finished.measured.window, by_stack);
         let mut classes = NamedClasses::new(stacks, &names);
         for (class, outputs, untraced, killed) in outputs {
             let stacks = classes.take(class);
@@ -178,7 +184,7 @@ impl Reports {
                     let summary = (!report.shows_text()).then(|| text_of_accounts(&table, config.top));
                     failures.extend(write_accounts(&table, config.top, outputs, observer, summary.as_deref()));
                 }
-                _ => failures.extend(write(config, finished.name, outputs, &profile, observer)?),
+                _ => failures.extend(write(config, &finished.targets.name, outputs, &profile, observer)?),
             }
             // Each class contains the losses of all; only lost frames belong to one class.
             if profile.losses.total() > losses.total() {
@@ -215,29 +221,30 @@ impl FinishedTrace<'_> {
         untraced: Untraced,
         stacks: &NamedStacks,
     ) -> RunFacts {
+        let measured = &self.measured;
         let probes_allocators = class.probes_allocators();
-        let reclaim = self.reclaim.as_ref().filter(|_| class.counts_stalls());
+        let reclaim = measured.reclaim.as_ref().filter(|_| class.counts_stalls());
         let hits = if probes_allocators { stacks.allocations() } else { 0 };
         RunFacts {
             class,
             page_sample: if class.counts_pages() { config.page_sample.get() } else { 0 },
-            duration: self.duration,
+            duration: measured.duration,
             window: None,
             parts: Vec::new(),
             timeline: None,
             activity: None,
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
-            tags: if probes_allocators { self.tags.clone() } else { BTreeMap::new() },
+            tags: if probes_allocators { measured.tags.clone() } else { BTreeMap::new() },
             killed_cgroups: sample::paths_of(killed),
             reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
             cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
-            filtered: if probes_allocators { self.counters.filtered } else { Default::default() },
+            filtered: if probes_allocators { measured.counters.filtered } else { Default::default() },
             older: config.older.filter(|_| probes_allocators),
             touches: self.touches.filter(|_| Quantity::ColdBytes.is_of(class)),
             untraced,
-            notes: self.notes.to_vec(),
+            notes: self.targets.notes.clone(),
             debug_files: None,
-            cost: cost_so_far(self.events, self.counters.nested, self.cpu, self.programs, hits),
+            cost: cost_so_far(measured.events, measured.counters.nested, measured.cpu, &measured.programs, hits),
         }
     }
 }
@@ -271,7 +278,7 @@ fn account_table(
 ) -> AccountTable {
     let mut table = match report.needs_stacks() {
         true => report::accounts_of_stacks(profile, &report.keys, |by, profile| config.grouping.label_by(by, profile)),
-        false => accounts.table(finished.window.start, finished.duration, finished.tracker),
+        false => accounts.table(finished.measured.window.start, finished.measured.duration, finished.tracker),
     };
     table.losses.clone_from(&profile.losses);
     table.notes.extend(profile.run.notes.iter().cloned());

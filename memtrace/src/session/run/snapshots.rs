@@ -28,7 +28,7 @@ pub(super) fn page_totals(snapshots: &Snapshots) -> Snapshots {
 /// totals of all processes.
 pub(super) fn complete_snapshots(
     mut snapshots: Snapshots,
-    losses: &[&Losses],
+    losses: &Losses,
     tracker: &mut ProcessTracker,
     pages: Option<&PageReader>,
     window: &Range<Tick>,
@@ -39,7 +39,7 @@ pub(super) fn complete_snapshots(
     for (&class, snapshot) in &mut snapshots.0 {
         tracker.add_missed_ends(snapshot, window.end);
         snapshot.end_images(class);
-        for losses in losses.iter().copied().chain([&untracked]) {
+        for losses in [losses, &untracked] {
             snapshot.losses.merge(losses);
         }
         tracker.add_idle(snapshot, class, coverage, is_selected);

@@ -2,52 +2,47 @@
 
 mod accounts;
 mod activity;
+mod finish;
 mod mappings;
 mod overhead;
 mod recording;
 mod sites;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::accounts::RunAccounts;
 use super::activity::RunActivity;
 use super::cost::processor_time;
-use super::detach::Detach;
 use super::ended_images::{self, Completion, EndedImages};
 use super::mark_functions::MarkFunctions;
 use super::marks::MarkSource;
 use super::memory;
 use super::periodic_sites::PeriodicSites;
 use super::recorder::Recorder;
-use super::reports::{FinishedTrace, Reports};
 use super::ring_source::RingSource;
 use super::selection::Selection;
 use super::setup;
 use super::setup::Setup;
-use super::snapshots::{complete_snapshots, page_totals};
-use super::stack_copies::find_copy;
 use super::target_time::TargetTime;
-use super::touch_meter::Touches;
-use super::wait::{Due, Signals, WakeupSources};
+use super::wait::{Due, WakeupSources};
 use super::{tag_functions, tag_probes};
 use crate::history::facts;
 use crate::kernel::{self, Kernel, Probes, ProcessFilter};
 use crate::ledger;
 use crate::model::format;
-use crate::model::{AccountColumn, EventClass, LossReason, Losses, PartKeys, Pid, Requirement, Snapshots, Tick};
-use crate::pipeline::{RunTotals, Shards, Sinks, count_missing_frames};
+use crate::model::{AccountColumn, EventClass, Pid, Requirement, Tick};
+use crate::pipeline::{Shards, Sinks};
+use crate::session::clock;
 use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::{Observer, Progress};
-use crate::session::outcome::Outcome;
-use crate::session::overhead::{OverheadMonitor, Sample};
+use crate::session::overhead::OverheadMonitor;
 use crate::session::sample::{PageReader, ReclaimReader};
 use crate::session::select::Targets;
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::session::unwind_tables::UnwindTables;
-use crate::session::{clock, own_allocator};
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
@@ -367,129 +362,6 @@ impl Trace {
     pub(super) fn running(&self) -> BTreeSet<Pid> {
         let pids = self.tracker.images().keys().map(|id| id.pid);
         pids.filter(|pid| self.tracker.is_traced(*pid)).collect()
-    }
-
-    /// Stops counting events, writes the reports and starts to remove the probes.
-    pub(super) async fn finish(
-        mut self,
-        config: &Config,
-        touches: Option<Touches>,
-        reports: Reports,
-        signals: &mut Signals,
-        observer: &mut dyn Observer,
-    ) -> Result<(Outcome, Detach), Error> {
-        if let Err(error) = self.kernel.close() {
-            log::warn!("{error}");
-            self.complete = false;
-        }
-        self.mark_entered_functions();
-        let duration = self.start.elapsed();
-        let overhead = self.overhead.take().map(|overhead| (overhead, self.overhead_sample()));
-        let cpu = processor_time().saturating_sub(self.cpu_at_start);
-        let now = self.now();
-        self.tables.stop();
-        self.targets.count_late_notes();
-        self.update_mappings(observer);
-        self.kernel.flush_log();
-        self.finish_activity(now);
-        let counters = self.kernel.counters();
-        let reclaim = self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel));
-        let programs = self.kernel.program_time();
-        let tags = if config.parts().contains(PartKeys::TAG) { self.kernel.tags() } else { BTreeMap::new() };
-        touches.iter().for_each(|touches| self.shards.set_touches(&touches.processes));
-        let RunTotals { mut snapshots, ended, deltas, accounts: last_accounts, events, calls, failures } =
-            self.shards.finish(now);
-        if config.cold_after.is_some() && touches.is_none() {
-            self.targets
-                .notes
-                .push(String::from("hot and cold bytes were not measured, because all traced processes had ended"));
-        }
-        // The mapped ranges are removed when they are compared with the page tables.
-        touches.iter().for_each(|touches| touches.add_to_mappings(&mut snapshots));
-        self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
-        let (ended, coverage_of_ended, unsent) = self.ended.finish(ended, &mut snapshots);
-        for failure in failures {
-            log::warn!("{failure}; its events are missing from the report");
-            self.complete = false;
-        }
-        own_allocator::trim();
-        // Processes that have ended are selected by their owners.
-        self.tracker.set_owners(snapshots.owners());
-        let mut coverage = coverage(&self.filter, &mut self.tracker);
-        coverage.merge(coverage_of_ended);
-        if coverage.has_no_process() {
-            self.targets.notes.push(String::from("no process matched the selection"));
-        }
-        let selection = Selection::of(&self.filter);
-        let is_selected = |tracker: &ProcessTracker, id| selection.contains(tracker, id);
-        self.tracker.cover_late(&mut coverage, &is_selected);
-        let mut late = Losses::default();
-        if self.targets.probe_site.is_some() {
-            late.add(LossReason::AllocatorLate, coverage.late());
-        }
-        let lost_activity = self.activity.as_ref().map(RunActivity::losses);
-        lost_activity.iter().for_each(|lost| late.merge(lost));
-        let lost_marks = self.mark_functions.as_ref().map(MarkFunctions::losses);
-        lost_marks.iter().for_each(|lost| late.merge(lost));
-        let losses = [&counters.losses, &late];
-        let tracker = &mut self.tracker;
-        let window = self.start_tick..now;
-        let is_recorded = self.recorder.as_ref().is_some_and(Recorder::is_viewed);
-        let before = if is_recorded { page_totals(&snapshots) } else { Snapshots::default() };
-        let mut snapshots =
-            complete_snapshots(snapshots, &losses, tracker, self.pages.as_ref(), &window, &coverage, &is_selected);
-        self.probes.merge(self.own_probes);
-        self.mark_functions.into_iter().for_each(|functions| self.probes.merge(functions.into_probes()));
-        // Detach before symbolization, so that the targets run at full speed again.
-        let detach = Detach::start(self.probes);
-        let mut accounts = self.accounts.take();
-        if let Some(accounts) = &mut accounts {
-            accounts.finish(last_accounts, &mut self.tracker);
-            accounts.name_tags(&tags);
-            accounts.note_resets(observer);
-        }
-        let generated_code = self.tracker.generated_code();
-        let finished_stacks = self.tables.finish(&mut self.kernel, &self.tracker);
-        let activity = self.activity.take();
-        let mut recorder = self.recorder.take();
-        if let Some(recorder) = &mut recorder {
-            let mut losses = counters.losses.clone();
-            losses.merge(&late);
-            losses.merge(&self.tracker.losses());
-            recorder.add_accounts(accounts.as_mut().map(RunAccounts::take_intervals).unwrap_or_default());
-            recorder.record_rest(deltas, unsent, &mut self.tracker, &find_copy(Some(&finished_stacks)), &losses);
-            recorder.record_pages(&snapshots, &before, config.page_sample.get() > 1);
-            recorder.record_peaks_and_ages(&snapshots);
-            recorder.record_old_blocks(&snapshots);
-            let last = accounts.as_mut().and_then(|accounts| accounts.last_interval(&self.tracker));
-            last.into_iter().for_each(|last| recorder.record_accounts(last));
-        }
-        for snapshot in snapshots.0.values_mut() {
-            finished_stacks.apply(snapshot);
-            count_missing_frames(snapshot);
-        }
-        let finished = FinishedTrace {
-            name: &self.targets.name,
-            notes: &self.targets.notes,
-            tracker: &self.tracker,
-            coverage: &coverage,
-            generated_code,
-            counters: &counters,
-            programs: &programs,
-            tags,
-            touches: touches.map(|touches| touches.window),
-            reclaim,
-            events,
-            cpu,
-            window,
-            duration,
-        };
-        let none_traced = coverage.largest_if_none_is_traced(&snapshots);
-        let reports = reports.with_recorder(recorder).with_accounts(accounts).with_activity(activity);
-        let (losses, recorded) = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
-        self.complete &= recorded;
-        let command = self.targets.command_end();
-        Ok((Outcome { losses, command, complete: self.complete, none_traced }, detach))
     }
 }
 
