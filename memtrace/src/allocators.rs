@@ -26,7 +26,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::elf::{Elf, ElfError, Source};
+use crate::elf::{Elf, ElfError, Sections, Source, notes};
 use crate::model::{FileOffset, Object, ProcessImage, Signature, VirtOffset};
 use crate::probe_site::{ResultRefusal, Site};
 
@@ -175,9 +175,8 @@ pub(crate) fn returns_of(object: &Path, virt: VirtOffset) -> ReturnSites {
 /// Returns true if an object may have handlers of exceptions, or a Go runtime, which moves stacks: both need the return
 /// addresses on the stack.
 fn may_unwind<S: Source>(elf: &Elf<S>) -> bool {
-    elf.sections().is_none_or(|sections| {
-        [".gcc_except_table", ".gopclntab"].iter().any(|name| elf.section_named(&sections, name).is_some())
-    })
+    Sections::read(elf)
+        .is_none_or(|sections| [".gcc_except_table", ".gopclntab"].iter().any(|name| sections.named(name).is_some()))
 }
 
 /// Functions of an allocator before the choice of their probe sites.
@@ -245,7 +244,7 @@ fn find_candidates<S: Source>(
     user_hooks: &UserHooks,
 ) -> Result<Result<AllocatorCandidates, Verdict>, ElfError> {
     let elf = Elf::parse(source)?;
-    if elf.is_go()? {
+    if notes::is_go(&elf)? {
         return Ok(Err(Verdict::Go));
     }
     let soname = elf.soname()?;

@@ -8,22 +8,22 @@
 //! with SIGBUS.
 
 mod code;
-mod constants;
-mod dynamic_symbols;
+pub(crate) mod constants;
+pub(crate) mod dynamic_symbols;
 mod error;
 mod file;
-mod function_starts;
-mod imports;
+pub(crate) mod function_starts;
+pub(crate) mod imports;
 mod machine;
-mod notes;
-mod relocations;
+pub(crate) mod notes;
+pub(crate) mod relocations;
 mod runtime;
 mod sections;
 mod segment;
 mod source;
-mod symbol_table;
-mod thread_locals;
-mod user_probes;
+pub(crate) mod symbol_table;
+pub(crate) mod thread_locals;
+pub(crate) mod user_probes;
 
 pub(crate) use dynamic_symbols::{Symbol, SymbolKind};
 pub(crate) use error::ElfError;
@@ -31,6 +31,6 @@ pub(crate) use file::Elf;
 pub(crate) use machine::Machine;
 pub(crate) use runtime::{is_go, is_stripped};
 pub(crate) use sections::Sections;
-pub(crate) use segment::{Segment, virt_offset};
+pub(crate) use segment::{Segment, variables_from, virt_offset};
 pub(crate) use source::Source;
 pub(crate) use thread_locals::ThreadPointerSlot;

@@ -17,7 +17,7 @@ use self::allocator::MallocProvider;
 use self::assemble::{ProcessMemory, RangeInspector};
 use self::span::Span;
 use crate::allocators::Survey;
-use crate::elf::Elf;
+use crate::elf::{self, Elf};
 use crate::model::{AbsAddr, Bytes, Explanation, MemorySizes, StatusCounters};
 use crate::procfs::Objects;
 use crate::procfs::ProcessError;
@@ -111,7 +111,7 @@ fn variables(process: &Process, vmas: &[Vma], objects: &mut Objects) -> Vec<(usi
         let file = &pair[0].entry;
         let object = objects.mapped(process.pid, file, file.file?);
         let file_at = File::open(object.handle.as_ref()?).ok()?;
-        let length = Elf::parse(&file_at).ok()?.variables_from(file.offset.0)?;
+        let length = elf::variables_from(Elf::parse(&file_at).ok()?.segments(), file.offset.0)?;
         let end = file.start.0.checked_add(length)?.checked_next_multiple_of(page_size().ok()?.0)?;
         Some((index + 1, AbsAddr(end)))
     };

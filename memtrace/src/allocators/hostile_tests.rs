@@ -8,7 +8,7 @@ use std::path::Path;
 use object::elf::{DT_GNU_HASH, DT_SYMTAB, PT_DYNAMIC};
 
 use super::{UserHooks, Verdict, examine};
-use crate::elf::{Elf, Source};
+use crate::elf::{Elf, Source, dynamic_symbols, notes};
 use crate::scratch::{GLIBC, MUSL};
 
 /// Limit of the bytes read from a file; real files need less.
@@ -36,7 +36,7 @@ fn verdict(bytes: &[u8]) -> Verdict {
     let counted = CountingSource { bytes, read: Cell::new(0) };
     let (verdict, _) = examine(&counted, Path::new("file"), &UserHooks::default());
     if let Ok(elf) = Elf::parse(&counted) {
-        let _ = (elf.build_id(), elf.interpreter(), elf.needed(), elf.search_paths(), elf.soname());
+        let _ = (notes::build_id(&elf), elf.interpreter(), elf.needed(), elf.search_paths(), elf.soname());
     }
     assert!(counted.read.get() < MAX_READ, "{} bytes were read", counted.read.get());
     verdict
@@ -133,7 +133,7 @@ fn flipped_bits_are_harmless_to_the_choice_of_sites() {
     let file: &[u8] = &whole;
     let functions: Vec<_> = ["malloc", "calloc", "realloc", "reallocarray", "free", "posix_memalign", "valloc"].into();
     let elf = Elf::parse(file).unwrap();
-    let code = functions.iter().flat_map(|name| elf.definitions(name).unwrap());
+    let code = functions.iter().flat_map(|name| dynamic_symbols::definitions(&elf, name).unwrap());
     let code: Vec<_> = code.map(|symbol| elf.code_offset(symbol.virt, symbol.size).unwrap().0 as usize).collect();
     let mut bytes = whole.clone();
     let mut chosen = 0;

@@ -20,7 +20,7 @@ mod walk;
 use std::fs::File;
 
 use super::object_code::CodeChunks;
-use crate::elf::{Elf, Machine, Source};
+use crate::elf::{Elf, Machine, Source, function_starts, thread_locals};
 pub use counters::{JemallocCounters, TpOffset};
 pub use refusal::CountersRefusal;
 use walk::ObjectView;
@@ -41,10 +41,10 @@ impl JemallocCounters {
             return Err(CountersRefusal::Architecture);
         }
         let handlers = handlers::find(&elf)?;
-        let slots = elf.thread_pointer_slots()?;
+        let slots = thread_locals::pointer_slots(&elf)?;
         let view = ObjectView {
             code: CodeChunks::new(&elf),
-            starts: elf.function_starts(),
+            starts: function_starts::find(&elf),
             slots: slots.iter().map(|slot| slot.virt).collect(),
         };
         let fields = fields::find(&view, &handlers)?;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::names::ObjectSymbols;
-use crate::elf::{Elf, ElfError, Source};
+use crate::elf::{Elf, ElfError, Source, dynamic_symbols};
 use crate::model::{ALLOCATORS, KnownAllocator, Naming, VirtOffset};
 
 /// Kind of an allocator.
@@ -135,7 +135,7 @@ fn owner_of_malloc<S: Source>(
         if has_own_function(allocator, symbols, "")
             || allocator.prefixes.iter().any(is_alias)
             || allocator.linked.iter().any(is_linked)
-            || exported.map_or(Ok(false), |name| elf.defines(name))?
+            || exported.map_or(Ok(false), |name| dynamic_symbols::defines(elf, name))?
         {
             return Ok(Some(allocator));
         }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
-use crate::elf::{Elf, ElfError, Source, Symbol};
+use crate::elf::{Elf, ElfError, Source, Symbol, dynamic_symbols, symbol_table};
 use crate::model::{ALLOCATORS, FUNCTIONS, Function, Naming};
 
 /// A symbol of a hooked function.
@@ -106,7 +106,7 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, user: &UserNames) -> Result<ObjectSy
     let mut symbols = ObjectSymbols::default();
     let table_names = if exports_allocator(elf)? { table().keys().collect() } else { Vec::new() };
     for name in table_names.into_iter().chain(user_names.keys()) {
-        for symbol in elf.definitions(name)? {
+        for symbol in dynamic_symbols::definitions(elf, name)? {
             for (row, function, prefix) in rows(name) {
                 let new = HookedSymbol { function, prefix: prefix.clone(), symbol: symbol.clone() };
                 if !hooked.iter().any(|(_, other)| *other == new) {
@@ -119,7 +119,7 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, user: &UserNames) -> Result<ObjectSy
         let name = std::str::from_utf8(without_rustc_path(name));
         name.is_ok_and(|name| rows(name).next().is_some() || is_marker(name))
     };
-    let all = elf.find_functions(is_relevant)?;
+    let all = symbol_table::find_functions(elf, is_relevant)?;
     symbols.has_symbol_table = all.is_some();
     for (name, symbol) in all.unwrap_or_default() {
         let name = String::from_utf8_lossy(without_rustc_path(name.as_bytes())).into_owned();
@@ -150,11 +150,11 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, user: &UserNames) -> Result<ObjectSy
 /// further.
 fn exports_allocator<S: Source>(elf: &Elf<S>) -> Result<bool, ElfError> {
     for prefix in Naming::Standard.prefixes() {
-        if elf.defines(&format!("{prefix}malloc"))? {
+        if dynamic_symbols::defines(elf, &format!("{prefix}malloc"))? {
             return Ok(true);
         }
     }
-    Ok(elf.defines("_Znwm")? || elf.defines("_ZdlPv")?)
+    Ok(dynamic_symbols::defines(elf, "_Znwm")? || dynamic_symbols::defines(elf, "_ZdlPv")?)
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::functions::Candidate;
 use super::names;
-use crate::elf::Machine;
-use crate::elf::{Elf, Source};
+use crate::elf::{Elf, Machine, Source, function_starts, imports};
 use crate::probe_site::{ObjectCode, PointerTarget};
 
 /// Bytes of code read at once.
@@ -61,7 +60,7 @@ impl<'a, S: Source> CachedCode<'a, S> {
 
     /// As [`Self::new`], with the addresses of the hooked functions.
     pub(super) fn with_entries(elf: &'a Elf<S>, hooked: impl IntoIterator<Item = u64>) -> Self {
-        let mut starts = elf.function_starts();
+        let mut starts = function_starts::find(elf);
         starts.dedup();
         let hooked = hooked.into_iter().collect();
         Self { code: CodeChunks::new(elf), hooked, starts, slots: RefCell::default() }
@@ -93,7 +92,7 @@ impl<S: Source> ObjectCode for CachedCode<'_, S> {
     }
 
     fn pointer_target(&self, slot: u64) -> PointerTarget {
-        *self.slots.borrow_mut().entry(slot).or_insert_with(|| match self.code.elf.import_at(slot) {
+        *self.slots.borrow_mut().entry(slot).or_insert_with(|| match imports::at(self.code.elf, slot) {
             Ok(Some(import)) => match import.own {
                 Some(address) => PointerTarget::Code(address),
                 None if names::is_hooked(&import.name) => PointerTarget::Hooked,
@@ -104,7 +103,7 @@ impl<S: Source> ObjectCode for CachedCode<'_, S> {
             Ok(None)
                 if RETURN_FIRST
                     .iter()
-                    .any(|name| matches!(self.code.elf.is_slot_of_indirect(slot, name), Ok(true))) =>
+                    .any(|name| matches!(imports::is_slot_of_indirect(self.code.elf, slot, name), Ok(true))) =>
             {
                 PointerTarget::ReturnsFirst
             }

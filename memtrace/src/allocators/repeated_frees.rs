@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::functions::Candidate;
 use super::kind::{Kind, Kinds};
-use crate::elf::{Elf, ElfError, Source};
+use crate::elf::{Elf, ElfError, Source, function_starts, symbol_table};
 use crate::model::{Bytes, REPEATS_FREES, VirtOffset};
 
 /// Name of the allocator with such functions.
@@ -55,7 +55,7 @@ pub(super) fn find<S: Source>(
 
 /// Returns the addresses and sizes of the functions in an executable that is linked with glibc.
 fn by_name<S: Source>(elf: &Elf<S>) -> Result<Vec<(u64, u64)>, ElfError> {
-    let functions = elf.find_functions(|name| NAMES.contains(&name))?.unwrap_or_default();
+    let functions = symbol_table::find_functions(elf, |name| NAMES.contains(&name))?.unwrap_or_default();
     Ok(functions.into_iter().map(|(_, symbol)| (symbol.virt.0, symbol.size)).collect())
 }
 
@@ -72,7 +72,7 @@ struct Branches {
 fn by_code<S: Source>(elf: &Elf<S>, candidates: &[Candidate]) -> Result<Vec<(u64, u64)>, ElfError> {
     let has_name = |candidate: &&Candidate| candidate.functions.iter().any(|function| function.name == "free");
     let Some(free) = candidates.iter().find(has_name).map(|candidate| candidate.virt.0) else { return Ok(Vec::new()) };
-    let starts = elf.function_starts();
+    let starts = function_starts::find(elf);
     let start_of = |at: u64| starts.partition_point(|&start| start <= at).checked_sub(1).map(|index| starts[index]);
     let (address, code) = elf.code(free.saturating_sub(DISTANCE), free.saturating_add(DISTANCE))?;
     let mut functions: BTreeMap<u64, Branches> = BTreeMap::new();

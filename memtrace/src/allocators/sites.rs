@@ -4,7 +4,7 @@ use super::function_sites::FunctionSites;
 use super::jumps::{MAX_CODE, MAX_INSTRUCTION, is_jump_into, near_jump_into};
 use super::probed_function::ProbedFunction;
 use super::result_sites;
-use crate::elf::{Elf, Source};
+use crate::elf::{Elf, Source, dynamic_symbols};
 use crate::model::FileOffset;
 use crate::probe_site::{self, Choice, Code, Cost, LoadedWord, Reason, Site, Window};
 
@@ -33,7 +33,7 @@ fn unread(function: &ProbedFunction) -> FunctionSites {
 
 fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<FunctionSites> {
     // Without the symbols, no site after an entry can be proved.
-    let symbols = elf.symbol_addresses().map_err(|_| Reason::Unreadable);
+    let symbols = dynamic_symbols::addresses(elf).map_err(|_| Reason::Unreadable);
     let mut choices: Vec<_> =
         functions.iter().map(|function| choose_by_code(elf, function, symbols.as_deref())).collect();
     let mut words: Vec<_> = match &symbols {

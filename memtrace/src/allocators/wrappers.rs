@@ -6,7 +6,7 @@
 
 use super::functions::{Candidate, SkipReason, Skipped};
 use super::object_code::CachedCode;
-use crate::elf::{Elf, Source};
+use crate::elf::{Elf, Source, imports};
 use crate::model::{FileOffset, Naming, VirtOffset};
 use crate::probe_site::{Code, Needs, always_calls_hooked, return_sites};
 
@@ -65,7 +65,7 @@ fn is_forwarder<S: Source>(elf: &Elf<S>, candidate: &Candidate, candidates: &[Ca
         return Some(true);
     }
     let (address, entry) = elf.code(target, target.saturating_add(PLT_ENTRY)).ok()?;
-    let import = elf.import_at(elf.machine().slot(&entry, address)?).ok()??;
+    let import = imports::at(elf, elf.machine().slot(&entry, address)?).ok()??;
     let is_import = |symbol: &String| symbol.split('@').next() == Some(import.name.as_str());
     Some(similar.any(|other| other.symbols.iter().any(is_import)))
 }

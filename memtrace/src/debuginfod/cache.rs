@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::download::Failure;
 use crate::cache_directory::{self, CacheError};
-use crate::elf::Elf;
+use crate::elf::{Elf, Sections, notes};
 use crate::model::{BuildId, Bytes};
 
 /// Debug files on disk.
@@ -72,6 +72,5 @@ impl Drop for Temporary {
 
 fn read_build_id(file: &File) -> Option<BuildId> {
     let elf = Elf::parse_headers(file).ok()?;
-    let sections = elf.sections()?;
-    elf.build_id_of_sections(&sections)
+    notes::build_id_of_sections(&Sections::read(&elf)?)
 }

@@ -54,9 +54,7 @@ impl Contents {
         let code = code(&loaded, length)?;
         let entry = VirtOffset(elf.entry_point());
         let mut contents = Self { machine: elf.machine(), code, entry, eh_frame: Vec::new(), address: 0, text: None };
-        if let Some(sections) = elf.sections() {
-            contents.read_by_sections(&elf, &sections);
-        }
+        contents.read_by_sections(&elf);
         if contents.eh_frame.is_empty() {
             let index = elf.segments().iter().find(|segment| segment.kind == PT_GNU_EH_FRAME);
             contents.read_by_index(&elf, index.ok_or(Error::NoFrames)?, &loaded)?;
@@ -65,9 +63,10 @@ impl Contents {
     }
 
     /// Uses the section headers if they name an `.eh_frame` that lies in the file.
-    fn read_by_sections(&mut self, elf: &Elf<impl Source>, sections: &Sections) {
-        self.text = elf.section_named(sections, ".text").map(|section| section.sh_addr.get(LE));
-        if let Some(section) = elf.section_named(sections, ".eh_frame")
+    fn read_by_sections(&mut self, elf: &Elf<impl Source>) {
+        let Some(sections) = Sections::read(elf) else { return };
+        self.text = sections.named(".text").map(|section| section.sh_addr.get(LE));
+        if let Some(section) = sections.named(".eh_frame")
             && section.sh_type.get(LE) != SHT_NOBITS
             && section.sh_flags.get(LE).contains(SHF_ALLOC)
             && !section.sh_flags.get(LE).contains(SHF_COMPRESSED)

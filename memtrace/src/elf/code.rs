@@ -1,16 +1,10 @@
-//! An object's code and the addresses of its dynamic symbols.
-
-use object::LittleEndian;
-use object::elf::{DT_GNU_HASH, DT_HASH, DT_SYMTAB, GnuHashHeader, HashHeader, SHN_UNDEF, Sym64};
-use object::pod;
+//! An object's code.
 
 use super::error::{BEYOND, ElfError};
 use super::file::Elf;
-use super::source::{LE, Source};
+use super::source::Source;
 use crate::model::{FileOffset, VirtOffset};
 
-/// Bound on dynamic symbols; the largest libraries have about 100,000.
-const MAX_SYMBOLS: u64 = 1 << 20;
 /// Bytes of code read at once.
 const CHUNK: u64 = 1 << 20;
 
@@ -60,56 +54,5 @@ impl<S: Source> Elf<S> {
             }
         }
         Ok(())
-    }
-
-    /// Returns the addresses of all defined dynamic symbols, unordered.
-    pub(crate) fn symbol_addresses(&self) -> Result<Vec<u64>, ElfError> {
-        type Symbol = Sym64<LittleEndian>;
-        let Some(table) = self.dynamic_value(DT_SYMTAB) else { return Ok(Vec::new()) };
-        let count = self.symbol_count()?;
-        if count > MAX_SYMBOLS {
-            return Err(ElfError::Malformed("too many symbols"));
-        }
-        let size = count * size_of::<Symbol>() as u64;
-        let (offset, left) = self.locate(table)?;
-        if size > left {
-            return Err(BEYOND);
-        }
-        let bytes = self.bytes(offset, size)?;
-        let symbols: &[Symbol] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
-        let defined = symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF);
-        Ok(defined.map(|symbol| symbol.st_value.get(LE)).collect())
-    }
-
-    /// Returns the number of dynamic symbols, which only the hash tables contain.
-    fn symbol_count(&self) -> Result<u64, ElfError> {
-        if let Some(table) = self.dynamic_value(DT_HASH) {
-            let header: HashHeader<LittleEndian> = self.entry(table, 0)?;
-            return Ok(u64::from(header.chain_count.get(LE)));
-        }
-        let Some(table) = self.dynamic_value(DT_GNU_HASH) else { return Ok(0) };
-        let header: GnuHashHeader<LittleEndian> = self.entry(table, 0)?;
-        let count = u64::from(header.bucket_count.get(LE));
-        if count > MAX_SYMBOLS {
-            return Err(ElfError::Malformed("too many symbols"));
-        }
-        let bloom = u64::from(header.bloom_count.get(LE)) * size_of::<u64>() as u64;
-        let buckets = table.checked_add(size_of_val(&header) as u64 + bloom).ok_or(BEYOND)?;
-        let hashes = buckets.checked_add(count * size_of::<u32>() as u64).ok_or(BEYOND)?;
-        let base = u64::from(header.symbol_base.get(LE));
-        let mut last = 0;
-        for bucket in 0..count {
-            last = last.max(u64::from(self.word(buckets, bucket)?));
-        }
-        if last < base {
-            return Ok(base);
-        }
-        // The last symbol ends the last chain.
-        for symbol in last..last.saturating_add(MAX_SYMBOLS) {
-            if self.word(hashes, symbol - base)? & 1 == 1 {
-                return Ok(symbol + 1);
-            }
-        }
-        Err(ElfError::Malformed("a hash chain does not end"))
     }
 }

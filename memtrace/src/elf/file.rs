@@ -4,9 +4,9 @@ use std::io;
 
 use object::LittleEndian;
 use object::elf::{
-    DF_1_PIE, DT_FLAGS_1, DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB, Dyn64, DynamicTag,
-    ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_AARCH64, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_DYNAMIC, PT_INTERP,
-    PT_LOAD,
+    DF_1_PIE, DT_FLAGS_1, DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB, DT_SYMTAB, Dyn64,
+    DynamicTag, ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_AARCH64, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_DYNAMIC,
+    PT_INTERP, PT_LOAD,
 };
 use object::pod::Pod;
 
@@ -122,7 +122,12 @@ impl<S: Source> Elf<S> {
         self.dynamic.iter().find(|entry| entry.0 == tag).map(|entry| entry.1)
     }
 
-    pub(super) fn dynamic_strings(&self, tag: DynamicTag) -> Result<Vec<Vec<u8>>, ElfError> {
+    /// Returns true if the object has dynamic symbols; statically linked executables have none.
+    pub(crate) fn has_dynamic_symbols(&self) -> bool {
+        self.dynamic_value(DT_SYMTAB).is_some()
+    }
+
+    fn dynamic_strings(&self, tag: DynamicTag) -> Result<Vec<Vec<u8>>, ElfError> {
         self.dynamic.iter().filter(|entry| entry.0 == tag).map(|entry| self.string(entry.1)).collect()
     }
 
@@ -159,8 +164,14 @@ impl<S: Source> Elf<S> {
         Ok(self.is_marked_executable() && self.interpreter()?.is_none())
     }
 
+    /// Returns true for an executable: its thread-local block is the first below the thread pointer. A library may have an
+    /// interpreter too, but has a soname.
+    pub(crate) fn is_executable(&self) -> Result<bool, ElfError> {
+        Ok(self.is_marked_executable() || (self.interpreter()?.is_some() && self.soname()?.is_none()))
+    }
+
     /// Returns true if the object says that it is an executable. Older linkers do not mark position-independent ones.
-    pub(super) fn is_marked_executable(&self) -> bool {
+    fn is_marked_executable(&self) -> bool {
         let flags = self.dynamic_value(DT_FLAGS_1).unwrap_or(0);
         self.header.e_type.get(LE) == ET_EXEC || flags & DF_1_PIE.0 != 0
     }

@@ -24,107 +24,105 @@ pub(super) struct Relocation {
     pub(super) addend: i64,
 }
 
-impl<S: Source> Elf<S> {
-    /// Calls `visit` with each entry of `DT_RELA`, which does not include the PLT.
-    pub(super) fn for_each_relocation(
-        &self,
-        mut visit: impl FnMut(Relocation) -> Result<(), ElfError>,
-    ) -> Result<(), ElfError> {
-        let (Some(table), Some(size)) = (self.dynamic_value(DT_RELA), self.dynamic_value(DT_RELASZ)) else {
-            return Ok(());
-        };
-        self.for_each_chunk(table, size, |_, bytes| {
-            let whole = bytes.len() - bytes.len() % size_of::<Rela64<LittleEndian>>();
-            let relocations: &[Rela64<LittleEndian>] =
-                pod::slice_from_all_bytes(&bytes[..whole]).map_err(|()| BEYOND)?;
-            relocations.iter().try_for_each(|relocation| {
-                let info = relocation.r_info.get(LE);
-                visit(Relocation {
-                    place: relocation.r_offset.get(LE),
-                    kind: info as u32,
-                    symbol: (info >> 32) as u32,
-                    addend: relocation.r_addend.get(LE),
-                })
+/// Calls `visit` with each entry of `DT_RELA`, which does not include the PLT.
+pub(super) fn for_each(
+    elf: &Elf<impl Source>,
+    mut visit: impl FnMut(Relocation) -> Result<(), ElfError>,
+) -> Result<(), ElfError> {
+    let (Some(table), Some(size)) = (elf.dynamic_value(DT_RELA), elf.dynamic_value(DT_RELASZ)) else {
+        return Ok(());
+    };
+    for_each_chunk(elf, table, size, |_, bytes| {
+        let whole = bytes.len() - bytes.len() % size_of::<Rela64<LittleEndian>>();
+        let relocations: &[Rela64<LittleEndian>] = pod::slice_from_all_bytes(&bytes[..whole]).map_err(|()| BEYOND)?;
+        relocations.iter().try_for_each(|relocation| {
+            let info = relocation.r_info.get(LE);
+            visit(Relocation {
+                place: relocation.r_offset.get(LE),
+                kind: info as u32,
+                symbol: (info >> 32) as u32,
+                addend: relocation.r_addend.get(LE),
             })
         })
-    }
+    })
+}
 
-    /// Calls `visit` with the address and the target of each pointer in the data that points into the object itself. In an
-    /// executable with a fixed address, these are all words: nothing distinguishes pointers from other data.
-    pub(crate) fn for_each_pointer(&self, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
-        if self.header().e_type.get(LE) == ET_EXEC {
-            return self.for_each_word(visit);
+/// Calls `visit` with the address and the target of each pointer in the data that points into the object itself. In an
+/// executable with a fixed address, these are all words: nothing distinguishes pointers from other data.
+pub(crate) fn for_each_pointer(elf: &Elf<impl Source>, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
+    if elf.header().e_type.get(LE) == ET_EXEC {
+        return for_each_word(elf, visit);
+    }
+    let relative = match elf.machine() {
+        Machine::X86_64 => 8,
+        Machine::Aarch64 => 1027,
+    };
+    for_each(elf, |relocation| {
+        if relocation.kind == relative {
+            visit(relocation.place, relocation.addend.cast_unsigned());
         }
-        let relative = match self.machine() {
-            Machine::X86_64 => 8,
-            Machine::Aarch64 => 1027,
-        };
-        self.for_each_relocation(|relocation| {
-            if relocation.kind == relative {
-                visit(relocation.place, relocation.addend.cast_unsigned());
+        Ok(())
+    })?;
+    for_each_compact(elf, visit)
+}
+
+/// Visits the pointers of `DT_RELR`: an even entry is the address of one, an odd entry is a bitmap of the 63 words after
+/// it (System V ABI, "Relative Relocation Table").
+fn for_each_compact(elf: &Elf<impl Source>, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
+    let (Some(table), Some(size)) = (elf.dynamic_value(DT_RELR), elf.dynamic_value(DT_RELRSZ)) else {
+        return Ok(());
+    };
+    let mut data = DataWindow::default();
+    let mut next = 0u64;
+    for_each_chunk(elf, table, size, |_, bytes| {
+        for entry in words(bytes) {
+            if entry & 1 == 0 {
+                visit(entry, data.word(elf, entry)?);
+                next = entry.wrapping_add(WORD);
+                continue;
             }
+            for bit in (1..64).filter(|bit| entry >> bit & 1 == 1) {
+                let place = next.wrapping_add((bit - 1) * WORD);
+                visit(place, data.word(elf, place)?);
+            }
+            next = next.wrapping_add(63 * WORD);
+        }
+        Ok(())
+    })
+}
+
+/// Calls `visit` with the address and the value of each aligned word in the file.
+fn for_each_word(elf: &Elf<impl Source>, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
+    for segment in elf.loaded() {
+        let first = segment.virt.next_multiple_of(WORD);
+        let size = segment.file_size.saturating_sub(first - segment.virt);
+        for_each_chunk(elf, first, size, |start, bytes| {
+            (0..).zip(words(bytes)).for_each(|(index, word)| visit(start.wrapping_add(index * WORD), word));
             Ok(())
         })?;
-        self.for_each_compact_relocation(visit)
     }
+    Ok(())
+}
 
-    /// Visits the pointers of `DT_RELR`: an even entry is the address of one, an odd entry is a bitmap of the 63 words after
-    /// it (System V ABI, "Relative Relocation Table").
-    fn for_each_compact_relocation(&self, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
-        let (Some(table), Some(size)) = (self.dynamic_value(DT_RELR), self.dynamic_value(DT_RELRSZ)) else {
-            return Ok(());
-        };
-        let mut data = DataWindow::default();
-        let mut next = 0u64;
-        self.for_each_chunk(table, size, |_, bytes| {
-            for entry in words(bytes) {
-                if entry & 1 == 0 {
-                    visit(entry, data.word(self, entry)?);
-                    next = entry.wrapping_add(WORD);
-                    continue;
-                }
-                for bit in (1..64).filter(|bit| entry >> bit & 1 == 1) {
-                    let place = next.wrapping_add((bit - 1) * WORD);
-                    visit(place, data.word(self, place)?);
-                }
-                next = next.wrapping_add(63 * WORD);
-            }
-            Ok(())
-        })
+/// Calls `visit` with each chunk of `size` bytes from the address `virt` on, and with the chunk's address.
+fn for_each_chunk(
+    elf: &Elf<impl Source>,
+    virt: u64,
+    size: u64,
+    mut visit: impl FnMut(u64, &[u8]) -> Result<(), ElfError>,
+) -> Result<(), ElfError> {
+    if size == 0 {
+        return Ok(());
     }
-
-    fn for_each_word(&self, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
-        for segment in self.loaded() {
-            let first = segment.virt.next_multiple_of(WORD);
-            let size = segment.file_size.saturating_sub(first - segment.virt);
-            self.for_each_chunk(first, size, |start, bytes| {
-                (0..).zip(words(bytes)).for_each(|(index, word)| visit(start.wrapping_add(index * WORD), word));
-                Ok(())
-            })?;
-        }
-        Ok(())
+    let (offset, left) = elf.locate(virt)?;
+    if size > left {
+        return Err(BEYOND);
     }
-
-    /// Calls `visit` with each chunk of `size` bytes from the address `virt` on, and with the chunk's address.
-    fn for_each_chunk(
-        &self,
-        virt: u64,
-        size: u64,
-        mut visit: impl FnMut(u64, &[u8]) -> Result<(), ElfError>,
-    ) -> Result<(), ElfError> {
-        if size == 0 {
-            return Ok(());
-        }
-        let (offset, left) = self.locate(virt)?;
-        if size > left {
-            return Err(BEYOND);
-        }
-        for done in (0..size).step_by(CHUNK as usize) {
-            let at = offset.checked_add(done).ok_or(BEYOND)?;
-            visit(virt.wrapping_add(done), &self.bytes(at, CHUNK.min(size - done))?)?;
-        }
-        Ok(())
+    for done in (0..size).step_by(CHUNK as usize) {
+        let at = offset.checked_add(done).ok_or(BEYOND)?;
+        visit(virt.wrapping_add(done), &elf.bytes(at, CHUNK.min(size - done))?)?;
     }
+    Ok(())
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
@@ -160,6 +158,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
+    use crate::elf::constants;
     use crate::scratch::Scratch;
 
     const NAMES: usize = 200;
@@ -185,9 +184,9 @@ mod tests {
             let file = File::open(scratch.compile("gcc", build, &source, options)).unwrap();
             let elf = Elf::parse(&file).unwrap();
             let mut pointers = Vec::new();
-            elf.for_each_pointer(|place, target| pointers.push((target, place))).unwrap();
+            for_each_pointer(&elf, |place, target| pointers.push((target, place))).unwrap();
             let place = |name: &String| {
-                let [string] = elf.find_constant(format!("{name}\0").as_bytes()).unwrap()[..] else {
+                let [string] = constants::find(&elf, format!("{name}\0").as_bytes()).unwrap()[..] else {
                     panic!("{build}: {name}")
                 };
                 let mut places = pointers.iter().filter(|(target, _)| *target == string).map(|(_, place)| *place);

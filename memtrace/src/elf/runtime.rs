@@ -3,13 +3,14 @@
 use std::fs::File;
 
 use super::file::Elf;
+use super::{notes, symbol_table};
 use crate::model::Object;
 
 /// Returns true if Go's linker made the object: the Go runtime maps its heap itself. False if the file cannot be read.
 #[must_use]
 pub(crate) fn is_go(object: &Object) -> bool {
     let file = object.handle.as_ref().and_then(|handle| File::open(handle).ok());
-    file.is_some_and(|file| Elf::parse(&file).and_then(|elf| elf.is_go()).unwrap_or(false))
+    file.is_some_and(|file| Elf::parse(&file).and_then(|elf| notes::is_go(&elf)).unwrap_or(false))
 }
 
 /// Returns true if the object has no symbol table, so that an allocator linked into it cannot be found. False if the
@@ -17,7 +18,9 @@ pub(crate) fn is_go(object: &Object) -> bool {
 #[must_use]
 pub(crate) fn is_stripped(object: &Object) -> bool {
     let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };
-    Elf::parse(&file).and_then(|elf| elf.find_functions(|_| false)).is_ok_and(|functions| functions.is_none())
+    Elf::parse(&file)
+        .and_then(|elf| symbol_table::find_functions(&elf, |_| false))
+        .is_ok_and(|functions| functions.is_none())
 }
 
 #[cfg(test)]

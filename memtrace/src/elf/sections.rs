@@ -12,31 +12,29 @@ use super::source::{LE, Source, read};
 const MAX_SECTIONS: u64 = 65536;
 
 /// Section headers, with the file offset of their names.
-#[derive(Debug)]
-pub(crate) struct Sections {
+pub(crate) struct Sections<'elf, S> {
+    pub(super) elf: &'elf Elf<S>,
     headers: Vec<SectionHeader64<LittleEndian>>,
     names: u64,
 }
 
-impl Sections {
+impl<'elf, S: Source> Sections<'elf, S> {
     /// The headers in the order of the file.
     pub(crate) fn headers(&self) -> &[SectionHeader64<LittleEndian>] {
         &self.headers
     }
-}
 
-impl<S: Source> Elf<S> {
     /// Reads the section headers; `None` if there are none. Tools that strip an object may cut off the headers and
     /// leave their number.
-    pub(crate) fn sections(&self) -> Option<Sections> {
+    pub(crate) fn read(elf: &'elf Elf<S>) -> Option<Self> {
         type Header = SectionHeader64<LittleEndian>;
-        let header = self.header();
+        let header = elf.header();
         let offset = header.e_shoff.get(LE);
         if offset == 0 || usize::from(header.e_shentsize.get(LE)) != size_of::<Header>() {
             return None;
         }
         // Numbers that do not fit are in the first section header (elf(5), e_shnum and e_shstrndx).
-        let first = || read::<Header>(self.source(), offset).ok();
+        let first = || read::<Header>(elf.source(), offset).ok();
         let count = match header.e_shnum.get(LE) {
             0 => first()?.sh_size.get(LE),
             count => count.into(),
@@ -48,32 +46,23 @@ impl<S: Source> Elf<S> {
         if count == 0 || count > MAX_SECTIONS {
             return None;
         }
-        let bytes = self.bytes_in_file(offset, count * size_of::<Header>() as u64).ok()?;
+        let bytes = elf.bytes_in_file(offset, count * size_of::<Header>() as u64).ok()?;
         let headers: &[Header] = pod::slice_from_all_bytes(&bytes).ok()?;
         let names = headers.get(usize::try_from(names).ok()?).map_or(0, |section| section.sh_offset.get(LE));
-        Some(Sections { headers: headers.to_vec(), names })
+        Some(Self { elf, headers: headers.to_vec(), names })
     }
 
     /// Returns true if the section is called `name`. Reads no more than the name's length: hostile names may be as long
     /// as the file.
-    pub(crate) fn is_section_named(
-        &self,
-        sections: &Sections,
-        section: &SectionHeader64<LittleEndian>,
-        name: &str,
-    ) -> bool {
-        let at = sections.names.saturating_add(section.sh_name.get(LE).into());
-        let bytes = self.bytes(at, name.len() as u64 + 1);
+    pub(crate) fn is_named(&self, section: &SectionHeader64<LittleEndian>, name: &str) -> bool {
+        let at = self.names.saturating_add(section.sh_name.get(LE).into());
+        let bytes = self.elf.bytes(at, name.len() as u64 + 1);
         bytes.is_ok_and(|bytes| bytes.strip_suffix(&[0]) == Some(name.as_bytes()))
     }
 
     /// Returns the first section called `name`.
-    pub(crate) fn section_named<'sections>(
-        &self,
-        sections: &'sections Sections,
-        name: &str,
-    ) -> Option<&'sections SectionHeader64<LittleEndian>> {
-        sections.headers.iter().find(|section| self.is_section_named(sections, section, name))
+    pub(crate) fn named(&self, name: &str) -> Option<&SectionHeader64<LittleEndian>> {
+        self.headers.iter().find(|section| self.is_named(section, name))
     }
 
     /// Returns the size in bytes of a compressed section's contents as it claims; `None` if it is not compressed.
@@ -84,7 +73,7 @@ impl<S: Source> Elf<S> {
         if section.sh_size.get(LE) < size_of::<CompressionHeader64<LittleEndian>>() as u64 {
             return Err(BEYOND);
         }
-        let header: CompressionHeader64<LittleEndian> = read(self.source(), section.sh_offset.get(LE))?;
+        let header: CompressionHeader64<LittleEndian> = read(self.elf.source(), section.sh_offset.get(LE))?;
         Ok(Some(header.ch_size.get(LE)))
     }
 }

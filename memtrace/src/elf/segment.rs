@@ -11,6 +11,9 @@ use crate::model::{FileOffset, VirtOffset};
 /// Bound on the bytes of program headers: the kernel's limit (`load_elf_phdrs`, fs/binfmt_elf.c).
 const MAX_PROGRAM_HEADERS: usize = 65536;
 
+/// Alignment of mapped segments.
+const PAGE: u64 = 4096;
+
 /// One program header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
@@ -45,6 +48,17 @@ pub(crate) fn virt_offset(segments: &[Segment], offset: FileOffset) -> Option<Vi
     let executable = segments.iter().filter(|segment| segment.executable).find(|segment| segment.contains(offset.0));
     let segment = executable.or_else(|| segments.iter().find(|segment| segment.contains(offset.0)))?;
     segment.virt.checked_add(offset.0 - segment.offset).map(VirtOffset)
+}
+
+/// Returns the number of bytes of variables from the file's byte at `offset` on, including `.bss`, which is not in
+/// the file. The kernel maps whole pages, so that a mapping may begin before its segment.
+pub(crate) fn variables_from(segments: &[Segment], offset: u64) -> Option<u64> {
+    segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.writable).find_map(|segment| {
+        let end = segment.offset.checked_add(segment.memory_size)?;
+        let end_in_file = segment.offset.checked_add(segment.file_size)?;
+        let first = segment.offset - segment.offset % PAGE;
+        (first <= offset && offset < end_in_file).then(|| end - offset)
+    })
 }
 
 /// Reads the program headers.

@@ -6,6 +6,7 @@ use object::elf::{DT_SYMTAB, PT_TLS, SHN_UNDEF, Sym64};
 
 use super::error::{BEYOND, ElfError};
 use super::file::Elf;
+use super::relocations;
 use super::segment::Segment;
 use super::source::{LE, Source};
 
@@ -21,61 +22,53 @@ pub(crate) struct ThreadPointerSlot {
     pub(crate) variable: u64,
 }
 
-impl<S: Source> Elf<S> {
-    /// Returns the segment of thread-local variables.
-    pub(crate) fn thread_locals(&self) -> Option<&Segment> {
-        self.segments().iter().find(|segment| segment.kind == PT_TLS)
-    }
+/// Returns the segment of thread-local variables.
+pub(crate) fn segment(elf: &Elf<impl Source>) -> Option<&Segment> {
+    elf.segments().iter().find(|segment| segment.kind == PT_TLS)
+}
 
-    /// Returns true for an executable: its thread-local block is the first below the thread pointer. A library may have an
-    /// interpreter too, but has a soname.
-    pub(crate) fn is_executable(&self) -> Result<bool, ElfError> {
-        Ok(self.is_marked_executable() || (self.interpreter()?.is_some() && self.soname()?.is_none()))
-    }
+/// Returns the distance from the thread pointer of the thread-local block of an x86-64 executable (lld, ELF/InputSection.cpp,
+/// `getTlsTpOffset`).
+pub(crate) fn block(elf: &Elf<impl Source>) -> Option<i64> {
+    let segment = segment(elf)?;
+    let end = segment.virt.wrapping_add(segment.memory_size);
+    let padding = end.wrapping_neg() & segment.align.max(1).wrapping_sub(1);
+    Some(segment.memory_size.wrapping_add(padding).wrapping_neg().cast_signed())
+}
 
-    /// Returns the distance from the thread pointer of the thread-local block of an x86-64 executable (lld, ELF/InputSection.cpp,
-    /// `getTlsTpOffset`).
-    pub(crate) fn thread_local_block(&self) -> Option<i64> {
-        let segment = self.thread_locals()?;
-        let end = segment.virt.wrapping_add(segment.memory_size);
-        let padding = end.wrapping_neg() & segment.align.max(1).wrapping_sub(1);
-        Some(segment.memory_size.wrapping_add(padding).wrapping_neg().cast_signed())
-    }
-
-    /// Returns the GOT slots for the object's own thread-local variables on x86-64.
-    pub(crate) fn thread_pointer_slots(&self) -> Result<Vec<ThreadPointerSlot>, ElfError> {
-        let mut slots = Vec::new();
-        self.for_each_relocation(|relocation| {
-            if relocation.kind == TPOFF64
-                && let Some(start) = self.own_thread_local(relocation.symbol)?
-            {
-                let variable = start.wrapping_add_signed(relocation.addend);
-                slots.push(ThreadPointerSlot { virt: relocation.place, variable });
-            }
-            Ok(())
-        })?;
-        Ok(slots)
-    }
-
-    /// Returns the offset of a dynamic symbol in the thread-local block; `None` if another object may define it.
-    fn own_thread_local(&self, symbol: u32) -> Result<Option<u64>, ElfError> {
-        if symbol == 0 {
-            return Ok(Some(0));
+/// Returns the GOT slots for the object's own thread-local variables on x86-64.
+pub(crate) fn pointer_slots(elf: &Elf<impl Source>) -> Result<Vec<ThreadPointerSlot>, ElfError> {
+    let mut slots = Vec::new();
+    relocations::for_each(elf, |relocation| {
+        if relocation.kind == TPOFF64
+            && let Some(start) = own_variable(elf, relocation.symbol)?
+        {
+            let variable = start.wrapping_add_signed(relocation.addend);
+            slots.push(ThreadPointerSlot { virt: relocation.place, variable });
         }
-        let table = self.dynamic_value(DT_SYMTAB).ok_or(BEYOND)?;
-        let symbol: Sym64<LittleEndian> = self.entry(table, u64::from(symbol))?;
-        Ok((symbol.st_shndx.get(LE) != SHN_UNDEF).then(|| symbol.st_value.get(LE)))
+        Ok(())
+    })?;
+    Ok(slots)
+}
+
+/// Returns the offset of a dynamic symbol in the thread-local block; `None` if another object may define it.
+fn own_variable(elf: &Elf<impl Source>, symbol: u32) -> Result<Option<u64>, ElfError> {
+    if symbol == 0 {
+        return Ok(Some(0));
     }
+    let table = elf.dynamic_value(DT_SYMTAB).ok_or(BEYOND)?;
+    let symbol: Sym64<LittleEndian> = elf.entry(table, u64::from(symbol))?;
+    Ok((symbol.st_shndx.get(LE) != SHN_UNDEF).then(|| symbol.st_value.get(LE)))
 }
 
 #[cfg(test)]
 #[cfg(target_arch = "x86_64")]
 mod tests {
     use std::fs::File;
-    use std::path::Path;
 
     use super::*;
-    use crate::scratch::{GLIBC, MUSL, Scratch, output};
+    use crate::elf::symbol_table;
+    use crate::scratch::{Scratch, output};
 
     /// Prints the distance of a variable from the thread pointer.
     const PROGRAM: &str = "#include <stdio.h>
@@ -97,10 +90,10 @@ mod tests {
             let path = scratch.compile("gcc", build, PROGRAM, options);
             let file = File::open(&path).unwrap();
             let elf = Elf::parse(&file).unwrap();
-            let [(offset, 40)] = elf.find_thread_locals(|name| name == b"searched").unwrap()[..] else {
+            let [(offset, 40)] = symbol_table::find_thread_locals(&elf, |name| name == b"searched").unwrap()[..] else {
                 panic!("{build}")
             };
-            let distance = elf.thread_local_block().unwrap() + i64::try_from(offset).unwrap();
+            let distance = block(&elf).unwrap() + i64::try_from(offset).unwrap();
             assert_eq!(distance.to_string(), output(path.to_str().unwrap(), &[]), "{build}");
         }
     }
@@ -120,16 +113,6 @@ mod tests {
         });
         let expected: Vec<_> = expected.collect();
         assert_eq!(expected.len(), 3, "{printed}");
-        assert_eq!(Elf::parse(&File::open(path).unwrap()).unwrap().thread_pointer_slots().unwrap(), expected);
-    }
-
-    #[test]
-    fn libraries_are_no_executables() {
-        let is_executable = |path: &Path| Elf::parse(&File::open(path).unwrap()).unwrap().is_executable().unwrap();
-        let scratch = Scratch::new();
-        let fixed = scratch.compile("gcc", "fixed", "int main(void) { return 0; }", &["-no-pie"]);
-        let library = scratch.compile("gcc", "library.so", "int f(void) { return 0; }", &["-shared", "-fPIC"]);
-        assert!(is_executable(&fixed) && is_executable(Path::new("/bin/bash")));
-        assert!(!is_executable(&library) && !is_executable(Path::new(GLIBC)) && !is_executable(Path::new(MUSL)));
+        assert_eq!(pointer_slots(&Elf::parse(&File::open(path).unwrap()).unwrap()).unwrap(), expected);
     }
 }

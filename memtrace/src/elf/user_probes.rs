@@ -7,6 +7,7 @@ use object::{LittleEndian, U64};
 use super::error::ElfError;
 use super::file::Elf;
 use super::machine::Machine;
+use super::sections::Sections;
 use super::segment::Segment;
 use super::source::{LE, Source};
 use crate::model::{FileOffset, UserProbe};
@@ -18,54 +19,53 @@ const MAX_NOTES: u64 = 4 << 20;
 const X86_64_ARGUMENTS: [&str; 6] = ["%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"];
 const AARCH64_ARGUMENTS: [&str; 6] = ["x0", "x1", "x2", "x3", "x4", "x5"];
 
-impl<S: Source> Elf<S> {
-    /// Returns the probes of `provider`. Skips those whose note is damaged, that the linker has dropped, or that are no nop:
-    /// a probe inside an instruction would change it.
-    pub(crate) fn user_probes(&self, provider: &str) -> Result<Vec<UserProbe>, ElfError> {
-        let Some(sections) = self.sections() else { return Ok(Vec::new()) };
-        let Some(section) = self.section_named(&sections, ".note.stapsdt") else { return Ok(Vec::new()) };
-        let base = self.section_named(&sections, ".stapsdt.base").map(|section| section.sh_addr.get(LE));
-        let data = self.bytes_in_file(section.sh_offset.get(LE), section.sh_size.get(LE).min(MAX_NOTES))?;
-        let notes = NoteIterator::<FileHeader64<LittleEndian>>::new(LE, section.sh_addralign.get(LE), &data);
-        let mut notes = notes.map_err(|_| ElfError::Malformed("notes of an unknown alignment"))?;
-        let mut probes = Vec::new();
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == b"stapsdt" && note.n_type(LE) == NoteType(3) {
-                probes.extend(self.user_probe(note.desc(), provider, base));
-            }
+/// Returns the probes of `provider`. Skips those whose note is damaged, that the linker has dropped, or that are no nop:
+/// a probe inside an instruction would change it.
+pub(crate) fn find(elf: &Elf<impl Source>, provider: &str) -> Result<Vec<UserProbe>, ElfError> {
+    let Some(sections) = Sections::read(elf) else { return Ok(Vec::new()) };
+    let Some(section) = sections.named(".note.stapsdt") else { return Ok(Vec::new()) };
+    let base = sections.named(".stapsdt.base").map(|section| section.sh_addr.get(LE));
+    let data = elf.bytes_in_file(section.sh_offset.get(LE), section.sh_size.get(LE).min(MAX_NOTES))?;
+    let notes = NoteIterator::<FileHeader64<LittleEndian>>::new(LE, section.sh_addralign.get(LE), &data);
+    let mut notes = notes.map_err(|_| ElfError::Malformed("notes of an unknown alignment"))?;
+    let mut probes = Vec::new();
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == b"stapsdt" && note.n_type(LE) == NoteType(3) {
+            probes.extend(decode(elf, note.desc(), provider, base));
         }
-        Ok(probes)
     }
+    Ok(probes)
+}
 
-    fn user_probe(&self, note: &[u8], provider: &str, base: Option<u64>) -> Option<UserProbe> {
-        let (addresses, texts) = note.split_at_checked(3 * size_of::<u64>())?;
-        let mut addresses = addresses.as_chunks().0.iter().map(|bytes| U64::<LittleEndian>::from_bytes(*bytes).get(LE));
-        let (location, noted_base, semaphore) = (addresses.next()?, addresses.next()?, addresses.next()?);
-        let mut texts = texts.split(|&byte| byte == 0).map(str::from_utf8);
-        if texts.next()? != Ok(provider) {
-            return None;
-        }
-        let (name, arguments) = (texts.next()?.ok()?.to_owned(), texts.next()?.ok()?);
-        // prelink moves the object, and does not change its notes.
-        let moved = base.map_or(0, |base| base.wrapping_sub(noted_base));
-        let in_segment = |address: u64, is_valid: fn(&Segment) -> bool| {
-            let address = address.wrapping_add(moved);
-            self.loaded().filter(|segment| is_valid(segment)).find_map(|segment| segment.locate(address))
-        };
-        let (offset, _) = in_segment(location, |segment| segment.executable)?;
-        let nop = self.machine().nop();
-        if self.bytes(offset, nop.len() as u64).ok()? != nop {
-            return None;
-        }
-        let semaphore = match semaphore {
-            0 => None,
-            address => in_segment(address, |segment| segment.writable && !segment.executable)
-                .filter(|&(offset, left)| left >= 2 && offset != 0)
-                .map(|(offset, _)| FileOffset(offset)),
-        };
-        let arguments = arguments.split_whitespace().map(|argument| self.machine().argument_of(argument)).collect();
-        Some(UserProbe { name, offset: FileOffset(offset), semaphore, arguments })
+/// Returns the probe of a note; `None` if it is one to skip. `base` is the address of `.stapsdt.base`.
+fn decode(elf: &Elf<impl Source>, note: &[u8], provider: &str, base: Option<u64>) -> Option<UserProbe> {
+    let (addresses, texts) = note.split_at_checked(3 * size_of::<u64>())?;
+    let mut addresses = addresses.as_chunks().0.iter().map(|bytes| U64::<LittleEndian>::from_bytes(*bytes).get(LE));
+    let (location, noted_base, semaphore) = (addresses.next()?, addresses.next()?, addresses.next()?);
+    let mut texts = texts.split(|&byte| byte == 0).map(str::from_utf8);
+    if texts.next()? != Ok(provider) {
+        return None;
     }
+    let (name, arguments) = (texts.next()?.ok()?.to_owned(), texts.next()?.ok()?);
+    // prelink moves the object, and does not change its notes.
+    let moved = base.map_or(0, |base| base.wrapping_sub(noted_base));
+    let in_segment = |address: u64, is_valid: fn(&Segment) -> bool| {
+        let address = address.wrapping_add(moved);
+        elf.loaded().filter(|segment| is_valid(segment)).find_map(|segment| segment.locate(address))
+    };
+    let (offset, _) = in_segment(location, |segment| segment.executable)?;
+    let nop = elf.machine().nop();
+    if elf.bytes(offset, nop.len() as u64).ok()? != nop {
+        return None;
+    }
+    let semaphore = match semaphore {
+        0 => None,
+        address => in_segment(address, |segment| segment.writable && !segment.executable)
+            .filter(|&(offset, left)| left >= 2 && offset != 0)
+            .map(|(offset, _)| FileOffset(offset)),
+    };
+    let arguments = arguments.split_whitespace().map(|argument| elf.machine().argument_of(argument)).collect();
+    Some(UserProbe { name, offset: FileOffset(offset), semaphore, arguments })
 }
 
 impl Machine {
@@ -113,14 +113,14 @@ mod tests {
     }
 
     fn probes(file: &[u8]) -> Vec<UserProbe> {
-        Elf::parse(file).unwrap().user_probes("memtrace").unwrap()
+        find(&Elf::parse(file).unwrap(), "memtrace").unwrap()
     }
 
     /// Returns the file offset of the contents of a section.
     fn section(file: &[u8], name: &str) -> usize {
         let elf = Elf::parse(file).unwrap();
-        let sections = elf.sections().unwrap();
-        elf.section_named(&sections, name).unwrap().sh_offset.get(LE) as usize
+        let sections = Sections::read(&elf).unwrap();
+        sections.named(name).unwrap().sh_offset.get(LE) as usize
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(file[semaphore as usize..][..2], [0, 0]);
             assert!(file[probe.offset.0 as usize..].starts_with(Machine::HOST.nop()));
         }
-        assert_eq!(Elf::parse(&file[..]).unwrap().user_probes("other").unwrap(), []);
+        assert_eq!(find(&Elf::parse(&file[..]).unwrap(), "other").unwrap(), []);
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
                     *place = byte;
                 }
             }
-            for probe in Elf::parse(&file[..]).unwrap().user_probes("memtrace").unwrap_or_default() {
+            for probe in find(&Elf::parse(&file[..]).unwrap(), "memtrace").unwrap_or_default() {
                 prop_assert!((probe.offset.0 as usize) < file.len());
             }
         }

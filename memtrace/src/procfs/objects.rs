@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::maps::{Inode, MapsEntry};
 use super::own_process::descriptor_path;
 use super::process::inside_root;
-use crate::elf::{Elf, ElfError};
+use crate::elf::{Elf, ElfError, notes};
 use crate::model::{AbsAddr, BuildId, Object, Pid};
 pub(crate) use open::{Opened, regular};
 use open_files::{Need, OpenFiles};
@@ -321,13 +321,13 @@ fn remember<K: Eq + Hash>(index: &mut HashMap<K, Arc<Object>>, key: K, object: &
 /// is not symbolized either, another version of the file does no harm.
 fn has_build_id(file: &File, expected: &BuildId) -> bool {
     match Elf::parse(file) {
-        Ok(elf) => elf.build_id().ok().flatten().as_ref() == Some(expected),
+        Ok(elf) => notes::build_id(&elf).ok().flatten().as_ref() == Some(expected),
         Err(error) => matches!(error, ElfError::Foreign(_)),
     }
 }
 
 fn read_build_id(file: &File) -> Option<BuildId> {
-    Elf::parse(file).ok()?.build_id().ok()?
+    notes::build_id(&Elf::parse(file).ok()?).ok()?
 }
 
 #[cfg(test)]

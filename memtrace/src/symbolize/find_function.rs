@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::demangle::demangle;
-use crate::elf::{Elf, ElfError, Symbol, SymbolKind};
+use crate::elf::{Elf, ElfError, Symbol, SymbolKind, dynamic_symbols, symbol_table};
 use crate::model::{Bytes, FileOffset, VirtOffset};
 
 /// Reason for which a function is not found.
@@ -56,13 +56,13 @@ pub struct FunctionPlace {
 pub fn find_function(object: &Path, name: &str) -> Result<FunctionPlace, FunctionError> {
     let file = File::open(object)?;
     let elf = Elf::parse(&file)?;
-    let dynamic = elf.definitions(name)?.into_iter().find(|symbol| symbol.kind != SymbolKind::Other);
+    let dynamic = dynamic_symbols::definitions(&elf, name)?.into_iter().find(|symbol| symbol.kind != SymbolKind::Other);
     let Symbol { kind, virt, size, .. } = match dynamic {
         Some(symbol) => symbol,
         None => {
             let has_name = |symbol: &[u8]| has_name(symbol, name);
-            let all = elf.find_functions(has_name)?.into_iter().flatten();
-            let dynamic = elf.find_dynamic_functions(has_name)?.into_iter().flatten();
+            let all = symbol_table::find_functions(&elf, has_name)?.into_iter().flatten();
+            let dynamic = symbol_table::find_dynamic_functions(&elf, has_name)?.into_iter().flatten();
             all.chain(dynamic).next().map(|(_, symbol)| symbol).ok_or(FunctionError::Missing)?
         }
     };

@@ -7,7 +7,7 @@ use std::path::Path;
 use object::LittleEndian;
 use object::elf::SHT_NOBITS;
 
-use crate::elf::{self, Elf, ElfError, Segment, Source};
+use crate::elf::{self, Elf, ElfError, Segment, Source, notes};
 use crate::model::{BuildId, FileOffset, VirtOffset};
 
 /// Largest compression ratio of zlib (zlib's technical notes). A section with a larger one is damaged or hostile, and
@@ -59,16 +59,16 @@ impl Headers {
 
 impl Sections {
     fn read(elf: &Elf<impl Source>) -> Result<Self, ElfError> {
-        let Some(table) = elf.sections() else { return Ok(Self::default()) };
-        let mut sections = Self { build_id: elf.build_id_of_sections(&table), ..Self::default() };
+        let Some(table) = elf::Sections::read(elf) else { return Ok(Self::default()) };
+        let mut sections = Self { build_id: notes::build_id_of_sections(&table), ..Self::default() };
         for section in table.headers() {
-            if let Some(claimed) = elf.uncompressed_size(section)?
+            if let Some(claimed) = table.uncompressed_size(section)?
                 && claimed > section.sh_size.get(LE).saturating_mul(MAX_COMPRESSION)
             {
                 return Err(ElfError::Malformed("a section cannot be as large as it claims"));
             }
             if section.sh_type.get(LE) != SHT_NOBITS {
-                let is_named = |name| elf.is_section_named(&table, section, name);
+                let is_named = |name| table.is_named(section, name);
                 sections.has_debug_info |= is_named(".debug_info");
                 sections.has_debug_link |= is_named(".gnu_debuglink");
                 // Fedora leaves a compressed symbol table in stripped objects: .gnu_debugdata.

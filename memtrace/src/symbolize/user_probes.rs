@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::find_function::FunctionError;
-use crate::elf::Elf;
+use crate::elf::{Elf, user_probes};
 use crate::model::UserProbe;
 
 /// Returns the probes of `provider` in `object`.
@@ -13,6 +13,6 @@ use crate::model::UserProbe;
 ///
 /// The file cannot be read, or has no such probe.
 pub fn user_probes(object: &Path, provider: &str) -> Result<Vec<UserProbe>, FunctionError> {
-    let probes = Elf::parse(&File::open(object)?)?.user_probes(provider)?;
+    let probes = user_probes::find(&Elf::parse(&File::open(object)?)?, provider)?;
     if probes.is_empty() { Err(FunctionError::NoProbe) } else { Ok(probes) }
 }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::refusal::CountersRefusal;
-use crate::elf::{Elf, ElfError, Source};
+use crate::elf::{Elf, ElfError, Source, constants, relocations};
 use crate::model::VirtOffset;
 
 /// Size of an entry.
@@ -49,9 +49,9 @@ pub(super) fn find<S: Source>(elf: &Elf<S>) -> Result<ThreadHandlers, CountersRe
 /// Returns the addresses of entries of `allocated` in tables that have `deallocatedp` at its place.
 fn find_tables<S: Source>(elf: &Elf<S>) -> Result<Vec<u64>, ElfError> {
     // A linker may merge a string with the end of another one.
-    let names: HashSet<u64> = elf.find_constant(NAMES[LAST as usize])?.into_iter().collect();
+    let names: HashSet<u64> = constants::find(elf, NAMES[LAST as usize])?.into_iter().collect();
     let mut tables = Vec::new();
-    elf.for_each_pointer(|place, target| {
+    relocations::for_each_pointer(elf, |place, target| {
         if names.contains(&target)
             && let Some(table) = place.checked_sub(LAST * ENTRY + NAME)
         {
@@ -64,7 +64,7 @@ fn find_tables<S: Source>(elf: &Elf<S>) -> Result<Vec<u64>, ElfError> {
 /// Returns the pointers in the entries of the tables by their addresses.
 fn read_pointers<S: Source>(elf: &Elf<S>, tables: &[u64]) -> Result<HashMap<u64, u64>, ElfError> {
     let mut pointers = HashMap::new();
-    elf.for_each_pointer(|place, target| {
+    relocations::for_each_pointer(elf, |place, target| {
         let is_inside = |table: &u64| place.wrapping_sub(*table) < NAMES.len() as u64 * ENTRY;
         if tables.iter().any(is_inside) {
             pointers.insert(place, target);
@@ -77,7 +77,7 @@ fn read_table<S: Source>(elf: &Elf<S>, pointers: &HashMap<u64, u64>, table: u64)
     let entry = |number: usize| {
         let at = table + number as u64 * ENTRY;
         let function = *pointers.get(&(at + FUNCTION))?;
-        let has_name = elf.has_constant(*pointers.get(&(at + NAME))?, NAMES[number]);
+        let has_name = constants::is_at(elf, *pointers.get(&(at + NAME))?, NAMES[number]);
         (has_name && elf.code_offset(VirtOffset(function), 1).is_some()).then_some(function)
     };
     Some(ThreadHandlers {

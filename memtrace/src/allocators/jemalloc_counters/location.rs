@@ -7,7 +7,7 @@ use super::fields::Fields;
 use super::refusal::CountersRefusal;
 use super::value::{Origin, Value};
 use super::walk::{ObjectView, TailCalls};
-use crate::elf::{Elf, ElfError, Source, ThreadPointerSlot};
+use crate::elf::{Elf, ElfError, Source, ThreadPointerSlot, dynamic_symbols, symbol_table, thread_locals};
 use crate::model::{Naming, VirtOffset};
 
 /// Functions that change the counters.
@@ -50,7 +50,7 @@ pub(super) fn find<S: Source>(
     let (allocated, deallocated) = (offset(fields.allocated)?, offset(fields.deallocated)?);
     let variable = variable(elf, slots, state).ok_or(CountersRefusal::Outside)?;
     let end = variable.checked_add(u64::from(allocated.max(deallocated)) + 8);
-    let size = elf.thread_locals().map_or(0, |segment| segment.memory_size);
+    let size = thread_locals::segment(elf).map_or(0, |segment| segment.memory_size);
     if end.is_none_or(|end| end > size) {
         return Err(CountersRefusal::Outside);
     }
@@ -66,7 +66,7 @@ pub(super) fn find<S: Source>(
 fn variable<S: Source>(elf: &Elf<S>, slots: &[ThreadPointerSlot], state: Value) -> Option<u64> {
     let start = match state.origin {
         Origin::ThreadSlot(slot) => slots.iter().find(|known| known.virt == slot)?.variable.cast_signed(),
-        _ => elf.thread_local_block()?.checked_neg()?,
+        _ => thread_locals::block(elf)?.checked_neg()?,
     };
     u64::try_from(start.checked_add(state.offset)?).ok()
 }
@@ -77,14 +77,15 @@ fn state_by_symbol<S: Source>(
     slots: &[ThreadPointerSlot],
     is_executable: bool,
 ) -> Result<Option<Value>, CountersRefusal> {
-    let symbols: BTreeSet<_> = elf.find_thread_locals(|name| name.ends_with(b"tsd_tls"))?.into_iter().collect();
+    let symbols: BTreeSet<_> =
+        symbol_table::find_thread_locals(elf, |name| name.ends_with(b"tsd_tls"))?.into_iter().collect();
     if symbols.len() > 1 {
         return Err(CountersRefusal::SeveralStates);
     }
     let Some((variable, _)) = symbols.first().copied() else { return Ok(None) };
     let variable = i64::try_from(variable).map_err(|_| CountersRefusal::Outside)?;
     if is_executable {
-        let block = elf.thread_local_block().ok_or(CountersRefusal::Outside)?;
+        let block = thread_locals::block(elf).ok_or(CountersRefusal::Outside)?;
         return Ok(block.checked_add(variable).map(|offset| Value::new(Origin::ThreadPointer, offset)));
     }
     // All variables of the object are in one block: each slot leads to each variable.
@@ -128,8 +129,8 @@ impl Functions {
     fn find<S: Source>(elf: &Elf<S>) -> Result<Self, ElfError> {
         let mut prefixes: BTreeSet<String> = Naming::Standard.prefixes().map(str::to_owned).collect();
         let is_control = |name: &[u8]| name.ends_with(b"mallctl");
-        let mut found = elf.find_functions(is_control)?.unwrap_or_default();
-        found.extend(elf.find_dynamic_functions(is_control)?.unwrap_or_default());
+        let mut found = symbol_table::find_functions(elf, is_control)?.unwrap_or_default();
+        found.extend(symbol_table::find_dynamic_functions(elf, is_control)?.unwrap_or_default());
         prefixes.extend(found.iter().filter_map(|(name, _)| name.strip_suffix("mallctl")).map(str::to_owned));
         let mut functions = Self::default();
         for prefix in &prefixes {
@@ -148,7 +149,7 @@ impl Functions {
 
 /// Returns the addresses of the functions of this name.
 fn addresses<S: Source>(elf: &Elf<S>, name: &str) -> Result<Vec<u64>, ElfError> {
-    let named = elf.find_functions(|other| other == name.as_bytes())?.unwrap_or_default();
-    let dynamic = elf.definitions(name)?.into_iter().map(|symbol| symbol.virt.0);
+    let named = symbol_table::find_functions(elf, |other| other == name.as_bytes())?.unwrap_or_default();
+    let dynamic = dynamic_symbols::definitions(elf, name)?.into_iter().map(|symbol| symbol.virt.0);
     Ok(dynamic.chain(named.into_iter().map(|(_, symbol)| symbol.virt.0)).collect())
 }

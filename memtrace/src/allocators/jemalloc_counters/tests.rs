@@ -12,7 +12,7 @@ use object::elf::{DT_RELA, DT_RELASZ};
 
 use super::handlers::Handlers;
 use super::*;
-use crate::elf::ElfError;
+use crate::elf::{ElfError, dynamic_symbols};
 use crate::model::{AbsAddr, Pid, VirtOffset};
 use crate::procfs::{self, RemoteCounters};
 use crate::scratch::{GLIBC, Scratch};
@@ -167,7 +167,8 @@ fn equal_fields_are_refused() {
 #[test]
 fn a_mallctl_without_the_state_is_refused() {
     let mut parts = Parts::read();
-    let mallctl = Elf::parse(parts.bytes.as_slice()).unwrap().definitions("mallctl").unwrap()[0].virt.0;
+    let mallctl =
+        dynamic_symbols::definitions(&Elf::parse(parts.bytes.as_slice()).unwrap(), "mallctl").unwrap()[0].virt.0;
     let at = parts.offset(mallctl);
     parts.bytes[at] = 0xc3;
     assert!(matches!(parts.find(), Err(CountersRefusal::NoState)));

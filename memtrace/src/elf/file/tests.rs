@@ -2,6 +2,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::elf::{notes, variables_from};
 use crate::scratch::{ASAN, GLIBC, MUSL, Scratch, output, readelf_build_id};
 
 #[test]
@@ -10,7 +11,7 @@ fn build_ids_match_readelf() {
     let files = [Path::new(GLIBC), Path::new(MUSL), Path::new("/bin/cat"), &own];
     for path in files {
         let file = File::open(path).unwrap();
-        let found = Elf::parse(&file).unwrap().build_id().unwrap();
+        let found = notes::build_id(&Elf::parse(&file).unwrap()).unwrap();
         assert_eq!(found.map(|id| id.to_string()), readelf_build_id(path), "{}", path.display());
     }
     assert!(readelf_build_id(GLIBC).is_some());
@@ -50,4 +51,33 @@ fn executables_without_an_interpreter_are_static() {
         )
     };
     assert!(!is_static(&linker("/bin/bash")) && !is_static(Path::new(MUSL)));
+}
+
+#[test]
+fn libraries_are_no_executables() {
+    let is_executable = |path: &Path| Elf::parse(&File::open(path).unwrap()).unwrap().is_executable().unwrap();
+    let scratch = Scratch::new();
+    let fixed = scratch.compile("gcc", "fixed", "int main(void) { return 0; }", &["-no-pie"]);
+    let library = scratch.compile("gcc", "library.so", "int f(void) { return 0; }", &["-shared", "-fPIC"]);
+    assert!(is_executable(&fixed) && is_executable(Path::new("/bin/bash")));
+    assert!(!is_executable(&library) && !is_executable(Path::new(GLIBC)) && !is_executable(Path::new(MUSL)));
+}
+
+#[test]
+fn variables_end_as_printed_by_readelf() {
+    let scratch = Scratch::new();
+    let path = scratch.compile("gcc", "big", "char big[300000]; int one = 1; int main(void) { return big[one]; }", &[]);
+    let headers = output("readelf", &["-lW".as_ref(), path.as_ref()]);
+    // LOAD OFFSET VIRT PHYS FILESIZE MEMSIZE RW ALIGN
+    let line = headers.lines().find(|line| line.contains("LOAD") && line.contains("RW")).unwrap();
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let [offset, memory] = [1, 5].map(|at| u64::from_str_radix(&fields[at][2..], 16).unwrap());
+    let file = File::open(path).unwrap();
+    let elf = Elf::parse(&file).unwrap();
+    let page = offset - offset % 4096;
+    assert_eq!(variables_from(elf.segments(), page), Some(memory + offset - page));
+    assert_eq!(variables_from(elf.segments(), page + 4096), Some(memory + offset - page - 4096));
+    assert!(memory > 300_000);
+    assert_eq!(variables_from(elf.segments(), 0), None, "code");
+    assert_eq!(variables_from(elf.segments(), u64::MAX), None);
 }
