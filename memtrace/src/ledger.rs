@@ -18,6 +18,7 @@ mod ends;
 mod epochs;
 mod forks;
 mod frames;
+mod heap;
 mod image;
 mod mappings;
 mod merge;
@@ -46,7 +47,8 @@ use crate::model::{
 pub use budget::Settings;
 
 use budget::{Budget, Untaken};
-use image::{FreeCall, Image};
+use heap::FreeCall;
+use image::Image;
 use next_delta::NextDelta;
 use process::Process;
 use processes::Processes;
@@ -112,34 +114,34 @@ impl Ledger {
             EventKind::Alloc { address, size, stack, allocator, tag } => {
                 let part = self.part(tid, allocator, tag);
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.alloc(address, size, StackKey { stack, part }, tid, tick, budget);
+                    image.heap.alloc(address, size, StackKey { stack, part }, tid, tick, budget);
                 }
             }
             EventKind::Free { address, is_last } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free(address, FreeCall { tid, is_last, tick }, budget);
+                    image.heap.free(address, FreeCall { tid, is_last, tick }, budget);
                 }
             }
             EventKind::RepeatedFree { address } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free_again(address, FreeCall { tid, is_last: false, tick }, budget);
+                    image.heap.free_again(address, FreeCall { tid, is_last: false, tick }, budget);
                 }
             }
             EventKind::Claim { address, tag } => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, tag);
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.claim(address, part, tid, tick, budget);
+                    image.heap.claim(address, part, tid, tick, budget);
                 }
             }
             EventKind::TentativeFree { address, is_last } => {
                 if let Some((image, budget)) = self.image_of(pid) {
-                    image.free_tentatively(address, FreeCall { tid, is_last, tick }, budget);
+                    image.heap.free_tentatively(address, FreeCall { tid, is_last, tick }, budget);
                 }
             }
             EventKind::UndoFree { address } => {
                 // Without an image there is no tentative free.
                 if let Some((image, budget)) = self.running_image(pid) {
-                    image.undo_free(tid, address, tick, budget);
+                    image.heap.undo_free(tid, address, tick, budget);
                 }
             }
             EventKind::Fault { page, touch, stack } => {
@@ -203,7 +205,7 @@ impl Ledger {
             EventKind::Exit => self.end_image(pid, ImageEnd::Exit, tick),
             EventKind::ThreadExit => {
                 if let Some((image, _)) = self.running_image(pid) {
-                    image.end_thread(tid, tick);
+                    image.heap.end_thread(tid, tick);
                 }
             }
         }
@@ -245,11 +247,11 @@ impl Ledger {
             let Some(image) = self.processes.slot(slot).and_then(|process| process.image.as_ref()) else { continue };
             read ^= match *kind {
                 EventKind::Alloc { address, stack, allocator, tag, .. } => {
-                    image.load_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) })
+                    image.heap.load_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) })
                 }
                 EventKind::Free { address, .. }
                 | EventKind::TentativeFree { address, .. }
-                | EventKind::Claim { address, .. } => image.load_free(address),
+                | EventKind::Claim { address, .. } => image.heap.load_free(address),
                 _ => 0,
             };
         }

@@ -18,8 +18,8 @@ impl Ledger {
         for process in self.processes.iter_mut() {
             let id = process.id;
             let Some(image) = process.image.as_mut() else { continue };
-            let (ended_threads, merged) = image.merge_ended_threads(&mut self.budget);
-            let accounts = image.accounts.take_changed();
+            let (ended_threads, merged) = image.heap.merge_ended_threads(&mut self.budget);
+            let accounts = image.heap.accounts.take_changed();
             if !accounts.is_empty() || !ended_threads.is_empty() {
                 images.push(ImageAccounts { id, ended: None, ended_threads, merged, accounts });
             }
@@ -54,7 +54,7 @@ impl Ledger {
             let process = self.processes.get_mut(image.pid).filter(|process| process.id == image);
             let Some(current) = process
                 .and_then(|process| process.image.as_mut())
-                .and_then(|image| image.accounts.join(account, group))
+                .and_then(|image| image.heap.accounts.join(account, group))
             else {
                 return false;
             };

@@ -106,7 +106,8 @@ impl Ledger {
             next.delta.stacks.entry(id).or_default().merge(ended.stacks.clone());
         }
         // Deltas have blocks of any age.
-        let heap = self.settings.older.map(|_| image.usage(Some(end), at, &Settings { older: None, ..self.settings }));
+        let heap =
+            self.settings.older.map(|_| image.heap.usage(Some(end), at, &Settings { older: None, ..self.settings }));
         for &class in EventClass::ALL {
             let usage = ended.usage.iter().find(|(of, _)| *of == class).map(|(_, usage)| usage);
             let usage = match class {

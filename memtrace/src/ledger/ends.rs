@@ -55,8 +55,8 @@ impl Ledger {
             untaken.frames += (stacks.len() - stacks.merged()) as u32;
             untaken.nodes += stacks.calls().len();
             if let Some(image) = &mut image {
-                image.accounts.leave_groups(at, &mut self.budget);
-                accounts = (image.accounts.counts(), image.accounts.take_changed());
+                image.heap.accounts.leave_groups(at, &mut self.budget);
+                accounts = (image.heap.accounts.counts(), image.heap.accounts.take_changed());
             }
             if let Some(image) = &image {
                 untaken.totals += image.limited_stacks();
@@ -110,7 +110,7 @@ impl Ledger {
         counts: ImageRusage,
     ) -> Vec<(EventClass, ImageUsage)> {
         let mut all = Vec::new();
-        self.budget.remove_live(image.live());
+        self.budget.remove_live(image.heap.live());
         if let Some(pages) = &image.pages {
             self.budget.pages -= pages.count();
             all.push((EventClass::Fault, ImageUsage { counts, ..pages.usage(Some(end)) }));
@@ -122,7 +122,7 @@ impl Ledger {
             self.budget.mapped_ranges -= mappings.count();
             all.push((EventClass::Map, mappings.usage(Some(end))));
         }
-        let usage = image.usage(Some(end), at, &self.settings);
+        let usage = image.heap.usage(Some(end), at, &self.settings);
         if has_usage(&usage) {
             all.push((EventClass::Heap, usage));
         }

@@ -1,33 +1,19 @@
-//! Blocks and totals of one process image.
+//! Memory of one process image, by event class.
 
-mod changes;
-mod ended_threads;
-mod stacks;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use std::time::Duration;
-
-use super::accounts::Accounts;
-use super::address_table::{AddressTable, Addressed as _, Slot};
-use super::block::Block;
 use super::budget::{Budget, Settings};
+use super::heap::Heap;
 use super::mappings::Mappings;
 use super::pages::Pages;
 use super::stack_totals::ImageTotals;
 use super::stalls::ImageStalls;
-use super::tentative_free::{TentativeFree, TentativeFrees};
-use crate::model::{
-    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageEnd, ImageRusage, ImageUsage, Log2,
-    LossReason, Part, Pid, Quantities, Quantity, StackKey, Tick, Tid, TouchedPages,
-};
+use crate::model::{EventClass, ImageRusage, ImageUsage, Pid, Quantity, StackId, StackKey, Tick};
 
 /// State of one process image.
 #[derive(Debug, Default)]
 pub(super) struct Image {
-    blocks: AddressTable<Block>,
-    tentative_frees: TentativeFrees,
-    totals: ImageTotals,
-    unmatched_frees: u64,
-    repeated_frees: u64,
+    pub(super) heap: Heap,
     pub(super) pages: Option<Box<Pages>>,
     pub(super) stalls: Option<Box<ImageStalls>>,
     /// Parent, if the fork was recorded.
@@ -37,295 +23,148 @@ pub(super) struct Image {
     pub(super) has_forked: bool,
     /// A delta has changes of this image.
     is_in_delta: bool,
-    /// Unmatched and repeated frees at the last delta.
-    frees_before: [u64; 2],
     /// Earlier deltas have no frames of the stacks.
     has_unsent_frames: bool,
-    pub(super) accounts: Accounts,
-}
-
-/// A call that frees a block.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FreeCall {
-    pub(super) tid: Tid,
-    /// The latest allocation of the thread has returned the address.
-    pub(super) is_last: bool,
-    pub(super) tick: Tick,
 }
 
 impl Image {
-    #[inline]
-    pub(super) fn alloc(
-        &mut self,
-        address: AbsAddr,
-        size: Bytes,
-        key: StackKey,
-        tid: Tid,
-        tick: Tick,
-        budget: &mut Budget,
-    ) {
-        match self.blocks.slot(Block::key(address)) {
-            Slot::Occupied(mut entry) => {
-                // The free of the old block was lost.
-                let lost = *entry.get();
-                budget.losses.add(LossReason::FreeUnseen, 1);
-                self.accounts.free(&self.totals, &lost, None, tick, budget);
-                self.totals.free(lost.stack, Amount::one(lost.size));
-                // The time of the lost free is not known; it is this tick at the latest.
-                count_lifetime(&mut self.totals, &lost, tick, 1, budget);
-                budget.remove_live(Amount::one(lost.size));
-                let stack = self.totals.index_or_insert(key, budget);
-                let block = Block::new(address, tid, size, stack, tick);
-                *entry.get_mut() = block;
-                self.totals.alloc(stack, Amount::one(size));
-                self.accounts.alloc(&self.totals, &block, budget);
-                count_size(&mut self.totals, &block, budget);
-                change_epoch(&mut self.totals, &lost, Amount::default() - Amount::one(lost.size), budget);
-                change_epoch(&mut self.totals, &block, Amount::one(size), budget);
-            }
-            Slot::Vacant(entry) => {
-                if budget.live.count >= budget.max_blocks {
-                    budget.losses.add(LossReason::LedgerFull, 1);
-                    return;
-                }
-                let stack = self.totals.index_or_insert(key, budget);
-                let block = Block::new(address, tid, size, stack, tick);
-                entry.insert(block);
-                self.totals.alloc(stack, Amount::one(size));
-                self.accounts.alloc(&self.totals, &block, budget);
-                count_size(&mut self.totals, &block, budget);
-                change_epoch(&mut self.totals, &block, Amount::one(size), budget);
-            }
-        }
-        budget.add_live(Amount::one(size), tick);
+    /// Number of stacks that count towards the limit.
+    pub(super) fn limited_stacks(&self) -> u32 {
+        let totals: u32 = self.all_totals().map(ImageTotals::limited).sum();
+        totals + self.stalls.as_ref().map_or(0, |stalls| stalls.limited())
     }
 
-    /// Reads the entries that [`Self::alloc`] changes, and returns a value that depends on them.
-    #[inline]
-    pub(super) fn load_alloc(&self, address: AbsAddr, key: StackKey) -> u64 {
-        let block = self.blocks.get(Block::key(address)).map_or(0, |block| block.size.0);
-        block ^ self.totals.load(key)
-    }
-
-    /// Reads the entries that [`Self::free`] changes, and returns a value that depends on them.
-    #[inline]
-    pub(super) fn load_free(&self, address: AbsAddr) -> u64 {
-        self.blocks.get(Block::key(address)).map_or(0, |block| self.totals.load_index(block.stack))
-    }
-
-    /// Frees a block.
-    #[inline]
-    pub(super) fn free(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
-        if self.remove_live(address, call, budget).is_none() {
-            self.unmatched_frees += 1;
-            self.accounts.add_unmatched(call.tid, call.tick, budget);
-        }
-    }
-
-    /// If the block is still live, its first free was lost.
-    pub(super) fn free_again(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
-        if self.remove_live(address, call, budget).is_none() {
-            self.repeated_frees += 1;
-        }
-    }
-
-    /// Moves a block to another part: it counts as freed there, and as allocated here with the same stack. Its age remains.
-    /// An unknown block counts as an unmatched free.
-    pub(super) fn claim(&mut self, address: AbsAddr, part: Part, tid: Tid, tick: Tick, budget: &mut Budget) {
-        let Slot::Occupied(mut entry) = self.blocks.slot(Block::key(address)) else {
-            self.unmatched_frees += 1;
-            self.accounts.add_unmatched(tid, tick, budget);
-            return;
+    /// Stacks that can be merged, with the bytes that they have allocated.
+    pub(super) fn idle_stacks(&self) -> Vec<(u64, EventClass, StackKey)> {
+        let mut all = Vec::new();
+        let mut add = |class, idle: &mut dyn Iterator<Item = (u64, StackKey)>| {
+            all.extend(idle.map(|(weight, key)| (weight, class, key)));
         };
-        let old = *entry.get();
-        let amount = Amount::one(old.size);
-        let StackKey { stack, part: old_part } = self.totals.key(old.stack);
-        let part = old_part.allocator().map_or(part, |id| part.with_allocator(id));
-        self.accounts.free(&self.totals, &old, None, tick, budget);
-        self.totals.free(old.stack, amount);
-        count_lifetime(&mut self.totals, &old, tick, 1, budget);
-        change_epoch(&mut self.totals, &old, Amount::default() - amount, budget);
-        let stack = self.totals.index_or_insert(StackKey { stack, part }, budget);
-        let block = Block::new(address, tid, old.size, stack, old.tick);
-        *entry.get_mut() = block;
-        self.totals.alloc(stack, amount);
-        self.accounts.alloc(&self.totals, &Block::new(address, tid, old.size, stack, tick), budget);
-        count_size(&mut self.totals, &block, budget);
-        change_epoch(&mut self.totals, &block, amount, budget);
-    }
-
-    pub(super) fn free_tentatively(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
-        let FreeCall { tid, tick, .. } = call;
-        let known = self.blocks.get(Block::key(address)).copied();
-        let marks = known.and_then(|block| self.accounts.low_marks(&self.totals, &block, budget));
-        let (block, is_temporary) = self.remove_live(address, call, budget).unzip();
-        let is_temporary = is_temporary.unwrap_or(false);
-        let mut unmatched = None;
-        if block.is_none() {
-            self.unmatched_frees += 1;
-            unmatched = self.accounts.add_unmatched(tid, tick, budget);
+        add(EventClass::Heap, &mut self.heap.idle());
+        if let Some(pages) = &self.pages {
+            add(EventClass::Fault, &mut pages.totals().idle(|_| false));
         }
-        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary, marks, unmatched });
+        if let Some(mappings) = &self.mappings {
+            add(EventClass::Map, &mut mappings.idle().into_iter());
+        }
+        if let Some(stalls) = &self.stalls {
+            add(EventClass::Reclaim, &mut stalls.idle());
+        }
+        all
     }
 
-    pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, now: Tick, budget: &mut Budget) {
-        let Some(undone) = self.tentative_frees.remove(tid, address) else { return };
-        let Slot::Vacant(entry) = self.blocks.slot(Block::key(address)) else { return };
-        match undone.block {
-            Some(block) => {
-                entry.insert(block);
-                self.totals.undo_free(block.stack, Amount::one(block.size));
-                if undone.is_temporary {
-                    self.totals.add_temporary(block.stack, Amount::default() - Amount::one(block.size));
-                }
-                count_lifetime(&mut self.totals, &block, undone.tick, 1_u64.wrapping_neg(), budget);
-                change_epoch(&mut self.totals, &block, Amount::one(block.size), budget);
-                self.accounts.undo_free(&self.totals, &block, tid, now, budget);
-                budget.add_live(Amount::one(block.size), now);
-                if let Some(marks) = &undone.marks {
-                    self.accounts.restore_low_marks(marks, Amount::one(block.size), budget);
-                }
+    /// Merges one of [`Self::idle_stacks`].
+    pub(super) fn merge_stack(&mut self, class: EventClass, key: StackKey, budget: &Budget) -> bool {
+        match class {
+            EventClass::Heap => self.heap.totals.merge_stack(key).is_some(),
+            EventClass::Fault => self.pages.as_mut().is_some_and(|pages| pages.merge_stack(key)),
+            EventClass::Map => self.mappings.as_mut().is_some_and(|mappings| mappings.merge_stack(key)),
+            EventClass::Reclaim => self.stalls.as_mut().is_some_and(|stalls| stalls.merge_stack(key, budget)),
+        }
+    }
+
+    /// Stacks with live blocks, pages or mappings.
+    pub(super) fn live_stacks(&self) -> FxHashSet<StackId> {
+        self.all_totals().flat_map(ImageTotals::live_stacks).collect()
+    }
+
+    /// Stacks of inherited pages and mappings.
+    pub(super) fn inherited_stacks(&self) -> impl Iterator<Item = StackId> {
+        self.all_totals().flat_map(ImageTotals::inherited_stacks)
+    }
+
+    /// Allocated bytes by stack.
+    pub(super) fn allocated_by_stack(&self) -> FxHashMap<StackId, u64> {
+        let mut bytes = FxHashMap::default();
+        for (_, totals) in self.all_totals().flat_map(ImageTotals::iter) {
+            *bytes.entry(totals.key.stack).or_default() += totals.alloc.bytes.0;
+        }
+        bytes
+    }
+
+    fn all_totals(&self) -> impl Iterator<Item = &ImageTotals> {
+        let pages = self.pages.iter().map(|pages| pages.totals());
+        let mappings = self.mappings.iter().map(|mappings| mappings.totals());
+        [&self.heap.totals].into_iter().chain(pages).chain(mappings)
+    }
+
+    /// Leaves the stacks of the new image out of deltas, which have the sum of its blocks.
+    pub(super) fn defer_stacks(&mut self) {
+        self.heap.totals.defer_stacks();
+        self.has_unsent_frames = true;
+    }
+
+    /// Returns true if the stacks are left out of deltas.
+    pub(super) const fn defers_stacks(&self) -> bool {
+        self.heap.totals.defers_stacks()
+    }
+
+    /// Adds the stacks to the next delta, if they were left out so far.
+    pub(super) fn send_stacks(&mut self) {
+        self.heap.totals.send_stacks();
+    }
+
+    /// Returns true once, after [`Self::send_stacks`], if the next delta needs the frames of all stacks.
+    pub(super) const fn takes_frames(&mut self) -> bool {
+        let takes = self.has_unsent_frames && !self.defers_stacks();
+        self.has_unsent_frames &= !takes;
+        takes
+    }
+
+    /// Removes and returns the changes since the last delta, without classes that have none.
+    pub(super) fn take_changes(&mut self) -> Vec<(EventClass, ImageUsage)> {
+        self.is_in_delta = true;
+        let changes = EventClass::ALL.iter().map(|&class| (class, self.take_changes_of(class)));
+        changes.filter(|(_, change)| *change != ImageUsage::default()).collect()
+    }
+
+    /// Removes and returns the changes of one class that lead to `usage`, which replaces the totals of the class. The
+    /// high-water mark is among these last changes only.
+    pub(super) fn take_last_changes(&mut self, class: EventClass, usage: &ImageUsage) -> ImageUsage {
+        if class == EventClass::Heap && self.defers_stacks() {
+            return self.heap.take_last_sum(usage);
+        }
+        if self.is_in_delta {
+            let mut change = usage.diff(&self.totals_of(class));
+            change.merge(self.take_changes_of(class));
+            change.peak = usage.peak;
+            for (key, stack) in usage.by_stack.iter().filter(|(_, stack)| stack[Quantity::AtPeakBytes] != 0) {
+                change.by_stack.entry(*key).or_default()[Quantity::AtPeakBytes] = stack[Quantity::AtPeakBytes];
             }
-            None => {
-                self.unmatched_frees -= 1;
-                if let Some(account) = undone.unmatched {
-                    self.accounts.undo_unmatched(account, now);
-                }
-            }
+            change.remove_zeros();
+            return change;
+        }
+        usage.clone()
+    }
+
+    /// Records that all blocks end with their image. Without an earlier delta, the next one has no live amounts of it.
+    pub(super) fn end_blocks(&mut self, budget: &mut Budget) {
+        // All stacks are sent before a mark, so blocks of deferred stacks are from the current epoch.
+        if self.is_in_delta && !self.defers_stacks() {
+            self.heap.end_blocks(budget);
         }
     }
 
-    pub(super) const fn live(&self) -> Amount {
-        self.totals.live()
+    fn take_changes_of(&mut self, class: EventClass) -> ImageUsage {
+        let changes = match class {
+            EventClass::Heap => return self.heap.take_changes(),
+            EventClass::Fault => self.pages.as_mut().map(|pages| pages.take_changes()),
+            EventClass::Map => self.mappings.as_mut().map(|mappings| mappings.take_changes()),
+            EventClass::Reclaim => self.stalls.as_mut().map(|stalls| stalls.take_changes()),
+        };
+        changes.unwrap_or_default()
     }
 
-    /// Usage at the end of the image or, while it runs, at `now`. Only blocks that are at least as old as
-    /// `settings.older` count as live or held at exit.
-    pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
-        let &Settings { older, track_peak, lifetimes, .. } = settings;
-        let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
-        let merged_stacks = self.totals.merged();
-        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
-        usage.peak = track_peak.then_some(self.totals.peak());
-        let live_of_age = older.map(|older| self.live_allocated_until(latest_tick(now, older)));
-        let mut by_stack = Vec::with_capacity(self.totals.len());
-        for (index, totals) in self.totals.iter() {
-            let of_age = live_of_age.as_ref().filter(|_| ended != Some(ImageEnd::Exec)).map(|of_age| of_age[index]);
-            let live = of_age.unwrap_or(totals.live);
-            let left_out = totals.live - live;
-            let at_peak = if track_peak { self.totals.at_peak(totals) } else { Bytes(0) };
-            let mut stack_usage = Quantities::of_blocks([live, totals.alloc, totals.temporary])
-                .with_amount(Quantity::LeftOutBytes, left_out)
-                .with(Quantity::AtPeakBytes, at_peak.0);
-            if let Some(end) = ended {
-                stack_usage.end(end, EventClass::Heap);
-            }
-            usage.total += stack_usage.additive();
-            by_stack.push((totals.key, stack_usage));
-        }
-        // Collecting at once gives the smallest map.
-        usage.by_stack = by_stack.into_iter().collect();
-        usage.histograms = self.totals.histograms().collect();
-        if lifetimes && ended != Some(ImageEnd::Exec) {
-            self.add_ages(&mut usage, now);
-        }
-        usage
+    /// Current totals of one class.
+    fn totals_of(&self, class: EventClass) -> ImageUsage {
+        let totals = match class {
+            EventClass::Heap => Some(self.heap.usage(None, Tick(0), &Settings::UNLIMITED)),
+            EventClass::Fault => self.pages.as_ref().map(|pages| pages.totals_at(None)),
+            EventClass::Map => self.mappings.as_ref().map(|mappings| mappings.totals_at(None)),
+            EventClass::Reclaim => self.stalls.as_ref().map(|stalls| stalls.usage(None)),
+        };
+        totals.unwrap_or_default()
     }
-
-    /// Adds the hot and cold bytes of the live blocks.
-    pub(super) fn add_touches(&self, usage: &mut ImageUsage, pages: &TouchedPages) {
-        let mut sums = vec![(Bytes(0), Bytes(0)); self.totals.len()];
-        for block in self.blocks.iter() {
-            let start = block.address();
-            let (hot, cold) = pages.hot_and_cold(start, AbsAddr(start.0.saturating_add(block.size.0)));
-            if let Some(sum) = sums.get_mut(block.stack as usize) {
-                sum.0.0 += hot.0;
-                sum.1.0 += cold.0;
-            }
-        }
-        for (index, totals) in self.totals.iter() {
-            let (hot, cold) = sums[index];
-            let touches = Quantities::ZERO.with(Quantity::HotBytes, hot.0).with(Quantity::ColdBytes, cold.0);
-            usage.total += touches;
-            *usage.by_stack.entry(totals.key).or_default() += touches;
-        }
-    }
-
-    /// Adds the ages at `now` of all blocks.
-    fn add_ages(&self, usage: &mut ImageUsage, now: Tick) {
-        let mut ages = vec![BlockHistograms::default(); self.totals.len()];
-        for block in self.blocks.iter() {
-            if let Some(ages) = ages.get_mut(block.stack as usize) {
-                ages.count(BlockQuantity::Age, Log2::of_time(block.tick, now), 1);
-            }
-        }
-        for (index, totals) in self.totals.iter() {
-            if !ages[index].is_empty() {
-                usage.histograms.entry(totals.key).or_default().add(&ages[index]);
-            }
-        }
-    }
-
-    /// Live amounts allocated at `latest` or before, by stack index; zero if there is no such tick.
-    fn live_allocated_until(&self, latest: Option<Tick>) -> Vec<Amount> {
-        let mut live = vec![Amount::default(); self.totals.len()];
-        for block in self.blocks.iter().filter(|block| latest.is_some_and(|latest| block.tick <= latest)) {
-            if let Some(amount) = live.get_mut(block.stack as usize) {
-                *amount += Amount::one(block.size);
-            }
-        }
-        live
-    }
-
-    /// Removes a block. Returns it, and true if it is temporary.
-    #[inline]
-    fn remove_live(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) -> Option<(Block, bool)> {
-        let FreeCall { tid, is_last, tick } = call;
-        let block = self.blocks.remove(Block::key(address))?;
-        self.totals.free(block.stack, Amount::one(block.size));
-        // The block can be one that another thread allocated at the same address since, and passed to this thread.
-        let is_temporary = is_last && block.may_be_of(tid);
-        if is_temporary {
-            self.totals.add_temporary(block.stack, Amount::one(block.size));
-        }
-        count_lifetime(&mut self.totals, &block, tick, 1, budget);
-        change_epoch(&mut self.totals, &block, Amount::default() - Amount::one(block.size), budget);
-        self.accounts.free(&self.totals, &block, Some(tid), tick, budget);
-        budget.remove_live(Amount::one(block.size));
-        Some((block, is_temporary))
-    }
-}
-
-/// Records a change of the live amount by one block, if the block is from an earlier epoch.
-#[inline]
-fn change_epoch(totals: &mut ImageTotals, block: &Block, change: Amount, budget: &mut Budget) {
-    if let Some(epoch) = budget.epochs.earlier(block.tick)
-        && !totals.add_by_epoch(block.stack, epoch, change, &mut budget.epochs)
-    {
-        budget.losses.add(LossReason::StacksFull, 1);
-    }
-}
-
-/// Counts the size of a new block.
-#[inline]
-fn count_size(totals: &mut ImageTotals, block: &Block, budget: &Budget) {
-    if budget.counts_lifetimes {
-        totals.count(block.stack, BlockQuantity::Size, Log2::of_size(block.size), 1);
-    }
-}
-
-/// Adds `change` to the number of blocks with the lifetime of a block that is freed at `tick`.
-#[inline]
-fn count_lifetime(totals: &mut ImageTotals, block: &Block, tick: Tick, change: u64, budget: &Budget) {
-    if budget.counts_lifetimes {
-        totals.count(block.stack, BlockQuantity::Lifetime, Log2::of_time(block.tick, tick), change);
-    }
-}
-
-/// Returns the latest tick at least `older` before `now`.
-fn latest_tick(now: Tick, older: Duration) -> Option<Tick> {
-    let latest = now.since_start().checked_sub(older)?;
-    Some(Tick::at(latest))
 }
 
 /// Returns true if the image has any usage. A forked child that execs at once has none.

@@ -79,9 +79,9 @@ impl Ledger {
             let image = process.image.as_ref();
             match class {
                 EventClass::Heap => {
-                    let (image, mut usage) = (image?, image?.usage(None, now, &self.settings));
+                    let (heap, mut usage) = (&image?.heap, image?.heap.usage(None, now, &self.settings));
                     if let Some(pages) = touches.and_then(|touches| touches.0.get(&process.id.pid)) {
-                        image.add_touches(&mut usage, pages);
+                        heap.add_touches(&mut usage, pages);
                     }
                     Some(usage)
                 }

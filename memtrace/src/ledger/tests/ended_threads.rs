@@ -160,7 +160,7 @@ fn transient_threads_need_no_more_accounts_or_stacks() {
         assert_eq!(ledger.losses().total(), 0, "{level:?}");
         let image = ledger.processes.get(PID).unwrap().image.as_ref().unwrap();
         // 200 threads hold a block.
-        assert!(image.accounts.counts().own <= 110 && image.limited_stacks() <= 210, "{level:?}");
+        assert!(image.heap.accounts.counts().own <= 110 && image.limited_stacks() <= 210, "{level:?}");
     }
 }
 
@@ -174,7 +174,7 @@ fn parts_without_an_account_are_released() {
     [alloc(1, A, 10), alloc(2, B, 20), exit(2)].into_iter().for_each(|event| ledger.apply(event));
     seen.take(&mut ledger);
     let image = ledger.processes.get(PID).unwrap().image.as_ref().unwrap();
-    assert_eq!((image.accounts.counts().own, image.accounts.counts().shared), (2, 0));
+    assert_eq!((image.heap.accounts.counts().own, image.heap.accounts.counts().shared), (2, 0));
     assert_eq!(bytes(seen.0[&Part::WHOLE].alloc), 20);
     ledger.apply(free(1, B));
     seen.take(&mut ledger);
