@@ -8,7 +8,7 @@ use super::mappings::Mappings;
 use super::pages::Pages;
 use super::stack_totals::ImageTotals;
 use super::stalls::ImageStalls;
-use crate::model::{EventClass, ImageRusage, ImageUsage, Pid, Quantity, StackId, StackKey, Tick};
+use crate::model::{EventClass, ImageEnd, ImageRusage, ImageUsage, Pid, Quantity, StackId, StackKey, Tick};
 
 /// State of one process image.
 #[derive(Debug, Default)]
@@ -82,6 +82,7 @@ impl Image {
         bytes
     }
 
+    /// Totals of all classes that have some by stack.
     fn all_totals(&self) -> impl Iterator<Item = &ImageTotals> {
         let pages = self.pages.iter().map(|pages| pages.totals());
         let mappings = self.mappings.iter().map(|mappings| mappings.totals());
@@ -145,6 +146,36 @@ impl Image {
         }
     }
 
+    /// Returns the usage of the image, which ends, and releases its budget.
+    pub(super) fn usage_at_end(
+        &self,
+        end: ImageEnd,
+        at: Tick,
+        counts: ImageRusage,
+        settings: &Settings,
+        budget: &mut Budget,
+    ) -> Vec<(EventClass, ImageUsage)> {
+        let mut all = Vec::new();
+        budget.remove_live(self.heap.live());
+        if let Some(pages) = &self.pages {
+            budget.pages -= pages.count();
+            all.push((EventClass::Fault, ImageUsage { counts, ..pages.usage(Some(end)) }));
+        }
+        if let Some(stalls) = &self.stalls {
+            all.push((EventClass::Reclaim, stalls.usage(Some(end))));
+        }
+        if let Some(mappings) = &self.mappings {
+            budget.mapped_ranges -= mappings.count();
+            all.push((EventClass::Map, mappings.usage(Some(end))));
+        }
+        let usage = self.heap.usage(Some(end), at, settings);
+        if has_usage(&usage) {
+            all.push((EventClass::Heap, usage));
+        }
+        all
+    }
+
+    /// Removes and returns the changes of one class since the last delta.
     fn take_changes_of(&mut self, class: EventClass) -> ImageUsage {
         let changes = match class {
             EventClass::Heap => return self.heap.take_changes(),

@@ -2,53 +2,54 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Ledger;
+use super::budget::Budget;
+use super::deltas::Deltas;
 use super::process::Process;
+use super::processes::Processes;
 use crate::model::{ImageId, StackId};
 
 /// Maximum number of entries for merged stacks, relative to that of stacks with frames.
 const MAX_MERGED: u64 = 4;
 
-impl Ledger {
-    /// Merges the totals of stacks without live blocks, those that allocated least first.
-    #[cold]
-    pub(super) fn merge_totals(&mut self) {
-        let count = self.budget.totals.begin_merge();
-        let idle_of = |process: &Process| {
-            let stacks = process.image.as_ref().map(|image| image.idle_stacks()).unwrap_or_default();
-            let id = process.id;
-            stacks.into_iter().map(move |(bytes, class, key)| (bytes, id, class, key))
-        };
-        let idle: Vec<_> = self.processes.iter().flat_map(idle_of).collect();
-        for (_, ImageId { pid, .. }, class, key) in smallest(idle, count as usize) {
-            let Some(slot) = self.processes.find(pid) else { continue };
-            self.set_changed(slot);
-            let image = self.processes.slot_mut(slot).and_then(|process| process.image.as_mut());
-            if image.is_some_and(|image| image.merge_stack(class, key, &self.budget)) {
-                self.budget.totals.release(1);
-            }
+/// Merges the totals of stacks without live blocks, those that allocated least first.
+#[cold]
+pub(super) fn merge_totals(processes: &mut Processes, budget: &mut Budget, deltas: &mut Deltas) {
+    let count = budget.totals.begin_merge();
+    let idle_of = |process: &Process| {
+        let stacks = process.image.as_ref().map(|image| image.idle_stacks()).unwrap_or_default();
+        let id = process.id;
+        stacks.into_iter().map(move |(bytes, class, key)| (bytes, id, class, key))
+    };
+    let idle: Vec<_> = processes.iter().flat_map(idle_of).collect();
+    for (_, ImageId { pid, .. }, class, key) in smallest(idle, count as usize) {
+        let Some(slot) = processes.find(pid) else { continue };
+        deltas.set_changed(slot);
+        let image = processes.slot_mut(slot).and_then(|process| process.image.as_mut());
+        if image.is_some_and(|image| image.merge_stack(class, key, budget)) {
+            budget.totals.release(1);
         }
     }
+}
 
-    /// Removes the frames of stacks without live blocks here, those that allocated least first.
-    pub(super) fn merge_frames(&mut self) {
-        let count = self.budget.begin_merge_of_frames();
-        let idle = self.processes.iter().flat_map(idle_frames).collect();
-        let mut merged: FxHashMap<_, FxHashSet<StackId>> = FxHashMap::default();
-        for (_, ImageId { pid, .. }, stack) in smallest(idle, count as usize) {
-            merged.entry(pid).or_default().insert(stack);
+/// Removes the frames of stacks without live blocks here, those that allocated least first. `max_stacks` is the limit of
+/// stacks with frames.
+pub(super) fn merge_frames(processes: &mut Processes, budget: &mut Budget, max_stacks: u32) {
+    let count = budget.begin_merge_of_frames();
+    let idle = processes.iter().flat_map(idle_frames).collect();
+    let mut merged: FxHashMap<_, FxHashSet<StackId>> = FxHashMap::default();
+    for (_, ImageId { pid, .. }, stack) in smallest(idle, count as usize) {
+        merged.entry(pid).or_default().insert(stack);
+    }
+    for (pid, stacks) in merged {
+        if let Some(process) = processes.get_mut(pid) {
+            let nodes = process.stacks.calls().len();
+            process.stacks.merge_stacks(|id| stacks.contains(&id));
+            budget.release_frames(stacks.len() as u32, nodes - process.stacks.calls().len());
         }
-        for (pid, stacks) in merged {
-            if let Some(process) = self.processes.get_mut(pid) {
-                let nodes = process.stacks.calls().len();
-                process.stacks.merge_stacks(|id| stacks.contains(&id));
-                self.budget.release_frames(stacks.len() as u32, nodes - process.stacks.calls().len());
-            }
-        }
-        let entries: usize = self.processes.iter().map(|process| process.stacks.merged()).sum();
-        if entries as u64 > MAX_MERGED * u64::from(self.settings.stacks) {
-            self.processes.iter_mut().for_each(|process| process.stacks.forget_merged());
-        }
+    }
+    let entries: usize = processes.iter().map(|process| process.stacks.merged()).sum();
+    if entries as u64 > MAX_MERGED * u64::from(max_stacks) {
+        processes.iter_mut().for_each(|process| process.stacks.forget_merged());
     }
 }
 

@@ -11,8 +11,8 @@ use proptest::sample::select;
 use super::budget::{MERGED_PART, is_limited};
 use super::*;
 use crate::model::{
-    AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageId, ImageUsage, PartKeys, Quantities,
-    Quantity, Snapshot, Stack, StackEnd, StackId, TagId, Tid, UnsentStacks,
+    AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EndedImage, EventClass, ImageId, ImageUsage, PartKeys,
+    Quantities, Quantity, Snapshot, Stack, StackEnd, StackId, TagId, Tid, UnsentStacks,
 };
 
 use image::{ReferenceBlock, ReferenceImage};

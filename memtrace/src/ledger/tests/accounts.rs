@@ -145,7 +145,7 @@ fn ended_images_have_their_last_changes() {
 #[test]
 fn accounts_beyond_the_maximum_are_those_of_their_image() {
     let mut story = story(PartKeys::THREAD);
-    story.0.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 1)));
+    story.0.images.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 1)));
     let story = story.alloc_by(T1, A, 10, 1).alloc_by(T2, B, 20, 1).alloc_by(T2, B + 64, 30, 1);
     let mut story = story.free_by(T1, B);
     let accounts = story.take().accounts;
@@ -164,7 +164,7 @@ fn accounts_beyond_the_maximum_are_those_of_their_image() {
 #[test]
 fn each_account_beyond_the_maximum_is_one_loss() {
     let mut story = story(PartKeys::THREAD);
-    story.0.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 1)));
+    story.0.images.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 1)));
     let alloc = |pid, tid, address, stack| {
         let (address, size, allocator) = (AbsAddr(address), Bytes(10), AllocatorId(1));
         Event {
@@ -189,10 +189,10 @@ fn each_account_beyond_the_maximum_is_one_loss() {
 #[test]
 fn failed_realloc_is_taken_back_from_the_account_that_counted_it() {
     let mut story = story(PartKeys::THREAD);
-    story.0.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 0)));
+    story.0.images.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 0)));
     let mut story = story.free_tentatively(T1, A);
     // There is room for the thread from now on.
-    story.0.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 10)));
+    story.0.images.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 10)));
     let mut story = story.undo_free(T1, A);
     let frees: Vec<_> = story.take().accounts.iter().map(|account| account.counters.unmatched_frees).collect();
     assert_eq!(frees, [0]);

@@ -81,7 +81,7 @@ fn threads_that_ended_first_are_merged() {
 #[test]
 fn new_thread_with_the_id_of_a_merged_one_has_its_own_account() {
     let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
-    ledger.budget.accounts.as_mut().unwrap().kept_threads = 0;
+    ledger.images.budget.accounts.as_mut().unwrap().kept_threads = 0;
     [alloc(1, A, 10), exit(1)].into_iter().for_each(|event| ledger.apply(event));
     seen.take(&mut ledger);
     assert_eq!(bytes(seen.of(Tid::ENDED).alloc), 10);
@@ -95,7 +95,7 @@ fn new_thread_with_the_id_of_a_merged_one_has_its_own_account() {
 #[test]
 fn thread_with_the_id_of_one_that_has_ended_is_not_merged() {
     let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
-    ledger.budget.accounts.as_mut().unwrap().kept_threads = 1;
+    ledger.images.budget.accounts.as_mut().unwrap().kept_threads = 1;
     [alloc(1, A, 10), exit(1)].into_iter().for_each(|event| ledger.apply(event));
     seen.take(&mut ledger);
     // The kernel gives a new thread the ID 1, and thread 2 ends.
@@ -129,7 +129,7 @@ fn sum_of_ended_threads_fits_into_a_full_table() {
     let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
     let mut accounts = AccountBudget::new(PartKeys::THREAD, 2);
     accounts.kept_threads = 0;
-    ledger.budget.accounts = Some(Box::new(accounts));
+    ledger.images.budget.accounts = Some(Box::new(accounts));
     [alloc(1, A, 10), alloc(2, B, 20), alloc(3, B + 64, 5), exit(1)].into_iter().for_each(|event| ledger.apply(event));
     seen.take(&mut ledger);
     assert_eq!(bytes(seen.of(Tid::ENDED).alloc), 10);
@@ -142,7 +142,7 @@ fn transient_threads_need_no_more_accounts_or_stacks() {
         let mut ledger = Ledger::new(Settings { stacks: 400, accounts: Some(level), ..SETTINGS });
         let mut accounts = AccountBudget::new(level, 110);
         accounts.kept_threads = accounts.kept_threads.min(100);
-        ledger.budget.accounts = Some(Box::new(accounts));
+        ledger.images.budget.accounts = Some(Box::new(accounts));
         for tid in 1..=5000 {
             let [address, grown] = [0, 16].map(|offset| A + u64::from(tid) * 32 + offset);
             let tentative = EventKind::TentativeFree { address: AbsAddr(address), is_last: false };
@@ -158,7 +158,7 @@ fn transient_threads_need_no_more_accounts_or_stacks() {
             }
         }
         assert_eq!(ledger.losses().total(), 0, "{level:?}");
-        let image = ledger.processes.get(PID).unwrap().image.as_ref().unwrap();
+        let image = ledger.images.processes.get(PID).unwrap().image.as_ref().unwrap();
         // 200 threads hold a block.
         assert!(image.heap.accounts.counts().own <= 110 && image.limited_stacks() <= 210, "{level:?}");
     }
@@ -169,11 +169,11 @@ fn parts_without_an_account_are_released() {
     let mut ledger = Ledger::new(SETTINGS);
     let mut accounts = AccountBudget::new(PartKeys::THREAD, 1);
     accounts.kept_threads = 0;
-    ledger.budget.accounts = Some(Box::new(accounts));
+    ledger.images.budget.accounts = Some(Box::new(accounts));
     let mut seen = Seen::default();
     [alloc(1, A, 10), alloc(2, B, 20), exit(2)].into_iter().for_each(|event| ledger.apply(event));
     seen.take(&mut ledger);
-    let image = ledger.processes.get(PID).unwrap().image.as_ref().unwrap();
+    let image = ledger.images.processes.get(PID).unwrap().image.as_ref().unwrap();
     assert_eq!((image.heap.accounts.counts().own, image.heap.accounts.counts().shared), (2, 0));
     assert_eq!(bytes(seen.0[&Part::WHOLE].alloc), 20);
     ledger.apply(free(1, B));
@@ -204,7 +204,7 @@ proptest! {
     #[test]
     fn accounts_equal_those_of_a_simple_model(steps in prop::collection::vec(step(), 0..120), kept in 0..3usize) {
         let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
-        ledger.budget.accounts.as_mut().unwrap().kept_threads = kept;
+        ledger.images.budget.accounts.as_mut().unwrap().kept_threads = kept;
         // Address, size and owner of each block; counters of each owner; ended threads.
         let mut blocks: Vec<(u64, u64, Tid)> = Vec::new();
         let mut model: BTreeMap<Tid, AccountCounters> = BTreeMap::new();
