@@ -5,14 +5,13 @@ mod allocators;
 mod cgroup_names;
 mod code_generators;
 mod coverage;
-mod ended;
-mod generated_code;
+pub(super) mod generated_code;
 mod late_probes;
-mod lifetimes;
+pub(super) mod lifetimes;
 mod owners;
 mod poll;
 mod tracker;
-mod traits;
+pub(super) mod traits;
 mod verdicts;
 
 pub(super) use coverage::Coverage;

@@ -23,7 +23,7 @@ use crate::procfs::{self, FutexWaiter};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
 use crate::session::select::Targets;
-use crate::session::track::ProcessTracker;
+use crate::session::track::{ProcessTracker, generated_code};
 use crate::symbolize::ImageCode;
 
 /// The most records that are read in one go. The rest follows in the next tick.
@@ -244,7 +244,7 @@ impl RunActivity {
         let mut frames = BTreeMap::new();
         for (pid, stacks) in std::mem::take(&mut self.frames) {
             let id = tracker.latest_id(pid);
-            let generated = tracker.generated_code_of(id);
+            let generated = generated_code::of_image(tracker, id);
             let Some(image) = tracker.images().get(&id) else { continue };
             let mut code = ImageCode::new(image, generated.as_ref());
             let converted = self.paths.convert(image, &stacks, &mut code);

@@ -19,7 +19,7 @@ use crate::model::{
 };
 use crate::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
 use crate::session::sample::PageReader;
-use crate::session::track::{Coverage, ProcessTracker};
+use crate::session::track::{Coverage, ProcessTracker, generated_code};
 use crate::session::unwind_tables::UnwindTables;
 use crate::symbolize::ImageCode;
 
@@ -168,14 +168,14 @@ impl EndedImages {
         }
         if end != ImageEnd::Exec && is_in_scope {
             self.exits.push(id.pid);
-            let idle = run.tracker.cover_ended(&mut self.coverage, id, &recorded, run.classes);
+            let idle = self.coverage.add_ended(run.tracker, id, &recorded, run.classes);
             if let Some(recorder) = &mut run.recorder {
                 recorder.list_idle(id, idle.iter().copied());
             }
             let usage = ImageUsage { ended: Some(end), ..ImageUsage::default() };
             ended.usage.extend(idle.into_iter().map(|class| (class, usage.clone())));
         }
-        let generated = run.tracker.take_generated_code(id, end);
+        let generated = generated_code::take(run.tracker, id, end);
         // The shard has sent the accounts before the image.
         if let Some(accounts) = &mut run.accounts {
             accounts.receive(run.tracker);

@@ -49,7 +49,7 @@ use crate::pipeline::{DeltaSink, WaitingStacks};
 use crate::session::config::Config;
 use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};
-use crate::session::track::ProcessTracker;
+use crate::session::track::{ProcessTracker, generated_code};
 
 pub(super) use self::live_changes::ChangesInParts;
 pub(super) use self::run_book::FinishedBook;
@@ -178,7 +178,7 @@ impl Recorder {
         let id = ended.id;
         self.deferral.add_ended();
         self.late.extend(ended.unsent_change().map(|change| (id, change)));
-        let generated = tracker.generated_code_of(id);
+        let generated = generated_code::of_image(tracker, id);
         if let Some(image) = tracker.images().get(&id) {
             self.stacks.add_unknown(id, image, &ended.stacks, generated.as_ref());
         }
@@ -315,7 +315,7 @@ impl Recorder {
     ) {
         let RecordedChanges { mut changes, frames, calls } = new;
         for (id, stacks) in frames {
-            let generated = tracker.generated_code_of(id);
+            let generated = generated_code::of_image(tracker, id);
             if let Some(image) = tracker.images().get(&id) {
                 self.stacks.add_unknown(id, image, &stacks, generated.as_ref());
             }
@@ -412,7 +412,7 @@ impl Recorder {
             return;
         }
         self.deferral.add_stacks(stacks.ids().count());
-        let generated = tracker.generated_code_of(id);
+        let generated = generated_code::of_image(tracker, id);
         // The stacks of an image that has left the tracker are known.
         if let Some(image) = tracker.images().get(&id) {
             self.stacks.add(id, image, stacks, generated.as_ref());

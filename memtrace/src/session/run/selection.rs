@@ -5,7 +5,7 @@ use std::process;
 use crate::kernel::ProcessFilter;
 use crate::model::{ImageId, Pid};
 use crate::procfs::Hierarchies;
-use crate::session::track::ProcessTracker;
+use crate::session::track::{ProcessTracker, traits};
 
 /// Decides which images a filter selects, by the same properties as the BPF programs.
 pub(in crate::session) struct Selection<'run> {
@@ -22,7 +22,7 @@ impl<'run> Selection<'run> {
 
     /// Returns true if the filter selects an image by its present properties, or by those at its end.
     pub(in crate::session) fn contains(&self, tracker: &ProcessTracker, id: ImageId) -> bool {
-        self.filter.selects(id.pid, || tracker.traits(id, self.hierarchies.as_ref()))
+        self.filter.selects(id.pid, || traits::of(tracker, id, self.hierarchies.as_ref()))
     }
 }
 

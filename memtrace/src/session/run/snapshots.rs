@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::model::{EventClass, ImageId, ImageUsage, Losses, Snapshot, Snapshots, Tick};
 use crate::session::sample::PageReader;
-use crate::session::track::{Coverage, ProcessTracker};
+use crate::session::track::{Coverage, ProcessTracker, lifetimes};
 
 /// Returns the totals of pages and mappings, which [`complete_snapshots`] compares with the page tables.
 pub(super) fn page_totals(snapshots: &Snapshots) -> Snapshots {
@@ -37,12 +37,12 @@ pub(super) fn complete_snapshots(
 ) -> Snapshots {
     let untracked = tracker.losses();
     for (&class, snapshot) in &mut snapshots.0 {
-        tracker.add_missed_ends(snapshot, window.end);
+        lifetimes::add_missed_ends(tracker, snapshot, window.end);
         snapshot.end_images(class);
         for losses in [losses, &untracked] {
             snapshot.losses.merge(losses);
         }
-        tracker.add_idle(snapshot, class, coverage, is_selected);
+        lifetimes::add_idle(tracker, snapshot, class, coverage, is_selected);
         tracker.refresh_metadata(snapshot);
     }
     if let Some(pages) = pages {

@@ -41,7 +41,7 @@ use crate::session::observer::{Observer, Progress};
 use crate::session::overhead::OverheadMonitor;
 use crate::session::sample::{PageReader, ReclaimReader};
 use crate::session::select::Targets;
-use crate::session::track::{Coverage, ProcessTracker};
+use crate::session::track::{Coverage, ProcessTracker, generated_code};
 use crate::session::unwind_tables::UnwindTables;
 
 /// The most processes in each shard.
@@ -150,7 +150,7 @@ impl Trace {
         )
         .map_err(|error| Error::Failed(error.to_string()))?;
         let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
-        tracker.name_cgroups(removed);
+        tracker.owners.name_cgroups(removed);
         let (copies, frame_data) = (plan.copies, plan.frame_data);
         let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
         tag_functions::attach(&mut kernel, &mut probes, config, &targets, &tracker)?;
@@ -164,7 +164,7 @@ impl Trace {
         let mark_functions = MarkFunctions::attach(&mut kernel, mark_functions, &targets)?;
         kernel.open().map_err(|error| from_engines::kernel(None, error))?;
         tracker.start_at(clock::monotonic());
-        tracker.add_running_code_generators();
+        generated_code::add_running(&mut tracker);
         // A command's pages from before its exec belong to memtrace.
         let running = targets.ran_before().then(|| tracker.running()).into_iter().flatten();
         let pages = PageReader::start(config, running);
@@ -287,7 +287,7 @@ impl Trace {
         self.complete_ended(now);
         self.record(now, &losses, observer);
         if self.ticks.is_multiple_of(OPENED_EVERY) {
-            self.tracker.open_perf_maps();
+            self.tracker.code_generators.open_perf_maps();
         }
         if self.ticks.is_multiple_of(DELETED_EVERY) {
             self.evict_objects(true);
@@ -368,5 +368,5 @@ impl Trace {
 /// Returns the coverage of the processes that the BPF programs select.
 fn coverage(filter: &ProcessFilter, tracker: &mut ProcessTracker) -> Coverage {
     let selection = Selection::of(filter);
-    tracker.coverage(&|tracker, id| selection.contains(tracker, id))
+    Coverage::of(tracker, &|tracker, id| selection.contains(tracker, id))
 }

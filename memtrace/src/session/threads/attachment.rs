@@ -20,7 +20,7 @@ use crate::session::observer::Observer;
 use crate::session::outcome::CommandEnd;
 use crate::session::run::{Detach, Selection};
 use crate::session::select::{AllocatorProbes, LateProbes, Targets, filter};
-use crate::session::track::{Changes, ProcessTracker};
+use crate::session::track::{Changes, Coverage, ProcessTracker};
 
 /// Size of the ring of mmap events of each processor.
 const MMAP_RING: Bytes = Bytes(1 << 17);
@@ -178,7 +178,7 @@ impl Attachment {
     /// Returns the number of selected processes without counters of the heap.
     fn untraced(&mut self) -> usize {
         let selection = Selection::of(&self.filter);
-        let coverage = self.tracker.coverage(&|tracker, id| selection.contains(tracker, id));
+        let coverage = Coverage::of(&mut self.tracker, &|tracker, id| selection.contains(tracker, id));
         coverage.count(&[EventClass::Heap])
     }
 

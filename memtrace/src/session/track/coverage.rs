@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::tracker::ProcessTracker;
 use crate::model::{
-    EventClass, ImageId, ImageStart, ImageUsage, Object, Pid, ProcessImage, Quantities, Snapshot, Snapshots, Untraced,
+    EventClass, ImageId, ImageStart, ImageUsage, Object, ProcessImage, Quantities, Snapshot, Snapshots, Untraced,
     UntracedProcess, UntracedReason,
 };
 use crate::procfs;
@@ -43,6 +43,43 @@ pub(in crate::session) struct Coverage {
 }
 
 impl Coverage {
+    /// Returns the coverage of the images that `is_selected` returns true for. The last image of a process counts:
+    /// after an exec, nothing of the earlier ones is left.
+    pub(in crate::session) fn of(
+        tracker: &mut ProcessTracker,
+        is_selected: &dyn Fn(&ProcessTracker, ImageId) -> bool,
+    ) -> Self {
+        let mut coverage = Self::default();
+        let mut unclear = Vec::new();
+        let mut images = tracker.images().iter().peekable();
+        while let Some((&id, image)) = images.next() {
+            if !tracker.is_traced(id.pid) || id.pid.0 == std::process::id() {
+                continue;
+            }
+            let is_next = |&(next, image): &(&ImageId, &ProcessImage)| {
+                next.pid == id.pid && matches!(image.start, ImageStart::Exec(_))
+            };
+            if images.peek().is_some_and(is_next) {
+                continue;
+            }
+            if !tracker.allocators.has_probes(id.pid, image) {
+                if is_selected(tracker, id) {
+                    unclear.push(id);
+                }
+            } else if !coverage.has_probed {
+                coverage.has_probed = is_selected(tracker, id);
+            }
+        }
+        for id in unclear {
+            match Examination::of(tracker, id) {
+                Examination::Probed => coverage.has_probed = true,
+                Examination::Untraced(process) => coverage.without.push((id, process)),
+                Examination::NoProcess => {}
+            }
+        }
+        coverage
+    }
+
     /// Returns the processes of which `class` records nothing.
     pub(in crate::session) fn untraced(&self, class: EventClass, snapshots: &Snapshots) -> Untraced {
         let snapshot = snapshots.0.get(&class);
@@ -93,6 +130,49 @@ impl Coverage {
         self.without.iter().filter(|(_, process)| applies(process)).count()
     }
 
+    /// Adds a process in scope that has ended, and whose image is still in the registry. `recorded` are the classes
+    /// with events of it. Returns those of `classes` in which it is a process without events.
+    pub(in crate::session) fn add_ended(
+        &mut self,
+        tracker: &mut ProcessTracker,
+        id: ImageId,
+        recorded: &[EventClass],
+        classes: &[EventClass],
+    ) -> Vec<EventClass> {
+        self.has_traced |= !recorded.is_empty();
+        let Some(image) = tracker.images().get(&id).filter(|_| recorded.len() < classes.len()) else {
+            return Vec::new();
+        };
+        let is_program = tracker.is_program(id);
+        let has_probes = tracker.allocators.has_probes(id.pid, image);
+        self.has_probed |= has_probes;
+        let examined = if has_probes { Examination::Probed } else { Examination::of(tracker, id) };
+        let mut idle = Vec::new();
+        for &class in classes.iter().filter(|class| !recorded.contains(class)) {
+            match &examined {
+                Examination::Untraced(process) if process.reason.applies_to(class) => {
+                    self.ended.entry(class).or_default().add(process.clone());
+                    if is_certain(process.reason) {
+                        continue;
+                    }
+                }
+                Examination::Untraced(_) => self.has_traced = true,
+                Examination::Probed | Examination::NoProcess => {}
+            }
+            idle.extend(is_program.then_some(class));
+        }
+        idle
+    }
+
+    /// Adds the late allocators of the remaining images that `is_selected` returns true for.
+    pub(in crate::session) fn add_remaining_late(
+        &mut self,
+        tracker: &ProcessTracker,
+        is_selected: &dyn Fn(&ProcessTracker, ImageId) -> bool,
+    ) {
+        self.add_late(tracker.allocators.count_late(|id| is_selected(tracker, id)));
+    }
+
     /// Adds allocators that images in scope mapped before their probes.
     pub(in crate::session) const fn add_late(&mut self, allocators: u64) {
         self.late += allocators;
@@ -119,124 +199,6 @@ fn has_events(usage: &ImageUsage) -> bool {
     usage.total != Quantities::default() || usage.unmatched_frees > 0
 }
 
-impl ProcessTracker {
-    /// Returns true if `pid` has mapped an allocator with probes.
-    pub(in crate::session) fn has_probes(&self, pid: Pid) -> bool {
-        self.image(pid).is_some_and(|image| self.allocators.has_probes(pid, image))
-    }
-
-    /// Returns the coverage of the images that `is_selected` returns true for. The last image of a process counts:
-    /// after an exec, nothing of the earlier ones is left.
-    pub(in crate::session) fn coverage(&mut self, is_selected: &dyn Fn(&Self, ImageId) -> bool) -> Coverage {
-        let mut coverage = Coverage::default();
-        let mut unclear = Vec::new();
-        let mut images = self.images().iter().peekable();
-        while let Some((&id, image)) = images.next() {
-            if !self.is_traced(id.pid) || id.pid.0 == std::process::id() {
-                continue;
-            }
-            let is_next = |&(next, image): &(&ImageId, &ProcessImage)| {
-                next.pid == id.pid && matches!(image.start, ImageStart::Exec(_))
-            };
-            if images.peek().is_some_and(is_next) {
-                continue;
-            }
-            if !self.allocators.has_probes(id.pid, image) {
-                if is_selected(self, id) {
-                    unclear.push(id);
-                }
-            } else if !coverage.has_probed {
-                coverage.has_probed = is_selected(self, id);
-            }
-        }
-        for id in unclear {
-            match self.examine(id) {
-                Examination::Probed => coverage.has_probed = true,
-                Examination::Untraced(process) => coverage.without.push((id, process)),
-                Examination::NoProcess => {}
-            }
-        }
-        coverage
-    }
-
-    /// Returns the number of allocators that an image mapped before their probes. Each is returned once.
-    pub(in crate::session) fn take_late(&mut self, id: ImageId) -> u64 {
-        self.allocators.late().take(id)
-    }
-
-    /// Adds the late allocators of the remaining images that `is_selected` returns true for.
-    pub(in crate::session) fn cover_late(&self, coverage: &mut Coverage, is_selected: &dyn Fn(&Self, ImageId) -> bool) {
-        coverage.add_late(self.allocators.count_late(|id| is_selected(self, id)));
-    }
-
-    /// Adds a process in scope that has ended, and whose image is still in the registry, to `coverage`. `recorded` are the
-    /// classes with events of it. Returns those of `classes` in which it is a process without events.
-    pub(in crate::session) fn cover_ended(
-        &mut self,
-        coverage: &mut Coverage,
-        id: ImageId,
-        recorded: &[EventClass],
-        classes: &[EventClass],
-    ) -> Vec<EventClass> {
-        coverage.has_traced |= !recorded.is_empty();
-        let Some(image) = self.images().get(&id).filter(|_| recorded.len() < classes.len()) else { return Vec::new() };
-        let is_program = self.is_program(id);
-        let has_probes = self.allocators.has_probes(id.pid, image);
-        coverage.has_probed |= has_probes;
-        let examined = if has_probes { Examination::Probed } else { self.examine(id) };
-        let mut idle = Vec::new();
-        for &class in classes.iter().filter(|class| !recorded.contains(class)) {
-            match &examined {
-                Examination::Untraced(process) if process.reason.applies_to(class) => {
-                    coverage.ended.entry(class).or_default().add(process.clone());
-                    if is_certain(process.reason) {
-                        continue;
-                    }
-                }
-                Examination::Untraced(_) => coverage.has_traced = true,
-                Examination::Probed | Examination::NoProcess => {}
-            }
-            idle.extend(is_program.then_some(class));
-        }
-        idle
-    }
-
-    /// Examines an image of which no allocator is known.
-    fn examine(&mut self, id: ImageId) -> Examination {
-        let Some(image) = self.images().get(&id) else { return Examination::NoProcess };
-        let (comm, exe, start) = (image.comm.clone(), image.exe.clone(), image.start);
-        let mut runs = image.ended.is_none();
-        let mut objects = mapped_files(image);
-        let mut is_readable = true;
-        if runs {
-            // Mmap events can be lost, and a file that is mapped can be opened although its path leads elsewhere.
-            match procfs::read_image(id.pid, &mut self.objects) {
-                Ok(image) => objects = mapped_files(&image),
-                Err(ProcessError::Permission { .. }) => is_readable = false,
-                Err(_) => runs = false,
-            }
-        }
-        // A kernel thread, or the child of an unknown process, which shared its memory.
-        if objects.is_empty() && is_readable && !matches!(start, ImageStart::Exec(_)) {
-            return Examination::NoProcess;
-        }
-        let reasons: Option<Vec<_>> = objects.iter().map(|object| self.allocators.obstacle(id.pid, object)).collect();
-        let Some(reasons) = reasons else { return Examination::Probed };
-        let reason = PRECEDENCE.into_iter().find(|reason| reasons.contains(reason));
-        let reason = match reason.filter(|reason| is_readable && *reason != UntracedReason::Unreadable) {
-            Some(reason) => reason,
-            None if runs => UntracedReason::Unreadable,
-            None => UntracedReason::Ended,
-        };
-        let age = start.tick().map(|start| self.now().saturating_sub(start.since_start()));
-        if reason == UntracedReason::NoAllocator && age.is_some_and(|age| age < LOADING) {
-            return Examination::NoProcess;
-        }
-        let rss = if runs { procfs::counted(id.pid).ok().map(|counted| counted.rss) } else { None };
-        Examination::Untraced(UntracedProcess { pid: id.pid, comm, exe, reason, rss })
-    }
-}
-
 /// Result of the examination of an image.
 enum Examination {
     /// One of its allocators has probes.
@@ -244,6 +206,44 @@ enum Examination {
     Untraced(UntracedProcess),
     /// Nothing that could allocate.
     NoProcess,
+}
+
+impl Examination {
+    /// Examines an image of which no allocator is known.
+    fn of(tracker: &mut ProcessTracker, id: ImageId) -> Self {
+        let Some(image) = tracker.images().get(&id) else { return Self::NoProcess };
+        let (comm, exe, start) = (image.comm.clone(), image.exe.clone(), image.start);
+        let mut runs = image.ended.is_none();
+        let mut objects = mapped_files(image);
+        let mut is_readable = true;
+        if runs {
+            // Mmap events can be lost, and a file that is mapped can be opened although its path leads elsewhere.
+            match procfs::read_image(id.pid, &mut tracker.objects) {
+                Ok(image) => objects = mapped_files(&image),
+                Err(ProcessError::Permission { .. }) => is_readable = false,
+                Err(_) => runs = false,
+            }
+        }
+        // A kernel thread, or the child of an unknown process, which shared its memory.
+        if objects.is_empty() && is_readable && !matches!(start, ImageStart::Exec(_)) {
+            return Self::NoProcess;
+        }
+        let reasons: Option<Vec<_>> =
+            objects.iter().map(|object| tracker.allocators.obstacle(id.pid, object)).collect();
+        let Some(reasons) = reasons else { return Self::Probed };
+        let reason = PRECEDENCE.into_iter().find(|reason| reasons.contains(reason));
+        let reason = match reason.filter(|reason| is_readable && *reason != UntracedReason::Unreadable) {
+            Some(reason) => reason,
+            None if runs => UntracedReason::Unreadable,
+            None => UntracedReason::Ended,
+        };
+        let age = start.tick().map(|start| tracker.now().saturating_sub(start.since_start()));
+        if reason == UntracedReason::NoAllocator && age.is_some_and(|age| age < LOADING) {
+            return Self::NoProcess;
+        }
+        let rss = if runs { procfs::counted(id.pid).ok().map(|counted| counted.rss) } else { None };
+        Self::Untraced(UntracedProcess { pid: id.pid, comm, exe, reason, rss })
+    }
 }
 
 /// Returns the mapped files.

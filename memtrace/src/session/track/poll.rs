@@ -29,7 +29,7 @@ impl ProcessTracker {
             Some(source) => source.drain(|event| events.push(event)),
             None => Ok(0),
         };
-        self.cgroups.update();
+        self.owners.update();
         let mut changes = Changes::default();
         for event in events {
             self.apply(event, &mut changes);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::allocators::Allocators;
-use super::cgroup_names::{CgroupNames, CgroupResolver};
 use super::code_generators::CodeGenerators;
+use super::owners::Owners;
 use crate::allocators::{Allocator, Survey, UserHooks};
 use crate::loader;
 use crate::loader::Candidates;
@@ -33,10 +33,7 @@ pub(in crate::session) struct ProcessTracker {
     pub(super) traced: Option<HashSet<Pid>>,
     pub(in crate::session) allocators: Allocators,
     pub(super) metadata: MetadataReader,
-    pub(super) cgroups: CgroupNames,
-    /// Owners of the images that have ended. They arrive at the end of the run.
-    pub(super) owners: BTreeMap<ImageId, Owner>,
-    pub(super) cgroup_resolver: CgroupResolver,
+    pub(in crate::session) owners: Owners,
     /// Processes after an exec: the next file that they map is their executable.
     pub(super) awaiting_exe: HashSet<Pid>,
     /// Origin of ticks on the monotonic clock.
@@ -46,7 +43,7 @@ pub(in crate::session) struct ProcessTracker {
     pub(super) lost: u64,
     /// Time on the monotonic clock since which events count; `None` before.
     pub(super) start: Option<Duration>,
-    pub(super) code_generators: CodeGenerators,
+    pub(in crate::session) code_generators: CodeGenerators,
 }
 
 impl ProcessTracker {
@@ -74,9 +71,7 @@ impl ProcessTracker {
             traced: Some(HashSet::new()),
             allocators: Allocators::new(user_hooks, parts.contains(PartKeys::ALLOCATOR)),
             metadata: MetadataReader::new(),
-            cgroups: CgroupNames::default(),
-            owners: BTreeMap::new(),
-            cgroup_resolver: CgroupResolver::default(),
+            owners: Owners::default(),
             awaiting_exe: HashSet::new(),
             clock_start,
             records_thread_names,
@@ -177,6 +172,12 @@ impl ProcessTracker {
         running.map(|(id, _)| id.pid).filter(|&pid| self.is_traced(pid)).collect()
     }
 
+    /// Returns true if the image is known, and is not that of a kernel thread, which has no code in user space.
+    pub(super) fn is_program(&self, id: ImageId) -> bool {
+        let image = self.registry.images().get(&id);
+        image.is_some_and(|image| self.traced.is_some() || !image.mappings.is_empty())
+    }
+
     /// Returns the time since ticks began.
     pub(super) fn now(&self) -> Duration {
         clock::monotonic().saturating_sub(self.clock_start)
@@ -208,6 +209,21 @@ impl ProcessTracker {
     /// Returns the allocators that a command may load.
     pub(in crate::session) fn candidates(&mut self, command: &OsStr) -> Candidates {
         self.allocators.candidates(command, &mut self.objects)
+    }
+
+    /// Returns true if `pid` has mapped an allocator with probes.
+    pub(in crate::session) fn has_probes(&self, pid: Pid) -> bool {
+        self.image(pid).is_some_and(|image| self.allocators.has_probes(pid, image))
+    }
+
+    /// Returns the number of allocators that an image mapped before their probes. Each is returned once.
+    pub(in crate::session) fn take_late(&mut self, id: ImageId) -> u64 {
+        self.allocators.late().take(id)
+    }
+
+    /// Sets the user and the cgroup of images that have ended to those at their end.
+    pub(in crate::session) fn set_owners(&mut self, owners: BTreeMap<ImageId, Owner>) {
+        self.owners.add(owners, &mut self.registry, &self.metadata);
     }
 
     /// Reads the user, the control group and the threads of `pid`.
@@ -290,6 +306,36 @@ impl ProcessTracker {
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         let mut images = self.registry.images().range(all).rev().map(|(_, image)| image);
         images.find(|image| image.start.tick().is_none_or(|start| start <= Tick::at(at)))
+    }
+
+    /// Returns true if the mmap events have not reported the end of the image yet.
+    pub(in crate::session) fn awaits_end(&self, id: ImageId) -> bool {
+        self.events.is_some() && self.registry.runs(id)
+    }
+
+    /// Returns the images that ended before `before`, by the mmap events.
+    pub(in crate::session) fn ended_before(
+        &self,
+        before: Tick,
+    ) -> impl Iterator<Item = (ImageId, ImageEnd, Tick)> + '_ {
+        self.registry.images().iter().filter_map(move |(&id, image)| {
+            let (end, at) = image.ended.filter(|(_, at)| *at < before)?;
+            Some((id, end, at))
+        })
+    }
+
+    /// Removes an image that has ended at `at` from the registry, and returns it.
+    pub(in crate::session) fn take_ended(&mut self, id: ImageId, end: ImageEnd, at: Tick) -> Option<ProcessImage> {
+        self.owners.remove(id);
+        if self.registry.runs(id) {
+            // Its mmap events were lost, or there are none.
+            let kind = match end {
+                ImageEnd::Exec => return self.registry.images().get(&id).cloned(),
+                ImageEnd::Exit | ImageEnd::OomKill => ProcessEventKind::Exited { at },
+            };
+            self.registry.apply(ProcessEvent { pid: id.pid, kind });
+        }
+        self.registry.take(id)
     }
 
     /// Removes an image that has ended, and returns it; `None` if the image is unknown or runs, as far as the mmap events

@@ -28,7 +28,7 @@ use crate::session::run::snapshots::{complete_snapshots, page_totals};
 use crate::session::run::stack_copies::find_copy;
 use crate::session::run::touch_meter::Touches;
 use crate::session::run::wait::Signals;
-use crate::session::track::{Coverage, ProcessTracker};
+use crate::session::track::{Coverage, ProcessTracker, generated_code};
 
 /// The totals of all processes, and what the history of the run lacks of them.
 struct Counted {
@@ -65,7 +65,7 @@ impl Trace {
         // Detach before symbolization, so that the targets run at full speed again.
         let detach = self.detach();
         self.finish_accounts(rest.accounts, &measured.tags, observer);
-        let generated_code = self.tracker.generated_code();
+        let generated_code = generated_code::all(&mut self.tracker);
         let stacks = self.tables.finish(&mut self.kernel, &self.tracker);
         self.record_end(config, [&snapshots, &before], rest.deltas, rest.unsent, &stacks, &losses);
         for snapshot in snapshots.0.values_mut() {
@@ -152,7 +152,7 @@ impl Trace {
         }
         let selection = Selection::of(&self.filter);
         let is_selected = |tracker: &ProcessTracker, id| selection.contains(tracker, id);
-        self.tracker.cover_late(&mut coverage, &is_selected);
+        coverage.add_remaining_late(&self.tracker, &is_selected);
         let mut losses = measured.counters.losses.clone();
         if self.targets.probe_site.is_some() {
             losses.add(LossReason::AllocatorLate, coverage.late());

@@ -6,7 +6,7 @@ use crate::model::Pid;
 use crate::session::observer::Observer;
 use crate::session::run::selection::Selection;
 use crate::session::select::LateProbes;
-use crate::session::track::Changes;
+use crate::session::track::{Changes, generated_code};
 
 impl Trace {
     /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
@@ -17,7 +17,7 @@ impl Trace {
         for (pid, allocator) in allocators {
             self.probe(pid, &allocator, observer);
         }
-        self.tracker.add_code_generators(&remapped);
+        generated_code::add_of(&mut self.tracker, &remapped);
         self.tables.update(&mut self.kernel, &self.tracker, remapped);
         self.tables.finish_walks(&mut self.kernel, &self.tracker, copies);
         self.evict_objects(false);
