@@ -35,7 +35,7 @@ pub(in crate::session) use self::wait::{Signals, event_loop, process_exit, regis
 use self::marks::MarkSources;
 use self::reports::Reports;
 use self::touch_meter::TouchMeter;
-use self::trace::Trace;
+use self::trace::start::start;
 use self::wait::{Stop, Wakeups};
 use super::config::Config;
 use super::error::Error;
@@ -60,7 +60,7 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     let mut signals = Signals::listen()?;
     let meter = config.cold_after.map(TouchMeter::open).transpose()?;
     let mut marks = MarkSources::listen(config, observer)?;
-    let mut trace = Trace::start(config, observer)?;
+    let mut trace = start(config, observer)?;
     let mut wakeups = Wakeups::listen(trace.wakeup_sources()?)
         .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;
     if config.protect {

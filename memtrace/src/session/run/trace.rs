@@ -1,51 +1,42 @@
 //! A run in progress: probes, shards and the tracking of processes.
 
 mod accounts;
-mod activity;
 mod finish;
-mod mappings;
-mod overhead;
-mod recording;
-mod sites;
+pub(super) mod start;
 
 use std::collections::{BTreeSet, HashSet};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+use self::accounts::fitting_text;
 use super::accounts::RunAccounts;
 use super::activity::RunActivity;
-use super::cost::processor_time;
-use super::ended_images::{self, Completion, EndedImages};
+use super::activity_changes::RecordedChanges;
+use super::ended_images::{Completion, EndedImages, SETTLED, earlier};
 use super::mark_functions::MarkFunctions;
 use super::marks::MarkSource;
-use super::memory;
-use super::periodic_sites::PeriodicSites;
+use super::periodic_sites::{PeriodicSites, TopSites};
 use super::recorder::Recorder;
-use super::ring_source::RingSource;
 use super::selection::Selection;
-use super::setup;
-use super::setup::Setup;
+use super::stack_copies::find_copy;
 use super::target_time::TargetTime;
 use super::wait::{Due, WakeupSources};
-use super::{tag_functions, tag_probes};
-use crate::history::facts;
-use crate::kernel::{self, Kernel, Probes, ProcessFilter};
-use crate::ledger;
-use crate::model::format;
-use crate::model::{AccountColumn, EventClass, Pid, Requirement, Tick};
-use crate::pipeline::{Shards, Sinks};
+use crate::allocators::Allocator;
+use crate::kernel::{Kernel, Probes, ProcessFilter};
+use crate::model::{AccountColumn, EventClass, LossReason, Losses, Pid, Tick, format};
+use crate::pipeline::Shards;
 use crate::session::clock;
-use crate::session::config::{AccountReport, Config};
-use crate::session::error::{Error, from_engines};
+use crate::session::error::Error;
+use crate::session::marks::MarkRequest;
 use crate::session::observer::{Observer, Progress};
-use crate::session::overhead::OverheadMonitor;
+use crate::session::overhead::{OverheadMonitor, Sample};
 use crate::session::sample::{PageReader, ReclaimReader};
-use crate::session::select::Targets;
-use crate::session::track::{Coverage, ProcessTracker, generated_code};
+use crate::session::select::{LateProbes, Targets};
+use crate::session::track::{Changes, Coverage, ProcessTracker, generated_code};
 use crate::session::unwind_tables::UnwindTables;
 
-/// The most processes in each shard.
-const MAX_PROCESSES: u32 = 1 << 18;
+/// Durations of calls are read for a recording in one tick of this number: each second.
+const CALLS_READ_EVERY: u32 = 10;
 
 /// BPF programs are timed in one tick of this number, since timing costs time itself.
 const TIMED_EVERY: u32 = 10;
@@ -107,126 +98,6 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Finds the targets, attaches the probes and starts to count events. `observer` gets the estimated overhead before
-    /// that.
-    ///
-    /// # Errors
-    ///
-    /// Probes that are in place are removed when this returns.
-    pub(super) fn start(config: &Config, observer: &mut dyn Observer) -> Result<Self, Error> {
-        kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
-        let (clock_start, clock_instant) = (clock::monotonic(), Instant::now());
-        let (plan, note) = memory::plan(config, setup::rings(config))?;
-        let (parts, user_hooks) = (config.parts(), config.user_hooks.clone());
-        let mut tracker = ProcessTracker::new(clock_start, parts, user_hooks, plan.mmap_ring, plan.registry);
-        let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
-        let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
-        let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
-        let (mut recorder, deltas) = recorder.unzip();
-        let setup = Setup::load(config, &plan, clock_start, &targets, &allocators, &mut tracker)?;
-        let Setup { mut probes, own_probes, mut kernel, readers, filter, estimate, overhead } = setup;
-        let settings = ledger::Settings {
-            blocks: plan.live,
-            stacks: plan.stacks,
-            processes: MAX_PROCESSES,
-            track_peak: config.keeps_peaks(),
-            older: config.older,
-            lifetimes: config.lifetimes,
-            parts: config.parts(),
-            accounts: config.accounts.as_ref().map(AccountReport::parts),
-        };
-        let accounts = config.accounts.as_ref();
-        let (accounts, account_sink) = accounts
-            .map(|report| RunAccounts::new(report, config.grouping.tags.as_ref(), plan.history_limit(config)))
-            .unzip();
-        let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
-        let rings = sources.len();
-        let (sink, parts) = ended_images::channel();
-        let shards = Shards::start(
-            sources,
-            settings,
-            &config.events,
-            &Sinks { ended: Some(sink), deltas, accounts: account_sink },
-        )
-        .map_err(|error| Error::Failed(error.to_string()))?;
-        let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
-        tracker.owners.name_cgroups(removed);
-        let (copies, frame_data) = (plan.copies, plan.frame_data);
-        let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
-        tag_functions::attach(&mut kernel, &mut probes, config, &targets, &tracker)?;
-        tag_probes::attach(&mut kernel, &mut probes, &config.tag_probes, &targets, &tracker)?;
-        let mut activity = RunActivity::attach(&mut kernel, &mut probes, config, &targets, &tracker)?;
-        for allocator in &allocators {
-            let placed = allocator.place(&mut kernel, &mut probes);
-            placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
-        }
-        let mark_functions = config.recording.iter().flat_map(|recording| &recording.mark_functions);
-        let mark_functions = MarkFunctions::attach(&mut kernel, mark_functions, &targets)?;
-        kernel.open().map_err(|error| from_engines::kernel(None, error))?;
-        tracker.start_at(clock::monotonic());
-        generated_code::add_running(&mut tracker);
-        // A command's pages from before its exec belong to memtrace.
-        let running = targets.ran_before().then(|| tracker.running()).into_iter().flatten();
-        let pages = PageReader::start(config, running);
-        let reclaim = ReclaimReader::start(config);
-        if let Some(pid) = targets.first_exited() {
-            return Err(Error::Ended { pid });
-        }
-        for line in note.iter().chain(&estimate) {
-            observer.note(line);
-        }
-        let untraced = match targets.ran_before() {
-            true => coverage(&filter, &mut tracker).count(&config.events),
-            false => 0,
-        };
-        let start = Instant::now();
-        let start_tick = Tick::at(clock::monotonic().saturating_sub(clock_start));
-        if let Some(activity) = &mut activity {
-            activity.start(start_tick.since_start());
-        }
-        if let Some(recorder) = &mut recorder {
-            // Touches are not recorded.
-            let metric = config.metric.filter(|metric| !metric.needs(Requirement::Touches));
-            let recorded = facts::at_start(&targets.name, start_tick, &config.grouping.to_recorded(), metric);
-            let of_accounts = config.accounts.as_ref().map(|report| facts::of_accounts(&report.keys));
-            let of_slices = activity.as_ref().and_then(RunActivity::fact);
-            recorder.start(start_tick, recorded.into_iter().chain(of_accounts).chain(of_slices));
-        }
-        let mut trace = Self {
-            kernel,
-            probes,
-            own_probes,
-            shards,
-            tracker,
-            tables,
-            reclaim,
-            pages,
-            targets,
-            filter,
-            clock_start,
-            start,
-            start_tick,
-            ended: EndedImages::new(parts, rings, plan.of_ended(config.keep_ended, start_tick)),
-            classes: config.events.clone(),
-            cpu_at_start: processor_time(),
-            shown: (start, 0),
-            ticks: 0,
-            complete: true,
-            untraced,
-            overhead,
-            target_time: TargetTime::default(),
-            recorder,
-            periodic_sites: config.every.map(PeriodicSites::start).transpose()?,
-            mark_functions,
-            activity,
-            top: config.top,
-            accounts,
-            sort: config.accounts.as_ref().map(|accounts| accounts.sort).unwrap_or_default(),
-        };
-        trace.measure_overhead(observer);
-        Ok(trace)
-    }
-
     /// Returns the descriptors and notifications to wait for during the run.
     pub(super) fn wakeup_sources(&mut self) -> Result<WakeupSources, Error> {
         let failed = |error| Error::Failed(format!("cannot wait for the targets: {error}"));
@@ -362,6 +233,192 @@ impl Trace {
     pub(super) fn running(&self) -> BTreeSet<Pid> {
         let pids = self.tracker.images().keys().map(|id| id.pid);
         pids.filter(|pid| self.tracker.is_traced(*pid)).collect()
+    }
+
+    /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
+    fn update_mappings(&mut self, observer: &mut dyn Observer) {
+        self.tables.serve(&mut self.kernel, &mut self.tracker);
+        let copies = self.tables.stack_copies();
+        let Changes { allocators, remapped } = self.tracker.poll();
+        for (pid, allocator) in allocators {
+            self.probe(pid, &allocator, observer);
+        }
+        generated_code::add_of(&mut self.tracker, &remapped);
+        self.tables.update(&mut self.kernel, &self.tracker, remapped);
+        self.tables.finish_walks(&mut self.kernel, &self.tracker, copies);
+        self.evict_objects(false);
+    }
+
+    /// Probes an allocator that `pid` has newly mapped.
+    fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
+        let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(pid));
+        let Self { targets, tracker, kernel, probes, .. } = self;
+        let Some(late) = LateProbes::place(pid, allocator, targets, tracker, kernel, probes) else { return };
+        self.complete &= late.are_placed || !is_selected;
+        if is_selected && self.targets.add_late_note(&late.note) {
+            observer.note(&late.note);
+        }
+    }
+
+    /// Returns true if mappings or the ring of activity have to be read every few milliseconds.
+    fn has_frequent_work(&self) -> bool {
+        let reads_mappings = self.targets.probe_site.is_some() || !self.kernel.finds_vmas();
+        reads_mappings || self.activity.is_some()
+    }
+
+    /// Reads the activity of threads. The mmap events up to now are applied.
+    fn read_activity(&mut self) {
+        let Some(activity) = &mut self.activity else { return };
+        let mut changes = activity.read(&mut self.tracker, &find_copy(self.tables.finished_stacks()));
+        if self.recorder.as_ref().is_some_and(Recorder::is_viewed) && self.ticks.is_multiple_of(CALLS_READ_EVERY) {
+            changes.calls = activity.take_calls(&self.kernel);
+        }
+        self.record_activity(changes);
+    }
+
+    /// Ends the activity of threads at the end of the trace.
+    fn finish_activity(&mut self, end: Tick) {
+        let Some(activity) = &mut self.activity else { return };
+        let finished = self.tables.finished_stacks();
+        let end = end.since_start();
+        let changes = activity.finish(end, &self.kernel, &mut self.tracker, &find_copy(finished));
+        self.record_activity(changes);
+    }
+
+    fn record_activity(&mut self, changes: RecordedChanges) {
+        if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
+            recorder.add_activity(changes, &mut self.tracker, &find_copy(self.tables.finished_stacks()));
+        }
+    }
+
+    /// Adds the changes of accounts, asks for new ones, and shows the table if it is due. `losses` are those of the BPF
+    /// programs.
+    fn update_accounts(&mut self, losses: &Losses, observer: &mut dyn Observer) {
+        let Some(accounts) = &mut self.accounts else { return };
+        accounts.receive(&mut self.tracker);
+        accounts.note_resets(observer);
+        let members = accounts.take_members();
+        if !members.is_empty() {
+            self.shards.group_accounts(members);
+        }
+        self.shards.send_accounts();
+        let now = Instant::now();
+        if accounts.is_due(now) {
+            accounts.name_tags(&self.kernel.tags());
+            let mut table = accounts.table(self.start_tick, now.duration_since(self.start), &self.tracker);
+            table.losses.merge(losses);
+            table.losses.merge(&self.tracker.losses());
+            table.sort(self.sort);
+            let lines = observer.table_size().map(|size| size.lines);
+            observer.table(&fitting_text(&table, self.top, lines));
+        }
+    }
+
+    /// Starts new water marks.
+    fn reset_accounts(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
+        let Some(accounts) = &mut self.accounts else { return };
+        let is_signal = request.reply.is_none();
+        match accounts.reset_marks(self.start.elapsed(), request) {
+            Ok(number) => self.shards.split_accounts(number, self.now()),
+            Err(reason) if is_signal => observer.note(&format!("no new water marks: {reason}")),
+            Err(_) => {}
+        }
+    }
+
+    /// Records the intervals that ended before `now`. The mmap events up to then are applied. `losses` are those of the
+    /// BPF programs.
+    fn record(&mut self, now: Tick, losses: &Losses, observer: &mut dyn Observer) {
+        let Some(recorder) = &mut self.recorder else { return };
+        let finished = self.tables.finished_stacks();
+        let mut losses = losses.clone();
+        losses.merge(&self.tracker.losses());
+        let mut settled = earlier(now, SETTLED);
+        if let Some(accounts) = &mut self.accounts {
+            accounts.receive(&mut self.tracker);
+            recorder.add_accounts(accounts.take_intervals());
+            // The accounts of an interval are recorded with its delta.
+            settled = accounts.recorded_until().map_or(settled, |until| until.min(settled));
+        }
+        recorder.record(now, settled, &mut self.tracker, &find_copy(finished), &losses);
+        // A reset of accounts has a note of its own.
+        let are_resets = self.accounts.is_some() && !recorder.has_file();
+        for mark in recorder.take_stored_marks().iter().filter(|_| !are_resets) {
+            observer.note(&format!("mark {} at {:.3} s", mark.text, mark.at.as_secs_f64()));
+        }
+    }
+
+    /// Sets a mark for each function that was entered. Entries that wait for others to be stored get none, and are counted.
+    fn mark_entered_functions(&mut self) {
+        let requests = self.mark_functions.as_mut().map(MarkFunctions::take_requests).unwrap_or_default();
+        let now = self.now();
+        let (Some(functions), Some(recorder)) = (&mut self.mark_functions, &mut self.recorder) else { return };
+        for request in requests {
+            if recorder.add_mark(request) {
+                self.shards.mark(now);
+            } else {
+                functions.add_lost();
+            }
+        }
+    }
+
+    /// Sets a mark: the interval ends now. A trace with accounts starts new water marks then.
+    fn mark(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
+        if self.accounts.is_some() {
+            if let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
+                let mark = MarkRequest { text: request.text.clone(), reply: None };
+                if recorder.add_mark(mark) {
+                    self.shards.mark(self.now());
+                }
+            }
+            return self.reset_accounts(request, observer);
+        }
+        match self.recorder.as_mut().filter(|recorder| recorder.keeps_marks()) {
+            None => observer.note(
+                "no mark is set, since neither a recording nor an output shows it; --record FILE records the run",
+            ),
+            Some(recorder) => {
+                // Nobody else learns that a mark by the signal is refused.
+                let is_signal = request.reply.is_none();
+                if recorder.add_mark(request) {
+                    self.shards.mark(self.now());
+                } else if is_signal {
+                    observer.note("no mark is set: too many others are not stored yet, or the recording has 100,000");
+                }
+            }
+        }
+    }
+
+    /// Measures the overhead if a period is over, and warns once if it is high.
+    fn measure_overhead(&mut self, observer: &mut dyn Observer) {
+        if self.overhead.as_ref().is_some_and(|overhead| overhead.is_due(Instant::now())) {
+            let sample = self.overhead_sample();
+            let messages = self.overhead.as_mut().map(|overhead| overhead.update(sample)).unwrap_or_default();
+            messages.iter().for_each(|message| observer.note(message));
+        }
+    }
+
+    fn overhead_sample(&mut self) -> Sample {
+        let (processor_time, missing) = self.target_time.read(&self.targets, &self.filter, &self.tracker);
+        let counters = self.kernel.counters();
+        Sample {
+            at: Instant::now(),
+            calls: self.shards.progress().calls,
+            not_recorded: counters.filtered.count + counters.losses.get(LossReason::RingFullAlloc),
+            processor_time,
+            missing,
+        }
+    }
+
+    /// Shows the top sites if their interval is over.
+    fn show_sites(&mut self, now: Instant, observer: &mut dyn Observer) {
+        let (Some(periodic), Some(recorder)) = (&mut self.periodic_sites, &self.recorder) else { return };
+        if let Some(text) = periodic.take_text() {
+            observer.summary(&text);
+        }
+        if periodic.is_due(now) {
+            let elapsed = now.saturating_duration_since(self.start);
+            periodic.request(TopSites { elapsed, classes: recorder.top_sites(self.top) });
+        }
     }
 }
 

@@ -1,52 +1,11 @@
-//! Accounts of a run in progress.
+//! Tables of accounts that fit on a terminal.
 
-use std::time::Instant;
-
-use super::Trace;
-use crate::model::{AccountTable, Losses};
-use crate::session::marks::MarkRequest;
-use crate::session::observer::Observer;
+use crate::model::AccountTable;
 use crate::session::run::reports::text_of_accounts;
-
-impl Trace {
-    /// Adds the changes of accounts, asks for new ones, and shows the table if it is due. `losses` are those of the BPF
-    /// programs.
-    pub(super) fn update_accounts(&mut self, losses: &Losses, observer: &mut dyn Observer) {
-        let Some(accounts) = &mut self.accounts else { return };
-        accounts.receive(&mut self.tracker);
-        accounts.note_resets(observer);
-        let members = accounts.take_members();
-        if !members.is_empty() {
-            self.shards.group_accounts(members);
-        }
-        self.shards.send_accounts();
-        let now = Instant::now();
-        if accounts.is_due(now) {
-            accounts.name_tags(&self.kernel.tags());
-            let mut table = accounts.table(self.start_tick, now.duration_since(self.start), &self.tracker);
-            table.losses.merge(losses);
-            table.losses.merge(&self.tracker.losses());
-            table.sort(self.sort);
-            let lines = observer.table_size().map(|size| size.lines);
-            observer.table(&fitting_text(&table, self.top, lines));
-        }
-    }
-
-    /// Starts new water marks.
-    pub(super) fn reset_accounts(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
-        let Some(accounts) = &mut self.accounts else { return };
-        let is_signal = request.reply.is_none();
-        match accounts.reset_marks(self.start.elapsed(), request) {
-            Ok(number) => self.shards.split_accounts(number, self.now()),
-            Err(reason) if is_signal => observer.note(&format!("no new water marks: {reason}")),
-            Err(_) => {}
-        }
-    }
-}
 
 /// Returns a table as text of at most `lines` lines, if possible: with fewer rows than `top`, but with the total and the
 /// losses.
-fn fitting_text(table: &AccountTable, top: usize, lines: Option<usize>) -> String {
+pub(super) fn fitting_text(table: &AccountTable, top: usize, lines: Option<usize>) -> String {
     let mut rows = top.min(table.rows.len());
     loop {
         let text = text_of_accounts(table, rows);
