@@ -17,7 +17,7 @@ mod reason;
 mod result;
 mod rules;
 mod site;
-mod window;
+pub(crate) mod window;
 mod x86_64;
 
 pub use loaded_word::LoadedWord;

@@ -1,7 +1,7 @@
 //! Search for jumps of other code into a function.
 
-use crate::elf::{Elf, ElfError, Machine, Source};
-use crate::probe_site::Window;
+use crate::elf::{Elf, ElfError, Source};
+use crate::probe_site::{Window, window};
 
 /// Reach of a short branch: a signed byte from its end, and its own two bytes.
 const SHORT_BRANCH_REACH: u64 = 130;
@@ -13,8 +13,8 @@ pub(super) const MAX_INSTRUCTION: u64 = 15;
 /// Decodes the code before `from` to decide whether the bytes there are really a jump into `window`. Returns true if
 /// the code cannot be read.
 pub(super) fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
-    let code = elf.code(from.saturating_sub(Machine::PRELUDE), from.saturating_add(MAX_INSTRUCTION));
-    code.map_or(true, |(address, bytes)| elf.machine().jump_into(&bytes, address, window, |_| true).is_some())
+    let code = elf.code(from.saturating_sub(window::PRELUDE), from.saturating_add(MAX_INSTRUCTION));
+    code.map_or(true, |(address, bytes)| window::jump_into(elf.machine(), &bytes, address, window, |_| true).is_some())
 }
 
 /// Returns the address of a short branch into `window` from just before or after the code from `entry` to `end`, if `is_other`
@@ -26,12 +26,12 @@ pub(super) fn near_jump_into<S: Source>(
     window: Window,
     is_other: impl Fn(u64) -> bool,
 ) -> Result<Option<u64>, ElfError> {
-    let before = (entry.saturating_sub(SHORT_BRANCH_REACH + Machine::PRELUDE), entry);
+    let before = (entry.saturating_sub(SHORT_BRANCH_REACH + window::PRELUDE), entry);
     // Decoding starts within the function, so that it is in step with the instructions after the end.
-    let after = (end.saturating_sub(Machine::PRELUDE).max(entry), end.saturating_add(SHORT_BRANCH_REACH));
+    let after = (end.saturating_sub(window::PRELUDE).max(entry), end.saturating_add(SHORT_BRANCH_REACH));
     for (first, last) in [before, after] {
         let (address, bytes) = elf.code(first, last)?;
-        if let Some(from) = elf.machine().jump_into(&bytes, address, window, &is_other) {
+        if let Some(from) = window::jump_into(elf.machine(), &bytes, address, window, &is_other) {
             return Ok(Some(from));
         }
     }

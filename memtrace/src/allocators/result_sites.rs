@@ -6,7 +6,7 @@ use super::object_code::CachedCode;
 use super::probed_function::ProbedFunction;
 use crate::elf::{Elf, Source};
 use crate::model::{Signature, VirtOffset};
-use crate::probe_site::{AnalysedCode, RequestedSize, ResultRefusal, ResultSiteFinder, ResultSites, Window};
+use crate::probe_site::{AnalysedCode, RequestedSize, ResultRefusal, ResultSiteFinder, ResultSites, Window, window};
 
 /// Result sites of a function, or why it has none; `None` for a function that returns no block.
 pub(super) type Found = Option<Result<FunctionResults, ResultRefusal>>;
@@ -72,7 +72,7 @@ fn jumped_into<S: Source>(
     let only_windows: Vec<Window> = windows.iter().map(|(_, _, window)| *window).collect();
     let mut jumps = Vec::new();
     let searched = elf.for_each_code_chunk(elf.machine().overlap(), |address, bytes| {
-        elf.machine().far_jump_into(bytes, address, &only_windows, |window, from| jumps.push((window, from)));
+        window::far_jump_into(elf.machine(), bytes, address, &only_windows, |window, from| jumps.push((window, from)));
     });
     if searched.is_err() {
         return code.iter().map(|(index, _)| (*index, ResultRefusal::Unreadable)).collect();

@@ -6,7 +6,7 @@ use super::probed_function::ProbedFunction;
 use super::result_sites;
 use crate::elf::{Elf, Source, dynamic_symbols};
 use crate::model::FileOffset;
-use crate::probe_site::{self, Choice, Code, Cost, LoadedWord, Reason, Site, Window};
+use crate::probe_site::{self, Choice, Code, Cost, LoadedWord, Reason, Site, Window, window};
 
 /// Limit of the length of examined functions; those of glibc have up to 5 KiB.
 const MAX_FUNCTION: u64 = 1 << 18;
@@ -124,7 +124,7 @@ fn jumped_into<S: Source>(
     let mut jumps = Vec::new();
     let searched = elf.for_each_code_chunk(elf.machine().overlap(), |address, bytes| {
         let on_jump = |window: usize, from| jumps.push((window, from));
-        elf.machine().far_jump_into(bytes, address, &windows, on_jump);
+        window::far_jump_into(elf.machine(), bytes, address, &windows, on_jump);
     });
     if searched.is_err() {
         return all(Reason::Unreadable);

@@ -4,26 +4,26 @@ use gimli::{AArch64, Register, Vendor, X86_64};
 
 use crate::elf::Machine;
 
-impl Machine {
-    pub(super) const fn stack_pointer(self) -> Register {
-        match self {
-            Self::X86_64 => X86_64::RSP,
-            Self::Aarch64 => AArch64::SP,
-        }
+/// Returns the register of the stack pointer.
+pub(super) const fn stack_pointer(machine: Machine) -> Register {
+    match machine {
+        Machine::X86_64 => X86_64::RSP,
+        Machine::Aarch64 => AArch64::SP,
     }
+}
 
-    pub(super) const fn frame_pointer(self) -> Register {
-        match self {
-            Self::X86_64 => X86_64::RBP,
-            Self::Aarch64 => AArch64::X29,
-        }
+/// Returns the register of the frame pointer.
+pub(super) const fn frame_pointer(machine: Machine) -> Register {
+    match machine {
+        Machine::X86_64 => X86_64::RBP,
+        Machine::Aarch64 => AArch64::X29,
     }
+}
 
-    /// The vendor whose call frame instructions are decoded.
-    pub(super) const fn vendor(self) -> Vendor {
-        match self {
-            Self::X86_64 => Vendor::Default,
-            Self::Aarch64 => Vendor::AArch64,
-        }
+/// Returns the vendor whose call frame instructions are decoded.
+pub(super) const fn vendor(machine: Machine) -> Vendor {
+    match machine {
+        Machine::X86_64 => Vendor::Default,
+        Machine::Aarch64 => Vendor::AArch64,
     }
 }

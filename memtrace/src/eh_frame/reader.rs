@@ -10,6 +10,7 @@ use super::code::Code;
 use super::contents::Contents;
 use super::entry::{Entry, Kind};
 use super::error::Error;
+use super::machine::vendor;
 use super::rule::Section;
 
 /// Limit of the bytes read, as a multiple of the section's length. Each description executes the instructions of its common
@@ -43,7 +44,7 @@ impl<'data> Reader<'data> {
     pub(super) fn new(contents: &'data Contents, origin: u64) -> Self {
         let mut section = EhFrame::new(&contents.eh_frame, LittleEndian);
         section.set_address_size(8);
-        section.set_vendor(contents.machine.vendor());
+        section.set_vendor(vendor(contents.machine));
         let mut bases = BaseAddresses::default().set_eh_frame(contents.address);
         if let Some(text) = contents.text {
             bases = bases.set_text(text);

@@ -9,6 +9,7 @@ use gimli::{
 };
 use memtrace_common::unwind::{Rule, cfa, fp, ra};
 
+use super::machine::{frame_pointer, stack_pointer};
 use crate::elf::Machine;
 
 /// Section that the rows come from: it contains their expressions.
@@ -68,7 +69,7 @@ impl Rules<'_> {
             return END;
         }
         // By convention the caller's stack pointer is the CFA; code that switches stacks deviates.
-        if !matches!(row.register(self.machine.stack_pointer()), None | Some(RegisterRule::ValOffset(0))) {
+        if !matches!(row.register(stack_pointer(self.machine)), None | Some(RegisterRule::ValOffset(0))) {
             return UNTABLED;
         }
         let rule = self.cfa(row.cfa()).and_then(|rule| self.with_return_address(rule, row));
@@ -103,8 +104,8 @@ impl Rules<'_> {
             CfaRule::RegisterAndOffset { register, offset } => {
                 let cfa_offset = i32::try_from(*offset).ok()?;
                 let (cfa_kind, extra) = match *register {
-                    register if register == self.machine.stack_pointer() => (cfa::SP, 0),
-                    register if register == self.machine.frame_pointer() => (cfa::FP, 0),
+                    register if register == stack_pointer(self.machine) => (cfa::SP, 0),
+                    register if register == frame_pointer(self.machine) => (cfa::FP, 0),
                     Register(number) => (cfa::REGISTER, number.into()),
                 };
                 Some(Rule { cfa_offset, extra, ..of_kind(cfa_kind) })
@@ -115,8 +116,8 @@ impl Rules<'_> {
                 }
                 let location = self.dereference(*expression)?;
                 let cfa_kind = match location.register {
-                    register if register == self.machine.stack_pointer() => cfa::DEREF_SP,
-                    register if register == self.machine.frame_pointer() => cfa::DEREF_FP,
+                    register if register == stack_pointer(self.machine) => cfa::DEREF_SP,
+                    register if register == frame_pointer(self.machine) => cfa::DEREF_FP,
                     _ => return None,
                 };
                 Some(Rule { cfa_offset: location.offset, extra: location.addend?, ..of_kind(cfa_kind) })
@@ -141,12 +142,11 @@ impl Rules<'_> {
 
     /// Adds the frame pointer's rule. An unknown frame pointer does not end the walk: few callers need it.
     fn with_frame_pointer(&self, rule: Rule, row: &UnwindTableRow<usize>) -> Rule {
-        let found = match row.register(self.machine.frame_pointer()) {
+        let found = match row.register(frame_pointer(self.machine)) {
             None | Some(RegisterRule::SameValue) => Some((fp::SAME, 0)),
             Some(RegisterRule::Offset(offset)) => i32::try_from(offset).ok().map(|offset| (fp::AT_CFA, offset)),
             Some(RegisterRule::Expression(expression)) => {
-                let location =
-                    self.sum(expression).filter(|location| location.register == self.machine.frame_pointer());
+                let location = self.sum(expression).filter(|location| location.register == frame_pointer(self.machine));
                 location.map(|location| (fp::AT_FP, location.offset))
             }
             _ => None,

@@ -54,7 +54,7 @@ fn decode(elf: &Elf<impl Source>, note: &[u8], provider: &str, base: Option<u64>
         elf.loaded().filter(|segment| is_valid(segment)).find_map(|segment| segment.locate(address))
     };
     let (offset, _) = in_segment(location, |segment| segment.executable)?;
-    let nop = elf.machine().nop();
+    let nop = nop(elf.machine());
     if elf.bytes(offset, nop.len() as u64).ok()? != nop {
         return None;
     }
@@ -64,28 +64,26 @@ fn decode(elf: &Elf<impl Source>, note: &[u8], provider: &str, base: Option<u64>
             .filter(|&(offset, left)| left >= 2 && offset != 0)
             .map(|(offset, _)| FileOffset(offset)),
     };
-    let arguments = arguments.split_whitespace().map(|argument| elf.machine().argument_of(argument)).collect();
+    let arguments = arguments.split_whitespace().map(|argument| argument_of(elf.machine(), argument)).collect();
     Some(UserProbe { name, offset: FileOffset(offset), semaphore, arguments })
 }
 
-impl Machine {
-    /// The shortest instruction without an effect.
-    const fn nop(self) -> &'static [u8] {
-        match self {
-            Self::X86_64 => &[0x90],
-            Self::Aarch64 => &[0x1f, 0x20, 0x03, 0xd5],
-        }
+/// Returns the shortest instruction without an effect.
+const fn nop(machine: Machine) -> &'static [u8] {
+    match machine {
+        Machine::X86_64 => &[0x90],
+        Machine::Aarch64 => &[0x1f, 0x20, 0x03, 0xd5],
     }
+}
 
-    /// Returns the number of the argument of a call that is where a note says, as in `8@%rdi`.
-    fn argument_of(self, place: &str) -> Option<u8> {
-        let register = place.trim_start_matches('-').strip_prefix("8@")?;
-        let registers = match self {
-            Self::X86_64 => X86_64_ARGUMENTS,
-            Self::Aarch64 => AARCH64_ARGUMENTS,
-        };
-        (0..).zip(registers).find(|(_, name)| *name == register).map(|(number, _)| number)
-    }
+/// Returns the number of the argument of a call that is where a note says, as in `8@%rdi`.
+fn argument_of(machine: Machine, place: &str) -> Option<u8> {
+    let register = place.trim_start_matches('-').strip_prefix("8@")?;
+    let registers = match machine {
+        Machine::X86_64 => X86_64_ARGUMENTS,
+        Machine::Aarch64 => AARCH64_ARGUMENTS,
+    };
+    (0..).zip(registers).find(|(_, name)| *name == register).map(|(number, _)| number)
 }
 
 #[cfg(test)]
@@ -135,7 +133,7 @@ mod tests {
         for probe in &probes {
             let FileOffset(semaphore) = probe.semaphore.expect("each has a semaphore");
             assert_eq!(file[semaphore as usize..][..2], [0, 0]);
-            assert!(file[probe.offset.0 as usize..].starts_with(Machine::HOST.nop()));
+            assert!(file[probe.offset.0 as usize..].starts_with(nop(Machine::HOST)));
         }
         assert_eq!(find(&Elf::parse(&file[..]).unwrap(), "other").unwrap(), []);
     }

@@ -15,73 +15,71 @@ impl Window {
     }
 }
 
-impl Machine {
-    /// Number of bytes after which decodings of the same code from different offsets have synchronized. Code that was written
-    /// to be decoded in two ways is an exception.
-    pub(crate) const PRELUDE: u64 = 128;
+/// Number of bytes after which decodings of the same code from different offsets have synchronized. Code that was written
+/// to be decoded in two ways is an exception.
+pub(crate) const PRELUDE: u64 = 128;
 
-    /// Calls `on_jump` with the index of each window that a byte sequence in `code`, which lies at `address`, may jump into,
-    /// and the address of that sequence. Every byte offset is examined, independent of instruction boundaries: no far branch
-    /// is missed, and data that looks like a branch only prevents a better probe site.
-    pub(crate) fn far_jump_into(
-        self,
-        code: &[u8],
-        address: u64,
-        windows: &[Window],
-        mut on_jump: impl FnMut(usize, u64),
-    ) {
-        let (Some(first), Some(last)) =
-            (windows.iter().map(|window| window.first).min(), windows.iter().map(|window| window.last).max())
-        else {
-            return;
-        };
-        self.branches(code, address, |at, target| {
-            if (first..=last).contains(&target) {
-                for (index, _) in windows.iter().enumerate().filter(|(_, window)| window.contains(target)) {
-                    on_jump(index, at);
-                }
-            }
-        });
-    }
-
-    /// Returns the address of an instruction in `code`, which lies at `address`, that branches into `window`. Addresses for which
-    /// `is_other` returns false are left out.
-    ///
-    /// The offset of the first instruction in `code` need not be known: decoding starts at every possible offset, so that one
-    /// of the decodings is correct. The others synchronize with it within a few instructions, so the code of interest
-    /// should lie [`Machine::PRELUDE`] bytes after the start.
-    pub(crate) fn jump_into(
-        self,
-        code: &[u8],
-        address: u64,
-        window: Window,
-        is_other: impl Fn(u64) -> bool,
-    ) -> Option<u64> {
-        (0..=self.overlap()).find_map(|start| self.jump_into_from(code, address, start, window, &is_other))
-    }
-
-    /// Same as [`Machine::jump_into`] with the first instruction at offset `start`.
-    fn jump_into_from(
-        self,
-        code: &[u8],
-        address: u64,
-        start: usize,
-        window: Window,
-        is_other: impl Fn(u64) -> bool,
-    ) -> Option<u64> {
-        let is_jump =
-            |here: u64, target: Option<u64>| target.is_some_and(|target| window.contains(target)) && is_other(here);
-        let mut at = start;
-        while let Some(rest) = code.get(at..).filter(|rest| !rest.is_empty()) {
-            let here = address.wrapping_add(at as u64);
-            match self.decode(rest, here) {
-                Some(decoded) if is_jump(here, decoded.flow.target()) => return Some(here),
-                Some(decoded) => at += decoded.length,
-                None => at += self.alignment(),
+/// Calls `on_jump` with the index of each window that a byte sequence in `code`, which lies at `address`, may jump into,
+/// and the address of that sequence. Every byte offset is examined, independent of instruction boundaries: no far branch
+/// is missed, and data that looks like a branch only prevents a better probe site.
+pub(crate) fn far_jump_into(
+    machine: Machine,
+    code: &[u8],
+    address: u64,
+    windows: &[Window],
+    mut on_jump: impl FnMut(usize, u64),
+) {
+    let (Some(first), Some(last)) =
+        (windows.iter().map(|window| window.first).min(), windows.iter().map(|window| window.last).max())
+    else {
+        return;
+    };
+    machine.branches(code, address, |at, target| {
+        if (first..=last).contains(&target) {
+            for (index, _) in windows.iter().enumerate().filter(|(_, window)| window.contains(target)) {
+                on_jump(index, at);
             }
         }
-        None
+    });
+}
+
+/// Returns the address of an instruction in `code`, which lies at `address`, that branches into `window`. Addresses for which
+/// `is_other` returns false are left out.
+///
+/// The offset of the first instruction in `code` need not be known: decoding starts at every possible offset, so that one
+/// of the decodings is correct. The others synchronize with it within a few instructions, so the code of interest
+/// should lie [`PRELUDE`] bytes after the start.
+pub(crate) fn jump_into(
+    machine: Machine,
+    code: &[u8],
+    address: u64,
+    window: Window,
+    is_other: impl Fn(u64) -> bool,
+) -> Option<u64> {
+    (0..=machine.overlap()).find_map(|start| jump_into_from(machine, code, address, start, window, &is_other))
+}
+
+/// Same as [`jump_into`] with the first instruction at offset `start`.
+fn jump_into_from(
+    machine: Machine,
+    code: &[u8],
+    address: u64,
+    start: usize,
+    window: Window,
+    is_other: impl Fn(u64) -> bool,
+) -> Option<u64> {
+    let is_jump =
+        |here: u64, target: Option<u64>| target.is_some_and(|target| window.contains(target)) && is_other(here);
+    let mut at = start;
+    while let Some(rest) = code.get(at..).filter(|rest| !rest.is_empty()) {
+        let here = address.wrapping_add(at as u64);
+        match machine.decode(rest, here) {
+            Some(decoded) if is_jump(here, decoded.flow.target()) => return Some(here),
+            Some(decoded) => at += decoded.length,
+            None => at += machine.alignment(),
+        }
     }
+    None
 }
 
 #[cfg(test)]
@@ -92,7 +90,7 @@ mod tests {
 
     fn far(code: &[u8], address: u64) -> Vec<(usize, u64)> {
         let mut found = Vec::new();
-        Machine::X86_64.far_jump_into(code, address, &[WINDOW], |index, at| found.push((index, at)));
+        far_jump_into(Machine::X86_64, code, address, &[WINDOW], |index, at| found.push((index, at)));
         found
     }
 
@@ -106,7 +104,7 @@ mod tests {
     }
 
     fn near(code: &[u8], address: u64) -> Option<u64> {
-        Machine::X86_64.jump_into(code, address, WINDOW, |_| true)
+        jump_into(Machine::X86_64, code, address, WINDOW, |_| true)
     }
 
     #[test]
@@ -126,15 +124,15 @@ mod tests {
         let window = Window { first: 0x1087, last: 0x1088 };
         let code = [&[0x90; 128][..], &number].concat();
         let mut far = Vec::new();
-        Machine::X86_64.far_jump_into(&code, 0x1000, &[window], |_, at| far.push(at));
+        far_jump_into(Machine::X86_64, &code, 0x1000, &[window], |_, at| far.push(at));
         assert_eq!(far, [0x1081]);
-        assert_eq!(Machine::X86_64.jump_into(&code, 0x1000, window, |_| true), None);
+        assert_eq!(jump_into(Machine::X86_64, &code, 0x1000, window, |_| true), None);
         // Without the prelude, the jump cannot be excluded.
-        assert_eq!(Machine::X86_64.jump_into(&number, 0x1080, window, |_| true), Some(0x1081));
+        assert_eq!(jump_into(Machine::X86_64, &number, 0x1080, window, |_| true), Some(0x1081));
         // A real jump is found from any start offset, with a prefix too.
         let code = [&[0x48, 0x89, 0xf8].repeat(43)[1..], &[0xf2, 0xe9, 0x02, 0x00, 0x00, 0x00]].concat();
         assert_eq!(
-            Machine::X86_64.jump_into(&code, 0x1000, Window { first: 0x1088, last: 0x1088 }, |_| true),
+            jump_into(Machine::X86_64, &code, 0x1000, Window { first: 0x1088, last: 0x1088 }, |_| true),
             Some(0x1080)
         );
     }
