@@ -4,6 +4,7 @@ mod attributes;
 mod bpf_side;
 mod cycles;
 mod file_graph;
+mod impls;
 mod imports;
 mod kernel_paths;
 mod paths;
@@ -57,6 +58,7 @@ const RULES: &[Check] = &[
     prose::check,
     shape::check,
     attributes::check,
+    impls::check,
     imports::check,
     submodules::check,
     unused::check,
