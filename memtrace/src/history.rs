@@ -1,13 +1,15 @@
-//! Totals of stacks after they have left the ledger: call paths, sums of ended images, and their conversion to a
-//! [`Profile`](crate::model::Profile).
+//! The history of a run, and the profiles that are views of it.
+//!
+//! A [`Book`] is a sequence of [`Interval`]s, each with what changed in it: [`Recording`] reads it from a file, and
+//! [`MemoryBook`] holds it in memory. [`view`] reads the totals at a moment, or the changes between two, and returns a
+//! [`Profile`](crate::model::Profile) for each event class.
 //!
 //! The mappings of an image at the time of a stack translate each address to an offset in the file of an object. These
 //! offsets do not depend on load addresses, so that all images share call paths. [`EndedProcesses`] holds the totals of
-//! images that have ended, [`LivePaths`] the call paths of a run that is recorded, and [`RecordedProcesses`] the totals of
-//! a recording. [`ReportStacks`] joins them for a report. [`NamedClasses`] asks a
-//! [`Names`](crate::model::Names) for the frames of each distinct call once.
+//! images that have ended, which [`ReportStacks`] joins with those of running images at the end of a run.
+//! [`NamedClasses`] asks a [`Names`](crate::model::Names) for the frames of each distinct call once.
 //!
-//! All files of this module are pure.
+//! Only `file` does I/O.
 
 mod assemble;
 mod book;
