@@ -39,6 +39,8 @@ pub struct MemoryBook {
     rows: Vec<IntervalRow>,
     /// Contents of the intervals, in the order of `rows`.
     contents: Vec<StoredInterval>,
+    /// Sum of their sizes, which a merge computes again.
+    content_bytes: usize,
     marks: Vec<MarkRow>,
     locations: Locations,
     images: KnownImages,
@@ -68,6 +70,7 @@ impl MemoryBook {
             bytes: 0,
             rows: Vec::new(),
             contents: Vec::new(),
+            content_bytes: 0,
             marks: Vec::new(),
             locations: Locations::default(),
             images: KnownImages::default(),
@@ -86,15 +89,19 @@ impl MemoryBook {
         for mark in &interval.marks {
             let is_exact = mark.at == interval.span.end;
             self.marks.push(MarkRow { mark: mark.clone(), boundary: row.end(), is_exact });
+            self.marks.sort_by_key(|row| (row.mark.at, row.mark.epoch));
         }
-        self.marks.sort_by_key(|row| (row.mark.at, row.mark.epoch));
         self.add_locations(&mut interval);
         self.images.add(id, &mut interval);
         self.add_names(&mut interval);
         self.limit_activity(&mut interval);
         self.rows.push(row);
-        self.contents.push(StoredInterval::new(interval));
-        while self.size() > self.limit && self.merge() {}
+        let content = StoredInterval::new(interval);
+        self.content_bytes += content.bytes();
+        self.contents.push(content);
+        while self.size() > self.limit && self.merge() {
+            self.content_bytes = self.contents.iter().map(StoredInterval::bytes).sum();
+        }
     }
 
     /// Completes the history: it has the end of the run.
@@ -104,8 +111,7 @@ impl MemoryBook {
 
     /// Returns the memory of the history, about.
     fn size(&self) -> Bytes {
-        let intervals: usize = self.contents.iter().map(StoredInterval::bytes).sum();
-        Bytes((self.bytes + self.images.bytes() + intervals) as u64)
+        Bytes((self.bytes + self.images.bytes() + self.content_bytes) as u64)
     }
 
     fn add_locations(&mut self, interval: &mut Interval) {

@@ -46,8 +46,10 @@ impl KnownImages {
         for image in changed.chain(interval.stalls.iter().map(|stall| stall.image)) {
             self.note(image, id);
         }
-        self.oom_kills.extend(interval.oom_kills.drain(..).map(|kill| (id, kill)));
-        self.oom_kills.sort_by_key(|(_, kill)| kill.at);
+        for kill in interval.oom_kills.drain(..) {
+            self.oom_kills.push((id, kill));
+            self.oom_kills.sort_by_key(|(_, kill)| kill.at);
+        }
         self.finished.extend(interval.finished.drain(..));
     }
 

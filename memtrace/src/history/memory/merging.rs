@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -18,7 +20,8 @@ use crate::history::interval::{
 };
 use crate::history::retention::{StoredInterval as Row, forced_merge, next_merge};
 use crate::model::{
-    Comm, EventClass, ImageEnd, ImageId, ImageStart, MergedImages, Quantities, Quantity, StackEnd, StallStats, Tick,
+    Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, MergedImages, Quantities, Quantity, StackEnd, StallStats,
+    Tick, User,
 };
 
 /// Fewest images, and fewest stacks, that are merged.
@@ -163,7 +166,9 @@ impl MemoryBook {
         if old.is_empty() {
             return false;
         }
-        let groups: FxHashMap<ImageId, ImageId> = old.into_iter().map(|id| (id, self.group_of(id))).collect();
+        let mut known = self.known_groups();
+        let groups: FxHashMap<ImageId, ImageId> =
+            old.into_iter().map(|id| (id, self.group_of(id, &mut known))).collect();
         self.name_groups(&groups);
         self.count_merged(&groups);
         let group = |id: ImageId| groups.get(&id).copied();
@@ -222,65 +227,59 @@ impl MemoryBook {
         sizes.into_keys().collect()
     }
 
-    /// Returns the group of an ended image, which is created if necessary.
-    fn group_of(&mut self, id: ImageId) -> ImageId {
-        let Some(known) = self.images.all.get(&id) else { return id };
-        if let Some(group) = known.image.member_of {
+    /// Returns the group of an ended image, which is created if necessary. `known` are the groups of merges.
+    fn group_of(&mut self, id: ImageId, known: &mut KnownGroups) -> ImageId {
+        let Some(image) = self.images.all.get(&id) else { return id };
+        let since = image.since;
+        if let Some(group) = image.image.member_of {
             return group;
         }
-        let since = known.since;
-        let RecordedImage { comm, exe, user, cgroup, .. } = known.image.clone();
-        let comm = if exe.is_none() { comm } else { Comm::default() };
-        let is_equal = |group: &RecordedImage| {
-            group.exe == exe && group.user == user && group.cgroup == cgroup && (exe.is_some() || group.comm == comm)
-        };
-        let first = ImageId::of_group(FIRST_ORDINAL);
-        let groups = self.images.all.range(first..=ImageId::of_group(u32::MAX));
-        let (mut last, mut number) = (None, 0);
-        for (group, known) in groups {
-            if is_equal(&known.image) {
-                return *group;
-            }
-            (last, number) = (Some(*group), number + 1);
+        let key = group_key(&image.image);
+        if let Some(group) = known.get(&key) {
+            return *group;
         }
-        if number >= MAX_GROUPS
-            && let Some(others) = last
-        {
-            return others;
-        }
+        let number = known.len().min(MAX_GROUPS - 1);
         let group = ImageId::of_group(FIRST_ORDINAL + number as u32);
-        let is_last = number + 1 == MAX_GROUPS;
         let image = &mut self.images.note(group, since).image;
-        if is_last {
+        if number + 1 == MAX_GROUPS {
             image.comm = Comm::from("other programs");
         } else {
-            (image.comm, image.exe, image.user, image.cgroup) = (comm, exe, user, cgroup);
+            (image.exe, image.comm, image.user, image.cgroup) = key.clone();
+            known.insert(key, group);
         }
         group
     }
 
-    /// Sets the name of each group with an executable to that of most members; none without a majority.
+    fn known_groups(&self) -> KnownGroups {
+        let created = ImageId::of_group(FIRST_ORDINAL)..=ImageId::of_group(u32::MAX);
+        let groups =
+            self.images.all.range(created).filter(|(id, _)| id.ordinal < FIRST_ORDINAL + MAX_GROUPS as u32 - 1);
+        groups.map(|(id, known)| (group_key(&known.image), *id)).collect()
+    }
+
+    /// Sets the name of each group with an executable to that of most members; none without a majority. Members of earlier
+    /// merges count as having the name of the group.
     fn name_groups(&mut self, groups: &FxHashMap<ImageId, ImageId>) {
-        let mut names: BTreeMap<ImageId, BTreeMap<Comm, u64>> = BTreeMap::new();
+        let mut members: BTreeMap<ImageId, (BTreeMap<Comm, u64>, i64)> = BTreeMap::new();
         for (id, group) in groups {
             if let Some(known) = self.images.all.get(id) {
-                *names.entry(*group).or_default().entry(known.image.comm.clone()).or_default() += 1;
+                let (names, since) = members.entry(*group).or_insert_with(|| (BTreeMap::new(), known.since));
+                *names.entry(known.image.comm.clone()).or_default() += 1;
+                *since = known.since.min(*since);
             }
         }
-        for (group, mut names) in names {
-            let earlier = self.contents.iter().flat_map(|content| &content.merged).filter(|((of, _), _)| *of == group);
-            let mut by_class: BTreeMap<EventClass, u64> = BTreeMap::new();
-            for ((_, class), images) in earlier {
-                *by_class.entry(*class).or_default() += images.ends.values().sum::<u64>();
-            }
-            let since = groups.iter().filter(|(_, of)| **of == group).filter_map(|(id, _)| self.images.all.get(id));
-            let since = since.map(|known| known.since).min();
+        let mut earlier: BTreeMap<(ImageId, EventClass), u64> = BTreeMap::new();
+        for (key, images) in self.contents.iter().flat_map(|content| &content.merged) {
+            *earlier.entry(*key).or_default() += images.ends.values().sum::<u64>();
+        }
+        for (group, (mut names, since)) in members {
             let Some(known) = self.images.all.get_mut(&group) else { continue };
-            known.since = since.map_or(known.since, |since| since.min(known.since));
+            known.since = since.min(known.since);
             if known.image.exe.is_none() {
                 continue;
             }
-            if let Some(images) = by_class.values().max() {
+            let of_classes = EventClass::ALL.iter().filter_map(|class| earlier.get(&(group, *class)));
+            if let Some(images) = of_classes.max() {
                 *names.entry(known.image.comm.clone()).or_default() += images;
             }
             let all: u64 = names.values().sum();
@@ -314,10 +313,11 @@ impl MemoryBook {
             let (Some(known), Some(group)) = (self.images.all.get(&id), groups.get(&id)) else { continue };
             let Some((end, at)) = known.image.ended else { continue };
             let at_end = at.since_start();
-            let is_counted = |row: &IntervalRow| row.end().id >= known.since && row.span.end >= at_end;
-            let is_first = |row: &IntervalRow| row.end().id >= known.since;
-            let counted = self.rows.iter().position(is_counted).or_else(|| self.rows.iter().position(is_first));
-            let Some(content) = counted.and_then(|index| self.contents.get_mut(index)) else { continue };
+            // Both grow from row to row.
+            let first = self.rows.partition_point(|row| row.end().id < known.since);
+            let counted = self.rows.partition_point(|row| row.end().id < known.since || row.span.end < at_end);
+            let counted = if counted < self.rows.len() { counted } else { first };
+            let Some(content) = self.contents.get_mut(counted) else { continue };
             let start = known.image.start.tick().unwrap_or_default();
             let is_inherited = matches!(known.image.start, ImageStart::Fork(at) if at.since_start() >= trace_start);
             content.merged.entry((*group, class)).or_default().merge(&MergedImages {
@@ -338,6 +338,17 @@ impl MemoryBook {
             Some(FactValue::Text(_)) | None => Duration::ZERO,
         }
     }
+}
+
+/// Groups that merges have created, by executable, name, user and control group.
+type KnownGroups = FxHashMap<GroupKey, ImageId>;
+
+type GroupKey = (Option<PathBuf>, Comm, Option<User>, Option<Arc<Cgroup>>);
+
+/// Returns the key of the group of an image. With an executable, names do not matter.
+fn group_key(image: &RecordedImage) -> GroupKey {
+    let comm = if image.exe.is_none() { image.comm.clone() } else { Comm::default() };
+    (image.exe.clone(), comm, image.user.clone(), image.cgroup.clone())
 }
 
 /// Adds the values of merged images to those of their groups, which have no peak.
