@@ -20,6 +20,7 @@ pub(crate) mod overhead;
 mod own_allocator;
 mod page_tracker;
 mod protection;
+mod recording_file;
 pub(crate) mod replay;
 mod run;
 mod sample;

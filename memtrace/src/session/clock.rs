@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use crate::procfs;
 
@@ -20,13 +20,13 @@ pub(super) fn boot_ns() -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time of the wall clock at `start`, with the error of one reading of a clock: a thread that is interrupted
-/// between two readings reads both again.
-pub(super) fn wall_time_of(start: Instant) -> SystemTime {
+/// Returns the time of the wall clock at a start, since which `elapsed` has passed, with the error of one reading of a clock: a
+/// thread that is interrupted between two readings reads both again.
+pub(super) fn wall_time_of_start(elapsed: impl Fn() -> Duration) -> SystemTime {
     let reading = |_| {
-        let before = start.elapsed();
+        let before = elapsed();
         let wall = SystemTime::now();
-        (start.elapsed().saturating_sub(before), wall.checked_sub(before))
+        (elapsed().saturating_sub(before), wall.checked_sub(before))
     };
     let closest = (0..5).map(reading).min_by_key(|(between, _)| *between);
     closest.and_then(|(_, start)| start).unwrap_or(SystemTime::UNIX_EPOCH)

@@ -1,15 +1,16 @@
 //! The recording of a thread monitor.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::history::facts::{self, RecordedGrouping};
-use crate::history::{Header, MonitorRecorder, Settings, Writer};
+use crate::history::{MonitorRecorder, Settings, Writer};
 use crate::model::{MachineUsage, MonitorInterval, Tick, printable};
-use crate::procfs;
+use crate::session::clock;
 use crate::session::config::Recording;
 use crate::session::error::Error;
 use crate::session::observer::Observer;
+use crate::session::recording_file;
 
 /// A recording that is being written.
 pub(super) struct MonitorRecording {
@@ -22,22 +23,11 @@ pub(super) struct MonitorRecording {
 }
 
 impl MonitorRecording {
-    /// Creates the file. `elapsed` is the time since the origin of the monitor's times.
-    pub(super) fn create(recording: &Recording, target: &str, elapsed: Duration) -> Result<Self, Error> {
-        let header = Header {
-            version: String::from(env!("CARGO_PKG_VERSION")),
-            host: procfs::sysctl("kernel.hostname").unwrap_or_default(),
-            kernel: procfs::kernel_release().unwrap_or_default(),
-            arguments: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-            start: SystemTime::now() - elapsed,
-            interval: recording.interval,
-            classes: Vec::new(),
-            page_sample: 0,
-            older: None,
-        };
-        let settings = Settings { size_limit: recording.size_limit, ..Settings::default() };
-        let writer = Writer::create(&recording.path, &header, settings)
-            .map_err(|error| Error::Output { path: recording.path.clone(), source: std::io::Error::other(error) })?;
+    /// Creates the file. The times of the monitor began at `clock_start` of the monotonic clock.
+    pub(super) fn create(recording: &Recording, target: &str, clock_start: Duration) -> Result<Self, Error> {
+        let start = clock::wall_time_of_start(|| clock::monotonic().saturating_sub(clock_start));
+        let header = recording_file::header(start, recording.interval);
+        let writer = recording_file::create(recording, &header, Settings::default())?;
         Ok(Self { path: recording.path.clone(), writer, recorder: None, target: Some(target.to_owned()) })
     }
 

@@ -72,8 +72,7 @@ impl MonitorRun {
         let marks = Marks::listen(config.recording.as_ref(), observer)?;
         let traces = config.then.clone().map(TriggeredTraces::create).transpose()?;
         let (attachment, reader, jemalloc) = Attachment::start(config, clock_start)?;
-        let elapsed = clock::monotonic().saturating_sub(clock_start);
-        let outputs = Outputs::create(config, trace, attachment.name(), elapsed, observer)?;
+        let outputs = Outputs::create(config, trace, attachment.name(), clock_start, observer)?;
         if config.protect {
             own_allocator::reserve();
             protection::protect().iter().for_each(|warning| log::warn!("{warning}"));

@@ -46,17 +46,18 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Creates the recording, and starts the thread that writes. `elapsed` is the time since the origin of the monitor's
-    /// times.
+    /// Creates the recording, and starts the thread that writes. The times of the monitor began at `clock_start` of the
+    /// monotonic clock.
     pub(super) fn create(
         config: &MonitorConfig,
         trace: Option<TraceThread>,
         target: &str,
-        elapsed: Duration,
+        clock_start: Duration,
         observer: &dyn Observer,
     ) -> Result<Self, Error> {
         let recording = config.recording.as_ref();
-        let recording = recording.map(|recording| MonitorRecording::create(recording, target, elapsed)).transpose()?;
+        let recording =
+            recording.map(|recording| MonitorRecording::create(recording, target, clock_start)).transpose()?;
         let is_refreshed = observer.table_size().is_some() && io::stdout().is_terminal() && !config.once;
         Ok(Self {
             recording,

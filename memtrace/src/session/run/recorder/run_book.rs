@@ -1,14 +1,14 @@
 //! The history of a run: in the file of a recording, or in memory.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use crate::history::{Book, Error as HistoryError, Header, Interval, MemoryBook, Recording, Settings, Status, Writer};
 use crate::model::{EventClass, MemoryTimelineBuilder};
-use crate::procfs;
-use crate::session::clock::wall_time_of;
-use crate::session::config::{self, Config};
+use crate::session::clock::wall_time_of_start;
+use crate::session::config::Config;
 use crate::session::error::Error;
+use crate::session::recording_file;
 use crate::session::run::memory::RecorderLimits;
 
 /// The history of a run in progress.
@@ -32,17 +32,19 @@ impl RunBook {
         limits: &RecorderLimits,
         clock_start: Instant,
     ) -> Result<Self, Error> {
-        let header = header(config, interval, wall_time_of(clock_start));
+        let header = Header {
+            classes: config.events.clone(),
+            page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
+            older: config.older,
+            ..recording_file::header(wall_time_of_start(|| clock_start.elapsed()), interval)
+        };
         let Some(recording) = &config.recording else {
             return Ok(Self::Memory { book: Box::new(MemoryBook::new(header, limits.book)), end: Duration::ZERO });
         };
-        let config::Recording { path, size_limit, .. } = recording.clone();
         let &RecorderLimits { queued_rows, known_totals, .. } = limits;
-        let settings = Settings { size_limit, queued_rows, known_totals, ..Settings::default() };
-        match Writer::create(&path, &header, settings) {
-            Ok(writer) => Ok(Self::File { path, writer }),
-            Err(error) => Err(Error::Output { path, source: std::io::Error::other(error) }),
-        }
+        let settings = Settings { queued_rows, known_totals, ..Settings::default() };
+        let writer = recording_file::create(recording, &header, settings)?;
+        Ok(Self::File { path: recording.path.clone(), writer })
     }
 
     /// Appends the next interval.
@@ -99,19 +101,5 @@ impl RunBook {
                 FinishedBook::Memory(book)
             }
         }
-    }
-}
-
-fn header(config: &Config, interval: Duration, start: SystemTime) -> Header {
-    Header {
-        version: String::from(env!("CARGO_PKG_VERSION")),
-        host: procfs::sysctl("kernel.hostname").unwrap_or_default(),
-        kernel: procfs::kernel_release().unwrap_or_default(),
-        arguments: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        start,
-        interval,
-        classes: config.events.clone(),
-        page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
-        older: config.older,
     }
 }
