@@ -18,8 +18,7 @@ use super::header::Header;
 use super::interval::slice_limit::SliceLimit;
 use super::interval::{AccountNames, Interval, Location, Locations, PathNumber, RecordedSymbols, Subject};
 use crate::model::{
-    AccountNumber, ActiveThread, ActivityEvent, Bytes, Frame, ImageId, LeftOut, LockIdentity, ObjectName, Slice,
-    StackEnd,
+    AccountNumber, ActiveThread, ActivityEvent, Bytes, Frame, ImageId, LeftOut, LockIdentity, Slice, StackEnd,
 };
 
 /// Shares of the limit that slices and events of threads can take, one in these numbers; and the size of one.
@@ -125,12 +124,7 @@ impl MemoryBook {
             paths.insert(path);
         }
         for RecordedSymbols { object, offset, frames, .. } in interval.symbols.drain(..) {
-            let name = objects.get(&object).and_then(|location| match location {
-                Location::File { path, build_id } => {
-                    Some(ObjectName { path: path.clone(), build_id: build_id.clone() })
-                }
-                Location::Generated | Location::Outside(_) => None,
-            });
+            let name = objects.get(&object).and_then(Location::file_name);
             let frames = frames.into_vec().into_iter();
             // A path says how a frame was found.
             let frame = |frame| Frame { object: name.clone(), address: None, by_frame_pointer: false, ..frame };
@@ -167,6 +161,7 @@ impl MemoryBook {
                 let left_out = remove_short(&mut content.rest.activity.slices, &self.slices);
                 content.rest.activity_left_out += left_out;
             }
+            self.content_bytes = self.contents.iter().map(StoredInterval::bytes).sum();
         }
         let events = &mut interval.activity.events;
         let room = (self.limit.0 / EVENTS / EVENT_BYTES).saturating_sub(self.events);

@@ -19,7 +19,6 @@ mod total_rows;
 mod totals;
 
 use std::path::Path;
-use std::time::Duration;
 
 use rusqlite::Connection;
 
@@ -109,12 +108,6 @@ impl Recording {
         let marks = contents::marks(&connection, &intervals)?;
         let gaps = contents::gaps(&connection)?;
         Ok(Self { connection, header, intervals, marks, gaps, is_complete, is_salvaged: false })
-    }
-
-    /// Returns the first boundary at or after a moment; the last one if there is none.
-    fn first_boundary_after(&self, at: Duration) -> Boundary {
-        let index = self.intervals.partition_point(|interval| interval.span.end < at);
-        self.intervals.get(index).map_or_else(|| self.end(), IntervalRow::end)
     }
 
     /// Returns the boundary at which the rows of the interval `id` count: old intervals have been merged into later ones.

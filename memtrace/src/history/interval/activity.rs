@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashSet;
+
 use super::locations::PathNumber;
 use super::slice_limit::SliceLimit;
-use crate::model::{ActivityChanges, CallSums, LeftOut, Slice, SliceKind, StackEnd};
+use crate::model::{ActivityChanges, CallSums, EventValue, LeftOut, Slice, SliceKind, SliceLabel, StackEnd};
 
 /// Activity of threads in a part of a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +31,28 @@ pub(in crate::history) const MAX_WAITING_EVENTS: usize = 1 << 18;
 /// Returns the number of a kind in the database.
 pub(in crate::history) fn kind_number(kind: SliceKind) -> i64 {
     (0..).zip(SliceKind::ALL).find(|(_, known)| *known == kind).map_or(0, |(number, _)| number)
+}
+
+/// Returns the numbers of all names that activity with its locks refers to.
+pub(in crate::history) fn names_of(changes: &ActivityChanges, calls: &BTreeMap<u32, CallSums>) -> FxHashSet<u32> {
+    let text_of = |label: Option<SliceLabel>| match label {
+        Some(SliceLabel::Text(text)) => Some(text),
+        Some(SliceLabel::Number(_)) | None => None,
+    };
+    let mut names: FxHashSet<u32> = calls.keys().copied().collect();
+    for slice in &changes.slices {
+        names.insert(slice.name);
+        names.extend(text_of(slice.label));
+    }
+    for event in &changes.events {
+        names.insert(event.name);
+        if let EventValue::Text(text) = event.value {
+            names.insert(text);
+        }
+    }
+    names.extend(changes.totals.keys().map(|(_, name)| *name));
+    names.extend(changes.locks.iter().filter_map(|(_, lock)| lock.name));
+    names
 }
 
 /// Adds the calls of the next interval.

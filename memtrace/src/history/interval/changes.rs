@@ -1,6 +1,6 @@
 //! Changes of totals within an interval.
 
-use crate::model::{EventClass, ImageId, Part, Quantities, StackEnd, StallKey, StallStats};
+use crate::model::{BlockQuantity, EventClass, ImageId, Part, Quantities, StackEnd, StallKey, StallStats};
 
 use super::locations::PathNumber;
 
@@ -63,6 +63,24 @@ pub enum DetailKind {
     OldExitBytes,
     /// Number of these blocks.
     OldExitCount,
+}
+
+impl DetailKind {
+    /// Returns the kind of the buckets of a histogram. Their index is the logarithm.
+    #[must_use]
+    pub const fn of(quantity: BlockQuantity) -> Self {
+        match quantity {
+            BlockQuantity::Size => Self::Size,
+            BlockQuantity::Lifetime => Self::Lifetime,
+            BlockQuantity::Age => Self::Age,
+        }
+    }
+
+    /// Returns the quantity of the histogram whose buckets are of this kind, if they are.
+    #[must_use]
+    pub fn quantity(self) -> Option<BlockQuantity> {
+        BlockQuantity::ALL.into_iter().find(|quantity| Self::of(*quantity) == self)
+    }
 }
 
 /// Change of a number of an image that belongs to no stack. Wraps below zero.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::model::{BuildId, Frame, Unnamed};
+use crate::model::{BuildId, Frame, ObjectName, Unnamed};
 
 /// Number of an object. The sender assigns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +42,16 @@ pub enum Location {
     Generated,
     /// Code outside of all files, which has no name for this reason. An offset is an address in the process.
     Outside(Unnamed),
+}
+
+impl Location {
+    /// Returns the name of the file; `None` for other code.
+    pub(in crate::history) fn file_name(&self) -> Option<ObjectName> {
+        match self {
+            Self::File { path, build_id } => Some(ObjectName { path: path.clone(), build_id: build_id.clone() }),
+            Self::Generated | Self::Outside(_) => None,
+        }
+    }
 }
 
 /// A call path: the path of the callers and one more call. It is sent before or together with its first use, and after

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::history::interval::{Change, Detail, DetailKind, PathNumber, TotalKey};
 use crate::history::path_totals::{PathKey, PathTotals, PathUsage};
-use crate::model::{BlockHistograms, BlockQuantity, EventClass, ImageId, Log2, Node, Quantities, Quantity};
+use crate::model::{BlockHistograms, EventClass, ImageId, Log2, Node, Quantities, Quantity};
 
 /// Memory of a list of changes besides its entries, about.
 const LIST: usize = 96;
@@ -21,7 +21,7 @@ impl EncodedChanges {
             sums.entry(key).or_default().usage += usage;
         }
         details.retain(|detail| {
-            let bucket = quantity_of(detail.kind).zip(Log2::from_number(detail.index));
+            let bucket = detail.kind.quantity().zip(Log2::from_number(detail.index));
             if let Some((quantity, log2)) = bucket {
                 sums.entry(detail.key).or_default().histograms.count(quantity, log2, detail.value);
             }
@@ -64,29 +64,13 @@ impl EncodedChanges {
 
 /// Returns the buckets of histograms as details.
 pub(super) fn details_of(key: TotalKey, histograms: &BlockHistograms) -> impl Iterator<Item = Detail> + '_ {
-    histograms.iter().map(move |(quantity, log2, value)| {
-        let kind = match quantity {
-            BlockQuantity::Size => DetailKind::Size,
-            BlockQuantity::Lifetime => DetailKind::Lifetime,
-            BlockQuantity::Age => DetailKind::Age,
-        };
-        Detail { key, kind, index: log2.number(), value }
-    })
-}
-
-/// Returns the quantity of a histogram with details of this kind.
-const fn quantity_of(kind: DetailKind) -> Option<BlockQuantity> {
-    match kind {
-        DetailKind::Size => Some(BlockQuantity::Size),
-        DetailKind::Lifetime => Some(BlockQuantity::Lifetime),
-        DetailKind::Age => Some(BlockQuantity::Age),
-        DetailKind::EpochLiveBytes
-        | DetailKind::EpochLiveCount
-        | DetailKind::OldLiveBytes
-        | DetailKind::OldLiveCount
-        | DetailKind::OldExitBytes
-        | DetailKind::OldExitCount => None,
-    }
+    let detail = move |(quantity, log2, value): (_, Log2, _)| Detail {
+        key,
+        kind: DetailKind::of(quantity),
+        index: log2.number(),
+        value,
+    };
+    histograms.iter().map(detail)
 }
 
 /// Changes can be negative. Small negative numbers become small numbers, which take few bytes.

@@ -18,8 +18,8 @@ use crate::history::interval::{
 };
 use crate::history::totals::{ImageValues, Parts, Sums, Totals};
 use crate::model::{
-    AccountNumber, AccountTotals, ActivityChanges, Amount, Bytes, EventClass, EventValue, ImageId, LiveChanges, Losses,
-    MemoryCounter, MemoryTimelineBuilder, MergedImages, OomKill, PressureCounter, SliceLabel,
+    AccountNumber, AccountTotals, ActivityChanges, Amount, Bytes, EventClass, ImageId, LiveChanges, Losses,
+    MemoryCounter, MemoryTimelineBuilder, MergedImages, OomKill, PressureCounter,
 };
 
 impl Book for MemoryBook {
@@ -75,7 +75,7 @@ impl Book for MemoryBook {
                 sum.usage += change.usage;
                 details_of(key, &change.histograms).for_each(|detail| add_detail(sum, &detail));
                 if let Some(parts) = parts.as_mut().filter(|_| self.images.is_running(key.image, to)) {
-                    let [live, alloc] = [change.usage.live(), change.usage.alloc()].map(|amount| amount.bytes);
+                    let (live, alloc) = (change.usage.live().bytes, change.usage.alloc().bytes);
                     parts.add(end.id, live, alloc, &mut sum.live_changes);
                 }
             }
@@ -99,7 +99,7 @@ impl Book for MemoryBook {
         let mut parts = Parts::new(bounds);
         for (end, content) in self.between(from, to) {
             for (key, change) in content.changes.iter().filter(|(key, _)| self.images.is_running(key.image, to)) {
-                let [live, alloc] = [change.usage.live(), change.usage.alloc()].map(|amount| amount.bytes);
+                let (live, alloc) = (change.usage.live().bytes, change.usage.alloc().bytes);
                 parts.add(end.id, live, alloc, by_key.entry(key).or_default());
             }
         }
@@ -124,9 +124,7 @@ impl Book for MemoryBook {
         let mut timeline = MemoryTimelineBuilder::default();
         let mut ends: BTreeMap<Boundary, Vec<ImageId>> = BTreeMap::new();
         for (id, end) in images.iter().filter_map(|(id, image)| Some((*id, image.ended?.1.since_start()))) {
-            let after = self.rows.partition_point(|interval| interval.span.end < end);
-            let boundary = self.rows.get(after).map_or_else(|| self.end(), IntervalRow::end);
-            ends.entry(boundary).or_default().push(id);
+            ends.entry(self.boundary_after(end)).or_default().push(id);
         }
         let name = |timeline: &mut MemoryTimelineBuilder, id: ImageId| {
             images.get(&id).into_iter().for_each(|image| timeline.set_comm(id, &image.comm));
@@ -243,7 +241,7 @@ impl Identities {
     /// Adds the names, threads, locks and stacks that the activity refers to.
     fn add_to(&self, found: &mut RecordedActivity) {
         let RecordedActivity { changes, stacks, calls, .. } = found;
-        let ActivityChanges { names, threads, locks, slices, events, totals, lock_totals, .. } = changes;
+        let ActivityChanges { threads, locks, slices, events, lock_totals, .. } = changes;
         let of_slices = slices.iter().map(|slice| slice.thread);
         let used: FxHashSet<u32> = of_slices.chain(events.iter().map(|event| event.thread)).collect();
         threads.extend(self.threads.iter().filter(|(number, _)| used.contains(number)).map(cloned));
@@ -254,25 +252,10 @@ impl Identities {
         let used: BTreeSet<u32> = used.collect();
         let lock = |number| self.locks.get(&number).map(|lock| (number, *lock));
         locks.extend(used.into_iter().filter_map(lock));
-        let mut used: BTreeSet<u32> = calls.keys().copied().collect();
-        for slice in slices.iter() {
-            used.insert(slice.name);
-            used.extend(match slice.label {
-                Some(SliceLabel::Text(text)) => Some(text),
-                Some(SliceLabel::Number(_)) | None => None,
-            });
-        }
-        for event in events.iter() {
-            used.insert(event.name);
-            used.extend(match event.value {
-                EventValue::Text(text) => Some(text),
-                _ => None,
-            });
-        }
-        used.extend(totals.keys().map(|(_, name)| *name));
-        used.extend(locks.iter().filter_map(|(_, lock)| lock.name));
+        let mut used: Vec<u32> = activity::names_of(changes, calls).into_iter().collect();
+        used.sort_unstable();
         let name = |number| self.names.get(&number).map(|name| (number, name.clone()));
-        names.extend(used.into_iter().filter_map(name));
+        changes.names.extend(used.into_iter().filter_map(name));
     }
 }
 

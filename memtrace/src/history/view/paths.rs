@@ -75,8 +75,7 @@ impl RecordedCalls {
 /// Returns the name of a file. Generated code, of which all names are recorded, has an empty path.
 fn name_of(location: &Location) -> Option<ObjectName> {
     match location {
-        Location::File { path, build_id } => Some(ObjectName { path: path.clone(), build_id: build_id.clone() }),
         Location::Generated => Some(ObjectName { path: PathBuf::new(), build_id: None }),
-        Location::Outside(_) => None,
+        Location::File { .. } | Location::Outside(_) => location.file_name(),
     }
 }

@@ -236,20 +236,10 @@ pub(super) fn has_parts(class: EventClass, book: &dyn Book, moments: &Moments, c
 
 /// Returns the histograms of a stack.
 fn histograms(details: &BTreeMap<(DetailKind, u32), u64>) -> BlockHistograms {
-    let counts = details.iter().filter_map(|(&(kind, index), &count)| {
-        let quantity = match kind {
-            DetailKind::Size => BlockQuantity::Size,
-            DetailKind::Lifetime => BlockQuantity::Lifetime,
-            DetailKind::Age => BlockQuantity::Age,
-            DetailKind::EpochLiveBytes
-            | DetailKind::EpochLiveCount
-            | DetailKind::OldLiveBytes
-            | DetailKind::OldLiveCount
-            | DetailKind::OldExitBytes
-            | DetailKind::OldExitCount => return None,
-        };
-        Some((quantity, Log2::from_number(index)?, count))
-    });
+    let bucket = |(&(kind, index), &count): (&(DetailKind, u32), &u64)| {
+        Some((kind.quantity()?, Log2::from_number(index)?, count))
+    };
+    let counts = details.iter().filter_map(bucket);
     let mut histograms: BlockHistograms = counts.collect();
     histograms.remove_negative();
     histograms

@@ -10,10 +10,11 @@ use super::query::Query;
 use super::total_rows::named;
 use crate::history::boundaries::Boundary;
 use crate::history::file::error::Error;
+use crate::history::interval::activity::names_of;
 use crate::history::interval::{PathNumber, RecordedActivity};
 use crate::model::{
-    AbsAddr, ActiveThread, ActivityChanges, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockIdentity,
-    LockSums, Log2, Nanoseconds, Pid, Slice, SliceKind, SliceLabel, SliceSums, StackEnd, Tid,
+    AbsAddr, ActiveThread, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockIdentity, LockSums, Log2,
+    Nanoseconds, Pid, Slice, SliceKind, SliceLabel, SliceSums, StackEnd, Tid,
 };
 
 /// Returns the activity of threads between two boundaries; `None` if the run has traced none. A slice belongs to the part
@@ -159,28 +160,6 @@ const SLICE_TOTALS: &str =
 
 const LOCK_TOTALS: &str = "SELECT lock, sum(waits), sum(wait_ns), max(longest_wait_ns), sum(holds), sum(hold_ns),
     max(longest_hold_ns), max(most_waiters) FROM lock_total WHERE interval > ? AND interval <= ? GROUP BY lock";
-
-/// Returns the numbers of all names.
-fn names_of(changes: &ActivityChanges, calls: &BTreeMap<u32, CallSums>) -> FxHashSet<u32> {
-    let text_of = |label: Option<SliceLabel>| match label {
-        Some(SliceLabel::Text(text)) => Some(text),
-        Some(SliceLabel::Number(_)) | None => None,
-    };
-    let mut names: FxHashSet<u32> = calls.keys().copied().collect();
-    for slice in &changes.slices {
-        names.insert(slice.name);
-        names.extend(text_of(slice.label));
-    }
-    for event in &changes.events {
-        names.insert(event.name);
-        if let EventValue::Text(text) = event.value {
-            names.insert(text);
-        }
-    }
-    names.extend(changes.totals.keys().map(|(_, name)| *name));
-    names.extend(changes.locks.iter().filter_map(|(_, lock)| lock.name));
-    names
-}
 
 /// Removes references to missing rows. Only the file of a damaged recording has some.
 fn remove_unknown(activity: &mut RecordedActivity) {

@@ -11,7 +11,7 @@ use crate::history::file::text::{build_id_of, path_of, unnamed_of};
 use crate::history::interval::{
     FramesByOffset, Location, Locations, ObjectNumber, PathNumber, PathRows, RecordedObject, RecordedPath,
 };
-use crate::model::{Frame, Location as SourceLocation, Name, ObjectName, VirtOffset};
+use crate::model::{Frame, Location as SourceLocation, Name, VirtOffset};
 
 /// Reads all code locations.
 pub(super) fn locations(recording: &Recording) -> Result<Locations, Error> {
@@ -66,11 +66,7 @@ fn symbols(recording: &Recording, objects: &BTreeMap<ObjectNumber, Location>) ->
             (None, Some(reason)) => Err(reason),
             (None, None) => return Err(Error::Damaged(String::from("a frame has neither a name nor a reason"))),
         };
-        let is_file = |location: &&Location| matches!(location, Location::File { .. });
-        let object_name = objects.get(&object).filter(is_file).map(|location| match location {
-            Location::File { path, build_id } => ObjectName { path: path.clone(), build_id: build_id.clone() },
-            Location::Generated | Location::Outside(_) => unreachable!("filtered"),
-        });
+        let object_name = objects.get(&object).and_then(Location::file_name);
         let line = row.get(6)?;
         let location = path_of(row.get_ref(5)?).map(|file| SourceLocation { file, line });
         symbols.entry((object, offset)).or_default().push(Frame {

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::query::Query;
 use super::{Recording, processes, samples, totals};
+use crate::history::book::Book as _;
 use crate::history::boundaries::Boundary;
 use crate::history::file::error::Error;
 use crate::history::file::quantities::class_number;
@@ -25,7 +26,7 @@ pub(super) fn memory_over_time(recording: &Recording, to: Boundary) -> Result<Me
     let images = processes::images(recording, to)?;
     let mut ends: BTreeMap<Boundary, Vec<ImageId>> = BTreeMap::new();
     for (image, end) in images.values().filter_map(|image| Some((image.id, image.ended?.1))) {
-        ends.entry(recording.first_boundary_after(end.since_start())).or_default().push(image);
+        ends.entry(recording.boundary_after(end.since_start())).or_default().push(image);
     }
     let mut rows =
         Rows { counters: FxHashMap::default(), pressure: FxHashMap::default(), images: totals::image_ids(recording)? };

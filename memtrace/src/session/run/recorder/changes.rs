@@ -9,8 +9,8 @@ use crate::history::{
     Change, Detail, DetailKind, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey,
 };
 use crate::model::{
-    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageUsage, Log2, MappingKind,
-    PageFaults, Quantities, Quantity, StackEnd, StackId, StackKey,
+    Amount, BlockHistograms, Bytes, Epoch, EventClass, ImageId, ImageUsage, Log2, MappingKind, PageFaults, Quantities,
+    Quantity, StackEnd, StackId, StackKey,
 };
 
 /// Converts changes by stack to changes by call path.
@@ -98,7 +98,7 @@ impl PathChanges {
         for (key, histograms) in sums.histograms {
             let detail = |(quantity, log2, value): (_, Log2, _)| Detail {
                 key,
-                kind: kind_of(quantity),
+                kind: DetailKind::of(quantity),
                 index: log2.number(),
                 value,
             };
@@ -141,15 +141,6 @@ impl PathChanges {
             });
             !totals.is_empty()
         });
-    }
-}
-
-/// Returns the kind of details of a quantity.
-const fn kind_of(quantity: BlockQuantity) -> DetailKind {
-    match quantity {
-        BlockQuantity::Size => DetailKind::Size,
-        BlockQuantity::Lifetime => DetailKind::Lifetime,
-        BlockQuantity::Age => DetailKind::Age,
     }
 }
 
