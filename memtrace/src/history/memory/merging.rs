@@ -13,11 +13,8 @@ use std::time::Duration;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::MemoryBook;
-use super::stored::StoredInterval;
 use crate::history::boundaries::IntervalRow;
-use crate::history::interval::{
-    Change, Detail, FactValue, ImageChange, ImageValue, PathNumber, RecordedImage, StallChange, Subject, TotalKey,
-};
+use crate::history::interval::{Change, Detail, FactValue, ImageChange, ImageValue, Interval, PathNumber, RecordedImage, StallChange, Subject, TotalKey};
 use crate::history::retention::{StoredInterval as Row, forced_merge, next_merge};
 use crate::model::{
     Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, MergedImages, Quantities, Quantity, StackEnd, StallStats,
@@ -130,34 +127,25 @@ impl MemoryBook {
         let merged: FxHashSet<TotalKey> = keys.into_iter().map(|(.., key)| key).collect();
         self.rename(|key| if merged.contains(&key) { target(key) } else { key });
         if let Some(first) = self.contents.first_mut() {
-            let mut interval = std::mem::take(first);
-            let images = std::mem::take(&mut interval.merged);
-            let mut interval = interval.into_interval();
             let count = |(key, count)| Change { key, usage: Quantities::ZERO.with(Quantity::MergedStacks, count) };
-            interval.changes.extend(counts.into_iter().map(count));
-            *first = StoredInterval { merged: images, ..StoredInterval::new(interval) };
+            first.change(|interval| interval.changes.extend(counts.into_iter().map(count)));
         }
         true
     }
 
     /// Gives each stack in each interval the key that `rename` returns. Stacks with equal keys are added up.
     fn rename(&mut self, rename: impl Fn(TotalKey) -> TotalKey) {
-        for content in &mut self.contents {
-            let mut stored = std::mem::take(content);
-            let merged = std::mem::take(&mut stored.merged);
-            let mut interval = stored.into_interval();
+        let rename_all = |interval: &mut Interval| {
             interval.changes.iter_mut().for_each(|change| change.key = rename(change.key));
-            interval.details.iter_mut().for_each(|detail| detail.key = rename(detail.key));
-            let details = std::mem::take(&mut interval.details);
             let mut sums: BTreeMap<_, u64> = BTreeMap::new();
-            for detail in details {
-                let sum = sums.entry((detail.key, detail.kind, detail.index)).or_default();
+            for detail in interval.details.drain(..) {
+                let sum = sums.entry((rename(detail.key), detail.kind, detail.index)).or_default();
                 *sum = sum.wrapping_add(detail.value);
             }
             let detail = |((key, kind, index), value)| Detail { key, kind, index, value };
             interval.details = sums.into_iter().filter(|(_, value)| *value != 0).map(detail).collect();
-            *content = StoredInterval { merged, ..StoredInterval::new(interval) };
-        }
+        };
+        self.contents.iter_mut().for_each(|content| content.change(rename_all));
     }
 
     /// Merges the older half of the ended images, without the largest of them. Returns false if there are too few.

@@ -29,7 +29,7 @@ impl StoredInterval {
     }
 
     /// Returns the interval with its changes.
-    pub(super) fn into_interval(self) -> Interval {
+    fn into_interval(self) -> Interval {
         let Self { rest: mut interval, changes, .. } = self;
         let (changes, details) = changes.decode();
         interval.changes = changes;
@@ -37,16 +37,20 @@ impl StoredInterval {
         interval
     }
 
-    /// Appends the next interval.
-    pub(super) fn append(&mut self, next: Self) {
-        let mut this = std::mem::take(self);
-        let (mut merged, later) = (std::mem::take(&mut this.merged), next.merged.clone());
-        for (key, images) in later {
-            merged.entry(key).or_default().merge(&images);
-        }
-        let mut interval = this.into_interval();
-        interval.merge(next.into_interval());
+    /// Changes the interval, with its changes of stacks.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Interval)) {
+        let merged = std::mem::take(&mut self.merged);
+        let mut interval = std::mem::take(self).into_interval();
+        change(&mut interval);
         *self = Self { merged, ..Self::new(interval) };
+    }
+
+    /// Appends the next interval.
+    pub(super) fn append(&mut self, mut next: Self) {
+        for (key, images) in std::mem::take(&mut next.merged) {
+            self.merged.entry(key).or_default().merge(&images);
+        }
+        self.change(|interval| interval.merge(next.into_interval()));
     }
 
     /// Returns the memory that the interval takes, about.
