@@ -62,6 +62,8 @@ pub(super) struct FinishedTrace<'run> {
     /// How hot and cold bytes were measured.
     pub(super) touches: Option<TouchWindow>,
     pub(super) measured: Measured,
+    /// Number of events.
+    pub(super) events: u64,
 }
 
 /// What memtrace and the kernel have counted when tracing stops.
@@ -75,8 +77,6 @@ pub(super) struct Measured {
     /// Tags that programs have set.
     pub(super) tags: BTreeMap<TagId, TagName>,
     pub(super) reclaim: Option<MeasuredReclaim>,
-    /// Number of events.
-    pub(super) events: u64,
 }
 
 impl Reports {
@@ -244,7 +244,7 @@ impl FinishedTrace<'_> {
             untraced,
             notes: self.targets.notes.clone(),
             debug_files: None,
-            cost: cost_so_far(measured.events, measured.counters.nested, measured.cpu, &measured.programs, hits),
+            cost: cost_so_far(self.events, measured.counters.nested, measured.cpu, &measured.programs, hits),
         }
     }
 }

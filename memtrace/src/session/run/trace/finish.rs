@@ -7,7 +7,7 @@ use super::{Trace, coverage};
 use crate::history::EndedProcesses;
 use crate::model::{
     AccountChanges, Delta, FinishedStacks, ImageId, ImageUsage, LossReason, Losses, PartKeys, Snapshots, Stacks, TagId,
-    TagName,
+    TagName, Tick,
 };
 use crate::pipeline::{RunTotals, count_missing_frames};
 use crate::session::config::Config;
@@ -39,14 +39,12 @@ struct Counted {
     coverage: Coverage,
     /// Losses outside of the ledgers.
     losses: Losses,
-    rest: Rest,
-}
-
-/// What the shards have not sent.
-struct Rest {
+    /// What the shards have not sent.
     deltas: Vec<(usize, Delta)>,
     unsent: Vec<(Stacks, ImageId, ImageUsage)>,
     accounts: Vec<(u64, AccountChanges)>,
+    /// Number of events.
+    events: u64,
 }
 
 impl Trace {
@@ -59,15 +57,16 @@ impl Trace {
         signals: &mut Signals,
         observer: &mut dyn Observer,
     ) -> Result<(Outcome, Detach), Error> {
-        let (mut measured, overhead) = self.close(config, observer);
-        let totals = self.end_shards(config, touches.as_ref(), overhead, &mut measured);
-        let Counted { mut snapshots, before, ended, coverage, losses, rest } = self.count(totals, &measured);
+        let (measured, overhead) = self.close(config, observer);
+        let totals = self.end_shards(config, touches.as_ref(), overhead, measured.window.end);
+        let Counted { mut snapshots, before, ended, coverage, losses, deltas, unsent, accounts, events } =
+            self.count(totals, &measured);
         // Detach before symbolization, so that the targets run at full speed again.
         let detach = self.detach();
-        self.finish_accounts(rest.accounts, &measured.tags, observer);
+        self.finish_accounts(accounts, &measured.tags, observer);
         let generated_code = generated_code::all(&mut self.tracker);
         let stacks = self.tables.finish(&mut self.kernel, &self.tracker);
-        self.record_end(config, [&snapshots, &before], rest.deltas, rest.unsent, &stacks, &losses);
+        self.record_end(config, [&snapshots, &before], deltas, unsent, &stacks, &losses);
         for snapshot in snapshots.0.values_mut() {
             stacks.apply(snapshot);
             count_missing_frames(snapshot);
@@ -77,7 +76,7 @@ impl Trace {
         let reports = reports.with_activity(self.activity.take());
         let (targets, tracker, coverage) = (&self.targets, &self.tracker, &coverage);
         let touches = touches.map(|touches| touches.window);
-        let finished = FinishedTrace { targets, tracker, coverage, generated_code, touches, measured };
+        let finished = FinishedTrace { targets, tracker, coverage, generated_code, touches, measured, events };
         let (losses, recorded) = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
         let complete = self.complete && recorded;
         Ok((Outcome { losses, command: self.targets.command_end(), complete, none_traced }, detach))
@@ -107,22 +106,20 @@ impl Trace {
             reclaim: self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel)),
             programs: self.kernel.program_time(),
             tags: if config.parts().contains(PartKeys::TAG) { self.kernel.tags() } else { BTreeMap::new() },
-            events: 0,
         };
         (measured, overhead)
     }
 
-    /// Ends the shards, and returns their totals with the touched pages.
+    /// Ends the shards at `now`, and returns their totals with the touched pages.
     fn end_shards(
         &mut self,
         config: &Config,
         touches: Option<&Touches>,
         overhead: Option<(OverheadMonitor, Sample)>,
-        measured: &mut Measured,
+        now: Tick,
     ) -> RunTotals {
         touches.iter().for_each(|touches| self.shards.set_touches(&touches.processes));
-        let mut totals = self.shards.finish(measured.window.end);
-        measured.events = totals.events;
+        let mut totals = self.shards.finish(now);
         if config.cold_after.is_some() && touches.is_none() {
             let note = "hot and cold bytes were not measured, because all traced processes had ended";
             self.targets.notes.push(String::from(note));
@@ -140,7 +137,7 @@ impl Trace {
 
     /// Completes the totals with those of processes that have ended, with losses, idle processes and page tables.
     fn count(&mut self, totals: RunTotals, measured: &Measured) -> Counted {
-        let RunTotals { mut snapshots, ended, deltas, accounts, .. } = totals;
+        let RunTotals { mut snapshots, ended, deltas, accounts, events, .. } = totals;
         let (ended, coverage_of_ended, unsent) = self.ended.finish(ended, &mut snapshots);
         own_allocator::trim();
         // Processes that have ended are selected by their owners.
@@ -165,7 +162,7 @@ impl Trace {
         let (tracker, pages) = (&mut self.tracker, self.pages.as_ref());
         let snapshots =
             complete_snapshots(snapshots, &losses, tracker, pages, &measured.window, &coverage, &is_selected);
-        Counted { snapshots, before, ended, coverage, losses, rest: Rest { deltas, unsent, accounts } }
+        Counted { snapshots, before, ended, coverage, losses, deltas, unsent, accounts, events }
     }
 
     /// Starts to remove all probes.
