@@ -338,22 +338,6 @@ impl ProcessTracker {
         self.registry.take(id)
     }
 
-    /// Removes an image that has ended, and returns it; `None` if the image is unknown or runs, as far as the mmap events
-    /// say. A process that has exited is no longer tracked after this.
-    #[expect(dead_code, reason = "ended images are kept until the end of a run")]
-    pub(in crate::session) fn take_image(&mut self, id: ImageId) -> Option<ProcessImage> {
-        let image = self.registry.take(id)?;
-        let has_exited = image.ended.is_some_and(|(end, _)| end != ImageEnd::Exec);
-        // The pid may have been reused.
-        if has_exited && self.image(id.pid).is_none() {
-            if let Some(traced) = &mut self.traced {
-                traced.remove(&id.pid);
-            }
-            self.code_generators.known.remove(&id.pid);
-        }
-        Some(image)
-    }
-
     pub(in crate::session) fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
         self.registry.images()
     }
