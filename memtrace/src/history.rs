@@ -6,7 +6,7 @@
 //!
 //! The mappings of an image at the time of a stack translate each address to an offset in the file of an object. These
 //! offsets do not depend on load addresses, so that all images share call paths. [`EndedProcesses`] holds the totals of
-//! images that have ended, which [`ReportStacks`] joins with those of running images at the end of a run.
+//! images that have ended. At the end of a run, [`ReportStacks`] joins them with the totals of running images.
 //! [`NamedClasses`] asks a [`Names`](crate::model::Names) for the frames of each distinct call once.
 //!
 //! Only `file` does I/O.

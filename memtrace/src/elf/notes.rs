@@ -23,8 +23,8 @@ pub(crate) fn build_id(elf: &Elf<impl Source>) -> Result<Option<BuildId>, ElfErr
     Ok(note(elf, b"GNU", NT_GNU_BUILD_ID, has_valid_length)?.map(|content| BuildId(content.into())))
 }
 
-/// Returns the build ID, found by the section headers: the program headers of separate debug files are those of the
-/// original object and lead nowhere. Unreadable sections are skipped.
+/// Returns the build ID, found by the section headers: separate debug files have the program headers of the original
+/// object, which lead nowhere. Unreadable sections are skipped.
 pub(crate) fn build_id_of_sections(sections: &Sections<'_, impl Source>) -> Option<BuildId> {
     let mut notes = sections.headers().iter().filter(|section| section.sh_type.get(LE) == SHT_NOTE);
     notes.find_map(|section| {

@@ -22,7 +22,7 @@ struct Table {
     size: u64,
 }
 
-/// Returns the functions for which `has_name` accepts the name without version; `None` if the symbol table is
+/// Returns the functions with a name, without its version, that `has_name` accepts; `None` if the symbol table is
 /// stripped.
 pub(crate) fn find_functions(
     elf: &Elf<impl Source>,
@@ -39,7 +39,7 @@ pub(crate) fn find_dynamic_functions(
     find_functions_in(elf, SHT_DYNSYM, has_name)
 }
 
-/// Returns the offset and the size of the thread-local variables for which `has_name` accepts the name; none if the symbol
+/// Returns the offset and the size of the thread-local variables with a name that `has_name` accepts; none if the symbol
 /// table is stripped.
 pub(crate) fn find_thread_locals(
     elf: &Elf<impl Source>,

@@ -19,9 +19,9 @@ use crate::model::{
 
 /// The history of a run: what has changed in each interval, by process image and stack.
 ///
-/// A boundary is a moment between two intervals, at which all totals are known. [`Recording`](super::Recording) reads the
+/// A boundary is a moment between two intervals: all totals are known there. [`Recording`](super::Recording) reads the
 /// history in a file, and [`MemoryBook`](super::MemoryBook) holds one in memory. Both give equal answers for the same
-/// intervals. Errors are those of the file.
+/// intervals. Errors are errors of the file.
 pub trait Book: Debug {
     /// Facts that do not change.
     fn header(&self) -> &Header;
@@ -41,7 +41,7 @@ pub trait Book: Debug {
     /// Returns true if only the intervals before damage are known.
     fn is_salvaged(&self) -> bool;
 
-    /// Returns the facts at a boundary, in the order of topic and item.
+    /// Returns the facts at a boundary, sorted by topic and item.
     fn facts(&self, at: Boundary) -> Result<Vec<Fact>, Error>;
 
     /// Returns all code locations.

@@ -36,7 +36,7 @@ pub struct MemoryBook {
     /// functions do not count: they arrive at the end, and must not take the resolution of all that was before.
     bytes: usize,
     rows: Vec<IntervalRow>,
-    /// Contents of the intervals, in the order of `rows`.
+    /// Contents of the intervals, one for each of `rows`.
     contents: Vec<StoredInterval>,
     /// Sum of their sizes, which a merge computes again.
     content_bytes: usize,

@@ -9,7 +9,7 @@ use super::facts::RecordedFacts;
 use super::trend_parts::TrendParts;
 use crate::model::{Epoch, EventClass, Tick};
 
-/// A moment whose totals a view shows, or two moments, between which it shows the changes.
+/// The moments of a view: one, to show its totals, or two, to show the changes between them.
 ///
 /// Totals are exact at boundaries, so a moment stands for the last boundary before it.
 #[derive(Debug)]
@@ -23,18 +23,18 @@ pub(crate) struct Moments {
     is_at_end: bool,
     /// Duration and end of the trace, if it has ended and `to` is the end.
     ended: Option<(Duration, Tick)>,
-    /// Parts for which changes of live memory are shown.
+    /// Parts of the time: the changes of live memory in each are shown.
     parts: TrendParts,
     /// Epoch that starts at the first mark, if the moments are marks.
     first_epoch: Option<Epoch>,
-    /// Texts of the marks at which totals are inexact.
+    /// Texts of the marks with inexact totals.
     inexact_marks: Vec<String>,
     /// Event class with a peak at `to`, if the peak is shown.
     peak_of: Option<EventClass>,
 }
 
 impl Moments {
-    /// Returns the moments of a view: `to`, or the time since `from`. `facts` are those of `book`.
+    /// Returns the moments of a view: `to`, or the time since `from`. `facts` are read from `book`.
     pub(crate) fn new(book: &dyn Book, facts: &RecordedFacts, from: Option<Boundary>, to: Boundary) -> Self {
         let (start, end) = facts.span();
         let start = start.since_start();
@@ -54,7 +54,7 @@ impl Moments {
         }
     }
 
-    /// The moments are marks, of which the first starts an epoch. At some, totals are inexact.
+    /// The moments are marks. The first one starts an epoch, and the `inexact` ones have inexact totals.
     pub(crate) fn with_marks(self, first_epoch: Epoch, inexact: Vec<String>) -> Self {
         Self { first_epoch: Some(first_epoch), inexact_marks: inexact, ..self }
     }
@@ -129,7 +129,7 @@ impl Moments {
         time.saturating_sub(self.start)
     }
 
-    /// Returns the parts for which changes of live memory are shown.
+    /// Returns the parts of the time: the changes of live memory in each are shown.
     pub(crate) const fn parts(&self) -> &TrendParts {
         &self.parts
     }
@@ -144,7 +144,7 @@ impl Moments {
         self.peak_of
     }
 
-    /// Returns the marks at which totals are inexact.
+    /// Returns the marks with inexact totals.
     pub(crate) fn inexact_marks(&self) -> impl Iterator<Item = &str> {
         self.inexact_marks.iter().map(String::as_str)
     }

@@ -9,7 +9,7 @@ use crate::model::{Bytes, EventClass, ImageId, LiveChanges, Losses, PartChange, 
 /// Totals between two boundaries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Totals by stack, without those that did not change, in the order of their keys.
+    /// Totals by stack, without stacks that did not change, sorted by key.
     pub stacks: Vec<StackTotal>,
     /// Numbers of images, by kind and index.
     pub images: ImageValues,
@@ -59,7 +59,7 @@ impl Sums {
     }
 }
 
-/// Parts between successive boundaries, to which changes in the order of their intervals belong.
+/// Parts between successive boundaries. Changes arrive sorted by interval.
 pub(super) struct Parts<'a> {
     bounds: &'a [Boundary],
     /// Interval of the last change, and its part.

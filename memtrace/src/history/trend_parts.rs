@@ -1,4 +1,4 @@
-//! Parts of a trace, for which the changes of live memory are shown.
+//! Parts of a trace: reports show the changes of live memory in each.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -43,8 +43,8 @@ pub(crate) fn far_jump_into(
     });
 }
 
-/// Returns the address of an instruction in `code`, which lies at `address`, that branches into `window`. Addresses for which
-/// `is_other` returns false are left out.
+/// Returns the address of an instruction in `code`, which lies at `address`, that branches into `window`. Leaves out
+/// addresses that `is_other` refuses.
 ///
 /// The offset of the first instruction in `code` need not be known: decoding starts at every possible offset, so that one
 /// of the decodings is correct. The others synchronize with it within a few instructions, so the code of interest

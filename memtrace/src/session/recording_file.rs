@@ -23,7 +23,7 @@ pub(super) fn header(start: SystemTime, interval: Duration) -> Header {
     }
 }
 
-/// Creates the file of `recording`. Its size limit replaces that of `settings`.
+/// Creates the file of `recording`. Its size limit replaces the limit in `settings`.
 pub(super) fn create(recording: &Recording, header: &Header, settings: Settings) -> Result<Writer, Error> {
     let settings = Settings { size_limit: recording.size_limit, ..settings };
     Writer::create(&recording.path, header, settings)

@@ -375,7 +375,7 @@ fn keeps_parts(grouping: &Grouping, recorded: &Grouping) -> Result<bool, Error> 
     })
 }
 
-/// Returns the chosen metric, or that of the run.
+/// Returns the chosen metric, or the metric of the run.
 fn metric(chosen: Option<Metric>, facts: &RecordedFacts, moments: &Moments) -> Result<Option<Metric>, Error> {
     let is_at_end = moments.is_at_end();
     let needs_peaks = |metric: &Metric| metric.needs(Requirement::Peaks);

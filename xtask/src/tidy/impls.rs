@@ -58,7 +58,7 @@ fn defined(item: &Item) -> Option<String> {
     }
 }
 
-/// Returns the name of the type of which an item has methods of its own, rather than those of a trait.
+/// Returns the name of the type if an item has methods of it that belong to no trait.
 fn with_methods(item: &Item) -> Option<String> {
     let Item::Impl(ItemImpl { trait_: None, self_ty, .. }) = item else { return None };
     let Type::Path(path) = &**self_ty else { return None };

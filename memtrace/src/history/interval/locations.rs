@@ -97,7 +97,7 @@ pub struct Locations {
     pub symbols: FramesByOffset,
 }
 
-/// Call paths in the order of their numbers. The callers of each have a smaller number.
+/// Call paths, sorted by number. The callers of each have a smaller number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathRows(pub(in crate::history) Vec<RecordedPath>);
 

@@ -11,7 +11,7 @@ use crate::model::{ImageId, OomKill, ProcessImage};
 /// Memory of an image, about.
 const IMAGE: usize = 320;
 
-/// Images with the interval in which each was known first.
+/// Images, with the first interval of each.
 #[derive(Debug, Default)]
 pub(super) struct KnownImages {
     pub(super) all: BTreeMap<ImageId, KnownImage>,

@@ -14,7 +14,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::MemoryBook;
 use crate::history::boundaries::IntervalRow;
-use crate::history::interval::{Change, Detail, FactValue, ImageChange, ImageValue, Interval, PathNumber, RecordedImage, StallChange, Subject, TotalKey};
+use crate::history::interval::{
+    Change, Detail, FactValue, ImageChange, ImageValue, Interval, PathNumber, RecordedImage, StallChange, Subject,
+    TotalKey,
+};
 use crate::history::retention::{StoredInterval as Row, forced_merge, next_merge};
 use crate::model::{
     Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, MergedImages, Quantities, Quantity, StackEnd, StallStats,
@@ -33,7 +36,7 @@ const MAX_GROUPS: usize = 4096;
 /// First ordinal of groups that a merge creates. Those of the recorder have lower ones.
 const FIRST_ORDINAL: u32 = 1 << 31;
 
-/// Numbers by which reports order ended processes.
+/// Sizes of an ended process: reports order processes by them.
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     exit: u64,
@@ -245,7 +248,7 @@ impl MemoryBook {
         groups.map(|(id, known)| (group_key(&known.image), *id)).collect()
     }
 
-    /// Sets the name of each group with an executable to that of most members; none without a majority. Members of earlier
+    /// Sets the name of each group with an executable to the name of most members; none without a majority. Members of earlier
     /// merges count as having the name of the group.
     fn name_groups(&mut self, groups: &FxHashMap<ImageId, ImageId>) {
         let mut members: BTreeMap<ImageId, (BTreeMap<Comm, u64>, i64)> = BTreeMap::new();
@@ -276,7 +279,7 @@ impl MemoryBook {
         }
     }
 
-    /// Counts the images of `groups` at the first boundary at which each has ended, in each event class with changes.
+    /// Counts each image of `groups` at the first boundary after its end, in each event class with changes.
     fn count_merged(&mut self, groups: &FxHashMap<ImageId, ImageId>) {
         let mut frees: BTreeMap<(ImageId, EventClass), u64> = BTreeMap::new();
         for content in &self.contents {
@@ -339,7 +342,7 @@ fn group_key(image: &RecordedImage) -> GroupKey {
     (image.exe.clone(), comm, image.user.clone(), image.cgroup.clone())
 }
 
-/// Adds the values of merged images to those of their groups, which have no peak.
+/// Moves the values of merged images to their groups. Groups have no peak.
 fn merge_values(changes: &mut Vec<ImageChange>, group: &impl Fn(ImageId) -> Option<ImageId>) {
     let (moved, mut kept): (Vec<_>, Vec<_>) =
         std::mem::take(changes).into_iter().partition(|change| group(change.image).is_some());
@@ -358,7 +361,7 @@ fn merge_values(changes: &mut Vec<ImageChange>, group: &impl Fn(ImageId) -> Opti
     *changes = kept;
 }
 
-/// Adds the stalls of merged images to those of their groups.
+/// Moves the stalls of merged images to their groups.
 fn merge_stalls(stalls: &mut Vec<StallChange>, group: &impl Fn(ImageId) -> Option<ImageId>) {
     if stalls.iter().all(|stall| group(stall.image).is_none()) {
         return;

@@ -12,7 +12,7 @@ pub(super) struct StoredInterval {
     /// Everything but the changes of stacks.
     pub(super) rest: Interval,
     pub(super) changes: EncodedChanges,
-    /// Images that were merged, by the interval in which they count.
+    /// Merged images that count in this interval.
     pub(super) merged: BTreeMap<(ImageId, EventClass), MergedImages>,
 }
 

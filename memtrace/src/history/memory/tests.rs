@@ -21,7 +21,7 @@ fn header() -> Header {
     }
 }
 
-/// Two blocks of 16 bytes in each of `stacks` stacks, the first of which is `first`.
+/// Two blocks of 16 bytes in each of `stacks` stacks, from the stack `first` on.
 fn second(at: u64, first: u32, stacks: u32) -> Interval {
     let change = |path| {
         let live = Amount { bytes: Bytes(32), count: 2 };

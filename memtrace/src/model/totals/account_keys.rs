@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use crate::model::GroupBy;
 
-/// The keys by which accounts are grouped: one or two.
+/// The keys of a table of accounts: one or two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountKeys(Vec<GroupBy>);
 

@@ -256,7 +256,7 @@ impl RecorderLimits {
         waiting_stacks: 1 << 20,
     };
 
-    /// Limits of a run whose history is in memory. Ten minutes with 100 busy accounts take 4 MiB, and with 100 busy threads
+    /// Limits of a run with its history in memory. Ten minutes with 100 busy accounts take 4 MiB, and with 100 busy threads
     /// 10 MiB.
     const WITHOUT_FILE: Self = Self { known_totals: 0, queued_rows: 0, book: Bytes(128 << 20), ..Self::FULL };
 

@@ -291,8 +291,8 @@ impl Trace {
         }
     }
 
-    /// Adds the changes of accounts, asks for new ones, and shows the table if it is due. `losses` are those of the BPF
-    /// programs.
+    /// Adds the changes of accounts, asks for new ones, and shows the table if it is due. `losses` are losses of the
+    /// BPF programs.
     fn update_accounts(&mut self, losses: &Losses, observer: &mut dyn Observer) {
         let Some(accounts) = &mut self.accounts else { return };
         accounts.receive(&mut self.tracker);
@@ -325,7 +325,7 @@ impl Trace {
         }
     }
 
-    /// Records the intervals that ended before `now`. The mmap events up to then are applied. `losses` are those of the
+    /// Records the intervals that ended before `now`. The mmap events up to then are applied. `losses` are losses of the
     /// BPF programs.
     fn record(&mut self, now: Tick, losses: &Losses, observer: &mut dyn Observer) {
         let Some(recorder) = &mut self.recorder else { return };

@@ -131,7 +131,7 @@ impl Coverage {
     }
 
     /// Adds a process in scope that has ended, and whose image is still in the registry. `recorded` are the classes
-    /// with events of it. Returns those of `classes` in which it is a process without events.
+    /// with events of it. Returns the `classes` that have it as a process without events.
     pub(in crate::session) fn add_ended(
         &mut self,
         tracker: &mut ProcessTracker,

@@ -172,7 +172,7 @@ impl ProcessTracker {
         running.map(|(id, _)| id.pid).filter(|&pid| self.is_traced(pid)).collect()
     }
 
-    /// Returns true if the image is known, and is not that of a kernel thread, which has no code in user space.
+    /// Returns true if the image is known and has code in user space: a kernel thread has none.
     pub(super) fn is_program(&self, id: ImageId) -> bool {
         let image = self.registry.images().get(&id);
         image.is_some_and(|image| self.traced.is_some() || !image.mappings.is_empty())

@@ -11,7 +11,7 @@ use crate::history::file::error::Error;
 use crate::history::interval::{Fact, FactValue, Subject};
 use crate::model::CgroupId;
 
-/// Returns the facts at a boundary, in the order of topic and item.
+/// Returns the facts at a boundary, sorted by topic and item.
 pub(super) fn facts(recording: &Recording, at: Boundary) -> Result<Vec<Fact>, Error> {
     let mut facts: BTreeMap<(String, String), FactValue> = BTreeMap::new();
     let sql = "SELECT topic, item, value FROM fact WHERE interval <= ? ORDER BY interval";

@@ -135,7 +135,7 @@ impl Trace {
         totals
     }
 
-    /// Completes the totals with those of processes that have ended, with losses, idle processes and page tables.
+    /// Completes the totals with ended processes, losses, idle processes and page tables.
     fn count(&mut self, totals: RunTotals, measured: &Measured) -> Counted {
         let RunTotals { mut snapshots, ended, deltas, accounts, events, .. } = totals;
         let (ended, coverage_of_ended, unsent) = self.ended.finish(ended, &mut snapshots);
