@@ -6,7 +6,7 @@
 //!
 //! The mappings of an image at the time of a stack translate each address to an offset in the file of an object. These
 //! offsets do not depend on load addresses, so that all images share call paths. [`EndedProcesses`] holds the totals of
-//! images that have ended. At the end of a run, [`ReportStacks`] joins them with the totals of running images.
+//! images that have ended. At the end of a run, [`EndOfRun`] joins them with the totals of running images.
 //! [`NamedClasses`] asks a [`Names`](crate::model::Names) for the frames of each distinct call once.
 //!
 //! Only `file` does I/O.
@@ -15,6 +15,7 @@ mod assemble;
 mod book;
 mod boundaries;
 mod call_paths;
+mod end_of_run;
 mod ended;
 pub(crate) mod facts;
 mod file;
@@ -46,6 +47,7 @@ mod view;
 pub use assemble::LiveChangesByStack;
 pub use book::Book;
 pub use boundaries::{Boundary, IntervalRow, MarkRow};
+pub use end_of_run::EndOfRun;
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use file::{Error, MarkTexts, MonitorRecorder, ProcessRow, Recording, Settings, Status, ThreadRow, Writer};
 pub use gap::{Gap, GapReason};
@@ -64,7 +66,6 @@ pub(crate) use moments::Moments;
 pub use name_table::{FramesByObject, NameTable};
 pub use named_stacks::{NamedClasses, NamedStacks};
 pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
-pub use report_stacks::{ReportStacks, objects_with_calls};
 pub use totals::{ImageValues, StackTotal, Totals};
 pub(crate) use trend_parts::{TrendParts, has_trends};
-pub(crate) use view::{ViewOptions, counts_growth, has_epochs, notes_of, view};
+pub(crate) use view::{ViewOptions, Views, counts_growth, has_epochs, notes_of, view};

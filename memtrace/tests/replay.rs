@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use harness::heap::{self, CountingAllocator};
 use memtrace::history::{
-    CompletedImage, EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses, ReportStacks,
+    CompletedImage, EndOfRun, EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses,
 };
 use memtrace::ledger::Settings;
 use memtrace::model::{
@@ -358,8 +358,8 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     let window = Tick(0)..Tick::at(DAY);
     let code_of = |_, image: &ProcessImage| ImageCode::new(image, None);
     let changes = LiveChangesByStack::default();
-    let stacks = ReportStacks::of_run(totals.snapshots, &images, code_of, ended, &window, changes);
-    let mut classes = NamedClasses::new(stacks, &FramesByObject::default());
+    let end = EndOfRun::new(totals.snapshots, &images, code_of, ended, &window, changes);
+    let mut classes = NamedClasses::new(&end, &FramesByObject::default());
     let profile = classes.take(EventClass::Heap).into_profile(Default::default(), Vec::new(), |_| ());
     assert_eq!(profile.losses, Losses::default());
 

@@ -66,6 +66,7 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
         top: args.top.unwrap_or(default_top),
         keep_ended: args.keep_ended,
         all_stacks: args.all_stacks,
+        has_summary: false,
     })
 }
 
@@ -143,6 +144,7 @@ mod tests {
             top: 10,
             keep_ended: 1000,
             all_stacks: false,
+            has_summary: false,
             heap_profiles: Vec::new(),
         };
         assert_eq!(parse("run.memtrace"), Ok(expected));
@@ -164,6 +166,7 @@ mod tests {
             top: 3,
             keep_ended: 0,
             all_stacks: true,
+            has_summary: false,
             heap_profiles: Vec::new(),
         };
         let line = "a --from +90s --to -5m -o b.svg -m alloc-bytes --by thread --top 3 --keep-ended 0 --all-stacks";

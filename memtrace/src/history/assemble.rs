@@ -19,7 +19,7 @@ pub type LiveChangesByStack = BTreeMap<(EventClass, ImageId), FxHashMap<StackKey
 pub(super) type ChangesByPath = FxHashMap<PathKey, LiveChanges>;
 
 /// A process, or a group of them, with the totals of its call paths.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ReportProcess {
     pub(super) process: ProcessProfile,
     pub(super) totals: PathTotals,

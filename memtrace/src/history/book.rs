@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::boundaries::{Boundary, IntervalRow, MarkRow};
+use super::end_of_run::EndOfRun;
 use super::file::Error;
 use super::gap::Gap;
 use super::header::Header;
@@ -40,6 +41,12 @@ pub trait Book: Debug {
 
     /// Returns true if only the intervals before damage are known.
     fn is_salvaged(&self) -> bool;
+
+    /// Adds what the run knows of its end. All of its intervals have been added.
+    fn set_end_of_run(&mut self, end: EndOfRun);
+
+    /// Returns what the run knows of its end; `None` before it, and in a history of an earlier run.
+    fn end_of_run(&self) -> Option<&EndOfRun>;
 
     /// Returns the facts at a boundary, sorted by topic and item.
     fn facts(&self, at: Boundary) -> Result<Vec<Fact>, Error>;

@@ -326,11 +326,6 @@ impl EndedProcesses {
         self.paths.forget_files(closed);
     }
 
-    /// Returns the call paths.
-    pub(super) const fn paths(&self) -> &CallPaths {
-        &self.paths
-    }
-
     /// Returns the images, the groups and their call paths.
     pub(super) fn into_parts(mut self) -> EndedParts {
         self.remove_unused_paths();

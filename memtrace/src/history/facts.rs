@@ -11,7 +11,7 @@ use self::row::{duration, number, text};
 use super::interval::{Fact, FactValue};
 use crate::model::{
     AccountKeys, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy,
-    Metric, ProgramCost, RunFacts, TagId, TagName, Tick, Untraced,
+    Metric, ProgramCost, Quantity, RunFacts, TagId, TagName, Tick, TouchWindow, Untraced, WorkingSetMethod,
 };
 
 const RUN: &str = "run";
@@ -22,6 +22,7 @@ const TAG_NUMBER: &str = "tag_number";
 const KILLED_CGROUP: &str = "killed_cgroup";
 const FILTERED: &str = "filtered";
 const DEBUG_FILES: &str = "debug_files";
+const TOUCHES: &str = "touches";
 
 /// Grouping of the stacks of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub(crate) fn of_notes(notes: &[String]) -> Vec<Fact> {
     notes.iter().enumerate().map(|(index, note)| text(NOTE, format!("{index:04}"), note)).collect()
 }
 
-/// Returns the facts of one event class. Its notes are not final.
+/// Returns the facts of one event class, without its notes, debug files and cost.
 pub(crate) fn of_class(run: &RunFacts) -> Vec<Fact> {
     let mut facts = Vec::new();
     facts.extend(run.allocators.iter().map(|(id, name)| text(ALLOCATOR, id.0.to_string(), name)));
@@ -80,25 +81,35 @@ pub(crate) fn of_class(run: &RunFacts) -> Vec<Fact> {
     if run.filtered != Amount::default() {
         facts.extend([number(FILTERED, "bytes", run.filtered.bytes.0), number(FILTERED, "count", run.filtered.count)]);
     }
-    if let Some(counts) = &run.debug_files {
-        let outcomes = DebugFileOutcome::ALL.into_iter();
-        facts.extend(outcomes.map(|outcome| number(DEBUG_FILES, outcome.name(), counts.count(outcome))));
-        facts.push(number(DEBUG_FILES, "downloaded_bytes", counts.downloaded.0));
-    }
     facts.extend(untraced::facts(run.class, &run.untraced));
     facts.extend(run.reclaim.iter().flat_map(reclaim::of_machine));
     for (&id, (path, memory)) in &run.cgroups {
         facts.extend(reclaim::of_cgroup(id, &path.to_string_lossy(), memory));
     }
-    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = run.cost;
-    let topic = cost_of(run.class);
-    facts.extend([
+    if let Some(TouchWindow { method, duration: time }) = run.touches {
+        facts.extend([text(TOUCHES, "method", method.name()), duration(TOUCHES, "duration_ns", time)]);
+    }
+    facts
+}
+
+/// Returns the outcome of the search for debug files.
+pub(crate) fn of_debug_files(counts: &DebugFileCounts) -> Vec<Fact> {
+    let outcomes = DebugFileOutcome::ALL.into_iter();
+    let counts_of_outcomes = outcomes.map(|outcome| number(DEBUG_FILES, outcome.name(), counts.count(outcome)));
+    counts_of_outcomes.chain([number(DEBUG_FILES, "downloaded_bytes", counts.downloaded.0)]).collect()
+}
+
+/// Returns the cost of tracing, as the report on an event class shows it.
+pub(crate) fn of_cost(class: EventClass, cost: &Cost) -> Vec<Fact> {
+    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = *cost;
+    let topic = cost_of(class);
+    let mut facts = vec![
         number(topic, "events", events),
         number(topic, "nested", nested),
         duration(topic, "cpu_ns", cpu),
         duration(topic, "cpu_tracing_ns", cpu_tracing),
         number(topic, "peak_rss_bytes", peak_rss.0),
-    ]);
+    ];
     if let Some(ProgramCost { hits, time }) = programs {
         facts.extend([number(topic, "program_hits", hits), duration(topic, "program_ns", time)]);
     }
@@ -115,16 +126,21 @@ const fn cost_of(class: EventClass) -> &'static str {
 }
 
 /// Facts that were read from a recording.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RecordedFacts(BTreeMap<String, BTreeMap<String, FactValue>>);
 
 impl RecordedFacts {
     pub(crate) fn new(facts: Vec<Fact>) -> Self {
-        let mut topics: BTreeMap<String, BTreeMap<String, FactValue>> = BTreeMap::new();
+        let mut read = Self::default();
+        read.add(facts);
+        read
+    }
+
+    /// Adds facts that replace earlier ones with the same topic and item.
+    pub(crate) fn add(&mut self, facts: impl IntoIterator<Item = Fact>) {
         for Fact { topic, item, value } in facts {
-            topics.entry(topic.into_owned()).or_default().insert(item.into_owned(), value);
+            self.0.entry(topic.into_owned()).or_default().insert(item.into_owned(), value);
         }
-        Self(topics)
     }
 
     /// Returns the target of the run in titles.
@@ -214,9 +230,10 @@ impl RecordedFacts {
         }
     }
 
-    /// Returns the facts of [`Self::of_class`], with the reclaim activity of the whole run.
+    /// Returns the facts of [`Self::of_class`], with those that are measured when the run ends.
     pub(crate) fn of_class_at_end(&self, class: EventClass) -> RunFacts {
-        let facts = self.of_class(class);
+        let touches = self.touches().filter(|_| Quantity::ColdBytes.is_of(class));
+        let facts = RunFacts { touches, ..self.of_class(class) };
         if !class.counts_stalls() {
             return facts;
         }
@@ -237,6 +254,12 @@ impl RecordedFacts {
             counts.add_many(outcome, self.number(DEBUG_FILES, outcome.name()).unwrap_or_default());
         }
         Some(counts)
+    }
+
+    fn touches(&self) -> Option<TouchWindow> {
+        let name = self.text(TOUCHES, "method")?;
+        let method = WorkingSetMethod::ALL.iter().copied().find(|method| method.name() == name)?;
+        Some(TouchWindow { method, duration: self.duration(TOUCHES, "duration_ns")? })
     }
 
     fn untraced(&self, class: EventClass) -> Untraced {
@@ -311,6 +334,7 @@ mod tests {
             killed_cgroups: CgroupId::of(99).map(|id| (id, String::from("/a"))).into_iter().collect(),
             filtered: Amount { bytes: Bytes(64), count: 2 },
             debug_files: Some(counts),
+            touches: Some(TouchWindow { method: WorkingSetMethod::Idle, duration: Duration::from_millis(9) }),
             untraced: Untraced::new(vec![
                 untraced(8, "a b  c", Some("/usr/bin/a b"), Some(4096)),
                 untraced(9, "", None, None),
@@ -331,12 +355,15 @@ mod tests {
         let mut facts = at_start("pid 7 (a)", start, &grouping, Some(Metric::AllocBytes));
         facts.extend(at_end(end, Duration::from_secs(4)));
         facts.extend(of_class(&run));
+        facts.extend(run.debug_files.iter().flat_map(of_debug_files));
+        facts.extend(of_cost(run.class, &run.cost));
         let notes: Vec<_> = (0..12).map(|number| format!("note {number}")).collect();
         facts.extend(of_notes(&notes));
         let read = RecordedFacts::new(facts);
         assert_eq!((read.subject(), read.span(), read.grouping()), ("pid 7 (a)", (start, Some(end)), grouping));
         assert_eq!((read.run(), read.metric()), (Some(Duration::from_secs(4)), Some(Metric::AllocBytes)));
-        assert_eq!((read.of_class(EventClass::Heap), read.notes()), (run, notes));
+        assert_eq!((read.of_class_at_end(EventClass::Heap), read.notes()), (run, notes));
+        assert_eq!(read.of_class(EventClass::Heap).touches, None, "touches are measured when the run ends");
         assert_eq!(read.of_class(EventClass::Fault).allocators, BTreeMap::new(), "only heap events have allocators");
     }
 

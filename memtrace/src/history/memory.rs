@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use self::images::KnownImages;
 use self::stored::StoredInterval;
 use super::boundaries::{Boundary, IntervalRow, MarkRow};
+use super::end_of_run::EndOfRun;
 use super::header::Header;
 use super::interval::slice_limit::SliceLimit;
 use super::interval::{AccountNames, Interval, Location, Locations, PathNumber, RecordedSymbols, Subject};
@@ -48,6 +49,7 @@ pub struct MemoryBook {
     slices: SliceLimit,
     events: u64,
     is_complete: bool,
+    end_of_run: Option<EndOfRun>,
 }
 
 /// What slices and events refer to by number.
@@ -78,6 +80,7 @@ impl MemoryBook {
             slices: SliceLimit::new(limit.0 / SLICES / SLICE_BYTES),
             events: 0,
             is_complete: false,
+            end_of_run: None,
         }
     }
 
@@ -103,8 +106,9 @@ impl MemoryBook {
         }
     }
 
-    /// Completes the history: it has the end of the run.
-    pub const fn finish(&mut self) {
+    /// Completes the history, with an end that only its intervals know.
+    #[cfg(test)]
+    pub(super) const fn finish(&mut self) {
         self.is_complete = true;
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Moments {
     to: Boundary,
     /// Start of tracing. Times of the history begin a little earlier.
     start: Duration,
-    /// The totals at the end of a complete history are shown.
+    /// The totals at the end of the run are shown.
     is_at_end: bool,
     /// Duration and end of the trace, if it has ended and `to` is the end.
     ended: Option<(Duration, Tick)>,
@@ -45,7 +45,7 @@ impl Moments {
             from,
             to,
             start,
-            is_at_end: book.is_complete() && is_end && from.is_none(),
+            is_at_end: (book.is_complete() || book.end_of_run().is_some()) && is_end && from.is_none(),
             ended,
             parts: TrendParts::between(book.intervals(), from.unwrap_or(Boundary::START), to, start, end),
             first_epoch: None,
@@ -79,12 +79,13 @@ impl Moments {
         self.to
     }
 
-    /// Returns the time of a boundary since the start of tracing.
+    /// Returns the time of a boundary since the start of tracing. The intervals after its end take no time.
     pub(crate) fn since_start(&self, boundary: Boundary) -> Duration {
-        boundary.at().saturating_sub(self.start)
+        let end = self.ended.map_or(Duration::MAX, |(_, end)| end.since_start());
+        boundary.at().min(end).saturating_sub(self.start)
     }
 
-    /// Returns true if the totals at the end of a complete history are shown.
+    /// Returns true if the totals at the end of the run are shown.
     pub(crate) const fn is_at_end(&self) -> bool {
         self.is_at_end
     }

@@ -1,10 +1,9 @@
 //! Stacks with the names of their calls, and the profile of each event class.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::assemble::name_stacks;
-use super::call_paths::CallPaths;
+use super::end_of_run::EndOfRun;
 use super::frames_of_calls::FramesOfCalls;
 use super::report_stacks::{ReportClass, ReportStacks, StallsByCgroup};
 use crate::model::format;
@@ -15,21 +14,52 @@ use crate::model::{
 
 /// Stacks of all event classes with the names of their calls.
 #[derive(Debug)]
-pub struct NamedClasses {
-    paths: CallPaths,
+pub struct NamedClasses<'a> {
+    stacks: Stacks<'a>,
     frames: FramesOfCalls,
-    classes: BTreeMap<EventClass, ReportClass>,
+    /// Event classes that were not taken.
+    left: usize,
     /// Notes about missing names.
     notes: Vec<String>,
 }
 
-impl NamedClasses {
-    /// Finds the frames of all calls in `stacks`.
+/// Stacks that were read from a history, or that it holds.
+#[derive(Debug)]
+pub(super) enum Stacks<'a> {
+    Read(Box<ReportStacks>),
+    Held(&'a ReportStacks),
+}
+
+impl Stacks<'_> {
+    const fn get(&self) -> &ReportStacks {
+        match self {
+            Self::Read(stacks) => stacks,
+            Self::Held(stacks) => stacks,
+        }
+    }
+
+    /// Returns the stacks of `class`, and removes those that were read: named stacks take ten times their memory.
+    fn take(&mut self, class: EventClass) -> ReportClass {
+        match self {
+            Self::Read(stacks) => stacks.classes.remove(&class).unwrap_or_default(),
+            Self::Held(stacks) => stacks.classes.get(&class).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+impl<'a> NamedClasses<'a> {
+    /// Finds the frames of all calls in the stacks of a run at its end.
     ///
     /// Frames without a name keep their address and the reason.
     #[must_use]
-    pub fn new(stacks: ReportStacks, names: &dyn Names) -> Self {
-        let ReportStacks { paths, names: generated, classes } = stacks;
+    pub fn new(end: &'a EndOfRun, names: &dyn Names) -> Self {
+        Self::of(Stacks::Held(&end.stacks), names)
+    }
+
+    /// Finds the frames of all calls in `stacks`.
+    pub(super) fn of(stacks: Stacks<'a>, names: &dyn Names) -> Self {
+        let ReportStacks { paths, names: generated, classes } = stacks.get();
+        let left = classes.len();
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
         let mut closed = 0;
         for (object, calls) in paths.in_objects() {
@@ -59,23 +89,25 @@ impl NamedClasses {
             format!("the functions of {objects} have no names, because too many deleted files were open")
         });
         let notes = generated.advice().into_iter().chain(closed).collect();
-        Self { paths, frames: FramesOfCalls::new(frames), classes, notes }
+        Self { stacks, frames: FramesOfCalls::new(frames), left, notes }
     }
 
-    /// Returns `class` and removes it. A class that was not traced has no stacks.
+    /// Returns `class`, once. A class that was not traced has no stacks.
     #[must_use]
     pub fn take(&mut self, class: EventClass) -> NamedStacks {
-        let ReportClass { processes, stalls, oom_kills, losses } = self.classes.remove(&class).unwrap_or_default();
-        let mut frames = if self.classes.is_empty() {
+        let ReportClass { processes, stalls, oom_kills, losses } = self.stacks.take(class);
+        self.left = self.left.saturating_sub(1);
+        let mut frames = if self.left == 0 {
             // Without a copy: most runs trace one class, whose calls are all calls.
             std::mem::take(&mut self.frames)
         } else {
             self.frames.clone()
         };
+        let paths = &self.stacks.get().paths;
         let totals = processes.iter().flat_map(|process| process.totals.iter());
-        let is_used = self.paths.used_calls(totals.map(|(key, _)| key.path));
+        let is_used = paths.used_calls(totals.map(|(key, _)| key.path));
         frames.retain(&is_used);
-        let (processes, stacks) = name_stacks(processes, &self.paths, &frames);
+        let (processes, stacks) = name_stacks(processes, paths, &frames);
         NamedStacks {
             processes,
             stacks,
@@ -106,12 +138,6 @@ pub struct NamedStacks {
 }
 
 impl NamedStacks {
-    /// Returns the number of allocations of all processes.
-    #[must_use]
-    pub fn allocations(&self) -> u64 {
-        self.processes.iter().map(|process| process.total.alloc().count).sum()
-    }
-
     /// Returns the profile of a run with the totals at `earlier` moments. `label` sets the labels of the stacks.
     #[must_use]
     pub fn into_profile(

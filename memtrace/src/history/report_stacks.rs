@@ -11,8 +11,8 @@ use super::generated_names::GeneratedNames;
 use super::process::process;
 use super::recorded::{RecordedClass, RecordedProcesses, RunningProcess};
 use crate::model::{
-    CgroupId, CodeNames, EventClass, ImageId, ImageUsage, Losses, OomKill, PathObject, ProcessImage, ReclaimKind,
-    Snapshots, StallStats, Tick,
+    CgroupId, CodeNames, EventClass, ImageId, ImageUsage, Losses, OomKill, ProcessImage, ReclaimKind, Snapshots,
+    StallStats, Tick,
 };
 
 /// Stalls of all images by control group.
@@ -23,14 +23,14 @@ type ListedProcesses = BTreeMap<EventClass, BTreeMap<ImageId, ReportProcess>>;
 
 /// All stacks of a report as call paths.
 #[derive(Debug)]
-pub struct ReportStacks {
+pub(super) struct ReportStacks {
     pub(super) paths: CallPaths,
     pub(super) names: GeneratedNames,
     pub(super) classes: BTreeMap<EventClass, ReportClass>,
 }
 
 /// The stacks and processes of an event class.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ReportClass {
     /// In the order of the profile.
     pub(super) processes: Vec<ReportProcess>,
@@ -43,8 +43,7 @@ impl ReportStacks {
     /// Converts the stacks of a run during `window`. `snapshots`: images that still run, described by `images`. `code_of`
     /// returns the names of the code that an image has generated. `ended`: images that ended earlier. `changes`: changes of
     /// the live memory of running images, where known.
-    #[must_use]
-    pub fn of_run<C: CodeNames>(
+    pub(super) fn of_run<C: CodeNames>(
         snapshots: Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
         code_of: impl Fn(ImageId, &ProcessImage) -> C,
@@ -56,8 +55,7 @@ impl ReportStacks {
     }
 
     /// Returns the stacks of a recording during `window`.
-    #[must_use]
-    pub fn of_recording(processes: RecordedProcesses, window: &Range<Tick>) -> Self {
+    pub(super) fn of_recording(processes: RecordedProcesses, window: &Range<Tick>) -> Self {
         let (ended, recorded) = processes.into_parts();
         Self::with_ended(ended.into_parts_with_all_paths(), window, |stacks| stacks.add_recorded(recorded, window))
     }
@@ -144,29 +142,6 @@ impl ReportStacks {
         }
         processes
     }
-}
-
-/// Returns the objects that have calls in the stacks of `snapshots` and of `ended`. Parameters are as in
-/// [`ReportStacks::of_run`].
-#[must_use]
-pub fn objects_with_calls<C: CodeNames>(
-    snapshots: &Snapshots,
-    images: &BTreeMap<ImageId, ProcessImage>,
-    code_of: impl Fn(ImageId, &ProcessImage) -> C,
-    ended: &EndedProcesses,
-) -> Vec<PathObject> {
-    let (mut paths, mut names) = (CallPaths::default(), GeneratedNames::new(0));
-    for (id, image) in images_of(snapshots, images) {
-        let mut code = code_of(id, image);
-        for snapshot in snapshots.0.values() {
-            let mut walk = Walk::new(&mut paths, image, &snapshot.stacks, &mut code, &mut names);
-            for key in snapshot.images.get(&id).into_iter().flat_map(|usage| usage.by_stack.keys()) {
-                walk.stack(key.stack);
-            }
-        }
-    }
-    let objects = ended.paths().in_objects().into_iter().chain(paths.in_objects());
-    objects.filter(|(_, calls)| !calls.is_empty()).map(|(object, _)| object.clone()).collect()
 }
 
 /// Returns the images of all classes.

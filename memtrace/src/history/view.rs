@@ -12,11 +12,12 @@ use std::time::Duration;
 use self::notes::page_notes;
 use self::paths::RecordedCalls;
 use super::book::Book;
+use super::end_of_run::EndOfRun;
 use super::facts::RecordedFacts;
 use super::file::Error;
 use super::moments::Moments;
 use super::name_table::NameTable;
-use super::named_stacks::NamedClasses;
+use super::named_stacks::{NamedClasses, NamedStacks, Stacks};
 use super::report_stacks::ReportStacks;
 use crate::model::{Activity, EventClass, MemoryTimelineBuilder, Names, Profile, RunFacts};
 
@@ -28,54 +29,66 @@ pub(crate) use self::processes::has_epochs;
 #[derive(Debug)]
 pub(crate) struct Views<'a> {
     book: &'a dyn Book,
-    facts: &'a RecordedFacts,
     moments: &'a Moments,
     options: ViewOptions,
-    classes: NamedClasses,
+    classes: NamedClasses<'a>,
     activity: Option<Arc<Activity>>,
     timeline: Option<MemoryTimelineBuilder>,
-    notes: Vec<String>,
 }
 
 /// Reads the part of a history that `moments` select. `facts` are those at its end. Calls without names in the history get
-/// those that `names` finds.
+/// those that `names` finds. The end of a run is what the run itself knows of it, if the history has that.
 ///
 /// # Errors
 ///
 /// The history cannot be read.
 pub(crate) fn view<'a>(
     book: &'a dyn Book,
-    facts: &'a RecordedFacts,
+    facts: &RecordedFacts,
     moments: &'a Moments,
     names: &dyn Names,
     options: ViewOptions,
 ) -> Result<Views<'a>, Error> {
-    let locations = book.locations()?;
-    let activity = activity::read(book, moments, &locations, facts.has_slice_bytes())?;
-    let calls = RecordedCalls::new(locations);
-    let (processes, frames) = processes::read(book, moments, calls, options)?;
-    let names = NameTable::new(frames, names);
-    let classes = NamedClasses::new(ReportStacks::of_recording(processes, &moments.window()), &names);
+    let (classes, activity) = match known_end(book, moments) {
+        Some(end) => (NamedClasses::new(end, names), end.activity.clone()),
+        None => {
+            let locations = book.locations()?;
+            let activity = activity::read(book, moments, &locations, facts.has_slice_bytes())?;
+            let (processes, frames) = processes::read(book, moments, RecordedCalls::new(locations), options)?;
+            let stacks = Box::new(ReportStacks::of_recording(processes, &moments.window()));
+            (NamedClasses::of(Stacks::Read(stacks), &NameTable::new(frames, names)), activity)
+        }
+    };
     let timeline = options.has_timeline.then(|| book.memory_over_time(moments.to())).transpose()?;
-    let notes = facts.notes().into_iter().chain(notes_of(book, moments)).collect();
-    Ok(Views { book, facts, moments, options, classes, activity, timeline, notes })
+    Ok(Views { book, moments, options, classes, activity, timeline })
+}
+
+/// Returns what the run knows of its end, if `moments` are the end of its history.
+fn known_end<'a>(book: &'a dyn Book, moments: &Moments) -> Option<&'a EndOfRun> {
+    book.end_of_run().filter(|_| moments.is_at_end())
 }
 
 impl Views<'_> {
-    /// Returns the profile of an event class, and removes its stacks. It contains the `earlier` ones. `label` sets the labels
-    /// of its stacks.
-    pub(crate) fn take(
-        &mut self,
+    /// Returns the stacks of an event class, once.
+    pub(crate) fn take(&mut self, class: EventClass) -> NamedStacks {
+        self.classes.take(class)
+    }
+
+    /// Returns the profile of an event class with these stacks and the `facts` at the end of the history. It contains the
+    /// `earlier` ones. `label` sets the labels of its stacks.
+    pub(crate) fn profile(
+        &self,
         class: EventClass,
+        stacks: NamedStacks,
+        facts: &RecordedFacts,
         earlier: Vec<(Duration, Profile)>,
         label: impl FnOnce(&mut Profile),
     ) -> Profile {
-        let run = self.run_facts(class);
-        self.classes.take(class).into_profile(run, earlier, label)
+        stacks.into_profile(self.run_facts(class, facts), earlier, label)
     }
 
-    fn run_facts(&self, class: EventClass) -> RunFacts {
-        let Self { book, facts, moments, options, .. } = self;
+    fn run_facts(&self, class: EventClass, facts: &RecordedFacts) -> RunFacts {
+        let Self { book, moments, options, .. } = self;
         let header = book.header();
         let page_sample = if class.counts_pages() { header.page_sample } else { 0 };
         let older = header.older.filter(|_| moments.is_at_end() && class.probes_allocators());
@@ -84,13 +97,21 @@ impl Views<'_> {
         RunFacts {
             page_sample,
             duration: moments.duration(),
-            notes: self.notes.iter().cloned().chain(page_notes(*book, moments, class)).collect(),
+            notes: facts.notes().into_iter().chain(self.notes(class)).collect(),
             window: moments.is_window().then(|| moments.span()),
             parts: if has_parts { moments.parts().times().to_vec() } else { Vec::new() },
             older,
             activity: self.activity.clone(),
             timeline: self.timeline.as_ref().map(|timeline| timeline.finish(class, page_sample, &trace)),
             ..if moments.is_at_end() { facts.of_class_at_end(class) } else { facts.of_class(class) }
+        }
+    }
+
+    /// Returns notes about what is missing or inexact: nothing, if the run knows it.
+    fn notes(&self, class: EventClass) -> Vec<String> {
+        match known_end(self.book, self.moments) {
+            Some(_) => Vec::new(),
+            None => [notes_of(self.book, self.moments), page_notes(self.book, self.moments, class)].concat(),
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
-use super::config::Recording;
+use super::config::{Config, Recording};
 use super::error::Error;
 use crate::history::{Header, Settings, Writer};
+use crate::model::EventClass;
 use crate::procfs;
 
 /// Returns the header of a history that starts at a time of the wall clock. It has no event classes.
@@ -28,4 +29,14 @@ pub(super) fn create(recording: &Recording, header: &Header, settings: Settings)
     let settings = Settings { size_limit: recording.size_limit, ..settings };
     Writer::create(&recording.path, header, settings)
         .map_err(|error| Error::Output { path: recording.path.clone(), source: io::Error::other(error) })
+}
+
+/// Returns the header of the history of a trace.
+pub(super) fn header_of_run(config: &Config, interval: Duration, start: SystemTime) -> Header {
+    Header {
+        classes: config.events.clone(),
+        page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
+        older: config.older,
+        ..header(start, interval)
+    }
 }

@@ -21,9 +21,9 @@ use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Content, Outputs};
 use crate::history::facts::RecordedFacts;
-use crate::history::{self, Book, Moments, Recording, ViewOptions, counts_growth, has_epochs, notes_of};
+use crate::history::{self, Book, Fact, Moments, Recording, ViewOptions, Views, counts_growth, has_epochs, notes_of};
 use crate::model::{
-    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Quantity, Requirement, ThreadColumn,
+    AccountColumn, EventClass, GroupBy, Losses, Metric, Names, PartKeys, Profile, Quantity, Requirement, ThreadColumn,
     printable,
 };
 use crate::procfs::Objects;
@@ -33,7 +33,7 @@ use crate::tags::TagRules;
 
 pub(crate) use self::heap_profiles::MAX_HEAP_PROFILES;
 pub(crate) use self::moments::Span;
-pub(super) use self::of_run::RecordedOutputs;
+pub(super) use self::of_run::{RunReport, fail};
 
 /// Configuration of `memtrace report`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +57,16 @@ pub(crate) struct Config {
     pub(crate) keep_ended: usize,
     /// Write every stack and process.
     pub(crate) all_stacks: bool,
+    /// A text is shown besides the outputs, as at the end of a run.
+    pub(crate) has_summary: bool,
 }
 
 impl Config {
+    /// Returns true if an output shows something, or the summary of a run.
+    fn shows(&self, is_shown: fn(Format) -> bool) -> bool {
+        self.has_summary && is_shown(Format::Text) || self.outputs.iter().any(|output| is_shown(output.format))
+    }
+
     /// Returns the configuration of a report at the end, with all rows and without outputs.
     fn whole(path: &Path, view: View) -> Self {
         Self {
@@ -74,6 +81,7 @@ impl Config {
             top: 0,
             keep_ended: LISTED,
             all_stacks: true,
+            has_summary: false,
         }
     }
 }
@@ -107,8 +115,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
         View::Stacks => {}
     }
     let outputs = Outputs::open_for(&recording.header().classes, &config.outputs)?;
-    let (failures, losses) = opened.write(&mut outputs.into_iter().collect(), observer)?;
-    all_written(failures)?;
+    let losses = opened.write(outputs.into_iter().collect(), observer)?;
     Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }
 
@@ -125,11 +132,13 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
     let classes = &recording.header().classes;
     let wanted = class.or_else(|| classes.first().copied()).unwrap_or_default();
     let mut report = None;
-    opened.for_each_class(BTreeMap::new(), |class, profile, report::Options { subject, metric, .. }| {
+    let views = opened.views(&symbolizer())?;
+    opened.for_each_class(views, BTreeMap::new(), no_facts, |class, profile, options| {
+        let report::Options { subject, metric, .. } = options;
         if class == wanted {
             report = Some(SavedReport { subject, metric, profile });
         }
-    })?;
+    });
     report.ok_or_else(|| Error::NotRecorded {
         message: format!("the recording has no {} events", wanted.name()),
         remedy: format!("its events are {}", classes.iter().map(|class| class.name()).collect::<Vec<_>>().join(", ")),
@@ -147,6 +156,16 @@ fn open(config: &Config) -> Result<Recording, Error> {
     Recording::open(&config.path).map_err(|source| unreadable(config, source))
 }
 
+/// Returns the source of names that are not recorded: the file of an object, if it has the recorded build ID.
+fn symbolizer() -> Symbolizer {
+    Symbolizer::new().with_reopen(Objects::reopen)
+}
+
+/// Returns no facts: a recording has all of them.
+const fn no_facts(_: EventClass) -> Vec<Fact> {
+    Vec::new()
+}
+
 /// A history, and the numbers that its reports show.
 struct Opened<'a> {
     config: &'a Config,
@@ -155,6 +174,8 @@ struct Opened<'a> {
     moments: Moments,
     grouping: Grouping,
     keeps_parts: bool,
+    /// Memory over time is shown.
+    has_timeline: bool,
     metric: Option<Metric>,
 }
 
@@ -166,7 +187,7 @@ impl<'a> Opened<'a> {
         }
         let facts = RecordedFacts::new(book.facts(book.end()).map_err(unreadable)?);
         let mut moments = moments::find(book, &facts, &config.span, &unreadable)?;
-        if !config.outputs.iter().any(|output| output.format.shows_trends()) {
+        if !config.shows(Format::shows_trends) {
             moments = moments.without_parts();
         }
         let recorded = Grouping::of_recorded(facts.grouping());
@@ -176,42 +197,48 @@ impl<'a> Opened<'a> {
         };
         let keeps_parts = keeps_parts(&grouping, &recorded)?;
         let metric = metric(config.metric, &facts, &moments)?;
-        Ok(Self { config, book, facts, moments, grouping, keeps_parts, metric })
+        let has_timeline = config.shows(Format::shows_timeline);
+        Ok(Self { config, book, facts, moments, grouping, keeps_parts, has_timeline, metric })
     }
 
-    /// Writes the report of each event class, and removes its outputs from `outputs`. Returns those that failed, and the losses.
-    fn write(
-        &self,
-        outputs: &mut BTreeMap<EventClass, Outputs>,
-        observer: &mut dyn Observer,
-    ) -> Result<(Vec<NotWritten>, Losses), Error> {
+    /// Writes the report of each event class, and returns the losses.
+    fn write(&self, mut outputs: BTreeMap<EventClass, Outputs>, observer: &mut dyn Observer) -> Result<Losses, Error> {
         let mut losses = Losses::default();
         let mut failures = Vec::new();
-        self.for_each_class(self.earlier_profiles()?, |class, profile, options| {
-            if let Some(outputs) = outputs.remove(&class) {
-                failures.extend(write(outputs, &profile, &options, observer));
-            }
-            if profile.losses.total() > losses.total() {
-                losses = profile.losses;
-            }
-        })?;
-        Ok((failures, losses))
+        let names = symbolizer();
+        self.for_each_class(
+            self.views(&names)?,
+            self.earlier_profiles(&names)?,
+            no_facts,
+            |class, profile, options| {
+                if let Some(outputs) = outputs.remove(&class) {
+                    failures.extend(write(outputs, &profile, &options, observer));
+                }
+                if profile.losses.total() > losses.total() {
+                    losses = profile.losses;
+                }
+            },
+        );
+        all_written(failures)?;
+        Ok(losses)
     }
 
     /// Returns the totals at earlier moments of each event class in order of time, if an output shows them.
-    fn earlier_profiles(&self) -> Result<EarlierProfiles, Error> {
-        let Self { config, book, moments, .. } = self;
+    fn earlier_profiles(&self, names: &dyn Names) -> Result<EarlierProfiles, Error> {
+        let Self { config, book, facts, moments, grouping, keeps_parts, .. } = self;
         let mut all = EarlierProfiles::new();
-        if moments.is_window() || !config.outputs.iter().any(|output| output.format.shows_moments()) {
+        if moments.is_window() || !config.shows(Format::shows_moments) {
             return Ok(all);
         }
         for moment in heap_profiles::moments(*book, moments, &config.heap_profiles) {
-            let config = Config { span: Span::At(moment), outputs: Vec::new(), ..(*config).clone() };
-            let earlier = Opened::new(&config, *book)?;
-            if earlier.moments.to() < moments.to() {
-                earlier.for_each_class(BTreeMap::new(), |class, profile, _| {
+            let earlier = moments::find(*book, facts, &Span::At(moment), &|source| unreadable(config, source))?;
+            if earlier.to() < moments.to() {
+                let (facts, grouping, moments) = (facts.clone(), grouping.clone(), earlier.without_parts());
+                let (keeps_parts, has_timeline, metric) = (*keeps_parts, false, None);
+                let earlier = Self { facts, moments, grouping, keeps_parts, has_timeline, metric, ..*self };
+                earlier.for_each_class(earlier.views(names)?, BTreeMap::new(), no_facts, |class, profile, _| {
                     all.entry(class).or_default().push((profile.shown_time().end, profile));
-                })?;
+                });
             }
         }
         for profiles in all.values_mut() {
@@ -221,26 +248,34 @@ impl<'a> Opened<'a> {
         Ok(all)
     }
 
-    /// Passes the report of each event class to `each`. The profiles contain the `earlier` ones.
+    /// Reads what the reports show. Calls without recorded names get those that `names` finds.
+    fn views(&self, names: &dyn Names) -> Result<Views<'_>, Error> {
+        let options = ViewOptions {
+            keeps_parts: self.keeps_parts,
+            keep_ended: self.config.keep_ended,
+            counts_growth: counts_growth(self.metric),
+            has_timeline: self.has_timeline,
+        };
+        let views = history::view(self.book, &self.facts, &self.moments, names, options);
+        views.map_err(|source| unreadable(self.config, source))
+    }
+
+    /// Passes the report of each event class to `each`. The profiles contain the `earlier` ones. `late` returns facts that are
+    /// measured when the stacks of a class are complete.
     fn for_each_class(
         &self,
+        mut views: Views<'_>,
         mut earlier: EarlierProfiles,
+        mut late: impl FnMut(EventClass) -> Vec<Fact>,
         mut each: impl FnMut(EventClass, Profile, report::Options),
-    ) -> Result<(), Error> {
-        let Self { config, book, facts, moments, grouping, keeps_parts, metric } = self;
-        let options = ViewOptions {
-            keeps_parts: *keeps_parts,
-            keep_ended: config.keep_ended,
-            counts_growth: counts_growth(*metric),
-            has_timeline: config.outputs.iter().any(|output| output.format.shows_timeline()),
-        };
-        // Calls without recorded names get those of the object's file, if it has the recorded build ID.
-        let symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
-        let views = history::view(*book, facts, moments, &symbolizer, options);
-        let mut views = views.map_err(|source| unreadable(config, source))?;
+    ) {
+        let Self { config, book, grouping, metric, .. } = self;
+        let mut facts = self.facts.clone();
         for &class in &book.header().classes {
             let earlier = earlier.remove(&class).unwrap_or_default();
-            let profile = views.take(class, earlier, |profile| grouping.label(profile));
+            let stacks = views.take(class);
+            facts.add(late(class));
+            let profile = views.profile(class, stacks, &facts, earlier, |profile| grouping.label(profile));
             let options = report::Options {
                 metric: metric_of(&profile, *metric),
                 by: grouping.by,
@@ -250,7 +285,6 @@ impl<'a> Opened<'a> {
             };
             each(class, profile, options);
         }
-        Ok(())
     }
 }
 

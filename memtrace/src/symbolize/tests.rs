@@ -14,7 +14,7 @@ use std::time::Duration;
 use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
-use crate::history::{CompletedImage, EndedProcesses, EndedSettings, LiveChangesByStack, NamedClasses, ReportStacks};
+use crate::history::{CompletedImage, EndOfRun, EndedProcesses, EndedSettings, LiveChangesByStack, NamedClasses};
 use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Location, Mapping, Pid,
     ProcessImage, Profile, Quantities, Quantity, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, Stacks, Tick,
@@ -62,8 +62,8 @@ fn profile_by<'a>(
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
     let changes = LiveChangesByStack::default();
-    let stacks = ReportStacks::of_run(snapshots, images, code_of, no_ended(), window, changes);
-    NamedClasses::new(stacks, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ())
+    let end = EndOfRun::new(snapshots, images, code_of, no_ended(), window, changes);
+    NamedClasses::new(&end, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ())
 }
 
 fn no_ended() -> EndedProcesses {
@@ -218,7 +218,7 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
         let mut processes = no_ended();
         processes.add(ended.clone(), &mut ImageCode::new(&ended.image, None));
         processes.forget_files(&HashSet::from([program.scratch.file(closed)]));
-        let stacks = ReportStacks::of_run(
+        let end = EndOfRun::new(
             Snapshots::default(),
             &BTreeMap::new(),
             |_, image| ImageCode::new(image, None),
@@ -226,7 +226,7 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
             &(Tick(0)..Tick(9)),
             LiveChangesByStack::default(),
         );
-        let mut classes = NamedClasses::new(stacks, symbolizer);
+        let mut classes = NamedClasses::new(&end, symbolizer);
         let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ());
         (profile.frames, profile.run.notes)
     };

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::super::report_stacks::ReportStacks;
 use super::super::test_code::TestCode;
-use super::super::{EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses};
+use super::super::{EndOfRun, EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses};
 use super::*;
 use crate::model::{
     AbsAddr, Amount, Bytes, EventClass, FileOffset, Frame, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason,
@@ -63,8 +62,8 @@ fn profile_with_changes(
     changes: LiveChangesByStack,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
-    let stacks = ReportStacks::of_run(snapshots, images, |_, _| TestCode::new(), no_ended(), window, changes);
-    NamedClasses::new(stacks, names).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ())
+    let end = EndOfRun::new(snapshots, images, |_, _| TestCode::new(), no_ended(), window, changes);
+    NamedClasses::new(&end, names).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ())
 }
 
 fn no_ended() -> EndedProcesses {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::history::test_code::TestCode;
-use crate::history::{FramesByObject, LiveChangesByStack, NamedClasses, ReportStacks};
+use crate::history::{EndOfRun, FramesByObject, LiveChangesByStack, NamedClasses};
 use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, FileOffset, ImageStart, Mapping, MappingKind, Object, Part, Pid, Profile,
     Quantities, Quantity, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, User,
@@ -190,8 +190,8 @@ fn profiles(images: &[TestImage], ended: EndedProcesses, is_ended: impl Fn(usize
         }
     }
     let code_of = |_, _: &ProcessImage| TestCode::new();
-    let stacks = ReportStacks::of_run(snapshots, &known, code_of, ended, &WINDOW, LiveChangesByStack::default());
-    let mut classes = NamedClasses::new(stacks, &FramesByObject::default());
+    let end = EndOfRun::new(snapshots, &known, code_of, ended, &WINDOW, LiveChangesByStack::default());
+    let mut classes = NamedClasses::new(&end, &FramesByObject::default());
     CLASSES.map(|class| classes.take(class).into_profile(RunFacts { class, ..RunFacts::default() }, Vec::new(), |_| ()))
 }
 

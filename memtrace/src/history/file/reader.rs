@@ -25,6 +25,7 @@ use rusqlite::Connection;
 use super::error::Error;
 use crate::history::book::Book;
 use crate::history::boundaries::{Boundary, IntervalRow, MarkRow};
+use crate::history::end_of_run::EndOfRun;
 use crate::history::gap::Gap;
 use crate::history::header::Header;
 
@@ -40,6 +41,7 @@ pub struct Recording {
     gaps: Vec<Gap>,
     is_complete: bool,
     is_salvaged: bool,
+    end_of_run: Option<EndOfRun>,
 }
 
 impl Recording {
@@ -107,7 +109,7 @@ impl Recording {
         let intervals = contents::intervals(&connection)?;
         let marks = contents::marks(&connection, &intervals)?;
         let gaps = contents::gaps(&connection)?;
-        Ok(Self { connection, header, intervals, marks, gaps, is_complete, is_salvaged: false })
+        Ok(Self { connection, header, intervals, marks, gaps, is_complete, is_salvaged: false, end_of_run: None })
     }
 
     /// Returns the boundary at which the rows of the interval `id` count: old intervals have been merged into later ones.

@@ -9,6 +9,7 @@ use super::stored::StoredInterval;
 use super::{Identities, MemoryBook};
 use crate::history::book::Book;
 use crate::history::boundaries::{Boundary, IntervalRow, MarkRow};
+use crate::history::end_of_run::EndOfRun;
 use crate::history::file::Error;
 use crate::history::gap::Gap;
 use crate::history::header::Header;
@@ -45,6 +46,15 @@ impl Book for MemoryBook {
 
     fn is_salvaged(&self) -> bool {
         false
+    }
+
+    fn set_end_of_run(&mut self, end: EndOfRun) {
+        self.end_of_run = Some(end);
+        self.is_complete = true;
+    }
+
+    fn end_of_run(&self) -> Option<&EndOfRun> {
+        self.end_of_run.as_ref()
     }
 
     fn facts(&self, at: Boundary) -> Result<Vec<Fact>, Error> {

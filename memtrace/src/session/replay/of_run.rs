@@ -1,118 +1,123 @@
-//! Outputs of a run that show several moments. They are written from its history when that is complete.
+//! The reports at the end of a run: views of its history.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::accounts_over_time::AccountsOverTime;
 use super::moments::contains;
-use super::{Config, Opened, View, fill, unreadable};
-use crate::history::Book;
-use crate::model::{AccountColumn, AccountKeys, EventClass};
-use crate::session::config::{self, Moment, Output};
+use super::{Config, EarlierProfiles, Opened, View, fill, unreadable};
+use crate::history::facts::RecordedFacts;
+use crate::history::{Book, Fact, Moments};
+use crate::model::{AccountKeys, EventClass, Names, PartKeys, Profile};
+use crate::report;
+use crate::session::config::{self, Moment};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
 use crate::session::outputs::Outputs;
+use crate::session::replay::Span;
 
-/// Open outputs that are written from the history of a run.
-#[derive(Default)]
-pub(crate) struct RecordedOutputs {
-    /// Outputs of stacks.
-    pub(in crate::session) stacks: BTreeMap<EventClass, Outputs>,
-    /// Outputs of accounts over time.
-    pub(in crate::session) accounts: Option<Outputs>,
+/// What the reports of a run show of its history.
+pub(in crate::session) struct RunReport<'a> {
+    run: &'a config::Config,
+    config: Config,
+    book: &'a dyn Book,
+    facts: RecordedFacts,
 }
 
-impl RecordedOutputs {
-    /// Returns true if there are none.
-    pub(in crate::session) fn is_empty(&self) -> bool {
-        self.stacks.is_empty() && self.accounts.is_none()
+impl<'a> RunReport<'a> {
+    /// Reports on a run with this configuration. `book` is its history, and `facts` are those at its end, except for the cost.
+    pub(in crate::session) fn new(
+        run: &'a config::Config,
+        book: &'a dyn Book,
+        facts: Vec<Fact>,
+        observer: &mut dyn Observer,
+    ) -> Self {
+        let facts = RecordedFacts::new(facts);
+        let heap_profiles = chosen(book, &facts, &run.heap_profiles, observer);
+        let path = run.recording.as_ref().map_or_else(|| PathBuf::from("the history"), |file| file.path.clone());
+        let config = Config {
+            path,
+            view: View::Stacks,
+            span: Span::End,
+            heap_profiles,
+            outputs: run.outputs.clone(),
+            metric: run.metric,
+            by: Some(run.grouping.by),
+            tags: run.grouping.tags.clone(),
+            top: run.top,
+            keep_ended: run.keep_ended,
+            all_stacks: run.all_stacks,
+            has_summary: true,
+        };
+        Self { run, config, book, facts }
     }
 
-    /// Writes the outputs of a history that cannot be read. Returns all of them.
-    pub(in crate::session) fn fail(self, error: &Error, observer: &mut dyn Observer) -> Vec<NotWritten> {
-        let all = self.stacks.into_values().chain(self.accounts);
-        all.flat_map(|outputs| fail(outputs, error, observer)).collect()
+    /// Passes the report of each event class to `each`. `names` has the names of calls. `cost` returns the cost of the run when
+    /// the stacks of a class are complete. Returns false if a part of the history cannot be read: the totals at the end do not
+    /// depend on it.
+    pub(in crate::session) fn for_each_class(
+        &self,
+        names: &dyn Names,
+        cost: impl FnMut(EventClass) -> Vec<Fact>,
+        each: impl FnMut(EventClass, Profile, report::Options),
+    ) -> Result<bool, Error> {
+        let mut is_complete = true;
+        let mut warn = |missing, error| {
+            log::warn!("the reports have no {missing}: {error}");
+            is_complete = false;
+        };
+        let (opened, without_timeline) = (self.opened(self.run.timeline.is_some()), self.opened(false));
+        let earlier =
+            if self.run.shows_heap_profiles() { opened.earlier_profiles(names) } else { Ok(Default::default()) };
+        let earlier = earlier.unwrap_or_else(|error| {
+            warn("heap profiles of earlier moments", error);
+            EarlierProfiles::new()
+        });
+        let views = opened.views(names).or_else(|error| {
+            warn("memory over time", error);
+            without_timeline.views(names)
+        });
+        opened.for_each_class(views?, earlier, cost, each);
+        Ok(is_complete)
     }
 
-    /// Writes the outputs from the complete history of the run with this configuration. `path` is its file, if it has one.
-    /// Returns those that failed.
-    pub(in crate::session) fn write(
-        self,
-        book: &dyn Book,
-        path: &Path,
-        run: &config::Config,
+    /// Writes the accounts over time. Returns the outputs that failed.
+    pub(in crate::session) fn write_accounts(
+        &self,
+        keys: &AccountKeys,
+        outputs: Outputs,
         observer: &mut dyn Observer,
     ) -> Vec<NotWritten> {
-        let Self { mut stacks, accounts } = self;
-        let mut failures = Vec::new();
-        if let (Some(outputs), Some(report)) = (accounts, &run.accounts) {
-            let written = write_accounts(book, path, &report.keys, outputs, observer);
-            failures.extend(written.unwrap_or_else(|(outputs, error)| fail(outputs, &error, observer)));
+        let opened = self.opened(false);
+        match AccountsOverTime::read(opened.book, &opened.moments, keys) {
+            Ok(accounts) => fill(outputs, &|_, _, out| accounts.write(out), observer),
+            Err(source) => fail(outputs, &unreadable(&self.config, source).to_string(), observer),
         }
-        if !stacks.is_empty() {
-            match write_stacks(book, path, run, &mut stacks, observer) {
-                Ok(failed) => failures.extend(failed),
-                Err(error) => {
-                    failures.extend(stacks.into_values().flat_map(|outputs| fail(outputs, &error, observer)));
-                }
-            }
+    }
+
+    fn opened(&self, has_timeline: bool) -> Opened<'_> {
+        let Self { run, config, book, facts } = self;
+        Opened {
+            config,
+            book: *book,
+            moments: Moments::new(*book, facts, None, book.end()),
+            facts: facts.clone(),
+            grouping: run.grouping.clone(),
+            keeps_parts: run.grouping.parts() != PartKeys::NONE,
+            has_timeline,
+            metric: run.metric,
         }
-        failures
     }
 }
 
 /// Returns the failures of outputs that cannot be written for this reason.
-fn fail(outputs: Outputs, error: &Error, observer: &mut dyn Observer) -> Vec<NotWritten> {
-    fill(outputs, &|_, _, _| Err(io::Error::other(error.to_string())), observer)
-}
-
-/// Writes accounts over time. Returns the outputs that failed; all outputs, if the recording cannot be read.
-fn write_accounts(
-    book: &dyn Book,
-    path: &Path,
-    keys: &AccountKeys,
-    outputs: Outputs,
-    observer: &mut dyn Observer,
-) -> Result<Vec<NotWritten>, (Outputs, Error)> {
-    let config = Config::whole(path, View::Accounts(AccountColumn::default()));
-    let opened = match Opened::new(&config, book) {
-        Ok(opened) => opened,
-        Err(error) => return Err((outputs, error)),
-    };
-    match AccountsOverTime::read(opened.book, &opened.moments, keys) {
-        Ok(accounts) => Ok(fill(outputs, &|_, _, out| accounts.write(out), observer)),
-        Err(source) => Err((outputs, unreadable(&config, source))),
-    }
-}
-
-/// Writes the stacks of each event class, with the heap profiles of the run, and removes the outputs from `outputs`. Returns
-/// those that failed.
-fn write_stacks(
-    book: &dyn Book,
-    path: &Path,
-    run: &config::Config,
-    outputs: &mut BTreeMap<EventClass, Outputs>,
-    observer: &mut dyn Observer,
-) -> Result<Vec<NotWritten>, Error> {
-    let shows_moments = |output: &&Output| output.format.shows_moments();
-    let config = Config {
-        outputs: run.outputs.iter().filter(shows_moments).cloned().collect(),
-        top: run.top,
-        keep_ended: run.keep_ended,
-        all_stacks: run.all_stacks,
-        ..Config::whole(path, View::Stacks)
-    };
-    let opened = Opened::new(&config, book)?;
-    let heap_profiles = chosen(&opened, &run.heap_profiles, observer);
-    let config = Config { heap_profiles, ..config.clone() };
-    Ok(Opened { config: &config, ..opened }.write(outputs, observer)?.0)
+pub(in crate::session) fn fail(outputs: Outputs, reason: &str, observer: &mut dyn Observer) -> Vec<NotWritten> {
+    fill(outputs, &|_, _, _| Err(io::Error::other(reason)), observer)
 }
 
 /// Returns the moments of the trace, and notes those that are not in it.
-fn chosen(opened: &Opened<'_>, moments: &[Moment], observer: &mut dyn Observer) -> Vec<Moment> {
-    let (chosen, others): (Vec<_>, Vec<_>) =
-        moments.iter().copied().partition(|moment| contains(opened.book, &opened.facts, *moment));
+fn chosen(book: &dyn Book, facts: &RecordedFacts, moments: &[Moment], observer: &mut dyn Observer) -> Vec<Moment> {
+    let (chosen, others): (Vec<_>, Vec<_>) = moments.iter().copied().partition(|moment| contains(book, facts, *moment));
     if !others.is_empty() {
         observer.note(&format!(
             "{} of {} heap profiles are missing: the trace does not contain their times",

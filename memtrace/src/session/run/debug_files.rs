@@ -12,11 +12,10 @@ use tokio::time::timeout;
 
 use super::wait::Signals;
 use crate::debuginfod::{self, Servers, Settings, Step};
-use crate::history::{EndedProcesses, objects_with_calls};
-use crate::model::{BuildId, DebugFileCounts, DebugFileOutcome, ImageId, ProcessImage, Snapshots, format};
+use crate::model::{BuildId, DebugFileCounts, DebugFileOutcome, PathObject, format};
 use crate::session::error::Error;
 use crate::session::observer::Observer;
-use crate::symbolize::{ImageCode, Symbolizer};
+use crate::symbolize::Symbolizer;
 
 /// Time in which a stopped download removes its incomplete file.
 const STOP: Duration = Duration::from_millis(200);
@@ -46,19 +45,15 @@ pub(super) fn settings(servers: &Servers) -> Result<Option<Settings>, Error> {
     }
 }
 
-/// Finds the debug files of the objects in all stacks, and adds them to `symbolizer`.
+/// Finds the debug files of `objects`, and adds them to `symbolizer`.
 pub(super) async fn find(
     settings: &Settings,
     symbolizer: &mut Symbolizer,
-    snapshots: &Snapshots,
-    ended: &EndedProcesses,
-    images: &BTreeMap<ImageId, ProcessImage>,
+    objects: &[PathObject],
     signals: &mut Signals,
     observer: &mut dyn Observer,
 ) -> DebugFileCounts {
-    let code_of = |_, image: &ProcessImage| ImageCode::new(image, None);
-    let objects = objects_with_calls(snapshots, images, code_of, ended);
-    let wanted = symbolizer.objects_without_debug_info(&objects);
+    let wanted = symbolizer.objects_without_debug_info(objects);
     let mut search = Search { wanted, next: 1, finished: 0, counts: DebugFileCounts::default() };
     if search.wanted.is_empty() {
         return search.counts;

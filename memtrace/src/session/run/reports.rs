@@ -11,41 +11,44 @@ use super::accounts::RunAccounts;
 use super::activity::RunActivity;
 use super::cost::cost_so_far;
 use super::debug_files;
-use super::recorder::{ChangesInParts, FinishedBook, Recorder};
+use super::recorder::Recorder;
 use super::wait::Signals;
 use crate::debuginfod;
 use crate::history::{
-    EndedProcesses, FramesByObject, NameTable, NamedClasses, NamedStacks, Recording, ReportStacks, Status, facts,
+    EndOfRun, EndedProcesses, Fact, FramesByObject, Interval, LiveChangesByStack, MemoryBook, NameTable, Status, facts,
     has_trends,
 };
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
-    AccountTable, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, Quantity, RunFacts,
-    Snapshot, Snapshots, TagId, TagName, Tick, TouchWindow, Untraced, printable,
+    AccountTable, Bytes, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RunFacts,
+    Snapshot, Snapshots, TagId, TagName, Tick, TouchWindow, printable,
 };
 use crate::procfs::Objects;
 use crate::report;
+use crate::session::clock::{self, wall_time_of_start};
 use crate::session::config::{AccountReport, Config, Output};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
 use crate::session::outputs::{self, Outputs};
 use crate::session::own_allocator;
-use crate::session::replay::RecordedOutputs;
+use crate::session::recording_file::header_of_run;
+use crate::session::replay::{RunReport, fail};
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::select::Targets;
 use crate::session::track::{Coverage, ProcessTracker};
 use crate::symbolize::{ImageCode, Symbolizer};
 
-/// Open outputs of each event class, and the servers of debug files.
+/// Open outputs, and what the reports need besides the totals.
 pub(super) struct Reports {
-    outputs: Vec<(EventClass, Outputs)>,
+    /// Outputs of stacks.
+    outputs: BTreeMap<EventClass, Outputs>,
     debuginfod: Option<debuginfod::Settings>,
     /// `None` if nothing reads intervals.
     recorder: Option<Recorder>,
     /// Outputs of accounts at the end.
     account_outputs: Option<Outputs>,
-    /// Outputs that are written from the history.
-    from_history: RecordedOutputs,
+    /// Outputs of accounts over time.
+    over_time: Option<Outputs>,
     accounts: Option<RunAccounts>,
     /// `None` if the activity of threads was not traced.
     activity: Option<RunActivity>,
@@ -64,6 +67,10 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) measured: Measured,
     /// Number of events.
     pub(super) events: u64,
+    /// Facts that were known when the run started.
+    pub(super) facts_at_start: Vec<Fact>,
+    /// Origin of ticks on the monotonic clock.
+    pub(super) clock_start: Duration,
 }
 
 /// What memtrace and the kernel have counted when tracing stops.
@@ -82,23 +89,17 @@ pub(super) struct Measured {
 impl Reports {
     /// Opens the files of every report, or none.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
-        let shows_moments = |output: &Output| config.shows_heap_profiles() && output.format.shows_moments();
-        let (recorded, others): (Vec<_>, Vec<_>) = config.outputs.iter().cloned().partition(shows_moments);
-        let outputs = Outputs::open_for(&config.events, &others)?;
-        let stacks = match recorded.as_slice() {
-            [] => BTreeMap::new(),
-            recorded => Outputs::open_for(&config.events, recorded)?.into_iter().collect(),
-        };
-        let (mut from_history, mut account_outputs) = (RecordedOutputs { stacks, accounts: None }, None);
+        let outputs = Outputs::open_for(&config.events, &config.outputs)?.into_iter().collect();
+        let (mut account_outputs, mut over_time) = (None, None);
         if let Some(accounts) = &config.accounts {
             let is_over_time = |output: &Output| output.format.shows_accounts_over_time();
-            let (over_time, at_end): (Vec<_>, _) = accounts.outputs.iter().cloned().partition(is_over_time);
+            let (of_intervals, at_end): (Vec<_>, _) = accounts.outputs.iter().cloned().partition(is_over_time);
             account_outputs = Some(Outputs::open(&at_end)?);
-            from_history.accounts = (!over_time.is_empty()).then(|| Outputs::open(&over_time)).transpose()?;
+            over_time = (!of_intervals.is_empty()).then(|| Outputs::open(&of_intervals)).transpose()?;
         }
         let debuginfod = debug_files::settings(&config.debuginfod)?;
         let (recorder, accounts, activity) = (None, None, None);
-        Ok(Self { outputs, debuginfod, recorder, account_outputs, from_history, accounts, activity })
+        Ok(Self { outputs, debuginfod, recorder, account_outputs, over_time, accounts, activity })
     }
 
     /// Completes this recording too: it has all changes, but no names.
@@ -116,7 +117,8 @@ impl Reports {
         Self { activity, ..self }
     }
 
-    /// Writes every report, and completes the recording. Returns the losses, and false if intervals could not be recorded.
+    /// Writes every report, and completes the recording. Returns the losses, and false if a part of the history could not be
+    /// recorded or read.
     pub(super) async fn write(
         self,
         config: &Config,
@@ -126,126 +128,171 @@ impl Reports {
         signals: &mut Signals,
         observer: &mut dyn Observer,
     ) -> Result<(Losses, bool), Error> {
+        let Self { outputs, debuginfod, mut recorder, account_outputs, over_time, accounts, activity } = self;
+        let mut facts = finished.facts(config, &snapshots);
+        let mut changes = LiveChangesByStack::default();
+        if let Some(recorder) = &mut recorder {
+            changes = finished.record_images(config, recorder, &snapshots);
+        }
+        let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id));
+        let (images, window) = (finished.tracker.images(), &finished.measured.window);
+        let end = EndOfRun::new(snapshots, images, code_of, ended, window, changes);
         let mut symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
-        let debug_files = match &self.debuginfod {
-            Some(settings) => {
-                let images = finished.tracker.images();
-                Some(debug_files::find(settings, &mut symbolizer, &snapshots, &ended, images, signals, observer).await)
-            }
-            None => None,
-        };
-        let activity = self.activity.map(|activity| Arc::new(activity.into_activity(&symbolizer)));
+        if let Some(settings) = &debuginfod {
+            let objects = end.objects_with_calls();
+            let counts = debug_files::find(settings, &mut symbolizer, &objects, signals, observer).await;
+            facts.extend(facts::of_debug_files(&counts));
+        }
+        let end = end.with_activity(activity.map(|activity| Arc::new(activity.into_activity(&symbolizer))));
         let mut names = NameTable::new(FramesByObject::default(), symbolizer);
-        let (mut recorder, mut account_outputs) = (self.recorder, self.account_outputs);
         if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
             names.add(recorder.paths());
-            recorder.add_names(names.known().clone(), &snapshots, finished.tracker.images());
-            recorder.add_facts(facts::at_end(finished.measured.window.end, finished.measured.duration));
+            recorder.record_names(names.known().clone());
         }
-        let with_trends: Vec<_> = config.events.iter().copied().filter(|&class| shows_trends(config, class)).collect();
-        let changes = recorder
-            .as_ref()
-            .map(|recorder| recorder.live_changes(&with_trends, &snapshots, &finished.measured.window));
-        let ChangesInParts { parts, by_stack } = changes.unwrap_or_default();
-        let timeline = recorder.as_ref().and_then(Recorder::memory_over_time);
-        let trace = finished.measured.window.start.since_start()..finished.measured.window.end.since_start();
-        let mut losses = Losses::default();
-        let mut failures = Vec::new();
-        let facts_of = |(class, outputs)| {
-            let untraced = finished.coverage.untraced(class, &snapshots);
-            let killed = snapshots.0.get(&class).map(killed_cgroups).unwrap_or_default();
-            (class, outputs, untraced, killed)
+        let allocations = end.allocations(EventClass::Heap);
+        let (mut recording, mut only_end) = (None, finished.only_end(config));
+        let has_intervals = recorder.is_some();
+        let book = recorder.as_mut().and_then(|recorder| recorder.view(&mut recording));
+        let mut is_complete = book.is_some() || !has_intervals;
+        if !is_complete {
+            log::warn!("the reports show the end only, because not all intervals could be stored");
+        }
+        let book = book.unwrap_or(&mut only_end);
+        book.set_end_of_run(end);
+        let report = RunReport::new(config, book, facts.clone(), observer);
+        let accounts = config.accounts.as_ref().zip(accounts.as_ref()).zip(account_outputs);
+        let (failures, losses) = (Vec::new(), Losses::default());
+        let mut writer = ReportWriter { config, finished, outputs, accounts, observer, facts, failures, losses };
+        let cost = |class| finished.cost(class, allocations);
+        is_complete &=
+            report.for_each_class(&names, cost, |class, profile, options| writer.write(class, profile, &options))?;
+        let ReportWriter { observer, facts, mut failures, losses, .. } = writer;
+        if let (Some(outputs), Some(accounts)) = (over_time, &config.accounts) {
+            failures.extend(match is_complete {
+                true => report.write_accounts(&accounts.keys, outputs, observer),
+                false => fail(outputs, "not all intervals could be stored or read", observer),
+            });
+        }
+        // The writer cannot complete the file while it is read.
+        drop(report);
+        drop(recording);
+        if let Some(mut recorder) = recorder {
+            recorder.add_facts(facts);
+            if let Some((path, status)) = recorder.finish() {
+                is_complete &= is_recorded(&path, &status, observer);
+            }
+        }
+        if failures.is_empty() { Ok((losses, is_complete)) } else { Err(Error::NotWritten(failures)) }
+    }
+}
+
+/// Writes the report of each event class.
+struct ReportWriter<'a> {
+    config: &'a Config,
+    finished: &'a FinishedTrace<'a>,
+    outputs: BTreeMap<EventClass, Outputs>,
+    /// Accounts are written instead of stacks.
+    accounts: Option<((&'a AccountReport, &'a RunAccounts), Outputs)>,
+    observer: &'a mut dyn Observer,
+    /// Facts of the run.
+    facts: Vec<Fact>,
+    failures: Vec<NotWritten>,
+    losses: Losses,
+}
+
+impl ReportWriter<'_> {
+    fn write(&mut self, class: EventClass, mut profile: Profile, options: &report::Options) {
+        let Self { config, finished, .. } = *self;
+        self.facts.extend(facts::of_cost(class, &profile.run.cost));
+        self.facts.extend(facts::of_notes(&profile.run.notes));
+        let outputs = self.outputs.remove(&class);
+        let (written, failures, summary) = match self.accounts.take() {
+            Some(((report, accounts), outputs)) => {
+                let table = account_table(config, report, accounts, &mut profile, finished);
+                let content =
+                    |format, _, out: &mut dyn io::Write| report::write_accounts(format, &table, config.top, out);
+                let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
+                (written, failures, (!report.shows_text()).then(|| text_of_accounts(&table, config.top)))
+            }
+            None => {
+                let written = outputs.map(|outputs| outputs.write(&profile, options, &outputs::rescue_directories()));
+                let (written, failures) = written.unwrap_or_default();
+                let mut summary = Vec::new();
+                // Writing to a vector does not fail.
+                let _ = report::write(report::Format::Text, &profile, options, &mut summary);
+                (written, failures, Some(String::from_utf8_lossy(&summary).into_owned()))
+            }
         };
-        let outputs: Vec<_> = self.outputs.into_iter().map(facts_of).collect();
-        let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id));
-        let images = finished.tracker.images();
-        let stacks = ReportStacks::of_run(snapshots, images, code_of, ended, &finished.measured.window, by_stack);
-        let mut classes = NamedClasses::new(stacks, &names);
-        for (class, outputs, untraced, killed) in outputs {
-            let stacks = classes.take(class);
-            own_allocator::trim();
-            let facts = finished.facts(config, class, &killed, untraced, &stacks);
-            let timeline = timeline.as_ref().map(|timeline| timeline.finish(class, facts.page_sample, &trace));
-            let run = RunFacts {
-                parts: if with_trends.contains(&class) { parts.clone() } else { Vec::new() },
-                timeline,
-                activity: activity.clone(),
-                debug_files: debug_files.clone(),
-                ..facts
-            };
-            let mut profile = stacks.into_profile(run, Vec::new(), |profile| config.grouping.label(profile));
-            if let Some(recorder) = &mut recorder {
-                let facts = facts::of_class(&profile.run).into_iter();
-                recorder.add_facts(facts.chain(facts::of_notes(&profile.run.notes)));
-            }
-            match (&config.accounts, &self.accounts, account_outputs.take()) {
-                (Some(report), Some(accounts), Some(outputs)) => {
-                    let table = account_table(config, report, accounts, &mut profile, finished);
-                    let summary = (!report.shows_text()).then(|| text_of_accounts(&table, config.top));
-                    failures.extend(write_accounts(&table, config.top, outputs, observer, summary.as_deref()));
-                }
-                _ => failures.extend(write(config, &finished.targets.name, outputs, &profile, observer)?),
-            }
-            // Each class contains the losses of all; only lost frames belong to one class.
-            if profile.losses.total() > losses.total() {
-                losses = profile.losses;
-            }
+        if let Some(summary) = summary {
+            self.observer.summary(&summary);
         }
-        let mut is_recorded = true;
-        match recorder.map(Recorder::finish) {
-            Some(FinishedBook::File(path, status)) => {
-                is_recorded = is_complete(&path, &status, observer);
-                if !self.from_history.is_empty() {
-                    failures.extend(match Recording::open(&path) {
-                        Ok(recording) => self.from_history.write(&recording, &path, config, observer),
-                        Err(source) => self.from_history.fail(&Error::Recording { path, source }, observer),
-                    });
-                }
-            }
-            Some(FinishedBook::Memory(book)) => {
-                failures.extend(self.from_history.write(&*book, Path::new("the history"), config, observer));
-            }
-            None => {}
+        for path in written {
+            self.observer.note(&format!("wrote {}", printable(&path)));
         }
-        if failures.is_empty() { Ok((losses, is_recorded)) } else { Err(Error::NotWritten(failures)) }
+        self.failures.extend(failures);
+        // Each class contains the losses of all; only lost frames belong to one class.
+        if profile.losses.total() > self.losses.total() {
+            self.losses = profile.losses;
+        }
     }
 }
 
 impl FinishedTrace<'_> {
-    /// Returns the facts of the run for the profile of `class`.
-    fn facts(
-        &self,
-        config: &Config,
-        class: EventClass,
-        killed: &BTreeSet<CgroupId>,
-        untraced: Untraced,
-        stacks: &NamedStacks,
-    ) -> RunFacts {
+    /// Returns the facts at the end of the run, except for its cost and debug files.
+    fn facts(&self, config: &Config, snapshots: &Snapshots) -> Vec<Fact> {
+        let Measured { window, duration, .. } = &self.measured;
+        let mut facts = self.facts_at_start.clone();
+        facts.extend(facts::at_end(window.end, *duration));
+        facts.extend(facts::of_notes(&self.targets.notes));
+        for &class in &config.events {
+            facts.extend(facts::of_class(&self.facts_of_class(class, snapshots)));
+        }
+        facts
+    }
+
+    fn facts_of_class(&self, class: EventClass, snapshots: &Snapshots) -> RunFacts {
         let measured = &self.measured;
         let probes_allocators = class.probes_allocators();
         let reclaim = measured.reclaim.as_ref().filter(|_| class.counts_stalls());
-        let hits = if probes_allocators { stacks.allocations() } else { 0 };
+        let killed = snapshots.0.get(&class).map(killed_cgroups).unwrap_or_default();
         RunFacts {
             class,
-            page_sample: if class.counts_pages() { config.page_sample.get() } else { 0 },
-            duration: measured.duration,
-            window: None,
-            parts: Vec::new(),
-            timeline: None,
-            activity: None,
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             tags: if probes_allocators { measured.tags.clone() } else { BTreeMap::new() },
-            killed_cgroups: sample::paths_of(killed),
+            killed_cgroups: sample::paths_of(&killed),
             reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
             cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
             filtered: if probes_allocators { measured.counters.filtered } else { Default::default() },
-            older: config.older.filter(|_| probes_allocators),
-            touches: self.touches.filter(|_| Quantity::ColdBytes.is_of(class)),
-            untraced,
-            notes: self.targets.notes.clone(),
-            debug_files: None,
-            cost: cost_so_far(self.events, measured.counters.nested, measured.cpu, &measured.programs, hits),
+            touches: self.touches,
+            untraced: self.coverage.untraced(class, snapshots),
+            ..RunFacts::default()
         }
+    }
+
+    /// Returns the cost of the run so far. `allocations` is the number of allocated blocks.
+    fn cost(&self, class: EventClass, allocations: u64) -> Vec<Fact> {
+        own_allocator::trim();
+        let Measured { counters, cpu, programs, .. } = &self.measured;
+        let hits = if class.probes_allocators() { allocations } else { 0 };
+        facts::of_cost(class, &cost_so_far(self.events, counters.nested, *cpu, programs, hits))
+    }
+
+    /// Records the images of the end, and returns the changes of live memory over the parts of the run.
+    fn record_images(&self, config: &Config, recorder: &mut Recorder, snapshots: &Snapshots) -> LiveChangesByStack {
+        if recorder.is_viewed() {
+            recorder.record_images(snapshots, self.tracker.images());
+        }
+        let with_trends: Vec<_> = config.events.iter().copied().filter(|&class| shows_trends(config, class)).collect();
+        recorder.live_changes(&with_trends, snapshots, &self.measured.window)
+    }
+
+    /// Returns a history with one interval, to which the end can be added.
+    fn only_end(&self, config: &Config) -> MemoryBook {
+        let span = Duration::ZERO..self.measured.window.end.since_start();
+        let start = wall_time_of_start(|| clock::monotonic().saturating_sub(self.clock_start));
+        let mut book = MemoryBook::new(header_of_run(config, span.end, start), Bytes(u64::MAX));
+        book.append(Interval { span, ..Interval::default() });
+        book
     }
 }
 
@@ -255,7 +302,7 @@ fn shows_trends(config: &Config, class: EventClass) -> bool {
 }
 
 /// Shows the state of the complete recording. Returns false if intervals could not be recorded.
-fn is_complete(path: &Path, status: &Status, observer: &mut dyn Observer) -> bool {
+fn is_recorded(path: &Path, status: &Status, observer: &mut dyn Observer) -> bool {
     observer.note(&format!("recorded {}", printable(path)));
     if let Some(gap) = &status.open_gap {
         log::warn!("the last {} intervals are missing in the recording", gap.intervals);
@@ -295,49 +342,4 @@ pub(super) fn text_of_accounts(table: &AccountTable, top: usize) -> String {
     // Writing to a vector does not fail.
     let _ = report::write_accounts(report::Format::Text, table, top, &mut text);
     String::from_utf8_lossy(&text).into_owned()
-}
-
-/// Writes the accounts of a run, and shows the summary. Returns the outputs that could not be written.
-fn write_accounts(
-    table: &AccountTable,
-    top: usize,
-    outputs: Outputs,
-    observer: &mut dyn Observer,
-    summary: Option<&str>,
-) -> Vec<NotWritten> {
-    let content = |format, _, out: &mut dyn io::Write| report::write_accounts(format, table, top, out);
-    let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
-    if let Some(summary) = summary {
-        observer.summary(summary);
-    }
-    for path in written {
-        observer.note(&format!("wrote {}", printable(&path)));
-    }
-    failures
-}
-
-/// Writes `profile` to its outputs, and shows its summary. Returns the outputs that could not be written.
-fn write(
-    config: &Config,
-    name: &str,
-    outputs: Outputs,
-    profile: &Profile,
-    observer: &mut dyn Observer,
-) -> Result<Vec<NotWritten>, Error> {
-    let options = report::Options {
-        metric: profile.metric(config.metric),
-        by: config.grouping.by,
-        top: config.top,
-        all_stacks: config.all_stacks,
-        subject: name.to_owned(),
-    };
-    let (written, failures) = outputs.write(profile, &options, &outputs::rescue_directories());
-    let mut summary = Vec::new();
-    report::write(report::Format::Text, profile, &options, &mut summary)
-        .map_err(|error| Error::Failed(format!("cannot write the summary: {error}")))?;
-    observer.summary(&String::from_utf8_lossy(&summary));
-    for path in written {
-        observer.note(&format!("wrote {}", printable(&path)));
-    }
-    Ok(failures)
 }

@@ -22,6 +22,7 @@ use super::stack_copies::find_copy;
 use super::target_time::TargetTime;
 use super::wait::{Due, WakeupSources};
 use crate::allocators::Allocator;
+use crate::history::Fact;
 use crate::kernel::{Kernel, Probes, ProcessFilter};
 use crate::model::{AccountColumn, EventClass, LossReason, Losses, Pid, Tick, format};
 use crate::pipeline::Shards;
@@ -81,6 +82,8 @@ pub(super) struct Trace {
     /// `None` if the overhead is not measured.
     overhead: Option<OverheadMonitor>,
     target_time: TargetTime,
+    /// Facts that were known at the start.
+    facts: Vec<Fact>,
     /// `None` if the run is not recorded, and no sites are shown during it.
     recorder: Option<Recorder>,
     /// `None` if no sites are shown during the run.

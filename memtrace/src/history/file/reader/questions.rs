@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::history::book::Book;
 use crate::history::boundaries::{Boundary, IntervalRow, MarkRow};
+use crate::history::end_of_run::EndOfRun;
 use crate::history::file::error::Error;
 use crate::history::gap::Gap;
 use crate::history::header::Header;
@@ -41,6 +42,14 @@ impl Book for Recording {
 
     fn is_salvaged(&self) -> bool {
         self.is_salvaged
+    }
+
+    fn set_end_of_run(&mut self, end: EndOfRun) {
+        self.end_of_run = Some(end);
+    }
+
+    fn end_of_run(&self) -> Option<&EndOfRun> {
+        self.end_of_run.as_ref()
     }
 
     fn facts(&self, at: Boundary) -> Result<Vec<Fact>, Error> {

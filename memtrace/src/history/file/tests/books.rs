@@ -51,7 +51,8 @@ fn json(book: &dyn Book, shown: &Shown) -> String {
     let mut views = view(book, &facts, &moments, &names, shown.options).unwrap();
     let mut json = Vec::new();
     for &class in &book.header().classes {
-        let profile = views.take(class, Vec::new(), |_| {});
+        let stacks = views.take(class);
+        let profile = views.profile(class, stacks, &facts, Vec::new(), |_| {});
         let options = report::Options {
             metric: profile.metric(Some(Metric::AllocBytes)),
             by: GroupBy::Process,

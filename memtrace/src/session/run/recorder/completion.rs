@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::changes::add_page_values;
-use super::live_changes::{ChangesInParts, live_changes};
-use super::{FinishedBook, Recorder, listed};
-use crate::history::FramesByObject;
-use crate::history::{Interval, RecordedImage};
+use super::live_changes::live_changes;
+use super::{Recorder, listed};
+use crate::history::{Book, FramesByObject, Interval, LiveChangesByStack, RecordedImage, Recording, Status};
 use crate::model::{
-    BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, MemoryTimelineBuilder, ProcessImage, Quantities,
-    Quantity, Snapshots, StackKey, Tick,
+    BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, ProcessImage, Quantities, Quantity, Snapshots,
+    StackKey, Tick,
 };
 use crate::session::run::account_interval::AccountInterval;
 
@@ -81,16 +81,19 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the names of calls, and the images of `snapshots`, of which some had no event. Their names and threads may
-    /// have changed.
-    pub(in crate::session::run) fn add_names(
+    /// Records the names of calls.
+    pub(in crate::session::run) fn record_names(&mut self, frames: FramesByObject) {
+        let interval = Interval { symbols: self.stacks.symbols(frames), ..self.last_interval() };
+        self.push(interval);
+    }
+
+    /// Records the images of `snapshots`, of which some had no event. Their names and threads may have changed.
+    pub(in crate::session::run) fn record_images(
         &mut self,
-        frames: FramesByObject,
         snapshots: &Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
     ) {
         let mut interval = self.last_interval();
-        interval.symbols = self.stacks.symbols(frames);
         let mut described = BTreeMap::new();
         for (&class, snapshot) in &snapshots.0 {
             for &id in snapshot.images.keys() {
@@ -112,26 +115,30 @@ impl Recorder {
         classes: &[EventClass],
         snapshots: &Snapshots,
         window: &Range<Tick>,
-    ) -> ChangesInParts {
+    ) -> LiveChangesByStack {
         live_changes(&self.book, &self.stacks, classes, snapshots, window)
     }
 
-    /// Returns the memory of processes over time, if an output shows it.
-    pub(in crate::session::run) fn memory_over_time(&self) -> Option<MemoryTimelineBuilder> {
-        if self.has_timeline { self.book.memory_over_time() } else { None }
+    /// Returns the history so far, to view it. `recording` is set if that is in a file. Returns `None` if the file does not
+    /// have all intervals.
+    pub(in crate::session::run) fn view<'a>(
+        &'a mut self,
+        recording: &'a mut Option<Recording>,
+    ) -> Option<&'a mut dyn Book> {
+        self.book.view(recording)
     }
 
-    /// Records the facts, and completes the history.
-    pub(in crate::session::run) fn finish(mut self) -> FinishedBook {
+    /// Records the facts, and completes the history. Returns its file, if it has one, and what is stored.
+    pub(in crate::session::run) fn finish(mut self) -> Option<(PathBuf, Status)> {
         let mut interval = self.last_interval();
         interval.facts = std::mem::take(&mut self.facts);
         interval.image_changes = std::mem::take(&mut self.image_changes);
         self.push(interval);
-        let book = self.book.finish();
-        if let FinishedBook::File(_, status) = &book {
+        let finished = self.book.finish();
+        if let Some((_, status)) = &finished {
             self.marks.take_stored(status);
         }
-        book
+        finished
     }
 
     /// Returns a further interval at the end. Tracing is over, so it takes no time; but no two boundaries have the same

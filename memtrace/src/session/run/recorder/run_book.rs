@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::history::{Book, Error as HistoryError, Header, Interval, MemoryBook, Recording, Settings, Status, Writer};
-use crate::model::{EventClass, MemoryTimelineBuilder};
+use crate::history::{Book, Error as HistoryError, Interval, MemoryBook, Recording, Settings, Status, Writer};
 use crate::session::clock::wall_time_of_start;
 use crate::session::config::Config;
 use crate::session::error::Error;
@@ -17,13 +16,6 @@ pub(super) enum RunBook {
     Memory { book: Box<MemoryBook>, end: Duration },
 }
 
-/// The history of a run that has ended.
-pub(in crate::session) enum FinishedBook {
-    /// A recording, and whether it is complete.
-    File(PathBuf, Status),
-    Memory(Box<MemoryBook>),
-}
-
 impl RunBook {
     /// Creates the history. Ticks began at `clock_start`.
     pub(super) fn create(
@@ -32,12 +24,7 @@ impl RunBook {
         limits: &RecorderLimits,
         clock_start: Instant,
     ) -> Result<Self, Error> {
-        let header = Header {
-            classes: config.events.clone(),
-            page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
-            older: config.older,
-            ..recording_file::header(wall_time_of_start(|| clock_start.elapsed()), interval)
-        };
+        let header = recording_file::header_of_run(config, interval, wall_time_of_start(|| clock_start.elapsed()));
         let Some(recording) = &config.recording else {
             return Ok(Self::Memory { book: Box::new(MemoryBook::new(header, limits.book)), end: Duration::ZERO });
         };
@@ -83,23 +70,27 @@ impl RunBook {
         }
     }
 
-    /// Returns the memory of processes over time.
-    pub(super) fn memory_over_time(&self) -> Option<MemoryTimelineBuilder> {
-        let read = |book: &dyn Book| book.memory_over_time(book.end());
-        self.read(read).unwrap_or_else(|error| {
-            log::warn!("the report has no memory over time, because the recording cannot be read: {error}");
-            None
-        })
+    /// Returns the history so far, to view it. `recording` is set if that is in a file. Returns `None` if the file does not
+    /// have all intervals.
+    pub(super) fn view<'a>(&'a mut self, recording: &'a mut Option<Recording>) -> Option<&'a mut dyn Book> {
+        match self {
+            Self::Memory { book, .. } => Some(&mut **book),
+            Self::File { path, writer } => {
+                let opened = match writer.settle().open_gap {
+                    Some(_) => return None,
+                    None => Recording::open_while_written(path),
+                };
+                let opened = opened.inspect_err(|error| log::warn!("cannot read the recording: {error}"));
+                Some(recording.insert(opened.ok()?))
+            }
+        }
     }
 
-    /// Completes the history.
-    pub(super) fn finish(self) -> FinishedBook {
+    /// Completes the history. Returns its file, if it has one, and what is stored.
+    pub(super) fn finish(self) -> Option<(PathBuf, Status)> {
         match self {
-            Self::File { path, writer } => FinishedBook::File(path, writer.finish()),
-            Self::Memory { mut book, .. } => {
-                book.finish();
-                FinishedBook::Memory(book)
-            }
+            Self::File { path, writer } => Some((path, writer.finish())),
+            Self::Memory { .. } => None,
         }
     }
 }

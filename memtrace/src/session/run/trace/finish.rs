@@ -76,7 +76,18 @@ impl Trace {
         let reports = reports.with_activity(self.activity.take());
         let (targets, tracker, coverage) = (&self.targets, &self.tracker, &coverage);
         let touches = touches.map(|touches| touches.window);
-        let finished = FinishedTrace { targets, tracker, coverage, generated_code, touches, measured, events };
+        let (facts_at_start, clock_start) = (mem::take(&mut self.facts), self.clock_start);
+        let finished = FinishedTrace {
+            targets,
+            tracker,
+            coverage,
+            generated_code,
+            touches,
+            measured,
+            events,
+            facts_at_start,
+            clock_start,
+        };
         let (losses, recorded) = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
         let complete = self.complete && recorded;
         Ok((Outcome { losses, command: self.targets.command_end(), complete, none_traced }, detach))

@@ -103,13 +103,13 @@ pub(in crate::session) fn start(config: &Config, observer: &mut dyn Observer) ->
     if let Some(activity) = &mut activity {
         activity.start(start_tick.since_start());
     }
+    // Touches are not recorded.
+    let metric = config.metric.filter(|metric| !metric.needs(Requirement::Touches));
+    let mut facts = facts::at_start(&targets.name, start_tick, &config.grouping.to_recorded(), metric);
+    facts.extend(config.accounts.as_ref().map(|report| facts::of_accounts(&report.keys)));
+    facts.extend(activity.as_ref().and_then(RunActivity::fact));
     if let Some(recorder) = &mut recorder {
-        // Touches are not recorded.
-        let metric = config.metric.filter(|metric| !metric.needs(Requirement::Touches));
-        let recorded = facts::at_start(&targets.name, start_tick, &config.grouping.to_recorded(), metric);
-        let of_accounts = config.accounts.as_ref().map(|report| facts::of_accounts(&report.keys));
-        let of_slices = activity.as_ref().and_then(RunActivity::fact);
-        recorder.start(start_tick, recorded.into_iter().chain(of_accounts).chain(of_slices));
+        recorder.start(start_tick, facts.iter().cloned());
     }
     let mut trace = Trace {
         kernel,
@@ -134,6 +134,7 @@ pub(in crate::session) fn start(config: &Config, observer: &mut dyn Observer) ->
         untraced,
         overhead,
         target_time: TargetTime::default(),
+        facts,
         recorder,
         periodic_sites: config.every.map(PeriodicSites::start).transpose()?,
         mark_functions,
