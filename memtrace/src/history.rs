@@ -37,6 +37,7 @@ mod process;
 mod recorded;
 mod report_stacks;
 mod retention;
+mod smallest;
 #[cfg(test)]
 mod test_code;
 mod totals;

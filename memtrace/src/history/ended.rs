@@ -5,7 +5,6 @@ mod group;
 mod group_key;
 mod groups;
 mod row;
-mod weights;
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;

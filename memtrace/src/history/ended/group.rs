@@ -8,10 +8,10 @@ use rustc_hash::FxHashMap;
 
 use super::group_key::GroupKey;
 use super::row::{Row, since, size};
-use super::weights::{Weight, Weights};
 use crate::history::call_paths::CallPaths;
 use crate::history::path_totals::{PathKey, PathTotals, PathUsage, TotalParts};
 use crate::history::process;
+use crate::history::smallest::{Chosen, Sizes};
 use crate::model::{
     Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Pid,
     ProcessImage, ProcessProfile, Quantity, StackEnd, StallStats, Tick,
@@ -170,11 +170,11 @@ impl Group {
         self.stacks.rename(rename);
     }
 
-    /// Merges the stacks with a weight of at most `most`.
-    pub(super) fn merge_stacks(&mut self, weights: &Weights, most: Weight) {
+    /// Merges the `chosen` stacks of `class`.
+    pub(super) fn merge_stacks(&mut self, class: EventClass, chosen: &mut Chosen) {
         let mut merged: BTreeMap<PathKey, PathUsage> = BTreeMap::new();
         let mut is_kept = |(key, totals): &(PathKey, PathUsage)| {
-            let is_kept = key.end == StackEnd::Merged || weights.of(totals) > most;
+            let is_kept = key.end == StackEnd::Merged || !chosen.take(class, Sizes::of(class, &totals.usage));
             if !is_kept {
                 let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, part: key.part };
                 let mut totals = totals.clone();
@@ -187,9 +187,10 @@ impl Group {
         self.stacks.push(kept.merge(PathTotals::from_sorted(merged)));
     }
 
-    /// Returns the weight of each stack that can be merged. The parts must be merged.
-    pub(super) fn weights(&self, weights: &Weights) -> impl Iterator<Item = Weight> {
-        self.stacks.iter().filter(|(key, _)| key.end != StackEnd::Merged).map(move |(_, totals)| weights.of(&totals))
+    /// Returns the sizes of each stack that can be merged. The parts must be merged.
+    pub(super) fn sizes(&self, class: EventClass) -> impl Iterator<Item = Sizes> {
+        let stacks = self.stacks.iter().filter(|(key, _)| key.end != StackEnd::Merged);
+        stacks.map(move |(_, totals)| Sizes::of(class, &totals.usage))
     }
 
     /// Returns the size of the group.

@@ -5,9 +5,9 @@ use rustc_hash::FxHashMap;
 use super::group::Group;
 use super::group_key::GroupKey;
 use super::row::{ImageFacts, Row};
-use super::weights::{Distribution, Weights};
 use crate::history::call_paths::CallPaths;
 use crate::history::path_totals::PathTotals;
+use crate::history::smallest::{Sizes, Smallest};
 use crate::model::{EventClass, ImageUsage, MergedImages, Node, ProcessImage, Quantities, Tick};
 
 /// Groups by their key.
@@ -106,13 +106,12 @@ impl Groups {
         self.merge_parts();
         let mut total = Quantities::default();
         self.all.iter().for_each(|group| total += group.usage.total);
-        let weights = Weights::new(class, total);
-        let mut distribution = Distribution::default();
-        self.all.iter().flat_map(|group| group.weights(&weights)).for_each(|weight| distribution.count(weight));
-        let all = distribution.total();
+        let mut smallest = Smallest::new([(class, Sizes::of(class, &total))].into());
+        self.all.iter().flat_map(|group| group.sizes(class)).for_each(|sizes| smallest.count(class, sizes));
+        let all = smallest.counted();
         let Some(merged) = all.checked_sub(rest(all)).filter(|merged| *merged > 0) else { return false };
-        let most = distribution.quantile(merged);
-        self.all.iter_mut().for_each(|group| group.merge_stacks(&weights, most));
+        let mut chosen = smallest.choose(merged);
+        self.all.iter_mut().for_each(|group| group.merge_stacks(class, &mut chosen));
         self.entries = self.all.iter().map(Group::entries).sum();
         true
     }

@@ -3,19 +3,18 @@
 //! The smaller half of all stacks becomes one stack for each image, event class and part, with the end `merged`. The sums of
 //! each image at each boundary stay exact.
 
-use rusqlite::{Connection, Result};
+use std::collections::BTreeMap;
 
-use super::quantities::end_number;
+use rusqlite::{Connection, Error, Result, Transaction};
+
+use super::quantities::{detail_number, end_number};
 use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
-use crate::model::{PartKey, StackEnd};
+use crate::history::smallest::{FEWEST, Sizes, Smallest};
+use crate::model::{EventClass, PartKey, StackEnd, Storage};
 
-/// Fewest stacks that are merged.
-const MIN_STACKS: i64 = 16;
-
-/// Starts to merge stacks: those with the fewest live bytes, and of these with the fewest allocated bytes. Rows of merged
-/// stacks get numbers after `last`; `first` is the first interval. Returns the merge and the number of these rows; `None` if
-/// there are too few stacks.
+/// Starts to merge stacks. Rows of merged stacks get numbers after `last`; `first` is the first interval. Returns the merge and
+/// the number of these rows; `None` if there are too few stacks.
 pub(super) fn start(
     connection: &mut Connection,
     first: i64,
@@ -24,7 +23,8 @@ pub(super) fn start(
 ) -> Result<Option<(TotalMerge, i64)>> {
     let transaction = connection.transaction()?;
     let stacks: i64 = transaction.query_one("SELECT count(*) FROM total WHERE path <> 0", [], |row| row.get(0))?;
-    if stacks / 2 < MIN_STACKS {
+    let half = usize::try_from(stacks / 2).unwrap_or_default();
+    if half < FEWEST {
         return Ok(None);
     }
     TotalMerge::create_tables(&transaction)?;
@@ -33,13 +33,7 @@ pub(super) fn start(
         CREATE TEMP TABLE merged_stack (id INTEGER PRIMARY KEY, image, class, {PART});
         CREATE INDEX temp.merged_stack_key ON merged_stack (image, class);"
     ))?;
-    transaction.execute(
-        "INSERT INTO temp.merged_total SELECT id, NULL FROM total
-            JOIN (SELECT total AS changed, sum(live_bytes) AS live, sum(alloc_bytes) AS allocated FROM change
-                GROUP BY total) ON changed = total.id
-            WHERE path <> 0 ORDER BY abs(live), allocated LIMIT ?",
-        [stacks / 2],
-    )?;
+    choose(&transaction, half)?;
     let end = end_number(StackEnd::Merged);
     // Each image has one merged stack: earlier ones are merged too.
     transaction.execute(
@@ -69,4 +63,70 @@ pub(super) fn start(
     transaction.commit()?;
     let merge = TotalMerge::new(TotalMergeKind::Stacks { counted_in: first }, max_pages);
     Ok(Some((merge, i64::try_from(targets).unwrap_or(i64::MAX))))
+}
+
+/// Adds this number of stacks to `temp.merged_total`: the smallest.
+fn choose(transaction: &Transaction<'_>, number: usize) -> Result<()> {
+    create_sizes(transaction)?;
+    let mut all: BTreeMap<EventClass, Sizes> = BTreeMap::new();
+    let each_size = |each: &mut dyn FnMut(i64, EventClass, Sizes) -> Result<()>| {
+        let mut statement = transaction.prepare("SELECT * FROM temp.stack_size ORDER BY total")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let class = usize::try_from(row.get::<_, i64>(1)?).ok().and_then(|number| EventClass::ALL.get(number));
+            let Some(&class) = class else { continue };
+            let mut numbers = [0; Sizes::COUNT];
+            for (index, number) in (2..).zip(&mut numbers) {
+                *number = row.get::<_, i64>(index)?.cast_unsigned();
+            }
+            each(row.get(0)?, class, Sizes::new(numbers))?;
+        }
+        Ok::<_, Error>(())
+    };
+    each_size(&mut |_, class, sizes| {
+        all.entry(class).or_default().add(sizes);
+        Ok(())
+    })?;
+    let mut smallest = Smallest::new(all);
+    each_size(&mut |_, class, sizes| {
+        smallest.count(class, sizes);
+        Ok(())
+    })?;
+    let mut chosen = smallest.choose(number);
+    let mut insert = transaction.prepare("INSERT INTO temp.merged_total VALUES (?, NULL)")?;
+    each_size(&mut |total, class, sizes| {
+        if chosen.take(class, sizes) {
+            insert.execute([total])?;
+        }
+        Ok(())
+    })?;
+    transaction.execute_batch("DROP TABLE temp.stack_size")
+}
+
+/// Creates `temp.stack_size`, with the numbers of all stacks by which they are compared.
+fn create_sizes(transaction: &Transaction<'_>) -> Result<()> {
+    let quantities = [EventClass::Heap, EventClass::Reclaim].map(Sizes::quantities);
+    // The number with this index is in a column, in rows of details, or in both, depending on the event class.
+    let number = |index: usize, in_details: bool| {
+        let mut all = quantities.iter().filter_map(|quantities| quantities.get(index));
+        let found = all.find(|quantity| (quantity.facts().storage == Storage::Column) != in_details);
+        match found {
+            Some(quantity) if in_details => format!("iif(quantity = {}, value, 0)", detail_number(*quantity)),
+            Some(quantity) => String::from(quantity.facts().column),
+            None => String::from("0"),
+        }
+    };
+    let list = |item: &dyn Fn(usize) -> String| (0..Sizes::COUNT).map(item).collect::<Vec<_>>().join(", ");
+    let names = list(&|index| format!("n{index}"));
+    let sums = list(&|index| format!("sum(n{index})"));
+    let in_columns = list(&|index| format!("{} AS n{index}", number(index, false)));
+    let in_details = list(&|index| number(index, true));
+    transaction.execute_batch(&format!(
+        "DROP TABLE IF EXISTS temp.stack_size;
+        CREATE TEMP TABLE stack_size (total INTEGER PRIMARY KEY, class INTEGER, {names});
+        INSERT INTO temp.stack_size SELECT id, class, {sums} FROM
+                (SELECT total AS changed, {in_columns} FROM change
+                    UNION ALL SELECT total, {in_details} FROM detail)
+                JOIN total ON total.id = changed WHERE path <> 0 GROUP BY id"
+    ))
 }

@@ -4,7 +4,7 @@
 //! - Ended images become one image for each executable, user and control group. Sums over all images stay exact.
 //! - The smaller half of the stacks becomes one stack for each image, event class and part. Sums over each image stay exact.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,31 +19,17 @@ use crate::history::interval::{
     TotalKey,
 };
 use crate::history::retention::{StoredInterval as Row, forced_merge, next_merge};
+use crate::history::smallest::{FEWEST, ImageSizes, Sizes, Smallest, small_images};
 use crate::model::{
     Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, MergedImages, Quantities, Quantity, StackEnd, StallStats,
     Tick, User,
 };
-
-/// Fewest images, and fewest stacks, that are merged.
-const FEWEST: usize = 16;
-
-/// One image in this number remains for each measure of its size.
-const LARGEST: usize = 32;
 
 /// Most groups. Further images belong to one for all other programs.
 const MAX_GROUPS: usize = 4096;
 
 /// First ordinal of groups that a merge creates. Those of the recorder have lower ones.
 const FIRST_ORDINAL: u32 = 1 << 31;
-
-/// Sizes of an ended process: reports order processes by them.
-#[derive(Clone, Copy, Default)]
-struct Sizes {
-    exit: u64,
-    alloc: u64,
-    stalls: u64,
-    is_killed: bool,
-}
 
 impl MemoryBook {
     /// Merges some old parts. Returns false if there is nothing to merge.
@@ -107,27 +93,28 @@ impl MemoryBook {
         self.contents.splice(start..start, merged);
     }
 
-    /// Merges the smaller half of the stacks: those with the fewest live bytes, and of these with the fewest allocated bytes.
-    /// Returns false if there are too few.
+    /// Merges the smaller half of the stacks. Returns false if there are too few.
     pub(super) fn merge_stacks(&mut self) -> bool {
-        let mut sums: BTreeMap<TotalKey, (i64, u64)> = BTreeMap::new();
+        let mut sums: BTreeMap<TotalKey, Sizes> = BTreeMap::new();
+        let mut all: BTreeMap<EventClass, Sizes> = BTreeMap::new();
         for (key, change) in self.contents.iter().flat_map(|content| content.changes.iter()) {
             if key.path != PathNumber::ROOT {
-                let (live, alloc) = sums.entry(key).or_default();
-                *live = live.wrapping_add(change.usage.live().bytes.0.cast_signed());
-                *alloc = alloc.wrapping_add(change.usage.alloc().bytes.0);
+                let sizes = Sizes::of(key.class, &change.usage);
+                sums.entry(key).or_default().add(sizes);
+                all.entry(key.class).or_default().add(sizes);
             }
         }
-        let mut keys: Vec<_> = sums.into_iter().map(|(key, (live, alloc))| (live.unsigned_abs(), alloc, key)).collect();
-        if keys.len() / 2 < FEWEST {
+        let mut smallest = Smallest::new(all);
+        sums.iter().for_each(|(key, sizes)| smallest.count(key.class, *sizes));
+        if smallest.counted() / 2 < FEWEST {
             return false;
         }
-        keys.sort_unstable();
-        keys.truncate(keys.len() / 2);
+        let mut chosen = smallest.choose(sums.len() / 2);
+        let merged = sums.into_iter().filter(|(key, sizes)| chosen.take(key.class, *sizes));
+        let merged: FxHashSet<TotalKey> = merged.map(|(key, _)| key).collect();
         let target = |key: TotalKey| TotalKey { path: PathNumber::ROOT, end: StackEnd::Merged, ..key };
         let mut counts: BTreeMap<TotalKey, u64> = BTreeMap::new();
-        keys.iter().for_each(|(.., key)| *counts.entry(target(*key)).or_default() += 1);
-        let merged: FxHashSet<TotalKey> = keys.into_iter().map(|(.., key)| key).collect();
+        merged.iter().for_each(|key| *counts.entry(target(*key)).or_default() += 1);
         self.rename(|key| if merged.contains(&key) { target(key) } else { key });
         if let Some(first) = self.contents.first_mut() {
             let count = |(key, count)| Change { key, usage: Quantities::ZERO.with(Quantity::MergedStacks, count) };
@@ -181,17 +168,18 @@ impl MemoryBook {
     }
 
     /// Returns the images to merge.
-    fn old_images(&self) -> Vec<ImageId> {
+    fn old_images(&self) -> BTreeSet<ImageId> {
         let known = |id: &ImageId| Some((self.images.all.get(id)?.image.ended?, *id));
         let ended = self.images.finished.iter().filter_map(known);
         let mut ended: Vec<_> = ended.map(|((end, at), id)| (at, id, end == ImageEnd::OomKill)).collect();
         ended.sort_unstable_by_key(|&(at, id, _)| (at, id));
         ended.truncate(ended.len() / 2);
         if ended.len() < FEWEST {
-            return Vec::new();
+            return BTreeSet::new();
         }
-        let size = |&(_, id, is_killed): &(Tick, ImageId, bool)| (id, Sizes { is_killed, ..Sizes::default() });
-        let mut sizes: BTreeMap<ImageId, Sizes> = ended.iter().map(size).collect();
+        let size =
+            |&(_, id, is_killed): &(Tick, ImageId, bool)| (id, ImageSizes { is_killed, ..ImageSizes::default() });
+        let mut sizes: BTreeMap<ImageId, ImageSizes> = ended.iter().map(size).collect();
         for content in &self.contents {
             for (key, change) in content.changes.iter() {
                 if let Some(size) = sizes.get_mut(&key.image) {
@@ -205,17 +193,7 @@ impl MemoryBook {
                 }
             }
         }
-        let most = ended.len() / LARGEST;
-        let all: Vec<(ImageId, Sizes)> = sizes.iter().map(|(&id, &size)| (id, size)).collect();
-        for measure in [|size: &Sizes| size.exit, |size: &Sizes| size.alloc, |size: &Sizes| size.stalls] {
-            let mut largest = all.clone();
-            largest.sort_by_key(|(id, size)| std::cmp::Reverse((size.is_killed, measure(size), *id)));
-            let largest = largest.into_iter().filter(|(_, size)| size.is_killed || measure(size) > 0);
-            for (id, _) in largest.take(most) {
-                sizes.remove(&id);
-            }
-        }
-        sizes.into_keys().collect()
+        small_images(&sizes.into_iter().collect::<Vec<_>>())
     }
 
     /// Returns the group of an ended image, which is created if necessary. `known` are the groups of merges.

@@ -2,14 +2,7 @@
 
 use rusqlite::{Connection, Result, Transaction};
 
-/// Fewest images that are merged.
-const MIN_IMAGES: i64 = 16;
-
-/// One image in this number remains for each of [`MEASURES`].
-const LARGEST: i64 = 32;
-
-/// Columns of `temp.image_size`. Reports order processes by the last two, depending on the event class.
-const MEASURES: [&str; 3] = ["exit_bytes", "alloc_bytes", "stall_ns"];
+use crate::history::smallest::{FEWEST, ImageSizes, small_images};
 
 /// Most groups. If there were more, the images of further ones would share groups.
 const MAX_GROUPS: u64 = 4096;
@@ -83,7 +76,7 @@ pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iter
     drop(row);
     let ended: i64 = transaction.query_one(&format!("SELECT count(*) {ENDED}"), [], |row| row.get(0))?;
     let older = ended / 2;
-    if older < MIN_IMAGES {
+    if usize::try_from(older).unwrap_or_default() < FEWEST {
         return Ok(false);
     }
     transaction.execute(
@@ -93,16 +86,11 @@ pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iter
         [older],
     )?;
     transaction.execute_batch(SET_SIZES)?;
-    transaction.execute("INSERT INTO temp.old_image SELECT image, NULL, NULL FROM temp.image_size", [])?;
-    for measure in MEASURES {
-        transaction.execute(
-            &format!(
-                "DELETE FROM temp.old_image WHERE image IN (SELECT image FROM temp.image_size
-                    WHERE is_killed OR {measure} > 0 ORDER BY is_killed DESC, {measure} DESC, image DESC LIMIT ?)"
-            ),
-            [older / LARGEST],
-        )?;
+    let mut insert = transaction.prepare("INSERT INTO temp.old_image VALUES (?, NULL, NULL)")?;
+    for image in small_images(&sizes(transaction)?) {
+        insert.execute([image])?;
     }
+    drop(insert);
     transaction.execute_batch(
         "INSERT INTO temp.old_total SELECT image, id FROM total WHERE image IN (SELECT image FROM temp.old_image);
         INSERT INTO temp.old_counter SELECT image, id FROM counter
@@ -113,6 +101,17 @@ pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iter
         DROP TABLE temp.image_size;",
     )?;
     Ok(true)
+}
+
+/// Returns the images in `temp.image_size`.
+fn sizes(transaction: &Transaction<'_>) -> Result<Vec<(i64, ImageSizes)>> {
+    let mut statement =
+        transaction.prepare("SELECT image, exit_bytes, alloc_bytes, stall_ns, is_killed FROM temp.image_size")?;
+    let rows = statement.query_map([], |row| {
+        let size = |index| row.get::<_, i64>(index).map(i64::cast_unsigned);
+        Ok((row.get(0)?, ImageSizes { exit: size(1)?, alloc: size(2)?, stalls: size(3)?, is_killed: row.get(4)? }))
+    })?;
+    rows.collect()
 }
 
 /// Distinctions of a group, the finest first. Each is an expression of the key, and of the columns `comm`, `exe`, `uid`, `user`

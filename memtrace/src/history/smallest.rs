@@ -1,0 +1,247 @@
+//! Choice of the stacks and images that are merged when there are too many of them: the smallest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{EventClass, Quantities, Quantity};
+
+/// Fewest stacks, and fewest images, that a history merges at a time.
+pub(super) const FEWEST: usize = 16;
+
+/// One ended image in this number remains for each of its sizes.
+const LARGEST: usize = 32;
+
+/// Sizes of an ended image: held and allocated bytes, and the time of stalls. Reports order processes by them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ImageSizes {
+    pub(super) exit: u64,
+    pub(super) alloc: u64,
+    pub(super) stalls: u64,
+    /// The OOM killer has ended it: it counts as the largest.
+    pub(super) is_killed: bool,
+}
+
+/// Returns the ended images to merge: all but the largest by each size.
+pub(super) fn small_images<I: Copy + Ord>(all: &[(I, ImageSizes)]) -> BTreeSet<I> {
+    let mut small: BTreeSet<I> = all.iter().map(|(id, _)| *id).collect();
+    for size in [|sizes: &ImageSizes| sizes.exit, |sizes: &ImageSizes| sizes.alloc, |sizes: &ImageSizes| sizes.stalls] {
+        let mut largest: Vec<_> = all.iter().map(|(id, sizes)| (sizes.is_killed, size(sizes), *id)).collect();
+        largest.retain(|&(is_killed, size, _)| is_killed || size > 0);
+        largest.sort_unstable_by(|one, other| other.cmp(one));
+        largest.iter().take(all.len() / LARGEST).for_each(|(.., id)| _ = small.remove(id));
+    }
+    small
+}
+
+/// The numbers of a stack, or of a sum of stacks, by which reports are sorted. Sums wrap while they are negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sizes([u64; Sizes::COUNT]);
+
+impl Sizes {
+    pub(super) const COUNT: usize = 4;
+
+    /// Returns the quantities of an event class that count, in the order of the numbers.
+    pub(super) const fn quantities(class: EventClass) -> &'static [Quantity] {
+        match class.counts_stalls() {
+            true => &[Quantity::StallTime, Quantity::StallCount],
+            false => &[Quantity::LiveBytes, Quantity::ExitBytes, Quantity::AllocBytes, Quantity::AllocCount],
+        }
+    }
+
+    pub(super) const fn new(numbers: [u64; Self::COUNT]) -> Self {
+        Self(numbers)
+    }
+
+    pub(super) fn of(class: EventClass, usage: &Quantities) -> Self {
+        let mut sizes = Self::default();
+        sizes.0.iter_mut().zip(Self::quantities(class)).for_each(|(size, &quantity)| *size = usage[quantity]);
+        sizes
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(size, more)| *size = size.wrapping_add(more));
+    }
+
+    /// Returns the weight of a stack with these numbers: the sum of its shares in `all`. A program that does not free its memory
+    /// has bytes at exit in most stacks, and its largest sites in others, so no number can come first.
+    fn weight(self, all: Self) -> Weight {
+        let shares = self.0.into_iter().zip(all.0).map(|(part, all)| share(part, all));
+        Weight::new(shares.sum())
+    }
+}
+
+/// Search for the smallest stacks.
+pub(super) struct Smallest {
+    /// Sums over all stacks.
+    all: BTreeMap<EventClass, Sizes>,
+    stacks: Distribution,
+}
+
+impl Smallest {
+    /// Starts to count stacks, which have these sums in each event class.
+    pub(super) fn new(all: BTreeMap<EventClass, Sizes>) -> Self {
+        Self { all, stacks: Distribution::default() }
+    }
+
+    /// Counts a stack.
+    pub(super) fn count(&mut self, class: EventClass, sizes: Sizes) {
+        self.stacks.count(weight(&self.all, class, sizes));
+    }
+
+    /// Returns the number of stacks.
+    pub(super) fn counted(&self) -> usize {
+        self.stacks.total()
+    }
+
+    /// Chooses this number of stacks.
+    pub(super) fn choose(self, number: usize) -> Chosen {
+        let (most, smaller) = self.stacks.quantile(number);
+        Chosen { all: self.all, most, equal: number.saturating_sub(smaller) }
+    }
+}
+
+/// The stacks that were chosen. Of those that are as large as the largest of them, it is the first ones.
+pub(super) struct Chosen {
+    all: BTreeMap<EventClass, Sizes>,
+    most: Weight,
+    /// Number of stacks of the largest weight that were not taken.
+    equal: usize,
+}
+
+impl Chosen {
+    /// Returns true if a stack, one of those that were counted, belongs to them.
+    pub(super) fn take(&mut self, class: EventClass, sizes: Sizes) -> bool {
+        let weight = weight(&self.all, class, sizes);
+        let is_equal = weight == self.most && self.equal > 0;
+        self.equal -= usize::from(is_equal);
+        weight < self.most || is_equal
+    }
+}
+
+fn weight(all: &BTreeMap<EventClass, Sizes>, class: EventClass, sizes: Sizes) -> Weight {
+    sizes.weight(all.get(&class).copied().unwrap_or_default())
+}
+
+/// Number of leading bits of a sum that its weight keeps: the next larger weight is at most 1.6 % larger.
+const MANTISSA: u32 = 7;
+
+/// Weight of a stack as a floating-point number without sign. There are so few different weights that a threshold is found
+/// by counting them. Sorting them would take as much memory as the stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Weight(u16);
+
+impl Weight {
+    const ALL: usize = ((u64::BITS - MANTISSA + 1) << MANTISSA) as usize;
+
+    fn new(number: u64) -> Self {
+        let exponent = (u64::BITS - number.leading_zeros()).saturating_sub(MANTISSA);
+        // At most MANTISSA bits remain, and the first one is 1 if the exponent is not 0: weights have the order of numbers.
+        Self((exponent << MANTISSA) as u16 + (number >> exponent) as u16)
+    }
+}
+
+/// Number of stacks with each weight.
+struct Distribution {
+    stacks: Vec<usize>,
+}
+
+impl Default for Distribution {
+    fn default() -> Self {
+        Self { stacks: vec![0; Weight::ALL] }
+    }
+}
+
+impl Distribution {
+    fn count(&mut self, weight: Weight) {
+        self.stacks[usize::from(weight.0)] += 1;
+    }
+
+    /// Returns the number of stacks.
+    fn total(&self) -> usize {
+        self.stacks.iter().sum()
+    }
+
+    /// Returns the smallest weight that at least `least` stacks do not exceed, and the number of stacks below it.
+    fn quantile(&self, least: usize) -> (Weight, usize) {
+        let mut smaller = 0;
+        for (weight, stacks) in (0..).zip(&self.stacks) {
+            if smaller + stacks >= least {
+                return (Weight(weight), smaller);
+            }
+            smaller += stacks;
+        }
+        (Weight(u16::MAX), smaller)
+    }
+}
+
+/// Returns `part` of `all`, in units of 2^-48. A number that is still negative counts as if it were positive.
+fn share(part: u64, all: u64) -> u64 {
+    const ONE: u128 = 1 << 48;
+    let [part, all] = [part, all].map(|number| number.cast_signed().unsigned_abs());
+    let share = u128::from(part) * ONE / u128::from(all.max(1));
+    // The quotient is at most ONE.
+    share.min(ONE) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{Amount, Bytes};
+
+    #[test]
+    fn stacks_are_compared_by_their_shares() {
+        let heap = |live, alloc| {
+            let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, Amount { bytes: Bytes(live), count: 1 });
+            Sizes::of(EventClass::Heap, &usage.with(Quantity::AllocBytes, alloc))
+        };
+        let stall = |time| Sizes::of(EventClass::Reclaim, &Quantities::ZERO.with(Quantity::StallTime, time));
+        let stacks = [
+            (EventClass::Heap, heap(1000, 0)),
+            (EventClass::Heap, heap(0, 1 << 20)),
+            (EventClass::Heap, heap(1, 1)),
+            (EventClass::Reclaim, stall(7)),
+            (EventClass::Reclaim, stall(700)),
+        ];
+        let mut all: BTreeMap<EventClass, Sizes> = BTreeMap::new();
+        stacks.iter().for_each(|(class, sizes)| all.entry(*class).or_default().add(*sizes));
+        let mut smallest = Smallest::new(all);
+        stacks.iter().for_each(|(class, sizes)| smallest.count(*class, *sizes));
+        assert_eq!(smallest.counted(), 5);
+        let mut chosen = smallest.choose(2);
+        let is_chosen = stacks.map(|(class, sizes)| chosen.take(class, sizes));
+        assert_eq!(is_chosen, [false, false, true, true, false]);
+        let mut equal = Smallest::new([(EventClass::Reclaim, stall(70))].into());
+        (0..10).for_each(|_| equal.count(EventClass::Reclaim, stall(7)));
+        let mut chosen = equal.choose(4);
+        let is_chosen: Vec<_> = (0..10).map(|_| chosen.take(EventClass::Reclaim, stall(7))).collect();
+        assert_eq!(is_chosen, [[true; 4].as_slice(), &[false; 6]].concat(), "the first of equal stacks");
+    }
+
+    proptest! {
+        #[test]
+        fn weights_have_the_order_of_numbers(one: u64, bits in 0..64_u32, step in 0..100_u64) {
+            let one = one >> bits;
+            // The largest number, if the sum exceeds it.
+            let other = one.saturating_add((u128::from(one) * u128::from(step) / 100) as u64);
+            prop_assert!(Weight::new(one) <= Weight::new(other));
+            let is_larger = other - one >= one / 50 && one >= 100;
+            prop_assert!(!is_larger || Weight::new(one) < Weight::new(other));
+            prop_assert!(usize::from(Weight::new(u64::MAX).0) < Weight::ALL);
+        }
+
+        #[test]
+        fn quantile_is_the_smallest_weight_that_includes_as_many(
+            weights in prop::collection::vec(any::<u16>(), 1..50), least: prop::sample::Index,
+        ) {
+            let least = least.index(weights.len()) + 1;
+            let mut distribution = Distribution::default();
+            let mut sorted: Vec<_> = weights.iter().map(|&weight| Weight::new(u64::from(weight))).collect();
+            sorted.iter().for_each(|&weight| distribution.count(weight));
+            sorted.sort_unstable();
+            let weight = sorted[least - 1];
+            let smaller = sorted.iter().filter(|known| **known < weight).count();
+            prop_assert_eq!((distribution.total(), distribution.quantile(least)), (sorted.len(), (weight, smaller)));
+        }
+    }
+}
