@@ -47,18 +47,18 @@ pub(super) fn compare(measured: &Measured, options: &Options) -> Vec<Row> {
     let other = |limit| if options.limited == Limited::All { limit } else { Limit::None };
     let slope = if options.duration >= LONG { Limit::AtMost(GROWTH) } else { Limit::None };
     let certain = memory::certain_growth(&measured.samples, settle);
-    let content = &measured.report.content;
+    let report = &measured.report;
     let seconds = measured.traced.as_secs_f64();
     let highest = measured.samples.iter().map(|sample| sample.rss).max().unwrap_or_default();
     let last = measured.samples.last().map_or(0, |sample| sample.rss);
-    let losses = content.losses();
-    let (entries, processes) = content.processes();
+    let losses = report.losses();
+    let (entries, processes) = report.processes();
     let row = |name, unit, measured, limit, note: String| Row { name, unit, measured, limit, note };
     let per_second = |count: f64| format!("{:.0} a second", count / seconds);
     vec![
         row("duration", "s", seconds, Limit::None, format!("{} turns of the loops", measured.turns)),
         row("processes", "", processes as f64, Limit::None, format!("in {entries} entries of the report")),
-        row("allocations", "", content.allocations() as f64, Limit::None, per_second(content.allocations() as f64)),
+        row("allocations", "", report.allocations() as f64, Limit::None, per_second(report.allocations() as f64)),
         row(
             "highest RSS",
             "MiB",
@@ -95,9 +95,9 @@ pub(super) fn compare(measured: &Measured, options: &Options) -> Vec<Row> {
         row(
             "complete stacks",
             "%",
-            100.0 * content.complete(),
+            100.0 * report.complete(),
             other(Limit::AtLeast(99.5)),
-            shares(&content.incomplete()),
+            shares(&report.incomplete()),
         ),
         row(
             "time to report",
@@ -106,8 +106,8 @@ pub(super) fn compare(measured: &Measured, options: &Options) -> Vec<Row> {
             other(Limit::AtMost(3.0)),
             String::from("from the signal to the exit"),
         ),
-        row("JSON report", "MiB", measured.report.json_bytes as f64 / MIB, other(Limit::AtMost(40.0)), String::new()),
-        row("SVG report", "MiB", measured.report.svg_bytes as f64 / MIB, other(Limit::AtMost(5.0)), String::new()),
+        row("JSON report", "MiB", report.json_bytes as f64 / MIB, other(Limit::AtMost(40.0)), String::new()),
+        row("SVG report", "MiB", report.svg_bytes as f64 / MIB, other(Limit::AtMost(5.0)), String::new()),
     ]
 }
 

@@ -6,36 +6,19 @@ use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use serde::Deserialize;
+use memtrace_json::Process;
+use serde::de::IgnoredAny;
 
 /// Properties of the reports.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) json_bytes: u64,
     pub(super) svg_bytes: u64,
-    pub(super) content: Content,
+    content: Content,
 }
 
-/// The parts of the JSON report that are compared. The reader skips all others without keeping them.
-#[derive(Debug, Deserialize)]
-pub(super) struct Content {
-    totals: Totals,
-    losses: BTreeMap<String, u64>,
-    stack_quality: BTreeMap<String, f64>,
-    processes: Vec<Process>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Totals {
-    alloc_count: u64,
-}
-
-/// An entry of a process or of a group of processes.
-#[derive(Debug, Deserialize)]
-struct Process {
-    /// Number of processes of a group.
-    runs: Option<u64>,
-}
+/// The JSON report. Groups, frames, stacks and activity can be long and are not compared, so the reader skips them.
+type Content = memtrace_json::Report<'static, Vec<Process<'static>>, IgnoredAny, IgnoredAny, IgnoredAny, IgnoredAny>;
 
 /// Reads the reports in `folder`.
 pub(super) fn read(folder: &Path) -> Result<Report> {
@@ -47,24 +30,26 @@ pub(super) fn read(folder: &Path) -> Result<Report> {
     Ok(Report { json_bytes: size("report.json")?, svg_bytes: size("report.svg")?, content })
 }
 
-impl Content {
+impl Report {
     pub(super) fn allocations(&self) -> u64 {
-        self.totals.alloc_count
+        self.content.totals.alloc_count
     }
 
     /// Returns the losses that occurred.
     pub(super) fn losses(&self) -> BTreeMap<&str, u64> {
-        self.losses.iter().filter(|&(_, &count)| count > 0).map(|(name, &count)| (name.as_str(), count)).collect()
+        let losses = self.content.losses.iter().filter(|&(_, &count)| count > 0);
+        losses.map(|(name, &count)| (name.as_ref(), count)).collect()
     }
 
     /// Returns the share of allocations with a complete stack.
     pub(super) fn complete(&self) -> f64 {
-        self.stack_quality.get("complete").copied().unwrap_or_default()
+        self.content.stack_quality.get("complete").copied().unwrap_or_default()
     }
 
     /// Returns the stack ends of the other stacks and their shares, the most frequent first.
     pub(super) fn incomplete(&self) -> Vec<(&str, f64)> {
-        let mut ends: Vec<_> = self.stack_quality.iter().map(|(name, &share)| (name.as_str(), share)).collect();
+        let ends = self.content.stack_quality.iter();
+        let mut ends: Vec<_> = ends.map(|(name, &share)| (name.as_ref(), share)).collect();
         ends.retain(|&(name, share)| name != "complete" && share > 0.0);
         ends.sort_by(|one, other| other.1.total_cmp(&one.1));
         ends
@@ -72,22 +57,34 @@ impl Content {
 
     /// Returns the number of entries, and the number of processes in them.
     pub(super) fn processes(&self) -> (usize, u64) {
-        (self.processes.len(), self.processes.iter().map(|process| process.runs.unwrap_or(1)).sum())
+        let processes = &self.content.processes;
+        (processes.len(), processes.iter().map(|process| process.group.as_ref().map_or(1, |group| group.runs)).sum())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use memtrace_json::{GroupRuns, Numbers, Object, Stack};
+
     use super::*;
 
     #[test]
     fn groups_count_as_their_processes() {
-        let text = r#"{"totals": {"alloc_count": 7, "x": 1}, "losses": {"a": 0, "b": 3}, "stacks": [{}],
-            "stack_quality": {"complete": 0.5, "cut": 0.25, "none": 0, "other": 0.25},
-            "processes": [{"pid": 1}, {"pid": null, "runs": 412}]}"#;
-        let content: Content = serde_json::from_str(text).unwrap();
-        assert_eq!((content.allocations(), content.processes()), (7, (2, 413)));
-        assert_eq!(content.losses(), BTreeMap::from([("b", 3)]));
-        assert_eq!(content.incomplete(), [("cut", 0.25), ("other", 0.25)]);
+        let group = Process { group: Some(GroupRuns { runs: 412, ..GroupRuns::default() }), ..Process::default() };
+        let written: memtrace_json::Report<'_> = memtrace_json::Report {
+            totals: Numbers { alloc_count: 7, ..Numbers::default() },
+            losses: Object::from([("a".into(), 0), ("b".into(), 3)]),
+            stack_quality: [("complete", 0.5), ("cut", 0.25), ("none", 0.0), ("other", 0.25)]
+                .map(|(end, share)| (end.into(), share))
+                .into(),
+            processes: vec![Process { pid: Some(1), ..Process::default() }, group],
+            stacks: vec![Stack::default()],
+            ..memtrace_json::Report::default()
+        };
+        let content = serde_json::from_str(&serde_json::to_string(&written).unwrap()).unwrap();
+        let report = Report { json_bytes: 0, svg_bytes: 0, content };
+        assert_eq!((report.allocations(), report.processes()), (7, (2, 413)));
+        assert_eq!(report.losses(), BTreeMap::from([("b", 3)]));
+        assert_eq!((report.complete(), report.incomplete()), (0.5, vec![("cut", 0.25), ("other", 0.25)]));
     }
 }
