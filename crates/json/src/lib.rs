@@ -27,7 +27,7 @@ pub use explain::{
     CgroupLimit, CgroupUse, Explanation, FileMemory, Heap, HeapBlocks, KindMemory, NamedMemory, Pressure,
     PressureShares, Sizes, ThreadStacks,
 };
-pub use numbers::{Blocks, Histograms, KernelCounts, Numbers, ResidentMemory};
+pub use numbers::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, ResidentMemory};
 pub use process::{GroupRuns, Process, Run, Untraced, UntracedMemory, UntracedProcess};
 pub use reclaim::{
     Cgroup, CgroupMemory, Effort, KernelThread, LatencyClass, MachineReclaim, OomKill, OrderStalls, StallPressure,

@@ -5,6 +5,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::nullable;
 
+/// Defines a struct of numbers, and access to them by key.
+macro_rules! numbers_by_key {
+    ($(#[$attribute:meta])* pub struct $name:ident {
+        $($(#[$field_attribute:meta])* pub $field:ident: $number:ty,)*
+    }) => {
+        $(#[$attribute])*
+        pub struct $name {
+            $($(#[$field_attribute])* pub $field: $number,)*
+        }
+
+        impl $name {
+            /// Returns the number with this key; `None` if the key does not exist.
+            pub fn number_mut(&mut self, key: &str) -> Option<NumberMut<'_>> {
+                match key {
+                    $(stringify!($field) => Some((&mut self.$field).into()),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+numbers_by_key! {
 /// Sums over the blocks of a stack, a group, a process or the report.
 ///
 /// The numbers of all stacks of a process add up to the process' `totals`, and those of all processes to the report's.
@@ -77,6 +100,36 @@ pub struct Numbers {
     /// Only with `reclaim`: number of stalls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stall_count: Option<u64>,
+}
+}
+
+/// Reference to one of the [`Numbers`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum NumberMut<'a> {
+    /// A total, or its change, which can be negative.
+    Signed(&'a mut i64),
+    /// A total.
+    Unsigned(&'a mut u64),
+    /// A total that only some reports have.
+    Optional(&'a mut Option<u64>),
+}
+
+impl<'a> From<&'a mut i64> for NumberMut<'a> {
+    fn from(number: &'a mut i64) -> Self {
+        Self::Signed(number)
+    }
+}
+
+impl<'a> From<&'a mut u64> for NumberMut<'a> {
+    fn from(number: &'a mut u64) -> Self {
+        Self::Unsigned(number)
+    }
+}
+
+impl<'a> From<&'a mut Option<u64>> for NumberMut<'a> {
+    fn from(number: &'a mut Option<u64>) -> Self {
+        Self::Optional(number)
+    }
 }
 
 /// A number of blocks.

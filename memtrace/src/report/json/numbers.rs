@@ -1,10 +1,11 @@
 //! Numbers, their errors, and the kernel's counters.
 
-use memtrace_json::{Blocks, Histograms, KernelCounts, Numbers, Object, ResidentMemory};
+use memtrace_json::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, Object, ResidentMemory};
 
 use super::objects::by_name;
 use crate::model::{
-    Amount, BlockHistograms, BlockQuantity, Measure, Profile, Quantities, Quantity, Residency, ResidentKind,
+    Amount, BlockHistograms, BlockQuantity, Measure, Metric, Profile, Quantities, Quantity, Requirement, Residency,
+    ResidentKind,
 };
 use crate::report::estimate;
 use crate::report::kernel_reported::{self, KernelReported};
@@ -27,25 +28,26 @@ pub(super) fn of(profile: &Profile, usage: Quantities, known: Option<KernelRepor
 }
 
 pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
-    let temporary = Quantity::TemporaryCount.is_of(profile.run.class).then_some(usage.temporary());
-    let stalls = profile.run.class.counts_stalls().then_some(usage.stalls());
-    Numbers {
-        live_bytes: live(profile, usage.live().bytes.0),
-        live_count: live(profile, usage.live().count),
-        exit_bytes: usage.exit().bytes.0,
-        exit_count: usage.exit().count,
-        alloc_bytes: usage.alloc().bytes.0,
-        alloc_count: usage.alloc().count,
-        free_bytes: usage.free().bytes.0,
-        free_count: usage.free().count,
-        temporary_bytes: temporary.map(|amount| amount.bytes.0),
-        temporary_count: temporary.map(|amount| amount.count),
-        hot_bytes: profile.run.touches.map(|_| usage[Quantity::HotBytes]),
-        cold_bytes: profile.run.touches.map(|_| usage[Quantity::ColdBytes]),
-        stall_ns: stalls.map(|stalls| stalls.time.0),
-        stall_count: stalls.map(|stalls| stalls.count),
-        ..Numbers::default()
+    let free = usage.free();
+    let mut numbers = Numbers { free_bytes: free.bytes.0, free_count: free.count, ..Numbers::default() };
+    for quantity in Quantity::ALL {
+        let value = usage[quantity];
+        match numbers.number_mut(quantity.facts().name) {
+            Some(NumberMut::Signed(number)) => *number = live(profile, value),
+            Some(NumberMut::Unsigned(number)) => *number = value,
+            Some(NumberMut::Optional(number)) => *number = is_measured(profile, quantity).then_some(value),
+            // A quantity without a key here, such as a variance.
+            None => {}
+        }
     }
+    numbers
+}
+
+/// Returns true if the run has values of `quantity`. Its metric states the requirement.
+fn is_measured(profile: &Profile, quantity: Quantity) -> bool {
+    let mut metrics = Metric::ALL.into_iter().filter(|metric| metric.quantity() == quantity);
+    let needs_touches = metrics.any(|metric| metric.needs(Requirement::Touches));
+    quantity.is_of(profile.run.class) && (!needs_touches || profile.run.touches.is_some())
 }
 
 /// Returns a live number, or its change, which can be negative.
@@ -87,4 +89,45 @@ pub(super) fn histograms(histograms: &BlockHistograms) -> Option<Histograms> {
         lifetime_log2: counts(BlockQuantity::Lifetime),
         age_log2: counts(BlockQuantity::Age),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::{EventClass, RunFacts, TouchWindow, WorkingSetMethod};
+
+    /// Numbers of a class, if the value of each quantity is 1 for the first, 2 for the second, and so on. 1,000 bytes in 100
+    /// blocks are allocated.
+    fn numbers(class: EventClass, touches: Option<TouchWindow>) -> Value {
+        let values = (1..).zip(Quantity::ALL);
+        let usage = values.fold(Quantities::ZERO, |usage, (value, quantity)| usage.with(quantity, value));
+        let usage = usage.with(Quantity::AllocBytes, 1000).with(Quantity::AllocCount, 100);
+        let run = RunFacts { class, touches, ..RunFacts::default() };
+        serde_json::to_value(without_errors(&Profile { run, ..Profile::default() }, usage)).unwrap()
+    }
+
+    #[test]
+    fn a_report_has_the_numbers_of_its_class() {
+        // Of the allocated blocks, 1, 3, 9 and 11 bytes are not freed: live, held at exit, discarded and left out.
+        let common = json!({
+            "live_bytes": 1, "live_count": 2, "exit_bytes": 3, "exit_count": 4, "alloc_bytes": 1000, "alloc_count": 100,
+            "free_bytes": 976, "free_count": 72,
+        });
+        let with = |others: Value| {
+            let mut all = common.clone();
+            all.as_object_mut().unwrap().extend(others.as_object().unwrap().clone());
+            all
+        };
+        let touches = Some(TouchWindow { method: WorkingSetMethod::Idle, duration: Duration::from_secs(1) });
+        let temporary = json!({ "temporary_bytes": 7, "temporary_count": 8 });
+        let touched = json!({ "hot_bytes": 20, "cold_bytes": 21 });
+        assert_eq!(numbers(EventClass::Heap, None), with(temporary));
+        assert_eq!(numbers(EventClass::Map, touches), with(touched));
+        assert_eq!(numbers(EventClass::Fault, None), common);
+        assert_eq!(numbers(EventClass::Reclaim, None), with(json!({ "stall_count": 13, "stall_ns": 14 })));
+    }
 }

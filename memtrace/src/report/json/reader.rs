@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use memtrace_json::{self as schema, Numbers, Object, SCHEMA_VERSION};
+use memtrace_json::{self as schema, NumberMut, Numbers, Object, SCHEMA_VERSION};
 use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny, Unexpected};
 
 use crate::model::{
-    AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, Nanoseconds,
-    ObjectName, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile,
-    StallTotals, Unnamed, VirtOffset,
+    AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, ObjectName, Part,
+    Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Unnamed, VirtOffset,
 };
 
 /// A report that was read from JSON.
@@ -159,35 +158,28 @@ fn convert(stack: schema::Stack<'_>) -> Result<StackProfile, ReadError> {
     let end = end.ok_or_else(|| unknown("end", &stack.end))?;
     let frames = stack.frames.into_iter().map(FrameId::new).collect();
     Ok(StackProfile {
-        usage: usage(&stack.totals)?
+        usage: usage(stack.totals)?
             .with(Quantity::AtPeakBytes, stack.peak_bytes.unwrap_or_default())
             .with(Quantity::MergedStacks, stack.merged_stacks),
         ..StackProfile::new(stack.process, Part::WHOLE, frames, end)
     })
 }
 
-fn usage(numbers: &Numbers) -> Result<Quantities, ReadError> {
-    let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
-    let optional = Option::<u64>::unwrap_or_default;
+fn usage(mut numbers: Numbers) -> Result<Quantities, ReadError> {
     // Only changes can be negative.
-    let live = |number: i64| {
+    let total = |number: i64| {
         u64::try_from(number).map_err(|_| serde_json::Error::invalid_value(Unexpected::Signed(number), &"a total"))
     };
-    Ok(Quantities::ZERO
-        .with_amount(Quantity::LiveBytes, amount(live(numbers.live_bytes)?, live(numbers.live_count)?))
-        .with_amount(Quantity::ExitBytes, amount(numbers.exit_bytes, numbers.exit_count))
-        .with_amount(Quantity::AllocBytes, amount(numbers.alloc_bytes, numbers.alloc_count))
-        .with_amount(
-            Quantity::TemporaryBytes,
-            amount(optional(numbers.temporary_bytes), optional(numbers.temporary_count)),
-        )
-        .with(Quantity::HotBytes, optional(numbers.hot_bytes))
-        .with(Quantity::ColdBytes, optional(numbers.cold_bytes))
-        .with_stalls(StallTotals {
-            time: Nanoseconds(optional(numbers.stall_ns)),
-            count: optional(numbers.stall_count),
-        })
-        .with_free(amount(numbers.free_bytes, numbers.free_count)))
+    let mut usage = Quantities::ZERO;
+    for quantity in Quantity::ALL {
+        usage[quantity] = match numbers.number_mut(quantity.facts().name) {
+            Some(NumberMut::Signed(number)) => total(*number)?,
+            Some(NumberMut::Unsigned(number)) => *number,
+            Some(NumberMut::Optional(number)) => number.unwrap_or_default(),
+            None => 0,
+        };
+    }
+    Ok(usage.with_free(Amount { bytes: Bytes(numbers.free_bytes), count: numbers.free_count }))
 }
 
 #[cfg(test)]
@@ -257,6 +249,36 @@ mod tests {
         let report = read(&written(&profile)).unwrap();
         assert_eq!((report.subject.as_str(), report.metric), ("two processes", Metric::LiveBytes));
         assert_eq!(report.profile, profile);
+    }
+
+    #[test]
+    fn each_number_is_a_quantity() {
+        let numbers = Numbers {
+            live_bytes: 1,
+            live_count: 2,
+            exit_bytes: 3,
+            exit_count: 4,
+            alloc_bytes: 1000,
+            alloc_count: 100,
+            free_bytes: 900,
+            free_count: 90,
+            temporary_bytes: Some(5),
+            temporary_count: Some(6),
+            hot_bytes: Some(7),
+            cold_bytes: Some(8),
+            stall_ns: Some(9),
+            stall_count: Some(10),
+            ..Numbers::default()
+        };
+        let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
+        let expected = Quantities::of_blocks([amount(1, 2), amount(1000, 100), amount(5, 6)])
+            .with_amount(Quantity::ExitBytes, amount(3, 4))
+            .with_amount(Quantity::LeftOutBytes, amount(96, 4))
+            .with(Quantity::HotBytes, 7)
+            .with(Quantity::ColdBytes, 8)
+            .with(Quantity::StallTime, 9)
+            .with(Quantity::StallCount, 10);
+        assert_eq!(usage(numbers).unwrap(), expected);
     }
 
     #[test]
