@@ -40,7 +40,7 @@ pub use difference::{Side, write as write_difference};
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub use file_format::{Format, FormatFacts};
 pub use json::{ReadError, SavedReport, read as read_json};
-pub use objects::{is_library, label_objects};
+pub use objects::{is_library, object_labels};
 pub use options::Options;
 pub use perfetto::{AccountTrace, ThreadTrace};
 pub use threads::{

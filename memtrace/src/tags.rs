@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) use self::rules::TagRules;
 
 use self::rules::Rule;
-use crate::model::{LabelId, Part, ProcessProfile, Profile, StackProfile, TagId, TagName, Tid};
+use crate::model::{LabelId, Part, ProcessProfile, Profile, StackLabels, StackProfile, TagId, TagName, Tid};
 
 /// Returns the name of a tag that a program has set.
 pub(crate) fn name(tag: &TagName, rules: Option<&TagRules>) -> String {
@@ -18,44 +18,46 @@ pub(crate) fn name(tag: &TagName, rules: Option<&TagRules>) -> String {
     }
 }
 
-/// Sets the label of each stack to its tag: the one that its program has set, or else that of the first rule that matches.
-/// Rules can give tags of programs another name.
-pub(crate) fn label(profile: &mut Profile, rules: Option<&TagRules>) {
+/// Returns the label of each stack: its tag. A tag that the program has set takes precedence over the rules, and rules can give
+/// it another name.
+pub(crate) fn labels(profile: &Profile, rules: Option<&TagRules>) -> StackLabels {
     let mut labels = Labels::default();
     let of_programs: BTreeMap<TagId, LabelId> =
         profile.run.tags.iter().map(|(id, tag)| (*id, labels.number(&name(tag, rules)))).collect();
-    if let Some(rules) = rules {
-        rules.label(profile, &mut labels);
-    }
-    for stack in &mut profile.stacks {
+    let mut of_stacks = match rules {
+        Some(rules) => rules.labels(profile, &mut labels),
+        None => vec![None; profile.stacks.len()],
+    };
+    for (label, stack) in of_stacks.iter_mut().zip(&profile.stacks) {
         if let Some(id) = stack.part.tag().filter(|id| *id != TagId::UNTAGGED) {
             // A recording that was not completed has no names.
-            let label = of_programs.get(&id).copied();
-            stack.label = Some(label.unwrap_or_else(|| labels.number(&format!("tag {}", id.0))));
+            let of_program = of_programs.get(&id).copied();
+            *label = Some(of_program.unwrap_or_else(|| labels.number(&format!("tag {}", id.0))));
         }
     }
-    profile.labels = labels.names;
+    StackLabels { of_stacks, names: labels.names }
 }
 
 impl TagRules {
-    /// Sets the label of each stack with frames or a thread that a rule matches to the tag of the rule.
+    /// Returns the label of each stack: the tag of a rule that matches its frames or its thread.
     ///
     /// Frames are tested from the innermost one on, each with the rules in the order of the file; the first match counts.
     /// Rules without conditions on frames apply to the stacks that no other rule matches.
-    fn label(&self, profile: &mut Profile, labels: &mut Labels) {
+    fn labels(&self, profile: &Profile, labels: &mut Labels) -> Vec<Option<LabelId>> {
         let labels_of_rules: Vec<LabelId> = self.rules().iter().map(|rule| labels.number(&rule.name)).collect();
         // Frames and threads are few compared with stacks.
         let of_frames: Vec<Vec<usize>> =
             profile.frames.iter().map(|frame| self.matching(|rule| rule.has_frame(frame))).collect();
         let mut of_threads: BTreeMap<(usize, Part), Vec<bool>> = BTreeMap::new();
-        for stack in &mut profile.stacks {
+        let label = |stack: &StackProfile| {
             let process = &profile.processes[stack.process];
             let allowed = of_threads.entry((stack.process, stack.part)).or_insert_with(|| {
                 let name = thread_name(process, stack.part);
                 self.rules().iter().map(|rule| rule.has_thread(name)).collect()
             });
-            stack.label = self.first_match(stack, &of_frames, allowed).map(|rule| labels_of_rules[rule]);
-        }
+            self.first_match(stack, &of_frames, allowed).map(|rule| labels_of_rules[rule])
+        };
+        profile.stacks.iter().map(label).collect()
     }
 
     /// Returns the indices of the rules with conditions on frames that `matches` selects.

@@ -209,6 +209,15 @@ impl LabelId {
     }
 }
 
+/// Labels of the stacks of a profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackLabels {
+    /// Label of each stack, in the order of the stacks: an index into `names`.
+    pub of_stacks: Vec<Option<LabelId>>,
+    /// Labels, each once.
+    pub names: Vec<String>,
+}
+
 /// One function in a stack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frame {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::model::{
     AllocatorId, Bytes, GroupBy, LabelId, MappingKind, Part, ProcessProfile, Profile, Quantities, Quantity,
-    StackProfile, Tid, User,
+    StackLabels, StackProfile, Tid, User,
 };
 use crate::report::escape;
 use crate::report::kernel_reported::KernelReported;
@@ -44,20 +44,35 @@ impl Groups {
 
     /// Groups the stacks of `profile`. Groups are sorted by name.
     pub(super) fn of(profile: &Profile, by: GroupBy) -> Self {
+        Self::new(profile, by, profile.stacks.iter().map(|stack| stack.label), &profile.labels)
+    }
+
+    /// As [`Self::of`], with other labels of the stacks.
+    pub(super) fn with_labels(profile: &Profile, by: GroupBy, labels: &StackLabels) -> Self {
+        Self::new(profile, by, labels.of_stacks.iter().copied(), &labels.names)
+    }
+
+    /// `labels` has the label of each stack, an index into `label_names`.
+    fn new(
+        profile: &Profile,
+        by: GroupBy,
+        labels: impl Iterator<Item = Option<LabelId>> + Clone,
+        label_names: &[String],
+    ) -> Self {
         // Names are made for parts of processes and for labels, of which there are few, not for each stack.
         let known_parts = known(profile, by);
-        let parts = profile.stacks.iter().map(|stack| StackSet::of(stack, by));
+        let parts = profile.stacks.iter().zip(labels).map(|(stack, label)| StackSet::of(stack, label, by));
         let mut of_parts: BTreeMap<StackSet, usize> =
-            parts.chain(known_parts.iter().map(|&(part, _)| part)).map(|part| (part, 0)).collect();
-        let labels: Vec<_> = of_parts.keys().map(|part| name(profile, by, *part)).collect();
-        let mut places: BTreeMap<&str, usize> = labels.iter().map(|label| (label.as_str(), 0)).collect();
+            parts.clone().chain(known_parts.iter().map(|&(part, _)| part)).map(|part| (part, 0)).collect();
+        let names: Vec<_> = of_parts.keys().map(|part| name(profile, by, *part, label_names)).collect();
+        let mut places: BTreeMap<&str, usize> = names.iter().map(|name| (name.as_str(), 0)).collect();
         places.values_mut().enumerate().for_each(|(place, index)| *index = place);
-        let group = |label: &&str| Group { label: (*label).to_owned(), ..Group::default() };
+        let group = |name: &&str| Group { label: (*name).to_owned(), ..Group::default() };
         let mut all: Vec<_> = places.keys().map(group).collect();
-        for (root, label) in of_parts.values_mut().zip(&labels) {
-            *root = places[label.as_str()];
+        for (root, name) in of_parts.values_mut().zip(&names) {
+            *root = places[name.as_str()];
         }
-        let of_stacks: Vec<_> = profile.stacks.iter().map(|stack| of_parts[&StackSet::of(stack, by)]).collect();
+        let of_stacks: Vec<_> = parts.map(|part| of_parts[&part]).collect();
         for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
             let group = &mut all[root];
             group.usage += stack.usage;
@@ -106,9 +121,9 @@ enum StackSet {
 }
 
 impl StackSet {
-    const fn of(stack: &StackProfile, by: GroupBy) -> Self {
+    const fn of(stack: &StackProfile, label: Option<LabelId>, by: GroupBy) -> Self {
         match by {
-            GroupBy::Object | GroupBy::Tag => Self::Label(stack.label),
+            GroupBy::Object | GroupBy::Tag => Self::Label(label),
             GroupBy::Process
             | GroupBy::Cgroup
             | GroupBy::User
@@ -144,10 +159,10 @@ fn known(profile: &Profile, by: GroupBy) -> Vec<(StackSet, KernelReported)> {
 }
 
 /// Returns the name of the group of a part.
-fn name(profile: &Profile, by: GroupBy, set: StackSet) -> String {
+fn name(profile: &Profile, by: GroupBy, set: StackSet, label_names: &[String]) -> String {
     match set {
         StackSet::Process(process, part) => name_in_process(profile, by, &profile.processes[process], part),
-        StackSet::Label(Some(label)) => profile.labels[label.index()].clone(),
+        StackSet::Label(Some(label)) => label_names[label.index()].clone(),
         StackSet::Label(None) if by == GroupBy::Tag => String::from("[no tag]"),
         StackSet::Label(None) => unknown(by.name()),
     }

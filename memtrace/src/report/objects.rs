@@ -3,31 +3,33 @@
 use rustc_hash::FxHashMap;
 
 use super::{allocators, library};
-use crate::model::{Frame, FrameId, LabelId, ObjectName, Profile};
+use crate::model::{Frame, FrameId, LabelId, ObjectName, Profile, StackLabels, StackProfile};
 
 /// Start of the file names of allocators, and of the dynamic loader, which allocates for new threads.
 const SKIPPED_OBJECTS: &[&str] =
     &["libjemalloc.so", "libtcmalloc", "libmimalloc.so", "libmimalloc-", "libsnmalloc", "ld-linux", "ld64.so"];
 
-/// Sets the label of each stack to the path of the object that called the allocator: that of the innermost frame outside of
-/// allocators, the dynamic loader and the libraries of C, C++ and Rust. If there is none, it is the object of the innermost frame.
-pub fn label_objects(profile: &mut Profile) {
+/// Returns the label of each stack: the path of the object that called the allocator. The caller is the innermost frame outside
+/// of allocators, the dynamic loader and the libraries of C, C++ and Rust. If there is none, it is the innermost frame with an
+/// object.
+#[must_use]
+pub fn object_labels(profile: &Profile) -> StackLabels {
     let is_library: Vec<bool> = profile.frames.iter().map(is_library).collect();
-    let mut labels: Vec<String> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     let mut numbers: FxHashMap<&ObjectName, LabelId> = FxHashMap::default();
     let object = |frame: &FrameId| profile.frames[frame.index()].object.as_ref();
-    for stack in &mut profile.stacks {
+    let label = |stack: &StackProfile| {
         let mut innermost_first = stack.frames.iter().rev();
         let caller = innermost_first.clone().find(|frame| !is_library[frame.index()] && object(frame).is_some());
         let found = caller.and_then(object).or_else(|| innermost_first.find_map(object));
-        stack.label = found.map(|object| {
+        found.map(|object| {
             *numbers.entry(object).or_insert_with(|| {
-                labels.push(object.path.to_string_lossy().into_owned());
-                LabelId::new(labels.len() - 1)
+                names.push(object.path.to_string_lossy().into_owned());
+                LabelId::new(names.len() - 1)
             })
-        });
-    }
-    profile.labels = labels;
+        })
+    };
+    StackLabels { of_stacks: profile.stacks.iter().map(label).collect(), names }
 }
 
 /// Returns true if the frame belongs to an allocator, the dynamic loader or the library of a language.
@@ -65,8 +67,8 @@ mod tests {
             let frames: Arc<[FrameId]> = (first..profile.frames.len()).map(FrameId::new).collect();
             profile.stacks.push(StackProfile::new(0, Part::WHOLE, frames, StackEnd::Complete));
         }
-        label_objects(&mut profile);
-        profile.stacks.iter().map(|stack| stack.label.map(|label| profile.labels[label.index()].clone())).collect()
+        let StackLabels { of_stacks, names } = object_labels(&profile);
+        of_stacks.into_iter().map(|label| label.map(|label| names[label.index()].clone())).collect()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The key by which stacks are grouped, and the labels that it needs.
 
 use crate::history::facts::RecordedGrouping;
-use crate::model::{GroupBy, PartKeys, Profile};
+use crate::model::{GroupBy, PartKeys, Profile, StackLabels};
 use crate::report;
 use crate::tags;
 use crate::tags::TagRules;
@@ -40,15 +40,18 @@ impl Grouping {
 
     /// Sets the labels of the stacks, if groups depend on them.
     pub(super) fn label(&self, profile: &mut Profile) {
-        self.label_by(self.by, profile);
+        if let Some(StackLabels { of_stacks, names }) = self.labels_by(self.by, profile) {
+            profile.stacks.iter_mut().zip(of_stacks).for_each(|(stack, label)| stack.label = label);
+            profile.labels = names;
+        }
     }
 
-    /// Sets the labels of the stacks, if groups by `by` depend on them.
-    pub(super) fn label_by(&self, by: GroupBy, profile: &mut Profile) {
+    /// Returns the labels of the stacks; `None` if groups by `by` do not depend on labels.
+    pub(super) fn labels_by(&self, by: GroupBy, profile: &Profile) -> Option<StackLabels> {
         match (by, &self.tags) {
-            (GroupBy::Object, _) => report::label_objects(profile),
-            (GroupBy::Tag, rules) => tags::label(profile, rules.as_ref()),
-            _ => {}
+            (GroupBy::Object, _) => Some(report::object_labels(profile)),
+            (GroupBy::Tag, rules) => Some(tags::labels(profile, rules.as_ref())),
+            _ => None,
         }
     }
 }

@@ -37,10 +37,8 @@ fn profile(stacks: &[(u32, &[usize])]) -> Profile {
 
 /// Tags of the stacks of [`profile`], by these rules.
 fn tags(rules: &str, stacks: &[(u32, &[usize])]) -> Vec<Option<String>> {
-    let mut profile = profile(stacks);
-    label(&mut profile, Some(&TagRules::parse(rules).unwrap()));
-    let name = |stack: &StackProfile| stack.label.map(|label| profile.labels[label.index()].clone());
-    profile.stacks.iter().map(name).collect()
+    let StackLabels { of_stacks, names } = labels(&profile(stacks), Some(&TagRules::parse(rules).unwrap()));
+    of_stacks.into_iter().map(|label| label.map(|label| names[label.index()].clone())).collect()
 }
 
 fn some(tags: &[&str]) -> Vec<Option<String>> {
@@ -111,10 +109,9 @@ fn rules_with_the_same_tag_have_one_label() {
         [[rule]]
         tag = 'a'
         function = 'jit*'";
-    let mut profile = profile(&[(0, &[0]), (0, &[3])]);
-    label(&mut profile, Some(&TagRules::parse(rules).unwrap()));
-    assert_eq!(profile.labels, ["a"]);
-    assert_eq!(profile.stacks[0].label, profile.stacks[1].label);
+    let profile = profile(&[(0, &[0]), (0, &[3])]);
+    let labels = labels(&profile, Some(&TagRules::parse(rules).unwrap()));
+    assert_eq!(labels, StackLabels { of_stacks: vec![Some(LabelId::new(0)); 2], names: vec![String::from("a")] });
 }
 
 #[test]

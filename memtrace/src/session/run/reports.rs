@@ -201,14 +201,14 @@ struct ReportWriter<'a> {
 }
 
 impl ReportWriter<'_> {
-    fn write(&mut self, class: EventClass, mut profile: Profile, options: &report::Options) {
+    fn write(&mut self, class: EventClass, profile: Profile, options: &report::Options) {
         let Self { config, finished, .. } = *self;
         self.facts.extend(facts::of_cost(class, &profile.run.cost));
         self.facts.extend(facts::of_notes(&profile.run.notes));
         let outputs = self.outputs.remove(&class);
         let (written, failures, summary) = match self.accounts.take() {
             Some(((report, accounts), outputs)) => {
-                let table = account_table(config, report, accounts, &mut profile, finished);
+                let table = account_table(config, report, accounts, &profile, finished);
                 let content =
                     |format, _, out: &mut dyn io::Write| report::write_accounts(format, &table, config.top, out);
                 let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
@@ -320,11 +320,11 @@ fn account_table(
     config: &Config,
     report: &AccountReport,
     accounts: &RunAccounts,
-    profile: &mut Profile,
+    profile: &Profile,
     finished: &FinishedTrace<'_>,
 ) -> AccountTable {
     let mut table = match report.needs_stacks() {
-        true => report::accounts_of_stacks(profile, &report.keys, |by, profile| config.grouping.label_by(by, profile)),
+        true => report::accounts_of_stacks(profile, &report.keys, |by| config.grouping.labels_by(by, profile)),
         false => accounts.table(finished.measured.window.start, finished.measured.duration, finished.tracker),
     };
     table.losses.clone_from(&profile.losses);
