@@ -67,7 +67,7 @@ pub use process::{
 };
 pub use profile::{
     Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, MergedImages, Name, ObjectName,
-    PartChange, ProcessProfile, Profile, ProgramCost, StackLabels, StackProfile, StackQuality, Unnamed,
+    PartChange, ProcessProfile, Profile, ProfileRows, ProgramCost, StackLabels, StackProfile, StackQuality, Unnamed,
 };
 pub use quantity::{Measure, QUANTITIES, Quantities, Quantity, QuantityFacts, Storage};
 pub use reclaim::{

@@ -360,7 +360,7 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     let changes = LiveChangesByStack::default();
     let end = EndOfRun::new(totals.snapshots, &images, code_of, ended, &window, changes);
     let mut classes = NamedClasses::new(&end, &FramesByObject::default());
-    let profile = classes.take(EventClass::Heap).into_profile(Default::default(), Vec::new(), |_| ());
+    let profile = classes.take(EventClass::Heap).into_profile(Default::default(), Vec::new(), |_| None);
     assert_eq!(profile.losses, Losses::default());
 
     let mut found: BTreeMap<String, Totals> = BTreeMap::new();

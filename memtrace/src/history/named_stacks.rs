@@ -8,8 +8,8 @@ use super::frames_of_calls::FramesOfCalls;
 use super::report_stacks::{ReportClass, ReportStacks, StallsByCgroup};
 use crate::model::format;
 use crate::model::{
-    AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, ProcessProfile, Profile, RunFacts,
-    StackProfile, Unnamed,
+    AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, ProcessProfile, Profile, ProfileRows,
+    RunFacts, StackLabels, StackProfile, Unnamed,
 };
 
 /// Stacks of all event classes with the names of their calls.
@@ -138,13 +138,13 @@ pub struct NamedStacks {
 }
 
 impl NamedStacks {
-    /// Returns the profile of a run with the totals at `earlier` moments. `label` sets the labels of the stacks.
+    /// Returns the profile of a run with the totals at `earlier` moments. `labels` returns the labels of its stacks.
     #[must_use]
     pub fn into_profile(
         self,
         run: RunFacts,
         earlier: Vec<(Duration, Profile)>,
-        label: impl FnOnce(&mut Profile),
+        labels: impl FnOnce(&Profile) -> Option<StackLabels>,
     ) -> Profile {
         let Self { processes, stacks, frames, stalls, oom_kills, losses, notes } = self;
         let mut distinct: Vec<String> = Vec::new();
@@ -160,9 +160,7 @@ impl NamedStacks {
             MemcgProfile { id, path: path.map(|path| path.to_string_lossy().into_owned()), stalls, memory }
         };
         let cgroups = stalls.into_iter().map(cgroup).collect();
-        let labels = Vec::new();
-        let mut profile = Profile { run, earlier, processes, stacks, frames, labels, oom_kills, cgroups, losses };
-        label(&mut profile);
-        profile
+        let rows = ProfileRows { processes, stacks, frames, labels: Vec::new(), oom_kills, cgroups, losses };
+        Profile::new(run, earlier, rows, labels)
     }
 }

@@ -19,7 +19,7 @@ use super::moments::Moments;
 use super::name_table::NameTable;
 use super::named_stacks::{NamedClasses, NamedStacks, Stacks};
 use super::report_stacks::ReportStacks;
-use crate::model::{Activity, EventClass, MemoryTimelineBuilder, Names, Profile, RunFacts};
+use crate::model::{Activity, EventClass, MemoryTimelineBuilder, Names, Profile, RunFacts, StackLabels};
 
 pub(crate) use self::notes::notes_of;
 pub(crate) use self::options::{ViewOptions, counts_growth};
@@ -75,16 +75,16 @@ impl Views<'_> {
     }
 
     /// Returns the profile of an event class with these stacks and the `facts` at the end of the history. It contains the
-    /// `earlier` ones. `label` sets the labels of its stacks.
+    /// `earlier` ones. `labels` returns the labels of its stacks.
     pub(crate) fn profile(
         &self,
         class: EventClass,
         stacks: NamedStacks,
         facts: &RecordedFacts,
         earlier: Vec<(Duration, Profile)>,
-        label: impl FnOnce(&mut Profile),
+        labels: impl FnOnce(&Profile) -> Option<StackLabels>,
     ) -> Profile {
-        stacks.into_profile(self.run_facts(class, facts), earlier, label)
+        stacks.into_profile(self.run_facts(class, facts), earlier, labels)
     }
 
     fn run_facts(&self, class: EventClass, facts: &RecordedFacts) -> RunFacts {

@@ -47,6 +47,25 @@ pub struct Profile {
     pub losses: Losses,
 }
 
+/// The rows of a profile.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProfileRows {
+    /// As in [`Profile`].
+    pub processes: Vec<ProcessProfile>,
+    /// As in [`Profile`].
+    pub stacks: Vec<StackProfile>,
+    /// As in [`Profile`].
+    pub frames: Vec<Frame>,
+    /// Labels that the stacks have.
+    pub labels: Vec<String>,
+    /// As in [`Profile`].
+    pub oom_kills: Vec<OomKill>,
+    /// As in [`Profile`].
+    pub cgroups: Vec<MemcgProfile>,
+    /// As in [`Profile`].
+    pub losses: Losses,
+}
+
 /// A process image with its totals, or a group of ended ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessProfile {
@@ -301,6 +320,24 @@ impl Frame {
 }
 
 impl Profile {
+    /// Returns the profile with these rows, and with the profiles of `earlier` moments. `labels` returns the labels of its
+    /// stacks; if it returns `None`, they keep theirs.
+    #[must_use]
+    pub fn new(
+        run: RunFacts,
+        earlier: Vec<(Duration, Self)>,
+        rows: ProfileRows,
+        labels: impl FnOnce(&Self) -> Option<StackLabels>,
+    ) -> Self {
+        let ProfileRows { processes, stacks, frames, labels: own, oom_kills, cgroups, losses } = rows;
+        let mut profile = Self { run, earlier, processes, stacks, frames, labels: own, oom_kills, cgroups, losses };
+        if let Some(StackLabels { of_stacks, names }) = labels(&profile) {
+            profile.stacks.iter_mut().zip(of_stacks).for_each(|(stack, label)| stack.label = label);
+            profile.labels = names;
+        }
+        profile
+    }
+
     /// Returns the sum of all processes.
     #[must_use]
     pub fn total(&self) -> Quantities {

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::processes::RowsOfProcesses;
 use self::size::Sizes;
-use crate::model::{FrameId, LabelId, Part, Profile, Quantity, StackEnd, StackProfile};
+use crate::model::{FrameId, LabelId, Part, Profile, ProfileRows, Quantity, StackEnd, StackProfile};
 use crate::report::Options;
 use crate::report::metrics::largest_share;
 
@@ -49,9 +49,7 @@ pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limit
     }
     let used = |(frame, number): (&_, &FrameId)| (*number != UNUSED).then(|| Clone::clone(frame));
     let frames = profile.frames.iter().zip(&numbers).filter_map(used).collect();
-    Cow::Owned(Profile {
-        run: profile.run.clone(),
-        earlier: Vec::new(),
+    let rows = ProfileRows {
         processes: rows.processes,
         stacks: stacks.into_sorted(),
         frames,
@@ -59,7 +57,8 @@ pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limit
         oom_kills: profile.oom_kills.clone(),
         cgroups: profile.cgroups.clone(),
         losses: profile.losses.clone(),
-    })
+    };
+    Cow::Owned(Profile::new(profile.run.clone(), Vec::new(), rows, |_| None))
 }
 
 /// Number of a frame of merged stacks only.

@@ -38,12 +38,9 @@ impl Grouping {
         }
     }
 
-    /// Sets the labels of the stacks, if groups depend on them.
-    pub(super) fn label(&self, profile: &mut Profile) {
-        if let Some(StackLabels { of_stacks, names }) = self.labels_by(self.by, profile) {
-            profile.stacks.iter_mut().zip(of_stacks).for_each(|(stack, label)| stack.label = label);
-            profile.labels = names;
-        }
+    /// Returns the labels of the stacks; `None` if groups do not depend on labels.
+    pub(super) fn labels(&self, profile: &Profile) -> Option<StackLabels> {
+        self.labels_by(self.by, profile)
     }
 
     /// Returns the labels of the stacks; `None` if groups by `by` do not depend on labels.

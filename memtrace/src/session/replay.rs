@@ -275,7 +275,7 @@ impl<'a> Opened<'a> {
             let earlier = earlier.remove(&class).unwrap_or_default();
             let stacks = views.take(class);
             facts.add(late(class));
-            let profile = views.profile(class, stacks, &facts, earlier, |profile| grouping.label(profile));
+            let profile = views.profile(class, stacks, &facts, earlier, |profile| grouping.labels(profile));
             let options = report::Options {
                 metric: metric_of(&profile, *metric),
                 by: grouping.by,

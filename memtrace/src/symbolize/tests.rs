@@ -63,7 +63,7 @@ fn profile_by<'a>(
     let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
     let changes = LiveChangesByStack::default();
     let end = EndOfRun::new(snapshots, images, code_of, no_ended(), window, changes);
-    NamedClasses::new(&end, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ())
+    NamedClasses::new(&end, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| None)
 }
 
 fn no_ended() -> EndedProcesses {
@@ -227,7 +227,7 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
             LiveChangesByStack::default(),
         );
         let mut classes = NamedClasses::new(&end, symbolizer);
-        let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ());
+        let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| None);
         (profile.frames, profile.run.notes)
     };
     let name = |frame: &Frame| frame.name.clone().map(|name| name.0);

@@ -63,7 +63,7 @@ fn profile_with_changes(
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
     let end = EndOfRun::new(snapshots, images, |_, _| TestCode::new(), no_ended(), window, changes);
-    NamedClasses::new(&end, names).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| ())
+    NamedClasses::new(&end, names).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| None)
 }
 
 fn no_ended() -> EndedProcesses {

@@ -192,7 +192,8 @@ fn profiles(images: &[TestImage], ended: EndedProcesses, is_ended: impl Fn(usize
     let code_of = |_, _: &ProcessImage| TestCode::new();
     let end = EndOfRun::new(snapshots, &known, code_of, ended, &WINDOW, LiveChangesByStack::default());
     let mut classes = NamedClasses::new(&end, &FramesByObject::default());
-    CLASSES.map(|class| classes.take(class).into_profile(RunFacts { class, ..RunFacts::default() }, Vec::new(), |_| ()))
+    CLASSES
+        .map(|class| classes.take(class).into_profile(RunFacts { class, ..RunFacts::default() }, Vec::new(), |_| None))
 }
 
 proptest! {

@@ -9,7 +9,8 @@ use serde::de::{Error as _, IgnoredAny, Unexpected};
 
 use crate::model::{
     AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, ObjectName, Part,
-    Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Unnamed, VirtOffset,
+    Pid, ProcessProfile, Profile, ProfileRows, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Unnamed,
+    VirtOffset,
 };
 
 /// A report that was read from JSON.
@@ -64,28 +65,29 @@ pub fn read(text: &str) -> Result<SavedReport, ReadError> {
     }
     let metric = Metric::from_name(&report.metric);
     let class = EventClass::ALL.iter().copied().find(|class| class.name() == report.events);
-    let mut profile = Profile {
-        run: RunFacts {
-            class: class.ok_or_else(|| unknown("events", &report.events))?,
-            duration: seconds(report.duration_s),
-            older: report.older_s.map(seconds),
-            ..RunFacts::default()
-        },
+    let run = RunFacts {
+        class: class.ok_or_else(|| unknown("events", &report.events))?,
+        duration: seconds(report.duration_s),
+        older: report.older_s.map(seconds),
+        ..RunFacts::default()
+    };
+    let mut rows = ProfileRows {
         losses: losses(&report.losses),
         processes: report.processes.into_iter().map(process).collect(),
         frames: report.frames.into_iter().map(frame).collect(),
-        ..Profile::default()
+        ..ProfileRows::default()
     };
     for ReadStack(stack) in report.stacks {
         let stack = stack?;
-        let process = profile.processes.get_mut(stack.process).ok_or(ReadError::Missing("process"))?;
-        if stack.frames.iter().any(|frame| frame.index() >= profile.frames.len()) {
+        let process = rows.processes.get_mut(stack.process).ok_or(ReadError::Missing("process"))?;
+        if stack.frames.iter().any(|frame| frame.index() >= rows.frames.len()) {
             return Err(ReadError::Missing("frame"));
         }
         process.total += stack.usage.additive();
-        profile.stacks.push(stack);
+        rows.stacks.push(stack);
     }
     let metric = metric.ok_or_else(|| unknown("metric", &report.metric))?;
+    let profile = Profile::new(run, Vec::new(), rows, |_| None);
     Ok(SavedReport { subject: report.subject.into_owned(), metric, profile })
 }
 

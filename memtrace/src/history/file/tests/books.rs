@@ -52,7 +52,7 @@ fn json(book: &dyn Book, shown: &Shown) -> String {
     let mut json = Vec::new();
     for &class in &book.header().classes {
         let stacks = views.take(class);
-        let profile = views.profile(class, stacks, &facts, Vec::new(), |_| {});
+        let profile = views.profile(class, stacks, &facts, Vec::new(), |_| None);
         let options = report::Options {
             metric: profile.metric(Some(Metric::AllocBytes)),
             by: GroupBy::Process,
