@@ -66,7 +66,6 @@ pub use memory::MemoryBook;
 pub(crate) use moments::Moments;
 pub use name_table::{FramesByObject, NameTable};
 pub use named_stacks::{NamedClasses, NamedStacks};
-pub use recorded::{RecordedPaths, RecordedProcess, RecordedProcesses, RecordedStack};
 pub use totals::{ImageValues, StackTotal, Totals};
 pub(crate) use trend_parts::{TrendParts, has_trends};
 pub(crate) use view::{ViewOptions, Views, counts_growth, has_epochs, notes_of, view};

@@ -3,72 +3,40 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::assemble::ChangesByPath;
-use super::call_paths::{Call, CallLocation, CallPaths};
+use super::call_paths::CallPaths;
 use super::ended::EndedProcesses;
 use super::path_totals::{PathKey, PathTotals, PathUsage};
 use crate::model::{
-    AbsAddr, BlockHistograms, EventClass, FileOffset, ImageId, ImageUsage, LiveChanges, Losses, MergedImages, Node,
-    ObjectName, OomKill, Part, ProcessImage, Quantities, Quantity, StackEnd, Tick, Unnamed,
+    BlockHistograms, EventClass, ImageId, ImageUsage, LiveChanges, Losses, MergedImages, Node, OomKill, Part,
+    ProcessImage, Quantities, Quantity, StackEnd, Tick,
 };
-
-/// Call paths of a recording.
-#[derive(Debug, Default)]
-pub struct RecordedPaths(CallPaths);
-
-impl RecordedPaths {
-    /// Adds an object, and returns its number.
-    pub fn add_object(&mut self, name: ObjectName) -> u32 {
-        self.0.add_recorded(name)
-    }
-
-    /// Prepares for this number of further paths.
-    pub fn reserve(&mut self, paths: usize) {
-        self.0.reserve(paths);
-    }
-
-    /// Returns the path of `callers` and a call at an offset in an object.
-    pub fn call(&mut self, callers: Node, object: u32, offset: FileOffset, by_frame_pointer: bool) -> Node {
-        self.0.push(callers, Call { location: CallLocation::InObject(object, offset), by_frame_pointer })
-    }
-
-    /// Returns the path of `callers` and a call outside of all objects, which has no name for a reason.
-    pub fn outside(
-        &mut self,
-        callers: Node,
-        address: Option<AbsAddr>,
-        reason: Unnamed,
-        by_frame_pointer: bool,
-    ) -> Node {
-        self.0.push(callers, Call { location: CallLocation::OutsideObjects(address, reason), by_frame_pointer })
-    }
-}
 
 /// Recorded totals of a process image in one event class.
 #[derive(Clone, Debug, Default)]
-pub struct RecordedProcess {
+pub(super) struct RecordedProcess {
     /// Names, owner, start and end. Of its mappings, only that of its executable matters.
-    pub image: ProcessImage,
+    pub(super) image: ProcessImage,
     /// Totals that belong to no stack.
-    pub usage: ImageUsage,
+    pub(super) usage: ImageUsage,
     /// Totals by stack.
-    pub stacks: Vec<RecordedStack>,
+    pub(super) stacks: Vec<RecordedStack>,
 }
 
 /// Recorded totals of a stack.
 #[derive(Clone, Debug)]
-pub struct RecordedStack {
-    /// Path in the [`RecordedPaths`].
-    pub path: Node,
+pub(super) struct RecordedStack {
+    /// Path in the [`CallPaths`].
+    pub(super) path: Node,
     /// End of the walk.
-    pub end: StackEnd,
+    pub(super) end: StackEnd,
     /// Part of the process.
-    pub part: Part,
+    pub(super) part: Part,
     /// The totals.
-    pub usage: Quantities,
+    pub(super) usage: Quantities,
     /// Sizes, lifetimes and ages of blocks.
-    pub histograms: BlockHistograms,
+    pub(super) histograms: BlockHistograms,
     /// Changes of the live bytes over time, if they are known.
-    pub live_changes: LiveChanges,
+    pub(super) live_changes: LiveChanges,
 }
 
 /// Processes of a recording in all event classes.
@@ -76,7 +44,7 @@ pub struct RecordedStack {
 /// All are in memory at once, in the compact encoding of ended processes: they take less than the file, which has a size
 /// limit.
 #[derive(Debug)]
-pub struct RecordedProcesses {
+pub(super) struct RecordedProcesses {
     ended: EndedProcesses,
     classes: BTreeMap<EventClass, RecordedClass>,
 }
@@ -102,18 +70,17 @@ pub(super) struct RunningProcess {
 impl RecordedProcesses {
     /// Returns an empty collection of stacks with these paths. Of the ended processes, the largest `keep_ended` are listed
     /// by themselves. Tracing began at `start`.
-    #[must_use]
-    pub fn new(paths: RecordedPaths, keep_ended: usize, start: Tick) -> Self {
-        Self { ended: EndedProcesses::with_paths(paths.0, keep_ended, start), classes: BTreeMap::new() }
+    pub(super) fn new(paths: CallPaths, keep_ended: usize, start: Tick) -> Self {
+        Self { ended: EndedProcesses::with_paths(paths, keep_ended, start), classes: BTreeMap::new() }
     }
 
     /// Adds an event class.
-    pub fn add_class(&mut self, class: EventClass, oom_kills: BTreeSet<OomKill>, losses: Losses) {
+    pub(super) fn add_class(&mut self, class: EventClass, oom_kills: BTreeSet<OomKill>, losses: Losses) {
         self.classes.insert(class, RecordedClass { running: Vec::new(), oom_kills, losses });
     }
 
     /// Adds a process image to a class.
-    pub fn add(&mut self, class: EventClass, id: ImageId, process: RecordedProcess) {
+    pub(super) fn add(&mut self, class: EventClass, id: ImageId, process: RecordedProcess) {
         let RecordedProcess { image, mut usage, stacks } = process;
         usage.total = stacks.iter().map(|stack| stack.usage.additive()).sum();
         let mut live_changes = ChangesByPath::default();
@@ -140,7 +107,7 @@ impl RecordedProcesses {
 
     /// Adds an ended process image whose stacks are those of a group: the image has the executable and the owner of the
     /// group.
-    pub fn add_member(&mut self, class: EventClass, id: ImageId, image: &ProcessImage, usage: ImageUsage) {
+    pub(super) fn add_member(&mut self, class: EventClass, id: ImageId, image: &ProcessImage, usage: ImageUsage) {
         if let Some((end, at)) = image.ended {
             let usage = ImageUsage { ended: Some(end), ..usage };
             self.ended.add_member(class, id, (end, at), image, usage);
@@ -149,7 +116,7 @@ impl RecordedProcesses {
 
     /// Adds a group: its stacks, which include those of its members, and the members that are known by their sums only. The
     /// image of `group` has the executable and the owner, and its totals are those of the merged members.
-    pub fn add_group(&mut self, class: EventClass, group: RecordedProcess, merged: MergedImages) {
+    pub(super) fn add_group(&mut self, class: EventClass, group: RecordedProcess, merged: MergedImages) {
         let RecordedProcess { image, usage, stacks } = group;
         let entry = |stack: RecordedStack| {
             // Running processes only have trends, and each process has its peak at another time.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::history::call_paths::{Call, CallLocation, CallPaths};
 use crate::history::interval::{Location, Locations, ObjectNumber, PathNumber, PathRows};
 use crate::history::name_table::FramesByObject;
-use crate::history::recorded::RecordedPaths;
 use crate::model::{AbsAddr, FileOffset, Mapping, Node, Object, ObjectName};
 
 /// Call paths of a recording, and the names of their calls.
 pub(super) struct RecordedCalls {
-    pub(super) paths: RecordedPaths,
+    pub(super) paths: CallPaths,
     /// Names, as far as they are recorded.
     pub(super) frames: FramesByObject,
     recorded: PathRows,
@@ -25,28 +25,28 @@ pub(super) struct RecordedCalls {
 impl RecordedCalls {
     pub(super) fn new(locations: Locations) -> Self {
         let Locations { objects, paths: recorded, symbols } = locations;
-        let mut paths = RecordedPaths::default();
+        let mut paths = CallPaths::default();
         let names: BTreeMap<ObjectNumber, ObjectName> =
             objects.iter().filter_map(|(&number, location)| Some((number, name_of(location)?))).collect();
         let numbers: FxHashMap<ObjectNumber, u32> =
-            names.iter().map(|(&number, name)| (number, paths.add_object(name.clone()))).collect();
+            names.iter().map(|(&number, name)| (number, paths.add_recorded(name.clone()))).collect();
         paths.reserve(recorded.all().len());
         let mut nodes: Vec<Node> = Vec::with_capacity(recorded.all().len());
         for path in recorded.all() {
             let callers = recorded.position(path.callers).and_then(|index| nodes.get(index)).copied();
             let callers = callers.unwrap_or(Node::ROOT);
-            let node = match (numbers.get(&path.object), objects.get(&path.object)) {
-                (Some(&object), _) => {
-                    let offset = FileOffset(path.offset.unwrap_or_default());
-                    paths.call(callers, object, offset, path.by_frame_pointer)
-                }
+            let location = match (numbers.get(&path.object), objects.get(&path.object)) {
+                (Some(&object), _) => CallLocation::InObject(object, FileOffset(path.offset.unwrap_or_default())),
                 (None, Some(&Location::Outside(reason))) => {
-                    paths.outside(callers, path.offset.map(AbsAddr), reason, path.by_frame_pointer)
+                    CallLocation::OutsideObjects(path.offset.map(AbsAddr), reason)
                 }
                 // Every path of a readable recording has an object.
-                (None, _) => callers,
+                (None, _) => {
+                    nodes.push(callers);
+                    continue;
+                }
             };
-            nodes.push(node);
+            nodes.push(paths.push(callers, Call { location, by_frame_pointer: path.by_frame_pointer }));
         }
         let mut frames = FramesByObject::default();
         for ((object, offset), of_call) in symbols {
