@@ -88,9 +88,14 @@ impl LiveSites {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::history::Change;
+    use crate::history::{Book, Boundary, Change, MemoryBook};
     use crate::model::{Amount, Bytes, Frame, ImageId, Name, Part, Pid, Quantities, Quantity};
+    use crate::session::recording_file;
 
     fn change(pid: u32, path: u32, bytes: i64) -> Change {
         let key = TotalKey {
@@ -123,5 +128,30 @@ mod tests {
         };
         let named: Vec<_> = largest[0].sites.iter().map(|site| (name(site), site.totals.size)).collect();
         assert_eq!(named, [(String::from("1"), 30), (String::from("2"), 25)]);
+    }
+
+    proptest! {
+        #[test]
+        fn sites_are_the_totals_of_the_history(
+            intervals in prop::collection::vec(prop::collection::vec((1..3_u32, 1..6_u32, -3..4_i64), 0..8), 1..8),
+        ) {
+            let header = recording_file::header(SystemTime::UNIX_EPOCH, Duration::from_secs(1));
+            let (mut book, mut sites) = (MemoryBook::new(header, Bytes(u64::MAX)), LiveSites::default());
+            for (second, changes) in (0..).map(Duration::from_secs).zip(intervals) {
+                let changes = changes.into_iter().map(|(pid, path, bytes)| change(pid, path, bytes)).collect();
+                let span = second..second + Duration::from_secs(1);
+                let interval = Interval { span, changes, ..Interval::default() };
+                sites.add(&interval);
+                book.append(interval);
+            }
+            let mut totals: BTreeMap<PathNumber, SiteTotals> = BTreeMap::new();
+            for stack in book.totals(Boundary::START, book.end()).unwrap().stacks {
+                let Amount { bytes, count } = stack.usage.live();
+                totals.entry(stack.key.path).or_default().add(SiteTotals { size: bytes.0, count });
+            }
+            totals.retain(|_, totals| *totals != SiteTotals::default());
+            let found = sites.by_path.iter().map(|(&(_, path, _), &totals)| (path, totals));
+            prop_assert_eq!(found.collect::<BTreeMap<_, _>>(), totals);
+        }
     }
 }
