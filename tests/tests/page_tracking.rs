@@ -9,7 +9,7 @@ use memtrace_tests::working_set::{
     EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, assert_bounds_of_huge_pages, measure, start, start_with,
     wss,
 };
-use memtrace_tests::{MemoryCgroup, Scratch, Trace, Victim, victim};
+use memtrace_tests::{MemoryCgroup, Scratch, Trace, Victim, recording_report, victim};
 
 /// Returns true if the kernel has the idle page bitmap.
 fn has_idle_bitmap() -> bool {
@@ -139,7 +139,10 @@ fn cache_and_archive(events: &str, folder: Option<&str>) -> Option<[[u64; 3]; 2]
     let words = [BLOCKS.to_string(), BLOCK_SIZE.to_string()];
     let words: Vec<_> = words.iter().map(String::as_str).chain(folder).collect();
     let mut victim = victim::start_with("cold_archive", &words);
-    let trace = Trace::victim(&victim).options(&["--events", events, "--cold-after", "1s"]);
+    let scratch = Scratch::new();
+    let recording = scratch.path("run.memtrace");
+    let trace =
+        Trace::victim(&victim).options(&["--events", events, "--cold-after", "1s", "--record"]).option(&recording);
     if !has_idle_bitmap() && !has_soft_dirty() {
         let outcome = trace.run();
         assert_eq!(outcome.code, Some(5), "{}", outcome.stderr);
@@ -156,6 +159,11 @@ fn cache_and_archive(events: &str, folder: Option<&str>) -> Option<[[u64; 3]; 2]
     victim.finish();
     let report = outcome.report();
     assert_eq!(report.metric, "cold-bytes");
+    let recorded = recording_report::read(&recording, &[]);
+    assert_eq!(
+        (&recorded.metric, &recorded.touches, recorded.totals),
+        (&report.metric, &report.touches, report.totals)
+    );
     let of = |function| {
         let stacks = report.stacks.iter().filter(|stack| stack.names().contains(&function));
         stacks.fold([0; 3], |[live, hot, cold], stack| {

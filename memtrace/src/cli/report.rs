@@ -8,7 +8,7 @@ use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
 use super::{accounts, heap_profiles, logging, outputs, tags};
-use crate::model::{AccountColumn, Requirement, ThreadColumn};
+use crate::model::{AccountColumn, ThreadColumn};
 use crate::report::Format;
 use crate::session::replay::{self, Config, Span, View};
 
@@ -30,12 +30,6 @@ const DEFAULT_TOP: usize = 10;
 
 fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     let view = view(&args)?;
-    if let Some(metric) = args.metric.filter(|metric| metric.needs(Requirement::Touches)) {
-        return Err(ArgConflict::new(
-            format!("--metric {} is not recorded", metric.name()),
-            "trace with --cold-after, which measures it before a report is written",
-        ));
-    }
     let span = match (args.at, args.from, args.to, <[String; 2]>::try_from(args.between)) {
         (Some(at), ..) => Span::At(at),
         (None, None, None, Ok([from, to])) => Span::Marks(from, to),
@@ -184,7 +178,6 @@ mod tests {
             ("a --view accounts --sort size", "there is no column 'size'"),
             ("a --view threads --by thread", "--by does not apply to threads"),
             ("a --view accounts --by thread", "--by does not apply to accounts"),
-            ("a -m cold-bytes", "--metric cold-bytes is not recorded"),
             ("a --view accounts -m peak-bytes", "--metric does not apply to accounts"),
             ("a --view accounts -o b.svg", "accounts are not written as svg"),
         ] {

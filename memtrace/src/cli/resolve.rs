@@ -36,7 +36,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
     let recording = recording::resolve(&mut args)?;
     // A recording alone needs no report.
     let needs_report = !has_outputs || !args.outputs.is_empty();
-    args.metric = metric(&args, needs_report)?;
+    args.metric = metric(&args)?;
     let timeline = recording::timeline(&args, recording.as_ref());
     let every = recording::every(&args, recording.as_ref().map(|recording| recording.interval).or(timeline))?;
     let events = events::resolve(&args)?;
@@ -98,15 +98,11 @@ fn stalls_as_slices(args: &TraceArgs, events: &[EventClass]) -> Option<ActivityC
 }
 
 /// Returns the metric to draw: that of touches if they are measured.
-fn metric(args: &TraceArgs, needs_report: bool) -> Result<Option<Metric>, ArgConflict> {
+fn metric(args: &TraceArgs) -> Result<Option<Metric>, ArgConflict> {
     match (args.metric, args.cold_after) {
         (Some(metric), None) if metric.needs(Requirement::Touches) => Err(ArgConflict::new(
             format!("--metric {} needs --cold-after", metric.name()),
             "give the time after which memory is cold, as in --cold-after 10s",
-        )),
-        (_, Some(_)) if !needs_report => Err(ArgConflict::new(
-            "--cold-after applies to reports, and only a recording is written",
-            "add a report, as in -o cold.svg, or remove it",
         )),
         (_, Some(time)) if time.is_zero() => {
             Err(ArgConflict::new("--cold-after 0s measures no touches", "give a longer time, as in 10s"))

@@ -256,6 +256,11 @@ impl RecordedFacts {
         Some(counts)
     }
 
+    /// Returns true if hot and cold bytes are known at the end.
+    pub(crate) fn has_touches(&self) -> bool {
+        self.touches().is_some()
+    }
+
     fn touches(&self) -> Option<TouchWindow> {
         let name = self.text(TOUCHES, "method")?;
         let method = WorkingSetMethod::ALL.iter().copied().find(|method| method.name() == name)?;

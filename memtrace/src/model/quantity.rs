@@ -149,8 +149,8 @@ pub const QUANTITIES: &[QuantityFacts] = {
         row(Q::LiveVariance, "live_variance", Count, PAGES, Detail(6)),
         row(Q::AllocVariance, "alloc_variance", Count, PAGES, Detail(7)),
         row(Q::ResidentBytes, "resident_bytes", Bytes, MAPPINGS, Detail(8)),
-        row(Q::HotBytes, "hot_bytes", Bytes, BLOCKS, Storage::None),
-        row(Q::ColdBytes, "cold_bytes", Bytes, BLOCKS, Storage::None),
+        row(Q::HotBytes, "hot_bytes", Bytes, BLOCKS, Detail(10)),
+        row(Q::ColdBytes, "cold_bytes", Bytes, BLOCKS, Detail(11)),
         QuantityFacts { adds_up: false, ..row(Q::MergedStacks, "merged_stacks", Count, EventClass::ALL, Detail(9)) },
     ]
 };

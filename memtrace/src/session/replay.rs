@@ -413,6 +413,7 @@ fn keeps_parts(grouping: &Grouping, recorded: &Grouping) -> Result<bool, Error> 
 fn metric(chosen: Option<Metric>, facts: &RecordedFacts, moments: &Moments) -> Result<Option<Metric>, Error> {
     let is_at_end = moments.is_at_end();
     let needs_peaks = |metric: &Metric| metric.needs(Requirement::Peaks);
+    let needs_touches = |metric: &Metric| metric.needs(Requirement::Touches);
     match chosen {
         Some(chosen) if needs_peaks(&chosen) && !facts.metric().is_some_and(|metric| needs_peaks(&metric)) => {
             Err(Error::NotRecorded {
@@ -420,8 +421,12 @@ fn metric(chosen: Option<Metric>, facts: &RecordedFacts, moments: &Moments) -> R
                 remedy: String::from("use another metric, or record with --metric peak-bytes"),
             })
         }
-        Some(chosen) if needs_peaks(&chosen) && !is_at_end => Err(Error::NotRecorded {
-            message: String::from("the peaks of processes are known at the end of a complete recording only"),
+        Some(chosen) if needs_touches(&chosen) && !facts.has_touches() => Err(Error::NotRecorded {
+            message: String::from("the recording does not have hot and cold bytes"),
+            remedy: String::from("use another metric, or record with --cold-after, as in --cold-after 10s"),
+        }),
+        Some(chosen) if (needs_peaks(&chosen) || needs_touches(&chosen)) && !is_at_end => Err(Error::NotRecorded {
+            message: format!("{} is known at the end of a complete recording only", chosen.name()),
             remedy: String::from("leave out --at, --from, --to, --between and --peak, or use another metric"),
         }),
         Some(Metric::NetGrowth) if !moments.is_window() => Err(Error::NotRecorded {
@@ -437,7 +442,7 @@ fn metric(chosen: Option<Metric>, facts: &RecordedFacts, moments: &Moments) -> R
         Some(metric) => Ok(Some(metric)),
         None if moments.first_epoch().is_some() => Ok(Some(Metric::Growth)),
         None if moments.is_window() => Ok(Some(Metric::NetGrowth)),
-        None => Ok(facts.metric().filter(|metric| is_at_end || !needs_peaks(metric))),
+        None => Ok(facts.metric().filter(|metric| is_at_end || !(needs_peaks(metric) || needs_touches(metric)))),
     }
 }
 

@@ -42,14 +42,14 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the high-water marks of images, and the ages of their blocks. The last changes of images with a recorded
-    /// end contain theirs.
-    pub(in crate::session::run) fn record_peaks_and_ages(&mut self, snapshots: &Snapshots) {
+    /// Records the high-water marks of images, the ages of their blocks, and their hot and cold bytes. The last changes of images
+    /// with a recorded end contain theirs.
+    pub(in crate::session::run) fn record_values_at_end(&mut self, snapshots: &Snapshots) {
         let values_at_end = |(&id, usage): (&ImageId, &ImageUsage)| {
             if self.images.has_end(id) {
                 return None;
             }
-            let change = ImageUsage { histograms: ages(usage), ..peak(usage) };
+            let change = ImageUsage { histograms: ages(usage), ..peak_and_touches(usage) };
             (change != ImageUsage::default()).then_some((id, change))
         };
         let changes: BTreeMap<EventClass, BTreeMap<_, _>> = snapshots
@@ -162,14 +162,14 @@ impl Recorder {
     }
 }
 
-/// Returns the high-water mark of an image, and the live bytes of its stacks at that time.
-fn peak(usage: &ImageUsage) -> ImageUsage {
-    let Some(peak) = usage.peak else { return ImageUsage::default() };
-    let at_peak = usage.by_stack.iter().map(|(&key, stack)| (key, stack[Quantity::AtPeakBytes]));
-    let only_peak = |at_peak| Quantities::ZERO.with(Quantity::AtPeakBytes, at_peak);
-    let by_stack =
-        at_peak.filter(|(_, at_peak)| *at_peak != 0).map(|(key, at_peak)| (key, only_peak(at_peak))).collect();
-    ImageUsage { peak: Some(peak), by_stack, ..ImageUsage::default() }
+/// Returns the high-water mark of an image, and the numbers of its stacks that are known at the end only: live bytes at that
+/// time, hot and cold bytes.
+fn peak_and_touches(usage: &ImageUsage) -> ImageUsage {
+    let known = [Quantity::AtPeakBytes, Quantity::HotBytes, Quantity::ColdBytes];
+    let values = |stack: &Quantities| known.iter().fold(Quantities::ZERO, |sum, &known| sum.with(known, stack[known]));
+    let by_stack = usage.by_stack.iter().map(|(&key, stack)| (key, values(stack)));
+    let by_stack = by_stack.filter(|(_, values)| !values.is_zero()).collect();
+    ImageUsage { peak: usage.peak, by_stack, ..ImageUsage::default() }
 }
 
 /// Returns the ages of the blocks of each stack.

@@ -19,13 +19,14 @@ pub(super) struct Deferral {
 }
 
 impl Deferral {
-    /// Starts to count. Only blocks of any age, without histograms, peaks and parts of processes, can have deferred
-    /// stacks, and top sites during the run need all stacks.
+    /// Starts to count. Only blocks of any age, without histograms, peaks, touches and parts of processes, can have
+    /// deferred stacks, and top sites during the run need all stacks.
     pub(super) fn new(config: &Config) -> Self {
         let is_possible = config.views_moments()
             && config.events == [EventClass::Heap]
             && config.parts() == PartKeys::NONE
             && !config.keeps_peaks()
+            && config.cold_after.is_none()
             && config.older.is_none()
             && !config.lifetimes
             && config.every.is_none();

@@ -215,7 +215,7 @@ impl Trace {
         recorder.add_accounts(self.accounts.as_mut().map(RunAccounts::take_intervals).unwrap_or_default());
         recorder.record_rest(deltas, unsent, &mut self.tracker, &find_copy(Some(stacks)), &losses);
         recorder.record_pages(snapshots, before, config.page_sample.get() > 1);
-        recorder.record_peaks_and_ages(snapshots);
+        recorder.record_values_at_end(snapshots);
         recorder.record_old_blocks(snapshots);
         let last = self.accounts.as_mut().and_then(|accounts| accounts.last_interval(&self.tracker));
         last.into_iter().for_each(|last| recorder.record_accounts(last));

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Trace, coverage};
 use crate::history::facts;
-use crate::model::{EventClass, Requirement, Tick};
+use crate::model::{EventClass, Tick};
 use crate::pipeline::{Shards, Sinks};
 use crate::session::clock;
 use crate::session::config::{AccountReport, Config};
@@ -103,9 +103,7 @@ pub(in crate::session) fn start(config: &Config, observer: &mut dyn Observer) ->
     if let Some(activity) = &mut activity {
         activity.start(start_tick.since_start());
     }
-    // Touches are not recorded.
-    let metric = config.metric.filter(|metric| !metric.needs(Requirement::Touches));
-    let mut facts = facts::at_start(&targets.name, start_tick, &config.grouping.to_recorded(), metric);
+    let mut facts = facts::at_start(&targets.name, start_tick, &config.grouping.to_recorded(), config.metric);
     facts.extend(config.accounts.as_ref().map(|report| facts::of_accounts(&report.keys)));
     facts.extend(activity.as_ref().and_then(RunActivity::fact));
     if let Some(recorder) = &mut recorder {
