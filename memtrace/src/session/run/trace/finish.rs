@@ -100,10 +100,10 @@ impl Trace {
             self.complete = false;
         }
         self.mark_entered_functions();
-        let duration = self.start.elapsed();
+        // At one moment, so that the last interval ends with the trace.
+        let (duration, now) = (self.start.elapsed(), self.now());
         let overhead = self.overhead.take().map(|overhead| (overhead, self.overhead_sample()));
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
-        let now = self.now();
         self.tables.stop();
         self.targets.count_late_notes();
         self.update_mappings(observer);
