@@ -93,23 +93,23 @@ impl Smallest {
     }
 
     /// Chooses this number of stacks.
-    pub(super) fn choose(self, number: usize) -> Chosen {
+    pub(super) fn choose(self, number: usize) -> SmallStacks {
         let (most, smaller) = self.stacks.quantile(number);
-        Chosen { all: self.all, most, equal: number.saturating_sub(smaller) }
+        SmallStacks { all: self.all, most, equal: number.saturating_sub(smaller) }
     }
 }
 
 /// The stacks that were chosen. Of those that are as large as the largest of them, it is the first ones.
-pub(super) struct Chosen {
+pub(super) struct SmallStacks {
     all: BTreeMap<EventClass, Sizes>,
     most: Weight,
     /// Number of stacks of the largest weight that were not taken.
     equal: usize,
 }
 
-impl Chosen {
-    /// Returns true if a stack, one of those that were counted, belongs to them.
-    pub(super) fn take(&mut self, class: EventClass, sizes: Sizes) -> bool {
+impl SmallStacks {
+    /// Returns true if the next of the counted stacks belongs to them.
+    pub(super) fn includes_next(&mut self, class: EventClass, sizes: Sizes) -> bool {
         let weight = weight(&self.all, class, sizes);
         let is_equal = weight == self.most && self.equal > 0;
         self.equal -= usize::from(is_equal);
@@ -209,12 +209,12 @@ mod tests {
         stacks.iter().for_each(|(class, sizes)| smallest.count(*class, *sizes));
         assert_eq!(smallest.counted(), 5);
         let mut chosen = smallest.choose(2);
-        let is_chosen = stacks.map(|(class, sizes)| chosen.take(class, sizes));
+        let is_chosen = stacks.map(|(class, sizes)| chosen.includes_next(class, sizes));
         assert_eq!(is_chosen, [false, false, true, true, false]);
         let mut equal = Smallest::new([(EventClass::Reclaim, stall(70))].into());
         (0..10).for_each(|_| equal.count(EventClass::Reclaim, stall(7)));
         let mut chosen = equal.choose(4);
-        let is_chosen: Vec<_> = (0..10).map(|_| chosen.take(EventClass::Reclaim, stall(7))).collect();
+        let is_chosen: Vec<_> = (0..10).map(|_| chosen.includes_next(EventClass::Reclaim, stall(7))).collect();
         assert_eq!(is_chosen, [[true; 4].as_slice(), &[false; 6]].concat(), "the first of equal stacks");
     }
 

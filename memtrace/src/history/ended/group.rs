@@ -11,7 +11,7 @@ use super::row::{Row, since, size};
 use crate::history::call_paths::CallPaths;
 use crate::history::path_totals::{PathKey, PathTotals, PathUsage, TotalParts};
 use crate::history::process;
-use crate::history::smallest::{Chosen, Sizes};
+use crate::history::smallest::{Sizes, SmallStacks};
 use crate::model::{
     Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Pid,
     ProcessImage, ProcessProfile, Quantity, StackEnd, StallStats, Tick,
@@ -171,10 +171,10 @@ impl Group {
     }
 
     /// Merges the `chosen` stacks of `class`.
-    pub(super) fn merge_stacks(&mut self, class: EventClass, chosen: &mut Chosen) {
+    pub(super) fn merge_stacks(&mut self, class: EventClass, chosen: &mut SmallStacks) {
         let mut merged: BTreeMap<PathKey, PathUsage> = BTreeMap::new();
         let mut is_kept = |(key, totals): &(PathKey, PathUsage)| {
-            let is_kept = key.end == StackEnd::Merged || !chosen.take(class, Sizes::of(class, &totals.usage));
+            let is_kept = key.end == StackEnd::Merged || !chosen.includes_next(class, Sizes::of(class, &totals.usage));
             if !is_kept {
                 let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, part: key.part };
                 let mut totals = totals.clone();

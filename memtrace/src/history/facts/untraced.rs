@@ -57,7 +57,9 @@ fn text(process: &UntracedProcess) -> String {
     let UntracedProcess { pid, comm, exe, reason, rss } = process;
     let rss = rss.map_or_else(|| String::from("-"), |rss| rss.0.to_string());
     let exe = exe.as_ref().map_or_else(String::new, |exe| format!("{SEPARATOR}{}", exe.to_string_lossy()));
-    format!("{pid} {} {rss} {}{exe}", reason.name(), comm.raw())
+    // A process chooses its name.
+    let comm = comm.raw().replace(SEPARATOR, "\u{fffd}");
+    format!("{pid} {} {rss} {comm}{exe}", reason.name())
 }
 
 fn process(text: &str) -> Option<UntracedProcess> {

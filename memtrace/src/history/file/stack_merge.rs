@@ -33,7 +33,7 @@ pub(super) fn start(
         CREATE TEMP TABLE merged_stack (id INTEGER PRIMARY KEY, image, class, {PART});
         CREATE INDEX temp.merged_stack_key ON merged_stack (image, class);"
     ))?;
-    choose(&transaction, half)?;
+    choose(&transaction)?;
     let end = end_number(StackEnd::Merged);
     // Each image has one merged stack: earlier ones are merged too.
     transaction.execute(
@@ -65,8 +65,8 @@ pub(super) fn start(
     Ok(Some((merge, i64::try_from(targets).unwrap_or(i64::MAX))))
 }
 
-/// Adds this number of stacks to `temp.merged_total`: the smallest.
-fn choose(transaction: &Transaction<'_>, number: usize) -> Result<()> {
+/// Adds the smaller half of the stacks to `temp.merged_total`.
+fn choose(transaction: &Transaction<'_>) -> Result<()> {
     create_sizes(transaction)?;
     let mut all: BTreeMap<EventClass, Sizes> = BTreeMap::new();
     let each_size = |each: &mut dyn FnMut(i64, EventClass, Sizes) -> Result<()>| {
@@ -92,10 +92,11 @@ fn choose(transaction: &Transaction<'_>, number: usize) -> Result<()> {
         smallest.count(class, sizes);
         Ok(())
     })?;
-    let mut chosen = smallest.choose(number);
+    let half = smallest.counted() / 2;
+    let mut chosen = smallest.choose(half);
     let mut insert = transaction.prepare("INSERT INTO temp.merged_total VALUES (?, NULL)")?;
     each_size(&mut |total, class, sizes| {
-        if chosen.take(class, sizes) {
+        if chosen.includes_next(class, sizes) {
             insert.execute([total])?;
         }
         Ok(())
@@ -121,12 +122,15 @@ fn create_sizes(transaction: &Transaction<'_>) -> Result<()> {
     let sums = list(&|index| format!("sum(n{index})"));
     let in_columns = list(&|index| format!("{} AS n{index}", number(index, false)));
     let in_details = list(&|index| number(index, true));
+    let all = quantities.iter().flat_map(|quantities| quantities.iter());
+    let details = all.filter(|quantity| matches!(quantity.facts().storage, Storage::Detail(_)));
+    let details = details.map(|quantity| detail_number(*quantity).to_string()).collect::<Vec<_>>().join(", ");
     transaction.execute_batch(&format!(
         "DROP TABLE IF EXISTS temp.stack_size;
         CREATE TEMP TABLE stack_size (total INTEGER PRIMARY KEY, class INTEGER, {names});
         INSERT INTO temp.stack_size SELECT id, class, {sums} FROM
                 (SELECT total AS changed, {in_columns} FROM change
-                    UNION ALL SELECT total, {in_details} FROM detail)
+                    UNION ALL SELECT total, {in_details} FROM detail WHERE quantity IN ({details}))
                 JOIN total ON total.id = changed WHERE path <> 0 GROUP BY id"
     ))
 }

@@ -110,7 +110,7 @@ impl MemoryBook {
             return false;
         }
         let mut chosen = smallest.choose(sums.len() / 2);
-        let merged = sums.into_iter().filter(|(key, sizes)| chosen.take(key.class, *sizes));
+        let merged = sums.into_iter().filter(|(key, sizes)| chosen.includes_next(key.class, *sizes));
         let merged: FxHashSet<TotalKey> = merged.map(|(key, _)| key).collect();
         let target = |key: TotalKey| TotalKey { path: PathNumber::ROOT, end: StackEnd::Merged, ..key };
         let mut counts: BTreeMap<TotalKey, u64> = BTreeMap::new();
