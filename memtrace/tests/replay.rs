@@ -358,7 +358,7 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     let window = Tick(0)..Tick::at(DAY);
     let code_of = |_, image: &ProcessImage| ImageCode::new(image, None);
     let changes = LiveChangesByStack::default();
-    let end = EndOfRun::new(totals.snapshots, &images, code_of, ended, &window, changes);
+    let end = EndOfRun::new(totals.snapshots, &images, code_of, ended, &window, (Vec::new(), changes));
     let mut classes = NamedClasses::new(&end, &FramesByObject::default());
     let profile = classes.take(EventClass::Heap).into_profile(Default::default(), Vec::new(), |_| None);
     assert_eq!(profile.losses, Losses::default());

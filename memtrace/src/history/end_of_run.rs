@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::assemble::LiveChangesByStack;
 use super::ended::EndedProcesses;
 use super::report_stacks::ReportStacks;
 use crate::model::{Activity, CodeNames, EventClass, ImageId, PathObject, ProcessImage, Snapshots, Tick};
 
-/// What the run that wrote a history knows of its end. It is exact, and complete without any interval: merging does not
-/// concern it, and a full disk neither.
+/// The end of the run that wrote a history. It is exact, and complete without any interval: neither merging nor a full disk
+/// concerns it.
 #[derive(Debug)]
 pub struct EndOfRun {
     pub(super) stacks: ReportStacks,
+    /// Parts of the run with known changes of live memory.
+    pub(super) parts: Vec<Range<Duration>>,
     /// `None` if the activity of threads was not traced.
     pub(super) activity: Option<Arc<Activity>>,
 }
@@ -21,7 +24,7 @@ pub struct EndOfRun {
 impl EndOfRun {
     /// Converts the stacks of a run during `window`. `snapshots`: images that still run, described by `images`. `code_of`
     /// returns the names of the code that an image has generated. `ended`: images that ended earlier. `changes`: changes of
-    /// the live memory of running images, where known.
+    /// the live memory of running images in `parts` of the run, where known.
     #[must_use]
     pub fn new<C: CodeNames>(
         snapshots: Snapshots,
@@ -29,9 +32,9 @@ impl EndOfRun {
         code_of: impl Fn(ImageId, &ProcessImage) -> C,
         ended: EndedProcesses,
         window: &Range<Tick>,
-        changes: LiveChangesByStack,
+        (parts, changes): (Vec<Range<Duration>>, LiveChangesByStack),
     ) -> Self {
-        Self { stacks: ReportStacks::of_run(snapshots, images, code_of, ended, window, changes), activity: None }
+        Self { stacks: ReportStacks::of_run(snapshots, images, code_of, ended, window, changes), parts, activity: None }
     }
 
     /// Adds the activity of threads.

@@ -45,7 +45,7 @@ impl Moments {
             from,
             to,
             start,
-            is_at_end: (book.is_complete() || book.end_of_run().is_some()) && is_end && from.is_none(),
+            is_at_end: book.is_complete() && is_end && from.is_none(),
             ended,
             parts: TrendParts::between(book.intervals(), from.unwrap_or(Boundary::START), to, start, end),
             first_epoch: None,
@@ -79,10 +79,9 @@ impl Moments {
         self.to
     }
 
-    /// Returns the time of a boundary since the start of tracing. The intervals after its end take no time.
+    /// Returns the time of a boundary since the start of tracing.
     pub(crate) fn since_start(&self, boundary: Boundary) -> Duration {
-        let end = self.ended.map_or(Duration::MAX, |(_, end)| end.since_start());
-        boundary.at().min(end).saturating_sub(self.start)
+        boundary.at().saturating_sub(self.start)
     }
 
     /// Returns true if the totals at the end of the run are shown.

@@ -23,26 +23,26 @@ pub struct NamedClasses<'a> {
     notes: Vec<String>,
 }
 
-/// Stacks that were read from a history, or that it holds.
+/// Stacks at a moment of a history, or those of a run at its end.
 #[derive(Debug)]
 pub(super) enum Stacks<'a> {
-    Read(Box<ReportStacks>),
-    Held(&'a ReportStacks),
+    OfHistory(Box<ReportStacks>),
+    OfRun(&'a ReportStacks),
 }
 
 impl Stacks<'_> {
     const fn get(&self) -> &ReportStacks {
         match self {
-            Self::Read(stacks) => stacks,
-            Self::Held(stacks) => stacks,
+            Self::OfHistory(stacks) => stacks,
+            Self::OfRun(stacks) => stacks,
         }
     }
 
     /// Returns the stacks of `class`, and removes those that were read: named stacks take ten times their memory.
     fn take(&mut self, class: EventClass) -> ReportClass {
         match self {
-            Self::Read(stacks) => stacks.classes.remove(&class).unwrap_or_default(),
-            Self::Held(stacks) => stacks.classes.get(&class).cloned().unwrap_or_default(),
+            Self::OfHistory(stacks) => stacks.classes.remove(&class).unwrap_or_default(),
+            Self::OfRun(stacks) => stacks.classes.get(&class).cloned().unwrap_or_default(),
         }
     }
 }
@@ -53,7 +53,7 @@ impl<'a> NamedClasses<'a> {
     /// Frames without a name keep their address and the reason.
     #[must_use]
     pub fn new(end: &'a EndOfRun, names: &dyn Names) -> Self {
-        Self::of(Stacks::Held(&end.stacks), names)
+        Self::of(Stacks::OfRun(&end.stacks), names)
     }
 
     /// Finds the frames of all calls in `stacks`.

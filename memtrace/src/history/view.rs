@@ -56,7 +56,7 @@ pub(crate) fn view<'a>(
             let activity = activity::read(book, moments, &locations, facts.has_slice_bytes())?;
             let (processes, frames) = processes::read(book, moments, RecordedCalls::new(locations), options)?;
             let stacks = Box::new(ReportStacks::of_recording(processes, &moments.window()));
-            (NamedClasses::of(Stacks::Read(stacks), &NameTable::new(frames, names)), activity)
+            (NamedClasses::of(Stacks::OfHistory(stacks), &NameTable::new(frames, names)), activity)
         }
     };
     let timeline = options.has_timeline.then(|| book.memory_over_time(moments.to())).transpose()?;
@@ -99,7 +99,12 @@ impl Views<'_> {
             duration: moments.duration(),
             notes: facts.notes().into_iter().chain(self.notes(class)).collect(),
             window: moments.is_window().then(|| moments.span()),
-            parts: if has_parts { moments.parts().times().to_vec() } else { Vec::new() },
+            parts: match known_end(*book, moments) {
+                _ if !has_parts => Vec::new(),
+                // Later intervals can have merged those of its parts.
+                Some(end) => end.parts.clone(),
+                None => moments.parts().times().to_vec(),
+            },
             older,
             activity: self.activity.clone(),
             timeline: self.timeline.as_ref().map(|timeline| timeline.finish(class, page_sample, &trace)),

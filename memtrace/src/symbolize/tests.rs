@@ -62,7 +62,7 @@ fn profile_by<'a>(
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
     let changes = LiveChangesByStack::default();
-    let end = EndOfRun::new(snapshots, images, code_of, no_ended(), window, changes);
+    let end = EndOfRun::new(snapshots, images, code_of, no_ended(), window, (Vec::new(), changes));
     NamedClasses::new(&end, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| None)
 }
 
@@ -224,7 +224,7 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
             |_, image| ImageCode::new(image, None),
             processes,
             &(Tick(0)..Tick(9)),
-            LiveChangesByStack::default(),
+            Default::default(),
         );
         let mut classes = NamedClasses::new(&end, symbolizer);
         let profile = classes.take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| None);

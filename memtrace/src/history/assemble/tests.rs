@@ -62,7 +62,7 @@ fn profile_with_changes(
     changes: LiveChangesByStack,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
-    let end = EndOfRun::new(snapshots, images, |_, _| TestCode::new(), no_ended(), window, changes);
+    let end = EndOfRun::new(snapshots, images, |_, _| TestCode::new(), no_ended(), window, (Vec::new(), changes));
     NamedClasses::new(&end, names).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| None)
 }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::history::test_code::TestCode;
-use crate::history::{EndOfRun, FramesByObject, LiveChangesByStack, NamedClasses};
+use crate::history::{EndOfRun, FramesByObject, NamedClasses};
 use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, FileOffset, ImageStart, Mapping, MappingKind, Object, Part, Pid, Profile,
     Quantities, Quantity, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, StackKey, User,
@@ -190,7 +190,7 @@ fn profiles(images: &[TestImage], ended: EndedProcesses, is_ended: impl Fn(usize
         }
     }
     let code_of = |_, _: &ProcessImage| TestCode::new();
-    let end = EndOfRun::new(snapshots, &known, code_of, ended, &WINDOW, LiveChangesByStack::default());
+    let end = EndOfRun::new(snapshots, &known, code_of, ended, &WINDOW, Default::default());
     let mut classes = NamedClasses::new(&end, &FramesByObject::default());
     CLASSES
         .map(|class| classes.take(class).into_profile(RunFacts { class, ..RunFacts::default() }, Vec::new(), |_| None))

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::accounts::RecordedNames;
 use crate::accounts;
-use crate::history::{self, Book, Boundary, Moments};
+use crate::history::{self, Book, Boundary, IntervalRow, Moments};
 use crate::model::{AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTotals, Bytes, Losses, format};
 use crate::report::AccountTrace;
 use crate::session::config::Output;
@@ -18,6 +19,9 @@ const MAX_TRACKS: usize = 256;
 /// Part of the usual length, as a divisor, below which an interval counts as part of the one before: the last ones of a trace
 /// take no time.
 const SHORTEST_INTERVAL: u32 = 10;
+
+/// Length of an interval below which it takes no time.
+const NO_TIME: Duration = Duration::from_micros(1);
 
 /// Totals by the number of the account.
 type Totals = BTreeMap<AccountNumber, AccountTotals>;
@@ -96,7 +100,7 @@ impl<'a> AccountsOverTime<'a> {
         let mut trace = AccountTrace::start(out, self.keys.clone())?;
         self.for_each_step(|step| trace.add(&self.interval(&step)))?;
         match self.groups.note_of_others() {
-            Some(note) => trace.note("losses", self.moments.since_start(self.moments.to()), &note),
+            Some(note) => trace.note("losses", self.since_start(self.moments.to()), &note),
             None => Ok(()),
         }
     }
@@ -115,12 +119,21 @@ impl<'a> AccountsOverTime<'a> {
         let is_in = |at| step.from.at() < at && at <= step.to.at();
         let marks = self.book.marks().iter().filter(|row| is_in(row.mark.at));
         AccountInterval {
-            span: self.moments.since_start(step.from)..self.moments.since_start(step.to),
+            span: self.since_start(step.from)..self.since_start(step.to),
             rows: rows.collect(),
             total: total.filter(|_| step.changed.contains_key(&AccountNumber::TOTAL)),
             marks: marks.map(|row| (self.moments.after_start(row.mark.at), row.mark.text.clone())).collect(),
             losses: self.losses_between(step.from, step.to),
         }
+    }
+
+    /// Returns the time of a boundary since the start of tracing. A run ends with intervals that take no time, of which its own
+    /// report knows fewer than its recording.
+    fn since_start(&self, boundary: Boundary) -> Duration {
+        let rows = self.book.intervals().iter().rev().skip_while(|row| row.end() > boundary);
+        let mut with_time = rows.skip_while(|row| row.span.end.saturating_sub(row.span.start) < NO_TIME);
+        let boundary = with_time.next().map_or(boundary, IntervalRow::end);
+        self.moments.since_start(boundary)
     }
 
     fn losses_between(&self, from: Boundary, to: Boundary) -> Losses {

@@ -16,12 +16,14 @@ use crate::session::observer::Observer;
 use crate::session::outputs::Outputs;
 use crate::session::replay::Span;
 
-/// What the reports of a run show of its history.
+/// The reports of a run.
 pub(in crate::session) struct RunReport<'a> {
     run: &'a config::Config,
     config: Config,
     book: &'a dyn Book,
     facts: RecordedFacts,
+    /// The history has the intervals of the run, if anything reads them.
+    has_intervals: bool,
 }
 
 impl<'a> RunReport<'a> {
@@ -49,7 +51,13 @@ impl<'a> RunReport<'a> {
             all_stacks: run.all_stacks,
             has_summary: true,
         };
-        Self { run, config, book, facts }
+        Self { run, config, book, facts, has_intervals: true }
+    }
+
+    /// Shows the end of the run only.
+    pub(in crate::session) fn without_intervals(self) -> Self {
+        log::warn!("the reports have neither trends nor memory over time nor heap profiles of earlier moments");
+        Self { has_intervals: false, ..self }
     }
 
     /// Passes the report of each event class to `each`. `names` has the names of calls. `cost` returns the cost of the run when
@@ -66,9 +74,13 @@ impl<'a> RunReport<'a> {
             log::warn!("the reports have no {missing}: {error}");
             is_complete = false;
         };
-        let (opened, without_timeline) = (self.opened(self.run.timeline.is_some()), self.opened(false));
-        let earlier =
-            if self.run.shows_heap_profiles() { opened.earlier_profiles(names) } else { Ok(Default::default()) };
+        let (opened, without_timeline) =
+            (self.opened(self.run.timeline.is_some() && self.has_intervals), self.opened(false));
+        let earlier = if self.run.shows_heap_profiles() && self.has_intervals {
+            opened.earlier_profiles(names)
+        } else {
+            Ok(Default::default())
+        };
         let earlier = earlier.unwrap_or_else(|error| {
             warn("heap profiles of earlier moments", error);
             EarlierProfiles::new()
@@ -96,7 +108,7 @@ impl<'a> RunReport<'a> {
     }
 
     fn opened(&self, has_timeline: bool) -> Opened<'_> {
-        let Self { run, config, book, facts } = self;
+        let Self { run, config, book, facts, .. } = self;
         Opened {
             config,
             book: *book,

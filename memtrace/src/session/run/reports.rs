@@ -11,12 +11,11 @@ use super::accounts::RunAccounts;
 use super::activity::RunActivity;
 use super::cost::cost_so_far;
 use super::debug_files;
-use super::recorder::Recorder;
+use super::recorder::{ChangesInParts, Recorder};
 use super::wait::Signals;
 use crate::debuginfod;
 use crate::history::{
-    EndOfRun, EndedProcesses, Fact, FramesByObject, Interval, LiveChangesByStack, MemoryBook, NameTable, Status, facts,
-    has_trends,
+    EndOfRun, EndedProcesses, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts, has_trends,
 };
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
@@ -130,13 +129,12 @@ impl Reports {
     ) -> Result<(Losses, bool), Error> {
         let Self { outputs, debuginfod, mut recorder, account_outputs, over_time, accounts, activity } = self;
         let mut facts = finished.facts(config, &snapshots);
-        let mut changes = LiveChangesByStack::default();
-        if let Some(recorder) = &mut recorder {
-            changes = finished.record_images(config, recorder, &snapshots);
-        }
+        let recorder_of_images = recorder.as_mut();
+        let changes = recorder_of_images.map(|recorder| finished.record_images(config, recorder, &snapshots));
+        let ChangesInParts { parts, by_stack } = changes.unwrap_or_default();
         let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id));
         let (images, window) = (finished.tracker.images(), &finished.measured.window);
-        let end = EndOfRun::new(snapshots, images, code_of, ended, window, changes);
+        let end = EndOfRun::new(snapshots, images, code_of, ended, window, (parts, by_stack));
         let mut symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
         if let Some(settings) = &debuginfod {
             let objects = end.objects_with_calls();
@@ -153,35 +151,36 @@ impl Reports {
         let (mut recording, mut only_end) = (None, finished.only_end(config));
         let has_intervals = recorder.is_some();
         let book = recorder.as_mut().and_then(|recorder| recorder.view(&mut recording));
-        let mut is_complete = book.is_some() || !has_intervals;
-        if !is_complete {
-            log::warn!("the reports show the end only, because not all intervals could be stored");
-        }
+        let is_lost = has_intervals && book.is_none();
         let book = book.unwrap_or(&mut only_end);
         book.set_end_of_run(end);
-        let report = RunReport::new(config, book, facts.clone(), observer);
+        let all_facts = finished.facts_at_start.iter().chain(&facts).cloned().collect();
+        let report = RunReport::new(config, book, all_facts, observer);
+        let report = if is_lost { report.without_intervals() } else { report };
         let accounts = config.accounts.as_ref().zip(accounts.as_ref()).zip(account_outputs);
         let (failures, losses) = (Vec::new(), Losses::default());
         let mut writer = ReportWriter { config, finished, outputs, accounts, observer, facts, failures, losses };
         let cost = |class| finished.cost(class, allocations);
-        is_complete &=
-            report.for_each_class(&names, cost, |class, profile, options| writer.write(class, profile, &options))?;
+        let is_read =
+            report.for_each_class(&names, cost, |class, profile, options| writer.write(class, profile, &options));
         let ReportWriter { observer, facts, mut failures, losses, .. } = writer;
         if let (Some(outputs), Some(accounts)) = (over_time, &config.accounts) {
-            failures.extend(match is_complete {
-                true => report.write_accounts(&accounts.keys, outputs, observer),
-                false => fail(outputs, "not all intervals could be stored or read", observer),
+            failures.extend(match is_lost {
+                true => fail(outputs, "the recording cannot be read", observer),
+                false => report.write_accounts(&accounts.keys, outputs, observer),
             });
         }
         // The writer cannot complete the file while it is read.
         drop(report);
         drop(recording);
+        let mut is_complete = !is_lost;
         if let Some(mut recorder) = recorder {
             recorder.add_facts(facts);
             if let Some((path, status)) = recorder.finish() {
                 is_complete &= is_recorded(&path, &status, observer);
             }
         }
+        is_complete &= is_read?;
         if failures.is_empty() { Ok((losses, is_complete)) } else { Err(Error::NotWritten(failures)) }
     }
 }
@@ -238,11 +237,10 @@ impl ReportWriter<'_> {
 }
 
 impl FinishedTrace<'_> {
-    /// Returns the facts at the end of the run, except for its cost and debug files.
+    /// Returns the facts that are known at the end of the run, except for its cost and debug files.
     fn facts(&self, config: &Config, snapshots: &Snapshots) -> Vec<Fact> {
         let Measured { window, duration, .. } = &self.measured;
-        let mut facts = self.facts_at_start.clone();
-        facts.extend(facts::at_end(window.end, *duration));
+        let mut facts = facts::at_end(window.end, *duration).to_vec();
         facts.extend(facts::of_notes(&self.targets.notes));
         for &class in &config.events {
             facts.extend(facts::of_class(&self.facts_of_class(class, snapshots)));
@@ -278,7 +276,7 @@ impl FinishedTrace<'_> {
     }
 
     /// Records the images of the end, and returns the changes of live memory over the parts of the run.
-    fn record_images(&self, config: &Config, recorder: &mut Recorder, snapshots: &Snapshots) -> LiveChangesByStack {
+    fn record_images(&self, config: &Config, recorder: &mut Recorder, snapshots: &Snapshots) -> ChangesInParts {
         if recorder.is_viewed() {
             recorder.record_images(snapshots, self.tracker.images());
         }

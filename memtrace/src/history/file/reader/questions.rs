@@ -46,6 +46,7 @@ impl Book for Recording {
 
     fn set_end_of_run(&mut self, end: EndOfRun) {
         self.end_of_run = Some(end);
+        self.is_complete = true;
     }
 
     fn end_of_run(&self) -> Option<&EndOfRun> {

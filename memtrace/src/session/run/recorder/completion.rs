@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::changes::add_page_values;
-use super::live_changes::live_changes;
+use super::live_changes::{ChangesInParts, live_changes};
 use super::{Recorder, listed};
-use crate::history::{Book, FramesByObject, Interval, LiveChangesByStack, RecordedImage, Recording, Status};
+use crate::history::{Book, FramesByObject, Interval, RecordedImage, Recording, Status};
 use crate::model::{
     BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, ProcessImage, Quantities, Quantity, Snapshots,
     StackKey, Tick,
@@ -115,12 +115,11 @@ impl Recorder {
         classes: &[EventClass],
         snapshots: &Snapshots,
         window: &Range<Tick>,
-    ) -> LiveChangesByStack {
+    ) -> ChangesInParts {
         live_changes(&self.book, &self.stacks, classes, snapshots, window)
     }
 
-    /// Returns the history so far, to view it. `recording` is set if that is in a file. Returns `None` if the file does not
-    /// have all intervals.
+    /// Returns the history so far, to view it. `recording` is set if that is in a file. Returns `None` if it cannot be read.
     pub(in crate::session::run) fn view<'a>(
         &'a mut self,
         recording: &'a mut Option<Recording>,

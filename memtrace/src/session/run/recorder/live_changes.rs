@@ -1,6 +1,7 @@
 //! Changes of the live memory of running images over the parts of a run.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
@@ -9,28 +10,36 @@ use super::stacks::RecordedStacks;
 use crate::history::{Boundary, LiveChangesByStack, PathNumber, TotalKey, TrendParts};
 use crate::model::{EventClass, ImageId, ImageUsage, LiveChanges, Snapshots, StackEnd, StackKey, Tick};
 
-/// Returns the changes of the live memory of running images in a history that has all of them; `stacks` are theirs. `snapshots` are the totals
-/// at the end of the trace, which was during `window`. Only the changes of `classes` are returned.
+/// Changes of live memory over parts of a run.
+#[derive(Debug, Default)]
+pub(in crate::session) struct ChangesInParts {
+    /// The parts, since the start of tracing; empty if there are too few intervals.
+    pub(in crate::session) parts: Vec<Range<Duration>>,
+    pub(in crate::session) by_stack: LiveChangesByStack,
+}
+
+/// Returns the changes of the live memory of running images in a history that has all of them; `stacks` are theirs.
+/// `snapshots` are the totals at the end of the trace, which was during `window`. Only the changes of `classes` are returned.
 pub(super) fn live_changes(
     book: &RunBook,
     stacks: &RecordedStacks,
     classes: &[EventClass],
     snapshots: &Snapshots,
     window: &Range<Tick>,
-) -> LiveChangesByStack {
+) -> ChangesInParts {
     if classes.is_empty() {
-        return LiveChangesByStack::default();
+        return ChangesInParts::default();
     }
     let trace = window.start.since_start()..window.end.since_start();
     let in_parts = book.read(|book| {
         let parts = TrendParts::between(book.intervals(), Boundary::START, book.end(), trace.start, Some(trace.end));
-        book.live_changes(parts.bounds())
+        Ok((parts.times().to_vec(), book.live_changes(parts.bounds())?))
     });
     let in_parts = in_parts.unwrap_or_else(|error| {
         log::warn!("the report has no trends, because the recording cannot be read: {error}");
         None
     });
-    let mut changes = in_parts.unwrap_or_default();
+    let (parts, mut changes) = in_parts.unwrap_or_default();
     let mut by_stack = LiveChangesByStack::default();
     let images = classes.iter().filter_map(|&class| Some((class, &snapshots.0.get(&class)?.images)));
     for (class, id, usage) in images.flat_map(|(class, images)| images.iter().map(move |(&id, of)| (class, id, of))) {
@@ -39,7 +48,7 @@ pub(super) fn live_changes(
             by_stack.insert((class, id), of_image);
         }
     }
-    by_stack
+    ChangesInParts { parts, by_stack }
 }
 
 /// Removes the changes of a running image from `changes`. Stacks with a common path have theirs in common.

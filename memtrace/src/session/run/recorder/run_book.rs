@@ -70,17 +70,14 @@ impl RunBook {
         }
     }
 
-    /// Returns the history so far, to view it. `recording` is set if that is in a file. Returns `None` if the file does not
-    /// have all intervals.
+    /// Returns the history so far, to view it. `recording` is set if that is in a file. Returns `None` if it cannot be read.
     pub(super) fn view<'a>(&'a mut self, recording: &'a mut Option<Recording>) -> Option<&'a mut dyn Book> {
         match self {
             Self::Memory { book, .. } => Some(&mut **book),
             Self::File { path, writer } => {
-                let opened = match writer.settle().open_gap {
-                    Some(_) => return None,
-                    None => Recording::open_while_written(path),
-                };
-                let opened = opened.inspect_err(|error| log::warn!("cannot read the recording: {error}"));
+                writer.settle();
+                let opened = Recording::open_while_written(path)
+                    .inspect_err(|error| log::warn!("cannot read the recording: {error}"));
                 Some(recording.insert(opened.ok()?))
             }
         }
