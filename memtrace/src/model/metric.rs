@@ -208,6 +208,14 @@ const _: () = {
     }
 };
 
+impl Requirement {
+    /// Returns true if a metric of `quantity` has it.
+    #[must_use]
+    pub fn is_of(self, quantity: Quantity) -> bool {
+        Metric::ALL.into_iter().any(|metric| metric.quantity() == quantity && metric.needs(self))
+    }
+}
+
 impl Metric {
     /// Every metric, in the order of the help.
     pub const ALL: [Self; METRICS.len()] = {

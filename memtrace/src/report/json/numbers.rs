@@ -4,7 +4,7 @@ use memtrace_json::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, Object
 
 use super::objects::by_name;
 use crate::model::{
-    Amount, BlockHistograms, BlockQuantity, Measure, Metric, Profile, Quantities, Quantity, Requirement, Residency,
+    Amount, BlockHistograms, BlockQuantity, Measure, Profile, Quantities, Quantity, Requirement, Residency,
     ResidentKind,
 };
 use crate::report::estimate;
@@ -43,10 +43,9 @@ pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
     numbers
 }
 
-/// Returns true if the run has values of `quantity`. Its metric states the requirement.
+/// Returns true if the run has values of `quantity`.
 fn is_measured(profile: &Profile, quantity: Quantity) -> bool {
-    let mut metrics = Metric::ALL.into_iter().filter(|metric| metric.quantity() == quantity);
-    let needs_touches = metrics.any(|metric| metric.needs(Requirement::Touches));
+    let needs_touches = Requirement::Touches.is_of(quantity);
     quantity.is_of(profile.run.class) && (!needs_touches || profile.run.touches.is_some())
 }
 
