@@ -74,19 +74,16 @@ impl Trace {
         let none_traced = coverage.largest_if_none_is_traced(&snapshots);
         let reports = reports.with_recorder(self.recorder.take()).with_accounts(self.accounts.take());
         let reports = reports.with_activity(self.activity.take());
-        let (targets, tracker, coverage) = (&self.targets, &self.tracker, &coverage);
-        let touches = touches.map(|touches| touches.window);
-        let (facts_at_start, clock_start) = (mem::take(&mut self.facts), self.clock_start);
         let finished = FinishedTrace {
-            targets,
-            tracker,
-            coverage,
+            targets: &self.targets,
+            tracker: &self.tracker,
+            coverage: &coverage,
             generated_code,
-            touches,
+            touches: touches.map(|touches| touches.window),
             measured,
             events,
-            facts_at_start,
-            clock_start,
+            facts_at_start: mem::take(&mut self.facts),
+            clock_start: self.clock_start,
         };
         let (losses, recorded) = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
         let complete = self.complete && recorded;
