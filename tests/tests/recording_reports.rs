@@ -316,7 +316,9 @@ fn unusable_recordings_and_options_are_refused() {
     let code = |path: &Path, options: &[&str]| recording_report::run(path, options).status.code();
     Trace::command(["true"]).option("--record").option(&recording).run().assert_code(0);
     assert_eq!(code(&recording, &[]), Some(0));
-    for options in [&["--by", "thread"][..], &["--older", "1s"], &["-m", "peak-bytes"], &["--at", "+1h"]] {
+    for options in
+        [&["--by", "thread"][..], &["--older", "1s"], &["-m", "peak-bytes"], &["-m", "cold-bytes"], &["--at", "+1h"]]
+    {
         assert_eq!(code(&recording, options), Some(2), "{options:?}");
     }
     let content = fs::read(&recording).unwrap();

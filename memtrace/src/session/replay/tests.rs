@@ -281,6 +281,7 @@ fn options_that_the_recording_cannot_answer_are_refused() {
     for config in [
         Config { by: Some(GroupBy::Thread), ..usual() },
         Config { metric: Some(Metric::PeakBytes), ..usual() },
+        Config { metric: Some(Metric::ColdBytes), ..usual() },
         Config { metric: Some(Metric::NetGrowth), ..usual() },
         Config { metric: Some(Metric::Growth), ..usual() },
         Config { metric: Some(Metric::Growth), span: Span::Window(None, None), ..usual() },
