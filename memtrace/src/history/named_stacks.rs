@@ -23,7 +23,7 @@ pub struct NamedClasses<'a> {
     notes: Vec<String>,
 }
 
-/// Stacks at a moment of a history, or those of a run at its end.
+/// Stacks at a moment of a history, or at the end of a run.
 #[derive(Debug)]
 pub(super) enum Stacks<'a> {
     OfHistory(Box<ReportStacks>),

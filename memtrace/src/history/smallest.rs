@@ -39,7 +39,7 @@ pub(super) struct Sizes([u64; Sizes::COUNT]);
 impl Sizes {
     pub(super) const COUNT: usize = 4;
 
-    /// Returns the quantities of an event class that count, in the order of the numbers.
+    /// Returns the quantities that the numbers stand for, one by one.
     pub(super) const fn quantities(class: EventClass) -> &'static [Quantity] {
         match class.counts_stalls() {
             true => &[Quantity::StallTime, Quantity::StallCount],

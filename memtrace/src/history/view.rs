@@ -101,7 +101,7 @@ impl Views<'_> {
             window: moments.is_window().then(|| moments.span()),
             parts: match known_end(*book, moments) {
                 _ if !has_parts => Vec::new(),
-                // Later intervals can have merged those of its parts.
+                // Intervals that were added later can have merged the intervals of its parts.
                 Some(end) => end.parts.clone(),
                 None => moments.parts().times().to_vec(),
             },

@@ -231,7 +231,7 @@ impl LabelId {
 /// Labels of the stacks of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackLabels {
-    /// Label of each stack, in the order of the stacks: an index into `names`.
+    /// One entry for each stack: the index of its label in `names`.
     pub of_stacks: Vec<Option<LabelId>>,
     /// Labels, each once.
     pub names: Vec<String>,

@@ -127,8 +127,8 @@ impl<'a> AccountsOverTime<'a> {
         }
     }
 
-    /// Returns the time of a boundary since the start of tracing. A run ends with intervals that take no time, of which its own
-    /// report knows fewer than its recording.
+    /// Returns the time of a boundary since the start of tracing. A run ends with intervals that take no time. Its recording has
+    /// more of them than the run knows when it reports.
     fn since_start(&self, boundary: Boundary) -> Duration {
         let rows = self.book.intervals().iter().rev().skip_while(|row| row.end() > boundary);
         let mut with_time = rows.skip_while(|row| row.span.end.saturating_sub(row.span.start) < NO_TIME);

@@ -87,7 +87,7 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the images of `snapshots`, of which some had no event. Their names and threads may have changed.
+    /// Records the images of `snapshots`. Some of them had no event. Their names and threads may have changed.
     pub(in crate::session::run) fn record_images(
         &mut self,
         snapshots: &Snapshots,
