@@ -127,6 +127,9 @@ fn forked_child_has_own_and_inherited_pages() {
 #[test]
 fn reads_of_the_stack_walk_are_no_faults() {
     assert_resident_pages("context", &[]);
+    if kernel::version() >= kernel::TASK_PT_REGS {
+        assert_resident_pages("kernel_context", &[]);
+    }
 }
 
 /// Before Linux 5.15, faults in the kernel are not recorded: the pages are resident and unexplained.

@@ -279,18 +279,23 @@ NOIPA static void in_the_context(void) {
 }
 
 /* The page above the stack is never touched. A stack walk reads up to it. */
-NOIPA static void below_an_absent_page(void) {
+NOIPA static void below_an_absent_page(void (*run)(void)) {
     static ucontext_t here, context;
     char *stack = map(4 * PAGE);
     if (getcontext(&context))
         abort();
     context.uc_stack = (stack_t){.ss_sp = stack, .ss_size = 3 * PAGE};
     context.uc_link = &here;
-    makecontext(&context, in_the_context, 0);
+    makecontext(&context, run, 0);
     if (swapcontext(&here, &context))
         abort();
     expect_pages("below_an_absent_page", 1, 4);
 }
+
+static void contexts(void) { below_an_absent_page(in_the_context); }
+
+/* The walk of the stack of read(2) faults within the program of a fault in the kernel. */
+static void kernel_contexts(void) { below_an_absent_page(filled_by_the_kernel); }
 
 int main(int argc, char **argv) {
     const struct {
@@ -301,7 +306,7 @@ int main(int argc, char **argv) {
         {"reserve", reserve_and_touch}, {"reads", reads},   {"huge_written", huge_written}, {"huge_read", huge_read},
         {"hole", with_a_hole},          {"back", given_back}, {"moves", moves},             {"files", files},
         {"brk", grow_the_heap},         {"forks", forks},   {"kernel", filled_by_the_kernel}, {"swaps", swaps}, {"disk", disk},
-        {"context", below_an_absent_page},
+        {"context", contexts},          {"kernel_context", kernel_contexts},
     };
     /* Faults in its own code now, not during the scenario. */
     if (mlockall(MCL_CURRENT))
