@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+use crate::process::TIMEOUT;
 
-/// Repeats `attempt` until it succeeds, for at most a minute.
+/// Repeats `attempt` until it succeeds, for at most [`TIMEOUT`].
 pub fn until<T, E: Debug>(mut attempt: impl FnMut() -> Result<T, E>) -> T {
     let deadline = Instant::now() + TIMEOUT;
     loop {

@@ -14,10 +14,10 @@ use crate::test::{self, Binary, BinaryResult, REPORT_TIME, UNSTABLE, list_tests}
 use crate::workspace::Workspace;
 
 /// Time limit of a guest that runs tests.
-const DEADLINE: Duration = Duration::from_secs(900);
+const DEADLINE: Duration = Duration::from_secs(1800);
 
 /// Time limit of a program in a guest, in seconds.
-pub(super) const PART_SECONDS: u64 = 420;
+pub(super) const PART_SECONDS: u64 = 600;
 
 const DOCTOR: &str = "memtrace doctor";
 
