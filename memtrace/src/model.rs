@@ -12,6 +12,7 @@ mod explanation;
 pub(crate) mod format;
 mod free_entries;
 mod losses;
+mod magnitude;
 mod memory;
 mod memory_timeline;
 mod metric;
@@ -46,6 +47,7 @@ pub use explanation::{
 };
 pub(crate) use free_entries::{EntryBlock, FreeEntries};
 pub use losses::{LossReason, Losses};
+pub use magnitude::Magnitude;
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
 pub use memory_timeline::{
     MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, PressureCounter, ProcessTimeline, Steps,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{EventClass, Quantities, Quantity};
+use crate::model::{EventClass, Magnitude};
 
 /// Fewest stacks, and fewest images, that a history merges at a time.
 pub(super) const FEWEST: usize = 16;
@@ -10,7 +10,7 @@ pub(super) const FEWEST: usize = 16;
 /// One ended image in this number remains for each of its sizes.
 const LARGEST: usize = 32;
 
-/// Sizes of an ended image: held and allocated bytes, and the time of stalls. Reports order processes by them.
+/// Magnitude of an ended image: held and allocated bytes, and the time of stalls. Reports order processes by them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ImageSizes {
     pub(super) exit: u64,
@@ -32,59 +32,22 @@ pub(super) fn small_images<I: Copy + Ord>(all: &[(I, ImageSizes)]) -> BTreeSet<I
     small
 }
 
-/// The numbers of a stack, or of a sum of stacks, by which reports are sorted. Sums wrap while they are negative.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sizes([u64; Sizes::COUNT]);
-
-impl Sizes {
-    pub(super) const COUNT: usize = 4;
-
-    /// Returns the quantities that the numbers stand for, one by one.
-    pub(super) const fn quantities(class: EventClass) -> &'static [Quantity] {
-        match class.counts_stalls() {
-            true => &[Quantity::StallTime, Quantity::StallCount],
-            false => &[Quantity::LiveBytes, Quantity::ExitBytes, Quantity::AllocBytes, Quantity::AllocCount],
-        }
-    }
-
-    pub(super) const fn new(numbers: [u64; Self::COUNT]) -> Self {
-        Self(numbers)
-    }
-
-    pub(super) fn of(class: EventClass, usage: &Quantities) -> Self {
-        let mut sizes = Self::default();
-        sizes.0.iter_mut().zip(Self::quantities(class)).for_each(|(size, &quantity)| *size = usage[quantity]);
-        sizes
-    }
-
-    pub(super) fn add(&mut self, other: Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(size, more)| *size = size.wrapping_add(more));
-    }
-
-    /// Returns the weight of a stack with these numbers: the sum of its shares in `all`. A program that does not free its memory
-    /// has bytes at exit in most stacks, and its largest sites in others, so no number can come first.
-    fn weight(self, all: Self) -> Weight {
-        let shares = self.0.into_iter().zip(all.0).map(|(part, all)| share(part, all));
-        Weight::new(shares.sum())
-    }
-}
-
 /// Search for the smallest stacks.
 pub(super) struct Smallest {
     /// Sums over all stacks.
-    all: BTreeMap<EventClass, Sizes>,
+    all: BTreeMap<EventClass, Magnitude>,
     stacks: Distribution,
 }
 
 impl Smallest {
     /// Starts to count stacks, which have these sums in each event class.
-    pub(super) fn new(all: BTreeMap<EventClass, Sizes>) -> Self {
+    pub(super) fn new(all: BTreeMap<EventClass, Magnitude>) -> Self {
         Self { all, stacks: Distribution::default() }
     }
 
     /// Counts a stack.
-    pub(super) fn count(&mut self, class: EventClass, sizes: Sizes) {
-        self.stacks.count(weight(&self.all, class, sizes));
+    pub(super) fn count(&mut self, class: EventClass, magnitude: Magnitude) {
+        self.stacks.count(weight(&self.all, class, magnitude));
     }
 
     /// Returns the number of stacks.
@@ -101,7 +64,7 @@ impl Smallest {
 
 /// The stacks that were chosen. Of those that are as large as the largest of them, it is the first ones.
 pub(super) struct SmallStacks {
-    all: BTreeMap<EventClass, Sizes>,
+    all: BTreeMap<EventClass, Magnitude>,
     most: Weight,
     /// Number of stacks of the largest weight that were not taken.
     equal: usize,
@@ -109,16 +72,16 @@ pub(super) struct SmallStacks {
 
 impl SmallStacks {
     /// Returns true if the next of the counted stacks belongs to them.
-    pub(super) fn includes_next(&mut self, class: EventClass, sizes: Sizes) -> bool {
-        let weight = weight(&self.all, class, sizes);
+    pub(super) fn includes_next(&mut self, class: EventClass, magnitude: Magnitude) -> bool {
+        let weight = weight(&self.all, class, magnitude);
         let is_equal = weight == self.most && self.equal > 0;
         self.equal -= usize::from(is_equal);
         weight < self.most || is_equal
     }
 }
 
-fn weight(all: &BTreeMap<EventClass, Sizes>, class: EventClass, sizes: Sizes) -> Weight {
-    sizes.weight(all.get(&class).copied().unwrap_or_default())
+fn weight(all: &BTreeMap<EventClass, Magnitude>, class: EventClass, magnitude: Magnitude) -> Weight {
+    Weight::new(magnitude.share_of(all.get(&class).copied().unwrap_or_default()))
 }
 
 /// Number of leading bits of a sum that its weight keeps: the next larger weight is at most 1.6 % larger.
@@ -173,29 +136,20 @@ impl Distribution {
     }
 }
 
-/// Returns `part` of `all`, in units of 2^-48. A number that is still negative counts as if it were positive.
-fn share(part: u64, all: u64) -> u64 {
-    const ONE: u128 = 1 << 48;
-    let [part, all] = [part, all].map(|number| number.cast_signed().unsigned_abs());
-    let share = u128::from(part) * ONE / u128::from(all.max(1));
-    // The quotient is at most ONE.
-    share.min(ONE) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{Amount, Bytes};
+    use crate::model::{Amount, Bytes, Quantities, Quantity};
 
     #[test]
     fn stacks_are_compared_by_their_shares() {
         let heap = |live, alloc| {
             let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, Amount { bytes: Bytes(live), count: 1 });
-            Sizes::of(EventClass::Heap, &usage.with(Quantity::AllocBytes, alloc))
+            Magnitude::of(EventClass::Heap, &usage.with(Quantity::AllocBytes, alloc))
         };
-        let stall = |time| Sizes::of(EventClass::Reclaim, &Quantities::ZERO.with(Quantity::StallTime, time));
+        let stall = |time| Magnitude::of(EventClass::Reclaim, &Quantities::ZERO.with(Quantity::StallTime, time));
         let stacks = [
             (EventClass::Heap, heap(1000, 0)),
             (EventClass::Heap, heap(0, 1 << 20)),
@@ -203,7 +157,7 @@ mod tests {
             (EventClass::Reclaim, stall(7)),
             (EventClass::Reclaim, stall(700)),
         ];
-        let mut all: BTreeMap<EventClass, Sizes> = BTreeMap::new();
+        let mut all: BTreeMap<EventClass, Magnitude> = BTreeMap::new();
         stacks.iter().for_each(|(class, sizes)| all.entry(*class).or_default().add(*sizes));
         let mut smallest = Smallest::new(all);
         stacks.iter().for_each(|(class, sizes)| smallest.count(*class, *sizes));

@@ -11,10 +11,10 @@ use super::row::{Row, since, size};
 use crate::history::call_paths::CallPaths;
 use crate::history::path_totals::{PathKey, PathTotals, PathUsage, TotalParts};
 use crate::history::process;
-use crate::history::smallest::{Sizes, SmallStacks};
+use crate::history::smallest::SmallStacks;
 use crate::model::{
-    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, MergedImages, Node, PageFaults, Pid,
-    ProcessImage, ProcessProfile, Quantity, StackEnd, StallStats, Tick,
+    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, Magnitude, MergedImages, Node, PageFaults,
+    Pid, ProcessImage, ProcessProfile, Quantity, StackEnd, StallStats, Tick,
 };
 
 /// Most distinct names that are counted. Further names have no chance to be that of the group.
@@ -174,7 +174,8 @@ impl Group {
     pub(super) fn merge_stacks(&mut self, class: EventClass, chosen: &mut SmallStacks) {
         let mut merged: BTreeMap<PathKey, PathUsage> = BTreeMap::new();
         let mut is_kept = |(key, totals): &(PathKey, PathUsage)| {
-            let is_kept = key.end == StackEnd::Merged || !chosen.includes_next(class, Sizes::of(class, &totals.usage));
+            let is_kept =
+                key.end == StackEnd::Merged || !chosen.includes_next(class, Magnitude::of(class, &totals.usage));
             if !is_kept {
                 let key = PathKey { path: Node::ROOT, end: StackEnd::Merged, part: key.part };
                 let mut totals = totals.clone();
@@ -188,9 +189,9 @@ impl Group {
     }
 
     /// Returns the sizes of each stack that can be merged. The parts must be merged.
-    pub(super) fn sizes(&self, class: EventClass) -> impl Iterator<Item = Sizes> {
+    pub(super) fn sizes(&self, class: EventClass) -> impl Iterator<Item = Magnitude> {
         let stacks = self.stacks.iter().filter(|(key, _)| key.end != StackEnd::Merged);
-        stacks.map(move |(_, totals)| Sizes::of(class, &totals.usage))
+        stacks.map(move |(_, totals)| Magnitude::of(class, &totals.usage))
     }
 
     /// Returns the size of the group.

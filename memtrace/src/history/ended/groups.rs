@@ -7,8 +7,8 @@ use super::group_key::GroupKey;
 use super::row::{ImageFacts, Row};
 use crate::history::call_paths::CallPaths;
 use crate::history::path_totals::PathTotals;
-use crate::history::smallest::{Sizes, Smallest};
-use crate::model::{EventClass, ImageUsage, MergedImages, Node, ProcessImage, Quantities, Tick};
+use crate::history::smallest::Smallest;
+use crate::model::{EventClass, ImageUsage, Magnitude, MergedImages, Node, ProcessImage, Quantities, Tick};
 
 /// Groups by their key.
 #[derive(Debug, Default)]
@@ -106,7 +106,7 @@ impl Groups {
         self.merge_parts();
         let mut total = Quantities::default();
         self.all.iter().for_each(|group| total += group.usage.total);
-        let mut smallest = Smallest::new([(class, Sizes::of(class, &total))].into());
+        let mut smallest = Smallest::new([(class, Magnitude::of(class, &total))].into());
         self.all.iter().flat_map(|group| group.sizes(class)).for_each(|sizes| smallest.count(class, sizes));
         let all = smallest.counted();
         let Some(merged) = all.checked_sub(rest(all)).filter(|merged| *merged > 0) else { return false };

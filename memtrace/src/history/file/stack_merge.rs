@@ -10,8 +10,8 @@ use rusqlite::{Connection, Error, Result, Transaction};
 use super::quantities::{detail_number, end_number};
 use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
-use crate::history::smallest::{FEWEST, Sizes, Smallest};
-use crate::model::{EventClass, PartKey, StackEnd, Storage};
+use crate::history::smallest::{FEWEST, Smallest};
+use crate::model::{EventClass, Magnitude, PartKey, StackEnd, Storage};
 
 /// Starts to merge stacks. Rows of merged stacks get numbers after `last`; `first` is the first interval. Returns the merge and
 /// the number of these rows; `None` if there are too few stacks.
@@ -68,18 +68,18 @@ pub(super) fn start(
 /// Adds the smaller half of the stacks to `temp.merged_total`.
 fn choose(transaction: &Transaction<'_>) -> Result<()> {
     create_sizes(transaction)?;
-    let mut all: BTreeMap<EventClass, Sizes> = BTreeMap::new();
-    let each_size = |each: &mut dyn FnMut(i64, EventClass, Sizes) -> Result<()>| {
+    let mut all: BTreeMap<EventClass, Magnitude> = BTreeMap::new();
+    let each_size = |each: &mut dyn FnMut(i64, EventClass, Magnitude) -> Result<()>| {
         let mut statement = transaction.prepare("SELECT * FROM temp.stack_size ORDER BY total")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let class = usize::try_from(row.get::<_, i64>(1)?).ok().and_then(|number| EventClass::ALL.get(number));
             let Some(&class) = class else { continue };
-            let mut numbers = [0; Sizes::COUNT];
+            let mut numbers = [0; Magnitude::COUNT];
             for (index, number) in (2..).zip(&mut numbers) {
                 *number = row.get::<_, i64>(index)?.cast_unsigned();
             }
-            each(row.get(0)?, class, Sizes::new(numbers))?;
+            each(row.get(0)?, class, Magnitude::new(numbers))?;
         }
         Ok::<_, Error>(())
     };
@@ -106,7 +106,7 @@ fn choose(transaction: &Transaction<'_>) -> Result<()> {
 
 /// Creates `temp.stack_size`, with the numbers of all stacks by which they are compared.
 fn create_sizes(transaction: &Transaction<'_>) -> Result<()> {
-    let quantities = [EventClass::Heap, EventClass::Reclaim].map(Sizes::quantities);
+    let quantities = [EventClass::Heap, EventClass::Reclaim].map(Magnitude::quantities);
     // The number with this index is in a column, in rows of details, or in both, depending on the event class.
     let number = |index: usize, in_details: bool| {
         let mut all = quantities.iter().filter_map(|quantities| quantities.get(index));
@@ -117,7 +117,7 @@ fn create_sizes(transaction: &Transaction<'_>) -> Result<()> {
             None => String::from("0"),
         }
     };
-    let list = |item: &dyn Fn(usize) -> String| (0..Sizes::COUNT).map(item).collect::<Vec<_>>().join(", ");
+    let list = |item: &dyn Fn(usize) -> String| (0..Magnitude::COUNT).map(item).collect::<Vec<_>>().join(", ");
     let names = list(&|index| format!("n{index}"));
     let sums = list(&|index| format!("sum(n{index})"));
     let in_columns = list(&|index| format!("{} AS n{index}", number(index, false)));

@@ -19,10 +19,10 @@ use crate::history::interval::{
     TotalKey,
 };
 use crate::history::retention::{StoredInterval as Row, forced_merge, next_merge};
-use crate::history::smallest::{FEWEST, ImageSizes, Sizes, Smallest, small_images};
+use crate::history::smallest::{FEWEST, ImageSizes, Smallest, small_images};
 use crate::model::{
-    Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, MergedImages, Quantities, Quantity, StackEnd, StallStats,
-    Tick, User,
+    Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Magnitude, MergedImages, Quantities, Quantity, StackEnd,
+    StallStats, Tick, User,
 };
 
 /// Most groups. Further images belong to one for all other programs.
@@ -95,11 +95,11 @@ impl MemoryBook {
 
     /// Merges the smaller half of the stacks. Returns false if there are too few.
     pub(super) fn merge_stacks(&mut self) -> bool {
-        let mut sums: BTreeMap<TotalKey, Sizes> = BTreeMap::new();
-        let mut all: BTreeMap<EventClass, Sizes> = BTreeMap::new();
+        let mut sums: BTreeMap<TotalKey, Magnitude> = BTreeMap::new();
+        let mut all: BTreeMap<EventClass, Magnitude> = BTreeMap::new();
         for (key, change) in self.contents.iter().flat_map(|content| content.changes.iter()) {
             if key.path != PathNumber::ROOT {
-                let sizes = Sizes::of(key.class, &change.usage);
+                let sizes = Magnitude::of(key.class, &change.usage);
                 sums.entry(key).or_default().add(sizes);
                 all.entry(key.class).or_default().add(sizes);
             }
