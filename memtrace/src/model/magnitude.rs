@@ -1,5 +1,7 @@
 //! Rule by which stacks and processes are merged when there are too many: those of the smallest magnitude.
 
+use std::cmp::Reverse;
+
 use super::{EventClass, Quantities, Quantity};
 
 /// The numbers of a stack, of a process, or of a sum of them, by which reports are sorted. Sums wrap while they are negative.
@@ -44,6 +46,24 @@ impl Magnitude {
     pub fn share_of(self, all: Self) -> u64 {
         self.0.into_iter().zip(all.0).map(|(part, all)| share(part, all)).sum()
     }
+
+    /// Returns the sum of `all`.
+    #[must_use]
+    pub fn sum_of(all: impl IntoIterator<Item = Self>) -> Self {
+        all.into_iter().fold(Self::default(), |mut sum, magnitude| {
+            sum.add(magnitude);
+            sum
+        })
+    }
+
+    /// Returns the indices of `all`, the largest first; equal ones in their order.
+    #[must_use]
+    pub fn largest_first(all: &[Self]) -> Vec<usize> {
+        let sum = Self::sum_of(all.iter().copied());
+        let mut indices: Vec<_> = (0..all.len()).collect();
+        indices.sort_by_cached_key(|&index| Reverse(all[index].share_of(sum)));
+        indices
+    }
 }
 
 /// Returns `part` of `all`, in units of 2^-48. A number that is still negative counts as if it were positive.
@@ -65,8 +85,7 @@ mod tests {
             let usage = Quantities::ZERO.with(Quantity::LiveBytes, live).with(Quantity::AllocBytes, alloc);
             Magnitude::of(EventClass::Heap, &usage)
         };
-        let mut all = magnitude(30, 600);
-        all.add(magnitude(10, 200));
+        let all = Magnitude::sum_of([magnitude(30, 600), magnitude(10, 200)]);
         assert_eq!(magnitude(10, 200).share_of(all), 1 << 47);
         assert_eq!(
             magnitude(10_u64.wrapping_neg(), 0).share_of(all),
@@ -77,5 +96,7 @@ mod tests {
         let stalls = Quantities::ZERO.with(Quantity::StallTime, 5).with(Quantity::LiveBytes, 9);
         let stalls = Magnitude::of(EventClass::Reclaim, &stalls);
         assert_eq!(stalls.share_of(stalls), 1 << 48);
+        let shares = [magnitude(0, 100), magnitude(5, 0), magnitude(5, 0), magnitude(1, 80)];
+        assert_eq!(Magnitude::largest_first(&shares), [0, 3, 1, 2]);
     }
 }

@@ -183,15 +183,6 @@ impl<'a> MetricView<'a> {
     }
 }
 
-/// Returns the largest share of `part` in `all` by any metric, by major faults or by resident bytes: what matters by one of
-/// them is kept, whichever is drawn.
-pub(super) fn largest_share(part: &Quantities, all: &Quantities) -> f64 {
-    let share = |part: u64, all: u64| if part > 0 && all > 0 { part as f64 / all as f64 } else { 0.0 };
-    let by_metric = Metric::ALL.iter().map(|metric| share(metric.value(part), metric.value(all)));
-    let others = [Quantity::MajorFaults, Quantity::ResidentBytes];
-    by_metric.chain(others.map(|quantity| share(part[quantity], all[quantity]))).fold(0.0, f64::max)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

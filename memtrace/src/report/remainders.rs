@@ -9,9 +9,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::processes::RowsOfProcesses;
 use self::size::Sizes;
-use crate::model::{FrameId, LabelId, Part, Profile, ProfileRows, Quantity, StackEnd, StackProfile};
+use crate::model::{FrameId, LabelId, Magnitude, Part, Profile, ProfileRows, Quantity, StackEnd, StackProfile};
 use crate::report::Options;
-use crate::report::metrics::largest_share;
 
 /// Bounds of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +80,12 @@ fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes:
     let mut used = rows.processes.iter().map(|process| sizes.process(process)).sum::<usize>();
     used = used.saturating_add(sizes.stacks(remainders.len())).saturating_add(sizes.head(profile));
 
-    let total = profile.stacks.iter().map(|stack| stack.usage).sum();
-    let mut ranked: Vec<_> =
-        profile.stacks.iter().enumerate().map(|(index, stack)| (largest_share(&stack.usage, &total), index)).collect();
-    ranked.sort_unstable_by(|(one, first), (other, second)| other.total_cmp(one).then(first.cmp(second)));
+    let magnitudes: Vec<_> =
+        profile.stacks.iter().map(|stack| Magnitude::of(profile.run.class, &stack.usage)).collect();
+    let ranked = Magnitude::largest_first(&magnitudes);
     let mut kept = vec![false; profile.stacks.len()];
     let mut has_frame = vec![false; profile.frames.len()];
-    for (_, index) in ranked {
+    for index in ranked {
         let stack = &profile.stacks[index];
         // The sum of merged stacks is a part of the remainder.
         if stack.merged() > 0 {

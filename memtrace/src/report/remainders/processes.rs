@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{Cgroup, Comm, EndedGroup, PageFaults, Pid, ProcessProfile, Profile, User};
+use crate::model::{Cgroup, Comm, EndedGroup, Magnitude, PageFaults, Pid, ProcessProfile, Profile, User};
 use crate::report::Options;
-use crate::report::metrics::largest_share;
 
 /// Rows of processes.
 pub(super) struct RowsOfProcesses {
@@ -67,18 +66,12 @@ pub(super) fn merged(profile: &Profile, options: &Options, most: usize) -> Optio
     Some(RowsOfProcesses { processes, row_of })
 }
 
-/// Returns true for each of the `most` largest processes, by their largest share in any metric.
+/// Returns true for each of the `most` largest processes.
 fn largest(profile: &Profile, most: usize) -> Vec<bool> {
-    let total = profile.total();
-    let mut ranked: Vec<_> = profile
-        .processes
-        .iter()
-        .enumerate()
-        .map(|(index, process)| (largest_share(&process.total, &total), index))
-        .collect();
-    ranked.sort_unstable_by(|(one, first), (other, second)| other.total_cmp(one).then(first.cmp(second)));
+    let processes = profile.processes.iter();
+    let magnitudes: Vec<_> = processes.map(|process| Magnitude::of(profile.run.class, &process.total)).collect();
     let mut is_kept = vec![false; profile.processes.len()];
-    ranked.iter().take(most).for_each(|&(_, index)| is_kept[index] = true);
+    Magnitude::largest_first(&magnitudes).into_iter().take(most).for_each(|index| is_kept[index] = true);
     is_kept
 }
 
