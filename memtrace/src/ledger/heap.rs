@@ -299,8 +299,8 @@ impl Heap {
         (ended.into_keys().collect(), merged)
     }
 
-    /// Stacks that can be merged, with the bytes that they have allocated.
-    pub(super) fn idle(&self) -> impl Iterator<Item = (u64, StackKey)> {
+    /// Stacks that can be merged.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (StackKey, Quantities)> {
         let pinned = self.pinned();
         self.totals.idle(move |index| pinned.contains(&index))
     }

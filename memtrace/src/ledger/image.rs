@@ -8,7 +8,9 @@ use super::mappings::Mappings;
 use super::pages::Pages;
 use super::stack_totals::ImageTotals;
 use super::stalls::ImageStalls;
-use crate::model::{EventClass, ImageEnd, ImageRusage, ImageUsage, Pid, Quantity, StackId, StackKey, Tick};
+use crate::model::{
+    EventClass, ImageEnd, ImageRusage, ImageUsage, Magnitude, Pid, Quantities, Quantity, StackId, StackKey, Tick,
+};
 
 /// State of one process image.
 #[derive(Debug, Default)]
@@ -34,18 +36,18 @@ impl Image {
         totals + self.stalls.as_ref().map_or(0, |stalls| stalls.limited())
     }
 
-    /// Stacks that can be merged, with the bytes that they have allocated.
-    pub(super) fn idle_stacks(&self) -> Vec<(u64, EventClass, StackKey)> {
+    /// Stacks that can be merged.
+    pub(super) fn idle_stacks(&self) -> Vec<(EventClass, StackKey, Magnitude)> {
         let mut all = Vec::new();
-        let mut add = |class, idle: &mut dyn Iterator<Item = (u64, StackKey)>| {
-            all.extend(idle.map(|(weight, key)| (weight, class, key)));
+        let mut add = |class, idle: &mut dyn Iterator<Item = (StackKey, Quantities)>| {
+            all.extend(idle.map(|(key, usage)| (class, key, Magnitude::of(class, &usage))));
         };
         add(EventClass::Heap, &mut self.heap.idle());
         if let Some(pages) = &self.pages {
             add(EventClass::Fault, &mut pages.totals().idle(|_| false));
         }
         if let Some(mappings) = &self.mappings {
-            add(EventClass::Map, &mut mappings.idle().into_iter());
+            add(EventClass::Map, &mut mappings.idle());
         }
         if let Some(stalls) = &self.stalls {
             add(EventClass::Reclaim, &mut stalls.idle());
@@ -73,13 +75,13 @@ impl Image {
         self.all_totals().flat_map(ImageTotals::inherited_stacks)
     }
 
-    /// Allocated bytes by stack.
-    pub(super) fn allocated_by_stack(&self) -> FxHashMap<StackId, u64> {
-        let mut bytes = FxHashMap::default();
+    /// Magnitude of each stack, without its stalls.
+    pub(super) fn magnitudes(&self) -> FxHashMap<StackId, Magnitude> {
+        let mut all: FxHashMap<StackId, Magnitude> = FxHashMap::default();
         for (_, totals) in self.all_totals().flat_map(ImageTotals::iter) {
-            *bytes.entry(totals.key.stack).or_default() += totals.alloc.bytes.0;
+            all.entry(totals.key.stack).or_default().add(Magnitude::of(EventClass::Heap, &totals.quantities()));
         }
-        bytes
+        all
     }
 
     /// Totals of all classes that have some by stack.

@@ -9,7 +9,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
-use crate::model::{AbsAddr, Amount, Bytes, ImageEnd, ImageUsage, LossReason, PAGE, StackKey, Tid, Touched};
+use crate::model::{
+    AbsAddr, Amount, Bytes, ImageEnd, ImageUsage, LossReason, PAGE, Quantities, StackKey, Tid, Touched,
+};
 
 /// Maximum number of tentative unmaps. The ledger does not learn when a thread exits.
 const MAX_TENTATIVE: usize = 1 << 15;
@@ -117,11 +119,11 @@ impl Mappings {
         &self.totals
     }
 
-    /// Stacks without mappings, with the bytes that they have mapped.
-    pub(super) fn idle(&self) -> Vec<(u64, StackKey)> {
+    /// Stacks without mappings.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (StackKey, Quantities)> {
         let ranges = self.tentative.values().flat_map(|unmap| &unmap.ranges);
         let pinned: FxHashSet<u32> = ranges.map(|(_, range)| range.stack).collect();
-        self.totals.idle(|index| pinned.contains(&index)).collect()
+        self.totals.idle(move |index| pinned.contains(&index))
     }
 
     /// Merges a stack without mappings into the sum of merged stacks.

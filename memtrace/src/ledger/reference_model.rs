@@ -75,10 +75,9 @@ impl ReferenceModel {
     fn merge_totals(&mut self) {
         self.totals.requests = 0;
         let images = self.running.iter();
-        let idle = images.flat_map(|(&pid, image)| image.idle_totals().map(move |(bytes, key)| (bytes, pid, key)));
-        let mut idle: Vec<_> = idle.collect();
-        idle.sort_unstable();
-        for (_, pid, key) in idle.into_iter().take((self.settings.stacks / MERGED_PART) as usize + 1) {
+        let idle = images.flat_map(|(&pid, image)| image.idle_totals().map(move |(alloc, key)| (alloc, (pid, key))));
+        let idle = smallest_first(idle.collect());
+        for (pid, key) in idle.take((self.settings.stacks / MERGED_PART) as usize + 1) {
             self.running.get_mut(&pid).unwrap().merge(key);
         }
     }
@@ -87,10 +86,9 @@ impl ReferenceModel {
         self.frames.requests = 0;
         let count = (self.settings.stacks as usize).min(self.used_frames()) / MERGED_PART as usize + 1;
         let images = self.running.iter();
-        let idle = images.flat_map(|(&pid, image)| image.idle_frames().map(move |(bytes, id)| (bytes, pid, id)));
-        let mut idle: Vec<_> = idle.collect();
-        idle.sort_unstable();
-        for (_, pid, id) in idle.into_iter().take(count) {
+        let idle = images.flat_map(|(&pid, image)| image.idle_frames().map(move |(alloc, id)| (alloc, (pid, id))));
+        let idle = smallest_first(idle.collect());
+        for (pid, id) in idle.take(count) {
             let stack = self.running.get_mut(&pid).unwrap().stacks.get_mut(&id).unwrap();
             *stack = Stack { frames: [].into(), end: StackEnd::Merged, ..stack.clone() };
         }
@@ -359,6 +357,16 @@ fn any_event() -> impl Strategy<Value = Event> {
         tick: Tick(tick),
         kind,
     })
+}
+
+/// Returns items in order of the sum of their shares in all allocated bytes and in all allocations, the smallest first.
+fn smallest_first<T: Ord>(items: Vec<(Amount, T)>) -> impl Iterator<Item = T> {
+    let all = items.iter().fold(Amount::default(), |sum, (alloc, _)| sum + *alloc);
+    let share = |part: u64, all: u64| (u128::from(part) << 48) / u128::from(all.max(1));
+    let size = |alloc: Amount| share(alloc.bytes.0, all.bytes.0) + share(alloc.count, all.count);
+    let mut items: Vec<_> = items.into_iter().map(|(alloc, item)| (size(alloc), item)).collect();
+    items.sort_unstable();
+    items.into_iter().map(|(_, item)| item)
 }
 
 proptest! {

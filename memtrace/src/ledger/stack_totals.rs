@@ -163,14 +163,14 @@ impl ImageTotals {
         Some((removed, histograms))
     }
 
-    /// Iterates over the limited stacks without live amounts, with the bytes that they have allocated. `is_pinned` returns
-    /// true for an index to which a tentative free refers.
-    pub(super) fn idle(&self, is_pinned: impl Fn(u32) -> bool) -> impl Iterator<Item = (u64, StackKey)> {
+    /// Iterates over the limited stacks without live amounts. `is_pinned` returns true for an index to which a tentative free
+    /// refers.
+    pub(super) fn idle(&self, is_pinned: impl Fn(u32) -> bool) -> impl Iterator<Item = (StackKey, Quantities)> {
         let is_idle = move |(index, totals): &(u32, &StackTotals)| {
             let is_live = totals.live != Amount::default() || totals.is_vacant();
             !is_live && is_limited(totals.key) && !is_pinned(*index)
         };
-        (0..).zip(&self.stacks).filter(is_idle).map(|(_, totals)| (totals.alloc.bytes.0, totals.key))
+        (0..).zip(&self.stacks).filter(is_idle).map(|(_, totals)| (totals.key, totals.quantities()))
     }
 
     /// Merges the stack `key`, which must be idle, into the sum of merged stacks. Returns its index and that of the sum.

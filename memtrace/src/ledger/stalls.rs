@@ -60,10 +60,10 @@ impl ImageStalls {
         self.totals.by_stack.keys().filter(|key| is_limited(**key)).count() as u32
     }
 
-    /// Stacks that count towards the limit, with the time of their stalls. None is in use.
-    pub(super) fn idle(&self) -> impl Iterator<Item = (u64, StackKey)> {
+    /// Stacks that count towards the limit. None is in use.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (StackKey, Quantities)> {
         let limited = self.totals.by_stack.iter().filter(|(key, _)| is_limited(**key));
-        limited.map(|(&key, stalls)| (stalls.time.0, key))
+        limited.map(|(&key, &stalls)| (key, Quantities::ZERO.with_stalls(stalls)))
     }
 
     /// Merges a stack into the sum of merged stacks.

@@ -128,16 +128,18 @@ impl ReferenceImage {
     }
 
     /// Totals without live blocks and tentative frees.
-    pub(super) fn idle_totals(&self) -> impl Iterator<Item = (u64, StackKey)> {
+    pub(super) fn idle_totals(&self) -> impl Iterator<Item = (Amount, StackKey)> {
         let is_pinned = |key| self.tentative.values().any(|(_, block, ..)| block.is_some_and(|block| block.key == key));
         let idle = self.limited().filter(move |&key| !is_pinned(key) && !self.is_live(|live| live == key));
-        idle.map(|key| (self.alloc[&key].bytes.0, key))
+        idle.map(|key| (self.alloc[&key], key))
     }
 
-    pub(super) fn idle_frames(&self) -> impl Iterator<Item = (u64, StackId)> {
+    pub(super) fn idle_frames(&self) -> impl Iterator<Item = (Amount, StackId)> {
         let idle = self.with_frames().filter(|&id| !self.is_live(|live| live.stack == id));
-        let bytes = |id| self.alloc.iter().filter(|(key, _)| key.stack == id).map(|(_, alloc)| alloc.bytes.0).sum();
-        idle.map(move |id| (bytes(id), id))
+        let sum = |id| {
+            self.alloc.iter().filter(|(key, _)| key.stack == id).fold(Amount::default(), |sum, (_, alloc)| sum + *alloc)
+        };
+        idle.map(move |id| (sum(id), id))
     }
 
     pub(super) fn merge(&mut self, key: StackKey) {
