@@ -20,8 +20,6 @@ unsafe impl AnyBits for i32 {}
 // SAFETY: as above.
 unsafe impl AnyBits for u64 {}
 // SAFETY: as above.
-unsafe impl AnyBits for [u64; 2] {}
-// SAFETY: as above.
 unsafe impl AnyBits for [u8; COMM] {}
 
 /// Returns the address of the current `task_struct`.
@@ -36,6 +34,19 @@ pub fn current_task() -> u64 {
 pub fn read<T: AnyBits>(base: u64, offset: u32) -> Option<T> {
     // SAFETY: the helper checks the address, and any bits are a value.
     unsafe { bpf_probe_read_kernel((base + offset as u64) as *const T) }.ok()
+}
+
+/// Reads the name of a task `offset` bytes after `base`, as words; zeros if it cannot be read. Before Linux 5.17
+/// ("fs/exec: replace strlcpy with strscpy_pad in `__set_task_comm`"), the rest of an earlier name follows the end of the name.
+#[inline(always)]
+pub fn read_name(base: u64, offset: u32) -> [u64; 2] {
+    let mut words = [0_u64; 2];
+    let size = size_of_val(&words) as u32;
+    // SAFETY: the helper checks the address, and writes at most as many bytes as there are.
+    unsafe {
+        generated::bpf_probe_read_kernel_str(words.as_mut_ptr().cast(), size, (base + offset as u64) as *const _)
+    };
+    words
 }
 
 /// Reads the word `offset` bytes after `base`; 0 if it cannot be read. The helper's result is not checked: each check

@@ -5,7 +5,7 @@
 //! and the number of changes of cgroups and names, with those of the decision.
 
 use aya_ebpf::btf_maps::{Array, HashMap, LruHashMap};
-use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_uid_gid, bpf_probe_read_kernel_str};
+use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_uid_gid};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_common::wire::{
@@ -148,11 +148,7 @@ pub fn exit(pid: u32) {
 /// Handles a new name of process `pid`: the string at the address `name`, in the kernel.
 #[inline(always)]
 pub fn rename(pid: u32, name: u64) {
-    let mut words = [0_u64; 2];
-    let size = size_of_val(&words) as u32;
-    // SAFETY: the helper checks the address, and writes at most as many bytes as there are.
-    unsafe { bpf_probe_read_kernel_str(words.as_mut_ptr().cast(), size, name as *const _) };
-    let _ = NAMES.insert(pid, words, 0);
+    let _ = NAMES.insert(pid, kernel::read_name(name, 0), 0);
     change();
 }
 
@@ -216,9 +212,7 @@ fn matching_actions(pid: u32, task: u64, user: u32) -> u32 {
     let mut actions = action(filter_key::USER, [user as u64, 0]);
     // The name and the cgroup of a process are those of its first thread.
     let leader = kernel::read_word(task, field!(task.task_group_leader));
-    if let Some(comm) = comm(pid, leader) {
-        actions |= action(filter_key::COMM, comm);
-    }
+    actions |= action(filter_key::COMM, comm(pid, leader));
     let mut executable = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
     if let Some(file) =
         kernel::read(task, field!(vma.task_mm)).and_then(|mm| kernel::read(mm, field!(task.mm_exe_file)))
@@ -260,12 +254,12 @@ fn action(property: u64, value: [u64; 2]) -> u32 {
 
 /// Returns the name of process `pid`, whose first thread is `leader`.
 #[inline(always)]
-fn comm(pid: u32, leader: u64) -> Option<[u64; 2]> {
+fn comm(pid: u32, leader: u64) -> [u64; 2] {
     if settings::filters_by_comm()
         // SAFETY: the words may be those of different names. Then another change follows.
         && let Some(name) = unsafe { NAMES.get(pid) }
     {
-        return Some(*name);
+        return *name;
     }
-    kernel::read(leader, field!(task.task_comm))
+    kernel::read_name(leader, field!(task.task_comm))
 }
