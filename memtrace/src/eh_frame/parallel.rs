@@ -32,29 +32,35 @@ pub struct Built {
     pub table: Result<Table, Error>,
 }
 
-/// Builds the tables of all objects in `threads` threads and passes each to `on_built` in the calling thread as soon as it
-/// is complete. Objects that most processes use come first.
+/// Builds the tables of all objects in at most `threads` threads, or in the calling one, and passes each to `on_built` in
+/// the calling thread as soon as it is complete. Objects that most processes use come first.
 pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>, mut on_built: impl FnMut(Built)) {
     jobs.sort_by_key(|job| (Reverse(job.users), rank(&job.object.path)));
     let (jobs, next) = (&jobs, &AtomicUsize::new(0));
+    let build_next = || {
+        let BuildJob { object, .. } = jobs.get(next.fetch_add(1, Ordering::Relaxed))?;
+        Some(Built { object: Arc::clone(object), table: build(object, cache) })
+    };
     // A thread hands its table over before it builds the next one, which bounds the number of tables in memory.
     let (sender, receiver) = mpsc::sync_channel(0);
     thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
+        for _ in 0..threads.min(jobs.len()) {
             let sender = sender.clone();
-            scope.spawn(move || {
-                while let Some(BuildJob { object, .. }) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let built = Built { object: Arc::clone(object), table: build(object, cache) };
+            let started = thread::Builder::new().spawn_scoped(scope, move || {
+                while let Some(built) = build_next() {
                     if sender.send(built).is_err() {
                         break;
                     }
                 }
             });
+            if let Err(error) = started {
+                log::debug!("cannot start a thread that builds unwind tables: {error}");
+            }
         }
         drop(sender);
-        for built in receiver {
-            on_built(built);
-        }
+        receiver.into_iter().for_each(&mut on_built);
+        // Nothing is left for this thread, unless the system had no pid for another one.
+        std::iter::from_fn(build_next).for_each(&mut on_built);
     });
 }
 
