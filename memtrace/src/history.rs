@@ -48,7 +48,7 @@ mod view;
 pub use assemble::LiveChangesByStack;
 pub use book::Book;
 pub use boundaries::{Boundary, IntervalRow, MarkRow};
-pub use end_of_run::EndOfRun;
+pub use end_of_run::{ChangesInParts, EndOfRun};
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
 pub use file::{Error, MarkTexts, MonitorRecorder, ProcessRow, Recording, Settings, Status, ThreadRow, Writer};
 pub use gap::{Gap, GapReason};

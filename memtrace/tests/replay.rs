@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use harness::heap::{self, CountingAllocator};
 use memtrace::history::{
-    CompletedImage, EndOfRun, EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses,
+    ChangesInParts, CompletedImage, EndOfRun, EndedProcesses, EndedSettings, FramesByObject, NamedClasses,
 };
 use memtrace::ledger::Settings;
 use memtrace::model::{
@@ -357,8 +357,7 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     let images = ids.map(|id| (id, daemon(id))).collect();
     let window = Tick(0)..Tick::at(DAY);
     let code_of = |_, image: &ProcessImage| ImageCode::new(image, None);
-    let changes = LiveChangesByStack::default();
-    let end = EndOfRun::new(totals.snapshots, &images, code_of, ended, &window, (Vec::new(), changes));
+    let end = EndOfRun::new(totals.snapshots, &images, code_of, ended, &window, ChangesInParts::default());
     let mut classes = NamedClasses::new(&end, &FramesByObject::default());
     let profile = classes.take(EventClass::Heap).into_profile(Default::default(), Vec::new(), |_| None);
     assert_eq!(profile.losses, Losses::default());

@@ -21,10 +21,18 @@ pub struct EndOfRun {
     pub(super) activity: Option<Arc<Activity>>,
 }
 
+/// Changes of the live memory of running images in parts of a run, where known.
+#[derive(Debug, Default)]
+pub struct ChangesInParts {
+    /// The parts, since the start of tracing; empty if there are too few intervals.
+    pub parts: Vec<Range<Duration>>,
+    /// The changes of each stack in the parts.
+    pub by_stack: LiveChangesByStack,
+}
+
 impl EndOfRun {
     /// Converts the stacks of a run during `window`. `snapshots`: images that still run, described by `images`. `code_of`
-    /// returns the names of the code that an image has generated. `ended`: images that ended earlier. `changes`: changes of
-    /// the live memory of running images in `parts` of the run, where known.
+    /// returns the names of the code that an image has generated. `ended`: images that ended earlier.
     #[must_use]
     pub fn new<C: CodeNames>(
         snapshots: Snapshots,
@@ -32,9 +40,10 @@ impl EndOfRun {
         code_of: impl Fn(ImageId, &ProcessImage) -> C,
         ended: EndedProcesses,
         window: &Range<Tick>,
-        (parts, changes): (Vec<Range<Duration>>, LiveChangesByStack),
+        ChangesInParts { parts, by_stack }: ChangesInParts,
     ) -> Self {
-        Self { stacks: ReportStacks::of_run(snapshots, images, code_of, ended, window, changes), parts, activity: None }
+        let stacks = ReportStacks::of_run(snapshots, images, code_of, ended, window, by_stack);
+        Self { stacks, parts, activity: None }
     }
 
     /// Adds the activity of threads.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
-use crate::history::{CompletedImage, EndOfRun, EndedProcesses, EndedSettings, LiveChangesByStack, NamedClasses};
+use crate::history::{ChangesInParts, CompletedImage, EndOfRun, EndedProcesses, EndedSettings, NamedClasses};
 use crate::model::{
     AbsAddr, Amount, BuildId, Bytes, EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Location, Mapping, Pid,
     ProcessImage, Profile, Quantities, Quantity, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, Stacks, Tick,
@@ -61,8 +61,7 @@ fn profile_by<'a>(
     window: &Range<Tick>,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
-    let changes = LiveChangesByStack::default();
-    let end = EndOfRun::new(snapshots, images, code_of, no_ended(), window, (Vec::new(), changes));
+    let end = EndOfRun::new(snapshots, images, code_of, no_ended(), window, ChangesInParts::default());
     NamedClasses::new(&end, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| None)
 }
 

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::super::test_code::TestCode;
-use super::super::{EndOfRun, EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses};
+use super::super::{
+    ChangesInParts, EndOfRun, EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses,
+};
 use super::*;
 use crate::model::{
     AbsAddr, Amount, Bytes, EventClass, FileOffset, Frame, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason,
@@ -62,7 +64,14 @@ fn profile_with_changes(
     changes: LiveChangesByStack,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
-    let end = EndOfRun::new(snapshots, images, |_, _| TestCode::new(), no_ended(), window, (Vec::new(), changes));
+    let end = EndOfRun::new(
+        snapshots,
+        images,
+        |_, _| TestCode::new(),
+        no_ended(),
+        window,
+        ChangesInParts { by_stack: changes, ..ChangesInParts::default() },
+    );
     NamedClasses::new(&end, names).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| None)
 }
 

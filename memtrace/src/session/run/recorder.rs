@@ -51,7 +51,6 @@ use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::track::{ProcessTracker, generated_code};
 
-pub(super) use self::live_changes::ChangesInParts;
 pub(super) use self::sites::{ClassSites, Site, SiteTotals};
 
 /// Deltas of each shard that can wait. If there are more, they stay in the shard.

@@ -11,11 +11,12 @@ use super::accounts::RunAccounts;
 use super::activity::RunActivity;
 use super::cost::cost_so_far;
 use super::debug_files;
-use super::recorder::{ChangesInParts, Recorder};
+use super::recorder::Recorder;
 use super::wait::Signals;
 use crate::debuginfod;
 use crate::history::{
-    EndOfRun, EndedProcesses, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts, has_trends,
+    ChangesInParts, EndOfRun, EndedProcesses, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts,
+    has_trends,
 };
 use crate::kernel::{Counters, ProgramTime};
 use crate::model::{
@@ -131,10 +132,9 @@ impl Reports {
         let mut facts = finished.facts(config, &snapshots);
         let recorder_of_images = recorder.as_mut();
         let changes = recorder_of_images.map(|recorder| finished.record_images(config, recorder, &snapshots));
-        let ChangesInParts { parts, by_stack } = changes.unwrap_or_default();
         let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id));
         let (images, window) = (finished.tracker.images(), &finished.measured.window);
-        let end = EndOfRun::new(snapshots, images, code_of, ended, window, (parts, by_stack));
+        let end = EndOfRun::new(snapshots, images, code_of, ended, window, changes.unwrap_or_default());
         let mut symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
         if let Some(settings) = &debuginfod {
             let objects = end.objects_with_calls();

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::changes::add_page_values;
-use super::live_changes::{ChangesInParts, live_changes};
+use super::live_changes::live_changes;
 use super::{Recorder, listed};
-use crate::history::{Book, FramesByObject, Interval, RecordedImage, Recording, Status};
+use crate::history::{Book, ChangesInParts, FramesByObject, Interval, RecordedImage, Recording, Status};
 use crate::model::{
     BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, ProcessImage, Quantities, Quantity, Snapshots,
     StackKey, Tick,

@@ -1,22 +1,13 @@
 //! Changes of the live memory of running images over the parts of a run.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use super::run_book::RunBook;
 use super::stacks::RecordedStacks;
-use crate::history::{Boundary, LiveChangesByStack, PathNumber, TotalKey, TrendParts};
+use crate::history::{Boundary, ChangesInParts, LiveChangesByStack, PathNumber, TotalKey, TrendParts};
 use crate::model::{EventClass, ImageId, ImageUsage, LiveChanges, Snapshots, StackEnd, StackKey, Tick};
-
-/// Changes of live memory over parts of a run.
-#[derive(Debug, Default)]
-pub(in crate::session) struct ChangesInParts {
-    /// The parts, since the start of tracing; empty if there are too few intervals.
-    pub(in crate::session) parts: Vec<Range<Duration>>,
-    pub(in crate::session) by_stack: LiveChangesByStack,
-}
 
 /// Returns the changes of the live memory of running images in a history that has all of them; `stacks` are theirs.
 /// `snapshots` are the totals at the end of the trace, which was during `window`. Only the changes of `classes` are returned.
