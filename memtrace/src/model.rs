@@ -47,7 +47,7 @@ pub use explanation::{
 };
 pub(crate) use free_entries::{EntryBlock, FreeEntries};
 pub use losses::{LossReason, Losses};
-pub use magnitude::Magnitude;
+pub(crate) use magnitude::{Magnitude, Magnitudes, share};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
 pub use memory_timeline::{
     MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, PressureCounter, ProcessTimeline, Steps,

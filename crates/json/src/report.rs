@@ -38,8 +38,8 @@ pub struct Report<
     pub subject: Text<'a>,
     /// Event class: `heap` (blocks), `map` (mappings), `fault` (pages) or `reclaim` (stalls).
     pub events: Text<'a>,
-    /// Sort order of `stacks`: a value of `--metric`, such as `live-bytes`. `memtrace -h` lists them. With `growth`, `live_*`
-    /// and `free_*` count only blocks that were allocated within the window.
+    /// Sort order of `stacks`: a [metric](guide/formats.md#metrics), such as `live-bytes`. With `growth`, `live_*` and `free_*`
+    /// count only blocks that were allocated within the window.
     pub metric: Text<'a>,
     /// Only with `fault`: N if one page in N was followed; 1 if numbers are exact.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,8 @@
 //! Choice of the stacks and images that are merged when there are too many of them: the smallest.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::model::{EventClass, Magnitude};
+use crate::model::{EventClass, Magnitude, Magnitudes};
 
 /// Fewest stacks, and fewest images, that a history merges at a time.
 pub(super) const FEWEST: usize = 16;
@@ -10,7 +10,7 @@ pub(super) const FEWEST: usize = 16;
 /// One ended image in this number remains for each of its sizes.
 const LARGEST: usize = 32;
 
-/// Magnitude of an ended image: held and allocated bytes, and the time of stalls. Reports order processes by them.
+/// Sizes of an ended image: held and allocated bytes, and the time of stalls. Reports order processes by them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ImageSizes {
     pub(super) exit: u64,
@@ -35,13 +35,13 @@ pub(super) fn small_images<I: Copy + Ord>(all: &[(I, ImageSizes)]) -> BTreeSet<I
 /// Search for the smallest stacks.
 pub(super) struct Smallest {
     /// Sums over all stacks.
-    all: BTreeMap<EventClass, Magnitude>,
+    all: Magnitudes,
     stacks: Distribution,
 }
 
 impl Smallest {
     /// Starts to count stacks, which have these sums in each event class.
-    pub(super) fn new(all: BTreeMap<EventClass, Magnitude>) -> Self {
+    pub(super) fn new(all: Magnitudes) -> Self {
         Self { all, stacks: Distribution::default() }
     }
 
@@ -64,7 +64,7 @@ impl Smallest {
 
 /// The stacks that were chosen. Of those that are as large as the largest of them, it is the first ones.
 pub(super) struct SmallStacks {
-    all: BTreeMap<EventClass, Magnitude>,
+    all: Magnitudes,
     most: Weight,
     /// Number of stacks of the largest weight that were not taken.
     equal: usize,
@@ -80,8 +80,8 @@ impl SmallStacks {
     }
 }
 
-fn weight(all: &BTreeMap<EventClass, Magnitude>, class: EventClass, magnitude: Magnitude) -> Weight {
-    Weight::new(magnitude.share_of(all.get(&class).copied().unwrap_or_default()))
+fn weight(all: &Magnitudes, class: EventClass, magnitude: Magnitude) -> Weight {
+    Weight::new(all.size(class, magnitude))
 }
 
 /// Number of leading bits of a sum that its weight keeps: the next larger weight is at most 1.6 % larger.
@@ -157,15 +157,19 @@ mod tests {
             (EventClass::Reclaim, stall(7)),
             (EventClass::Reclaim, stall(700)),
         ];
-        let mut all: BTreeMap<EventClass, Magnitude> = BTreeMap::new();
-        stacks.iter().for_each(|(class, sizes)| all.entry(*class).or_default().add(*sizes));
+        let mut all = Magnitudes::default();
+        stacks.iter().for_each(|(class, magnitude)| all.add(*class, *magnitude));
         let mut smallest = Smallest::new(all);
-        stacks.iter().for_each(|(class, sizes)| smallest.count(*class, *sizes));
+        stacks.iter().for_each(|(class, magnitude)| smallest.count(*class, *magnitude));
         assert_eq!(smallest.counted(), 5);
         let mut chosen = smallest.choose(2);
-        let is_chosen = stacks.map(|(class, sizes)| chosen.includes_next(class, sizes));
+        let is_chosen = stacks.map(|(class, magnitude)| chosen.includes_next(class, magnitude));
         assert_eq!(is_chosen, [false, false, true, true, false]);
-        let mut equal = Smallest::new([(EventClass::Reclaim, stall(70))].into());
+        let mut equal = Smallest::new({
+            let mut all = Magnitudes::default();
+            all.add(EventClass::Reclaim, stall(70));
+            all
+        });
         (0..10).for_each(|_| equal.count(EventClass::Reclaim, stall(7)));
         let mut chosen = equal.choose(4);
         let is_chosen: Vec<_> = (0..10).map(|_| chosen.includes_next(EventClass::Reclaim, stall(7))).collect();

@@ -1,6 +1,6 @@
 //! Memory of one process image, by event class.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use super::budget::{Budget, Settings};
 use super::heap::Heap;
@@ -75,13 +75,18 @@ impl Image {
         self.all_totals().flat_map(ImageTotals::inherited_stacks)
     }
 
-    /// Magnitude of each stack, without its stalls.
-    pub(super) fn magnitudes(&self) -> FxHashMap<StackId, Magnitude> {
-        let mut all: FxHashMap<StackId, Magnitude> = FxHashMap::default();
-        for (_, totals) in self.all_totals().flat_map(ImageTotals::iter) {
-            all.entry(totals.key.stack).or_default().add(Magnitude::of(EventClass::Heap, &totals.quantities()));
-        }
-        all
+    /// Stacks with their magnitudes, once for each event class and part.
+    pub(super) fn magnitudes(&self) -> impl Iterator<Item = (EventClass, StackId, Magnitude)> {
+        let heap = self.heap.totals.iter().map(|(_, totals)| (EventClass::Heap, totals));
+        let pages = self.pages.iter().flat_map(|pages| pages.totals().iter());
+        let mappings = self.mappings.iter().flat_map(|mappings| mappings.totals().iter());
+        let blocks = heap
+            .chain(pages.map(|(_, totals)| (EventClass::Fault, totals)))
+            .chain(mappings.map(|(_, totals)| (EventClass::Map, totals)))
+            .map(|(class, totals)| (class, totals.key.stack, Magnitude::of(class, &totals.quantities())));
+        let stalls = self.stalls.iter().flat_map(|stalls| stalls.idle());
+        let class = EventClass::Reclaim;
+        blocks.chain(stalls.map(move |(key, usage)| (class, key.stack, Magnitude::of(class, &usage))))
     }
 
     /// Totals of all classes that have some by stack.

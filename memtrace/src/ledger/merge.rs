@@ -1,14 +1,12 @@
 //! Merging of stacks without live blocks, to bound memory.
 
-use std::collections::BTreeMap;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::budget::Budget;
 use super::deltas::Deltas;
 use super::process::Process;
 use super::processes::Processes;
-use crate::model::{EventClass, ImageId, Magnitude, StackId};
+use crate::model::{ImageId, Magnitudes, StackId};
 
 /// Maximum number of entries for merged stacks, relative to that of stacks with frames.
 const MAX_MERGED: u64 = 4;
@@ -17,13 +15,15 @@ const MAX_MERGED: u64 = 4;
 #[cold]
 pub(super) fn merge_totals(processes: &mut Processes, budget: &mut Budget, deltas: &mut Deltas) {
     let count = budget.totals.begin_merge();
-    let idle_of = |process: &Process| {
-        let stacks = process.image.as_ref().map(|image| image.idle_stacks()).unwrap_or_default();
-        let id = process.id;
-        stacks.into_iter().map(move |(class, key, magnitude)| (class, magnitude, (id, class, key)))
-    };
-    let idle = processes.iter().flat_map(idle_of).collect();
-    for (ImageId { pid, .. }, class, key) in smallest(idle, count as usize) {
+    let idle_of = |process: &Process| process.image.as_ref().map(|image| image.idle_stacks()).unwrap_or_default();
+    let mut all = Magnitudes::default();
+    processes.iter().flat_map(idle_of).for_each(|(class, _, magnitude)| all.add(class, magnitude));
+    let all = &all;
+    let idle = processes.iter().flat_map(|process| {
+        let with_size = |(class, key, magnitude)| (all.size(class, magnitude), process.id, class, key);
+        idle_of(process).into_iter().map(with_size)
+    });
+    for (_, ImageId { pid, .. }, class, key) in smallest(idle.collect(), count as usize) {
         let Some(slot) = processes.find(pid) else { continue };
         deltas.set_changed(slot);
         let image = processes.slot_mut(slot).and_then(|process| process.image.as_mut());
@@ -37,9 +37,12 @@ pub(super) fn merge_totals(processes: &mut Processes, budget: &mut Budget, delta
 /// stacks with frames.
 pub(super) fn merge_frames(processes: &mut Processes, budget: &mut Budget, max_stacks: u32) {
     let count = budget.begin_merge_of_frames();
-    let idle = processes.iter().flat_map(idle_frames).collect();
+    let mut all = Magnitudes::default();
+    let images = processes.iter().filter_map(|process| process.image.as_ref());
+    images.flat_map(|image| image.magnitudes()).for_each(|(class, _, magnitude)| all.add(class, magnitude));
+    let idle = processes.iter().flat_map(|process| idle_frames(process, &all)).collect();
     let mut merged: FxHashMap<_, FxHashSet<StackId>> = FxHashMap::default();
-    for (ImageId { pid, .. }, stack) in smallest(idle, count as usize) {
+    for (_, ImageId { pid, .. }, stack) in smallest(idle, count as usize) {
         merged.entry(pid).or_default().insert(stack);
     }
     for (pid, stacks) in merged {
@@ -55,30 +58,25 @@ pub(super) fn merge_frames(processes: &mut Processes, budget: &mut Budget, max_s
     }
 }
 
-/// Returns the stacks of a process that have frames and no live blocks.
-fn idle_frames(process: &Process) -> Vec<Candidate<(ImageId, StackId)>> {
-    let (live, magnitudes) = match &process.image {
-        Some(image) => (image.live_stacks(), image.magnitudes()),
-        None => Default::default(),
-    };
+/// Returns the stacks of a process that have frames and no live blocks, with their size among `all`.
+fn idle_frames(process: &Process, all: &Magnitudes) -> Vec<(u64, ImageId, StackId)> {
+    let live = process.image.as_ref().map(|image| image.live_stacks()).unwrap_or_default();
+    let mut sizes: FxHashMap<StackId, u64> = FxHashMap::default();
+    for (class, stack, magnitude) in process.image.iter().flat_map(|image| image.magnitudes()) {
+        if !live.contains(&stack) {
+            *sizes.entry(stack).or_default() += all.size(class, magnitude);
+        }
+    }
     let is_idle = |id: &StackId| process.stacks.has_frames_of(*id) && !live.contains(id);
     let ids = process.stacks.ids().filter(is_idle);
-    let magnitude = |id: &StackId| magnitudes.get(id).copied().unwrap_or_default();
-    ids.map(|id| (EventClass::Heap, magnitude(&id), (process.id, id))).collect()
+    ids.map(|id| (sizes.get(&id).copied().unwrap_or(0), process.id, id)).collect()
 }
 
-/// Something of this event class and magnitude.
-type Candidate<T> = (EventClass, Magnitude, T);
-
-/// Returns the `count` smallest of `all`.
-fn smallest<T: Ord>(all: Vec<Candidate<T>>, count: usize) -> impl Iterator<Item = T> {
-    let mut sums: BTreeMap<EventClass, Magnitude> = BTreeMap::new();
-    all.iter().for_each(|(class, magnitude, _)| sums.entry(*class).or_default().add(*magnitude));
-    let share = |class, magnitude: Magnitude| magnitude.share_of(sums.get(&class).copied().unwrap_or_default());
-    let mut items: Vec<_> = all.into_iter().map(|(class, magnitude, item)| (share(class, magnitude), item)).collect();
+/// Returns the `count` smallest items.
+fn smallest<T: Ord>(mut items: Vec<T>, count: usize) -> Vec<T> {
     if count < items.len() {
         items.select_nth_unstable(count);
         items.truncate(count);
     }
-    items.into_iter().map(|(_, item)| item)
+    items
 }

@@ -76,8 +76,9 @@ impl ReferenceModel {
         self.totals.requests = 0;
         let images = self.running.iter();
         let idle = images.flat_map(|(&pid, image)| image.idle_totals().map(move |(alloc, key)| (alloc, (pid, key))));
-        let idle = smallest_first(idle.collect());
-        for (pid, key) in idle.take((self.settings.stacks / MERGED_PART) as usize + 1) {
+        let idle: Vec<_> = idle.collect();
+        let all = sum_of(idle.iter().flat_map(|(alloc, _)| alloc));
+        for (pid, key) in smallest_first(idle, all).take((self.settings.stacks / MERGED_PART) as usize + 1) {
             self.running.get_mut(&pid).unwrap().merge(key);
         }
     }
@@ -87,8 +88,9 @@ impl ReferenceModel {
         let count = (self.settings.stacks as usize).min(self.used_frames()) / MERGED_PART as usize + 1;
         let images = self.running.iter();
         let idle = images.flat_map(|(&pid, image)| image.idle_frames().map(move |(alloc, id)| (alloc, (pid, id))));
-        let idle = smallest_first(idle.collect());
-        for (pid, id) in idle.take(count) {
+        let idle = idle.collect();
+        let all = sum_of(self.running.values().flat_map(|image| image.alloc.values()));
+        for (pid, id) in smallest_first(idle, all).take(count) {
             let stack = self.running.get_mut(&pid).unwrap().stacks.get_mut(&id).unwrap();
             *stack = Stack { frames: [].into(), end: StackEnd::Merged, ..stack.clone() };
         }
@@ -360,13 +362,18 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 /// Returns items in order of the sum of their shares in all allocated bytes and in all allocations, the smallest first.
-fn smallest_first<T: Ord>(items: Vec<(Amount, T)>) -> impl Iterator<Item = T> {
-    let all = items.iter().fold(Amount::default(), |sum, (alloc, _)| sum + *alloc);
+fn smallest_first<T: Ord>(items: Vec<(Vec<Amount>, T)>, all: Amount) -> impl Iterator<Item = T> {
     let share = |part: u64, all: u64| (u128::from(part) << 48) / u128::from(all.max(1));
-    let size = |alloc: Amount| share(alloc.bytes.0, all.bytes.0) + share(alloc.count, all.count);
-    let mut items: Vec<_> = items.into_iter().map(|(alloc, item)| (size(alloc), item)).collect();
+    let size = |alloc: &Amount| share(alloc.bytes.0, all.bytes.0) + share(alloc.count, all.count);
+    let mut items: Vec<_> =
+        items.into_iter().map(|(parts, item)| (parts.iter().map(size).sum::<u128>(), item)).collect();
     items.sort_unstable();
     items.into_iter().map(|(_, item)| item)
+}
+
+/// Returns the sum of `amounts`.
+fn sum_of<'a>(amounts: impl Iterator<Item = &'a Amount>) -> Amount {
+    amounts.fold(Amount::default(), |sum, amount| sum + *amount)
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! Small reports: the smallest stacks and processes are merged into remainders, without a change of any sum.
 
+mod order;
 mod processes;
 mod size;
 
@@ -9,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::processes::RowsOfProcesses;
 use self::size::Sizes;
-use crate::model::{FrameId, LabelId, Magnitude, Part, Profile, ProfileRows, Quantity, StackEnd, StackProfile};
+use crate::model::{FrameId, LabelId, Part, Profile, ProfileRows, Quantity, StackEnd, StackProfile};
 use crate::report::Options;
 
 /// Bounds of a report.
@@ -80,9 +81,8 @@ fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes:
     let mut used = rows.processes.iter().map(|process| sizes.process(process)).sum::<usize>();
     used = used.saturating_add(sizes.stacks(remainders.len())).saturating_add(sizes.head(profile));
 
-    let magnitudes: Vec<_> =
-        profile.stacks.iter().map(|stack| Magnitude::of(profile.run.class, &stack.usage)).collect();
-    let ranked = Magnitude::largest_first(&magnitudes);
+    let usages: Vec<_> = profile.stacks.iter().map(|stack| &stack.usage).collect();
+    let ranked = order::largest_first(profile.run.class, &usages);
     let mut kept = vec![false; profile.stacks.len()];
     let mut has_frame = vec![false; profile.frames.len()];
     for index in ranked {

@@ -188,8 +188,8 @@ impl Group {
         self.stacks.push(kept.merge(PathTotals::from_sorted(merged)));
     }
 
-    /// Returns the sizes of each stack that can be merged. The parts must be merged.
-    pub(super) fn sizes(&self, class: EventClass) -> impl Iterator<Item = Magnitude> {
+    /// Returns the magnitude of each stack that can be merged. The parts must be merged.
+    pub(super) fn magnitudes(&self, class: EventClass) -> impl Iterator<Item = Magnitude> {
         let stacks = self.stacks.iter().filter(|(key, _)| key.end != StackEnd::Merged);
         stacks.map(move |(_, totals)| Magnitude::of(class, &totals.usage))
     }

@@ -8,7 +8,7 @@ use super::row::{ImageFacts, Row};
 use crate::history::call_paths::CallPaths;
 use crate::history::path_totals::PathTotals;
 use crate::history::smallest::Smallest;
-use crate::model::{EventClass, ImageUsage, Magnitude, MergedImages, Node, ProcessImage, Quantities, Tick};
+use crate::model::{EventClass, ImageUsage, Magnitude, Magnitudes, MergedImages, Node, ProcessImage, Quantities, Tick};
 
 /// Groups by their key.
 #[derive(Debug, Default)]
@@ -106,8 +106,11 @@ impl Groups {
         self.merge_parts();
         let mut total = Quantities::default();
         self.all.iter().for_each(|group| total += group.usage.total);
-        let mut smallest = Smallest::new([(class, Magnitude::of(class, &total))].into());
-        self.all.iter().flat_map(|group| group.sizes(class)).for_each(|sizes| smallest.count(class, sizes));
+        let mut sum = Magnitudes::default();
+        sum.add(class, Magnitude::of(class, &total));
+        let mut smallest = Smallest::new(sum);
+        let magnitudes = self.all.iter().flat_map(|group| group.magnitudes(class));
+        magnitudes.for_each(|magnitude| smallest.count(class, magnitude));
         let all = smallest.counted();
         let Some(merged) = all.checked_sub(rest(all)).filter(|merged| *merged > 0) else { return false };
         let mut chosen = smallest.choose(merged);

@@ -3,15 +3,13 @@
 //! The smaller half of all stacks becomes one stack for each image, event class and part, with the end `merged`. The sums of
 //! each image at each boundary stay exact.
 
-use std::collections::BTreeMap;
-
 use rusqlite::{Connection, Error, Result, Transaction};
 
 use super::quantities::{detail_number, end_number};
 use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
 use crate::history::smallest::{FEWEST, Smallest};
-use crate::model::{EventClass, Magnitude, PartKey, StackEnd, Storage};
+use crate::model::{EventClass, Magnitude, Magnitudes, PartKey, StackEnd, Storage};
 
 /// Starts to merge stacks. Rows of merged stacks get numbers after `last`; `first` is the first interval. Returns the merge and
 /// the number of these rows; `None` if there are too few stacks.
@@ -67,10 +65,10 @@ pub(super) fn start(
 
 /// Adds the smaller half of the stacks to `temp.merged_total`.
 fn choose(transaction: &Transaction<'_>) -> Result<()> {
-    create_sizes(transaction)?;
-    let mut all: BTreeMap<EventClass, Magnitude> = BTreeMap::new();
-    let each_size = |each: &mut dyn FnMut(i64, EventClass, Magnitude) -> Result<()>| {
-        let mut statement = transaction.prepare("SELECT * FROM temp.stack_size ORDER BY total")?;
+    create_magnitudes(transaction)?;
+    let mut all = Magnitudes::default();
+    let each_magnitude = |each: &mut dyn FnMut(i64, EventClass, Magnitude) -> Result<()>| {
+        let mut statement = transaction.prepare("SELECT * FROM temp.stack_magnitude ORDER BY total")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let class = usize::try_from(row.get::<_, i64>(1)?).ok().and_then(|number| EventClass::ALL.get(number));
@@ -83,29 +81,29 @@ fn choose(transaction: &Transaction<'_>) -> Result<()> {
         }
         Ok::<_, Error>(())
     };
-    each_size(&mut |_, class, sizes| {
-        all.entry(class).or_default().add(sizes);
+    each_magnitude(&mut |_, class, magnitude| {
+        all.add(class, magnitude);
         Ok(())
     })?;
     let mut smallest = Smallest::new(all);
-    each_size(&mut |_, class, sizes| {
-        smallest.count(class, sizes);
+    each_magnitude(&mut |_, class, magnitude| {
+        smallest.count(class, magnitude);
         Ok(())
     })?;
     let half = smallest.counted() / 2;
     let mut chosen = smallest.choose(half);
     let mut insert = transaction.prepare("INSERT INTO temp.merged_total VALUES (?, NULL)")?;
-    each_size(&mut |total, class, sizes| {
-        if chosen.includes_next(class, sizes) {
+    each_magnitude(&mut |total, class, magnitude| {
+        if chosen.includes_next(class, magnitude) {
             insert.execute([total])?;
         }
         Ok(())
     })?;
-    transaction.execute_batch("DROP TABLE temp.stack_size")
+    transaction.execute_batch("DROP TABLE temp.stack_magnitude")
 }
 
-/// Creates `temp.stack_size`, with the numbers of all stacks by which they are compared.
-fn create_sizes(transaction: &Transaction<'_>) -> Result<()> {
+/// Creates `temp.stack_magnitude`, with the numbers of all stacks by which they are compared.
+fn create_magnitudes(transaction: &Transaction<'_>) -> Result<()> {
     let quantities = [EventClass::Heap, EventClass::Reclaim].map(Magnitude::quantities);
     // The number with this index is in a column, in rows of details, or in both, depending on the event class.
     let number = |index: usize, in_details: bool| {
@@ -126,9 +124,9 @@ fn create_sizes(transaction: &Transaction<'_>) -> Result<()> {
     let details = all.filter(|quantity| matches!(quantity.facts().storage, Storage::Detail(_)));
     let details = details.map(|quantity| detail_number(*quantity).to_string()).collect::<Vec<_>>().join(", ");
     transaction.execute_batch(&format!(
-        "DROP TABLE IF EXISTS temp.stack_size;
-        CREATE TEMP TABLE stack_size (total INTEGER PRIMARY KEY, class INTEGER, {names});
-        INSERT INTO temp.stack_size SELECT id, class, {sums} FROM
+        "DROP TABLE IF EXISTS temp.stack_magnitude;
+        CREATE TEMP TABLE stack_magnitude (total INTEGER PRIMARY KEY, class INTEGER, {names});
+        INSERT INTO temp.stack_magnitude SELECT id, class, {sums} FROM
                 (SELECT total AS changed, {in_columns} FROM change
                     UNION ALL SELECT total, {in_details} FROM detail WHERE quantity IN ({details}))
                 JOIN total ON total.id = changed WHERE path <> 0 GROUP BY id"

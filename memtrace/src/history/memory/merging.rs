@@ -21,8 +21,8 @@ use crate::history::interval::{
 use crate::history::retention::{StoredInterval as Row, forced_merge, next_merge};
 use crate::history::smallest::{FEWEST, ImageSizes, Smallest, small_images};
 use crate::model::{
-    Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Magnitude, MergedImages, Quantities, Quantity, StackEnd,
-    StallStats, Tick, User,
+    Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Magnitude, Magnitudes, MergedImages, Quantities, Quantity,
+    StackEnd, StallStats, Tick, User,
 };
 
 /// Most groups. Further images belong to one for all other programs.
@@ -96,21 +96,21 @@ impl MemoryBook {
     /// Merges the smaller half of the stacks. Returns false if there are too few.
     pub(super) fn merge_stacks(&mut self) -> bool {
         let mut sums: BTreeMap<TotalKey, Magnitude> = BTreeMap::new();
-        let mut all: BTreeMap<EventClass, Magnitude> = BTreeMap::new();
+        let mut all = Magnitudes::default();
         for (key, change) in self.contents.iter().flat_map(|content| content.changes.iter()) {
             if key.path != PathNumber::ROOT {
-                let sizes = Magnitude::of(key.class, &change.usage);
-                sums.entry(key).or_default().add(sizes);
-                all.entry(key.class).or_default().add(sizes);
+                let magnitude = Magnitude::of(key.class, &change.usage);
+                sums.entry(key).or_default().add(magnitude);
+                all.add(key.class, magnitude);
             }
         }
         let mut smallest = Smallest::new(all);
-        sums.iter().for_each(|(key, sizes)| smallest.count(key.class, *sizes));
+        sums.iter().for_each(|(key, magnitude)| smallest.count(key.class, *magnitude));
         if smallest.counted() / 2 < FEWEST {
             return false;
         }
         let mut chosen = smallest.choose(sums.len() / 2);
-        let merged = sums.into_iter().filter(|(key, sizes)| chosen.includes_next(key.class, *sizes));
+        let merged = sums.into_iter().filter(|(key, magnitude)| chosen.includes_next(key.class, *magnitude));
         let merged: FxHashSet<TotalKey> = merged.map(|(key, _)| key).collect();
         let target = |key: TotalKey| TotalKey { path: PathNumber::ROOT, end: StackEnd::Merged, ..key };
         let mut counts: BTreeMap<TotalKey, u64> = BTreeMap::new();

@@ -128,18 +128,17 @@ impl ReferenceImage {
     }
 
     /// Totals without live blocks and tentative frees.
-    pub(super) fn idle_totals(&self) -> impl Iterator<Item = (Amount, StackKey)> {
+    pub(super) fn idle_totals(&self) -> impl Iterator<Item = (Vec<Amount>, StackKey)> {
         let is_pinned = |key| self.tentative.values().any(|(_, block, ..)| block.is_some_and(|block| block.key == key));
         let idle = self.limited().filter(move |&key| !is_pinned(key) && !self.is_live(|live| live == key));
-        idle.map(|key| (self.alloc[&key], key))
+        idle.map(|key| (vec![self.alloc[&key]], key))
     }
 
-    pub(super) fn idle_frames(&self) -> impl Iterator<Item = (Amount, StackId)> {
+    /// Stacks with frames and without live blocks, with the amounts that their parts have allocated.
+    pub(super) fn idle_frames(&self) -> impl Iterator<Item = (Vec<Amount>, StackId)> {
         let idle = self.with_frames().filter(|&id| !self.is_live(|live| live.stack == id));
-        let sum = |id| {
-            self.alloc.iter().filter(|(key, _)| key.stack == id).fold(Amount::default(), |sum, (_, alloc)| sum + *alloc)
-        };
-        idle.map(move |id| (sum(id), id))
+        let of_parts = |id| self.alloc.iter().filter(|(key, _)| key.stack == id).map(|(_, alloc)| *alloc).collect();
+        idle.map(move |id| (of_parts(id), id))
     }
 
     pub(super) fn merge(&mut self, key: StackKey) {

@@ -21,7 +21,7 @@ fn a_stack_without_live_blocks_loses_its_frames_first() {
 }
 
 #[test]
-fn stacks_without_live_blocks_are_merged_in_order_of_bytes() {
+fn the_smallest_stack_without_live_blocks_is_merged() {
     let [t, u] = [StackId(90), StackId(91)];
     let story = Story::with(Settings { stacks: 4, track_peak: true, ..WIDE });
     let story = story.alloc(A, 10, S).free(A).alloc(A, 30, R).free(A).alloc(A, 20, t).free(A).alloc(A, 1, u);

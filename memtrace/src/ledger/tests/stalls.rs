@@ -71,3 +71,14 @@ fn an_oom_kill_ends_the_image_in_all_classes() {
     let story = story.alloc(A, 10, S).exit(9);
     assert_eq!(story.image(1).ended, Some(ImageEnd::Exit));
 }
+
+/// Bytes are compared with bytes, and times with times.
+#[test]
+fn a_small_stack_of_blocks_is_merged_before_a_short_stall() {
+    let [t, u] = [StackId(90), StackId(91)];
+    let story = Story::with(Settings { stacks: 4, ..WIDE }).alloc(A, 10, S).free(A).alloc(A, 1 << 30, R).free(A);
+    let stalled = EventKind::Stall(Box::new(stall(ReclaimKind::Memcg, 5, t)));
+    let story = story.event(PID, T1, 0, stalled).alloc(A, 1, u).alloc(B, 1, u);
+    assert_eq!(usage_of_stalls(&story).by_stack.keys().map(|key| key.stack).collect::<Vec<_>>(), [t]);
+    assert_eq!(story.image(0).by_stack.keys().map(|key| key.stack).collect::<Vec<_>>(), [StackId::OTHER, R, u]);
+}

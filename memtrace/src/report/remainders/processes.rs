@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{Cgroup, Comm, EndedGroup, Magnitude, PageFaults, Pid, ProcessProfile, Profile, User};
+use super::order::largest_first;
+use crate::model::{Cgroup, Comm, EndedGroup, PageFaults, Pid, ProcessProfile, Profile, User};
 use crate::report::Options;
 
 /// Rows of processes.
@@ -68,10 +69,9 @@ pub(super) fn merged(profile: &Profile, options: &Options, most: usize) -> Optio
 
 /// Returns true for each of the `most` largest processes.
 fn largest(profile: &Profile, most: usize) -> Vec<bool> {
-    let processes = profile.processes.iter();
-    let magnitudes: Vec<_> = processes.map(|process| Magnitude::of(profile.run.class, &process.total)).collect();
+    let totals: Vec<_> = profile.processes.iter().map(|process| &process.total).collect();
     let mut is_kept = vec![false; profile.processes.len()];
-    Magnitude::largest_first(&magnitudes).into_iter().take(most).for_each(|index| is_kept[index] = true);
+    largest_first(profile.run.class, &totals).into_iter().take(most).for_each(|index| is_kept[index] = true);
     is_kept
 }
 
