@@ -59,8 +59,9 @@ const CGROUP_MOVES: [&str; 2] = ["cgroup_attach_task", "cgroup_transfer_tasks"];
 const CGROUP_REMOVAL: &str = "cgroup_rmdir";
 
 /// The program of faults in the kernel. It runs with interrupts disabled (`handle_page_fault`, arch/x86/mm/fault.c), so that the
-/// kernel skips it only for faults of its own reads, which are not handled and no events.
-const SKIPPED_FOR_OWN_READS: &str = "page_fault_kernel";
+/// kernel skips it only for faults within a run. These are of reads with page faults disabled: the reads fail, and no page
+/// becomes present.
+const FAULTS_IN_KERNEL: &str = "page_fault_kernel";
 
 /// Tracepoints of system calls. Most calls are not relevant: the number of missed calls is at most the number of skipped runs
 /// of any of the programs. If only `first` is attached, it prefetches too.
@@ -146,7 +147,7 @@ pub(super) fn missed(by_program: &BTreeMap<&str, u64>, redundant_runs: Redundant
             .chain(&SYSCALLS)
             .any(|tracepoint| tracepoint.programs().chain(tracepoint.prefetch).any(|program| program == name))
     };
-    let others = by_program.iter().filter(|(name, _)| !is_at_tracepoint(name) && **name != SKIPPED_FOR_OWN_READS);
+    let others = by_program.iter().filter(|(name, _)| !is_at_tracepoint(name) && **name != FAULTS_IN_KERNEL);
     let in_others: u64 = others.map(|(_, missed)| *missed).sum();
     in_syscalls + in_processes.saturating_sub(redundant_runs.stood_in) + in_others
 }
