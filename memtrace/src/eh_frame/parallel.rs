@@ -54,12 +54,13 @@ pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>,
                 }
             });
             if let Err(error) = started {
-                log::debug!("cannot start a thread that builds unwind tables: {error}");
+                log::warn!("unwind tables take longer, because no thread can be started: {error}");
+                break;
             }
         }
         drop(sender);
         receiver.into_iter().for_each(&mut on_built);
-        // Nothing is left for this thread, unless the system had no pid for another one.
+        // Nothing is left for this thread, unless no other one has started.
         std::iter::from_fn(build_next).for_each(&mut on_built);
     });
 }
