@@ -10,6 +10,16 @@ use super::ended::EndedProcesses;
 use super::report_stacks::ReportStacks;
 use crate::model::{Activity, CodeNames, EventClass, ImageId, PathObject, ProcessImage, Snapshots, Tick};
 
+/// Changes of the live memory of running images in parts of a run. Empty if the history has too few intervals, or if it
+/// cannot be read.
+#[derive(Debug, Default)]
+pub struct ChangesInParts {
+    /// The parts, since the start of tracing.
+    pub parts: Vec<Range<Duration>>,
+    /// The changes of each stack in the parts.
+    pub by_stack: LiveChangesByStack,
+}
+
 /// The end of the run that wrote a history. It is exact, and complete without any interval: neither merging nor a full disk
 /// concerns it.
 #[derive(Debug)]
@@ -19,15 +29,6 @@ pub struct EndOfRun {
     pub(super) parts: Vec<Range<Duration>>,
     /// `None` if the activity of threads was not traced.
     pub(super) activity: Option<Arc<Activity>>,
-}
-
-/// Changes of the live memory of running images in parts of a run, where known.
-#[derive(Debug, Default)]
-pub struct ChangesInParts {
-    /// The parts, since the start of tracing; empty if there are too few intervals.
-    pub parts: Vec<Range<Duration>>,
-    /// The changes of each stack in the parts.
-    pub by_stack: LiveChangesByStack,
 }
 
 impl EndOfRun {
