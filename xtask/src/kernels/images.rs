@@ -22,6 +22,9 @@ const KERNEL: &str = "vmlinux";
 /// File with the packages' versions, written last.
 const COMPLETE: &str = "VERSION";
 
+/// File with the options of a kernel that is built here, empty for others.
+const OPTIONS: &str = "OPTIONS";
+
 /// A kernel ready to boot.
 pub(super) struct Image {
     folder: PathBuf,
@@ -41,11 +44,12 @@ impl Image {
     }
 }
 
-/// Downloads the kernel if it is missing.
+/// Downloads or builds the kernel if it is missing, or if it was built with other options.
 pub(super) fn kernel(workspace: &Workspace, kernel: &Kernel) -> Result<Image> {
     let all = workspace.join("target/kernels");
     let folder = all.join(kernel.name);
-    if !folder.join(COMPLETE).exists() {
+    let options = kernel.config.unwrap_or_default();
+    if !folder.join(COMPLETE).exists() || fs::read_to_string(folder.join(OPTIONS)).unwrap_or_default() != options {
         ui::step(&format!("Downloading Debian's Linux {}", kernel.number()));
         let why = || format!("cannot prepare Linux {}", kernel.name);
         create_empty(&folder)?;
@@ -56,6 +60,7 @@ pub(super) fn kernel(workspace: &Workspace, kernel: &Kernel) -> Result<Image> {
             prepare(&unpacked, &folder, kernel.machine).with_context(why)?;
         }
         fs::remove_dir_all(&unpacked).context("cannot remove the unpacked packages")?;
+        fs::write(folder.join(OPTIONS), options).context("cannot write the file of options")?;
         fs::write(folder.join(COMPLETE), version + "\n").context("cannot write the version file")?;
     }
     Ok(Image { folder, machine: kernel.machine })
