@@ -225,10 +225,9 @@ fn numbers_out_of_bounds_are_refused() {
 
 #[test]
 fn unknown_metrics_and_formats_are_refused_with_a_list() {
-    refused(
-        "--pid 1 --metric bytes",
-        &["invalid value 'bytes' for '--metric <METRIC>'", "[possible values: live-bytes, live-count,", ", growth]"],
-    );
+    let metrics = "[possible values: live-bytes, live-count, exit-bytes, exit-count, alloc-bytes, alloc-count, \
+                   temporary, peak-bytes, hot-bytes, cold-bytes, stall-time, stall-count, net-growth, growth]";
+    refused("--pid 1 --metric bytes", &["invalid value 'bytes' for '--metric <METRIC>'", metrics]);
     refused(
         "--pid 1 --format png",
         &["invalid value 'png' for '--format <FORMAT>'", "svg, html, folded, json, txt, pprof"],
