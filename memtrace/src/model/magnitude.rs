@@ -1,10 +1,10 @@
-//! Order by which stacks are merged when there are too many: the smallest first.
+//! Size of stacks: if there are too many, the smallest are merged.
 
 use std::collections::BTreeMap;
 
 use super::{EventClass, Quantities, Quantity};
 
-/// The numbers of a stack, or of a sum of stacks, by which its size is measured. Sums wrap while they are negative.
+/// The numbers that make up the size of a stack, or of a sum of stacks. Sums wrap while they are negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Magnitude([u64; Magnitude::COUNT]);
 
@@ -39,7 +39,7 @@ impl Magnitude {
     }
 }
 
-/// Sums of magnitudes, with which each of them is compared.
+/// Sums of magnitudes. The size of a magnitude is relative to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Magnitudes(BTreeMap<EventClass, Magnitude>);
 

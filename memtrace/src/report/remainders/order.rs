@@ -7,8 +7,8 @@ use crate::model::{EventClass, Magnitude, Magnitudes, Metric, Quantities, Quanti
 /// Quantities that no metric draws, but that reports show for each stack.
 const SHOWN: [Quantity; 2] = [Quantity::MajorFaults, Quantity::ResidentBytes];
 
-/// Returns the indices of `all`, the largest first: by the common order of merges, or by the share in a number that this order
-/// does not know, if that is more. So what matters by one metric is kept, whichever is drawn.
+/// Returns the indices of `all`, the largest first: by the size that all merges use, or by the share in a number that this size
+/// leaves out, if the share is larger. A stack that is large in one metric is kept, even if another metric is drawn.
 pub(super) fn largest_first(class: EventClass, all: &[&Quantities]) -> Vec<usize> {
     // The numbers of a part of a recording are changes, which can be negative.
     let absolute = |number: u64| number.cast_signed().unsigned_abs();
@@ -21,7 +21,7 @@ pub(super) fn largest_first(class: EventClass, all: &[&Quantities]) -> Vec<usize
         .map(|quantity| (quantity, all.iter().fold(0, |sum: u64, usage| sum.saturating_add(absolute(usage[quantity])))))
         .collect();
     let size = |index: usize| {
-        let shares = others.iter().map(|&(quantity, sum)| share(absolute(all[index][quantity]), sum));
+        let shares = others.iter().map(|&(quantity, sum)| share(all[index][quantity], sum));
         shares.fold(sums.size(class, magnitudes[index]), u64::max)
     };
     let mut indices: Vec<_> = (0..all.len()).collect();
