@@ -68,9 +68,11 @@ fn processes_that_reuse_a_pid_have_separate_totals() {
         assert_eq!((found.len(), &found), (expected.len(), expected), "pid {pid}");
     }
     // Each process has its own addresses. A stack with the mappings of another process would have no function of the program.
-    for stack in report.stacks.iter().filter(|_| kernel::identifies_mapped_files()) {
-        let names = stack.names_in(&program);
-        assert!(names.ends_with(&["keep"]), "{stack:#?}");
+    if kernel::identifies_mapped_files() {
+        for stack in &report.stacks {
+            let names = stack.names_in(&program);
+            assert!(names.ends_with(&["keep"]), "{stack:#?}");
+        }
     }
 }
 
@@ -282,8 +284,13 @@ fn trace_in_a_time_namespace_is_exact() {
     assert_eq!(process.comm, "short_lived");
     let ended_s = process.ended_s.expect("it has ended");
     assert!(ended_s > 0.0 && ended_s <= report.duration_s + 0.002, "{ended_s} of {}", report.duration_s);
-    let mut stacks = report.stacks.iter().filter(|_| kernel::identifies_mapped_files());
-    assert!(stacks.all(|stack| stack.names_in(&program).ends_with(&["keep"])), "{:#?}", report.stacks);
+    if kernel::identifies_mapped_files() {
+        assert!(
+            report.stacks.iter().all(|stack| stack.names_in(&program).ends_with(&["keep"])),
+            "{:#?}",
+            report.stacks
+        );
+    }
 }
 
 /// Capabilities of the systemd unit in the guide, as setpriv(1) expects them.
