@@ -104,8 +104,8 @@ impl<'a> NamedClasses<'a> {
             self.frames.clone()
         };
         let paths = &self.stacks.get().paths;
-        let totals = processes.iter().flat_map(|process| process.totals.iter());
-        let is_used = paths.used_calls(totals.map(|(key, _)| key.path));
+        let keys = processes.iter().flat_map(|process| process.totals.keys());
+        let is_used = paths.used_calls(keys.map(|key| key.path));
         frames.retain(&is_used);
         let (processes, stacks) = name_stacks(processes, paths, &frames);
         NamedStacks {

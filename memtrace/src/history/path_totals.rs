@@ -92,6 +92,19 @@ impl PathTotals {
         Decoder::new(self.chunks.iter())
     }
 
+    /// Iterates over the keys in their order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = PathKey> + '_ {
+        let mut decoder = Decoder::new(self.chunks.iter());
+        std::iter::from_fn(move || {
+            let key = decoder.next_key()?;
+            decoder.read(|bytes| {
+                skip_usage(bytes);
+                Some(())
+            })?;
+            Some(key)
+        })
+    }
+
     /// Iterates in the order of the keys, and frees the entries.
     pub(super) fn into_iter(self) -> impl Iterator<Item = (PathKey, PathUsage)> {
         Decoder::new(self.chunks.into_iter())
