@@ -51,11 +51,10 @@ pub(super) struct CallPaths {
 }
 
 impl CallPaths {
-    /// Returns the indices of a path's calls, root first.
-    pub(super) fn calls(&self, path: Node) -> Vec<usize> {
-        let mut calls: Vec<_> = self.tree.to_root(path).map(|call| call.0 as usize).collect();
-        calls.reverse();
-        calls
+    /// Returns the callers and the index of the last call of each path, in the order of the paths' numbers. A path comes
+    /// after its callers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Node, usize)> + '_ {
+        self.tree.iter().map(|(callers, call)| (callers, call.0 as usize))
     }
 
     /// Returns the calls of a path, the last one first.

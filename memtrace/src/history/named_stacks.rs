@@ -39,10 +39,10 @@ impl Stacks<'_> {
     }
 
     /// Returns the stacks of `class`, and removes those that were read: named stacks take ten times their memory.
-    fn take(&mut self, class: EventClass) -> ReportClass {
+    fn take(&mut self, class: EventClass) -> Option<ReportClass> {
         match self {
-            Self::OfHistory(stacks) => stacks.classes.remove(&class).unwrap_or_default(),
-            Self::OfRun(stacks) => stacks.classes.get(&class).cloned().unwrap_or_default(),
+            Self::OfHistory(stacks) => stacks.classes.remove(&class),
+            Self::OfRun(stacks) => stacks.classes.get(&class).cloned(),
         }
     }
 }
@@ -95,7 +95,9 @@ impl<'a> NamedClasses<'a> {
     /// Returns `class`, once. A class that was not traced has no stacks.
     #[must_use]
     pub fn take(&mut self, class: EventClass) -> NamedStacks {
-        let ReportClass { processes, stalls, oom_kills, losses } = self.stacks.take(class);
+        let Some(ReportClass { processes, stalls, oom_kills, losses }) = self.stacks.take(class) else {
+            return NamedStacks { notes: self.notes.clone(), ..NamedStacks::default() };
+        };
         self.left = self.left.saturating_sub(1);
         let mut frames = if self.left == 0 {
             // Without a copy: most runs trace one class, whose calls are all calls.

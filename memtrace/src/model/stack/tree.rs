@@ -123,10 +123,40 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         merged
     }
 
+    /// Returns the position of each node, by its number, among all nodes in the lexicographic order of their sequences.
+    #[must_use]
+    pub fn positions(&self) -> Vec<u32>
+    where
+        T: Ord,
+    {
+        let mut sizes = vec![1_u32; self.nodes.len() + 1];
+        let numbered = || self.nodes.iter().enumerate().map(|(index, node)| (index + 1, node));
+        // A node comes after its parent.
+        for (number, (parent, _)) in numbered().rev() {
+            sizes[parent.0 as usize] += sizes[number];
+        }
+        let mut siblings: Vec<_> = numbered().map(|(number, &(parent, item))| (parent, item, number)).collect();
+        siblings.sort_unstable_by_key(|&(parent, item, _)| (parent, item));
+        let mut positions = vec![0; self.nodes.len() + 1];
+        // Position of the next child: after the node and all nodes below its earlier children.
+        let mut next = vec![1; self.nodes.len() + 1];
+        for (parent, _, number) in siblings {
+            positions[number] = next[parent.0 as usize];
+            next[parent.0 as usize] += sizes[number];
+            next[number] = positions[number] + 1;
+        }
+        positions
+    }
+
     /// Returns the node's last item and the sequence before it; `None` for the root.
     #[must_use]
     pub fn get(&self, node: Node) -> Option<(Node, T)> {
         self.nodes.get(node.index()?).copied()
+    }
+
+    /// Iterates over the nodes in the order of their numbers, like [`Self::get`]. A node comes after its parent.
+    pub fn iter(&self) -> impl Iterator<Item = (Node, T)> + '_ {
+        self.nodes.iter().copied()
     }
 
     /// Iterates over the items from the last to the first.
@@ -168,6 +198,13 @@ mod tests {
                 kept.reverse();
                 prop_assert_eq!(&kept, sequence);
             }
+            let positions = tree.positions();
+            let mut in_order: Vec<_> = sequences.iter().zip(nodes.iter().map(|node| positions[node.number() as usize])).collect();
+            in_order.sort_unstable();
+            prop_assert!(in_order.is_sorted_by_key(|&(_, position)| position));
+            let mut distinct = positions;
+            distinct.sort_unstable();
+            prop_assert!(distinct.into_iter().eq(0..=tree.len() as u32));
             let mut beginnings: Vec<_> = sequences.iter().flat_map(|sequence| (1..=sequence.len()).map(|end| &sequence[..end])).collect();
             beginnings.sort_unstable();
             beginnings.dedup();
