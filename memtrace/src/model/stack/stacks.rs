@@ -67,17 +67,14 @@ impl Stacks {
 
     /// Removes the frames of the stacks that `is_merged` selects; they end with [`StackEnd::Merged`] from now on.
     pub fn merge_stacks(&mut self, is_merged: impl Fn(StackId) -> bool) {
-        let mut calls = Tree::default();
         for (&id, known) in &mut self.by_id {
             if !known.is_merged() && is_merged(id) {
                 *known = Known { leaf: Node::ROOT, end: StackEnd::Merged, ..*known };
                 self.merged += 1;
             }
-            let frames: Vec<_> = self.calls.to_root(known.leaf).collect();
-            let leaf = frames.iter().rev().try_fold(Node::ROOT, |node, &frame| calls.push(node, frame));
-            known.leaf = leaf.unwrap_or(Node::ROOT);
         }
-        self.calls = calls;
+        let kept = self.calls.retain(self.by_id.values().map(|known| known.leaf), |frame| frame);
+        self.by_id.values_mut().for_each(|known| known.leaf = kept.of(known.leaf));
         self.recent = Vec::new();
     }
 

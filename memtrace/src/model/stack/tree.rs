@@ -111,16 +111,33 @@ impl<T: Copy + Eq + Hash> Tree<T> {
                 is_used[parent] = true;
             }
         }
-        let kept = is_used.iter().filter(|is_used| **is_used).count();
-        let all =
-            std::mem::replace(self, Self { nodes: Vec::with_capacity(kept), known: HashTable::with_capacity(kept) });
-        let mut merged = Merged(Vec::with_capacity(all.len()));
-        for ((parent, item), is_used) in all.nodes.into_iter().zip(is_used) {
-            let parent = merged.of(parent);
-            let node = if is_used { self.push(parent, rename(item)) } else { None };
-            merged.0.push(node.unwrap_or(Node::ROOT));
+        let mut merged = Merged(Vec::with_capacity(is_used.len()));
+        let mut kept = 0;
+        for (index, is_used) in is_used.into_iter().enumerate() {
+            let mut node = Node::ROOT;
+            if is_used {
+                let (parent, item) = self.nodes[index];
+                self.nodes[kept] = (merged.of(parent), rename(item));
+                kept += 1;
+                node = Node::from_number(kept as u32);
+            }
+            merged.0.push(node);
         }
+        self.nodes.truncate(kept);
+        self.index_again();
         merged
+    }
+
+    /// Makes the index of the nodes again. Releases memory if most of the nodes were removed.
+    fn index_again(&mut self) {
+        let nodes = &mut self.nodes;
+        nodes.shrink_to(2 * nodes.len());
+        let hash_of = |node: &Node| node.index().map_or(0, |index| FxBuildHasher.hash_one(nodes[index]));
+        self.known.clear();
+        self.known.shrink_to(2 * nodes.len(), hash_of);
+        for node in (1..=nodes.len() as u32).map(Node) {
+            self.known.insert_unique(hash_of(&node), node, hash_of);
+        }
     }
 
     /// Returns the position of each node, by its number, among all nodes in the lexicographic order of their sequences.
