@@ -66,10 +66,10 @@ fn measure(workspace: &Workspace, root: Root, options: &Options) -> Result<()> {
     let workload = Workload::start(&folder)?;
     let start = Instant::now();
     let samples = trace.sample(start + options.duration)?;
-    let cpu = trace.processor_time()?;
-    let traced = start.elapsed();
     ui::step("Ending the programs, then the trace");
     let turns = workload.stop()?;
+    // The report has the allocations up to now.
+    let (cpu, traced) = (trace.processor_time()?, start.elapsed());
     let report_time = trace.stop()?;
     fs::write(folder.join("rss.csv"), memory::csv(&samples)).context("cannot write the samples")?;
     let measured = Measured { samples, cpu, traced, report_time, report: report::read(&folder)?, turns };
