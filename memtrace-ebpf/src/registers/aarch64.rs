@@ -2,6 +2,7 @@
 
 use core::ptr::read_volatile;
 
+use aya_ebpf::helpers::bpf_probe_read_kernel;
 use memtrace_unwind::Machine;
 
 pub use aya_ebpf::bindings::user_pt_regs as Registers;
@@ -59,7 +60,10 @@ pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u6
     match number {
         6 => registers.regs[FRAME_POINTER],
         7 => stack_pointer,
-        other => registers.regs[other & 15],
+        // By the helper, because the verifier refuses a read of a context at a computed offset, and the compiler turns a
+        // choice among registers into one.
+        // SAFETY: a read of a borrowed field, which cannot fail.
+        other => unsafe { bpf_probe_read_kernel(&raw const registers.regs[other & 15]) }.unwrap_or(0),
     }
 }
 
