@@ -52,6 +52,7 @@ pub(super) fn compare(measured: &Measured, options: &Options) -> Vec<Row> {
     let certain = memory::certain_growth(&measured.samples, settle);
     let report = &measured.report;
     let seconds = measured.traced.as_secs_f64();
+    let cpu = 100.0 * measured.cpu.as_secs_f64();
     let highest = measured.samples.iter().map(|sample| sample.rss).max().unwrap_or_default();
     let last = measured.samples.last().map_or(0, |sample| sample.rss);
     let losses = report.losses();
@@ -90,9 +91,9 @@ pub(super) fn compare(measured: &Measured, options: &Options) -> Vec<Row> {
         row(
             "processor time at 230,000 allocations a second",
             "% of one core",
-            100.0 * RATE * measured.cpu.as_secs_f64() / report.allocations() as f64,
+            RATE * cpu / report.allocations() as f64,
             other(Limit::AtMost(12.0)),
-            format!("{:.2} % at the measured rate", 100.0 * measured.cpu.as_secs_f64() / seconds),
+            format!("{:.2} % at the measured rate", cpu / seconds),
         ),
         row("losses", "", losses.values().sum::<u64>() as f64, Limit::AtMost(0.0), list(losses.iter())),
         row(
