@@ -16,8 +16,8 @@ use crate::{Histograms, Numbers, Text};
 /// written: by the sum of their shares in live bytes, bytes held at exit, allocated bytes and allocations, or in the time and
 /// number of stalls, or by their share in another number if that is more. The others of a process with the same `end` (and
 /// the same thread or allocator, if `--by` has that key) are one entry without frames, with the number of stacks in
-/// `merged_stacks` and the sums of their numbers. Folded stacks and pictures show it as `[other: 12,345 stacks]`. All sums in the report are exact, and so are
-/// `roots` and `stack_quality`. `by_allocator` of merged stacks is `false`.
+/// `merged_stacks` and the sums of their numbers. Folded stacks and pictures show it as `[other: 12,345 stacks]`. All sums
+/// in the report are exact, and so are `roots` and `stack_quality`. `by_allocator` of merged stacks is `false`.
 ///
 /// ### Stack ends
 ///
