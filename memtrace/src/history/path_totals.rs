@@ -92,15 +92,12 @@ impl PathTotals {
         Decoder::new(self.chunks.iter())
     }
 
-    /// Iterates over the keys in their order.
+    /// Iterates over the sorted keys.
     pub(super) fn keys(&self) -> impl Iterator<Item = PathKey> + '_ {
-        let mut decoder = Decoder::new(self.chunks.iter());
+        let mut cursor = Cursor::new(self.chunks.iter());
         std::iter::from_fn(move || {
-            let key = decoder.next_key()?;
-            decoder.read(|bytes| {
-                skip_usage(bytes);
-                Some(())
-            })?;
+            let key = cursor.key()?;
+            cursor.advance();
             Some(key)
         })
     }
