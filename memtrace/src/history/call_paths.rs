@@ -51,10 +51,10 @@ pub(super) struct CallPaths {
 }
 
 impl CallPaths {
-    /// Returns the callers and the index of the last call of each path, in the order of the paths' numbers. A path comes
-    /// after its callers.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Node, usize)> + '_ {
-        self.tree.iter().map(|(callers, call)| (callers, call.0 as usize))
+    /// Converts the paths to nodes of another tree: `push` returns the node of a path, from the node of its callers and the
+    /// index of its last call.
+    pub(super) fn convert(&self, mut push: impl FnMut(Node, usize) -> Node) -> Merged {
+        self.tree.convert(|callers, call| push(callers, call.0 as usize))
     }
 
     /// Returns the calls of a path, the last one first.

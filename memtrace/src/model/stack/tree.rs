@@ -43,7 +43,7 @@ impl Node {
     }
 }
 
-/// Mapping of the nodes of a tree to those of the tree into which it was merged, or to those that were kept.
+/// Mapping of the nodes of a tree to the nodes of a tree that it was merged into or converted to, or to the kept nodes.
 #[derive(Clone, Debug)]
 pub struct Merged(Vec<Node>);
 
@@ -53,6 +53,11 @@ impl Merged {
     pub fn of(&self, node: Node) -> Node {
         node.index().and_then(|index| self.0.get(index)).copied().unwrap_or(Node::ROOT)
     }
+}
+
+/// Returns the hash of one of `nodes`.
+fn hash_of<T: Hash>(nodes: &[(Node, T)], node: Node) -> u64 {
+    node.index().map_or(0, |index| FxBuildHasher.hash_one(&nodes[index]))
 }
 
 impl<T> Default for Tree<T> {
@@ -69,8 +74,7 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         let next = u32::try_from(nodes.len()).ok()?.checked_add(1)?;
         let wanted = (parent, item);
         let is_wanted = |node: &Node| node.index().is_some_and(|index| nodes[index] == wanted);
-        let hash_of = |node: &Node| node.index().map_or(0, |index| FxBuildHasher.hash_one(nodes[index]));
-        match self.known.entry(FxBuildHasher.hash_one(wanted), is_wanted, hash_of) {
+        match self.known.entry(FxBuildHasher.hash_one(wanted), is_wanted, |node| hash_of(nodes, *node)) {
             hashbrown::hash_table::Entry::Occupied(entry) => Some(*entry.get()),
             hashbrown::hash_table::Entry::Vacant(entry) => {
                 entry.insert(Node(next));
@@ -83,19 +87,23 @@ impl<T: Copy + Eq + Hash> Tree<T> {
     /// Reserves memory for this number of further nodes.
     pub fn reserve(&mut self, nodes: usize) {
         self.nodes.reserve(nodes);
-        let hash_of = |node: &Node| node.index().map_or(0, |index| FxBuildHasher.hash_one(self.nodes[index]));
-        self.known.reserve(nodes, hash_of);
+        self.known.reserve(nodes, |node| hash_of(&self.nodes, *node));
+    }
+
+    /// Converts this tree to another one: `push` returns the node there, from the node of the parent there and the item.
+    pub fn convert(&self, mut push: impl FnMut(Node, T) -> Node) -> Merged {
+        let mut merged = Merged(Vec::with_capacity(self.len()));
+        // A node comes after its parent.
+        for &(parent, item) in &self.nodes {
+            let node = push(merged.of(parent), item);
+            merged.0.push(node);
+        }
+        merged
     }
 
     /// Adds all nodes of `other`, and returns their nodes here.
     pub fn merge(&mut self, other: &Self) -> Merged {
-        let mut merged = Merged(Vec::with_capacity(other.len()));
-        // A node comes after its parent.
-        for &(parent, item) in &other.nodes {
-            let parent = merged.of(parent);
-            merged.0.push(self.push(parent, item).unwrap_or(parent));
-        }
-        merged
+        other.convert(|parent, item| self.push(parent, item).unwrap_or(parent))
     }
 
     /// Removes all nodes that are in no sequence of `used`, and returns the nodes of the others, which keep their order.
@@ -124,23 +132,22 @@ impl<T: Copy + Eq + Hash> Tree<T> {
             merged.0.push(node);
         }
         self.nodes.truncate(kept);
-        self.index_again();
+        self.rebuild_index();
         merged
     }
 
-    /// Makes the index of the nodes again. Releases memory if most of the nodes were removed.
-    fn index_again(&mut self) {
+    /// Rebuilds the index of the nodes. Releases memory if most of the nodes were removed.
+    fn rebuild_index(&mut self) {
         let nodes = &mut self.nodes;
         nodes.shrink_to(2 * nodes.len());
-        let hash_of = |node: &Node| node.index().map_or(0, |index| FxBuildHasher.hash_one(nodes[index]));
         self.known.clear();
-        self.known.shrink_to(2 * nodes.len(), hash_of);
+        self.known.shrink_to(2 * nodes.len(), |node| hash_of(nodes, *node));
         for node in (1..=nodes.len() as u32).map(Node) {
-            self.known.insert_unique(hash_of(&node), node, hash_of);
+            self.known.insert_unique(hash_of(nodes, node), node, |node| hash_of(nodes, *node));
         }
     }
 
-    /// Returns the position of each node, by its number, among all nodes in the lexicographic order of their sequences.
+    /// Sorts the sequences of all nodes lexicographically, and returns the position of each node, by its number.
     #[must_use]
     pub fn positions(&self) -> Vec<u32>
     where
@@ -169,11 +176,6 @@ impl<T: Copy + Eq + Hash> Tree<T> {
     #[must_use]
     pub fn get(&self, node: Node) -> Option<(Node, T)> {
         self.nodes.get(node.index()?).copied()
-    }
-
-    /// Iterates over the nodes in the order of their numbers, like [`Self::get`]. A node comes after its parent.
-    pub fn iter(&self) -> impl Iterator<Item = (Node, T)> + '_ {
-        self.nodes.iter().copied()
     }
 
     /// Iterates over the items from the last to the first.
