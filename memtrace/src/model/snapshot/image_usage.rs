@@ -45,12 +45,10 @@ pub struct ImageUsage {
 impl ImageUsage {
     /// Gives each stack the id that `rename` returns, and adds the totals of stacks with the same id.
     pub(in crate::model) fn rename_stacks(&mut self, mut rename: impl FnMut(StackId) -> Option<StackId>) {
-        for (mut key, usage) in std::mem::take(&mut self.by_stack) {
-            key.stack = rename(key.stack).unwrap_or(key.stack);
+        for (key, usage) in take_renamed(&mut self.by_stack, &mut rename) {
             *self.by_stack.entry(key).or_default() += usage;
         }
-        for (mut key, histograms) in std::mem::take(&mut self.histograms) {
-            key.stack = rename(key.stack).unwrap_or(key.stack);
+        for (key, histograms) in take_renamed(&mut self.histograms, &mut rename) {
             self.histograms.entry(key).or_default().add(&histograms);
         }
         for touched in &mut self.touched {
@@ -164,4 +162,20 @@ impl ImageUsage {
             && self.by_stack.is_empty()
             && self.histograms.is_empty()
     }
+}
+
+/// Removes the totals of the stacks that `rename` renames, and returns them with their new keys. The others stay in place: a
+/// copy would take as much memory again for a moment.
+fn take_renamed<T>(
+    totals: &mut BTreeMap<StackKey, T>,
+    mut rename: impl FnMut(StackId) -> Option<StackId>,
+) -> Vec<(StackKey, T)> {
+    let mut ids = Vec::new();
+    let removed = totals.extract_if(.., |key, _| {
+        let id = rename(key.stack);
+        ids.extend(id);
+        id.is_some()
+    });
+    let removed: Vec<_> = removed.collect();
+    removed.into_iter().zip(ids).map(|((key, of_stack), stack)| (StackKey { stack, ..key }, of_stack)).collect()
 }
