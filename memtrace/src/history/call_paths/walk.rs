@@ -70,7 +70,8 @@ impl<'a, 's> Walk<'a, 's> {
     /// Takes the totals by stack of the image, and returns them by call path. Calls `each` with every stack and its path.
     pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> PathTotals {
         let mut stacks_in_other = usage.merged_stacks;
-        let entries = std::mem::take(&mut usage.by_stack).into_iter().map(|(key, usage)| {
+        let by_stack = std::mem::take(&mut usage.by_stack);
+        let keys = by_stack.keys().map(|&key| {
             let (path, end) = self.stack(key.stack);
             let merged = match end {
                 // The number is that of the whole image: its first part has it.
@@ -80,14 +81,21 @@ impl<'a, 's> Walk<'a, 's> {
             };
             let path = PathKey { path, end, part: key.part };
             each(key, path);
-            (path, PathUsage { usage: usage.with(Quantity::MergedStacks, merged), ..PathUsage::default() })
+            (path, key, merged)
         });
-        let mut entries: Vec<_> = entries.collect();
-        for (key, histograms) in std::mem::take(&mut usage.histograms) {
+        // Only the keys are sorted: a list of the totals would take as much memory again.
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort_unstable_by_key(|&(path, ..)| path);
+        let totals = PathTotals::from_sorted(keys.into_iter().map(|(path, key, merged)| {
+            let usage = by_stack[&key].with(Quantity::MergedStacks, merged);
+            (path, PathUsage { usage, ..PathUsage::default() })
+        }));
+        let histograms = std::mem::take(&mut usage.histograms).into_iter().map(|(key, histograms)| {
             let (path, end) = self.stack(key.stack);
-            entries.push((PathKey { path, end, part: key.part }, PathUsage { histograms, ..PathUsage::default() }));
-        }
-        PathTotals::new(entries)
+            (PathKey { path, end, part: key.part }, PathUsage { histograms, ..PathUsage::default() })
+        });
+        let histograms: Vec<_> = histograms.collect();
+        if histograms.is_empty() { totals } else { totals.merge(PathTotals::new(histograms)) }
     }
 
     /// Returns the numbers of the objects of the visited calls.
