@@ -8,7 +8,7 @@ use super::accounts::Accounts;
 use super::address_table::{AddressTable, Addressed as _, Slot};
 use super::block::Block;
 use super::budget::{Budget, Settings};
-use super::stack_totals::ImageTotals;
+use super::stack_totals::{ImageTotals, StackTotals};
 use super::tentative_free::{TentativeFree, TentativeFrees};
 use crate::model::{
     AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageEnd, ImageUsage, Log2, LossReason, Part,
@@ -27,6 +27,10 @@ pub(super) struct Heap {
     frees_before: [u64; 2],
     pub(super) accounts: Accounts,
 }
+
+/// The totals of an image are listed in this number of parts, if each has this many stacks.
+const PARTS: usize = 8;
+const MIN_PART: usize = 1024;
 
 /// A call that frees a block.
 #[derive(Clone, Copy, Debug)]
@@ -192,8 +196,7 @@ impl Heap {
         let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
         usage.peak = track_peak.then_some(self.totals.peak());
         let live_of_age = older.map(|older| self.live_allocated_until(latest_tick(now, older)));
-        let mut by_stack = Vec::with_capacity(self.totals.len());
-        for (index, totals) in self.totals.iter() {
+        let mut of_stack = |index: usize, totals: &StackTotals| {
             let of_age = live_of_age.as_ref().filter(|_| ended != Some(ImageEnd::Exec)).map(|of_age| of_age[index]);
             let live = of_age.unwrap_or(totals.live);
             let left_out = totals.live - live;
@@ -205,10 +208,15 @@ impl Heap {
                 stack_usage.end(end, EventClass::Heap);
             }
             usage.total += stack_usage.additive();
-            by_stack.push((totals.key, stack_usage));
+            (totals.key, stack_usage)
+        };
+        let mut stacks: Vec<_> = self.totals.iter().collect();
+        stacks.sort_unstable_by_key(|(_, totals)| totals.key);
+        // Collecting sorted entries gives the smallest map, but takes the memory of all of them again.
+        for part in stacks.chunks(MIN_PART.max(stacks.len() / PARTS)) {
+            let mut part = part.iter().map(|&(index, totals)| of_stack(index, totals)).collect();
+            usage.by_stack.append(&mut part);
         }
-        // Collecting at once gives the smallest map.
-        usage.by_stack = by_stack.into_iter().collect();
         usage.histograms = self.totals.histograms().collect();
         if lifetimes && ended != Some(ImageEnd::Exec) {
             self.add_ages(&mut usage, now);
