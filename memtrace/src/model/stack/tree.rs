@@ -78,6 +78,10 @@ impl<T: Copy + Eq + Hash> Tree<T> {
             hashbrown::hash_table::Entry::Occupied(entry) => Some(*entry.get()),
             hashbrown::hash_table::Entry::Vacant(entry) => {
                 entry.insert(Node(next));
+                // In small steps: on average, a vector that doubles has a third of its memory unused.
+                if nodes.len() == nodes.capacity() {
+                    nodes.reserve_exact(nodes.len() / 8 + 4);
+                }
                 nodes.push(wanted);
                 Some(Node(next))
             }
@@ -139,7 +143,7 @@ impl<T: Copy + Eq + Hash> Tree<T> {
     /// Rebuilds the index of the nodes. Releases memory if most of the nodes were removed.
     fn rebuild_index(&mut self) {
         let nodes = &mut self.nodes;
-        nodes.shrink_to(2 * nodes.len());
+        nodes.shrink_to(nodes.len() + nodes.len() / 4);
         self.known.clear();
         self.known.shrink_to(2 * nodes.len(), |node| hash_of(nodes, *node));
         for node in (1..=nodes.len() as u32).map(Node) {
