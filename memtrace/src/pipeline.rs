@@ -228,9 +228,12 @@ pub fn count_missing_frames(snapshot: &mut Snapshot) {
     snapshot.losses.add(LossReason::StackFramesLost, lost);
 }
 
-/// Returns the number of events of an image with stacks that have no frames in `stacks`.
+/// Returns the number of events of an image with stacks that have no frames in `stacks`, and were not merged.
 #[must_use]
 pub fn missing_frames(image: &ImageUsage, stacks: &Stacks) -> u64 {
+    if image.has_forgotten {
+        return 0;
+    }
     let missing = image.by_stack.iter().filter(|(key, _)| key.stack.has_frames() && !stacks.contains(key.stack));
     missing.map(|(_, stack)| stack.events()).sum()
 }

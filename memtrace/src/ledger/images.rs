@@ -231,13 +231,13 @@ impl Images {
         let mut untaken = self.untaken;
         let mut last_image = None;
         let mut accounts = (AccountCounts::default(), Vec::new());
-        if let Some(Process { is_killed, mut rusage, owner, mut image, stacks, .. }) = process {
+        if let Some(Process { is_killed, mut rusage, owner, mut image, stacks, has_forgotten, id: _ }) = process {
             if is_killed && end == ImageEnd::Exit {
                 ended.end = ImageEnd::OomKill;
             }
             ended.owner = owner;
             let counts = rusage.end_image(ended.end);
-            untaken.frames += (stacks.len() - stacks.merged()) as u32;
+            untaken.frames += stacks.with_frames() as u32;
             untaken.nodes += stacks.calls().len();
             if let Some(image) = &mut image {
                 image.heap.accounts.leave_groups(at, &mut self.budget);
@@ -251,6 +251,7 @@ impl Images {
                 ended.usage = image.usage_at_end(ended.end, at, counts, &self.settings, &mut self.budget);
                 if image.defers_stacks() && ended.heap().is_some() {
                     ended.unsent = UnsentStacks::All;
+                ended.usage.iter_mut().for_each(|(_, usage)| usage.has_forgotten = has_forgotten);
                 }
             }
             ended.stacks = stacks;

@@ -54,8 +54,17 @@ pub(super) fn merge_frames(processes: &mut Processes, budget: &mut Budget, max_s
     }
     let entries: usize = processes.iter().map(|process| process.stacks.merged()).sum();
     if entries as u64 > MAX_MERGED * u64::from(max_stacks) {
-        processes.iter_mut().for_each(|process| process.stacks.forget_merged());
+        processes.iter_mut().for_each(forget_merged);
     }
+}
+
+/// Removes the IDs of merged stacks that have no totals here.
+fn forget_merged(process: &mut Process) {
+    let before = process.stacks.merged();
+    let totals = process.image.iter().flat_map(|image| image.magnitudes()).map(|(_, stack, _)| stack);
+    let with_totals: FxHashSet<StackId> = totals.collect();
+    process.stacks.forget_merged(|id| with_totals.contains(&id));
+    process.has_forgotten |= process.stacks.merged() < before;
 }
 
 /// Returns the stacks of a process that have frames and no live blocks, with their size among `all`.
@@ -67,8 +76,7 @@ fn idle_frames(process: &Process, all: &Magnitudes) -> Vec<(u64, ImageId, StackI
             *sizes.entry(stack).or_default() += all.size(class, magnitude);
         }
     }
-    let is_idle = |id: &StackId| process.stacks.has_frames_of(*id) && !live.contains(id);
-    let ids = process.stacks.ids().filter(is_idle);
+    let ids = process.stacks.ids_with_frames().filter(|id| !live.contains(id));
     ids.map(|id| (sizes.get(&id).copied().unwrap_or(0), process.id, id)).collect()
 }
 

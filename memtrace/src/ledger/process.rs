@@ -18,13 +18,15 @@ pub(super) struct Process {
     pub(super) image: Option<Box<Image>>,
     /// Frames of the image's stacks that this shard received.
     pub(super) stacks: Stacks,
+    /// IDs of merged stacks of the image were removed.
+    pub(super) has_forgotten: bool,
 }
 
 impl Process {
     /// Creates the state of a process before the first event of its image.
     pub(super) fn new(id: ImageId) -> Self {
         let (rusage, stacks) = (RusageBounds::default(), Stacks::default());
-        Self { id, is_killed: false, rusage, owner: None, image: None, stacks }
+        Self { id, is_killed: false, rusage, owner: None, image: None, stacks, has_forgotten: false }
     }
 
     /// Page usage of the running image; `None` if nothing is known about it.

@@ -2,7 +2,7 @@
 
 mod image;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -92,11 +92,16 @@ impl ReferenceModel {
         let all = sum_of(self.running.values().flat_map(|image| image.alloc.values()));
         for (pid, id) in smallest_first(idle, all).take(count) {
             let stack = self.running.get_mut(&pid).unwrap().stacks.get_mut(&id).unwrap();
-            *stack = Stack { frames: [].into(), end: StackEnd::Merged, ..stack.clone() };
+            *stack = Stack::merged();
         }
         let entries: usize = self.running.values().map(|image| image.stacks.len() - image.with_frames().count()).sum();
         if entries as u64 > 4 * u64::from(self.settings.stacks) {
-            self.running.values_mut().for_each(|image| image.stacks.retain(|_, stack| stack.end != StackEnd::Merged));
+            for image in self.running.values_mut() {
+                let with_totals: BTreeSet<_> = image.alloc.keys().map(|key| key.stack).collect();
+                let before = image.stacks.len();
+                image.stacks.retain(|id, stack| stack.end != StackEnd::Merged || with_totals.contains(id));
+                image.has_forgotten |= image.stacks.len() < before;
+            }
         }
     }
 

@@ -198,7 +198,7 @@ impl Ledger {
             }
         };
         self.images.processes.iter().filter_map(move |process| {
-            let usage = usage(process)?;
+            let usage = ImageUsage { has_forgotten: process.has_forgotten, ..usage(process)? };
             has_usage(&usage).then_some((process.id, usage))
         })
     }

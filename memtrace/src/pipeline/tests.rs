@@ -330,6 +330,9 @@ fn missing_frames_are_counted_for_each_allocation() {
     let mut snapshot = run(&events, 3, Settings::UNLIMITED);
     count_missing_frames(&mut snapshot);
     assert_eq!(snapshot.losses.get(LossReason::StackFramesLost), 2);
+    snapshot.images.values_mut().for_each(|image| image.has_forgotten = true);
+    count_missing_frames(&mut snapshot);
+    assert_eq!(snapshot.losses.get(LossReason::StackFramesLost), 2, "they may have been merged");
 }
 
 #[test]

@@ -67,19 +67,25 @@ impl<'a, 's> Walk<'a, 's> {
         (self.path(leaf, taken), end)
     }
 
+    /// Returns the key of the totals of a stack. If IDs of merged stacks were forgotten, a stack without frames is one of them.
+    fn key(&mut self, StackKey { stack, part }: StackKey, has_forgotten: bool) -> PathKey {
+        let (path, end) = self.stack(stack);
+        let end = if has_forgotten && end == StackEnd::FramesLost { StackEnd::Merged } else { end };
+        PathKey { path, end, part }
+    }
+
     /// Takes the totals by stack of the image, and returns them by call path. Calls `each` with every stack and its path.
     pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> PathTotals {
-        let mut stacks_in_other = usage.merged_stacks;
+        let (mut stacks_in_other, has_forgotten) = (usage.merged_stacks, usage.has_forgotten);
         let by_stack = std::mem::take(&mut usage.by_stack);
         let keys = by_stack.keys().map(|&key| {
-            let (path, end) = self.stack(key.stack);
-            let merged = match end {
+            let path = self.key(key, has_forgotten);
+            let merged = match path.end {
                 // The number is that of the whole image: its first part has it.
                 StackEnd::Merged if key.stack == StackId::OTHER => std::mem::take(&mut stacks_in_other),
                 StackEnd::Merged => 1,
                 _ => 0,
             };
-            let path = PathKey { path, end, part: key.part };
             each(key, path);
             (path, key, merged)
         });
@@ -90,10 +96,9 @@ impl<'a, 's> Walk<'a, 's> {
             let usage = by_stack[&key].with(Quantity::MergedStacks, merged);
             (path, PathUsage { usage, ..PathUsage::default() })
         }));
-        let histograms = std::mem::take(&mut usage.histograms).into_iter().map(|(key, histograms)| {
-            let (path, end) = self.stack(key.stack);
-            (PathKey { path, end, part: key.part }, PathUsage { histograms, ..PathUsage::default() })
-        });
+        let histograms = std::mem::take(&mut usage.histograms)
+            .into_iter()
+            .map(|(key, histograms)| (self.key(key, has_forgotten), PathUsage { histograms, ..PathUsage::default() }));
         let histograms: Vec<_> = histograms.collect();
         if histograms.is_empty() { totals } else { totals.merge(PathTotals::new(histograms)) }
     }

@@ -27,6 +27,7 @@ pub(super) struct ReferenceImage {
     pub(super) unmatched: u64,
     pub(super) repeated: u64,
     pub(super) merged: u64,
+    pub(super) has_forgotten: bool,
     pub(super) peak: u64,
     pub(super) at_peak: BTreeMap<StackKey, u64>,
 }
@@ -69,7 +70,14 @@ impl ReferenceImage {
         let held = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
         let (live, exit) = if ended.is_none() { (held, BTreeMap::new()) } else { (BTreeMap::new(), held) };
         let (unmatched_frees, repeated_frees, merged_stacks) = (self.unmatched, self.repeated, self.merged);
-        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
+        let mut usage = ImageUsage {
+            ended,
+            unmatched_frees,
+            repeated_frees,
+            merged_stacks,
+            has_forgotten: self.has_forgotten,
+            ..ImageUsage::default()
+        };
         let discarded = if ended == Some(ImageEnd::Exec) { everything } else { BTreeMap::new() };
         for (&id, &alloc) in &self.alloc {
             let of_stack = |amounts: &BTreeMap<StackKey, Amount>| amounts.get(&id).copied().unwrap_or_default();

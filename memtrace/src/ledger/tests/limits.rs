@@ -22,6 +22,22 @@ fn a_stack_without_live_blocks_loses_its_frames_first() {
 
 #[test]
 fn the_smallest_stack_without_live_blocks_is_merged() {
+#[test]
+fn ids_of_merged_stacks_without_totals_are_forgotten() {
+    let first = StackId(90);
+    let story = |others: u64| {
+        let story = Story::with(Settings { stacks: 1, ..WIDE }).stack(S).alloc(A, 10, S).free(A);
+        (0..=others).map(|nth| StackId(first.0 + nth)).fold(story, Story::stack)
+    };
+    // Each stack merges the one before it.
+    let (before, after) = (story(3), story(4));
+    let ends = |story: &Story| [S, first].map(|id| story.0.snapshot(EventClass::Heap, NOW).stacks.end_of(id));
+    assert_eq!((before.image(0).has_forgotten, ends(&before)), (false, [StackEnd::Merged; 2]));
+    assert_eq!((after.image(0).has_forgotten, ends(&after)), (true, [StackEnd::Merged, StackEnd::FramesLost]));
+    let ended = after.exit(1).0.take_ended();
+    assert!(ended[0].usage[0].1.has_forgotten);
+}
+
     let [t, u] = [StackId(90), StackId(91)];
     let story = Story::with(Settings { stacks: 4, track_peak: true, ..WIDE });
     let story = story.alloc(A, 10, S).free(A).alloc(A, 30, R).free(A).alloc(A, 20, t).free(A).alloc(A, 1, u);

@@ -20,6 +20,8 @@ pub struct ImageUsage {
     pub repeated_frees: u64,
     /// Number of times that a stack without live blocks was merged into [`StackId::OTHER`] to bound memory.
     pub merged_stacks: u64,
+    /// IDs of merged stacks were removed too: a stack without frames may be one of these.
+    pub has_forgotten: bool,
     /// High-water mark of the live bytes; `None` if it was not kept. Only a single shard keeps it, since the peaks of
     /// parts do not add up.
     pub peak: Option<Bytes>,
@@ -79,6 +81,7 @@ impl ImageUsage {
         self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
         self.repeated_frees = self.repeated_frees.wrapping_add(other.repeated_frees);
         self.merged_stacks = self.merged_stacks.wrapping_add(other.merged_stacks);
+        self.has_forgotten |= other.has_forgotten;
         // A single shard sees all events of an image and keeps its peak; the others have none.
         self.peak = self.peak.max(other.peak);
         for (id, theirs) in other.by_stack {

@@ -18,6 +18,14 @@ pub struct Stack {
     pub taken: Duration,
 }
 
+impl Stack {
+    /// Returns a stack whose frames were removed to bound memory.
+    #[must_use]
+    pub fn merged() -> Self {
+        Self { frames: Box::default(), end: StackEnd::Merged, taken: Duration::ZERO }
+    }
+}
+
 /// Returns the address of a frame of [`Stack::frames`], and true if the frame was found by frame pointer.
 #[must_use]
 pub const fn split_frame(frame: AbsAddr) -> (AbsAddr, bool) {

@@ -1,10 +1,9 @@
 //! Set of stacks that stores shared callers once.
 
-use std::collections::hash_map::Entry;
 use std::hash::BuildHasher as _;
 use std::time::Duration;
 
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::model::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
 
@@ -15,8 +14,8 @@ use crate::model::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     by_id: FxHashMap<StackId, Known>,
-    /// Number of stacks without frames, because they were merged.
-    merged: usize,
+    /// Stacks without frames, because they were merged. There can be several times as many as with frames.
+    merged: FxHashSet<StackId>,
     calls: Tree<AbsAddr>,
     /// Frames of recent stacks by a hash of the outermost one. Consecutive stacks of a thread share most of their callers,
     /// which then need no lookup.
@@ -26,7 +25,7 @@ pub struct Stacks {
 /// Number of recent stacks. Most threads of a process have the same outermost frame.
 const RECENT: usize = 4;
 
-/// Entry of a stack.
+/// Entry of a stack with frames.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// Time since tracing began.
@@ -35,65 +34,60 @@ struct Known {
     end: StackEnd,
 }
 
-impl Known {
-    fn is_merged(&self) -> bool {
-        self.end == StackEnd::Merged
-    }
-
-    /// Order of the entries of one stack: the first is kept.
-    fn rank(&self) -> (bool, u64) {
-        (self.is_merged(), self.taken_ns)
-    }
-}
-
 const _: () = assert!(size_of::<(StackId, Known)>() == 24);
 
 impl Stacks {
     /// Adds a stack. If it exists, the earlier of the two is kept, or the one that has its frames: the BPF programs send
     /// evicted stacks again.
     pub fn insert(&mut self, id: StackId, stack: &Stack) {
+        if stack.end == StackEnd::Merged {
+            self.insert_merged(id);
+            return;
+        }
         let taken_ns = u64::try_from(stack.taken.as_nanos()).unwrap_or(u64::MAX);
-        let mut new = Known { taken_ns, leaf: Node::ROOT, end: stack.end };
-        if self.by_id.get(&id).is_some_and(|known| known.rank() <= new.rank()) {
+        if self.by_id.get(&id).is_some_and(|known| known.taken_ns <= taken_ns) {
             return;
         }
         if let Some(leaf) = self.leaf(&stack.frames) {
-            new.leaf = leaf;
-            let old = self.by_id.insert(id, new);
-            self.merged += usize::from(new.is_merged());
-            self.merged -= usize::from(old.is_some_and(|old| old.is_merged()));
+            self.insert_known(id, Known { taken_ns, leaf, end: stack.end });
+        }
+    }
+
+    fn insert_known(&mut self, id: StackId, known: Known) {
+        self.by_id.insert(id, known);
+        self.merged.remove(&id);
+    }
+
+    fn insert_merged(&mut self, id: StackId) {
+        if !self.by_id.contains_key(&id) {
+            self.merged.insert(id);
         }
     }
 
     /// Removes the frames of the stacks that `is_merged` selects; they end with [`StackEnd::Merged`] from now on.
     pub fn merge_stacks(&mut self, is_merged: impl Fn(StackId) -> bool) {
-        for (&id, known) in &mut self.by_id {
-            if !known.is_merged() && is_merged(id) {
-                *known = Known { leaf: Node::ROOT, end: StackEnd::Merged, ..*known };
-                self.merged += 1;
-            }
-        }
+        self.merged.extend(self.by_id.extract_if(|&id, _| is_merged(id)).map(|(id, _)| id));
         let kept = self.calls.retain(self.by_id.values().map(|known| known.leaf), |frame| frame);
         self.by_id.values_mut().for_each(|known| known.leaf = kept.of(known.leaf));
         self.recent = Vec::new();
     }
 
-    /// Removes the entries of the stacks without frames.
-    pub fn forget_merged(&mut self) {
-        self.by_id.retain(|_, known| !known.is_merged());
-        self.merged = 0;
+    /// Removes the entries of the stacks without frames, apart from those that `is_kept` selects.
+    pub fn forget_merged(&mut self, is_kept: impl Fn(StackId) -> bool) {
+        self.merged.retain(|&id| is_kept(id));
+        self.merged.shrink_to_fit();
     }
 
     /// Returns true if the stack exists and its frames were not removed.
     #[must_use]
     pub fn has_frames_of(&self, id: StackId) -> bool {
-        self.by_id.get(&id).is_some_and(|known| !known.is_merged())
+        self.by_id.contains_key(&id)
     }
 
     /// Returns the number of stacks after the removal of their frames.
     #[must_use]
-    pub const fn merged(&self) -> usize {
-        self.merged
+    pub fn merged(&self) -> usize {
+        self.merged.len()
     }
 
     /// Returns the node of the innermost of these frames, which come innermost first.
@@ -114,24 +108,27 @@ impl Stacks {
         Some(node)
     }
 
-    /// Returns the stack.
+    /// Returns the stack. The time of a merged one is not known.
     #[must_use]
     pub fn get(&self, id: StackId) -> Option<Stack> {
-        let &Known { taken_ns, leaf, end } = self.by_id.get(&id)?;
-        Some(Stack { frames: self.calls.to_root(leaf).collect(), end, taken: Duration::from_nanos(taken_ns) })
+        let (leaf, end, taken) = self.find(id)?;
+        Some(Stack { frames: self.calls.to_root(leaf).collect(), end, taken })
     }
 
     /// Returns the stack's innermost call in [`Stacks::calls`], the end of its walk and its time.
     #[must_use]
     pub fn find(&self, id: StackId) -> Option<(Node, StackEnd, Duration)> {
-        self.by_id.get(&id).map(|known| (known.leaf, known.end, Duration::from_nanos(known.taken_ns)))
+        match self.by_id.get(&id) {
+            Some(known) => Some((known.leaf, known.end, Duration::from_nanos(known.taken_ns))),
+            None => self.merged.contains(&id).then_some((Node::ROOT, StackEnd::Merged, Duration::ZERO)),
+        }
     }
 
     /// Returns the end of the walk of stack `id`, or the reason for missing frames.
     #[must_use]
     pub fn end_of(&self, id: StackId) -> StackEnd {
-        match self.by_id.get(&id) {
-            Some(known) => known.end,
+        match self.find(id) {
+            Some((_, end, _)) => end,
             None if id == StackId::NOT_TAKEN => StackEnd::NotTaken,
             None if id == StackId::FAILED => StackEnd::Failed,
             None if id == StackId::OTHER => StackEnd::Merged,
@@ -148,23 +145,34 @@ impl Stacks {
     /// Returns true if the stack exists.
     #[must_use]
     pub fn contains(&self, id: StackId) -> bool {
-        self.by_id.contains_key(&id)
+        self.has_frames_of(id) || self.merged.contains(&id)
     }
 
     /// Returns the number of stacks.
     #[must_use]
     pub fn len(&self) -> usize {
+        self.with_frames() + self.merged()
+    }
+
+    /// Returns the number of stacks whose frames were not removed.
+    #[must_use]
+    pub fn with_frames(&self) -> usize {
         self.by_id.len()
     }
 
     /// Returns true if there are no stacks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
+        self.by_id.is_empty() && self.merged.is_empty()
     }
 
     /// Iterates over the IDs in no order.
     pub fn ids(&self) -> impl Iterator<Item = StackId> + '_ {
+        self.ids_with_frames().chain(self.merged.iter().copied())
+    }
+
+    /// Iterates over the IDs of the stacks whose frames were not removed, in no order.
+    pub fn ids_with_frames(&self) -> impl Iterator<Item = StackId> + '_ {
         self.by_id.keys().copied()
     }
 
@@ -174,23 +182,18 @@ impl Stacks {
             *self = other;
             return;
         }
-        let nodes = self.calls.merge(&other.calls);
+        let Self { by_id, merged, calls, recent: _ } = other;
+        let nodes = self.calls.merge(&calls);
+        drop(calls);
         // Without this, entries inserted in the order of a larger table would cluster in a smaller one.
-        self.by_id.reserve(other.len());
-        for (id, mut known) in other.by_id {
-            known.leaf = nodes.of(known.leaf);
-            match self.by_id.entry(id) {
-                Entry::Occupied(mut entry) if known.rank() < entry.get().rank() => {
-                    self.merged -= usize::from(entry.get().is_merged() && !known.is_merged());
-                    entry.insert(known);
-                }
-                Entry::Occupied(_) => {}
-                Entry::Vacant(entry) => {
-                    self.merged += usize::from(known.is_merged());
-                    entry.insert(known);
-                }
+        self.by_id.reserve(by_id.len());
+        for (id, known) in by_id {
+            if self.by_id.get(&id).is_none_or(|ours| known.taken_ns < ours.taken_ns) {
+                self.insert_known(id, Known { leaf: nodes.of(known.leaf), ..known });
             }
         }
+        self.merged.reserve(merged.len());
+        merged.into_iter().for_each(|id| self.insert_merged(id));
     }
 }
 
@@ -259,7 +262,7 @@ mod tests {
         stacks.merge_stacks(|id| id != StackId(8));
         assert_eq!((stacks.calls().len(), stacks.len(), stacks.merged()), (3, 3, 2));
         assert_eq!(stacks.get(StackId(8)).as_ref(), Some(&some[1].1));
-        assert_eq!(stacks.get(StackId(7)), Some(Stack { end: StackEnd::Merged, ..stack(1, &[]) }));
+        assert_eq!(stacks.get(StackId(7)), Some(Stack { end: StackEnd::Merged, ..stack(0, &[]) }));
         // Another shard, or a repetition, has the frames of stack 7.
         let mut repeated = stacks.clone();
         repeated.insert(StackId(7), &stack(6, &[3, 2, 1]));
@@ -268,7 +271,9 @@ mod tests {
         stacks.merge(Stacks::from([(StackId(7), stack(6, &[3, 2, 1]))]));
         for mut stacks in [stacks, theirs, repeated] {
             assert_eq!((stacks.get(StackId(7)), stacks.merged()), (Some(stack(6, &[3, 2, 1])), 1));
-            stacks.forget_merged();
+            stacks.forget_merged(|id| id == StackId(9));
+            assert_eq!((stacks.contains(StackId(9)), stacks.len(), stacks.merged()), (true, 3, 1));
+            stacks.forget_merged(|_| false);
             assert_eq!((stacks.contains(StackId(9)), stacks.len(), stacks.merged()), (false, 2, 0));
         }
     }
