@@ -157,6 +157,8 @@ impl Images {
             self.insert_stack(pid, id, stack);
         } else {
             self.budget.losses.add(LossReason::StacksFull, 1);
+            // The frames arrived: its events must not count as events whose frames were lost on the way.
+            self.insert_stack(pid, id, &Stack::merged());
         }
     }
 

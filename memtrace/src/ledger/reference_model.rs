@@ -125,6 +125,7 @@ impl ReferenceModel {
             self.running.get_mut(&pid).unwrap().stacks.insert(id, stack.clone());
         } else {
             self.lose(LossReason::StacksFull);
+            self.running.get_mut(&pid).unwrap().stacks.insert(id, Stack::merged());
         }
     }
 

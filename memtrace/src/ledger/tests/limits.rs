@@ -3,10 +3,12 @@
 use super::*;
 
 #[test]
-fn frames_beyond_the_maximum_are_lost_if_all_stacks_are_live() {
+fn frames_beyond_the_maximum_are_left_out_if_all_stacks_are_live() {
     let story = Story::with(Settings { stacks: 1, ..WIDE }).stack(S).stack(S).alloc(A, 10, S).stack(R);
     assert_eq!(story.lost(LossReason::StacksFull), 1);
-    assert_eq!(story.0.snapshot(EventClass::Heap, NOW).stacks.ids().collect::<Vec<_>>(), [S]);
+    let Snapshot { stacks, .. } = story.0.snapshot(EventClass::Heap, NOW);
+    assert_eq!(stacks.ids_with_frames().collect::<Vec<_>>(), [S]);
+    assert_eq!(stacks.end_of(R), StackEnd::Merged, "the frames arrived");
 }
 
 #[test]
