@@ -35,3 +35,8 @@ pub fn allocated() -> usize {
 pub fn peak() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
+
+/// Starts a new peak, at the current number of allocated bytes.
+pub fn begin_peak() {
+    PEAK.store(allocated(), Ordering::Relaxed);
+}

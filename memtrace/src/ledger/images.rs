@@ -251,9 +251,9 @@ impl Images {
                     self.leave_stacks(&stacks);
                 }
                 ended.usage = image.usage_at_end(ended.end, at, counts, &self.settings, &mut self.budget);
+                ended.usage.iter_mut().for_each(|(_, usage)| usage.has_forgotten = has_forgotten);
                 if image.defers_stacks() && ended.heap().is_some() {
                     ended.unsent = UnsentStacks::All;
-                ended.usage.iter_mut().for_each(|(_, usage)| usage.has_forgotten = has_forgotten);
                 }
             }
             ended.stacks = stacks;

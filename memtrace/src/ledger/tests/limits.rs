@@ -23,8 +23,6 @@ fn a_stack_without_live_blocks_loses_its_frames_first() {
 }
 
 #[test]
-fn the_smallest_stack_without_live_blocks_is_merged() {
-#[test]
 fn ids_of_merged_stacks_without_totals_are_forgotten() {
     let first = StackId(90);
     let story = |others: u64| {
@@ -40,6 +38,8 @@ fn ids_of_merged_stacks_without_totals_are_forgotten() {
     assert!(ended[0].usage[0].1.has_forgotten);
 }
 
+#[test]
+fn the_smallest_stack_without_live_blocks_is_merged() {
     let [t, u] = [StackId(90), StackId(91)];
     let story = Story::with(Settings { stacks: 4, track_peak: true, ..WIDE });
     let story = story.alloc(A, 10, S).free(A).alloc(A, 30, R).free(A).alloc(A, 20, t).free(A).alloc(A, 1, u);
