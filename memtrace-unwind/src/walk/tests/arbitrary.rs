@@ -6,6 +6,9 @@ use super::*;
 use crate::cache::CachedRule;
 use crate::{ReadMemory, RuleCache, Window, WindowedMemory};
 
+/// Each replaced return address takes an extra step, and the last step finds that there is no room for another frame.
+const MAX_STEPS: usize = 2 * MAX_FRAMES + 1;
+
 /// Words and rules chosen by a hash of the address. There are few, so that chains and loops occur.
 #[derive(Debug)]
 struct Arbitrary {
@@ -149,7 +152,7 @@ fn finish(
     world: &Arbitrary,
     table: &mut impl Table,
 ) -> (Vec<u64>, End, u64) {
-    let end = (0..2 * MAX_FRAMES).find_map(|_| walk.step(frames, &mut &*world, table).break_value());
+    let end = (0..MAX_STEPS).find_map(|_| walk.step(frames, &mut &*world, table).break_value());
     let end = end.expect("the walk terminates");
     (frames[..walk.count() as usize].to_vec(), end, walk.hash(end as u32))
 }
@@ -168,8 +171,7 @@ proptest! {
         let mut walk = Walk::default();
         let mut frames = [0; MAX_FRAMES];
         walk.begin(&Registers { ip, ip_is_return, numbered }, depth, 7);
-        // A replaced return address takes an extra step.
-        let end = (0..2 * MAX_FRAMES).find_map(|_| walk.step(&mut frames, &mut &world, &mut &world).break_value());
+        let end = (0..MAX_STEPS).find_map(|_| walk.step(&mut frames, &mut &world, &mut &world).break_value());
         let count = walk.count();
         prop_assert!(count <= depth && count as usize <= MAX_FRAMES);
         match end {
@@ -199,7 +201,7 @@ proptest! {
 
         let mut window = Window::default();
         walk.begin(&registers, depth, 7);
-        let end = (0..2 * MAX_FRAMES).find_map(|_| {
+        let end = (0..MAX_STEPS).find_map(|_| {
             let mut memory = WindowedMemory::new(&mut window, &world);
             walk.simple_steps(&mut frames, &mut memory, &Cache { world: &world, cached: &cached });
             walk.step(&mut frames, &mut memory, &mut &world).break_value()
