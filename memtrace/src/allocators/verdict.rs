@@ -42,7 +42,9 @@ impl fmt::Display for Verdict {
             Self::DynamicLinker => out.write_str("glibc's dynamic linker, the only user of its allocator"),
             Self::NoSymbols => out.write_str("statically linked and stripped: its allocator cannot be found"),
             Self::Go => out.write_str("made by Go; its heap is not traced: a return probe would break its stacks"),
-            Self::Own => out.write_str("memtrace's own executable; its allocator is not traced"),
+            Self::Own => out.write_str(
+                "memtrace's own executable: its allocator is not traced; trace a process that runs a copy of the file",
+            ),
             Self::NotElf => out.write_str("not an ELF file"),
             Self::Foreign(what) => write!(out, "for another machine ({what})"),
             Self::NotOpened => out.write_str("could not be opened"),

@@ -14,7 +14,27 @@ pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
         let skipped = allocator.skipped.iter().filter(|skipped| skipped.reason == SkipReason::Throws);
         gaps.extend(skipped.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.symbol, skipped.reason)));
     }
-    let go = survey.examined.iter().filter(|examined| examined.verdict == Verdict::Go);
-    gaps.extend(go.map(|examined| format!("process {pid}: {examined}")));
+    let untraced = survey.examined.iter().filter(|examined| matches!(examined.verdict, Verdict::Go | Verdict::Own));
+    gaps.extend(untraced.map(|examined| format!("process {pid}: {examined}")));
     gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_heap_that_is_not_traced_is_named() {
+        let mut survey = Survey::default();
+        for (path, verdict) in [("/bin/go", Verdict::Go), ("/bin/memtrace", Verdict::Own), ("/bin/sh", Verdict::NotElf)]
+        {
+            survey.add(Path::new(path), verdict, None, || unreachable!("without an allocator"));
+        }
+        let gaps = coverage_gaps(Pid(7), &survey);
+        let [go, own] = gaps.as_slice() else { panic!("{gaps:?}") };
+        assert!(go.starts_with("process 7: /bin/go: made by Go"), "{go}");
+        assert!(own.ends_with("its allocator is not traced; trace a process that runs a copy of the file"), "{own}");
+    }
 }
