@@ -63,7 +63,7 @@ impl FinishedStacks {
                 || image.stacks.contains(id)
                 || process.is_some_and(|process| process.ids.contains_key(&id))
         };
-        image.usage.iter().all(|(_, usage)| usage.has_forgotten || usage.by_stack.keys().all(|key| is_known(key.stack)))
+        image.usage.iter().all(|(_, usage)| usage.by_stack.keys().all(|key| is_known(key.stack)))
     }
 
     /// Replaces the ids of copies in an image that has ended, and forgets the copies of its process if that has ended too.

@@ -146,9 +146,12 @@ impl CutStacks {
         &self.finished
     }
 
-    /// Returns true if the frames of all stacks of an image that has ended are known.
+    /// Returns true if the frames of all stacks of an image that has ended are known. If IDs of merged stacks were forgotten,
+    /// only stacks that wait to be finished are unknown.
     pub(super) fn completes(&self, image: &EndedImage) -> bool {
-        self.finished.completes(image)
+        let mut copies = self.waiting.values().flatten().chain(&self.ready);
+        let has_forgotten = image.usage.iter().any(|(_, usage)| usage.has_forgotten);
+        self.finished.completes(image) || has_forgotten && copies.all(|copy| copy.pid() != image.id.pid)
     }
 
     /// Replaces the ids of copies in an image that has ended.
