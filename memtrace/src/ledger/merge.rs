@@ -1,5 +1,7 @@
 //! Merging of stacks without live blocks, to bound memory.
 
+use std::cmp::Reverse;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::budget::Budget;
@@ -8,7 +10,7 @@ use super::process::Process;
 use super::processes::Processes;
 use crate::model::{ImageId, Magnitudes, StackId};
 
-/// Maximum number of entries for merged stacks, relative to that of stacks with frames.
+/// Maximum number of IDs of merged stacks after a merge, relative to that of stacks with frames.
 const MAX_MERGED: u64 = 4;
 
 /// Merges the totals of stacks without live blocks, the smallest first.
@@ -52,14 +54,32 @@ pub(super) fn merge_frames(processes: &mut Processes, budget: &mut Budget, max_s
             budget.release_frames(stacks.len() as u32, nodes - process.stacks.calls().len());
         }
     }
-    let entries: usize = processes.iter().map(|process| process.stacks.merged()).sum();
-    if entries as u64 > MAX_MERGED * u64::from(max_stacks) {
-        processes.iter_mut().for_each(forget_merged);
+    forget_merged(processes, MAX_MERGED * u64::from(max_stacks));
+}
+
+/// Removes IDs of merged stacks if there are more than `most`: of the processes with the most of them, until half of `most`
+/// remain.
+fn forget_merged(processes: &mut Processes, most: u64) {
+    let by_process = processes.iter().map(|process| (process.stacks.merged() as u64, process.id.pid));
+    let mut by_process: Vec<_> = by_process.filter(|&(merged, _)| merged > 0).collect();
+    let mut all: u64 = by_process.iter().map(|(merged, _)| merged).sum();
+    if all <= most {
+        return;
+    }
+    by_process.sort_unstable_by_key(|&(merged, pid)| (Reverse(merged), pid));
+    for (merged, pid) in by_process {
+        if all <= most / 2 {
+            return;
+        }
+        if let Some(process) = processes.get_mut(pid) {
+            forget_merged_of(process);
+            all -= merged - process.stacks.merged() as u64;
+        }
     }
 }
 
-/// Removes the IDs of merged stacks that have no totals here.
-fn forget_merged(process: &mut Process) {
+/// Removes the IDs of merged stacks of a process that have no totals here.
+fn forget_merged_of(process: &mut Process) {
     let before = process.stacks.merged();
     let totals = process.image.iter().flat_map(|image| image.magnitudes()).map(|(_, stack, _)| stack);
     let with_totals: FxHashSet<StackId> = totals.collect();

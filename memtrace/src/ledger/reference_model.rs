@@ -2,7 +2,7 @@
 
 mod image;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -94,13 +94,16 @@ impl ReferenceModel {
             let stack = self.running.get_mut(&pid).unwrap().stacks.get_mut(&id).unwrap();
             *stack = Stack::merged();
         }
-        let entries: usize = self.running.values().map(|image| image.stacks.len() - image.with_frames().count()).sum();
-        if entries as u64 > 4 * u64::from(self.settings.stacks) {
-            for image in self.running.values_mut() {
-                let with_totals: BTreeSet<_> = image.alloc.keys().map(|key| key.stack).collect();
-                let before = image.stacks.len();
-                image.stacks.retain(|id, stack| stack.end != StackEnd::Merged || with_totals.contains(id));
-                image.has_forgotten |= image.stacks.len() < before;
+        let merged = |image: &ReferenceImage| image.stacks.len() - image.with_frames().count();
+        let all = |model: &Self| model.running.values().map(merged).sum::<usize>() as u64;
+        let most = 4 * u64::from(self.settings.stacks);
+        if all(self) > most {
+            let mut pids: Vec<_> = self.running.iter().map(|(&pid, image)| (merged(image), pid)).collect();
+            pids.sort_by_key(|&(merged, pid)| (usize::MAX - merged, pid));
+            for (_, pid) in pids {
+                if all(self) > most / 2 {
+                    self.running.get_mut(&pid).unwrap().forget_merged();
+                }
             }
         }
     }

@@ -135,6 +135,14 @@ impl ReferenceImage {
         self.stacks.iter().filter(|(_, stack)| stack.end != StackEnd::Merged).map(|(&id, _)| id)
     }
 
+    /// Removes merged stacks without totals.
+    pub(super) fn forget_merged(&mut self) {
+        let before = self.stacks.len();
+        let has_totals = |id| self.alloc.keys().any(|key| key.stack == id);
+        self.stacks.retain(|&id, stack| stack.end != StackEnd::Merged || has_totals(id));
+        self.has_forgotten |= self.stacks.len() < before;
+    }
+
     /// Totals without live blocks and tentative frees.
     pub(super) fn idle_totals(&self) -> impl Iterator<Item = (Vec<Amount>, StackKey)> {
         let is_pinned = |key| self.tentative.values().any(|(_, block, ..)| block.is_some_and(|block| block.key == key));
