@@ -154,11 +154,12 @@ impl Images {
         }
         let Some(process) = self.process_of(pid) else { return };
         if process.stacks.has_frames_of(id) || self.has_room_for_frames() {
-            self.insert_stack(pid, id, stack);
+            self.insert_stack(pid, id, stack, stack);
         } else {
             self.budget.losses.add(LossReason::StacksFull, 1);
-            // The frames arrived: its events must not count as events whose frames were lost on the way.
-            self.insert_stack(pid, id, &Stack::merged());
+            // The frames arrived: its events must not count as events whose frames were lost on the way. Consumers of deltas
+            // have limits of their own.
+            self.insert_stack(pid, id, &Stack::merged(), stack);
         }
     }
 
@@ -173,14 +174,14 @@ impl Images {
         for (pid, id) in wanted {
             match stacks.get(id) {
                 Some(stack) if stacks.has_frames_of(id) => self.add_stack(pid, id, &stack),
-                Some(merged) => self.insert_stack(pid, id, &merged),
+                Some(merged) => self.insert_stack(pid, id, &merged, &merged),
                 None => {}
             }
         }
     }
 
-    /// Inserts a stack that was counted, if it has frames.
-    fn insert_stack(&mut self, pid: Pid, id: StackId, stack: &Stack) {
+    /// Inserts a stack that was counted, if it has frames. Deltas have it as `sent`.
+    fn insert_stack(&mut self, pid: Pid, id: StackId, stack: &Stack, sent: &Stack) {
         let defers = self.deltas.defers_stacks();
         if let Some(process) = self.processes.get_mut(pid) {
             // An image that starts with this stack is new.
@@ -188,8 +189,8 @@ impl Images {
             let (nodes, before) = (process.stacks.calls().len(), process.stacks.find(id));
             process.stacks.insert(id, stack);
             self.budget.nodes += (process.stacks.calls().len() - nodes) as u64;
-            if !is_deferred && process.stacks.find(id) != before && stack.end != StackEnd::Merged {
-                self.deltas.add_stack(process.id, id, stack, &mut self.budget);
+            if !is_deferred && process.stacks.find(id) != before && sent.end != StackEnd::Merged {
+                self.deltas.add_stack(process.id, id, sent, &mut self.budget);
             }
         }
     }
@@ -231,9 +232,10 @@ impl Images {
             unsent: UnsentStacks::None,
         };
         let mut untaken = self.untaken;
+        let has_forgotten = process.as_ref().is_some_and(|process| process.has_forgotten);
         let mut last_image = None;
         let mut accounts = (AccountCounts::default(), Vec::new());
-        if let Some(Process { is_killed, mut rusage, owner, mut image, stacks, has_forgotten, id: _ }) = process {
+        if let Some(Process { is_killed, mut rusage, owner, mut image, stacks, .. }) = process {
             if is_killed && end == ImageEnd::Exit {
                 ended.end = ImageEnd::OomKill;
             }
@@ -251,7 +253,6 @@ impl Images {
                     self.leave_stacks(&stacks);
                 }
                 ended.usage = image.usage_at_end(ended.end, at, counts, &self.settings, &mut self.budget);
-                ended.usage.iter_mut().for_each(|(_, usage)| usage.has_forgotten = has_forgotten);
                 if image.defers_stacks() && ended.heap().is_some() {
                     ended.unsent = UnsentStacks::All;
                 }
@@ -266,6 +267,8 @@ impl Images {
             }
         }
         self.deltas.add_end(&ended, last_image, &self.settings, &mut self.budget);
+        // Deltas have changes, and this is none.
+        ended.usage.iter_mut().for_each(|(_, usage)| usage.has_forgotten = has_forgotten);
         self.end_accounts(&ended, accounts);
         if self.has_room_for_image() {
             self.ended.push(ended);
