@@ -22,7 +22,7 @@ const SHARDS: usize = 2;
 /// Maximum number of stacks in a shard.
 const STACKS: u32 = 5_000;
 
-/// Bytes of a stack in a running process: the share that `session/run/memory.rs` plans.
+/// Bytes of a stack in a running process.
 const RUNNING: u64 = 512;
 
 /// Bytes for a moment, while stacks are merged or tables grow.
@@ -45,7 +45,8 @@ fn stack(nth: u64) -> Stack {
     Stack { frames, end: StackEnd::Complete, taken: Duration::ZERO }
 }
 
-/// Allocates a block with the nth stack, in the shard of its address, and frees it. The frames come through another shard.
+/// Allocates a block with the nth stack, in the shard of its address, and frees it. Half of the frames come through
+/// another shard.
 fn allocate(shards: &mut [Ledger], nth: u64) {
     let id = StackId(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(nth + 1) | 2);
     let address = AbsAddr(0x7000_0000_0000 + nth * 16);
@@ -75,7 +76,7 @@ fn per_stack(bytes: usize) -> u64 {
 }
 
 #[test]
-fn a_process_with_all_stacks_of_the_limit_stays_within_their_share() {
+fn memory_of_a_process_with_all_stacks_of_the_limit() {
     let settings = Settings { stacks: STACKS, ..Settings::UNLIMITED };
     let mut ended = EndedProcesses::new(EndedSettings {
         keep: 1000,
