@@ -228,7 +228,8 @@ pub fn count_missing_frames(snapshot: &mut Snapshot) {
     snapshot.losses.add(LossReason::StackFramesLost, lost);
 }
 
-/// Returns the number of events of an image with stacks that have no frames in `stacks`, and were not merged.
+/// Returns the number of events of an image with stacks that have no frames in `stacks`, and were not merged. If IDs of merged
+/// stacks were forgotten, the lost ones are not known.
 #[must_use]
 pub fn missing_frames(image: &ImageUsage, stacks: &Stacks) -> u64 {
     if image.has_forgotten {

@@ -40,7 +40,7 @@ use crate::{Histograms, Numbers, Text};
 /// | `not_taken` | No stack was requested. |
 /// | `failed` | The stack could not be taken, or there was no space for it; a loss has the reason. |
 /// | `frames_lost` | The stack was taken, but its frames did not arrive. |
-/// | `merged` | Sum of stacks that were merged to bound the memory of memtrace: small ones without live blocks. |
+/// | `merged` | Sum of stacks that were merged to bound the memory of memtrace: small ones without live blocks, and any for which there was no room. |
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stack<'a> {
     /// Process id; `null` for a group.

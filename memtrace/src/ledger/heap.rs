@@ -28,8 +28,10 @@ pub(super) struct Heap {
     pub(super) accounts: Accounts,
 }
 
-/// The totals of an image are listed in this number of parts, if each has this many stacks.
+/// Number of parts in which the totals of an image are listed.
 const PARTS: usize = 8;
+
+/// Smallest number of stacks in a part.
 const MIN_PART: usize = 1024;
 
 /// A call that frees a block.
@@ -213,7 +215,7 @@ impl Heap {
         let mut stacks: Vec<_> = self.totals.iter().collect();
         stacks.sort_unstable_by_key(|(_, totals)| totals.key);
         // Collecting sorted entries gives the smallest map, but takes the memory of all of them again.
-        for part in stacks.chunks(MIN_PART.max(stacks.len() / PARTS)) {
+        for part in stacks.chunks(MIN_PART.max(stacks.len().div_ceil(PARTS))) {
             let mut part = part.iter().map(|&(index, totals)| of_stack(index, totals)).collect();
             usage.by_stack.append(&mut part);
         }

@@ -67,7 +67,7 @@ impl<'a, 's> Walk<'a, 's> {
         (self.path(leaf, taken), end)
     }
 
-    /// Returns the key of the totals of a stack. If IDs of merged stacks were forgotten, a stack without frames is one of them.
+    /// Returns the key of the totals of a stack. If IDs of merged stacks were forgotten, a stack without frames counts as one of them.
     fn key(&mut self, StackKey { stack, part }: StackKey, has_forgotten: bool) -> PathKey {
         let (path, end) = self.stack(stack);
         let end = if has_forgotten && end == StackEnd::FramesLost { StackEnd::Merged } else { end };
@@ -96,6 +96,7 @@ impl<'a, 's> Walk<'a, 's> {
             let usage = by_stack[&key].with(Quantity::MergedStacks, merged);
             (path, PathUsage { usage, ..PathUsage::default() })
         }));
+        drop(by_stack);
         let histograms = std::mem::take(&mut usage.histograms)
             .into_iter()
             .map(|(key, histograms)| (self.key(key, has_forgotten), PathUsage { histograms, ..PathUsage::default() }));

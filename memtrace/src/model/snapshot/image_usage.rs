@@ -20,7 +20,7 @@ pub struct ImageUsage {
     pub repeated_frees: u64,
     /// Number of times that a stack without live blocks was merged into [`StackId::OTHER`] to bound memory.
     pub merged_stacks: u64,
-    /// IDs of merged stacks were removed too: a stack without frames may be one of these.
+    /// IDs of merged stacks were forgotten: a stack that is not in [`Stacks`](crate::model::Stacks) may be one of these.
     pub has_forgotten: bool,
     /// High-water mark of the live bytes; `None` if it was not kept. Only a single shard keeps it, since the peaks of
     /// parts do not add up.

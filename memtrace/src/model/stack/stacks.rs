@@ -14,7 +14,7 @@ use crate::model::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     by_id: FxHashMap<StackId, Known>,
-    /// Stacks without frames, because they were merged. There can be several times as many as with frames.
+    /// Stacks whose frames were removed, or left out. There can be several times as many as with frames.
     merged: FxHashSet<StackId>,
     calls: Tree<AbsAddr>,
     /// Frames of recent stacks by a hash of the outermost one. Consecutive stacks of a thread share most of their callers,
@@ -72,7 +72,7 @@ impl Stacks {
         self.recent = Vec::new();
     }
 
-    /// Removes the entries of the stacks without frames, apart from those that `is_kept` selects.
+    /// Removes the IDs of the stacks without frames, apart from those that `is_kept` selects.
     pub fn forget_merged(&mut self, is_kept: impl Fn(StackId) -> bool) {
         self.merged.retain(|&id| is_kept(id));
         self.merged.shrink_to_fit();

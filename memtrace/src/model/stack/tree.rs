@@ -140,7 +140,7 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         merged
     }
 
-    /// Rebuilds the index of the nodes. Releases memory if most of the nodes were removed.
+    /// Rebuilds the index of the nodes. Releases memory if many of the nodes were removed.
     fn rebuild_index(&mut self) {
         let nodes = &mut self.nodes;
         nodes.shrink_to(nodes.len() + nodes.len() / 4);
