@@ -28,7 +28,7 @@ const RUNNING: u64 = 512;
 /// Bytes for a moment, while stacks are merged or tables grow.
 const PEAK: u64 = 640;
 
-/// Bytes for a moment, while the process is added to the ended ones. Most of them are of its call paths.
+/// Bytes for a moment, while the process is added to the ended ones. Its call paths are not limited yet.
 const PEAK_AT_END: u64 = 1152;
 
 const PID: Pid = Pid(7);

@@ -28,7 +28,7 @@ pub(super) struct Heap {
     pub(super) accounts: Accounts,
 }
 
-/// Number of parts in which the totals of an image are listed.
+/// Number of parts of the list of an image's totals.
 const PARTS: usize = 8;
 
 /// Smallest number of stacks in a part.

@@ -157,8 +157,8 @@ impl Images {
             self.insert_stack(pid, id, stack, stack);
         } else {
             self.budget.losses.add(LossReason::StacksFull, 1);
-            // The frames arrived: its events must not count as events whose frames were lost on the way. Consumers of deltas
-            // have limits of their own.
+            // The frames arrived: events with this stack must not count as `StackFramesLost`. Consumers of deltas have limits
+            // of their own.
             self.insert_stack(pid, id, &Stack::merged(), stack);
         }
     }

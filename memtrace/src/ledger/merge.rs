@@ -10,7 +10,7 @@ use super::process::Process;
 use super::processes::Processes;
 use crate::model::{ImageId, Magnitudes, StackId};
 
-/// Maximum number of IDs of merged stacks after a merge, relative to that of stacks with frames.
+/// Maximum number of IDs of merged stacks after a merge, for each stack of the limit.
 const MAX_MERGED: u64 = 4;
 
 /// Merges the totals of stacks without live blocks, the smallest first.

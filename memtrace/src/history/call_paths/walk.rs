@@ -67,7 +67,8 @@ impl<'a, 's> Walk<'a, 's> {
         (self.path(leaf, taken), end)
     }
 
-    /// Returns the key of the totals of a stack. If IDs of merged stacks were forgotten, a stack without frames counts as one of them.
+    /// Returns the key of the totals of a stack. If IDs of merged stacks were forgotten, a stack without frames counts as a
+    /// merged one.
     fn key(&mut self, StackKey { stack, part }: StackKey, has_forgotten: bool) -> PathKey {
         let (path, end) = self.stack(stack);
         let end = if has_forgotten && end == StackEnd::FramesLost { StackEnd::Merged } else { end };

@@ -19,7 +19,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Returns a stack whose frames were removed or left out to bound memory.
+    /// Returns a stack without frames, which were removed or left out to bound memory.
     #[must_use]
     pub fn merged() -> Self {
         Self { frames: Box::default(), end: StackEnd::Merged, taken: Duration::ZERO }

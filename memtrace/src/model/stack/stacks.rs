@@ -14,7 +14,7 @@ use crate::model::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     by_id: FxHashMap<StackId, Known>,
-    /// Stacks whose frames were removed, or left out. There can be several times as many as with frames.
+    /// Stacks without frames, which were removed or left out. They can be several times as many as stacks with frames.
     merged: FxHashSet<StackId>,
     calls: Tree<AbsAddr>,
     /// Frames of recent stacks by a hash of the outermost one. Consecutive stacks of a thread share most of their callers,
@@ -84,7 +84,7 @@ impl Stacks {
         self.by_id.contains_key(&id)
     }
 
-    /// Returns the number of stacks after the removal of their frames.
+    /// Returns the number of merged stacks.
     #[must_use]
     pub fn merged(&self) -> usize {
         self.merged.len()
@@ -154,7 +154,7 @@ impl Stacks {
         self.with_frames() + self.merged()
     }
 
-    /// Returns the number of stacks whose frames were not removed.
+    /// Returns the number of stacks that are not merged.
     #[must_use]
     pub fn with_frames(&self) -> usize {
         self.by_id.len()
@@ -171,7 +171,7 @@ impl Stacks {
         self.ids_with_frames().chain(self.merged.iter().copied())
     }
 
-    /// Iterates over the IDs of the stacks whose frames were not removed, in no order.
+    /// Iterates over the IDs of the stacks that are not merged, in no order.
     pub fn ids_with_frames(&self) -> impl Iterator<Item = StackId> + '_ {
         self.by_id.keys().copied()
     }

@@ -109,7 +109,7 @@ mod recorder_ninths {
 /// ended stack are encoded in about ten bytes; when paths are removed, a list has their numbers.
 ///
 /// A stack takes up to twice its share if all stacks of the limit exist (`tests/stack_memory.rs`): the other shares are not full
-/// at that time, and with half as many stacks, 10 % of the allocations of two compilers have merged ones
+/// at that time, and with half as many stacks, 10 % of the allocations in the soak have merged stacks
 /// (docs/design/0062).
 const BLOCK: u64 = 80;
 const STACK: u64 = 288;
