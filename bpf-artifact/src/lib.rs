@@ -13,6 +13,9 @@ const PACKAGES: [&str; 3] = ["memtrace-ebpf", "memtrace-common", "memtrace-unwin
 /// The files of a package, in addition to its `src`, that affect the objects. They are optional.
 const PACKAGE_FILES: [&str; 4] = ["Cargo.toml", "Cargo.lock", "build.rs", ".cargo/config.toml"];
 
+/// File name of an object in the build folder of its machine.
+pub const OBJECT: &str = "memtrace.bpf.o";
+
 /// Processor architecture of an object. BPF programs read the registers of one architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
@@ -38,29 +41,6 @@ impl Machine {
         match self {
             Self::X86_64 => "x86_64",
             Self::Aarch64 => "aarch64",
-        }
-    }
-}
-
-/// Variant of the BPF object, by the kernel features that it needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BpfVariant {
-    /// Needs atomic instructions (Linux 5.12) and callbacks (5.13), as `bpf_find_vma` takes one.
-    Atomics,
-    /// Needs neither; built with the feature `legacy`.
-    Legacy,
-}
-
-impl BpfVariant {
-    /// Both variants.
-    pub const ALL: [Self; 2] = [Self::Atomics, Self::Legacy];
-
-    /// File name of the object, without its extension.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Atomics => "memtrace",
-            Self::Legacy => "memtrace-legacy",
         }
     }
 }
@@ -95,10 +75,10 @@ impl Artifacts {
         self.root.join("target/bpf").join(machine.name())
     }
 
-    /// Returns the path of an object.
+    /// Returns the path of the object for a machine.
     #[must_use]
-    pub fn object(&self, machine: Machine, variant: BpfVariant) -> PathBuf {
-        self.folder(machine).join(format!("{}.bpf.o", variant.name()))
+    pub fn object(&self, machine: Machine) -> PathBuf {
+        self.folder(machine).join(OBJECT)
     }
 
     /// Returns the path of the object with nearly empty programs, the baseline of the benchmarks. It is built together
@@ -119,9 +99,9 @@ impl Artifacts {
     /// # Errors
     ///
     /// If the sources cannot be read.
-    pub fn freshness(&self, machine: Machine, variant: BpfVariant) -> io::Result<Freshness> {
+    pub fn freshness(&self, machine: Machine) -> io::Result<Freshness> {
         let Ok(stamp) = fs::read_to_string(self.stamp(machine)) else { return Ok(Freshness::Missing) };
-        if !self.object(machine, variant).is_file() {
+        if !self.object(machine).is_file() {
             return Ok(Freshness::Missing);
         }
         Ok(if stamp.trim() == self.fingerprint()? { Freshness::Fresh } else { Freshness::Stale })
@@ -235,7 +215,7 @@ mod tests {
         }
 
         fn state(&self) -> Freshness {
-            self.artifacts().freshness(Machine::X86_64, BpfVariant::Atomics).unwrap()
+            self.artifacts().freshness(Machine::X86_64).unwrap()
         }
     }
 
@@ -289,11 +269,8 @@ mod tests {
     fn each_object_has_its_own_freshness() {
         let checkout = Checkout::new("each");
         checkout.stamp();
-        let of = |machine, variant| checkout.artifacts().freshness(machine, variant).unwrap();
-        assert_eq!(of(Machine::X86_64, BpfVariant::Legacy), Freshness::Missing);
-        assert_eq!(of(Machine::Aarch64, BpfVariant::Atomics), Freshness::Missing);
-        checkout.write("target/bpf/x86_64/memtrace-legacy.bpf.o", "ELF");
-        assert_eq!(of(Machine::X86_64, BpfVariant::Legacy), Freshness::Fresh);
+        let of = |machine| checkout.artifacts().freshness(machine).unwrap();
+        assert_eq!([of(Machine::X86_64), of(Machine::Aarch64)], [Freshness::Fresh, Freshness::Missing]);
     }
 
     #[test]

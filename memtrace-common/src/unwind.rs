@@ -91,16 +91,12 @@ pub const BLOB_ROWS: usize = 1 << BLOB_BITS;
 pub const MAX_BLOBS: usize = 256;
 /// Maximum number of pages of all objects: 4 GiB of addresses.
 pub const MAX_PAGES: usize = 1 << 20;
-/// Maximum number of mappings of all processes.
-pub const MAX_MAPPINGS: usize = 1 << 18;
 /// Maximum number of objects.
 pub const MAX_OBJECTS: usize = 1 << 13;
 /// Maximum number of processes.
 pub const MAX_PROCESSES: usize = 1 << 14;
 /// Steps of the search in a page, which suffice for one row for each of its 2^12 bytes.
 pub const SEARCH_STEPS: u32 = 13;
-/// Steps of the search in the mappings of a process, which suffice for 2^12.
-pub const MAPPING_STEPS: u32 = 12;
 
 /// Returns a row: from `address` within its page to the next row, `rule` holds.
 #[must_use]
@@ -210,18 +206,16 @@ pub mod mapping {
     pub const UNUSABLE: u8 = 3;
 }
 
-/// Mappings of a process: its entries in the map of mappings, ordered by address; or none if the kernel looks VMAs up.
+/// State of a process's mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Process {
-    /// Index of the first mapping; if the kernel looks VMAs up, the pid.
-    pub base: u32,
-    /// Number of mappings; 0 if the kernel looks VMAs up.
-    pub count: u32,
+    /// Process id; 0 if the generation is used for a single stack.
+    pub pid: u32,
     /// Unique among all processes, never 0, and replaced whenever the mappings change, so that no cached look-up of the
     /// old mappings is used.
     pub generation: u32,
-    /// If the kernel looks VMAs up: number of executable pages at the start of the generation.
+    /// Number of executable pages at the start of the generation.
     pub code_pages: u32,
 }
 
@@ -231,7 +225,7 @@ const _: () = {
     assert!(size_of::<ObjectKey>() == 24);
     assert!(size_of::<FileIdReply>() == 32);
     assert!(size_of::<ObjectTable>() == 8 + MAX_SEGMENTS * 24);
-    assert!(size_of::<Process>() == 16);
+    assert!(size_of::<Process>() == 12);
     assert!(PAGE_BITS + RULE_BITS == u32::BITS);
     assert!(MAX_RULES <= 1 << RULE_BITS);
 };

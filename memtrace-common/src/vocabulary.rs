@@ -213,30 +213,28 @@ stack_ends! {
         Complete = 1, "complete", "complete";
         /// The walk reached the outermost frame, in part through frame pointers of code without unwind information.
         Generated = 2, "generated", "complete, in part by frame pointers";
-        /// The chain of frame pointers ended: callers may be missing.
-        FramePointers = 3, "frame_pointers", "by frame pointers";
         /// The stack has more frames than the limit.
-        Truncated = 4, "truncated", "truncated";
+        Truncated = 3, "truncated", "truncated";
         /// Cut in code generated at run time, at an invalid frame pointer.
-        GeneratedCut = 5, "generated_cut", "cut in generated code";
+        GeneratedCut = 4, "generated_cut", "cut in generated code";
         /// Cut at an address outside of all known executable mappings.
-        NoMapping = 6, "no_mapping", "cut outside known mappings";
+        NoMapping = 5, "no_mapping", "cut outside known mappings";
         /// Cut in an object before its unwind table was built.
-        TablePending = 7, "table_pending", "cut before the unwind table was built";
+        TablePending = 6, "table_pending", "cut before the unwind table was built";
         /// Cut in an object that has no unwind table.
-        NoTable = 8, "no_table", "cut without an unwind table";
+        NoTable = 7, "no_table", "cut without an unwind table";
         /// Cut at an address without a row in the object's unwind table.
-        NoRow = 9, "no_row", "cut at a gap in the unwind table";
+        NoRow = 8, "no_row", "cut at a gap in the unwind table";
         /// Cut at call frame information that cannot be expressed as a rule.
-        Untabled = 10, "untabled", "cut at unsupported call frame information";
+        Untabled = 9, "untabled", "cut at unsupported call frame information";
         /// Cut at stack memory that could not be read.
-        Unreadable = 11, "unreadable", "cut at unreadable stack memory";
+        Unreadable = 10, "unreadable", "cut at unreadable stack memory";
         /// Cut at values that cannot be a frame.
-        BadFrame = 12, "bad_frame", "cut at an invalid frame";
+        BadFrame = 11, "bad_frame", "cut at an invalid frame";
         /// Cut at a frame that needs an unknown register to find its caller.
-        RegisterLost = 13, "register_lost", "cut at an unknown register";
+        RegisterLost = 12, "register_lost", "cut at an unknown register";
         /// Cut because another thread was changing the mappings.
-        MappingsBusy = 14, "mappings_busy", "cut while mappings changed";
+        MappingsBusy = 13, "mappings_busy", "cut while mappings changed";
     }
     without a walk: {
         /// Stacks are disabled.

@@ -7,7 +7,7 @@ use memtrace_common::vocabulary::Cookie;
 
 use crate::registers;
 
-/// Returns the BPF cookie of the probe (Linux 5.15).
+/// Returns the BPF cookie of the probe.
 #[inline(always)]
 pub fn cookie(context: &impl EbpfContext) -> Cookie {
     // SAFETY: the context is the program's own.

@@ -36,7 +36,6 @@ pub fn send(
     } else {
         (RecordKind::Alloc, returned.allocator)
     };
-    #[cfg(not(feature = "legacy"))]
     crate::activity::add_allocated(thread, size);
     let ring = emit::ring_for(thread, address);
     let stack = stack::take(context, origin, thread, ring);

@@ -3,7 +3,6 @@
 //! Records are submitted without waking the reader, which polls: a wake-up costs more than everything else here. The
 //! reader is woken only when the backlog of its ring passes a mark.
 
-#[cfg(not(feature = "legacy"))]
 mod activity;
 mod flags;
 
@@ -31,7 +30,6 @@ use crate::{loss, settings, verifier};
 
 use flags::{AVAILABLE_DATA, FORCE_WAKEUP, NO_WAKEUP, RING_SIZE};
 
-#[cfg(not(feature = "legacy"))]
 pub use activity::{ACTIVITY_RING, Step, activity, lifetime};
 
 type Ring = RingBuf<u64, 4096>;
@@ -314,16 +312,9 @@ pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, fram
 }
 
 /// Returns the ring of the activity of threads, if `index` stands for it.
-#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 fn activity_ring(index: u32) -> Option<*mut c_void> {
     (settings::records_activity() && index == ACTIVITY_RING).then(activity::ring)
-}
-
-#[cfg(feature = "legacy")]
-#[inline(always)]
-fn activity_ring(_index: u32) -> Option<*mut c_void> {
-    None
 }
 
 /// Sends the frames of a stack copy. Returns false if the ring is full.

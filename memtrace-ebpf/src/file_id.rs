@@ -15,7 +15,7 @@ use memtrace_common::unwind::{FileIdReply, ObjectKey, file_id_status};
 
 use crate::kernel;
 use crate::limits::ENOENT;
-use crate::settings::{self, field};
+use crate::settings::field;
 
 /// The last answer.
 #[btf_map]
@@ -25,14 +25,11 @@ static FILE_ID: Array<FileIdReply, 1> = Array::new();
 #[raw_tracepoint]
 fn file_id_mapped(context: RawTracePointContext) -> i32 {
     set_status(file_id_status::UNKNOWN);
-    if settings::can_find_vmas() {
-        // SAFETY: the callback is a program of this object, and uses its VMA only.
-        let result = unsafe {
-            bpf_find_vma(bpf_get_current_task_btf(), context.arg(0), answer_vma as *mut c_void, null_mut(), 0)
-        };
-        if result != 0 && result != ENOENT {
-            set_status(file_id_status::BUSY);
-        }
+    // SAFETY: the callback is a program of this object, and uses its VMA only.
+    let result =
+        unsafe { bpf_find_vma(bpf_get_current_task_btf(), context.arg(0), answer_vma as *mut c_void, null_mut(), 0) };
+    if result != 0 && result != ENOENT {
+        set_status(file_id_status::BUSY);
     }
     0
 }

@@ -5,7 +5,6 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::{decision, gate as values};
 
 use crate::process_filter;
-#[cfg(not(feature = "legacy"))]
 use crate::settings;
 use crate::thread::Thread;
 
@@ -28,7 +27,6 @@ pub fn is_open_for_current() -> bool {
 }
 
 /// Returns true if usage is counted now.
-#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 pub fn is_counting() -> bool {
     GATE.get(0).is_some_and(|&gate| gate == values::COUNTING)
@@ -36,7 +34,6 @@ pub fn is_counting() -> bool {
 
 /// Returns true if the usage of the current process is counted now. If processes are listed, the probes are attached to these
 /// only.
-#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 pub fn is_counting_for_current() -> bool {
     let is_listed = || settings::filter_mode() == memtrace_common::wire::filter_mode::LISTED;

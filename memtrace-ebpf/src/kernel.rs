@@ -36,8 +36,8 @@ pub fn read<T: AnyBits>(base: u64, offset: u32) -> Option<T> {
     unsafe { bpf_probe_read_kernel((base + offset as u64) as *const T) }.ok()
 }
 
-/// Reads the name of a task `offset` bytes after `base`, as words; zeros if it cannot be read. Before Linux 5.17
-/// ("fs/exec: replace strlcpy with strscpy_pad in `__set_task_comm`"), the rest of an earlier name follows the end of the name.
+/// Reads the name of a task `offset` bytes after `base`, as words; zeros if it cannot be read. A name that a task is about to
+/// get has other bytes after its end (`trace_task_rename`, fs/exec.c).
 #[inline(always)]
 pub fn read_name(base: u64, offset: u32) -> [u64; 2] {
     let mut words = [0_u64; 2];

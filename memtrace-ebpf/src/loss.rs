@@ -23,7 +23,6 @@ pub fn count(context: &impl EbpfContext, reason: LossReason, count: u64) {
 }
 
 /// Counts a loss where the program has no context for the log.
-#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 pub fn count_without_log(reason: LossReason) {
     add(reason as u32, 1);

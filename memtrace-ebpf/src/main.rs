@@ -10,7 +10,6 @@
 // The target has no atomic exchange in `core`; `atomic` writes those instructions itself.
 #![feature(asm_experimental_arch)]
 
-#[cfg(not(feature = "legacy"))]
 mod activity;
 mod arguments;
 mod atomic;
@@ -40,7 +39,6 @@ mod stack;
 mod tags;
 mod thread;
 mod unwind;
-#[cfg(not(feature = "legacy"))]
 mod usage;
 mod user_memory;
 mod verifier;

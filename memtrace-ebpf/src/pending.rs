@@ -193,7 +193,6 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
         0
     };
     slot.nested = 0;
-    #[cfg(not(feature = "legacy"))]
     if settings::min_call() != u64::MAX && entry != Entry::TailCall {
         crate::activity::begin_call(thread, arguments::cookie(context).function());
     }

@@ -1,9 +1,7 @@
 //! The programs, one file for each family of probes. No file imports another.
 
-#[cfg(not(feature = "legacy"))]
 mod activity;
 mod alloc;
-#[cfg(not(feature = "legacy"))]
 mod count;
 mod fault;
 mod free;
@@ -16,5 +14,4 @@ mod results;
 mod returns;
 mod signal;
 mod tag;
-#[cfg(not(feature = "legacy"))]
 mod threads;

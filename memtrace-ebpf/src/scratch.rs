@@ -8,7 +8,7 @@ use memtrace_common::unwind::{Mapping, ObjectKey, Process, Rule};
 use memtrace_common::wire::{MAX_FRAMES, StackRecord};
 use memtrace_unwind::{Walk, Window};
 
-use crate::atomic::{self, LockId};
+use crate::atomic;
 use crate::limits::SCRATCH_SLOTS;
 use crate::registers::Registers;
 use crate::settings;
@@ -93,7 +93,7 @@ pub fn claim(thread: Thread) -> u32 {
         let slot = thread.tid.wrapping_add(attempt) & (settings::scratch_slots() - 1);
         let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { break };
         // SAFETY: a map value's pointer; `busy` is its first word.
-        if unsafe { atomic::lock(busy, LockId::scratch(slot), 1) } {
+        if unsafe { atomic::lock(busy, 1) } {
             return slot;
         }
     }
@@ -105,7 +105,7 @@ pub fn claim(thread: Thread) -> u32 {
 pub fn release(slot: u32) {
     if let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) {
         // SAFETY: as above.
-        unsafe { atomic::unlock(busy, LockId::scratch(slot)) };
+        unsafe { atomic::unlock(busy) };
     }
 }
 

@@ -7,7 +7,6 @@ use memtrace_common::wire::{
     thread_filter,
 };
 
-use crate::atomic::IS_LEGACY;
 use crate::limits::{PENDING_SLOTS, SCRATCH_SLOTS};
 
 /// The loader overwrites these values. They enable all code, so that a verifier that gets the object as it is checks
@@ -19,7 +18,6 @@ pub static SETTINGS: Settings = Settings {
     min_size: 0,
     max_size: u64::MAX,
     wake_mark: u64::MAX,
-    // Both are refused with the legacy object, as `records_activity` is.
     min_wait: 0,
     min_call: 0,
     rings: 1,
@@ -31,11 +29,9 @@ pub static SETTINGS: Settings = Settings {
     filters_by_cgroup: 1,
     thread_filter: thread_filter::INCLUDED,
     hierarchies: [0; HIERARCHIES],
-    // Kernels that need the legacy object have no cookies.
-    records_allocators: !IS_LEGACY as u32,
-    // User space refuses both with the legacy object.
-    records_tags: !IS_LEGACY as u32,
-    usable_sizes: !IS_LEGACY as u32,
+    records_allocators: 1,
+    records_tags: 1,
+    usable_sizes: 1,
     page_sample: 1,
     records_forks: 1,
     records_mappings: 1,
@@ -43,7 +39,7 @@ pub static SETTINGS: Settings = Settings {
     pending_slots: PENDING_SLOTS as u32,
     scratch_slots: SCRATCH_SLOTS as u32,
     records_thread_exits: 1,
-    records_activity: !IS_LEGACY as u32,
+    records_activity: 1,
     task: TaskLayout::UNRESOLVED,
     return_instances: ReturnInstanceLayout { known: 0, ..ReturnInstanceLayout::UNRESOLVED },
     vma: VmaLayout::UNRESOLVED,
@@ -149,17 +145,16 @@ pub fn records_allocators() -> bool {
 /// Returns true if allocations are recorded with the current tag.
 #[inline(always)]
 pub fn records_tags() -> bool {
-    !IS_LEGACY && field!(records_tags) != 0
+    field!(records_tags) != 0
 }
 
 /// Returns true if blocks have the usable size of their allocator.
 #[inline(always)]
 pub fn has_usable_sizes() -> bool {
-    !IS_LEGACY && field!(usable_sizes) != 0
+    field!(usable_sizes) != 0
 }
 
 /// Returns true if the activity of threads is recorded.
-#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 pub fn records_activity() -> bool {
     field!(records_activity) != 0
@@ -167,7 +162,6 @@ pub fn records_activity() -> bool {
 
 /// Returns the duration in nanoseconds from which on calls of allocators are recorded as activity; `u64::MAX` if they are not
 /// timed.
-#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 pub fn min_call() -> u64 {
     field!(min_call)
@@ -205,12 +199,6 @@ pub fn follows_syscalls() -> bool {
 #[inline(always)]
 pub fn has_redundant_syscall_programs() -> bool {
     field!(syscall_programs) == REDUNDANT_PROGRAMS
-}
-
-/// Returns true if `bpf_find_vma` can be called.
-#[inline(always)]
-pub fn can_find_vmas() -> bool {
-    !IS_LEGACY && field!(vma.known) != 0
 }
 
 #[inline(always)]

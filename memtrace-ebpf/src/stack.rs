@@ -1,28 +1,19 @@
 //! Call stacks: walked, hashed, and sent when they are new.
-//!
-//! Unwind tables are used for processes that have them. For others the kernel walks frame pointers.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::LruHashMap;
-use aya_ebpf::helpers::generated::bpf_get_stack;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
     End, MAX_PIECES, PIECE_BYTES, RecordKind, STACK_FAILED, STACK_FIRST, STACK_NOT_TAKEN, StackRecord,
 };
-use memtrace_unwind::{InitialRegisters, mix};
+use memtrace_unwind::mix;
 
 use crate::origin::Origin;
 use crate::scratch::{NO_SLOT, RECENT, Scratch, claim, release};
 use crate::thread::{Thread, since_start};
 use crate::unwind::Walked;
 use crate::{emit, loss, settings, unwind};
-
-/// Walk the user stack, not the kernel's (`BPF_F_USER_STACK`, include/uapi/linux/bpf.h).
-const USER_STACK: u64 = 1 << 8;
-
-/// Default maximum of frames of the kernel's walk (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
-const KERNEL_FRAMES: u32 = 127;
 
 /// Offset of an address in its page.
 const PAGE_MASK: u64 = (1 << 12) - 1;
@@ -55,7 +46,7 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
             let seed = unwind::seed(thread.pid, &process);
             unwind::walk(slot, thread.pid, process, origin, seed)
         }
-        None => walk_frame_pointers(context, slot, origin, unwind::seed_without_mappings(thread.pid)),
+        None => Walked::FAILED,
     };
     let Walked { frames, hash, end } = walked;
     if end == 0 {
@@ -73,7 +64,7 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
             let _ = SENT.insert(&id, 1u32, 0);
         }
     }
-    if end == End::TablePending as u32 && settings::can_find_vmas() {
+    if end == End::TablePending as u32 {
         let copy = stack_copy(slot, id);
         if copy != 0 {
             return copy;
@@ -146,38 +137,4 @@ extern "C" fn stack_copy_piece(id: u64, address: u64) -> u64 {
         return (address | PAGE_MASK).wrapping_add(1);
     }
     if emit::copied_piece(id, address) { address.wrapping_add(PIECE_BYTES) } else { RING_FULL }
-}
-
-/// Returns the first frame of a walk: the address after the last executed instruction.
-#[inline(always)]
-fn leaf(from: &impl InitialRegisters) -> u64 {
-    if from.ip_is_return() { from.ip() } else { from.ip().wrapping_add(1) }
-}
-
-#[inline(always)]
-fn walk_frame_pointers(context: &impl EbpfContext, slot: u32, origin: &impl Origin, seed: u64) -> Walked {
-    let Some(scratch) = Scratch::get(slot) else { return Walked::FAILED };
-    let max_depth = settings::max_depth();
-    // One frame more than the limit shows whether the stack was truncated.
-    let requested = if max_depth >= KERNEL_FRAMES { KERNEL_FRAMES } else { max_depth + 1 };
-    // SAFETY: the buffer holds MAX_FRAMES words, and `requested` is less than that.
-    let written =
-        unsafe { bpf_get_stack(context.as_ptr(), scratch.frames.as_mut_ptr().cast(), requested * 8, USER_STACK) };
-    if written <= 0 {
-        return Walked::FAILED;
-    }
-    let returned = (written as u32 / 8).min(KERNEL_FRAMES);
-    let truncated = returned > max_depth || returned == KERNEL_FRAMES;
-    let end = if truncated { End::Truncated } else { End::FramePointers } as u32;
-    let frames = returned.min(max_depth);
-    // At a return instruction the kernel's first frame is the function that returns.
-    scratch.frames[0] = leaf(&origin.begin(&mut scratch.registers, &mut scratch.walk.window));
-    let mut hash = mix(0, seed);
-    for index in 0..KERNEL_FRAMES {
-        if index >= frames {
-            break;
-        }
-        hash = mix(hash, scratch.frames[index as usize]);
-    }
-    Walked { frames, hash: mix(hash, end as u64), end }
 }

@@ -16,7 +16,7 @@ use memtrace_common::wire::{End, MAX_FRAMES};
 use memtrace_unwind::{ReadMemory, WindowedMemory};
 
 pub use self::exec_vmas::{add as add_exec_vma, next_instruction, prefetch};
-pub use self::processes::{get as process, seed, seed_without_mappings};
+pub use self::processes::{get as process, seed};
 use self::tables::{CachedRules, Tables};
 pub use self::vma::{prefetch_executable, stack_limit};
 use crate::limits::MAX_URETPROBE_DEPTH;

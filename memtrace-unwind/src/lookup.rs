@@ -1,10 +1,9 @@
 //! Lookup of the unwind rule of an address, in tables as stored in BPF maps.
 //!
-//! Lookups terminate for any table content, since both binary searches have a fixed number of steps.
+//! Lookups terminate for any table content, since the binary search has a fixed number of steps.
 
 use memtrace_common::unwind::{
-    BLOB_BITS, BLOB_ROWS, MAPPING_STEPS, Mapping, ObjectTable, PAGE_BITS, PENDING_PAGE, Process, RULE_BITS,
-    SEARCH_STEPS, mapping,
+    BLOB_BITS, BLOB_ROWS, Mapping, ObjectTable, PAGE_BITS, PENDING_PAGE, RULE_BITS, SEARCH_STEPS, mapping,
 };
 use memtrace_common::wire::End;
 
@@ -59,30 +58,6 @@ pub fn find(store: &impl Store, mapping: &Mapping, pc: u64) -> RuleSearch {
 #[must_use]
 pub const fn holds(mapping: &Mapping, pc: u64) -> bool {
     pc >= mapping.begin && pc < mapping.end
-}
-
-/// Searches the mappings of `process` for the one that contains `pc`. `at` returns the mapping at an index among those
-/// of all processes.
-#[inline(always)]
-pub fn search<'maps>(process: &Process, pc: u64, at: impl Fn(u32) -> Option<&'maps Mapping>) -> Option<&'maps Mapping> {
-    let mut low = process.base;
-    let mut high = process.base.wrapping_add(process.count);
-    // One step more than halvings: the last one examines the remaining mapping.
-    for _ in 0..=MAPPING_STEPS {
-        if low >= high {
-            break;
-        }
-        let middle = low + (high - low) / 2;
-        let mapping = at(middle)?;
-        if pc < mapping.begin {
-            high = middle;
-        } else if pc >= mapping.end {
-            low = middle + 1;
-        } else {
-            return Some(mapping);
-        }
-    }
-    None
 }
 
 /// VMA that maps a file.

@@ -14,7 +14,7 @@ fn record(kind: RecordKind, words: &[u64]) -> Vec<u8> {
 }
 
 fn stack(frames: u64) -> Vec<u8> {
-    let count_and_end = frames | (End::FramePointers as u64) << 32;
+    let count_and_end = frames | (End::Generated as u64) << 32;
     let frames = (0..frames).map(|frame| 0x5500_0000_0000 + frame * 64);
     let words: Vec<u64> = [0x9E37_79B9_7F4A_7C15, count_and_end, 0].into_iter().chain(frames).collect();
     record(RecordKind::Stack, &words)

@@ -6,7 +6,6 @@ mod kernel;
 mod namespaces;
 mod permissions;
 mod process;
-mod release;
 mod symbols;
 mod trial;
 mod working_sets;

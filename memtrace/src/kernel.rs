@@ -9,7 +9,6 @@ mod attach_point;
 mod bpf;
 mod bpf_features;
 mod bpf_syscall;
-mod bpf_variant;
 mod btf;
 mod calibrate;
 mod counters;

@@ -24,7 +24,6 @@ pub(crate) const LARGEST_RING: usize = 512 * 1024;
 pub(crate) struct MmapEvents {
     rings: Vec<Ring>,
     queue: Queue,
-    build_ids: bool,
 }
 
 impl MmapEvents {
@@ -35,28 +34,19 @@ impl MmapEvents {
     ///
     /// # Errors
     ///
-    /// `EACCES` or `EPERM` without `CAP_PERFMON` (before Linux 5.8 `CAP_SYS_ADMIN`) if `kernel.perf_event_paranoid` is above
+    /// `EACCES` or `EPERM` without `CAP_PERFMON` if `kernel.perf_event_paranoid` is above
     /// 0; other errors of `perf_event_open(2)` and `mmap(2)`.
     pub(crate) fn open(cpus: &[u32], ring_bytes: usize) -> io::Result<Self> {
         let mut rings = Vec::with_capacity(cpus.len());
-        let mut build_ids = true;
         for &cpu in cpus {
             match open::open(cpu) {
-                Ok((event, has_build_ids)) => {
-                    rings.push(Ring::map(event, ring_bytes)?);
-                    build_ids &= has_build_ids;
-                }
+                Ok(event) => rings.push(Ring::map(event, ring_bytes)?),
                 // The CPU is offline.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { rings, queue: Queue::default(), build_ids })
-    }
-
-    /// Returns true if events identify files by build ID (since Linux 5.12) instead of device and inode.
-    pub(crate) fn has_build_ids(&self) -> bool {
-        self.build_ids
+        Ok(Self { rings, queue: Queue::default() })
     }
 
     /// Follows `pid` and the processes that it forks. Events that wait in the rings are included.

@@ -88,17 +88,12 @@ impl CacheCounters {
 /// Opens the counters of both events for a thread and the threads that it starts, in one group: they run at the same times.
 fn open<E: Event + Clone>([references, misses]: &[E; 2], tid: Tid) -> io::Result<[Counter; 2]> {
     let tid = tid.0.cast_signed();
-    let build = |inherit_thread: bool| {
-        let mut builder = Builder::new(references.clone());
-        builder.observe_pid(tid).any_cpu().inherit(true).inherit_thread(inherit_thread);
-        let mut leader = builder.build()?;
-        let member = builder.event(misses.clone()).enabled(true).build_with_group(&mut leader)?;
-        leader.enable()?;
-        Ok([leader, member])
-    };
-    // Before Linux 5.13, child processes count too.
-    build(true)
-        .or_else(|error: io::Error| if error.raw_os_error() == Some(libc::EINVAL) { build(false) } else { Err(error) })
+    let mut builder = Builder::new(references.clone());
+    builder.observe_pid(tid).any_cpu().inherit(true).inherit_thread(true);
+    let mut leader = builder.build()?;
+    let member = builder.event(misses.clone()).enabled(true).build_with_group(&mut leader)?;
+    leader.enable()?;
+    Ok([leader, member])
 }
 
 /// Returns a count, extrapolated to the time in which others took the PMU.

@@ -2,18 +2,8 @@
 
 use std::env;
 use std::fs;
-use std::path::Path;
 
-use crate::mounts;
-
-/// mmap events can carry a build ID (`PERF_RECORD_MISC_MMAP_BUILD_ID`, include/uapi/linux/perf_event.h).
-pub const BUILD_IDS: (u32, u32) = (5, 12);
-
-/// BPF programs can read the registers with which a thread entered the kernel (`bpf_task_pt_regs`,
-/// include/uapi/linux/bpf.h).
-pub const TASK_PT_REGS: (u32, u32) = (5, 15);
-
-/// BPF programs can look up a VMA (`bpf_find_vma`, include/uapi/linux/bpf.h).
+/// BPF programs can look up a VMA (`bpf_find_vma`, include/uapi/linux/bpf.h), which every trace needs.
 pub const FIND_VMA: (u32, u32) = (5, 17);
 
 /// Returns the first two numbers of the kernel release.
@@ -29,17 +19,4 @@ pub fn version() -> (u32, u32) {
 #[must_use]
 pub fn is_guest() -> bool {
     env::var_os("MEMTRACE_GUEST").is_some()
-}
-
-#[must_use]
-pub fn has_find_vma() -> bool {
-    version() >= FIND_VMA
-}
-
-/// Returns true if files that a process maps during the trace can be identified after it has exited. Without build IDs they
-/// are identified by device and inode, which differ from those that overlayfs shows.
-#[must_use]
-pub fn identifies_mapped_files() -> bool {
-    let root = mounts::list().into_iter().rfind(|mount| mount.path == Path::new("/"));
-    version() >= BUILD_IDS || root.expect("a root file system is mounted").fs_type != "overlay"
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memtrace_tests::page_counts::{PAGE, PageCounts, rss};
 use memtrace_tests::process::page_faults;
 use memtrace_tests::swap::Swap;
-use memtrace_tests::{Report, Scratch, Trace, kernel, victim};
+use memtrace_tests::{Report, Scratch, Trace, victim};
 
 /// Traces one scenario of the victim. Returns the report, the victim's expected pages, and the RSS in the kernel.
 fn trace(scenario: &str, options: &[&str]) -> (Report, PageCounts, u64) {
@@ -127,26 +127,12 @@ fn forked_child_has_own_and_inherited_pages() {
 #[test]
 fn reads_of_the_stack_walk_are_no_faults() {
     assert_resident_pages("context", &[]);
-    if kernel::version() >= kernel::TASK_PT_REGS {
-        assert_resident_pages("kernel_context", &[]);
-    }
+    assert_resident_pages("kernel_context", &[]);
 }
 
-/// Before Linux 5.15, faults in the kernel are not recorded: the pages are resident and unexplained.
 #[test]
 fn pages_filled_by_read_syscalls_are_resident() {
-    if kernel::version() >= kernel::TASK_PT_REGS {
-        return assert_resident_pages("kernel", &[]);
-    }
-    let (report, expected, resident) = trace("kernel", &[]);
-    assert_eq!(expected.stacks(&report, "filled_by_the_kernel").len(), 0);
-    let process = &report.processes[0];
-    let sum = |of: fn(&memtrace_tests::report::ResidentMemory) -> u64| {
-        process.resident.iter().flatten().map(|(_, memory)| of(memory)).sum::<u64>()
-    };
-    assert_eq!(sum(|kind| kind.total_bytes), resident, "{:#?}", process.resident);
-    let unexplained = resident - sum(|kind| kind.with_stack_bytes) - sum(|kind| kind.before_bytes);
-    assert_eq!(unexplained, expected.functions["filled_by_the_kernel"].resident * PAGE, "{:#?}", process.resident);
+    assert_resident_pages("kernel", &[]);
 }
 
 /// Asserts that resident pages match the victim and major faults match the kernel. Returns the number of major faults.

@@ -1,7 +1,7 @@
 //! Commands started by memtrace are traced from their first instruction.
 
 use memtrace_common::vocabulary::LossReason;
-use memtrace_tests::{CountShim, Overlay, Scratch, Trace, VictimTotals, kernel, victim};
+use memtrace_tests::{CountShim, Overlay, Scratch, Trace, VictimTotals, victim};
 
 /// Parses the totals that a command printed.
 fn parse_totals(output: &str) -> VictimTotals {
@@ -21,20 +21,16 @@ fn command_is_traced_from_first_instruction_to_exit() {
         .filter(|stack| stack.names().contains(&"before_main"))
         .map(|stack| stack.totals.alloc_bytes)
         .sum();
-    // If mapped files cannot be identified after exit, frames have no names.
-    assert_eq!(before_main, if kernel::identifies_mapped_files() { 123 } else { 0 });
+    assert_eq!(before_main, 123);
 }
 
-/// If BPF can look up VMAs, even the first stack is walked with the unwind table.
 #[test]
 fn command_on_overlayfs_is_traced_from_first_instruction() {
     let overlay = Overlay::mount();
     let outcome = Trace::command([overlay.program(&victim::path("short_lived"), "on_overlay")]).run();
     let report = outcome.report();
     report.assert_equals(&parse_totals(&outcome.stdout));
-    if kernel::has_find_vma() {
-        report.assert_all_end("complete");
-    }
+    report.assert_all_end("complete");
 }
 
 #[test]
@@ -64,18 +60,10 @@ fn libc_blocks_of_short_lived_threads_are_recorded() {
         command.push(variable);
     }
     command.push(victim::path("thread_burst").into_os_string());
-    // The library preloaded by `env` is probed when it is mapped, and counts as a late allocator. If mapped files
-    // cannot be identified, only its calls to the C library are traced.
+    // The library preloaded by `env` is probed when it is mapped, and counts as a late allocator.
     let outcome = Trace::command(command).run();
-    let report = if kernel::identifies_mapped_files() {
-        let report = outcome.report_with_code(20);
-        report.assert_only_lost(LossReason::AllocatorLate, 1);
-        report
-    } else {
-        let report = outcome.report();
-        report.assert_nothing_lost();
-        report
-    };
+    let report = outcome.report_with_code(20);
+    report.assert_only_lost(LossReason::AllocatorLate, 1);
     report.assert_consistent();
     let recorded = counts.read();
     assert!(recorded.totals.alloc_count > THREADS * 3, "{recorded:?}");

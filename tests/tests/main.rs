@@ -40,6 +40,7 @@ mod recording;
 mod recording_reports;
 mod redis;
 mod refusals;
+mod releases;
 mod rescue_files;
 mod shards;
 mod stack_completeness;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_artifact::{BpfVariant, Machine};
+use bpf_artifact::Machine;
 
 use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
@@ -52,9 +52,7 @@ pub(crate) fn build_for(workspace: &Workspace, machine: Machine) -> Result<()> {
     ui::step(&format!("Building the BPF objects for {}", machine.name()));
     for _ in 0..ATTEMPTS {
         let before = fingerprint(workspace)?;
-        for variant in BpfVariant::ALL {
-            build(workspace, &toolchain, machine, variant)?;
-        }
+        build(workspace, &toolchain, machine)?;
         // Cargo may write a missing lock file, and sources may be edited during the build.
         if fingerprint(workspace)? == before {
             return stamp(workspace, machine, &before);
@@ -67,19 +65,14 @@ fn fingerprint(workspace: &Workspace) -> Result<String> {
     workspace.bpf().fingerprint().context("cannot read the sources of the BPF objects")
 }
 
-fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant: BpfVariant) -> Result<()> {
+fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine) -> Result<()> {
     let files = workspace.bpf();
     let target = files.folder(machine);
-    let (features, floor): (&[&str], _) = match variant {
-        BpfVariant::Atomics => (&[], Some(files.floor())),
-        BpfVariant::Legacy => (&["--features", "legacy"], None),
-    };
     command::run(
         toolchain
             .cargo_build()
             .args(["--release", "--target-dir"])
             .arg(&target)
-            .args(features)
             .env(REGISTERS_OF, machine.name())
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_RUSTFLAGS", RUSTFLAGS)
             // These override the target's flags.
@@ -90,10 +83,10 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine, variant
             .current_dir(workspace.join("memtrace-ebpf")),
     )?;
     let built = target.join("bpfel-unknown-none/release");
-    if let Some(floor) = floor.filter(|_| machine == Machine::OWN) {
-        copy(&built.join("floor"), &floor)?;
+    if machine == Machine::OWN {
+        copy(&built.join("floor"), &files.floor())?;
     }
-    let object = files.object(machine, variant);
+    let object = files.object(machine);
     copy(&built.join("memtrace-ebpf"), &object)?;
     ui::note(&format!("BPF object: {}", object.display()));
     Ok(())

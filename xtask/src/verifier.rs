@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use anyhow::{Context as _, Result, anyhow, bail};
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, EbpfLoader};
-use bpf_artifact::{BpfVariant, Machine};
+use bpf_artifact::Machine;
 
 use crate::ui;
 use crate::workspace::Workspace;
@@ -16,17 +16,14 @@ use crate::workspace::Workspace;
 /// Verdict of a verifier on a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Number of verified instructions, if the kernel reports it (Linux 5.16).
-    Accepted(Option<u64>),
+    /// Number of verified instructions.
+    Accepted(u64),
     /// The end of the verifier's log.
     Refused(String),
 }
 
 /// Verdicts by program name.
 pub(crate) type Verdicts = BTreeMap<String, Verdict>;
-
-/// Prefix for programs of the legacy object, which have the same names as those of the other.
-pub(crate) const LEGACY_PREFIX: &str = "legacy_";
 
 /// File with the name of a program and its number of verified instructions per line.
 const BASELINE: &str = "xtask/verified-instructions.txt";
@@ -44,7 +41,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let mut counts = BTreeMap::new();
     for (name, verdict) in verify(workspace)? {
         let count = match verdict {
-            Verdict::Accepted(count) => count.context("kernels before 5.16 do not report verified instructions")?,
+            Verdict::Accepted(count) => count,
             Verdict::Refused(log) => bail!("the verifier refuses {name}: {log}"),
         };
         counts.insert(name, count);
@@ -64,16 +61,12 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
 pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
     for (program, verdict) in verify(workspace)? {
         ui::result(&match verdict {
-            Verdict::Accepted(Some(count)) => format!("{program} {count}"),
-            Verdict::Accepted(None) => format!("{program} {NO_COUNT}"),
+            Verdict::Accepted(count) => format!("{program} {count}"),
             Verdict::Refused(log) => format!("{program} {REFUSED} {log}"),
         });
     }
     Ok(())
 }
-
-/// Printed if the kernel does not report a count.
-pub(crate) const NO_COUNT: &str = "-";
 
 /// Stands for the maps of an object, in place of the name of a program.
 const MAPS: &str = "maps";
@@ -85,51 +78,43 @@ const REFUSED: &str = "refused:";
 pub(crate) fn parse_verdicts(text: &str) -> Verdicts {
     let row = |line: &str| {
         let (program, verdict) = line.split_once(' ')?;
-        let verdict = match (verdict.strip_prefix(REFUSED), verdict) {
-            (Some(log), _) => Verdict::Refused(log.trim().to_owned()),
-            (None, NO_COUNT) => Verdict::Accepted(None),
-            (None, count) => Verdict::Accepted(Some(count.parse().ok()?)),
+        let verdict = match verdict.strip_prefix(REFUSED) {
+            Some(log) => Verdict::Refused(log.trim().to_owned()),
+            None => Verdict::Accepted(verdict.parse().ok()?),
         };
         Some((program.to_owned(), verdict))
     };
     text.lines().filter_map(row).collect()
 }
 
-/// Loads all programs of both objects.
+/// Loads all programs.
 fn verify(workspace: &Workspace) -> Result<Verdicts> {
     let mut verdicts = BTreeMap::new();
-    for (variant, prefix) in [(BpfVariant::Atomics, ""), (BpfVariant::Legacy, LEGACY_PREFIX)] {
-        let object = workspace.bpf().object(Machine::OWN, variant);
-        let object = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
-        // aya has no type for maps in tasks.
-        let mut ebpf = match EbpfLoader::new().allow_unsupported_maps().load(&object) {
-            Ok(ebpf) => ebpf,
-            Err(error) => {
-                verdicts.insert(format!("{prefix}{MAPS}"), Verdict::Refused(error.to_string()));
-                continue;
-            }
+    let object = workspace.bpf().object(Machine::OWN);
+    let object = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
+    // aya has no type for maps in tasks.
+    let mut ebpf = match EbpfLoader::new().allow_unsupported_maps().load(&object) {
+        Ok(ebpf) => ebpf,
+        Err(error) => return Ok([(String::from(MAPS), Verdict::Refused(error.to_string()))].into()),
+    };
+    let names: BTreeSet<String> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
+    for name in names {
+        let program = ebpf.program_mut(&name).context("a program has disappeared")?;
+        let loaded = match program {
+            Program::UProbe(program) => program.load(),
+            Program::RawTracePoint(program) => program.load(),
+            Program::PerfEvent(program) => program.load(),
+            Program::Iter(program) => program.load("task", &Btf::from_sys_fs()?),
+            _ => bail!("{name} has an unknown program type"),
         };
-        let names: BTreeSet<String> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
-        for name in names {
-            let program = ebpf.program_mut(&name).context("a program has disappeared")?;
-            let loaded = match program {
-                Program::UProbe(program) => program.load(),
-                Program::RawTracePoint(program) => program.load(),
-                Program::PerfEvent(program) => program.load(),
-                Program::Iter(program) => program.load("task", &Btf::from_sys_fs()?),
-                _ => bail!("{name} has an unknown program type"),
-            };
-            let verdict = match loaded {
-                Ok(()) => Verdict::Accepted(program.info()?.verified_instruction_count().map(u64::from)),
-                Err(error) => Verdict::Refused(log_end(&error)),
-            };
-            let refused = matches!(verdict, Verdict::Refused(_));
-            verdicts.insert(format!("{prefix}{name}"), verdict);
-            // memtrace detects the kernel features before it uses this object; one refusal shows that they are missing.
-            if refused && variant == BpfVariant::Atomics {
-                break;
+        let verdict = match loaded {
+            Ok(()) => {
+                let count = program.info()?.verified_instruction_count();
+                Verdict::Accepted(count.context("the kernel does not report verified instructions")?.into())
             }
-        }
+            Err(error) => Verdict::Refused(log_end(&error)),
+        };
+        verdicts.insert(name, verdict);
     }
     Ok(verdicts)
 }
@@ -188,11 +173,10 @@ mod tests {
 
     #[test]
     fn printed_verdicts_are_parsed() {
-        let verdicts = parse_verdicts("==> nothing\nfree 400\nlegacy_free -\nmalloc refused: 7: (db) | no such thing");
-        assert_eq!(verdicts["free"], Verdict::Accepted(Some(400)));
-        assert_eq!(verdicts["legacy_free"], Verdict::Accepted(None));
+        let verdicts = parse_verdicts("==> nothing\nfree 400\nmalloc refused: 7: (db) | no such thing");
+        assert_eq!(verdicts["free"], Verdict::Accepted(400));
         assert_eq!(verdicts["malloc"], Verdict::Refused(String::from("7: (db) | no such thing")));
-        assert_eq!(verdicts.len(), 3);
+        assert_eq!(verdicts.len(), 2);
     }
 
     #[test]

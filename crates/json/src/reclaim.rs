@@ -51,7 +51,7 @@ pub struct LatencyClass {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OrderStalls {
     /// The stalls were for 2^`order` contiguous pages. `null` if all memory was compacted, or if the kernel does not
-    /// provide it, as Linux 5.10 for compaction.
+    /// provide it, as some older ones for compaction.
     pub order: Option<u32>,
     /// Number of stalls.
     pub count: u64,
@@ -202,7 +202,7 @@ pub struct Vmstat {
 pub struct OomKill<'a> {
     /// The killed process.
     pub pid: u32,
-    /// Name of its thread; empty if the kernel does not provide it, as 5.10.
+    /// Name of its thread; empty if the kernel does not provide it.
     pub comm: Text<'a>,
     /// The process with the failed allocation.
     pub by_pid: u32,

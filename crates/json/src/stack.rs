@@ -24,7 +24,6 @@ use crate::{Histograms, Numbers, Text};
 /// | name | meaning |
 /// |---|---|
 /// | `complete` | The outermost frame was reached and recognized as such. |
-/// | `frame_pointers` | The chain of frame pointers ended; callers can be missing. |
 /// | `truncated` | The stack has more frames than `--max-depth`; the outermost callers are missing. |
 /// | `generated` | The outermost frame was reached, in part through frame pointers of code without unwind information: generated at run time, or written in assembly. |
 /// | `generated_cut` | Cut: the frame pointers of generated code led nowhere, or the code may keep none, as compiled Java code does by default. |

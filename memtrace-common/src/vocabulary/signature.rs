@@ -121,7 +121,7 @@ pub mod counting {
 pub struct EntryProgram {
     /// Name in the BPF object.
     pub name: &'static str,
-    /// BPF cookie, if the program serves more than one signature (Linux 5.15).
+    /// BPF cookie, if the program serves more than one signature.
     pub cookie: Option<Cookie>,
 }
 

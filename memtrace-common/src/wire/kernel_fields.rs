@@ -76,8 +76,7 @@ kernel_layouts! {
         instance_next: "return_instance", "next";
     }
 
-    /// VMAs, and the files that a process has mapped or opened. [`Self::known`] also requires `bpf_find_vma` (Linux
-    /// 5.17).
+    /// VMAs, and the files that a process has mapped or opened.
     VmaLayout {
         task_mm: "task_struct", "mm";
         // x86-64, or aarch64.
@@ -156,7 +155,7 @@ kernel_layouts! {
         signal_min_flt: "signal_struct", "min_flt";
         signal_maj_flt: "signal_struct", "maj_flt";
         signal_thread_head: "signal_struct", "thread_head";
-        // A seqlock holds a seqcount_spinlock since Linux 5.10 (include/linux/seqlock_types.h).
+        // A seqlock holds a seqcount_spinlock (include/linux/seqlock_types.h).
         signal_stats_sequence: "signal_struct", "stats_lock.seqcount.seqcount.sequence";
         signal_maxrss: "signal_struct", "maxrss";
     }

@@ -137,7 +137,7 @@ pub struct ReclaimArguments {
     /// 1 if the third argument of `mm_vmscan_memcg_reclaim_begin` is the memcg at its limit (Linux 7.2), else 0.
     pub has_memcg: u32,
     /// Offset of `compact_control.order` in the first argument of `mm_compaction_begin`; 0 if that argument is
-    /// something else, as in Linux 5.10.
+    /// something else, as in older kernels.
     pub compaction_order: u32,
 }
 

@@ -3,7 +3,7 @@
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
 
-use crate::atomic::{self, LockId};
+use crate::atomic;
 use crate::limits::PENDING_SLOTS;
 use crate::settings;
 
@@ -72,7 +72,7 @@ pub fn claim(tid: u32) -> Option<&'static mut Slot> {
     for attempt in 0..TRIES {
         let slot = slot_at(tid, attempt)?;
         // SAFETY: `owner` is the slot's first word, aligned.
-        if unsafe { atomic::lock(&raw mut slot.owner, LockId::pending(index(tid, attempt)), tid as u64) } {
+        if unsafe { atomic::lock(&raw mut slot.owner, tid as u64) } {
             slot.stack_pointer = 0;
             slot.interrupted = 0;
             slot.last_block = 0;
@@ -91,7 +91,7 @@ pub fn release(tid: u32, on_release: impl FnOnce(&mut Slot)) {
             slot.stack_pointer = 0;
             on_release(slot);
             // SAFETY: `owner` is the slot's first word, aligned.
-            unsafe { atomic::unlock(&raw mut slot.owner, LockId::pending(index(tid, attempt))) };
+            unsafe { atomic::unlock(&raw mut slot.owner) };
             return;
         }
     }

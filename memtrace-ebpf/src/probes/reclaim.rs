@@ -6,13 +6,9 @@
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::vocabulary::LossReason;
-#[cfg(not(feature = "legacy"))]
 use memtrace_common::wire::ActivityStep;
-use memtrace_common::wire::{
-    COMM, NO_ORDER, OomRecord, RecordKind, STACK_NOT_TAKEN, StallRecord, reclaim_counter, reclaim_kind,
-};
+use memtrace_common::wire::{COMM, NO_ORDER, OomRecord, RecordKind, StallRecord, reclaim_counter, reclaim_kind};
 
-#[cfg(not(feature = "legacy"))]
 use crate::emit::Step;
 use crate::limits::KERNEL_ADDRESSES;
 use crate::origin::Interrupted;
@@ -20,7 +16,7 @@ use crate::reclaim::Pending;
 use crate::settings::field;
 use crate::thread::{Thread, since_start};
 use crate::verifier::keep_separate;
-use crate::{atomic, emit, gate, kernel, loss, memcg, reclaim, stack};
+use crate::{emit, gate, kernel, loss, memcg, reclaim, stack};
 
 /// Set in the numbers of the lists of active pages (`LRU_ACTIVE` of `enum lru_list`, include/linux/mmzone.h).
 const ACTIVE: u64 = 1;
@@ -38,7 +34,7 @@ fn memcg_reclaim_begin(context: RawTracePointContext) -> i32 {
     begin(reclaim_kind::MEMCG, order(&context), true, memcg)
 }
 
-/// `TP_PROTO(struct compact_control *cc, unsigned long zone_start, …)`; in Linux 5.10 `TP_PROTO(unsigned long
+/// `TP_PROTO(struct compact_control *cc, unsigned long zone_start, …)`; in older kernels `TP_PROTO(unsigned long
 /// zone_start, …)`.
 #[raw_tracepoint(tracepoint = "mm_compaction_begin")]
 fn compaction_begin(context: RawTracePointContext) -> i32 {
@@ -122,13 +118,13 @@ fn lru_shrink_active(context: RawTracePointContext) -> i32 {
     count(reclaim_counter::DEACTIVATED, context.arg(3))
 }
 
-/// `TP_PROTO(struct folio *folio)`; `mm_vmscan_writepage` in Linux 5.10.
+/// `TP_PROTO(struct folio *folio)`; `mm_vmscan_writepage` in older kernels.
 #[raw_tracepoint(tracepoint = "mm_vmscan_write_folio")]
 fn write_folio(_context: RawTracePointContext) -> i32 {
     count(reclaim_counter::WRITTEN, 1)
 }
 
-/// `TP_PROTO(int nid, int usec_timeout, int usec_delayed, int reason)`, after the sleep (Linux 5.16).
+/// `TP_PROTO(int nid, int usec_timeout, int usec_delayed, int reason)`, after the sleep.
 #[raw_tracepoint(tracepoint = "mm_vmscan_throttled")]
 fn throttled(context: RawTracePointContext) -> i32 {
     if !gate::is_open() {
@@ -143,7 +139,7 @@ fn throttled(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `TP_PROTO(struct task_struct *task, uid_t uid)`; in older kernels, as in 5.10, `TP_PROTO(int pid)`.
+/// `TP_PROTO(struct task_struct *task, uid_t uid)`; in older kernels `TP_PROTO(int pid)`.
 #[raw_tracepoint(tracepoint = "mark_victim")]
 fn mark_victim(context: RawTracePointContext) -> i32 {
     if !gate::is_open() {
@@ -187,7 +183,6 @@ fn order(context: &RawTracePointContext) -> u32 {
 #[inline(always)]
 fn begin(kind: u32, order: u32, for_limit: bool, memcg: u64) -> i32 {
     if gate::is_open() {
-        #[cfg(not(feature = "legacy"))]
         if crate::settings::records_activity() && gate::is_open_for_current() {
             crate::activity::begin_stall(Thread::current());
         }
@@ -224,15 +219,8 @@ fn end(context: &RawTracePointContext, kind: u32, reclaimed: u64) -> i32 {
         }
         _ => return 0,
     }
-    // Kernels that need the legacy object have no helper for the registers with which the thread entered the kernel.
-    let stack = match atomic::IS_LEGACY {
-        true => STACK_NOT_TAKEN,
-        false => {
-            let thread = Thread::current();
-            stack::take(context, &Interrupted::current(), thread, emit::ring_for_thread(thread))
-        }
-    };
-    #[cfg(not(feature = "legacy"))]
+    let thread = Thread::current();
+    let stack = stack::take(context, &Interrupted::current(), thread, emit::ring_for_thread(thread));
     if crate::settings::records_activity() {
         emit_activity();
     }
@@ -275,7 +263,6 @@ extern "C" fn reclaim_finish(kind: u32, reclaimed: u64) -> u64 {
 }
 
 /// Records the thread's finished work as activity.
-#[cfg(not(feature = "legacy"))]
 #[inline(always)]
 fn emit_activity() {
     let thread = Thread::current();

@@ -5,13 +5,11 @@ use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::LossReason;
-#[cfg(not(feature = "legacy"))]
 use memtrace_common::wire::ActivityStep;
 
 use crate::origin::{Caller, Returning};
 use crate::pending::{self, Call, ReturnedCall};
 use crate::registers::{POPPED_BY_RETURN, Registers};
-#[cfg(not(feature = "legacy"))]
 use crate::settings;
 use crate::thread::Thread;
 use crate::{blocks, emit, gate, loss, private_stack, registers};
@@ -44,7 +42,6 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
         return;
     }
     let Some(mut returned) = pending::finish(context, thread, caller.stack_pointer) else { return };
-    #[cfg(not(feature = "legacy"))]
     if settings::min_call() != u64::MAX {
         activity_end_call(returned.pending.size);
     }
@@ -57,7 +54,6 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
 
 /// Counts the call of an allocator that ends, and records it as activity if it was long. It is a global function, because the
 /// programs at returns have little stack left.
-#[cfg(not(feature = "legacy"))]
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn activity_end_call(size: u64) -> u64 {

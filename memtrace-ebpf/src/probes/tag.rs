@@ -6,7 +6,6 @@ use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_common::vocabulary::TagAction;
 use memtrace_common::wire::TagCookie;
 
-use crate::atomic::IS_LEGACY;
 use crate::thread::Thread;
 use crate::{arguments, emit, gate, private_stack, process_filter, registers, tags};
 
@@ -34,7 +33,7 @@ fn tag_return(context: RetProbeContext) -> u32 {
 #[inline(always)]
 fn change(context: &impl EbpfContext, cookie: TagCookie, value: u64, stack_pointer: u64) {
     let thread = Thread::current();
-    if IS_LEGACY || !process_filter::is_traced(thread.pid) {
+    if !process_filter::is_traced(thread.pid) {
         return;
     }
     if cookie.action() != TagAction::Claim {

@@ -43,7 +43,7 @@ fn count_thread_exit(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `TP_PROTO(struct task_struct *task, uid_t uid)`; in older kernels, as in 5.10, `TP_PROTO(int pid)`, which is not handled.
+/// `TP_PROTO(struct task_struct *task, uid_t uid)`; in older kernels `TP_PROTO(int pid)`, which is not handled.
 #[raw_tracepoint(tracepoint = "mark_victim")]
 fn count_oom_kill(context: RawTracePointContext) -> i32 {
     let victim: u64 = context.arg(0);

@@ -82,7 +82,6 @@ pub mod call {
         pub const MUNMAP: u64 = 11;
         pub const BRK: u64 = 12;
         pub const MREMAP: u64 = 25;
-        #[cfg(not(feature = "legacy"))]
         pub const FUTEX: u64 = 202;
     }
 

@@ -49,7 +49,7 @@ const DISTANCE: u64 = 1 << 20;
 
 #[inline(always)]
 fn is_enabled() -> bool {
-    settings::follows_syscalls() && settings::can_find_vmas() && settings::max_depth() != 0
+    settings::follows_syscalls() && settings::max_depth() != 0
 }
 
 /// Adds an executable VMA of the current process: `bytes` from `begin` on.

@@ -1,10 +1,9 @@
 //! Generations of processes: each process has a number that changes whenever its mappings do. Stacks of different
 //! generations are different stacks.
 //!
-//! Where VMAs can be looked up (Linux 5.17), the programs maintain these entries. They detect a new generation by the
-//! number of executable pages, which changes as soon as a library is unmapped; before another library takes its place,
-//! the dynamic linker allocates, and a stack is taken. User space also removes entries when it receives an mmap event,
-//! for processes that replace code without allocating. On older kernels user space writes the mappings of each process.
+//! The programs maintain these entries. They detect a new generation by the number of executable pages, which changes as soon
+//! as a library is unmapped; before another library takes its place, the dynamic linker allocates, and a stack is taken. User
+//! space also removes entries when it receives an mmap event, for processes that replace code without allocating.
 
 use core::ptr::read_volatile;
 
@@ -13,7 +12,7 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::{MAX_PROCESSES, Process};
 
 use super::vma;
-use crate::{atomic, settings};
+use crate::atomic;
 
 #[btf_map]
 static PROCS: HashMap<u32, Process, MAX_PROCESSES> = HashMap::new();
@@ -22,15 +21,15 @@ static PROCS: HashMap<u32, Process, MAX_PROCESSES> = HashMap::new();
 #[btf_map]
 static GENERATION: Array<u64, 1> = Array::new();
 
-/// Generations from programs. User space sets the bit above these in its own (`memtrace::kernel`).
+/// Generations, which are assigned again after as many.
 const GENERATIONS: u32 = (1 << 31) - 1;
 
 /// No entry: generation 0 is never assigned, and process 0 is the idle process.
 ///
 /// With an `Option` the compiler could save uninitialised fields, which the verifier refuses.
-const NO_ENTRY: Process = Process { base: 0, count: 0, generation: 0, code_pages: 0 };
+const NO_ENTRY: Process = Process { pid: 0, generation: 0, code_pages: 0 };
 
-/// Returns the entry of the current process, or `None` if there is none and VMAs cannot be looked up.
+/// Returns the entry of the current process; `None` if its memory cannot be read.
 #[inline(always)]
 pub fn get(pid: u32) -> Option<Process> {
     // Copied before it is checked: the memory of a replaced entry can become another process's at once
@@ -41,20 +40,17 @@ pub fn get(pid: u32) -> Option<Process> {
         Some(known) => unsafe { read_volatile(known) },
         None => NO_ENTRY,
     };
-    if !settings::can_find_vmas() {
-        return if known.generation == 0 { None } else { Some(known) };
-    }
     let code_pages = vma::exec_pages()?;
-    if known.count != 0 || known.base == pid && known.code_pages == code_pages {
+    if known.pid == pid && known.code_pages == code_pages {
         return Some(known);
     }
     let last = GENERATION.get_ptr_mut(0)?;
     // SAFETY: the pointer is a map value's, which are aligned to 8 bytes.
     let generation = (unsafe { atomic::fetch_add(last, 1) } as u32 & GENERATIONS) + 1;
-    let mut process = Process { base: pid, count: 0, generation, code_pages };
+    let mut process = Process { pid, generation, code_pages };
     // If the map is full, each stack has its own generation, and its cached look-ups are not found again.
     if PROCS.insert(&pid, &process, 0).is_err() {
-        process.base = NO_ENTRY.base;
+        process.pid = NO_ENTRY.pid;
     }
     Some(process)
 }
@@ -64,15 +60,8 @@ pub fn get(pid: u32) -> Option<Process> {
 /// A generation of a single stack is left out, because the frames of every stack would be sent.
 #[inline(always)]
 pub fn seed(pid: u32, process: &Process) -> u64 {
-    let kept = process.count != 0 || process.base != NO_ENTRY.base;
-    let generation = if kept { process.generation } else { 0 };
-    seed_without_mappings(pid) | (generation as u64) << 32
-}
-
-/// Returns the seed of the ids of stacks if the process's mappings are not known.
-#[inline(always)]
-pub fn seed_without_mappings(pid: u32) -> u64 {
-    pid as u64 + 1
+    let generation = if process.pid == NO_ENTRY.pid { 0 } else { process.generation };
+    (pid as u64 + 1) | (generation as u64) << 32
 }
 
 /// Removes the entry of a process.
@@ -86,11 +75,7 @@ pub fn forget(pid: u32) {
 pub fn copy(parent: u32, child: u32) {
     // SAFETY: its memory stays that of a value of the map.
     if let Some(known) = unsafe { PROCS.get(&parent) } {
-        let mut process = *known;
-        // Where VMAs are looked up, the base is the pid.
-        if process.count == 0 {
-            process.base = child;
-        }
+        let process = Process { pid: child, ..*known };
         let _ = PROCS.insert(&child, &process, 0);
     }
 }

@@ -4,14 +4,14 @@ use core::ptr::{read_volatile, write_volatile};
 
 use aya_ebpf::btf_maps::{Array, ArrayOfMaps, PerCpuArray};
 use aya_ebpf::macros::btf_map;
-use memtrace_common::unwind::{BLOB_ROWS, MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, MAX_RULES, Mapping, Rule};
+use memtrace_common::unwind::{BLOB_ROWS, MAX_BLOBS, MAX_PAGES, MAX_RULES, Rule};
 use memtrace_common::wire::End;
 use memtrace_unwind::cache::{self, CachedRule, Entry};
 use memtrace_unwind::lookup::{self, RuleSearch, Store};
 use memtrace_unwind::{Lookup, RuleCache, Table};
 
 use super::{return_instances, vma};
-use crate::scratch::{Scratch, WalkState, copy_mapping};
+use crate::scratch::Scratch;
 
 /// `BPF_F_MMAPABLE`: user space maps the map into its memory (include/uapi/linux/bpf.h).
 const MMAPABLE: usize = 1 << 10;
@@ -26,9 +26,6 @@ static ROWS: ArrayOfMaps<Array<[u32; BLOB_ROWS], 1, MMAPABLE>, MAX_BLOBS> = Arra
 
 #[btf_map]
 static PAGES: Array<u64, MAX_PAGES, MMAPABLE> = Array::new();
-
-#[btf_map]
-static MAPPINGS: Array<Mapping, MAX_MAPPINGS, MMAPABLE> = Array::new();
 
 /// Half of a cache of look-ups, as an array of words: in BTF, bpf-linker describes an array of arrays as the inner array.
 type CacheHalf = [u64; cache::HALF as usize * size_of::<Entry>() / size_of::<u64>()];
@@ -126,18 +123,10 @@ extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
     if load_cached(&mut scratch.rule, pc, scratch.walk.process.generation) {
         return CACHED;
     }
-    let WalkState { process, mapping, .. } = &mut scratch.walk;
-    if !lookup::holds(mapping, pc) {
-        if process.count == 0 {
-            let end = vma::unwind_find_mapping(slot, pc);
-            if end != 0 {
-                return end;
-            }
-        } else {
-            match lookup::search(process, pc, |index| MAPPINGS.get(index)) {
-                Some(found) => copy_mapping(mapping, found),
-                None => return NO_MAPPING,
-            }
+    if !lookup::holds(&scratch.walk.mapping, pc) {
+        let end = vma::unwind_find_mapping(slot, pc);
+        if end != 0 {
+            return end;
         }
     }
     let Some(scratch) = Scratch::get(slot) else { return NO_MAPPING };

@@ -134,9 +134,6 @@ fn cache(slot: u32, key: &RangeKey) {
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
-    if !settings::can_find_vmas() {
-        return NO_MAPPING;
-    }
     match Scratch::get(slot) {
         Some(scratch) => scratch.walk.vma.is_read = false,
         None => return NO_MAPPING,
@@ -301,8 +298,7 @@ fn clear(object: &mut ObjectKey) {
 #[inline(always)]
 pub fn prefetch_executable(pid: u32, bprm: u64) {
     let mut object = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
-    if settings::can_find_vmas()
-        && settings::max_depth() != 0
+    if settings::max_depth() != 0
         && let Some(file) = read(bprm, field!(vma.bprm_file))
         && file_id::read(file, &mut object).is_some()
     {

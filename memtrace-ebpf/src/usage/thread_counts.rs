@@ -8,7 +8,7 @@ use memtrace_common::wire::usage;
 /// `BPF_MAP_TYPE_TASK_STORAGE`, include/uapi/linux/bpf.h.
 const TASK_STORAGE: usize = 29;
 
-/// Map with a value in each task (Linux 5.11), which aya has no type for.
+/// Map with a value in each task, which aya has no type for.
 #[repr(C)]
 struct TaskStorage<T> {
     r#type: *const [i32; TASK_STORAGE],

@@ -37,18 +37,16 @@ fn mapping(begin: u64, pages: u64, bias: u64, page_base: u32, kind: u8) -> Mappi
 }
 
 /// Two objects: one of two pages at 0x10000 and one of one page at 0x40000, whose rows are in the second blob. JIT code
-/// is between them. Mappings of other processes come before and after these.
-fn tables() -> (Tables, Process) {
+/// is between them.
+fn tables() -> Tables {
     let second = BLOB_ROWS as u32;
-    let tables = Tables {
+    Tables {
         mappings: vec![
-            mapping(0, 1 << 20, 0, 0, mapping::TABLE),
             mapping(0x10000, 2, 0x10000, 10, mapping::TABLE),
             mapping(0x20000, 1, 0, 0, mapping::GENERATED),
             mapping(0x30000, 1, 0, 0, mapping::PENDING),
             mapping(0x38000, 1, 0, 0, mapping::UNUSABLE),
             mapping(0x40000, 1, 0x3f000, 20, mapping::TABLE),
-            mapping(0, 1 << 20, 0, 0, mapping::TABLE),
         ],
         pages: {
             let mut pages = vec![0; 22];
@@ -62,20 +60,17 @@ fn tables() -> (Tables, Process) {
             blob(&[(0, row(0, 0)), (1, row(0x100, 5)), (2, row(0x200, 6)), (3, row(0xfff, 7))]),
             blob(&[(0, row(0xff0, 8)), (1, row(0, 9)), (2, row(0x800, 10))]),
         ],
-    };
-    (tables, Process { base: 1, count: 5, generation: 1, code_pages: 0 })
+    }
 }
 
 /// Looks up `pc`; `None` if it is in no mapping.
-fn find_in(tables: &Tables, process: &Process, pc: u64) -> Option<RuleSearch> {
-    let mapping = search(process, pc, |index| tables.mappings.get(index as usize))?;
-    assert!(holds(mapping, pc));
+fn find_in(tables: &Tables, pc: u64) -> Option<RuleSearch> {
+    let mapping = tables.mappings.iter().find(|mapping| holds(mapping, pc))?;
     Some(find(tables, mapping, pc))
 }
 
 fn lookup_rule(pc: u64) -> Option<RuleSearch> {
-    let (tables, process) = tables();
-    find_in(&tables, &process, pc)
+    find_in(&tables(), pc)
 }
 
 #[test]
@@ -98,11 +93,11 @@ fn address_gets_the_rule_of_the_last_row_at_or_before_it() {
 
 #[test]
 fn rows_in_a_second_blob_are_found() {
-    let (mut tables, process) = tables();
+    let mut tables = tables();
     // An address in the object is the process's address minus the bias: the object's second page is at 0x40000.
-    tables.mappings[5].pages_and_kind = 2;
+    tables.mappings[4].pages_and_kind = 2;
     for (pc, rule) in [(0x40000, 9), (0x407ff, 9), (0x40800, 10), (0x40fff, 10)] {
-        assert_eq!(find_in(&tables, &process, pc), Some(RuleSearch::Rule(rule)), "{pc:#x}");
+        assert_eq!(find_in(&tables, pc), Some(RuleSearch::Rule(rule)), "{pc:#x}");
     }
 }
 
@@ -128,45 +123,33 @@ fn page_beyond_the_object_has_no_row() {
 
 #[test]
 fn unwritten_page_has_no_row() {
-    let (mut tables, process) = tables();
+    let mut tables = tables();
     tables.pages[10] = 0;
-    assert_eq!(find_in(&tables, &process, 0x10100), Some(RuleSearch::NoRule(End::NoRow)));
+    assert_eq!(find_in(&tables, 0x10100), Some(RuleSearch::NoRule(End::NoRow)));
     tables.pages.clear();
-    assert_eq!(find_in(&tables, &process, 0x10100), Some(RuleSearch::NoRule(End::NoRow)));
-    let (mut tables, process) = self::tables();
+    assert_eq!(find_in(&tables, 0x10100), Some(RuleSearch::NoRule(End::NoRow)));
+    let mut tables = self::tables();
     tables.blobs.clear();
-    assert_eq!(find_in(&tables, &process, 0x10100), Some(RuleSearch::NoRule(End::NoRow)));
+    assert_eq!(find_in(&tables, 0x10100), Some(RuleSearch::NoRule(End::NoRow)));
 }
 
 #[test]
 fn page_whose_rows_are_not_written_yet_is_pending() {
-    let (mut tables, process) = tables();
+    let mut tables = tables();
     tables.pages[10] = PENDING_PAGE;
-    assert_eq!(find_in(&tables, &process, 0x10100), Some(RuleSearch::NoRule(End::TablePending)));
-    assert_eq!(find_in(&tables, &process, 0x11000), Some(RuleSearch::Rule(7)));
-}
-
-#[test]
-fn maximum_number_of_mappings_is_searched() {
-    let count = 1u32 << MAPPING_STEPS;
-    let (mut tables, _) = tables();
-    tables.mappings = (0..u64::from(count)).map(|index| mapping(index << 20, 1, 0, 0, mapping::GENERATED)).collect();
-    let process = Process { base: 0, count, generation: 1, code_pages: 0 };
-    for index in 0..count {
-        assert_eq!(find_in(&tables, &process, (u64::from(index) << 20) + 0xfff), Some(RuleSearch::Generated));
-        assert_eq!(find_in(&tables, &process, (u64::from(index) << 20) + 0x1000), None);
-    }
+    assert_eq!(find_in(&tables, 0x10100), Some(RuleSearch::NoRule(End::TablePending)));
+    assert_eq!(find_in(&tables, 0x11000), Some(RuleSearch::Rule(7)));
 }
 
 #[test]
 fn maximum_number_of_rows_is_searched() {
-    let (mut tables, process) = tables();
+    let mut tables = tables();
     tables.pages[10] = page(1, 1 << PAGE_BITS);
     for address in 0..1 << PAGE_BITS {
         tables.blobs[0][1 + address as usize] = row(address, 100 + address as u32);
     }
     for address in 0..1 << PAGE_BITS {
-        assert_eq!(find_in(&tables, &process, 0x10000 + address), Some(RuleSearch::Rule(100 + address as u32)));
+        assert_eq!(find_in(&tables, 0x10000 + address), Some(RuleSearch::Rule(100 + address as u32)));
     }
 }
 
@@ -218,7 +201,6 @@ proptest! {
         words in proptest::collection::vec(any::<[u64; 3]>(), 1..20),
         pages in proptest::collection::vec(any::<u64>(), 0..20),
         rows in proptest::collection::vec(any::<u32>(), 0..200),
-        (base, count) in (0u32..20, any::<u32>()),
         pcs in proptest::collection::vec(any::<u64>(), 10),
     ) {
         let rows: Vec<_> = rows.into_iter().enumerate().collect();
@@ -230,10 +212,9 @@ proptest! {
             pages_and_kind: 0xffff,
         });
         let tables = Tables { mappings: mappings.collect(), pages, blobs: vec![blob(&rows)] };
-        let process = Process { base, count, generation: 1, code_pages: 0 };
         let begins = tables.mappings.iter().map(|mapping| mapping.begin);
         for pc in pcs.into_iter().chain(begins) {
-            let _ = find_in(&tables, &process, pc);
+            let _ = find_in(&tables, pc);
         }
     }
 }

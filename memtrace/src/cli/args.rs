@@ -168,7 +168,7 @@ pub(super) struct TraceArgs {
     /// May be given more than once. For pools with functions of their own: allocations inside these functions are not
     /// counted. A size may be a product, size=arg0*arg1; an address may be stored through an argument, ->arg0; and a
     /// function may reallocate, realloc=grow(old=arg0,size=arg1)->ret. A block can have a tag, tag=arg1, or tagname=arg1 for a
-    /// C string. Some of these need Linux 5.15.
+    /// C string.
     #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, help_heading = TARGET)]
     pub(super) hooks: Vec<TaggedHooks>,
 
@@ -297,14 +297,14 @@ pub(super) struct TraceArgs {
     /// sets that of threads without one. name=argN is a C string, id=argN:32 a number of 32 bits, and if=argN==VALUE a
     /// condition. A file can precede the function, as in set=/usr/bin/server:set_module(id=arg0). `probes` takes the tags
     /// from the probes of memtrace.h in all objects of the targets, and FILE:probes from those of a file. A block keeps the
-    /// tag with which it was allocated. Needs Linux 5.17.
+    /// tag with which it was allocated.
     #[arg(long, value_name = "FUNCTIONS", value_parser = tag_from, help_heading = OUTPUT)]
     pub(super) tag_from: Vec<TagFrom>,
 
     /// Count the requested or the usable size of each block [default: requested]
     ///
     /// The usable size is that of malloc_usable_size. It is known for glibc; blocks of other allocators are counted with
-    /// their requested size, and as lost events (size_requested). Needs Linux 5.17.
+    /// their requested size, and as lost events (size_requested).
     #[arg(long, value_name = "SIZES", value_parser = possible_values::block_sizes(), help_heading = OUTPUT)]
     pub(super) size: Option<BlockSizes>,
 

@@ -94,7 +94,7 @@ pub(super) fn config(mut args: TraceArgs) -> Result<Config, ArgConflict> {
 fn stalls_as_slices(args: &TraceArgs, events: &[EventClass]) -> Option<ActivityConfig> {
     let is_shown =
         events.iter().any(|class| class.counts_stalls()) && recording::has_output(args, Format::shows_slices);
-    is_shown.then(|| ActivityConfig { is_optional: true, ..ActivityConfig::default() })
+    is_shown.then(ActivityConfig::default)
 }
 
 /// Returns the metric to draw: that of touches if they are measured.

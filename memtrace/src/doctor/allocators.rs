@@ -70,8 +70,8 @@ fn skipped(allocator: &Allocator) -> Vec<(SkipReason, Vec<&str>)> {
 }
 
 /// Reports the probe site of each hooked function with its cost and the reason for its choice. Functions that return blocks have
-/// their result sites, or the reason why these are not probed. `has_results` is true if the kernel supports them.
-pub(super) fn probes(allocator: &Allocator, has_results: bool, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
+/// their result sites, or the reason why these are not probed.
+pub(super) fn probes(allocator: &Allocator, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
     let hooked = allocator.functions.iter().filter(|_| allocator.is_supported());
     let price = |cost: &dyn Fn(ProbeCost) -> Duration| {
         probe_cost.map_or_else(String::new, |of| format!(", {} per call", microseconds(cost(of))))
@@ -80,9 +80,6 @@ pub(super) fn probes(allocator: &Allocator, has_results: bool, probe_cost: Optio
         let name = &found.names()[0];
         let results = match &found.results {
             None => None,
-            Some(Ok(_)) if !has_results => {
-                Some(format!("{name}  entry and return are probed: result sites need Linux 5.17"))
-            }
             Some(Ok(sites)) => {
                 let price = price(&|of| of.at_result_site());
                 Some(format!(

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::finding::{Area, Finding, Verdict};
 use super::permissions::{BPF, Capabilities, PERFMON};
-use super::release;
 use super::trial::{Refusal, Trial, probe_own_process};
 use crate::kernel::features;
 use crate::mmap_events;
@@ -12,9 +11,7 @@ use crate::mmap_events::MmapEvents;
 use crate::procfs;
 use crate::session::overhead::probe_cost::ProbeCost;
 
-const NEWER: &str = "boot Linux 5.10 or newer";
-
-const BUILD_IDS: &str = "boot Linux 5.12 or newer";
+const NEWER: &str = "boot Linux 5.17 or newer";
 
 const TYPES: Trial =
     Trial { subject: "type information", needs: &[], remedy: "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y" };
@@ -46,9 +43,8 @@ pub(super) fn examine(held: &Capabilities) -> (Vec<Finding>, Option<ProbeCost>) 
     ];
     let (programs, probe_cost) = check_programs(held);
     findings.extend(programs);
-    // The other trials load BPF programs too.
     if findings.iter().any(|finding| finding.subject == BPF_PROGRAMS.subject && finding.verdict == Verdict::Ok) {
-        findings.extend(optional_features().map(OptionalFeature::judge));
+        findings.push(check_cgroups(features::has_cgroups()));
     }
     findings.push(check_mmap_events(held));
     findings.push(check_lockdown(procfs::lockdown_modes().as_deref()));
@@ -60,66 +56,36 @@ fn worked<E: Into<Refusal>>(outcome: Result<(), E>, detail: &'static str) -> Res
     outcome.map(|()| detail).map_err(Into::into)
 }
 
-/// Linux 5.8 has the last feature that the BPF programs require, ring buffers; 5.10 is the oldest tested release.
-/// Distributions port features to older kernels, so an old release alone is no failure.
+/// Returns the major and minor version of a release, as in `6.1.0-30-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Distributions port features to older kernels, so an old release alone is no failure. Without the features, the BPF programs
+/// are refused.
 fn check_release(release: Option<&str>) -> Finding {
     const SUBJECT: &str = "release";
-    match (release, release.and_then(release::parse)) {
-        (Some(release), Some(version)) if version >= (5, 10) => {
+    match (release, release.and_then(version)) {
+        (Some(release), Some(version)) if version >= (5, 17) => {
             Finding::ok(Area::Kernel, SUBJECT, format!("Linux {release}"))
         }
         (Some(release), Some(_)) => {
             let detail =
-                format!("Linux {release} is older than 5.10; tracing works only if the BPF programs can be loaded");
+                format!("Linux {release} is older than 5.17; tracing works only if the BPF programs can be loaded");
             Finding::warn(Area::Kernel, SUBJECT, detail, NEWER)
         }
         _ => Finding::warn(Area::Kernel, SUBJECT, "not known", "mount proc at /proc"),
     }
 }
 
-/// A feature that only some traces need.
-struct OptionalFeature {
-    subject: &'static str,
-    is_supported: bool,
-    with: &'static str,
-    without: &'static str,
-    remedy: &'static str,
-}
-
-fn optional_features() -> [OptionalFeature; 3] {
-    [
-        OptionalFeature {
-            subject: "VMA lookup",
-            is_supported: features::has_find_vma(),
-            with: "BPF programs look up the mapping of an address (bpf_find_vma)",
-            without: "BPF programs get the mappings of processes from memtrace: stacks right after a change may be cut",
-            remedy: "boot Linux 5.17 or newer",
-        },
-        OptionalFeature {
-            subject: "BPF cookies",
-            is_supported: features::has_attach_cookie(),
-            with: "BPF programs know which probe was hit",
-            without: "--by allocator is not available, and --hook accepts only functions with the arguments of the C \
-                      library's",
-            remedy: "boot Linux 5.15 or newer",
-        },
-        OptionalFeature {
-            subject: "control groups",
-            is_supported: features::has_cgroups(),
-            with: "--cgroup is available",
-            without: "--cgroup is not available",
-            remedy: "boot a kernel with CONFIG_CGROUPS=y",
-        },
-    ]
-}
-
-impl OptionalFeature {
-    fn judge(self) -> Finding {
-        if self.is_supported {
-            Finding::ok(Area::Kernel, self.subject, self.with)
-        } else {
-            Finding::warn(Area::Kernel, self.subject, self.without, self.remedy)
-        }
+/// Only traces of a cgroup need cgroups.
+fn check_cgroups(are_supported: bool) -> Finding {
+    const SUBJECT: &str = "control groups";
+    if are_supported {
+        Finding::ok(Area::Kernel, SUBJECT, "--cgroup is available")
+    } else {
+        Finding::warn(Area::Kernel, SUBJECT, "--cgroup is not available", "boot a kernel with CONFIG_CGROUPS=y")
     }
 }
 
@@ -166,19 +132,13 @@ pub(super) fn microseconds(time: Duration) -> String {
 fn check_mmap_events(held: &Capabilities) -> Finding {
     let outcome = procfs::online_cpus()
         .and_then(|cpus| MmapEvents::open(&cpus, mmap_events::LARGEST_RING))
-        .map(|events| events.has_build_ids());
+        .map(|_| "files are identified by build ID");
     match outcome.map_err(|error| Refusal::from_io("open perf mmap events", &error)) {
-        Ok(false) => Finding::warn(
-            Area::Kernel,
-            MMAP_EVENTS.subject,
-            "files are identified by device and inode: on overlayfs and btrfs some frames will have no name",
-            BUILD_IDS,
-        ),
         Err(Refusal::Failed(text)) => {
             let detail = format!("{text}; mappings made during a trace are missed");
             Finding::warn(Area::Kernel, MMAP_EVENTS.subject, detail, MMAP_EVENTS.remedy)
         }
-        other => MMAP_EVENTS.judge(held, other.map(|_| "files are identified by build ID")),
+        other => MMAP_EVENTS.judge(held, other),
     }
 }
 
@@ -214,11 +174,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn release_before_5_10_is_a_warning() {
+    fn release_before_5_17_is_a_warning() {
         let verdict = |text| check_release(text).verdict;
-        assert_eq!(verdict(Some("5.9.16-1-generic")), Verdict::Warn);
+        assert_eq!(verdict(Some("5.16.9-1-generic")), Verdict::Warn);
         assert_eq!(verdict(Some("4.18.0-553.el8_10.x86_64")), Verdict::Warn);
-        assert_eq!(verdict(Some("5.10.0-30-amd64")), Verdict::Ok);
+        assert_eq!(verdict(Some("5.17.0-1-amd64")), Verdict::Ok);
         assert_eq!(verdict(Some("6.1")), Verdict::Ok);
         assert_eq!(verdict(Some("mainline")), Verdict::Warn);
         assert_eq!(verdict(None), Verdict::Warn);

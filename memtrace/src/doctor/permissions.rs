@@ -3,8 +3,6 @@
 use std::env;
 
 use super::finding::{Area, Finding};
-use super::release;
-use super::release::Release;
 use crate::model::printable;
 use crate::procfs;
 
@@ -19,8 +17,6 @@ pub(super) struct Capability {
     purpose: &'static str,
     /// Tracing fails without it.
     required: bool,
-    /// First release that does not need it.
-    until: Option<Release>,
 }
 
 pub(super) const BPF: Capability = Capability {
@@ -29,7 +25,6 @@ pub(super) const BPF: Capability = Capability {
     admin_has_it: true,
     purpose: "to create BPF maps and load BPF programs",
     required: true,
-    until: None,
 };
 pub(super) const PERFMON: Capability = Capability {
     name: "CAP_PERFMON",
@@ -37,7 +32,6 @@ pub(super) const PERFMON: Capability = Capability {
     admin_has_it: true,
     purpose: "to load tracing programs, attach probes and read perf mmap events",
     required: true,
-    until: None,
 };
 /// CAP_PERFMON allows uprobes since Linux 5.8. Since 6.16, and in updates of older kernels, only CAP_SYS_ADMIN does
 /// (`perf_uprobe_event_init`, kernel/events/core.c; "perf: Revert to requiring CAP_SYS_ADMIN for uprobes").
@@ -47,10 +41,9 @@ pub(super) const SYS_ADMIN: Capability = Capability {
     admin_has_it: true,
     purpose: "to attach probes, on Linux 6.16 and newer and on older kernels with updates of 2025",
     required: false,
-    until: None,
 };
 /// All capabilities that memtrace uses.
-const ALL: [Capability; 7] = [
+const ALL: [Capability; 6] = [
     BPF,
     PERFMON,
     SYS_ADMIN,
@@ -60,7 +53,6 @@ const ALL: [Capability; 7] = [
         admin_has_it: false,
         purpose: "to read processes of other users",
         required: false,
-        until: None,
     },
     Capability {
         name: "CAP_CHECKPOINT_RESTORE",
@@ -68,7 +60,6 @@ const ALL: [Capability; 7] = [
         admin_has_it: true,
         purpose: "to read mapped files that were deleted or replaced",
         required: false,
-        until: None,
     },
     // `/proc/PID/map_files` is a directory for its owner alone (fs/proc/base.c).
     Capability {
@@ -77,16 +68,6 @@ const ALL: [Capability; 7] = [
         admin_has_it: false,
         purpose: "to read those of other users, and on overlayfs and btrfs all files that they have mapped",
         required: false,
-        until: None,
-    },
-    // BPF maps count as locked memory (`bpf_charge_memlock`, kernel/bpf/syscall.c).
-    Capability {
-        name: "CAP_SYS_RESOURCE",
-        number: 24,
-        admin_has_it: false,
-        purpose: "to raise the limit of locked memory for BPF maps, on Linux before 5.11",
-        required: false,
-        until: Some((5, 11)),
     },
 ];
 
@@ -111,30 +92,18 @@ impl Capabilities {
     }
 }
 
-/// Returns the capabilities that a release needs; all if the release is not known.
-fn needed_on(release: Option<Release>) -> impl Iterator<Item = &'static Capability> {
-    ALL.iter().filter(move |one| match (one.until, release) {
-        (Some(until), Some(release)) => release < until,
-        _ => true,
-    })
-}
-
-/// Returns the steps to get every capability that the running kernel needs.
+/// Returns the steps to get every capability.
 pub(super) fn remedy() -> String {
-    remedy_on(release::running())
-}
-
-fn remedy_on(release: Option<Release>) -> String {
     let path = env::current_exe().map_or_else(|_| "$(which memtrace)".into(), |path| printable(&path).into_owned());
     // CAP_SYS_ADMIN includes the others.
-    let capabilities = needed_on(release).filter(|&capability| *capability == SYS_ADMIN || !capability.admin_has_it);
+    let capabilities = ALL.iter().filter(|&capability| *capability == SYS_ADMIN || !capability.admin_has_it);
     let names: Vec<_> = capabilities.map(|capability| capability.name.to_lowercase()).collect();
     let names = names.join(",");
     format!("run memtrace with sudo, or grant it the capabilities: sudo setcap {names}=ep {path}")
 }
 
 pub(super) fn examine(held: &Capabilities) -> Vec<Finding> {
-    let mut findings: Vec<_> = needed_on(release::running()).map(|capability| judge(held, capability)).collect();
+    let mut findings: Vec<_> = ALL.iter().map(|capability| judge(held, capability)).collect();
     for name in ["kernel.perf_event_paranoid", "kernel.unprivileged_bpf_disabled"] {
         let value = procfs::sysctl(name);
         // Listed since users look for it.
@@ -177,21 +146,16 @@ mod tests {
 
     #[test]
     fn only_two_capabilities_are_required() {
-        let verdicts_on = |mask, release| -> Vec<_> {
-            needed_on(Some(release)).map(|capability| judge(&held(mask), capability).verdict).collect()
-        };
-        let verdicts = |mask| verdicts_on(mask, (5, 11));
+        let verdicts =
+            |mask| -> Vec<_> { ALL.iter().map(|capability| judge(&held(mask), capability).verdict).collect() };
         let (ok, warn, fail) = (Verdict::Ok, Verdict::Warn, Verdict::Fail);
         assert_eq!(verdicts("0"), [fail, fail, warn, warn, warn, warn]);
         assert_eq!(verdicts("200000"), [ok, ok, ok, warn, ok, warn]);
         assert_eq!(verdicts("1c000080004"), [ok, ok, warn, ok, ok, ok]);
-        assert_eq!(verdicts_on("200000", (5, 10)), [ok, ok, ok, warn, ok, warn, warn]);
     }
 
     #[test]
     fn remedy_names_all_needed_capabilities() {
-        let on = |release| remedy_on(Some(release));
-        assert!(on((6, 1)).contains("setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search=ep /"));
-        assert!(on((5, 10)).contains("setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_sys_resource=ep /"));
+        assert!(remedy().contains("setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search=ep /"));
     }
 }

@@ -4,7 +4,6 @@ use super::finding::{Area, Finding};
 use super::{allocators, symbols};
 use crate::allocators::{AllocatorError, UserHooks};
 use crate::elf;
-use crate::kernel::features;
 use crate::model::{Object, Pid, ProcessImage, printable};
 use crate::procfs;
 use crate::procfs::{Objects, Process, ProcessError};
@@ -37,8 +36,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
         Err(error @ Error::Permission { .. }) => findings.push(failure(pid, &error)),
         _ => findings.extend(allocators::examine(&survey, executable.map(|object| object.path.as_path()))),
     }
-    let has_results = features::has_find_vma() && features::has_attach_cookie();
-    let probes = |allocator| allocators::probes(allocator, has_results, probe_cost);
+    let probes = |allocator| allocators::probes(allocator, probe_cost);
     findings.extend(survey.allocators.iter().flat_map(probes));
     findings.extend(executable.and_then(go));
     findings.extend(executable.and_then(stripped));

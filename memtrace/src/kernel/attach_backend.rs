@@ -9,7 +9,6 @@ use memtrace_common::vocabulary::{RETURN_PROGRAM, RETURN_SITE_PROGRAM};
 
 use super::attach_point::{AttachPoint, Scope};
 use super::bpf::Bpf;
-use super::bpf_features::has_attach_cookie;
 use super::detach::AttachedProbes;
 use super::error::KernelError;
 use super::uprobe_multi::UprobeMulti;
@@ -33,8 +32,8 @@ impl AttachBackend<'_> {
     /// Loads the programs of all hooked functions.
     pub(super) fn load_all(&mut self) -> Result<(), KernelError> {
         let entries = FUNCTIONS.iter().map(|function| function.signature.entry_program().name);
-        let results = [RESULT_PROGRAM, RESULT_SIZE_PROGRAM].into_iter().filter(|_| has_attach_cookie());
-        entries.chain([RETURN_PROGRAM, RETURN_SITE_PROGRAM]).chain(results).try_for_each(|name| match self {
+        let others = [RETURN_PROGRAM, RETURN_SITE_PROGRAM, RESULT_PROGRAM, RESULT_SIZE_PROGRAM];
+        entries.chain(others).try_for_each(|name| match self {
             Self::UprobeMulti(multi) => multi.load(name),
             Self::PerfEvent(bpf) => load(bpf, name).map(drop),
         })

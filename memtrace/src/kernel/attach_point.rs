@@ -15,7 +15,7 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AttachPoint {
     pub(super) offset: FileOffset,
-    /// Value of `bpf_get_attach_cookie`. A cookie requires Linux 5.15.
+    /// Value of `bpf_get_attach_cookie`.
     pub(super) cookie: Option<u64>,
     /// Counter of 16 bits in the object's data that the kernel raises in each process while the program is attached.
     pub(super) semaphore: Option<FileOffset>,

@@ -44,7 +44,7 @@ pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, RedundantRuns
     (counters, RedundantRuns { stood_in: total(counter::STOOD_IN), all_busy })
 }
 
-/// Returns the number of times that the kernel skipped a program at its probe (`recursion_misses` of `struct bpf_prog_info`, since 5.12).
+/// Returns the number of times that the kernel skipped a program at its probe (`recursion_misses` of `struct bpf_prog_info`).
 pub(super) fn missed(program: BorrowedFd<'_>) -> u64 {
     program_info(program).map_or(0, |info| info.recursion_misses)
 }

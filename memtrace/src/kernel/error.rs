@@ -24,6 +24,12 @@ pub enum KernelError {
         /// The kernel's error, or the missing feature.
         reason: String,
     },
+    /// The kernel has no `bpf_find_vma`, the newest feature that every run needs.
+    #[error("Linux {release} has no bpf_find_vma (Linux 5.17), by which BPF programs find the file at an address")]
+    TooOld {
+        /// Release of the kernel.
+        release: String,
+    },
     /// The kernel finds no memory within the limits of memtrace's cgroup.
     #[error("cannot {action}: out of memory")]
     OutOfMemory {
@@ -75,11 +81,7 @@ impl KernelError {
             // The verifier often refuses with EACCES. The caller lacks permission only if the log is empty.
             if let Some(last) = verifier_reason(&text) {
                 log::debug!("{action}: verifier log:\n{text}");
-                let refused = format!("the verifier refuses it ({io_error}): {last}");
-                let reason = match required_kernel(last) {
-                    Some(requirement) => format!("{requirement}; {refused}"),
-                    None => refused,
-                };
+                let reason = format!("the verifier refuses it ({io_error}): {last}");
                 return Self::Unsupported { action: action.to_owned(), reason };
             }
         }
@@ -115,17 +117,6 @@ fn verifier_reason(log: &str) -> Option<&str> {
     lines.rev().find(|line| !line.is_empty() && !STATISTICS.iter().any(|statistic| line.starts_with(statistic)))
 }
 
-/// Returns the required kernel if the verifier's reason is an unknown helper, whose number (include/uapi/linux/bpf.h) is at
-/// its end.
-fn required_kernel(reason: &str) -> Option<&'static str> {
-    match reason.rsplit_once('#')?.1 {
-        "174" => Some("separating allocators, and functions with an unusual order of arguments, requires Linux 5.15"),
-        // `bpf_get_current_task_btf` and `bpf_task_pt_regs`, which are used together.
-        "158" | "175" => Some("user stacks at system calls require Linux 5.15"),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use aya_obj::VerifierLog;
@@ -149,15 +140,6 @@ mod tests {
         );
         assert!(matches!(refused(libc::EPERM, ""), KernelError::Permission { .. }));
         assert!(matches!(refused(libc::EINVAL, "processed 0 insns\n"), KernelError::Failed { .. }));
-    }
-
-    #[test]
-    fn an_unknown_helper_names_the_required_kernel() {
-        let reason = |log| refused(libc::EINVAL, log).to_string();
-        let cookies = reason("invalid func unknown#174\n");
-        assert!(cookies.contains("of arguments, requires Linux 5.15; the verifier refuses it"), "{cookies}");
-        assert!(reason("invalid func unknown#158\n").contains("at system calls require Linux 5.15"));
-        assert!(!reason("invalid func unknown#1740\n").contains("Linux 5"));
     }
 
     #[test]

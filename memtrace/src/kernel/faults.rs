@@ -12,10 +12,7 @@ pub(super) fn attach(bpf: &mut Bpf) -> Result<(), KernelError> {
     // The program for major faults expects that the fault has been recorded before.
     match bpf.attach_tracepoint("page_fault_user", "page_fault_user") {
         Ok(()) => {
-            // The stack of a fault in the kernel requires Linux 5.15.
-            if let Err(error) = bpf.attach_tracepoint("page_fault_kernel", "page_fault_kernel") {
-                log::warn!("page faults within system calls have no stack: {error}");
-            }
+            bpf.attach_tracepoint("page_fault_kernel", "page_fault_kernel")?;
         }
         Err(error) => {
             log::info!("page faults are recorded by their perf event: {error}");

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use super::bpf_features;
-use super::bpf_variant::BpfVariant;
 use super::error::KernelError;
 use super::load::Kernel;
 use super::process_filter::ProcessFilter;
@@ -48,7 +46,7 @@ pub fn ring_buffers() -> Result<(), KernelError> {
         // The kernel answers an unknown map type with EINVAL.
         Err(KernelError::Failed { action, reason }) => Err(KernelError::Unsupported {
             action,
-            reason: format!("{reason}; ring buffers require Linux 5.8 and CONFIG_BPF_SYSCALL=y"),
+            reason: format!("{reason}; ring buffers require CONFIG_BPF_SYSCALL=y"),
         }),
         Err(other) => Err(other),
     }
@@ -61,7 +59,11 @@ pub fn ring_buffers() -> Result<(), KernelError> {
 /// [`KernelError::Unsupported`] if the kernel has no type information, or lacks a required member.
 pub fn type_information() -> Result<(), KernelError> {
     btf()?;
-    settings::settings(&trial()).map(drop)
+    match settings::settings(&trial()) {
+        // It has type information.
+        Ok(_) | Err(KernelError::TooOld { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Checks if the kernel has uprobes.
@@ -82,19 +84,6 @@ pub fn load_programs() -> Result<Kernel, KernelError> {
     let (mut kernel, _) = Kernel::load(&trial())?;
     kernel.attach_backend().load_all()?;
     Ok(kernel)
-}
-
-/// Returns true if the BPF programs can look up VMAs (`bpf_find_vma`, Linux 5.17).
-#[must_use]
-pub fn has_find_vma() -> bool {
-    settings::settings(&trial())
-        .is_ok_and(|settings| BpfVariant::select(settings.vma.known != 0) == BpfVariant::Atomics)
-}
-
-/// Returns true if the kernel has BPF cookies (`bpf_get_attach_cookie`, Linux 5.15).
-#[must_use]
-pub fn has_attach_cookie() -> bool {
-    bpf_features::has_attach_cookie()
 }
 
 /// Returns true if the BPF programs can read the cgroups of a process.

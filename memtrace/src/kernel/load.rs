@@ -15,7 +15,6 @@ use super::attach::{Probe, Probes, TagSite};
 use super::attach_backend::AttachBackend;
 use super::attach_point::Scope;
 use super::bpf::Bpf;
-use super::bpf_variant::BpfVariant;
 use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::gate::{CallRate, Gate};
@@ -33,6 +32,9 @@ use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
 use super::{faults, file_id, tags, tracepoints};
 use crate::model::{CallSums, CgroupId, FileOffset, LossReason, Nanoseconds, Pid, Signature, TagId, TagName, Tid};
+
+/// BPF programs, built by `cargo xtask bpf`.
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
 
 /// The loaded BPF programs. Dropping this detaches them.
 pub struct Kernel {
@@ -62,22 +64,6 @@ impl Kernel {
     /// [`KernelError`], with the verifier's message if a program is refused.
     pub fn load(options: &Options) -> Result<(Self, Vec<RingReader>), KernelError> {
         let settings = settings(options)?;
-        let variant = BpfVariant::select(settings.vma.known != 0);
-        if variant == BpfVariant::Legacy {
-            log::info!("the BPF programs use spin locks, and user space supplies the mappings of processes");
-        }
-        let needs_atomics = options.records_tags
-            || options.usable_sizes
-            || options.counts_threads
-            || options.activity.is_some_and(|activity| !activity.is_optional);
-        if variant == BpfVariant::Legacy && needs_atomics {
-            return Err(KernelError::Unsupported {
-                action: String::from(
-                    "tag blocks as the program says, count usable sizes, monitor threads, or trace spans and waits",
-                ),
-                reason: String::from("this needs Linux 5.17 (bpf_find_vma)"),
-            });
-        }
         let settings_entry = MapEntry(settings);
         let mut loader = EbpfLoader::new();
         // The programs have no relocations to the kernel's types, which would take megabytes.
@@ -86,26 +72,24 @@ impl Kernel {
         loader.allow_unsupported_maps();
         loader.override_global("SETTINGS", &settings_entry, true);
         options.map_sizes.apply(&mut loader);
-        let mut ebpf =
-            loader.load(variant.object()).map_err(|error| KernelError::from_error("load the BPF programs", &error))?;
+        let mut ebpf = loader.load(OBJECT).map_err(|error| KernelError::from_error("load the BPF programs", &error))?;
         // Requires that no map is taken out yet.
-        let multi = UprobeMulti::new(variant.object(), &ebpf)?;
+        let multi = UprobeMulti::new(OBJECT, &ebpf)?;
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("cannot read the log of the BPF programs: {error}"))
             .ok();
         let mut bpf = Bpf::new(ebpf);
-        let unwind_maps = UnwindMaps::take(&mut bpf, variant == BpfVariant::Atomics, options.map_sizes)?;
+        let unwind_maps = UnwindMaps::take(&mut bpf, options.map_sizes)?;
         let gate = Gate::new()?;
         let readers = make_rings(&mut bpf, options)?;
         if options.counts_threads {
             // Before the programs that forget a process when it exits.
             thread_usage::TRACEPOINTS.iter().try_for_each(|(name, at)| bpf.attach_tracepoint(name, at))?;
         }
-        let activity = options.activity.filter(|_| variant != BpfVariant::Legacy);
-        if let Some(options) = &activity {
+        if let Some(options) = &options.activity {
             activity::attach(&mut bpf, options)?;
         }
-        tracepoints::attach_process(&mut bpf, unwind_maps.finds_vmas())?;
+        tracepoints::attach_process(&mut bpf)?;
         tracepoints::attach_filter(&mut bpf, &options.filter)?;
         if let Err(error) = tracepoints::attach_cgroup_removal(&mut bpf) {
             log::info!("cgroups that are removed have no name: {error}");
@@ -124,11 +108,11 @@ impl Kernel {
         {
             log::info!("allocations in signal handlers may count as nested calls: {error}");
         }
-        tracepoints::attach_syscalls(&mut bpf, settings.syscall_programs, unwind_maps.finds_vmas())?;
+        tracepoints::attach_syscalls(&mut bpf, settings.syscall_programs)?;
         options.filter.write(&mut bpf, Pid(std::process::id()))?;
         options.threads.write(&mut bpf)?;
         let timer = ProgramTimer::default();
-        let Options { usable_sizes, counts_threads, .. } = *options;
+        let Options { usable_sizes, counts_threads, activity, .. } = *options;
         let missing = missing_tracepoints;
         let kernel = Self {
             bpf,
@@ -161,22 +145,22 @@ impl Kernel {
         process_filter::decide(&mut self.bpf, pid, true)
     }
 
-    /// Requests of the BPF programs for unwind tables; `None` if the programs make none.
+    /// Requests of the BPF programs for unwind tables.
     ///
     /// # Errors
     ///
     /// [`KernelError::Failed`] if the reader was taken before.
-    pub fn take_table_requests(&mut self) -> Result<Option<TableRequestReader>, KernelError> {
-        if self.unwind_maps.finds_vmas() { TableRequestReader::take(&mut self.bpf).map(Some) } else { Ok(None) }
+    pub fn take_table_requests(&mut self) -> Result<TableRequestReader, KernelError> {
+        TableRequestReader::take(&mut self.bpf)
     }
 
-    /// Copies of stacks that were cut for lack of a table; `None` if the programs make none.
+    /// Copies of stacks that were cut for lack of a table.
     ///
     /// # Errors
     ///
     /// [`KernelError::Failed`] if the reader was taken before.
-    pub fn take_stack_copies(&mut self) -> Result<Option<StackCopyReader>, KernelError> {
-        if self.unwind_maps.finds_vmas() { StackCopyReader::take(&mut self.bpf).map(Some) } else { Ok(None) }
+    pub fn take_stack_copies(&mut self) -> Result<StackCopyReader, KernelError> {
+        StackCopyReader::take(&mut self.bpf)
     }
 
     /// Returns the reader of the cgroups that are removed.
@@ -188,19 +172,12 @@ impl Kernel {
         RemovedCgroupReader::take(&mut self.bpf)
     }
 
-    /// Returns true if the BPF programs look up VMAs.
-    #[must_use]
-    pub const fn finds_vmas(&self) -> bool {
-        self.unwind_maps.finds_vmas()
-    }
-
-    /// Maps with the unwind tables. The stacks of processes without mappings there are walked by frame pointers.
+    /// Maps with the unwind tables.
     pub fn unwind_maps(&mut self) -> &mut UnwindMaps {
         &mut self.unwind_maps
     }
 
-    /// Returns the id under which the BPF programs see the file at `path`; `None` if the kernel cannot look up VMAs
-    /// ([`UnwindMaps::finds_vmas`]).
+    /// Returns the id under which the BPF programs see the file at `path`; `None` if it cannot be mapped.
     pub fn file_id(&mut self, path: &Path) -> Option<ObjectKey> {
         file_id::of_path(&mut self.bpf, path)
     }
@@ -240,10 +217,9 @@ impl Kernel {
         probes.attach_entry(&mut self.attach_backend(), scope, path, &site)
     }
 
-    /// Returns true if the result sites of the function are probed: their programs need a cookie, and do not time calls. A walk by frame
-    /// pointers would begin inside of the function.
+    /// Returns true if the result sites of the function are probed: their programs do not time calls.
     pub fn uses_results(&self, probe: &Probe) -> bool {
-        probe.results.is_some() && !self.times_calls && self.finds_vmas() && super::bpf_features::has_attach_cookie()
+        probe.results.is_some() && !self.times_calls
     }
 
     /// Returns a probe that records usable sizes and durations only if the run has them: these need a cookie, and durations need

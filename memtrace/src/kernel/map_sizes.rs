@@ -19,7 +19,6 @@ struct SizedMap {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     All,
-    Mappings,
     Tags,
     Activity,
     ActivityRing,
@@ -28,8 +27,6 @@ enum Purpose {
 /// Optional parts of a run that have maps of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapUses {
-    /// Mappings that user space writes, because the programs cannot look VMAs up.
-    pub mappings: bool,
     /// Tags that programs set.
     pub tags: bool,
     /// Activity of threads.
@@ -50,7 +47,6 @@ const PAGE: u32 = 4096;
 /// The large maps. The others take about a mebibyte.
 const MAPS: &[SizedMap] = &[
     map("PAGES", 1 << 20, 8),
-    SizedMap { name: "MAPPINGS", entries: 1 << 18, entry_bytes: 32, purpose: Purpose::Mappings },
     map("SCRATCH", 1 << 11, 3736),
     // The entries of a ring are bytes.
     map("STACK_COPIES", 1 << 22, 1),
@@ -88,11 +84,11 @@ pub struct MapSizes {
 }
 
 impl MapSizes {
-    /// Sizes without a limit, without optional parts, on kernels that cannot look VMAs up.
+    /// Sizes without a limit, without optional parts.
     pub const FULL: Self = Self {
         shift: 0,
         rows: memtrace_common::unwind::MAX_BLOBS as u32,
-        uses: MapUses { mappings: true, tags: false, activity: false },
+        uses: MapUses { tags: false, activity: false },
     };
 
     /// Returns the same sizes for a run with these optional parts.
@@ -102,7 +98,7 @@ impl MapSizes {
     }
 
     /// Smallest sizes: with fewer entries, a thread would often find no free slot.
-    pub const SMALLEST: Self = Self { shift: 4, rows: 1, uses: MapUses { mappings: true, tags: true, activity: true } };
+    pub const SMALLEST: Self = Self { shift: 4, rows: 1, uses: MapUses { tags: true, activity: true } };
 
     /// Returns the largest sizes with which the maps take at most `maps`, and `rows` maps of unwind rows; `None` if the
     /// smallest take more.
@@ -126,7 +122,6 @@ impl MapSizes {
 
     const fn entries_of(self, map: &SizedMap) -> u32 {
         match map.purpose {
-            Purpose::Mappings if !self.uses.mappings => 1,
             Purpose::Tags if !self.uses.tags => 1,
             Purpose::ActivityRing if !self.uses.activity => PAGE,
             Purpose::Activity if !self.uses.activity => 1,
@@ -145,11 +140,11 @@ impl MapSizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::bpf_variant::BpfVariant;
+    use crate::kernel::load::OBJECT;
 
     #[test]
     fn the_table_has_the_entries_of_the_object() {
-        let object = aya_obj::Object::parse(BpfVariant::Atomics.object()).unwrap();
+        let object = aya_obj::Object::parse(OBJECT).unwrap();
         for map in MAPS {
             let max_entries = object.maps.get(map.name).unwrap().max_entries();
             assert_eq!((max_entries, map.entries.is_power_of_two()), (map.entries, true), "{}", map.name);
@@ -158,12 +153,11 @@ mod tests {
 
     #[test]
     fn maps_shrink_until_they_fit() {
-        let none = MapUses { mappings: true, ..MapUses::default() };
-        let all = MapUses { tags: true, activity: true, ..none };
+        let none = MapUses::default();
+        let all = MapUses { tags: true, activity: true };
         let tags = MapUses { tags: true, ..none };
         let full = MapSizes::FULL.memory();
         assert_eq!(MapSizes::within(full, 1000, none), Some(MapSizes::FULL));
-        assert_eq!(full.0 - MapSizes::FULL.with(MapUses::default()).memory().0, (32 << 18) - 32);
         assert_eq!(MapSizes::FULL.with(tags).memory().0 - full.0, (64 << 16) + (224 << 12) - 288);
         let half = MapSizes::within(Bytes(full.0 - 1), 3, none).unwrap();
         assert_eq!((half.entries("PAGES"), half.rows), (1 << 19, 3));

@@ -25,9 +25,8 @@ const TRACEPOINTS: &[(&str, &[&str])] = &[
     ("lru_isolate", &["mm_vmscan_lru_isolate"]),
     ("lru_shrink_inactive", &["mm_vmscan_lru_shrink_inactive"]),
     ("lru_shrink_active", &["mm_vmscan_lru_shrink_active"]),
-    // Linux 5.10 has the second, 6.1 the first.
+    // Older kernels have the second name.
     ("write_folio", &["mm_vmscan_write_folio", "mm_vmscan_writepage"]),
-    // Since Linux 5.16.
     ("throttled", &["mm_vmscan_throttled"]),
 ];
 const REQUIRED: usize = 2;

@@ -27,8 +27,6 @@ pub struct ActivityOptions {
     pub min_wait: Option<Nanoseconds>,
     /// Shortest recorded call of an allocator; `None` to time no calls.
     pub min_call: Option<Nanoseconds>,
-    /// Leave the activity out if the kernel does not support it.
-    pub is_optional: bool,
 }
 
 /// Options of the BPF programs, fixed before they are loaded.
@@ -52,11 +50,11 @@ pub struct Options {
     pub filter: ProcessFilter,
     /// Threads to trace.
     pub threads: ThreadFilter,
-    /// Allocation events name the allocator (Linux 5.15).
+    /// Allocation events name the allocator.
     pub records_allocators: bool,
-    /// Allocation events have the current tag (Linux 5.17).
+    /// Allocation events have the current tag.
     pub records_tags: bool,
-    /// Blocks have the usable size of their allocator (Linux 5.17).
+    /// Blocks have the usable size of their allocator.
     pub usable_sizes: bool,
     /// Record exits of threads.
     pub records_thread_exits: bool,
@@ -68,9 +66,9 @@ pub struct Options {
     pub reclaim: bool,
     /// Record changes of mappings.
     pub records_mappings: bool,
-    /// Count the usage of threads instead of recording events (Linux 5.17).
+    /// Count the usage of threads instead of recording events.
     pub counts_threads: bool,
-    /// Record the activity of threads (Linux 5.17).
+    /// Record the activity of threads.
     pub activity: Option<ActivityOptions>,
 }
 
@@ -111,7 +109,7 @@ impl Options {
 ///
 /// # Errors
 ///
-/// [`KernelError::Unsupported`] if the kernel's BTF lacks a member that every run needs.
+/// [`KernelError::TooOld`]; [`KernelError::Unsupported`] if the kernel's BTF lacks a member that every run needs.
 pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let missing = |subject: &str| KernelError::Unsupported {
         action: String::from("describe its own types"),
@@ -120,6 +118,9 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let types = std::fs::read(procfs::kernel_btf())
         .map_err(|error| KernelError::from_error("read the kernel's type information", &error))?;
     let types = Btf::parse(&types).ok_or_else(|| missing("type information"))?;
+    if !types.has_function("bpf_find_vma") {
+        return Err(KernelError::TooOld { release: procfs::kernel_release().unwrap_or_default() });
+    }
     let offset_of = |member| {
         types.offset_of(member).ok_or_else(|| {
             let KernelMember { structure, names } = member;
@@ -129,10 +130,6 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let return_instances = ReturnInstanceLayout::resolve(offset_of).unwrap_or_else(|error| {
         log::warn!("stacks through functions with a pending uretprobe may be cut: {error}");
         ReturnInstanceLayout::default()
-    });
-    let vma = VmaLayout::resolve(offset_of).unwrap_or_else(|error| {
-        log::debug!("VMAs cannot be looked up by BPF programs: {error}");
-        VmaLayout::default()
     });
     let vma_tree = VmaTreeLayout::resolve(offset_of).unwrap_or_else(|error| {
         log::debug!("VMAs cannot be looked up while their lock is held: {error}");
@@ -186,7 +183,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         records_activity: options.activity.is_some().into(),
         task: TaskLayout::resolve(offset_of)?,
         return_instances,
-        vma: VmaLayout { known: vma.known & u32::from(types.has_function("bpf_find_vma")), ..vma },
+        vma: VmaLayout::resolve(offset_of)?,
         vma_tree,
         cgroup,
         memcg: memcg(&types, offset_of),

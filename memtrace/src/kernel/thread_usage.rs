@@ -82,7 +82,7 @@ impl ThreadUsageReader {
         let descriptor = program.fd().map_err(|error| KernelError::from_error(ACTION, &error))?;
         let link = bpf_syscall::create_iterator_link(descriptor.as_fd());
         let link = link.map_err(|error| {
-            KernelError::from_io(ACTION, error, String::from("the kernel has no iterator over tasks (Linux 5.8)"))
+            KernelError::from_io(ACTION, error, String::from("the kernel has no iterator over tasks"))
         })?;
         let processes = bpf.take_map("PROCESS_USAGE")?.try_into();
         let processes = processes.map_err(|error: MapError| KernelError::from_error(ACTION, &error))?;

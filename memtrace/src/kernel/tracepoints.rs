@@ -81,24 +81,24 @@ impl Tracepoint {
         iter::once(self.first).chain(self.redundant)
     }
 
-    fn attach(&self, bpf: &mut Bpf, finds_vmas: bool) -> Result<(), KernelError> {
+    fn attach(&self, bpf: &mut Bpf) -> Result<(), KernelError> {
         self.programs().try_for_each(|name| bpf.attach_tracepoint(name, self.name))?;
         match self.prefetch {
-            Some(name) if finds_vmas => bpf.attach_tracepoint(name, self.name),
-            _ => Ok(()),
+            Some(name) => bpf.attach_tracepoint(name, self.name),
+            None => Ok(()),
         }
     }
 }
 
 /// Attaches the programs of processes. They run in the order in which they are attached (`func_add`, kernel/tracepoint.c).
-pub(super) fn attach_process(bpf: &mut Bpf, finds_vmas: bool) -> Result<(), KernelError> {
-    PROCESS.iter().try_for_each(|tracepoint| tracepoint.attach(bpf, finds_vmas))
+pub(super) fn attach_process(bpf: &mut Bpf) -> Result<(), KernelError> {
+    PROCESS.iter().try_for_each(|tracepoint| tracepoint.attach(bpf))
 }
 
 /// Attaches the programs of the changes after which `filter` may select other processes.
 pub(super) fn attach_filter(bpf: &mut Bpf, filter: &ProcessFilter) -> Result<(), KernelError> {
     if filter.is_by(filter_key::COMM) {
-        RENAME.attach(bpf, false)?;
+        RENAME.attach(bpf)?;
     }
     if filter.is_by(filter_key::CGROUP) {
         CGROUP_MOVES.iter().try_for_each(|name| bpf.attach_tracepoint(name, name))?;
@@ -112,11 +112,11 @@ pub(super) fn attach_cgroup_removal(bpf: &mut Bpf) -> Result<(), KernelError> {
 }
 
 /// Attaches `count` programs to each tracepoint of system calls.
-pub(super) fn attach_syscalls(bpf: &mut Bpf, count: u32, finds_vmas: bool) -> Result<(), KernelError> {
+pub(super) fn attach_syscalls(bpf: &mut Bpf, count: u32) -> Result<(), KernelError> {
     SYSCALLS.iter().try_for_each(|tracepoint| match count {
         0 => Ok(()),
         1 => bpf.attach_tracepoint(tracepoint.first, tracepoint.name),
-        _ => tracepoint.attach(bpf, finds_vmas),
+        _ => tracepoint.attach(bpf),
     })
 }
 

@@ -1,11 +1,7 @@
 //! BPF maps with unwind tables, written by user space. `memtrace_common::unwind` defines their layout.
 //!
-//! Rules, pages and rows are written once, at positions chosen by the caller, before any mapping refers to them. The mappings
-//! of a process are replaced as a whole: the new ones are written to a free block, an atomic update switches the process to
-//! them, and the old block is reused when no program can read it any more.
-//!
-//! If the BPF programs can look up VMAs ([`UnwindMaps::finds_vmas`]), no mappings are written, only the table of each object.
-//! The programs request the tables of unknown objects through [`TableRequestReader`].
+//! Rules, pages and rows are written once, at positions chosen by the caller, before the table of an object refers to them.
+//! The BPF programs request the tables of unknown objects through [`TableRequestReader`].
 
 mod region;
 mod table_request;
@@ -16,7 +12,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use aya::maps::{ArrayOfMaps, HashMap, Map, MapData};
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_ARRAY;
-use memtrace_common::unwind::{BLOB_ROWS, MAPPING_STEPS, MAX_RULES, PENDING_PAGE, Process};
+use memtrace_common::unwind::{BLOB_ROWS, MAX_RULES, PENDING_PAGE, Process};
 pub use memtrace_common::unwind::{MAX_SEGMENTS, Mapping, ObjectKey, ObjectTable, PAGE_BITS, Rule, Segment, mapping};
 
 use memtrace_unwind::lookup::Store;
@@ -27,61 +23,35 @@ use super::bpf::Bpf;
 use super::error::KernelError;
 use super::map_sizes::MapSizes;
 use super::wire_type::MapEntry;
-use crate::model::{EntryBlock, FreeEntries, Pid};
+use crate::model::Pid;
 
 /// User space may map the array (`BPF_F_MMAPABLE`, include/uapi/linux/bpf.h).
 const MMAPABLE: u32 = 1 << 10;
-
-/// Maximum number of mappings of one process.
-pub const MAX_PROCESS_MAPPINGS: usize = 1 << MAPPING_STEPS;
 
 /// Unwind tables of all processes.
 pub struct UnwindMaps {
     rules: Region<Rule>,
     pages: Region<u64>,
-    mappings: Region<Mapping>,
     rows: ArrayOfMaps<MapData, MapData>,
     blobs: BTreeMap<u32, Region<u32>>,
     processes: HashMap<MapData, u32, MapEntry<Process>>,
     objects: HashMap<MapData, MapEntry<ObjectKey>, MapEntry<ObjectTable>>,
-    finds_vmas: bool,
     sizes: MapSizes,
-    free: FreeEntries,
-    /// Blocks in use.
-    by_process: BTreeMap<Pid, EntryBlock>,
-    /// Blocks of replaced mappings, which a program may still read.
-    retired: Vec<EntryBlock>,
-    generation: u32,
 }
-
-/// Bit of the generations chosen by user space; those chosen by the BPF programs lack it.
-const BY_USER_SPACE: u32 = 1 << 31;
 
 impl UnwindMaps {
     /// Takes the maps out of the loaded object.
-    pub(super) fn take(bpf: &mut Bpf, finds_vmas: bool, sizes: MapSizes) -> Result<Self, KernelError> {
+    pub(super) fn take(bpf: &mut Bpf, sizes: MapSizes) -> Result<Self, KernelError> {
         let failed = |error: aya::maps::MapError| KernelError::from_error("use the unwind tables", &error);
         Ok(Self {
             rules: array(bpf, "RULES", MAX_RULES)?,
             pages: array(bpf, "PAGES", sizes.entries("PAGES") as usize)?,
-            mappings: array(bpf, "MAPPINGS", sizes.entries("MAPPINGS") as usize)?,
             rows: bpf.take_map("ROWS")?.try_into().map_err(failed)?,
             blobs: BTreeMap::new(),
             processes: bpf.take_map("PROCS")?.try_into().map_err(failed)?,
             objects: bpf.take_map("OBJECTS")?.try_into().map_err(failed)?,
-            finds_vmas,
             sizes,
-            free: FreeEntries::new(sizes.entries("MAPPINGS")),
-            by_process: BTreeMap::new(),
-            retired: Vec::new(),
-            generation: 0,
         })
-    }
-
-    /// Returns true if the BPF programs look up VMAs themselves, and only need the tables of objects.
-    #[must_use]
-    pub const fn finds_vmas(&self) -> bool {
-        self.finds_vmas
     }
 
     /// Returns the maximum number of code pages.
@@ -188,42 +158,13 @@ impl UnwindMaps {
         self.blobs.get_mut(&number).ok_or_else(|| full("unwind rows"))
     }
 
-    /// Replaces the mappings of a process. A running program sees either the old or the new ones, never a mixture.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelError::Failed`] if the process has more than [`MAX_PROCESS_MAPPINGS`], or the map is full. The process then keeps
-    /// its old mappings.
-    pub fn set_process(&mut self, pid: Pid, mappings: &[Mapping]) -> Result<(), KernelError> {
-        if mappings.len() > MAX_PROCESS_MAPPINGS {
-            return Err(full("mappings of one process"));
-        }
-        let mut mappings = mappings.to_vec();
-        mappings.sort_unstable_by_key(|mapping| mapping.begin);
-        let block = self.allocate(mappings.len() as u32)?;
-        let written = self.mappings.write(block.first, &mappings);
-        self.generation = self.generation.wrapping_add(1) | BY_USER_SPACE;
-        let EntryBlock { first: base, count } = block;
-        let process = Process { base, count, generation: self.generation, code_pages: 0 };
-        let outcome = written.ok_or_else(|| full("mappings")).and_then(|()| {
-            let switched = self.processes.insert(pid.0, MapEntry(process), 0);
-            switched.map_err(|error| KernelError::from_error("set the mappings of a process", &error))
-        });
-        match outcome {
-            Ok(()) => self.retired.extend(self.by_process.insert(pid, block)),
-            Err(_) => self.free.release(block),
-        }
-        outcome
-    }
-
-    /// Removes the mappings of a process. Its stacks are then walked without tables.
-    pub fn drop_process(&mut self, pid: Pid) {
+    /// Makes the look-ups of a process's mappings void that the BPF programs have cached.
+    pub fn forget_process(&mut self, pid: Pid) {
         // The BPF programs remove a process on exec.
         let _ = self.processes.remove(&pid.0);
-        self.retired.extend(self.by_process.remove(&pid));
     }
 
-    /// Waits until no program reads mappings that were replaced before the call.
+    /// Waits until all programs have ended that were running at the call.
     ///
     /// # Errors
     ///
@@ -236,31 +177,6 @@ impl UnwindMaps {
         self.rows
             .set(0, blob.map(), 0)
             .map_err(|error| KernelError::from_error("wait for running BPF programs", &error))
-    }
-
-    fn allocate(&mut self, count: u32) -> Result<EntryBlock, KernelError> {
-        if let Some(block) = self.free.allocate(count) {
-            return Ok(block);
-        }
-        self.reclaim()?;
-        self.free.allocate(count).ok_or_else(|| full("mappings"))
-    }
-
-    /// Releases the blocks of replaced mappings. Forked processes may still use those of their parent.
-    fn reclaim(&mut self) -> Result<(), KernelError> {
-        self.wait()?;
-        let mut used = Vec::new();
-        for entry in &self.processes {
-            let (_, MapEntry(process)) =
-                entry.map_err(|error| KernelError::from_error("read the mappings of processes", &error))?;
-            used.push(process.base);
-        }
-        let (kept, released) =
-            std::mem::take(&mut self.retired).into_iter().partition(|block| used.contains(&block.first));
-        self.retired = kept;
-        let released: Vec<EntryBlock> = released;
-        released.into_iter().for_each(|block| self.free.release(block));
-        Ok(())
     }
 }
 

@@ -52,16 +52,8 @@ mod flag {
     pub(super) const BUILD_ID: u64 = 1 << 34;
 }
 
-/// Opens the event of one CPU. The second value is true if its records contain build IDs.
-pub(super) fn open(cpu: u32) -> io::Result<(OwnedFd, bool)> {
-    // Before Linux 5.12, the flag is reserved and refused. Records then contain device and inode.
-    match open_with(cpu, flag::BUILD_ID) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((open_with(cpu, 0)?, false)),
-        result => Ok((result?, true)),
-    }
-}
-
-fn open_with(cpu: u32, additional_flags: u64) -> io::Result<OwnedFd> {
+/// Opens the event of one CPU.
+pub(super) fn open(cpu: u32) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: PERF_TYPE_SOFTWARE,
         size: size_of::<Attributes>() as u32,
@@ -76,7 +68,7 @@ fn open_with(cpu: u32, additional_flags: u64) -> io::Result<OwnedFd> {
             | flag::MMAP2
             | flag::COMM_EXEC
             | flag::USE_CLOCKID
-            | additional_flags,
+            | flag::BUILD_ID,
         // The rings are polled.
         wakeup_watermark: u32::MAX,
         clockid: libc::CLOCK_MONOTONIC,

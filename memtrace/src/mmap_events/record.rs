@@ -48,7 +48,7 @@ pub(crate) enum MmapEventKind {
 /// Identity of a mapped file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileIdentity {
-    /// Build ID: since Linux 5.12, if the file has one and the kernel could read it.
+    /// Build ID, if the file has one and the kernel could read it.
     BuildId(BuildId),
     /// Device and inode; all zero if no file is mapped.
     Inode { major: u32, minor: u32, inode: u64 },

@@ -65,7 +65,6 @@ pub(super) const fn missing_frames(end: StackEnd) -> &'static str {
         StackEnd::Merged => "[other stacks]",
         StackEnd::Complete
         | StackEnd::Generated
-        | StackEnd::FramePointers
         | StackEnd::Truncated
         | StackEnd::GeneratedCut
         | StackEnd::NoMapping

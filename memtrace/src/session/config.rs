@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use super::grouping::Grouping;
 use crate::allocators::UserHooks;
 use crate::debuginfod::Servers;
-use crate::kernel::{self, MapUses, ThreadFilter};
+use crate::kernel::{MapUses, ThreadFilter};
 use crate::model::{
     AccountColumn, AccountKeys, Bytes, EventClass, FilterRule, Metric, PartKeys, Pid, Requirement, TagEffect, TagValue,
 };
@@ -105,11 +105,7 @@ impl Config {
 
     /// Returns the optional parts of the run that have BPF maps of their own.
     pub(crate) fn map_uses(&self) -> MapUses {
-        MapUses {
-            mappings: !kernel::features::has_find_vma(),
-            tags: self.parts().contains(PartKeys::TAG),
-            activity: self.activity.is_some(),
-        }
+        MapUses { tags: self.parts().contains(PartKeys::TAG), activity: self.activity.is_some() }
     }
 
     /// Returns true if `fact` holds for one of the traced event classes.
@@ -295,8 +291,6 @@ pub(crate) struct ActivityConfig {
     pub(crate) min_wait: Option<Duration>,
     /// Shortest call of an allocator function; `None` to time no calls.
     pub(crate) min_call: Option<Duration>,
-    /// No option asks for it: it is left out on kernels without support.
-    pub(crate) is_optional: bool,
 }
 
 /// Objects of which the probes of `memtrace.h` are used.

@@ -38,7 +38,7 @@ pub(crate) enum Error {
     /// The kernel lacks a required feature.
     #[error("this kernel lacks {missing}")]
     Kernel {
-        /// The feature, as a noun: `ring buffers (Linux 5.8)`.
+        /// The feature, as a noun: `bpf_find_vma (Linux 5.17)`.
         missing: String,
         /// Advice, as a sentence without its full stop.
         remedy: String,

@@ -158,10 +158,10 @@ fn stacks() -> Vec<StackProfile> {
         stack(1, &long, StackEnd::Truncated, usage((131_072, 30), (131_072, 30), (0, 0)), Some(0)),
         stack(2, &[], StackEnd::Failed, usage((16_384, 1), (16_384, 1), (0, 0)), None),
         stack(2, &[], StackEnd::FramesLost, usage((32_768, 1), (32_768, 1), (0, 0)), None),
-        stack(2, &[HOSTILE, NUMBERED], StackEnd::FramePointers, usage((49_152, 2), (65_536, 3), (16_384, 1)), None),
-        stack(2, &[HOSTILE, EMPTY], StackEnd::FramePointers, usage((16_384, 1), (16_384, 1), (0, 0)), None),
-        stack(2, &[GENERATED, NO_MAPPING], StackEnd::FramePointers, usage((65_536, 1), (65_536, 1), (0, 0)), None),
-        stack(2, &[UNREADABLE, TEMPLATE], StackEnd::FramePointers, usage((262_144, 2), (262_144, 2), (0, 0)), None),
+        stack(2, &[HOSTILE, NUMBERED], StackEnd::GeneratedCut, usage((49_152, 2), (65_536, 3), (16_384, 1)), None),
+        stack(2, &[HOSTILE, EMPTY], StackEnd::GeneratedCut, usage((16_384, 1), (16_384, 1), (0, 0)), None),
+        stack(2, &[GENERATED, NO_MAPPING], StackEnd::GeneratedCut, usage((65_536, 1), (65_536, 1), (0, 0)), None),
+        stack(2, &[UNREADABLE, TEMPLATE], StackEnd::GeneratedCut, usage((262_144, 2), (262_144, 2), (0, 0)), None),
     ]
 }
 

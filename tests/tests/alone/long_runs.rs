@@ -3,7 +3,7 @@
 
 mod long;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -68,11 +68,9 @@ fn processes_that_reuse_a_pid_have_separate_totals() {
         assert_eq!((found.len(), &found), (expected.len(), expected), "pid {pid}");
     }
     // Each process has its own addresses. A stack with the mappings of another process would have no function of the program.
-    if kernel::identifies_mapped_files() {
-        for stack in &report.stacks {
-            let names = stack.names_in(&program);
-            assert!(names.ends_with(&["keep"]), "{stack:#?}");
-        }
+    for stack in &report.stacks {
+        let names = stack.names_in(&program);
+        assert!(names.ends_with(&["keep"]), "{stack:#?}");
     }
 }
 
@@ -144,13 +142,10 @@ fn deleted_executables_do_not_use_up_descriptors() {
             totals_of(Command::new(path(run)).stdout(Stdio::piped()).spawn().expect("the copy is executable"));
         }
         let is_open = |files: &[String], run| files.contains(&path(run).to_string_lossy().into_owned());
-        if kernel::identifies_mapped_files() {
-            wait_for_open_files(&scratch.path(""), pid, |files| runs.clone().all(|run| is_open(files, run)));
-        }
+        wait_for_open_files(&scratch.path(""), pid, |files| runs.clone().all(|run| is_open(files, run)));
         runs.for_each(|run| fs::remove_file(path(run)).expect("the copy exists"));
     }
-    let most = if kernel::identifies_mapped_files() { MOST } else { 0 };
-    wait_for_open_files(&scratch.path(""), pid, |files| files.len() <= most);
+    wait_for_open_files(&scratch.path(""), pid, |files| files.len() <= MOST);
     let report = tracer.stop().report();
     report.assert_nothing_lost();
     let mut names: BTreeMap<&str, Vec<Result<&str, &str>>> = BTreeMap::new();
@@ -161,11 +156,6 @@ fn deleted_executables_do_not_use_up_descriptors() {
         }
     }
     assert_eq!(names.len(), RUNS);
-    if !kernel::identifies_mapped_files() {
-        let unreadable = Err("the object could not be read");
-        assert!(names.values().flatten().all(|name| *name == unreadable), "{names:#?}");
-        return;
-    }
     let (named, closed): (Vec<_>, Vec<_>) = names.values().partition(|names| names.contains(&Ok("keep")));
     let reason = "the object was deleted while too many deleted files were open";
     assert!(closed.iter().all(|names| names.iter().all(|name| *name == Err(reason))), "{closed:#?}");
@@ -205,18 +195,10 @@ fn assert_upgrades_are_traced(cgroup: &Cgroup, filter: &[&OsStr]) {
         at_once.extend((0..AT_ONCE).map(|_| run()));
         // Each copy is probed once. That can be for an ended process of the copy before it, which has the same build ID.
         let pids: Vec<u32> = at_once.iter().chain(&later).map(|&(pid, _)| pid).collect();
-        if kernel::identifies_mapped_files() {
-            tracer.wait_for_probes(&pids);
-            later.push(run());
-        }
+        tracer.wait_for_probes(&pids);
+        later.push(run());
     }
     let outcome = tracer.stop();
-    if !kernel::identifies_mapped_files() {
-        let untraced = &outcome.report_with_code(8).untraced;
-        let listed: BTreeSet<u32> = untraced.processes.iter().map(|process| process.pid).collect();
-        assert_eq!(listed, at_once.iter().map(|(pid, _)| *pid).collect());
-        return;
-    }
     let report = outcome.report_with_code(20);
     report.assert_consistent();
     let late = report.losses[LossReason::AllocatorLate.name()];
@@ -284,13 +266,7 @@ fn trace_in_a_time_namespace_is_exact() {
     assert_eq!(process.comm, "short_lived");
     let ended_s = process.ended_s.expect("it has ended");
     assert!(ended_s > 0.0 && ended_s <= report.duration_s + 0.002, "{ended_s} of {}", report.duration_s);
-    if kernel::identifies_mapped_files() {
-        assert!(
-            report.stacks.iter().all(|stack| stack.names_in(&program).ends_with(&["keep"])),
-            "{:#?}",
-            report.stacks
-        );
-    }
+    assert!(report.stacks.iter().all(|stack| stack.names_in(&program).ends_with(&["keep"])), "{:#?}", report.stacks);
 }
 
 /// Capabilities of the systemd unit in the guide, as setpriv(1) expects them.

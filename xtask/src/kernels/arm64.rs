@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use bpf_artifact::{BpfVariant, Machine};
+use bpf_artifact::{Machine, OBJECT};
 use harness::{Report, Totals, VictimTotals};
 
 use crate::apt::{self, Apt};
@@ -117,18 +117,16 @@ pub(super) fn files(workspace: &Workspace) -> Vec<(String, PathBuf)> {
     // Unoptimised: for one trace, optimisation takes longer than it saves.
     let built = folder.join("target").join(TARGET).join("debug");
     let system = SYSTEM_FILES.iter().map(|file| ((*file).to_owned(), folder.join("system").join(file)));
-    let objects = BpfVariant::ALL.map(|variant| {
-        let object = workspace.bpf().object(Machine::Aarch64, variant);
-        (format!("checkout/target/bpf/{}/{}.bpf.o", Machine::Aarch64.name(), variant.name()), object)
-    });
+    let object = format!("checkout/target/bpf/{}/{OBJECT}", Machine::Aarch64.name());
     let own = [
+        (object, workspace.bpf().object(Machine::Aarch64)),
         (MEMTRACE[1..].to_owned(), built.join("memtrace")),
         (XTASK[1..].to_owned(), built.join("xtask")),
         (String::from("victim/exact"), folder.join("exact")),
         (String::from("trace.sh"), workspace.join("xtask/src/kernels/trace.sh")),
         (PACKAGE[1..].to_owned() + "/Cargo.toml", workspace.join("xtask/Cargo.toml")),
     ];
-    system.chain(objects).chain(own).collect()
+    system.chain(own).collect()
 }
 
 /// Compares the report of a trace with the victim's totals, both from the output of [`TRACE`].

@@ -34,7 +34,7 @@ pub(super) struct Outcome {
 pub(super) fn run(workspace: &Workspace, share: &Share, binaries: &[Binary]) -> Result<Outcome> {
     let kernel = share.kernel;
     // The features of a kernel with few options say nothing about others.
-    let is_first = share.number == 1 && kernel.config.is_none();
+    let is_first = share.number == 1 && kernel.config.is_none() && kernel.is_supported;
     let binary = test::privileged(binaries)?;
     let memtrace = binary.neighbour("memtrace")?;
     let memtrace = text(&memtrace)?;

@@ -129,7 +129,7 @@ fn stacks_with_equal_frames_process_and_end_are_merged() {
         stacks: Stacks::from([
             (StackId(10), stack(&[2, 1], StackEnd::Complete)),
             (StackId(11), stack(&[22, 1], StackEnd::Complete)),
-            (StackId(12), stack(&[2, 1], StackEnd::FramePointers)),
+            (StackId(12), stack(&[2, 1], StackEnd::GeneratedCut)),
         ]),
         ..Snapshot::default()
     };
@@ -144,7 +144,7 @@ fn stacks_with_equal_frames_process_and_end_are_merged() {
         rows,
         [
             (0, StackEnd::Complete, amount(164, 2), 3),
-            (0, StackEnd::FramePointers, amount(1, 1), 4),
+            (0, StackEnd::GeneratedCut, amount(1, 1), 4),
             (1, StackEnd::Complete, amount(64, 1), 1),
         ]
     );

@@ -14,7 +14,7 @@ pub struct Probe {
     /// Return instructions to probe instead of using a uretprobe, which changes the return address: the unwinder cannot find
     /// the handler of an exception that passes such a frame. Empty: a uretprobe is used.
     pub return_sites: Vec<FileOffset>,
-    /// Allocator of the function, if events contain it; requires Linux 5.15.
+    /// Allocator of the function, if events contain it.
     pub allocator: AllocatorId,
     /// Number of the function, if its calls are timed.
     pub function: Option<u16>,

@@ -62,7 +62,7 @@ fn tentative_free_and_its_undo_contain_the_address() {
 
 #[test]
 fn stack_contains_end_time_and_frames() {
-    let two_frames_truncated = 2 | 4 << 32;
+    let two_frames_truncated = 2 | 3 << 32;
     let stack = Stack {
         frames: [AbsAddr(0x10), AbsAddr(0x20)].into(),
         end: StackEnd::Truncated,
@@ -76,7 +76,7 @@ fn stack_contains_end_time_and_frames() {
     refused(&[99, 3 | 1 << 32, 7, 1, 2], "missing frames");
     refused(&[99, 257 | 1 << 32, 7], "too many frames");
     refused(&[99, 0, 7], "unknown end");
-    refused(&[99, 15 << 32, 7], "end without a walk");
+    refused(&[99, 14 << 32, 7], "end without a walk");
     refused(&[1, 1 << 32, 7], "id without frames");
 }
 

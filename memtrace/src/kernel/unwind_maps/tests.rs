@@ -1,9 +1,8 @@
-use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memtrace_common::unwind::{MAX_BLOBS, MAX_MAPPINGS, MAX_PAGES, cfa, fp, mapping, page, row};
+use memtrace_common::unwind::{MAX_BLOBS, MAX_PAGES, cfa, fp, mapping, page, row};
 
 use super::super::{Kernel, MapSizes, Options, Probe, Probes, RingReader, Scope};
 use super::*;
@@ -52,19 +51,10 @@ fn in_third() -> Vec<u64> {
     ]
 }
 
-fn range(addresses: Range<u64>, kind: u8) -> Mapping {
-    let bias = here!(chain_begin);
-    Mapping {
-        begin: addresses.start,
-        end: addresses.end,
-        bias,
-        page_base: 0,
-        pages_and_kind: 1 | u32::from(kind) << 24,
-    }
-}
-
-fn whole(kind: u8) -> Mapping {
-    range(here!(chain_begin)..here!(chain_end), kind)
+/// Mapping of the chain with its table.
+fn chain_mapping() -> Mapping {
+    let begin = here!(chain_begin);
+    Mapping { begin, end: here!(chain_end), bias: begin, page_base: 0, pages_and_kind: 1 }
 }
 
 fn pid() -> Pid {
@@ -112,9 +102,10 @@ impl Trace {
         Self::load(max_depth).probe(here!(chain_alloc))
     }
 
-    fn set(&mut self, rows: &[Row], mappings: &[Mapping]) {
+    /// Publishes the rows as the table of this executable.
+    fn set(&mut self, rows: &[Row]) {
         self.write_table(rows);
-        self.kernel.unwind_maps().set_process(pid(), mappings).unwrap();
+        self.kernel.unwind_maps().set_object(own_object(), chain_table()).unwrap();
     }
 
     /// Writes the rows to the first page. Rules are numbered from 1.
@@ -160,7 +151,7 @@ impl Trace {
 fn privileged_stacks_are_walked_by_tables() {
     let _lock = lock();
     let mut trace = Trace::of_chain(128);
-    trace.set(&chain_rows(), &[whole(mapping::TABLE)]);
+    trace.set(&chain_rows());
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
 }
 
@@ -185,18 +176,17 @@ fn chain_table() -> ObjectTable {
     table
 }
 
+/// Entry for an object without a table.
+fn unusable() -> ObjectTable {
+    ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..chain_table() }
+}
+
 #[test]
 fn privileged_tables_of_objects_are_requested_once() {
     let _lock = lock();
     let mut trace = Trace::of_chain(128);
     let leaf = here!(chain_third_return);
-    if !trace.kernel.unwind_maps().finds_vmas() {
-        let (frames, end) = trace.stack_of(chain::first, 0);
-        assert_eq!((frames[0], end), (leaf, StackEnd::FramePointers), "kernels before 5.17 have no bpf_find_vma");
-        assert!(trace.kernel.take_table_requests().unwrap().is_none());
-        return;
-    }
-    let mut reader = trace.kernel.take_table_requests().unwrap().unwrap();
+    let mut reader = trace.kernel.take_table_requests().unwrap();
     let mut requests = || {
         let mut requests = Vec::new();
         reader.drain(|request| requests.push(request));
@@ -212,9 +202,7 @@ fn privileged_tables_of_objects_are_requested_once() {
     assert_eq!((object, process), (own_object(), pid()));
     assert!(start.0 <= here!(chain_begin) && here!(chain_end) <= end.0);
     let tables = trace.kernel.unwind_maps();
-    tables
-        .set_object(object, ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..chain_table() })
-        .unwrap();
+    tables.set_object(object, unusable()).unwrap();
     assert_eq!(trace.stack_of(chain::first, 0), (vec![leaf], StackEnd::NoTable));
     trace.write_table(&chain_rows());
     trace.kernel.unwind_maps().set_object(object, chain_table()).unwrap();
@@ -234,7 +222,7 @@ fn privileged_deep_stacks_are_walked_to_the_maximum_depth() {
     };
     for (max_depth, calls) in [(256, 255), (256, 256), (256, 1000), (128, 1000), (128, 127), (20, 20), (1, 5)] {
         let mut trace = Trace::of_chain(max_depth);
-        trace.set(&chain_rows(), &[whole(mapping::TABLE)]);
+        trace.set(&chain_rows());
         let mut expected = (deep(calls), StackEnd::Complete);
         if calls >= max_depth as usize {
             expected.0.truncate(max_depth as usize);
@@ -248,7 +236,7 @@ fn privileged_deep_stacks_are_walked_to_the_maximum_depth() {
 fn privileged_stacks_are_walked_across_signal_frames() {
     let _lock = lock();
     let mut trace = Trace::of_chain(128);
-    trace.set(&chain_rows(), &[whole(mapping::TABLE)]);
+    trace.set(&chain_rows());
     let expected = vec![
         here!(chain_handler_return),
         here!(chain_restorer) + 1,
@@ -260,28 +248,11 @@ fn privileged_stacks_are_walked_across_signal_frames() {
 }
 
 #[test]
-fn privileged_generated_code_is_walked_by_frame_pointers() {
-    let _lock = lock();
-    let mut trace = Trace::of_chain(128);
-    let parts = [
-        range(here!(chain_begin)..here!(chain_second), mapping::TABLE),
-        range(here!(chain_second)..here!(chain_third), mapping::GENERATED),
-        range(here!(chain_third)..here!(chain_end), mapping::TABLE),
-    ];
-    // The order is arbitrary.
-    trace.set(&chain_rows(), &[parts[2], parts[0], parts[1]]);
-    let mut expected = in_third();
-    // The caller of the generated function.
-    expected[2] |= memtrace_common::wire::FRAME_BY_FP;
-    assert_eq!(trace.stack_of(chain::first, 0), (expected, StackEnd::Generated));
-}
-
-#[test]
 fn privileged_return_addresses_of_other_uretprobes_are_found() {
     let _lock = lock();
     let _others = [Trace::load(0).probe(here!(chain_first)), Trace::load(0).probe(here!(chain_second))];
     let mut trace = Trace::of_chain(128);
-    trace.set(&chain_rows(), &[whole(mapping::TABLE)]);
+    trace.set(&chain_rows());
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
     let _more = [Trace::load(0).probe(here!(chain_deep)), Trace::load(0).probe(here!(chain_deep))];
     let mut expected = vec![here!(chain_deep_return); 29];
@@ -291,7 +262,7 @@ fn privileged_return_addresses_of_other_uretprobes_are_found() {
 }
 
 #[test]
-fn privileged_new_mappings_take_effect_at_once() {
+fn privileged_new_tables_take_effect_at_once() {
     let _lock = lock();
     let mut trace = Trace::of_chain(128);
     let cut_in = |rows: &mut Vec<Row>, function: u64| {
@@ -300,52 +271,13 @@ fn privileged_new_mappings_take_effect_at_once() {
     for ends_in in 1..4 {
         let mut rows = chain_rows();
         cut_in(&mut rows, [here!(chain_third), here!(chain_second), here!(chain_first)][ends_in - 1]);
-        trace.set(&rows, &[whole(mapping::TABLE)]);
+        trace.set(&rows);
+        trace.kernel.unwind_maps().forget_process(pid());
         assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..ends_in].to_vec(), StackEnd::Complete));
     }
-    for (kind, end) in [(mapping::PENDING, StackEnd::TablePending), (mapping::UNUSABLE, StackEnd::NoTable)] {
-        trace.kernel.unwind_maps().set_process(pid(), &[whole(kind)]).unwrap();
-        assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..1].to_vec(), end));
-    }
-    trace.kernel.unwind_maps().set_process(pid(), &[range(0..1, mapping::TABLE)]).unwrap();
-    assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..1].to_vec(), StackEnd::NoMapping));
-}
-
-#[test]
-fn privileged_blocks_of_replaced_mappings_are_reused() {
-    let _lock = lock();
-    let mut trace = Trace::of_chain(128);
-    let mut many = vec![whole(mapping::TABLE)];
-    many.extend((1..MAX_PROCESS_MAPPINGS as u64).map(|index| range(index..index + 1, mapping::GENERATED)));
-    trace.set(&chain_rows(), &many);
-    for _ in 0..3 * MAX_MAPPINGS / MAX_PROCESS_MAPPINGS {
-        trace.kernel.unwind_maps().set_process(pid(), &many).unwrap();
-    }
-    assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
-}
-
-#[test]
-fn privileged_mappings_shared_with_a_child_are_kept() {
-    const PARENT: Pid = Pid(1);
-    const CHILD: Pid = Pid(2);
-    let mut trace = Trace::load(1);
-    let tables = trace.kernel.unwind_maps();
-    let many = vec![whole(mapping::TABLE); MAX_PROCESS_MAPPINGS];
-    let reuses_block = |tables: &mut UnwindMaps, first: Option<u32>| {
-        let set = |_| {
-            tables.set_process(PARENT, &many).unwrap();
-            tables.by_process[&PARENT].first
-        };
-        (0..3 * MAX_MAPPINGS / MAX_PROCESS_MAPPINGS).map(set).any(|block| Some(block) == first)
-    };
-    reuses_block(tables, None);
-    let shared = tables.processes.get(&PARENT.0, 0).unwrap();
-    // The BPF programs do the same on fork.
-    tables.processes.insert(CHILD.0, shared, 0).unwrap();
-    tables.set_process(PARENT, &[]).unwrap();
-    assert!(!reuses_block(tables, Some(shared.0.base)), "the child uses the block");
-    tables.drop_process(CHILD);
-    assert!(reuses_block(tables, Some(shared.0.base)), "the block is free");
+    trace.kernel.unwind_maps().set_object(own_object(), unusable()).unwrap();
+    trace.kernel.unwind_maps().forget_process(pid());
+    assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..1].to_vec(), StackEnd::NoTable));
 }
 
 #[test]
@@ -359,7 +291,6 @@ fn privileged_writes_beyond_the_maps_are_refused() {
     refused(tables.write_pages(MAX_PAGES as u32 - 1, &[1, 2]));
     refused(tables.write_rows(0, BLOB_ROWS as u32, &[1]));
     refused(tables.write_rows(MAX_BLOBS as u32, 0, &[1]));
-    refused(tables.set_process(Pid(1), &vec![Mapping::default(); MAX_PROCESS_MAPPINGS + 1]));
     tables.write_rules(MAX_RULES as u32 - 1, &[Rule::default()]).unwrap();
     tables.write_pages(MAX_PAGES as u32 - 1, &[1]).unwrap();
     tables.write_rows(MAX_BLOBS as u32 - 1, BLOB_ROWS as u32 - 1, &[1]).unwrap();

@@ -9,7 +9,7 @@ pub struct OomKill {
     pub at: Tick,
     /// Image of the victim, if it is traced.
     pub victim: ImageId,
-    /// Short name of the victim; empty if the kernel does not report it: 5.10 does so only if the victim is the
+    /// Short name of the victim; empty if the kernel does not report it: older ones do so only if the victim is the
     /// allocating process.
     pub comm: String,
     /// Process with the failed allocation.

@@ -23,6 +23,12 @@ pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
             missing: format!("support to {action}: {reason}"),
             remedy: String::from("`memtrace doctor` lists the features of this kernel"),
         },
+        (KernelError::TooOld { release }, _) => Error::Kernel {
+            missing: format!(
+                "bpf_find_vma (Linux 5.17), by which BPF programs find the file at an address: it is Linux {release}"
+            ),
+            remedy: String::from("boot Linux 5.17 or newer"),
+        },
         (KernelError::OutOfMemory { action }, _) => Error::OutOfMemory { action },
         (KernelError::OutOfDescriptors { action }, _) => Error::OutOfDescriptors { action },
         (KernelError::TargetEnded, Some(pid)) => Error::Ended { pid },

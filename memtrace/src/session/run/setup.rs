@@ -105,7 +105,7 @@ fn load(options: &kernel::Options, pids: &[Pid]) -> Result<(Kernel, Vec<RingRead
 fn activity_options(activity: &ActivityConfig) -> ActivityOptions {
     let nanoseconds = |time: Duration| Nanoseconds(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     let (min_wait, min_call) = (activity.min_wait.map(nanoseconds), activity.min_call.map(nanoseconds));
-    ActivityOptions { min_wait, min_call, is_optional: activity.is_optional }
+    ActivityOptions { min_wait, min_call }
 }
 
 /// Returns the number of rings.

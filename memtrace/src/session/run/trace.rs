@@ -247,7 +247,8 @@ impl Trace {
             self.probe(pid, &allocator, observer);
         }
         generated_code::add_of(&mut self.tracker, &remapped);
-        self.tables.update(&mut self.kernel, &self.tracker, remapped);
+        // The BPF programs cache mappings of a process, which may be stale.
+        remapped.into_iter().for_each(|pid| self.kernel.unwind_maps().forget_process(pid));
         self.tables.finish_walks(&mut self.kernel, &self.tracker, copies);
         self.evict_objects(false);
     }
@@ -265,8 +266,7 @@ impl Trace {
 
     /// Returns true if mappings or the ring of activity have to be read every few milliseconds.
     fn has_frequent_work(&self) -> bool {
-        let reads_mappings = self.targets.probe_site.is_some() || !self.kernel.finds_vmas();
-        reads_mappings || self.activity.is_some()
+        self.targets.probe_site.is_some() || self.activity.is_some()
     }
 
     /// Reads the activity of threads. The mmap events up to now are applied.

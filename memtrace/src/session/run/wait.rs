@@ -51,7 +51,7 @@ const MAPPINGS: Duration = Duration::from_millis(4);
 pub(super) struct WakeupSources {
     pub(super) pidfds: Vec<OwnedFd>,
     /// Readable if BPF programs request unwind tables. It must stay open as long as the wakeups.
-    pub(super) table_requests: Option<RawFd>,
+    pub(super) table_requests: RawFd,
     /// Notified when an unwind table is built.
     pub(super) table_built: Arc<Notify>,
     /// New mappings are processed each [`MAPPINGS`] instead of each [`TICK`].
@@ -61,6 +61,7 @@ pub(super) struct WakeupSources {
 /// Wakeups of a run, registered with the runtime.
 pub(super) struct Wakeups {
     pidfds: Vec<AsyncFd<OwnedFd>>,
+    /// `None` after an error.
     table_requests: Option<AsyncFd<RawFd>>,
     table_built: Arc<Notify>,
     mappings: Option<Interval>,
@@ -76,7 +77,7 @@ impl Wakeups {
         });
         Ok(Self {
             pidfds: sources.pidfds.into_iter().map(register).collect::<Result<_, _>>()?,
-            table_requests: sources.table_requests.map(register).transpose()?,
+            table_requests: Some(register(sources.table_requests)?),
             table_built: sources.table_built,
             mappings,
         })

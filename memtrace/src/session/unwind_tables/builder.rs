@@ -36,7 +36,6 @@ pub(super) struct Builder {
 struct Worker {
     queue: Receiver<Arc<Object>>,
     cache: Option<Arc<Cache>>,
-    indexes: bool,
     /// Objects without a table, in the order in which they were queued.
     begun: VecDeque<Construction>,
     /// Memory that they take, in bytes.
@@ -49,9 +48,9 @@ struct Worker {
 }
 
 impl Builder {
-    /// Starts the thread, which uses tables from `cache` if it has them. If `indexes` is true, it indexes objects before
-    /// it builds a table. Their call frame information takes `memory` at most, except for one object.
-    pub(super) fn start(cache: Option<Arc<Cache>>, indexes: bool, memory: Bytes) -> Self {
+    /// Starts the thread, which uses tables from `cache` if it has them, and indexes an object before it builds its table. The
+    /// call frame information of the objects takes `memory` at most, except for one object.
+    pub(super) fn start(cache: Option<Arc<Cache>>, memory: Bytes) -> Self {
         let (jobs, queue) = mpsc::channel();
         let (sender, progress) = mpsc::channel();
         let ready = Arc::new(Notify::new());
@@ -59,7 +58,6 @@ impl Builder {
         let mut worker = Worker {
             queue,
             cache,
-            indexes,
             begun: VecDeque::new(),
             bytes: 0,
             max_bytes: usize::try_from(memory.0).unwrap_or(usize::MAX),
@@ -123,11 +121,9 @@ impl Worker {
             Ok(Begun::Stored(table)) => return self.send(Progress::Built(Built { object, table: Ok(table) })),
             Err(error) => return self.send(Progress::Built(Built { object, table: Err(error) })),
         };
-        if self.indexes {
-            match construction.descriptions() {
-                Ok(descriptions) => self.send(Progress::Indexed(object, descriptions)),
-                Err(error) => return self.send(Progress::Built(Built { object, table: Err(error) })),
-            }
+        match construction.descriptions() {
+            Ok(descriptions) => self.send(Progress::Indexed(object, descriptions)),
+            Err(error) => return self.send(Progress::Built(Built { object, table: Err(error) })),
         }
         self.bytes += construction.size();
         self.begun.push_back(construction);

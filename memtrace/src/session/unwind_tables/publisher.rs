@@ -1,7 +1,5 @@
 //! Unwind tables, built once for each object and published to the BPF programs.
-//!
-//! If the kernel has `bpf_find_vma`, tables are published by object, and the BPF programs request those that are
-//! missing. Otherwise the mappings of each process are published.
+//! Tables are published by object, and the BPF programs request those that are missing.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +18,7 @@ use super::placement::{Placement, without_table};
 use crate::eh_frame::{BuildJob, Built, Cache, Limits, Table, build_all};
 use crate::kernel::Kernel;
 use crate::kernel::unwind_maps::ObjectKey;
-use crate::model::{Bytes, Object, Pid, ProcessImage, printable};
+use crate::model::{Bytes, Object, printable};
 use crate::procfs;
 use crate::session::bounded_set::BoundedSet;
 
@@ -51,13 +49,12 @@ pub(super) struct TablePublisher {
 }
 
 impl TablePublisher {
-    /// Creates a publisher. If `finds_vmas` is true, the BPF programs look up VMAs. Tables are built from `frame_data` at a
-    /// time.
-    pub(super) fn new(cache: Option<Cache>, limits: Limits, finds_vmas: bool, frame_data: Bytes) -> Self {
+    /// Creates a publisher. Tables are built from `frame_data` at a time.
+    pub(super) fn new(cache: Option<Cache>, limits: Limits, frame_data: Bytes) -> Self {
         let cache = cache.map(Arc::new);
         Self {
             tables: PlacedTables::new(limits),
-            builder: Builder::start(cache.clone(), finds_vmas, frame_data),
+            builder: Builder::start(cache.clone(), frame_data),
             cache,
             waiting: HashMap::new(),
             eviction: Eviction::default(),
@@ -74,28 +71,13 @@ impl TablePublisher {
         self.publish(kernel, Path::new(VDSO), ObjectKey::default());
     }
 
-    /// Publishes the tables of everything that `pid` has mapped. Errors are logged: a process without tables has cut
-    /// stacks, which the report counts.
-    pub(super) fn publish_process(&mut self, kernel: &mut Kernel, pid: Pid, image: &ProcessImage) {
-        self.build_now(kernel, image.objects());
-        if kernel.unwind_maps().finds_vmas() {
-            return;
-        }
-        let mappings: Vec<_> = image.mappings.iter().map(|mapping| self.tables.convert(mapping)).collect();
-        if let Err(error) = kernel.unwind_maps().set_process(pid, &mappings) {
-            log::debug!("process {pid}: {error}");
-        }
-    }
-
-    /// Builds and publishes the tables of `objects` before it returns.
+    /// Builds and publishes the tables of `objects` before it returns. Errors are logged: stacks through an object without a
+    /// table are cut, and the report counts them.
     pub(super) fn build_now<'a>(&mut self, kernel: &mut Kernel, objects: impl Iterator<Item = &'a Arc<Object>>) {
         let jobs = self.jobs(objects);
         let handles: Vec<_> = jobs.iter().filter_map(|job| job.object.handle.clone()).collect();
         let cache = self.cache.clone();
         build_all(jobs, THREADS, cache.as_deref(), |built| self.insert_built(kernel, built));
-        if !kernel.unwind_maps().finds_vmas() {
-            return;
-        }
         for handle in &handles {
             if self.eviction.is_refused(handle) {
                 continue;

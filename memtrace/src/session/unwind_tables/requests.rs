@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 use crate::kernel::stack_copies::StackCopy;
 use crate::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use crate::launch;
-use crate::model::{Bytes, EndedImage, FinishedStacks, Object, Pid, ProcessImage};
+use crate::model::{Bytes, EndedImage, FinishedStacks, Object, ProcessImage};
 use crate::session::config::{Config, Target};
 use crate::session::error::{Error, from_engines};
 use crate::session::select::Targets;
@@ -34,11 +34,9 @@ const FINISH_TIME: Duration = Duration::from_secs(10);
 /// The unwind tables of a run.
 pub(in crate::session) struct UnwindTables {
     publisher: TablePublisher,
-    /// `None` if the BPF programs do not request tables.
-    requests: Option<TableRequestReader>,
-    /// `None` if the BPF programs copy no stacks.
+    requests: TableRequestReader,
+    /// `None` if no stacks are taken.
     cut_stacks: Option<CutStacks>,
-    takes_stacks: bool,
     /// File of the command; `None` if there is none.
     command: Option<File>,
     /// Objects that the command and its child processes had mapped when they ended.
@@ -61,8 +59,7 @@ impl UnwindTables {
     ) -> Result<Self, Error> {
         let maps = kernel.unwind_maps();
         let limits = Limits { blobs: maps.max_blobs(), pages: maps.max_pages() };
-        let finds_vmas = maps.finds_vmas();
-        let mut publisher = TablePublisher::new(open_cache(), limits, finds_vmas, frame_data);
+        let mut publisher = TablePublisher::new(open_cache(), limits, frame_data);
         let takes_stacks = config.max_depth > 0;
         let command = if takes_stacks { open_command(&config.target) } else { None };
         if takes_stacks {
@@ -74,7 +71,7 @@ impl UnwindTables {
             }
             for pid in targets.pids() {
                 if let Some(image) = tracker.image(pid) {
-                    publisher.publish_process(kernel, pid, image);
+                    publisher.build_now(kernel, image.objects());
                 }
             }
             if matches!(config.target, Target::Selected(_)) {
@@ -86,10 +83,10 @@ impl UnwindTables {
         }
         let requests = kernel.take_table_requests().map_err(|error| from_engines::kernel(None, error))?;
         // Without stacks, the map has to stay open for programs that are loaded later.
-        let copies = if takes_stacks { kernel.take_stack_copies() } else { Ok(None) };
+        let copies = takes_stacks.then(|| kernel.take_stack_copies()).transpose();
         let cut_stacks = copies.map_err(|error| from_engines::kernel(None, error))?;
         let cut_stacks = cut_stacks.map(|reader| CutStacks::start(reader, copy_memory, publisher.ready()));
-        Ok(Self { publisher, requests, cut_stacks, takes_stacks, command, used: BTreeSet::new() })
+        Ok(Self { publisher, requests, cut_stacks, command, used: BTreeSet::new() })
     }
 
     /// Reads the last stack copies. No BPF program may be running.
@@ -121,8 +118,8 @@ impl UnwindTables {
     }
 
     /// Returns the descriptor that becomes readable with each request.
-    pub(in crate::session) fn requests_fd(&self) -> Option<RawFd> {
-        self.requests.as_ref().map(AsRawFd::as_raw_fd)
+    pub(in crate::session) fn requests_fd(&self) -> RawFd {
+        self.requests.as_raw_fd()
     }
 
     /// Returns the notification that a table was built.
@@ -178,17 +175,15 @@ impl UnwindTables {
 
     /// Answers the requests of the BPF programs, and publishes the tables that were built since.
     pub(in crate::session) fn serve(&mut self, kernel: &mut Kernel, tracker: &mut ProcessTracker) {
-        if let Some(reader) = &mut self.requests {
-            let mut requests = Vec::new();
-            reader.drain(|request| requests.push(request));
-            for TableRequest { object, pid, range } in requests {
-                let mapped = tracker.mapped_object(pid, range);
-                // Its table is built during the search for the libraries, which it loads next.
-                self.publisher.request(kernel, object, mapped.clone());
-                if let Some(executable) = mapped.filter(|_| range.is_none()) {
-                    let libraries = tracker.libraries(&executable);
-                    self.publisher.prefetch(kernel, &libraries);
-                }
+        let mut requests = Vec::new();
+        self.requests.drain(|request| requests.push(request));
+        for TableRequest { object, pid, range } in requests {
+            let mapped = tracker.mapped_object(pid, range);
+            // Its table is built during the search for the libraries, which it loads next.
+            self.publisher.request(kernel, object, mapped.clone());
+            if let Some(executable) = mapped.filter(|_| range.is_none()) {
+                let libraries = tracker.libraries(&executable);
+                self.publisher.prefetch(kernel, &libraries);
             }
         }
         self.publisher.publish_built(kernel);
@@ -208,25 +203,6 @@ impl UnwindTables {
         closed: &HashSet<PathBuf>,
     ) {
         self.publisher.evict(kernel, closed, || tracker.idle_files());
-    }
-
-    /// Publishes the mappings of processes that have mapped something or run another executable.
-    pub(in crate::session) fn update(
-        &mut self,
-        kernel: &mut Kernel,
-        tracker: &ProcessTracker,
-        remapped: BTreeSet<Pid>,
-    ) {
-        if kernel.unwind_maps().finds_vmas() {
-            // The BPF programs cache mappings of a process, which may be stale.
-            remapped.into_iter().for_each(|pid| kernel.unwind_maps().drop_process(pid));
-            return;
-        }
-        for pid in remapped.into_iter().filter(|_| self.takes_stacks) {
-            if let Some(image) = tracker.image(pid) {
-                self.publisher.publish_process(kernel, pid, image);
-            }
-        }
     }
 }
 

@@ -4,13 +4,13 @@ use super::*;
 use crate::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy};
 
 /// Copies of the stacks of a function that is called `calls` times without a table, and the id of each.
-fn copies_of(trace: &mut Trace, function: Function, calls: usize) -> Option<Vec<StackCopy>> {
-    let mut reader = trace.kernel.take_stack_copies().unwrap()?;
+fn copies_of(trace: &mut Trace, function: Function, calls: usize) -> Vec<StackCopy> {
+    let mut reader = trace.kernel.take_stack_copies().unwrap();
     let ids: Vec<_> = (0..calls).map(|_| trace.run(function, 30).0).collect();
     let mut copies = Vec::new();
     reader.drain(usize::MAX, |copy| copies.push(copy));
     assert_eq!(copies.iter().map(StackCopy::id).collect::<Vec<_>>(), ids, "each stack has its own copy");
-    Some(copies)
+    copies
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn privileged_walks_in_copies_find_the_stacks_of_bpf() {
     let _lock = lock();
     for function in [chain::first, chain::deep] {
         let mut trace = Trace::of_chain(128);
-        let Some(copies) = copies_of(&mut trace, function, 3) else { return };
+        let copies = copies_of(&mut trace, function, 3);
         for copy in &copies {
             let walk = copy.finish_walk(trace.kernel.unwind_maps(), |_| CodeLookup::Pending, |_| None);
             assert_eq!(walk, FinishedWalk::Pending);
@@ -31,7 +31,7 @@ fn privileged_walks_in_copies_find_the_stacks_of_bpf() {
         let found = &stacks[&id];
         assert_eq!(found.end, StackEnd::Complete);
         for copy in &copies {
-            let code = CodeLookup::Mapping(whole(mapping::TABLE));
+            let code = CodeLookup::Mapping(chain_mapping());
             let walk = copy.finish_walk(trace.kernel.unwind_maps(), |_| code, |_| None);
             let expected = Stack { taken: copy.taken, ..found.clone() };
             assert_eq!(walk, FinishedWalk::Stack(id, Box::new(expected)));
@@ -45,8 +45,8 @@ fn privileged_stacks_are_copied_at_pending_pages() {
     let mut trace = Trace::of_chain(128);
     trace.kernel.unwind_maps().set_pages_pending(0..1).unwrap();
     trace.kernel.unwind_maps().set_object(own_object(), chain_table()).unwrap();
-    let Some(copies) = copies_of(&mut trace, chain::first, 3) else { return };
-    let code = CodeLookup::Mapping(whole(mapping::TABLE));
+    let copies = copies_of(&mut trace, chain::first, 3);
+    let code = CodeLookup::Mapping(chain_mapping());
     for copy in &copies {
         let address = AbsAddr(here!(chain_third_return) - 1);
         assert_eq!(copy.cut_at(), Some(address));

@@ -1,7 +1,7 @@
 use super::*;
 
 /// All optional parts.
-const USES: MapUses = MapUses { mappings: true, tags: true, activity: true };
+const USES: MapUses = MapUses { tags: true, activity: true };
 
 const FULL: MemoryPlan = MemoryPlan {
     maps: MapSizes::FULL,
