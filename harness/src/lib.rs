@@ -4,8 +4,8 @@
 //! Every wait has a time limit.
 
 #![expect(clippy::panic, reason = "a failure ends the test or the benchmark")]
-#![expect(missing_docs, reason = "used in this workspace only; most fields are those of the JSON format")]
 
+pub mod fixtures;
 pub mod heap;
 pub mod process;
 pub mod report;

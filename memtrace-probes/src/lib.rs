@@ -17,6 +17,7 @@
 //! C and C++ programs use `include/memtrace.h` of this crate, with the same probes.
 
 #![no_std]
+#![warn(missing_docs)]
 
 mod events;
 mod label;

@@ -2,16 +2,7 @@
 
 use memtrace_common::unwind::cfa;
 
-use crate::{Kind, Memory, Table};
-
-/// Processor of the code that is unwound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Machine {
-    /// x86-64.
-    X86_64,
-    /// arm64.
-    Aarch64,
-}
+use crate::{Kind, Machine, Memory, Table};
 
 /// [`target`] of bytes that are no call instruction.
 const NO_CALL: u64 = 0;

@@ -19,7 +19,6 @@ mod registers;
 mod walk;
 mod window;
 
-pub use call_site::Machine;
 pub use registers::{InitialRegisters, Registers};
 pub use walk::{Position, Walk, mix};
 pub use window::{ReadMemory, WINDOW_WORDS, Window, WindowedMemory};
@@ -27,6 +26,15 @@ pub use window::{ReadMemory, WINDOW_WORDS, Window, WindowedMemory};
 use cache::CachedRule;
 use memtrace_common::unwind::Rule;
 use memtrace_common::wire::End;
+
+/// Processor of the code that is unwound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// x86-64.
+    X86_64,
+    /// arm64.
+    Aarch64,
+}
 
 /// Memory of the process that is unwound.
 pub trait Memory {

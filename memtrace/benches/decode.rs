@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use memtrace::kernel::decode::decode;
 use memtrace_common::wire::{End, RecordKind};
+use memtrace_host::kernel::decode::decode;
 
 /// Returns a record in ring format: kind, thread, process and tick with 32 bits each, then 64-bit words.
 fn record(kind: RecordKind, words: &[u64]) -> Vec<u8> {

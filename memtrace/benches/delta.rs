@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, StackId, TagId, Tick, Tid};
+use memtrace_history::ledger::{Ledger, Settings};
+use memtrace_model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, StackId, TagId, Tick, Tid};
 
 const STACKS: u64 = 1_000_000;
 const CHANGED: u64 = 10_000;

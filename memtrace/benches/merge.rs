@@ -4,12 +4,12 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{
+use memtrace_history::ledger::{Ledger, Settings};
+use memtrace_history::pipeline;
+use memtrace_model::{
     AbsAddr, AllocatorId, Bytes, Event, EventClass, EventKind, Pid, Snapshot, Stack, StackEnd, StackId, TagId, Tick,
     Tid,
 };
-use memtrace::pipeline;
 
 const SHARDS: u64 = 4;
 const STACKS: u64 = 20_000;

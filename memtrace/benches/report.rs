@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use memtrace::model::{
+use memtrace_model::{
     Amount, BlockHistograms, Bytes, Frame, FrameId, GroupBy, LiveChanges, Location, Metric, Name, ObjectName, Part,
     Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, VirtOffset,
 };
-use memtrace::report::{Format, Options, write};
+use memtrace_report::{Format, Options, write};
 
 const FRAMES: usize = 5_000;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use memtrace::eh_frame::{self, Cache, Layout, Limits};
+use memtrace_object::eh_frame::{self, Cache, Layout, Limits};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 

@@ -38,13 +38,13 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use memtrace_model::EventClass;
 
 use self::args::{Action, Arguments, ThreadsArgs, TraceArgs, WorkingSetArgs};
 use self::conflict::ArgConflict;
 use self::console::Console;
 use self::exit::Exit;
 use self::terminal::Terminal;
-use crate::model::EventClass;
 use crate::session::{self, Config, Error, Target};
 
 /// Runs memtrace with `arguments`, of which the first is its own name.

@@ -10,8 +10,9 @@ mod symbols;
 mod trial;
 mod working_sets;
 
-use crate::model::Pid;
-use crate::procfs;
+use memtrace_host::procfs;
+use memtrace_model::Pid;
+
 pub(crate) use finding::{Area, Finding, Verdict};
 use permissions::Capabilities;
 

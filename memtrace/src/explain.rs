@@ -13,19 +13,20 @@ mod stacks;
 use std::fs::File;
 use std::io;
 
+use memtrace_model::{AbsAddr, Bytes, Explanation, MemorySizes, StatusCounters};
+
 use self::allocator::MallocProvider;
 use self::assemble::{ProcessMemory, RangeInspector};
 use self::span::Span;
-use crate::allocators::Survey;
-use crate::elf::{self, Elf};
-use crate::model::{AbsAddr, Bytes, Explanation, MemorySizes, StatusCounters};
-use crate::procfs::Objects;
-use crate::procfs::ProcessError;
 
-use crate::procfs::MemoryReader;
-use crate::procfs::Process;
-use crate::procfs::{Tmpfs, cgroup_memory, counted, machine_pressure, page_size};
-use crate::procfs::{Vma, vmas};
+use memtrace_host::procfs::MemoryReader;
+use memtrace_host::procfs::Objects;
+use memtrace_host::procfs::Process;
+use memtrace_host::procfs::ProcessError;
+use memtrace_host::procfs::{Tmpfs, cgroup_memory, counted, machine_pressure, page_size};
+use memtrace_host::procfs::{Vma, vmas};
+use memtrace_object::allocators::Survey;
+use memtrace_object::elf::{self, Elf};
 
 /// Number of attempts to read the VMAs while the RSS changes.
 const ATTEMPTS: u32 = 5;

@@ -43,7 +43,7 @@ pub(crate) use run::run;
 pub(crate) use threads::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace, monitor};
 pub(crate) use working_set::{WorkingSetConfig, WorkingSetMode, measure_working_sets};
 
-pub(crate) use crate::debuginfod::Servers;
-pub(crate) use crate::kernel::ThreadFilter;
+pub(crate) use memtrace_host::debuginfod::Servers;
+pub(crate) use memtrace_host::kernel::ThreadFilter;
 
-pub(crate) use crate::allocators::{Hooks, NamedAllocator, UserHooks};
+pub(crate) use memtrace_object::allocators::{Hooks, NamedAllocator, UserHooks};

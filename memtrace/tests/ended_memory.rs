@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use harness::heap::{self, CountingAllocator};
-use memtrace::history::{CompletedImage, EndedProcesses, EndedSettings};
-use memtrace::model::{
+use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings};
+use memtrace_model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, EventClass, FileOffset, ImageEnd, ImageId, ImageStart, ImageUsage,
     Mapping, Object, Pid, ProcessImage, Quantities, Quantity, Stack, StackEnd, StackId, Stacks, Tick, User,
 };
-use memtrace::symbolize::ImageCode;
+use memtrace_object::symbolize::ImageCode;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -1,8 +1,8 @@
 //! Memory use of a ledger: at most 80 bytes per live block in total, including while it grows.
 
 use harness::heap::{self, CountingAllocator};
-use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartKeys, Pid, StackId, TagId, Tick, Tid};
+use memtrace_history::ledger::{Ledger, Settings};
+use memtrace_model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartKeys, Pid, StackId, TagId, Tick, Tid};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

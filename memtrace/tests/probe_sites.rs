@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use memtrace::allocators::{Allocator, FunctionResult, HookedFunction, UserHooks, survey};
-use memtrace::model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
-use memtrace::probe_site::{Cost, GeneralRegister};
+use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
+use memtrace_object::allocators::{Allocator, FunctionResult, HookedFunction, UserHooks, survey};
+use memtrace_object::probe_site::{Cost, GeneralRegister};
 
 /// Directories of the libraries, and their descriptions.
 const LIBRARIES: &[(&str, &str)] = &[

@@ -12,17 +12,17 @@ use std::thread;
 use std::time::Duration;
 
 use harness::heap::{self, CountingAllocator};
-use memtrace::history::{
+use memtrace_history::ledger::Settings;
+use memtrace_history::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
+use memtrace_history::{
     ChangesInParts, CompletedImage, EndOfRun, EndedProcesses, EndedSettings, FramesByObject, NamedClasses,
 };
-use memtrace::ledger::Settings;
-use memtrace::model::{
+use memtrace_model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, EndedImage, Event, EventClass, EventKind, FileOffset, ImageEnd,
     ImageId, ImageStart, Losses, Mapping, Object, PartKeys, Pid, ProcessImage, Quantities, Quantity, Stack, StackEnd,
     StackId, TagId, Tick, Tid,
 };
-use memtrace::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
-use memtrace::symbolize::ImageCode;
+use memtrace_object::symbolize::ImageCode;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -44,13 +44,14 @@ mod waits;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use harness::report::text;
+use memtrace_model::{GroupBy, Metric, Profile, Quantity, RunFacts};
+use memtrace_report::{Format, Options, write};
+
 use activity_sample::{activity, with_activity};
 use ended_groups::build;
-use harness::report::text;
 use host::{all_ended, by_allocators, by_threads, host};
 use languages::languages;
-use memtrace::model::{GroupBy, Metric, Profile, Quantity, RunFacts};
-use memtrace::report::{Format, Options, write};
 use sample::{sample, with_touches};
 use serde_json::Value;
 use waits::waits;

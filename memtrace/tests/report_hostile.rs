@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use harness::report::text as text_of;
-use memtrace::model::{
+use memtrace_model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, CgroupId, Container, EventClass, Explanation, FileMemory,
     Frame, FrameId, GroupBy, HeapMemory, HeapSource, ImageId, LiveChanges, Location, MemcgProfile, MemorySizes, Metric,
     Name, NamedMemory, ObjectName, OomKill, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts,
     StackEnd, StackProfile, StatusCounters, ThreadStacks, Tick, Tid, User, VirtOffset,
 };
-use memtrace::report::{Format, Options, PageOptions, write, write_explanation_json, write_explanation_text};
+use memtrace_report::{Format, Options, PageOptions, write, write_explanation_json, write_explanation_text};
 use serde_json::Value;
 
 /// Escape sequences (ESC and C1), line ends, direction marks, separators of folded stacks, and characters of XML.
@@ -82,7 +82,7 @@ fn profile(class: EventClass, part: Part, text: &str) -> Profile {
             histograms: BlockHistograms::default(),
             live_changes: LiveChanges::default(),
         }],
-        frames: vec![frame(Ok(Name(own()))), frame(Err(memtrace::model::Unnamed::NoSymbol))],
+        frames: vec![frame(Ok(Name(own()))), frame(Err(memtrace_model::Unnamed::NoSymbol))],
         oom_kills: vec![OomKill { at: Tick(1), victim, comm: own(), by: Pid(10), by_comm: own(), group, full }],
         cgroups: vec![MemcgProfile { id: full, path: Some(own()), ..MemcgProfile::default() }],
         ..Profile::default()

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memtrace::model::{
+use memtrace_model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Frame, FrameId, GroupBy, ImageEnd, LiveChanges, Location, Log2,
     Metric, Name, ObjectName, Part, PartChange, Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd,
     StackProfile, VirtOffset,
 };
-use memtrace::report::{Format, Options, write};
+use memtrace_report::{Format, Options, write};
 
 const STACKS: usize = 300_000;
 const DEPTH: usize = 40;

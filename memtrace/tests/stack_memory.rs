@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::heap::{self, CountingAllocator};
-use memtrace::history::{CompletedImage, EndedProcesses, EndedSettings};
-use memtrace::ledger::{Ledger, Settings};
-use memtrace::model::{
+use memtrace_history::ledger::{Ledger, Settings};
+use memtrace_history::pipeline::EndedParts;
+use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings};
+use memtrace_model::{
     AbsAddr, AllocatorId, Bytes, EndedImage, Event, EventKind, FileOffset, Mapping, Object, Pid, ProcessImage, Stack,
     StackEnd, StackId, TagId, Tick, Tid,
 };
-use memtrace::pipeline::EndedParts;
-use memtrace::symbolize::ImageCode;
+use memtrace_object::symbolize::ImageCode;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

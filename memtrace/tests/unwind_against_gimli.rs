@@ -18,9 +18,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, thread};
 
-use memtrace::eh_frame::Table;
-use memtrace::model::VirtOffset;
 use memtrace_common::unwind::{cfa, fp, ra};
+use memtrace_model::VirtOffset;
+use memtrace_object::eh_frame::Table;
 
 use frame::{Caller, Frame};
 use reference::Reference;

@@ -5,7 +5,6 @@
 //! therefore compare a report with the expected totals to the byte, and needs no sleeps. Every wait has a time limit.
 
 #![expect(clippy::panic, reason = "a failure of the support code fails the test")]
-#![expect(missing_docs, reason = "used by the tests of this package only")]
 
 pub mod accounts;
 pub mod activity;

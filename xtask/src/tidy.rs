@@ -5,7 +5,6 @@ mod bpf_side;
 mod cycles;
 mod file_graph;
 mod impls;
-mod imports;
 mod kernel_paths;
 mod paths;
 mod product;
@@ -15,7 +14,6 @@ mod sizes;
 mod submodules;
 mod table;
 mod tree;
-mod unused;
 mod words;
 
 use std::fmt;
@@ -59,9 +57,7 @@ const RULES: &[Check] = &[
     shape::check,
     attributes::check,
     impls::check,
-    imports::check,
     submodules::check,
-    unused::check,
     cycles::check,
     kernel_paths::check,
     bpf_side::check,

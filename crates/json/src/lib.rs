@@ -6,6 +6,8 @@
 //!
 //! A type with a lifetime borrows from the values that are written. Types that were read are `'static`.
 
+#![warn(missing_docs)]
+
 mod accounts;
 mod activity;
 mod difference;

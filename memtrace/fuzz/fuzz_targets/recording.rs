@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use memtrace::model::EventClass;
-use memtrace::history::{Book as _, Boundary, Recording};
+use memtrace_model::EventClass;
+use memtrace_history::{Book as _, Boundary, Recording};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(recording) = Recording::from_bytes(bytes) else { return };

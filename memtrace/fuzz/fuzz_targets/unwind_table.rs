@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use memtrace::eh_frame::{Layout, Limits, Table};
-use memtrace::model::VirtOffset;
+use memtrace_object::eh_frame::{Layout, Limits, Table};
+use memtrace_model::VirtOffset;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(table) = Table::from_bytes(bytes) else { return };

@@ -3,11 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use memtrace_model::{DEFAULT_FRAMES, EventClass, GroupBy};
+use memtrace_report::Format;
+
 use super::args::{AccountsArgs, DEFAULT_KEEP_ENDED, TraceArgs};
 use super::conflict::ArgConflict;
 use super::{outputs, program_tags, recording, resolve, tags};
-use crate::model::{DEFAULT_FRAMES, EventClass, GroupBy};
-use crate::report::Format;
 use crate::session::{AccountReport, Config};
 
 /// Interval of the table on a terminal.
@@ -132,11 +133,11 @@ fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Ve
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use memtrace_model::{AccountColumn, PartKeys};
+    use memtrace_report::Format;
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::model::{AccountColumn, PartKeys};
-    use crate::report::Format;
     use crate::session::{Destination, Output};
 
     fn resolved(line: &str, is_terminal: bool) -> Result<Config, String> {

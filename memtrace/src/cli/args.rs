@@ -15,6 +15,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, value_parser};
+use memtrace_model::{AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MAX_FRAMES, MAX_RINGS, Metric};
+use memtrace_report::Format;
 
 pub(super) use activity::ActivityArgs;
 pub(super) use subcommands::{
@@ -28,8 +30,6 @@ use self::headings::{FILTERS, GENERAL, OUTPUT, TARGET, TUNING};
 use super::hooks::TaggedHooks;
 use super::tag_functions::{TagFrom, tag_from};
 use super::{filters, help, hooks, units};
-use crate::model::{AccountColumn, Bytes, DEFAULT_FRAMES, EventClass, GroupBy, MAX_FRAMES, MAX_RINGS, Metric};
-use crate::report::Format;
 use crate::session::{BlockSizes, MarkFunction, Moment, NamedAllocator, Percent, ProbeSite};
 
 /// Number of ended processes with entries of their own.

@@ -1,6 +1,6 @@
 //! Parsers of lists of functions, and of their arguments.
 
-use crate::model::TagValue;
+use memtrace_model::TagValue;
 
 /// The last argument that is passed in a register (System V ABI, AMD64 supplement, 3.2.3).
 const LAST_ARGUMENT: u8 = 5;

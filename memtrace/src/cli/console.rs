@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::model::plain_lines;
+use memtrace_model::plain_lines;
 
 /// Text styles of a terminal (ECMA-48, SGR).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

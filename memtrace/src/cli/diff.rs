@@ -1,11 +1,12 @@
 //! `memtrace diff`: its configuration and exit code.
 
+use memtrace_report::Format;
+
 use super::args::DiffArgs;
 use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit::{self, Exit};
 use super::outputs;
-use crate::report::Format;
 use crate::session::difference::{self, Config};
 
 /// Runs `memtrace diff`.

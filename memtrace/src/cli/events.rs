@@ -2,10 +2,11 @@
 
 use std::num::NonZeroU32;
 
+use memtrace_model::{EventClass, PartKeys, Quantity, Requirement};
+
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use crate::model::{EventClass, PartKeys, Quantity, Requirement};
 use crate::session::ProbeSite;
 
 /// Sets the event class of a subcommand that traces `class`.

@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
+use memtrace_model::UntracedReason;
+
 use super::conflict::ArgConflict;
 use super::console::Console;
 use crate::doctor::{Area, Finding, Verdict};
-use crate::model::UntracedReason;
 use crate::session::{CommandEnd, Error, Outcome};
 
 /// Exit of memtrace. The discriminant is the exit code.
@@ -169,9 +170,10 @@ pub(super) fn of_findings(findings: &[Finding]) -> Exit {
 mod tests {
     use std::io;
 
+    use memtrace_model::{Comm, EventClass, LossReason, Losses, Pid, UntracedProcess};
+    use memtrace_report::Format;
+
     use super::*;
-    use crate::model::{Comm, EventClass, LossReason, Losses, Pid, UntracedProcess};
-    use crate::report::Format;
     use crate::session::AllocatorUser;
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::io;
 
+use memtrace_report::Format;
+
 use super::args::ExplainArgs;
 use super::conflict::ArgConflict;
 use super::console::{self, Console};
 use super::exit::{self, Exit};
 use super::outputs;
-use crate::report::Format;
 use crate::session::explain::{self, Config};
 
 /// Runs `memtrace explain`.
@@ -32,10 +33,10 @@ mod tests {
     use std::path::PathBuf;
 
     use clap::Parser as _;
+    use memtrace_model::Pid;
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::model::Pid;
     use crate::session::{Destination, Output};
 
     fn resolve(words: &[&str]) -> Result<Config, String> {

@@ -1,7 +1,8 @@
 //! Process filters of the command line.
 
+use memtrace_model::{FilterRule, ProcessAttribute};
+
 use super::units;
-use crate::model::{FilterRule, ProcessAttribute};
 
 /// The longest name of a thread in bytes (`TASK_COMM_LEN`, include/linux/sched.h).
 const MAX_THREAD_NAME: usize = 15;
@@ -46,8 +47,9 @@ pub(super) fn excluded(text: &str) -> Result<Excluded, String> {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::Pid;
+
     use super::*;
-    use crate::model::Pid;
 
     #[test]
     fn exclusion_is_kind_and_value() {

@@ -1,9 +1,9 @@
 //! Texts of help and man page in addition to the options.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use memtrace_model::{ALLOCATORS, FUNCTIONS, Naming};
 
 use super::exit::Exit;
-use crate::model::{ALLOCATORS, FUNCTIONS, Naming};
 
 /// Usage of memtrace.
 pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \

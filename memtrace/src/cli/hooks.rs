@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use memtrace_model::{Function, Naming, Signature, TagAction, TagEffect, TagSource, TagValue};
+
 use super::arguments_of_functions::{argument, number, split};
-use crate::model::{Function, Naming, Signature, TagAction, TagEffect, TagSource, TagValue};
 use crate::session::{Hooks, MarkFunction, NamedAllocator, TagFunction};
 
 /// Parses `OBJECT[:PREFIX]`.

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use log::{Level, LevelFilter};
+use memtrace_model::plain_lines;
 
 use super::console::{Console, Style, paint};
-use crate::model::plain_lines;
 
 /// Returns the log level for a number of `-v`.
 fn filter(quiet: bool, verbose: u8) -> LevelFilter {

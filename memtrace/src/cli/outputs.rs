@@ -2,9 +2,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use memtrace_model::printable;
+use memtrace_report::Format;
+
 use super::conflict::ArgConflict;
-use crate::model::printable;
-use crate::report::Format;
 use crate::session::{Destination, Output};
 
 /// Determines the format of every output by its extension or else by `format`. Refuses two outputs to the same file.

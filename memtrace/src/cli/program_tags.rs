@@ -1,10 +1,11 @@
 //! Tags that the program sets: the functions of `--tag-from`, and those of `--hook` with a tag.
 
+use memtrace_history::tags::TagRules;
+
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::tag_functions::TagFrom;
 use crate::session::{ProbesOf, TagFunction};
-use crate::tags::TagRules;
 
 /// Returns true if blocks have the tags that the program sets.
 pub(super) fn are_given(args: &TraceArgs) -> bool {
@@ -65,10 +66,10 @@ pub(super) fn check(args: &TraceArgs, is_by_tag: bool, by: &str, rules: Option<&
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use memtrace_model::{GroupBy, PartKeys};
 
     use super::super::args::Arguments;
     use super::super::resolve;
-    use crate::model::{GroupBy, PartKeys};
 
     fn resolved(line: &[&str]) -> Result<(GroupBy, PartKeys, usize), String> {
         let arguments = Arguments::try_parse_from(["memtrace"].iter().chain(line)).expect("each argument is valid");

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::{Bytes, format};
+use memtrace_model::{Bytes, format};
+
 use crate::session::Progress;
 
 /// Interval of the progress lines in a log.

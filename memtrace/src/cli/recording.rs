@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use memtrace_model::Bytes;
+use memtrace_report::Format;
+
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
-use crate::model::Bytes;
-use crate::report::Format;
 use crate::session::Recording;
 
 /// Extension of recordings.

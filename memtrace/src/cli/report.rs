@@ -2,14 +2,15 @@
 
 use std::process::ExitCode;
 
+use memtrace_model::{AccountColumn, ThreadColumn};
+use memtrace_report::Format;
+
 use super::args::{RecordingView, ReportArgs};
 use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
 use super::{accounts, heap_profiles, logging, outputs, tags};
-use crate::model::{AccountColumn, ThreadColumn};
-use crate::report::Format;
 use crate::session::replay::{self, Config, Span, View};
 
 /// Runs `memtrace report`.
@@ -111,10 +112,10 @@ mod tests {
     use std::time::Duration;
 
     use clap::Parser as _;
+    use memtrace_model::{GroupBy, Metric};
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::model::{GroupBy, Metric};
     use crate::session::Moment;
     use crate::session::{Destination, Output};
 

@@ -2,15 +2,16 @@
 
 use std::num::NonZeroU32;
 
+use memtrace_history::tags::TagRules;
+use memtrace_model::format;
+use memtrace_model::{Bytes, EventClass, Metric, Requirement};
+use memtrace_report::Format;
+
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::{activity, events, heap_profiles, outputs, program_tags, recording, tags, target};
-use crate::model::format;
-use crate::model::{Bytes, EventClass, Metric, Requirement};
-use crate::report::Format;
 use crate::session::{ActivityConfig, Config, Grouping, Servers, ThreadFilter, UserHooks};
-use crate::tags::TagRules;
 
 /// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -239,11 +240,11 @@ mod tests {
     use std::time::Duration;
 
     use clap::Parser;
+    use memtrace_model::{EventClass, FilterRule, GroupBy, Pid, ProcessAttribute};
+    use memtrace_report::Format;
 
     use super::super::args::Arguments;
     use super::*;
-    use crate::model::{EventClass, FilterRule, GroupBy, Pid, ProcessAttribute};
-    use crate::report::Format;
     use crate::session::{BlockSizes, Destination, Output, ProbeSite, Target};
 
     fn resolved(line: &str) -> Result<Config, String> {

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use memtrace_model::TagValue;
+
 use super::arguments_of_functions::{argument, number};
-use crate::model::TagValue;
 use crate::session::{ProbesOf, SpanFunction};
 
 /// Argument of one `--span`.

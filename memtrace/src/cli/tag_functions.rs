@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use memtrace_model::{TagAction, TagEffect, TagSource, TagValue};
+
 use super::arguments_of_functions::{argument, number, split};
-use crate::model::{TagAction, TagEffect, TagSource, TagValue};
 use crate::session::{ProbesOf, TagFunction};
 
 /// Argument of one `--tag-from`.

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use memtrace_history::tags::TagRules;
+use memtrace_model::{GroupBy, printable};
+
 use super::conflict::ArgConflict;
-use crate::model::{GroupBy, printable};
-use crate::tags::TagRules;
 
 /// Largest file of rules, in bytes. A recording contains it.
 const MAX_FILE: u64 = 1 << 16;
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn rules_imply_the_key() {
-        let directory = crate::scratch::Scratch::new();
+        let directory = harness::Scratch::new();
         let file = directory.path("tags.toml");
         std::fs::write(&file, "[[rule]]\ntag = 'a'\nfunction = 'f'").unwrap();
         let by = |by| resolve(Some(&file), by).map(|(by, rules)| (by, rules.is_some()));
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn unusable_files_are_refused() {
-        let directory = crate::scratch::Scratch::new();
+        let directory = harness::Scratch::new();
         let file = directory.path("tags.toml");
         let message = || resolve(Some(&file), None).unwrap_err().message;
         assert!(message().starts_with("cannot read the rules for tags in "), "{}", message());

@@ -1,9 +1,10 @@
 //! Processes to trace, from the options that select them.
 
+use memtrace_model::{FilterRule, ProcessAttribute};
+
 use super::args::TargetArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use crate::model::{FilterRule, ProcessAttribute};
 use crate::session::Target;
 
 /// Returns the processes to trace. With `pass_exit_code`, memtrace exits with the exit code of the command.

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use memtrace_model::{Bytes, plain, printable};
+
 use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
-use crate::model::{Bytes, plain, printable};
 use crate::session::{Observer, Progress, TableSize};
 
 /// Size of a terminal of unknown size.
@@ -122,9 +123,10 @@ fn size() -> Option<(usize, usize)> {
 mod tests {
     use std::time::Duration;
 
+    use memtrace_model::Bytes;
+
     use super::super::console::tests::Paper;
     use super::*;
-    use crate::model::Bytes;
 
     fn shown(terminal: bool, quiet: bool) -> String {
         let paper = Paper::default();

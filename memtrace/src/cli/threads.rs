@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use memtrace_model::{Bytes, printable};
+use memtrace_report::Format;
+
 use super::args::ThreadsArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::recording;
 use super::target;
-use crate::model::{Bytes, printable};
-use crate::report::Format;
 use crate::session::{MonitorConfig, MonitorFormat, Recording, TriggeredTrace, UserHooks};
 
 const DEFAULT_SIZE: Bytes = Bytes(300 << 20);

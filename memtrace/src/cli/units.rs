@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use memtrace_model::Pid;
+use memtrace_model::parse::not_a_number;
 
-use crate::model::Pid;
-use crate::model::parse::not_a_number;
-pub(super) use crate::model::parse::{count, duration, size};
 use crate::session::Moment;
 use crate::session::Percent;
 use crate::session::difference::Source;
+pub(super) use memtrace_model::parse::{count, duration, size};
 
 /// Parses a duration, which can have microseconds or nanoseconds as its only unit: `100us` or `100µs`, `500ns`.
 pub(super) fn short_duration(text: &str) -> Result<Duration, String> {

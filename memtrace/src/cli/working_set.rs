@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use memtrace_model::WorkingSetMethod;
+use memtrace_report::Format;
+
 use super::args::{TargetArgs, WorkingSetArgs};
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::{outputs, target};
-use crate::model::WorkingSetMethod;
-use crate::report::Format;
 use crate::session::{WorkingSetConfig, WorkingSetMode};
 
 /// Shortest duration of a profile.

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use memtrace_model::{FUNCTIONS, Naming, printable};
+use memtrace_object::allocators::{Allocator, HookedFunction, SkipReason, Survey, Verdict};
+
 use super::finding::{Area, Finding};
 use super::kernel::microseconds;
-use crate::allocators::{Allocator, HookedFunction, SkipReason, Survey, Verdict};
-use crate::model::{FUNCTIONS, Naming, printable};
 use crate::session::overhead::probe_cost::ProbeCost;
 
 /// Reports the survey of a process that runs `executable`.
@@ -137,11 +138,12 @@ fn no_allocator(survey: &Survey, executable: Option<&Path>) -> Finding {
 mod tests {
     use std::sync::Arc;
 
+    use memtrace_model::{Bytes, FileOffset, Function, Object, VirtOffset};
+    use memtrace_object::allocators::{ExaminedObject, Kind, Kinds, Skipped};
+    use memtrace_object::probe_site::{Cost as ProbeCost, Reason as SiteReason, Site};
+
     use super::*;
-    use crate::allocators::{ExaminedObject, Kind, Kinds, Skipped};
     use crate::doctor::Verdict as FindingVerdict;
-    use crate::model::{Bytes, FileOffset, Function, Object, VirtOffset};
-    use crate::probe_site::{Cost as ProbeCost, Reason as SiteReason, Site};
 
     fn row(name: &str) -> &'static Function {
         FUNCTIONS.iter().find(|function| function.name == name).unwrap()
@@ -176,7 +178,7 @@ mod tests {
     fn musl() -> Allocator {
         let mut functions: Vec<_> = ["malloc", "calloc", "realloc", "free"].map(|name| at(&[name])).into();
         functions.push(at(&["aligned_alloc", "memalign"]));
-        let mut musl = allocator("/lib/ld-musl.so.1", Kind::known("musl"), functions);
+        let mut musl = allocator("/lib/ld-musl.so.1", Kind::known("musl").unwrap(), functions);
         musl.skipped.push(Skipped { symbol: "valloc@V1".into(), reason: SkipReason::Indirect });
         musl
     }
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(verdict(vec![unknown(), musl()]), FindingVerdict::Warn);
         assert_eq!(verdict(vec![unknown()]), FindingVerdict::Fail);
         // glibc without free.
-        let half = allocator("/lib/libc.so.6", Kind::known("glibc"), vec![at(&["malloc"])]);
+        let half = allocator("/lib/libc.so.6", Kind::known("glibc").unwrap(), vec![at(&["malloc"])]);
         assert_eq!(verdict(vec![half]), FindingVerdict::Fail);
     }
 

@@ -1,6 +1,6 @@
 //! One finding: its area, verdict, detail and remedy.
 
-use crate::model::plain;
+use memtrace_model::plain;
 
 /// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]

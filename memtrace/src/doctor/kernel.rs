@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use memtrace_host::kernel::features;
+use memtrace_host::mmap_events;
+use memtrace_host::mmap_events::MmapEvents;
+use memtrace_host::procfs;
+
 use super::finding::{Area, Finding, Verdict};
 use super::permissions::{BPF, Capabilities, PERFMON};
 use super::trial::{Refusal, Trial, probe_own_process};
-use crate::kernel::features;
-use crate::mmap_events;
-use crate::mmap_events::MmapEvents;
-use crate::procfs;
 use crate::session::overhead::probe_cost::ProbeCost;
 
 const NEWER: &str = "boot Linux 5.17 or newer";

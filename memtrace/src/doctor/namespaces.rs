@@ -1,7 +1,8 @@
 //! Namespaces of memtrace itself: in a container capabilities do not count, or pids differ.
 
+use memtrace_host::procfs;
+
 use super::finding::{Area, Finding};
-use crate::procfs;
 
 /// The root pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const ROOT_PIDS: &str = "pid:[4026531836]";

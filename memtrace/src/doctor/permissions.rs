@@ -2,9 +2,10 @@
 
 use std::env;
 
+use memtrace_host::procfs;
+use memtrace_model::printable;
+
 use super::finding::{Area, Finding};
-use crate::model::printable;
-use crate::procfs;
 
 /// A capability, with its number in include/uapi/linux/capability.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

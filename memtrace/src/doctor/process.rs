@@ -1,12 +1,13 @@
 //! The target: its existence, its kind and its allocators.
 
+use memtrace_host::procfs;
+use memtrace_host::procfs::{Objects, Process, ProcessError};
+use memtrace_model::{Object, Pid, ProcessImage, printable};
+use memtrace_object::allocators::{AllocatorError, UserHooks};
+use memtrace_object::elf;
+
 use super::finding::{Area, Finding};
 use super::{allocators, symbols};
-use crate::allocators::{AllocatorError, UserHooks};
-use crate::elf;
-use crate::model::{Object, Pid, ProcessImage, printable};
-use crate::procfs;
-use crate::procfs::{Objects, Process, ProcessError};
 use crate::session::overhead::probe_cost::ProbeCost;
 use crate::session::{AllocatorUser, Error, from_engines};
 
@@ -30,7 +31,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     // Keeps the files of the image's objects open.
     let mut objects = Objects::new();
     let image = procfs::read_image(pid, &mut objects)?;
-    let survey = crate::allocators::survey(&image, &UserHooks::default());
+    let survey = memtrace_object::allocators::survey(&image, &UserHooks::default());
     let executable = executable(&image, &process);
     match survey.supported().map_err(|error| from_engines::allocators(AllocatorUser::Process(pid), error)) {
         Err(error @ Error::Permission { .. }) => findings.push(failure(pid, &error)),
@@ -111,9 +112,10 @@ mod tests {
     use std::io;
     use std::path::PathBuf;
 
+    use memtrace_host::procfs::ReadRefusal;
+
     use super::*;
     use crate::doctor::Verdict;
-    use crate::procfs::ReadRefusal;
 
     #[test]
     fn failure_has_the_area_of_the_exit_code() {

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use memtrace_model::{Object, printable};
+use memtrace_object::allocators::{Allocator, Kind, Survey};
+use memtrace_object::symbolize::{NameSource, Symbolizer};
+
 use super::finding::{Area, Finding};
-use crate::allocators::{Allocator, Kind, Survey};
-use crate::model::{Object, printable};
-use crate::symbolize::{NameSource, Symbolizer};
 
 /// Examines the executable and the traced allocators.
 pub(super) fn examine(executable: Option<&Object>, survey: &Survey) -> Vec<Finding> {
@@ -75,7 +76,7 @@ mod tests {
         let found = judge(&object, &NameSource::Exported, None);
         assert_eq!(found.verdict, Verdict::Warn);
         assert!(found.remedy.unwrap().contains("dpkg -S /bin/server"));
-        let found = judge(&object, &NameSource::Symbols, package(&Kind::known("glibc")));
+        let found = judge(&object, &NameSource::Symbols, package(&Kind::known("glibc").unwrap()));
         assert!(found.remedy.unwrap().contains("libc6-dbg"));
     }
 

@@ -2,10 +2,11 @@
 
 use std::io;
 
+use memtrace_host::kernel::{Kernel, KernelError, Probes};
+use memtrace_host::procfs::{Objects, ProcessError};
+
 use super::finding::{Area, Finding};
 use super::permissions::{self, Capabilities, Capability, SYS_ADMIN};
-use crate::kernel::{Kernel, KernelError, Probes};
-use crate::procfs::{Objects, ProcessError};
 use crate::session::overhead::probe_cost;
 use crate::session::overhead::probe_cost::ProbeCost;
 

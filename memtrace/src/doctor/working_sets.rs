@@ -1,10 +1,11 @@
 //! Methods of `memtrace wss`.
 
+use memtrace_host::kernel::features;
+use memtrace_host::pmu::CacheCounters;
+use memtrace_host::procfs::{self, Damon, DamonError, PageTracker};
+use memtrace_model::{Pid, WorkingSetMethod};
+
 use super::finding::{Area, Finding};
-use crate::kernel::features;
-use crate::model::{Pid, WorkingSetMethod};
-use crate::pmu::CacheCounters;
-use crate::procfs::{self, Damon, DamonError, PageTracker};
 
 /// A method, and the reason why it is not available.
 type Availability = (WorkingSetMethod, Option<&'static str>);

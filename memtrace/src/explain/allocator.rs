@@ -1,6 +1,6 @@
 //! Allocators of a process.
 
-use crate::allocators::{Allocator, Kind, Survey};
+use memtrace_object::allocators::{Allocator, Kind, Survey};
 
 /// Allocator that implements `malloc`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,9 @@ mod sums;
 
 use std::path::Path;
 
+use memtrace_host::procfs::{Tmpfs, Vma};
+use memtrace_model::{HeapMemory, HeapSource, MappingKind, MemorySizes};
+
 use self::anonymous::AnonymousMemory;
 use self::memory::span_of;
 pub(super) use self::memory::{ProcessMemory, RangeInspector};
@@ -14,8 +17,6 @@ use self::parts::Parts;
 use self::sums::{FileTotals, NameTotals};
 use super::allocator::MallocProvider;
 use super::glibc::{HeapError, Region};
-use crate::model::{HeapMemory, HeapSource, MappingKind, MemorySizes};
-use crate::procfs::{Tmpfs, Vma};
 
 /// Returns the regions that may belong to glibc: private, readable and writable memory without a file. Adjacent VMAs
 /// are joined.

@@ -5,8 +5,9 @@
 //! malloc_chunk`, malloc/malloc.c; the same from 2.26 to 2.43). Memory that changed during the read fails the
 //! consistency checks.
 
-use crate::model::{AbsAddr, Bytes};
-use crate::procfs::WordReader;
+use memtrace_model::{AbsAddr, Bytes};
+
+use memtrace_host::procfs::WordReader;
 
 /// The previous chunk is in use.
 const PREV_INUSE: u64 = 1;

@@ -7,11 +7,12 @@ mod arena;
 mod error;
 mod mapped;
 
+use memtrace_host::procfs::MemoryReader;
+use memtrace_model::{Bytes, HeapStats};
+
 use self::arena::ArenaContents;
 pub(super) use self::error::HeapError;
 use super::span::Span;
-use crate::model::{Bytes, HeapStats};
-use crate::procfs::MemoryReader;
 
 /// Contiguous private anonymous memory, readable and writable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Address ranges.
 
-use crate::model::{AbsAddr, Bytes};
+use memtrace_model::{AbsAddr, Bytes};
 
 /// Addresses from `start` to `end`, exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,11 @@
 
 use std::fs;
 
+use memtrace_host::procfs::proc_path;
+use memtrace_host::procfs::{MemoryReader, WordReader as _};
+use memtrace_model::{AbsAddr, Bytes, Pid, Tid};
+
 use super::span::Span;
-use crate::model::{AbsAddr, Bytes, Pid, Tid};
-use crate::procfs::proc_path;
-use crate::procfs::{MemoryReader, WordReader as _};
 
 /// Threads of a process with their stack pointers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,8 +68,9 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
+    use harness::fixtures::Anonymous;
+
     use super::*;
-    use crate::scratch::Anonymous;
 
     #[test]
     fn the_stack_pointer_is_the_second_last_word() {

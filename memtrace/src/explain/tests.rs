@@ -1,9 +1,10 @@
+use harness::fixtures::Running;
+use memtrace_host::procfs::inspect;
+use memtrace_host::procfs::read_image;
+use memtrace_model::{HeapSource, Pid};
+use memtrace_object::allocators::{UserHooks, survey};
+
 use super::*;
-use crate::allocators::{UserHooks, survey};
-use crate::model::{HeapSource, Pid};
-use crate::procfs::inspect;
-use crate::procfs::read_image;
-use crate::scratch::Running;
 
 fn explain_process(pid: Pid) -> Result<Explanation, ProcessError> {
     let process = inspect(pid)?;
@@ -18,7 +19,7 @@ fn memory_of_a_waiting_process_adds_up() {
     let page = explain_process(running.pid()).unwrap();
     assert_eq!((page.pid, page.comm.raw(), page.threads), (running.pid(), "cat", 1));
     assert!(page.explained() >= 0.97, "{page:#?}");
-    assert_eq!(page.held().resident, crate::procfs::rollup(running.pid()).unwrap().resident);
+    assert_eq!(page.held().resident, memtrace_host::procfs::rollup(running.pid()).unwrap().resident);
     assert_eq!(page.heap.allocator.as_deref(), Some("glibc"));
     let HeapSource::Known(stats) = page.heap.source else { panic!("{page:#?}") };
     assert_eq!((stats.arenas, stats.undetermined), (1, Bytes(0)));

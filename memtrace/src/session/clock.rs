@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
-use crate::procfs;
+use memtrace_host::procfs;
 
 /// Returns the time of `CLOCK_MONOTONIC` in the initial time namespace. The kernel's own readings of the clock do not have
 /// the offset of a time namespace (time_namespaces(7)).

@@ -5,14 +5,15 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::grouping::Grouping;
-use crate::allocators::UserHooks;
-use crate::debuginfod::Servers;
-use crate::kernel::{MapUses, ThreadFilter};
-use crate::model::{
+use memtrace_host::debuginfod::Servers;
+use memtrace_host::kernel::{MapUses, ThreadFilter};
+use memtrace_model::{
     AccountColumn, AccountKeys, Bytes, EventClass, FilterRule, Metric, PartKeys, Pid, Requirement, TagEffect, TagValue,
 };
-use crate::report::Format;
+use memtrace_object::allocators::UserHooks;
+use memtrace_report::Format;
+
+use super::grouping::Grouping;
 
 /// Configuration of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]

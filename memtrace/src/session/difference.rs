@@ -4,12 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use memtrace_model::{EventClass, Metric, printable};
+use memtrace_report::{SavedReport, Side};
+
 use super::config::{Moment, Output};
 use super::error::Error;
 use super::outputs::{Content, Outputs};
 use super::replay;
-use crate::model::{EventClass, Metric, printable};
-use crate::report::{self, SavedReport, Side};
 
 /// Configuration of `memtrace diff`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub(crate) fn run(config: &Config) -> Result<(), Error> {
     let side = |source: &Source, SavedReport { subject, profile, .. }| Side::new(source.name.clone(), subject, profile);
     let (before, after) = (side(&config.before, before), side(&config.after, after));
     let content: &Content<'_> =
-        &|format, _, out| report::write_difference(format, &before, &after, metric, config.top, out);
+        &|format, _, out| memtrace_report::write_difference(format, &before, &after, metric, config.top, out);
     // A comparison can be made again, so it needs no rescue file.
     let (_, failures) = outputs.fill(content, &[]);
     if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
@@ -71,7 +72,7 @@ fn read(source: &Source, class: Option<EventClass>) -> Result<SavedReport, Error
     }
     let bytes = fs::read(path).map_err(|error| bad(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| bad(String::from("it is not a report in JSON")))?;
-    report::read_json(&text).map_err(|error| bad(error.to_string()))
+    memtrace_report::read_json(&text).map_err(|error| bad(error.to_string()))
 }
 
 /// Returns true for a report in JSON, by the name or the first character, and false for a recording.
@@ -114,9 +115,10 @@ fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<M
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::RunFacts;
+    use memtrace_model::{EventClass, Profile};
+
     use super::*;
-    use crate::model::RunFacts;
-    use crate::model::{EventClass, Profile};
 
     fn saved(class: EventClass, metric: Metric) -> SavedReport {
         SavedReport {

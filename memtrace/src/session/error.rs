@@ -5,11 +5,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::history;
-use crate::model::{Bytes, EventClass, Pid, UntracedProcess, format, printable};
-use crate::procfs::ReadRefusal;
-use crate::report::Format;
-use crate::symbolize::FunctionError;
+use memtrace_model::{Bytes, EventClass, Pid, UntracedProcess, format, printable};
+use memtrace_report::Format;
+
+use memtrace_host::procfs::ReadRefusal;
+use memtrace_object::symbolize::FunctionError;
 
 pub(crate) mod from_engines;
 
@@ -163,7 +163,7 @@ pub(crate) enum Error {
     },
     /// A recording that cannot be read.
     #[error("cannot read the recording {}: {source}", printable(path))]
-    Recording { path: PathBuf, source: history::Error },
+    Recording { path: PathBuf, source: memtrace_history::Error },
     /// The recording lacks something that an option needs.
     #[error("{message}")]
     NotRecorded {
@@ -233,10 +233,10 @@ impl Error {
                 let names = Format::OF_STACKS.iter().filter(|format| format.holds(*class)).map(|format| format.name());
                 format!("choose one of the formats {}", names.collect::<Vec<_>>().join(", "))
             }
-            Self::Recording { source: history::Error::Newer { .. }, .. } => {
+            Self::Recording { source: memtrace_history::Error::Newer { .. }, .. } => {
                 "use the version of memtrace that made it, or a newer one".into()
             }
-            Self::Recording { source: history::Error::Empty, .. } => "wait for the end of its first interval".into(),
+            Self::Recording { source: memtrace_history::Error::Empty, .. } => "wait for the end of its first interval".into(),
             Self::Recording { .. } => "give a file that `memtrace record` has made".into(),
             Self::MarkFunction { .. } => {
                 "give the path of the file on this machine, and a function of its symbols: `nm -C FILE` and `nm -DC FILE` list them".into()

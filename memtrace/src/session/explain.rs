@@ -1,15 +1,16 @@
 //! Analysis of the memory of a process, without tracing it.
 
+use memtrace_host::procfs;
+use memtrace_host::procfs::{Objects, ProcessError, ReadRefusal};
+use memtrace_model::{Explanation, Pid};
+use memtrace_object::allocators;
+use memtrace_object::allocators::UserHooks;
+use memtrace_report::{Format, PageOptions};
+
 use super::config::Output;
 use super::error::{Error, from_engines};
 use super::outputs::{Content, Outputs};
-use crate::allocators;
-use crate::allocators::UserHooks;
 use crate::explain;
-use crate::model::{Explanation, Pid};
-use crate::procfs;
-use crate::procfs::{Objects, ProcessError, ReadRefusal};
-use crate::report::{self, Format, PageOptions};
 
 /// Configuration of `memtrace explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +33,10 @@ pub(crate) fn run(config: &Config) -> Result<(), Error> {
     let outputs = Outputs::open(&config.outputs)?;
     let explanation = analyse(config.pid).map_err(|error| user_error(config.pid, error))?;
     let content: &Content<'_> = &|format, to_stdout, out| match format {
-        Format::Json => report::write_explanation_json(&explanation, out),
+        Format::Json => memtrace_report::write_explanation_json(&explanation, out),
         _ => {
             let options = PageOptions { top: config.top, colour: to_stdout && config.colour };
-            report::write_explanation_text(&explanation, options, out)
+            memtrace_report::write_explanation_text(&explanation, options, out)
         }
     };
     // An explanation can be made again, so it needs no rescue file.

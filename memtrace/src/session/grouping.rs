@@ -1,10 +1,9 @@
 //! The key by which stacks are grouped, and the labels that it needs.
 
-use crate::history::facts::RecordedGrouping;
-use crate::model::{GroupBy, PartKeys, Profile, StackLabels};
-use crate::report;
-use crate::tags;
-use crate::tags::TagRules;
+use memtrace_history::facts::RecordedGrouping;
+use memtrace_history::tags;
+use memtrace_history::tags::TagRules;
+use memtrace_model::{GroupBy, PartKeys, Profile, StackLabels};
 
 /// Grouping of stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +45,7 @@ impl Grouping {
     /// Returns the labels of the stacks; `None` if groups by `by` do not depend on labels.
     pub(super) fn labels_by(&self, by: GroupBy, profile: &Profile) -> Option<StackLabels> {
         match (by, &self.tags) {
-            (GroupBy::Object, _) => Some(report::object_labels(profile)),
+            (GroupBy::Object, _) => Some(memtrace_report::object_labels(profile)),
             (GroupBy::Tag, rules) => Some(tags::labels(profile, rules.as_ref())),
             _ => None,
         }

@@ -3,12 +3,12 @@
 use std::future;
 use std::path::Path;
 
+use memtrace_model::printable;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::error::Error;
 use super::marks::{LastAnswers, MarkRequest, MarkServer, Service};
 use super::observer::Observer;
-use crate::model::printable;
 
 /// Text of marks by the signal.
 const SIGNAL: &str = "SIGUSR2";

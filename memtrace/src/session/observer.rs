@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::model::Bytes;
+use memtrace_model::Bytes;
 
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Outcome of a run that wrote its report.
 
-use crate::model::{Losses, UntracedProcess};
+use memtrace_model::{Losses, UntracedProcess};
 
 /// Outcome of a run that wrote its report.
 #[derive(Clone, Debug, PartialEq, Eq)]

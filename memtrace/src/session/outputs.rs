@@ -15,14 +15,15 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use memtrace_model::{EventClass, Profile};
+use memtrace_report::Format;
+
 pub(super) use self::streamed::{StreamedOutput, Written};
 
 use self::content::fill;
 use self::sink::Sink;
 use super::config::{Destination, Output};
 use super::error::{Error, NotWritten};
-use crate::model::{EventClass, Profile};
-use crate::report::{self, Format};
 
 /// Writes the content of an output in a format. The flag is true for standard output.
 pub(super) type Content<'content> = dyn Fn(Format, bool, &mut dyn Write) -> io::Result<()> + 'content;
@@ -67,10 +68,10 @@ impl Outputs {
     pub(super) fn write(
         self,
         profile: &Profile,
-        options: &report::Options,
+        options: &memtrace_report::Options,
         rescue_directories: &[PathBuf],
     ) -> (Vec<PathBuf>, Vec<NotWritten>) {
-        self.fill(&|format, _, out| report::write(format, profile, options, out), rescue_directories)
+        self.fill(&|format, _, out| memtrace_report::write(format, profile, options, out), rescue_directories)
     }
 
     /// Writes `content` to every output; see [`Self::write`].
@@ -143,8 +144,9 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use memtrace_model::{GroupBy, Metric};
+
     use super::*;
-    use crate::model::{GroupBy, Metric};
 
     fn make_directory(name: &str) -> PathBuf {
         let directory = std::env::temp_dir().join(format!("memtrace-outputs-{}-{name}", std::process::id()));
@@ -157,8 +159,8 @@ mod tests {
         vec![Output { destination: Destination::File(path.to_owned()), format: Format::Folded }]
     }
 
-    fn options() -> report::Options {
-        report::Options {
+    fn options() -> memtrace_report::Options {
+        memtrace_report::Options {
             metric: Metric::LiveBytes,
             by: GroupBy::Process,
             top: 10,

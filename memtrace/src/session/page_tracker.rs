@@ -2,8 +2,9 @@
 
 use std::io;
 
-use crate::model::WorkingSetMethod;
-use crate::procfs::{self, PageTracker};
+use memtrace_host::procfs::{self, PageTracker};
+use memtrace_model::WorkingSetMethod;
+
 use crate::session::error::Error;
 
 /// Advice for a kernel without a method.

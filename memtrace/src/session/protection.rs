@@ -3,8 +3,9 @@
 use std::io;
 use std::process;
 
-use crate::model::Pid;
-use crate::procfs;
+use memtrace_model::Pid;
+
+use memtrace_host::procfs;
 
 /// Score with which the OOM killer never chooses a process (`OOM_SCORE_ADJ_MIN`, include/uapi/linux/oom.h).
 const NEVER: i32 = -1000;

@@ -3,11 +3,12 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
+use memtrace_history::{Header, Settings, Writer};
+use memtrace_host::procfs;
+use memtrace_model::EventClass;
+
 use super::config::{Config, Recording};
 use super::error::Error;
-use crate::history::{Header, Settings, Writer};
-use crate::model::EventClass;
-use crate::procfs;
 
 /// Returns the header of a history that starts at a time of the wall clock. It has no event classes.
 pub(super) fn header(start: SystemTime, interval: Duration) -> Header {

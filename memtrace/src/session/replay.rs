@@ -12,6 +12,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use memtrace_history::facts::RecordedFacts;
+use memtrace_history::tags::TagRules;
+use memtrace_history::{Book, Fact, Moments, Recording, ViewOptions, Views, counts_growth, has_epochs, notes_of};
+use memtrace_host::procfs::Objects;
+use memtrace_model::{
+    AccountColumn, EventClass, GroupBy, Losses, Metric, Names, PartKeys, Profile, Quantity, Requirement, ThreadColumn,
+    printable,
+};
+use memtrace_object::symbolize::Symbolizer;
+use memtrace_report::{Format, SavedReport};
+
 use self::accounts_over_time::AccountsOverTime;
 use self::threads::RecordedThreads;
 use super::config::{Moment, Output};
@@ -20,16 +31,6 @@ use super::grouping::Grouping;
 use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Content, Outputs};
-use crate::history::facts::RecordedFacts;
-use crate::history::{self, Book, Fact, Moments, Recording, ViewOptions, Views, counts_growth, has_epochs, notes_of};
-use crate::model::{
-    AccountColumn, EventClass, GroupBy, Losses, Metric, Names, PartKeys, Profile, Quantity, Requirement, ThreadColumn,
-    printable,
-};
-use crate::procfs::Objects;
-use crate::report::{self, Format, SavedReport};
-use crate::symbolize::Symbolizer;
-use crate::tags::TagRules;
 
 pub(crate) use self::heap_profiles::MAX_HEAP_PROFILES;
 pub(crate) use self::moments::Span;
@@ -134,7 +135,7 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
     let mut report = None;
     let views = opened.views(&symbolizer())?;
     opened.for_each_class(views, BTreeMap::new(), no_facts, |class, profile, options| {
-        let report::Options { subject, metric, .. } = options;
+        let memtrace_report::Options { subject, metric, .. } = options;
         if class == wanted {
             report = Some(SavedReport { subject, metric, profile });
         }
@@ -148,7 +149,7 @@ pub(super) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
 /// Totals at earlier moments, in order of time.
 type EarlierProfiles = BTreeMap<EventClass, Vec<(Duration, Profile)>>;
 
-fn unreadable(config: &Config, source: history::Error) -> Error {
+fn unreadable(config: &Config, source: memtrace_history::Error) -> Error {
     Error::Recording { path: config.path.clone(), source }
 }
 
@@ -183,7 +184,7 @@ impl<'a> Opened<'a> {
     fn new(config: &'a Config, book: &'a dyn Book) -> Result<Self, Error> {
         let unreadable = |source| unreadable(config, source);
         if book.intervals().is_empty() {
-            return Err(unreadable(history::Error::Empty));
+            return Err(unreadable(memtrace_history::Error::Empty));
         }
         let facts = RecordedFacts::new(book.facts(book.end()).map_err(unreadable)?);
         let mut moments = moments::find(book, &facts, &config.span, &unreadable)?;
@@ -256,7 +257,7 @@ impl<'a> Opened<'a> {
             counts_growth: counts_growth(self.metric),
             has_timeline: self.has_timeline,
         };
-        let views = history::view(self.book, &self.facts, &self.moments, names, options);
+        let views = memtrace_history::view(self.book, &self.facts, &self.moments, names, options);
         views.map_err(|source| unreadable(self.config, source))
     }
 
@@ -267,7 +268,7 @@ impl<'a> Opened<'a> {
         mut views: Views<'_>,
         mut earlier: EarlierProfiles,
         mut late: impl FnMut(EventClass) -> Vec<Fact>,
-        mut each: impl FnMut(EventClass, Profile, report::Options),
+        mut each: impl FnMut(EventClass, Profile, memtrace_report::Options),
     ) {
         let Self { config, book, grouping, metric, .. } = self;
         let mut facts = self.facts.clone();
@@ -276,7 +277,7 @@ impl<'a> Opened<'a> {
             let stacks = views.take(class);
             facts.add(late(class));
             let profile = views.profile(class, stacks, &facts, earlier, |profile| grouping.labels(profile));
-            let options = report::Options {
+            let options = memtrace_report::Options {
                 metric: metric_of(&profile, *metric),
                 by: grouping.by,
                 top: config.top,
@@ -291,10 +292,10 @@ impl<'a> Opened<'a> {
 fn write(
     outputs: Outputs,
     profile: &Profile,
-    options: &report::Options,
+    options: &memtrace_report::Options,
     observer: &mut dyn Observer,
 ) -> Vec<NotWritten> {
-    fill(outputs, &|format, _, out| report::write(format, profile, options, out), observer)
+    fill(outputs, &|format, _, out| memtrace_report::write(format, profile, options, out), observer)
 }
 
 /// Writes the outputs, and returns those that failed.
@@ -326,7 +327,7 @@ fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn O
     table.sort(sort);
     let content = |format: Format, _, out: &mut dyn io::Write| match &over_time {
         Some(over_time) if format.shows_accounts_over_time() => over_time.write(out),
-        _ => report::write_accounts(format, &table, config.top, out),
+        _ => memtrace_report::write_accounts(format, &table, config.top, out),
     };
     all_written(fill(outputs, &content, observer))?;
     Ok(Outcome { losses: table.losses, command: None, complete: !book.is_salvaged(), none_traced: None })

@@ -12,6 +12,9 @@ mod selection;
 
 use std::time::{Duration, Instant};
 
+use memtrace_host::procfs::{self, UnmappedCache};
+use memtrace_model::{Fit, UnmeasuredProcesses, WorkingSets};
+
 pub(crate) use self::config::{WorkingSetConfig, WorkingSetMode};
 
 use self::cache_meter::CacheMeter;
@@ -25,8 +28,6 @@ use super::descriptors;
 use super::error::Error;
 use super::observer::Observer;
 use super::run::{Signals, event_loop, until};
-use crate::model::{Fit, UnmeasuredProcesses, WorkingSets};
-use crate::procfs::{self, UnmappedCache};
 
 /// Shorter times are slept through: the timer of the event loop has a resolution of a millisecond.
 const SHORT: Duration = Duration::from_millis(20);

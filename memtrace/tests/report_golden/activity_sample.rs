@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use memtrace::model::{
+use memtrace_model::{
     AbsAddr, ActiveThread, Activity, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockRow, LockSums,
     Log2, Nanoseconds, Pid, Profile, RunFacts, Slice, SliceKind, SliceLabel, SliceRow, SliceSums, Tid,
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memtrace::model::{
+use memtrace_model::{
     Amount, BlockHistograms, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, LiveChanges, Name, Part,
     Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, User,
 };

@@ -1,7 +1,7 @@
 //! Errors of estimates from sampled pages, in every format that has them.
 
-use memtrace::model::{GroupBy, Metric, Profile, RunFacts};
-use memtrace::report::{Format, Options};
+use memtrace_model::{GroupBy, Metric, Profile, RunFacts};
+use memtrace_report::{Format, Options};
 use serde_json::Value;
 
 use super::json::MEMORY_NUMBERS;

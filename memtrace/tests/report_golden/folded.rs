@@ -1,7 +1,7 @@
 //! Properties of the folded stacks.
 
-use memtrace::model::{GroupBy, Metric, Profile};
-use memtrace::report::{Format, Options};
+use memtrace_model::{GroupBy, Metric, Profile};
+use memtrace_report::{Format, Options};
 
 use super::sample::sample;
 use super::{options, report};

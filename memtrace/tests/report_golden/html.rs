@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace::model::{
+use memtrace_model::{
     Comm, EventClass, LiveChanges, MemoryCounter, MemoryTimelineBuilder, Metric, Part, PartChange, PressureCounter,
     Profile, Tid,
 };
-use memtrace::report::{Format, Options};
+use memtrace_report::{Format, Options};
 use serde_json::Value;
 
 use crate::host::{by_threads, host};
@@ -56,7 +56,7 @@ pub(super) fn operate(profile: &Profile, options: &Options, script: &str) -> Val
 pub(crate) fn with_timeline() -> Profile {
     let mut profile = sample();
     let mut builder = MemoryTimelineBuilder::default();
-    let id = memtrace::model::ImageId { pid: profile.processes[0].pid, ordinal: 0 };
+    let id = memtrace_model::ImageId { pid: profile.processes[0].pid, ordinal: 0 };
     for second in 1..=4 {
         builder.add_change(EventClass::Heap, id, 1 << 20, 2 << 20);
         builder.set(id, MemoryCounter::RssAnonymous, 5 << 20);
@@ -243,7 +243,7 @@ fn text_of_the_target_is_no_markup() {
     profile.stacks[0].part = Part::WHOLE.with_thread(tid);
     profile.run.notes.push(String::from(HOSTILE));
     let options =
-        Options { by: memtrace::model::GroupBy::Thread, subject: String::from(HOSTILE), ..options(Metric::LiveBytes) };
+        Options { by: memtrace_model::GroupBy::Thread, subject: String::from(HOSTILE), ..options(Metric::LiveBytes) };
     let script = "return { scripts: document.scripts.length, images: document.images.length, title: document.title,
         frames: [...document.querySelectorAll('.frame')].filter((frame) => frame.textContent.includes('onerror')).length,
         notes: [...document.querySelectorAll('li')].filter((item) => item.textContent.includes('onerror')).length };";

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use memtrace::model::{Activity, Metric, Nanoseconds, Profile, RunFacts, Slice, SliceKind};
-use memtrace::report::{Format, Options};
+use memtrace_model::{Activity, Metric, Nanoseconds, Profile, RunFacts, Slice, SliceKind};
+use memtrace_report::{Format, Options};
 use serde_json::{Value, json};
 
 use super::html::{operate, with_timeline};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use memtrace::model::{EventValue, GroupBy, LossReason, Metric, Profile, RunFacts, StackEnd};
-use memtrace::report::{Format, Options};
 use memtrace_json::Report;
+use memtrace_model::{EventValue, GroupBy, LossReason, Metric, Profile, RunFacts, StackEnd};
+use memtrace_report::{Format, Options};
 use serde_json::Value;
 
 use super::activity_sample::activity;

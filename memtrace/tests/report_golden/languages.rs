@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use memtrace::model::{
+use memtrace_model::{
     Amount, BlockHistograms, Bytes, Frame, FrameId, LiveChanges, Location, Name, ObjectName, Part, Pid, ProcessProfile,
     Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Unnamed, VirtOffset,
 };

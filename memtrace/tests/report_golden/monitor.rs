@@ -3,12 +3,12 @@
 use std::io;
 use std::time::Duration;
 
-use memtrace::model::{
+use memtrace_model::{
     Comm, CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,
     OtherThreads, Pid, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn,
     ThreadInterval, ThreadTimeline, ThreadUsage, Tid, TimelineBuilder, UsageCounter,
 };
-use memtrace::report::{
+use memtrace_report::{
     ThreadHistory, ThreadTableOptions, write_thread_table, write_thread_timeline, write_threads_csv,
     write_threads_csv_header, write_threads_json,
 };

@@ -1,11 +1,11 @@
 //! The explanation of a service near its limit, with memory of every kind and with hostile names.
 
-use memtrace::model::{
+use memtrace_model::{
     Bytes, CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MappingKind,
     MemorySizes, NamedMemory, Pid, Pressure, Stalled, StatusCounters, ThreadStacks, Tid,
 };
 
-use memtrace::report::{PageOptions, write_explanation_json, write_explanation_text};
+use memtrace_report::{PageOptions, write_explanation_json, write_explanation_text};
 
 use super::assert_golden;
 

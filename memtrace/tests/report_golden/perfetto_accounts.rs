@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace::model::{
+use memtrace_model::{
     AccountCounters, AccountInterval, AccountRow, AccountTotals, Amount, AmountBounds, Bytes, GroupBy, LossReason,
     Losses, MarkBounds,
 };
-use memtrace::report::AccountTrace;
+use memtrace_report::AccountTrace;
 use serde_json::{Value, json};
 
 use crate::long::viewers::read_perfetto;

@@ -1,8 +1,8 @@
 //! Activity of threads in traces for Perfetto, read with the messages that Perfetto publishes.
 
 use harness::Scratch;
-use memtrace::model::{ActiveThread, Activity, LeftOut, Nanoseconds, Slice, SliceKind, SliceLabel, Tid};
-use memtrace::report::Format;
+use memtrace_model::{ActiveThread, Activity, LeftOut, Nanoseconds, Slice, SliceKind, SliceLabel, Tid};
+use memtrace_report::Format;
 use serde_json::{Map, Value, json};
 
 use super::activity_sample::{HOSTILE, activity, with_activity};

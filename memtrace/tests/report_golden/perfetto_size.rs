@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace::model::{
+use memtrace_model::{
     ActiveThread, Activity, Comm, EventClass, ImageId, MemoryCounter, MemoryTimelineBuilder, Nanoseconds, Pid, Profile,
     RunFacts, Slice, SliceKind, SliceLabel, Tid,
 };
-use memtrace::report::Format;
+use memtrace_report::Format;
 use serde_json::Value;
 
 use super::viewers::{file, read_perfetto};

@@ -1,7 +1,7 @@
 //! Properties of the flame graph.
 
-use memtrace::model::{Metric, Profile, Quantity, RunFacts};
-use memtrace::report::Format;
+use memtrace_model::{Metric, Profile, Quantity, RunFacts};
+use memtrace_report::Format;
 use quick_xml::events::Event;
 
 use super::host::{all_ended, host};

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memtrace::model::{
+use memtrace_model::{
     AbsAddr, Amount, BlockHistograms, BuildId, Bytes, Cgroup, Container, Cost, EventClass, Frame, FrameId, ImageEnd,
     LiveChanges, Location, LossReason, Losses, Name, ObjectName, Part, Pid, ProcessProfile, Profile, ProgramCost,
     Quantities, Quantity, RunFacts, StackEnd, StackProfile, TouchWindow, Unnamed, Untraced, User, VirtOffset,

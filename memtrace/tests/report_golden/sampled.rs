@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memtrace::model::{
+use memtrace_model::{
     Amount, Bytes, EventClass, MappingKind, PageFaults, Part, Profile, Quantities, Quantity, Residency, ResidentKind,
     RunFacts, Untraced,
 };

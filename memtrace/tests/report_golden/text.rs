@@ -1,7 +1,7 @@
 //! Properties of the text report.
 
-use memtrace::model::{Activity, GroupBy, Metric, Profile, RunFacts};
-use memtrace::report::{Format, Options};
+use memtrace_model::{Activity, GroupBy, Metric, Profile, RunFacts};
+use memtrace_report::{Format, Options};
 
 use super::activity_sample::{activity, with_activity};
 use super::host::host;

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace::model::{Amount, Bytes, Comm, GroupBy, Metric, MonitorInterval, Profile, Quantities, Quantity};
-use memtrace::report::{Format, Options, ThreadTrace, write};
+use memtrace_model::{Amount, Bytes, Comm, GroupBy, Metric, MonitorInterval, Profile, Quantities, Quantity};
+use memtrace_report::{Format, Options, ThreadTrace, write};
 use serde_json::{Value, json};
 
 use crate::host::{all_ended, by_allocators, by_threads, host};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memtrace::model::{
+use memtrace_model::{
     BlockHistograms, Bytes, Cgroup, CgroupId, EventClass, Frame, FrameId, ImageEnd, ImageId, KernelThread, LiveChanges,
     MachineReclaim, MemcgMemory, MemcgProfile, Name, Nanoseconds, OomKill, Order, Part, PerSecond, Pid, PressureTime,
     ProcessProfile, Profile, Quantities, ReclaimActivity, ReclaimKind, RunFacts, StackEnd, StackId, StackProfile,

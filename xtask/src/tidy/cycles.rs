@@ -5,14 +5,12 @@ use std::fmt::Write as _;
 
 use super::Violation;
 use super::file_graph::{Edge, FileGraph};
+use super::product::CRATES;
 use super::tree::Tree;
-
-/// The crates to check, by the folder of their sources.
-const CRATES: [&str; 2] = ["memtrace/src/", "memtrace-ebpf/src/"];
 
 /// Returns a violation for each group of files that import each other.
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
-    CRATES.iter().flat_map(|folder| check_crate(tree, folder)).collect()
+    CRATES.into_iter().flat_map(|folder| check_crate(tree, folder)).collect()
 }
 
 fn check_crate(tree: &Tree, folder: &'static str) -> Vec<Violation> {

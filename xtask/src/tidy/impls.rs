@@ -5,17 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::{Item, ItemImpl, Type};
 
 use super::Violation;
-use super::product::{ProductFile, files_below};
+use super::product::{CRATES, ProductFile, files_below};
 use super::tree::Tree;
 
 /// Most files with methods of a type.
 const MOST: usize = 2;
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
-    ["memtrace/src/", "memtrace-common/src/", "memtrace-unwind/src/", "memtrace-ebpf/src/"]
-        .into_iter()
-        .flat_map(|folder| check_crate(&files_below(tree, folder)))
-        .collect()
+    CRATES.into_iter().flat_map(|folder| check_crate(&files_below(tree, folder))).collect()
 }
 
 fn check_crate(files: &[ProductFile<'_>]) -> Vec<Violation> {

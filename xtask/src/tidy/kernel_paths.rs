@@ -1,4 +1,4 @@
-//! Paths in `/proc` and `/sys` occur only in the module `procfs`.
+//! Paths in `/proc` and `/sys` occur only in the module `procfs` of the crate `host`.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -7,21 +7,21 @@ use syn::{Attribute, Lit, LitStr, Macro};
 use super::tree::{Source, Tree};
 use super::{Violation, product};
 
-const SOURCES: &str = "memtrace/src/";
-
-/// The module that may contain the paths.
-const READER: &str = "procfs";
+/// The crate and the module that may contain the paths.
+const READER: (&str, &str) = ("crates/host/src/", "procfs");
 
 /// Folders of the kernel's file systems. cgroupfs, tracefs and bpffs are mounted below `/sys`.
 const FOLDERS: [&str; 2] = ["/proc", "/sys"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for file in product::files_below(tree, SOURCES) {
-        if file.module.first().is_none_or(|module| module != READER) {
-            let mut checker = Checker { source: file.source, violations: Vec::new() };
-            checker.visit_file(&file.syntax);
-            violations.extend(checker.violations);
+    for folder in product::CRATES {
+        for file in product::files_below(tree, folder) {
+            if folder != READER.0 || file.module.first().is_none_or(|module| module != READER.1) {
+                let mut checker = Checker { source: file.source, violations: Vec::new() };
+                checker.visit_file(&file.syntax);
+                violations.extend(checker.violations);
+            }
         }
     }
     violations
@@ -36,7 +36,7 @@ impl Checker<'_> {
     fn check_literal(&mut self, literal: &LitStr) {
         let text = literal.value();
         if is_kernel_path(&text) {
-            let message = format!("only {READER} may contain paths of the kernel: {text:?}");
+            let message = format!("only {} may contain paths of the kernel: {text:?}", READER.1);
             self.violations.push(Violation::new(self.source, literal.span().start().line, message));
         }
     }
@@ -89,8 +89,8 @@ mod tests {
         let text = r#"fn f() { read("/proc/self/maps"); format!("/sys/fs/cgroup/{}", 1); }"#;
         let expected = ["/proc/self/maps", "/sys/fs/cgroup/{}"]
             .map(|path| format!("only procfs may contain paths of the kernel: {path:?}"));
-        assert_eq!(messages("memtrace/src/kernel/load.rs", text), expected);
-        assert_eq!(messages("memtrace/src/procfs/maps.rs", text), [""; 0]);
+        assert_eq!(messages("crates/host/src/kernel/load.rs", text), expected);
+        assert_eq!(messages("crates/host/src/procfs/maps.rs", text), [""; 0]);
     }
 
     #[test]

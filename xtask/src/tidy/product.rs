@@ -7,6 +7,21 @@ use syn::{Attribute, File, ImplItem, Item, ItemMod};
 
 use super::tree::{Source, Tree};
 
+/// Folders of the sources that users run or link. Tools, tests and benchmarks are not part of the product.
+pub(super) const CRATES: [&str; 11] = [
+    "crates/history/src/",
+    "crates/host/src/",
+    "crates/json/src/",
+    "crates/model/src/",
+    "crates/object/src/",
+    "crates/report/src/",
+    "memtrace/src/",
+    "memtrace-common/src/",
+    "memtrace-ebpf/src/",
+    "memtrace-probes/src/",
+    "memtrace-unwind/src/",
+];
+
 /// A parsed file of a crate.
 pub(super) struct ProductFile<'a> {
     pub(super) source: &'a Source,

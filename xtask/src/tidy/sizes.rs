@@ -2,18 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::product::files_below;
+use super::product::{CRATES, files_below};
 use super::tree::Tree;
-
-/// Folders of the sources that users run or link. Tools, tests and benchmarks are not part of the product.
-const PRODUCT: [&str; 6] = [
-    "crates/json/src/",
-    "memtrace/src/",
-    "memtrace-common/src/",
-    "memtrace-ebpf/src/",
-    "memtrace-probes/src/",
-    "memtrace-unwind/src/",
-];
 
 /// Files and lines of a part of the product.
 #[derive(Clone, Copy, Default)]
@@ -26,12 +16,12 @@ struct Size {
 pub(super) fn table(tree: &Tree) -> String {
     let mut parts: BTreeMap<String, Size> = BTreeMap::new();
     let mut total = Size::default();
-    for folder in PRODUCT {
+    for folder in CRATES {
         for file in files_below(tree, folder) {
-            let krate = folder.trim_end_matches("/src/");
+            let name = folder.trim_end_matches("/src/").trim_start_matches("crates/");
             let part = match file.module.first() {
-                Some(module) if krate == "memtrace" => format!("memtrace::{module}"),
-                _ => krate.to_owned(),
+                Some(module) if has_modules(name) => format!("{name}::{module}"),
+                _ => name.to_owned(),
             };
             let lines = file.code_lines();
             for size in [parts.entry(part).or_default(), &mut total] {
@@ -47,6 +37,11 @@ pub(super) fn table(tree: &Tree) -> String {
     parts.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
+/// Returns true for a crate of independent modules. The files of others belong together.
+fn has_modules(name: &str) -> bool {
+    matches!(name, "host" | "memtrace" | "object")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,17 +49,19 @@ mod tests {
     #[test]
     fn table_has_modules_crates_sum() {
         let files = [
-            ("memtrace/src/report.rs", "fn f() {}\n"),
-            ("memtrace/src/report/svg.rs", "fn f() {\n}\n"),
+            ("memtrace/src/trace.rs", "fn f() {}\n"),
+            ("memtrace/src/trace/start.rs", "fn f() {\n}\n"),
+            ("crates/report/src/svg.rs", "fn f() {\n}\n"),
             ("memtrace-unwind/src/lib.rs", "fn f() {}\n"),
             ("xtask/src/main.rs", "fn f() {}\n"),
         ];
         let table = table(&Tree::of(&files));
         let words: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         let expected = [
-            vec!["memtrace::report", "2", "files", "3", "lines"],
+            vec!["memtrace::trace", "2", "files", "3", "lines"],
+            vec!["report", "1", "files", "2", "lines"],
             vec!["memtrace-unwind", "1", "files", "1", "lines"],
-            vec!["product", "3", "files", "4", "lines"],
+            vec!["product", "4", "files", "6", "lines"],
         ];
         assert_eq!(words, expected);
     }

@@ -8,26 +8,29 @@ use super::table::{self, Submodules};
 use super::tree::Tree;
 
 const SOURCES: &str = "memtrace/src/";
+const TABLE: &str = "xtask/src/tidy/table.rs";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let graph = FileGraph::of_crate(tree, SOURCES);
     let edges = graph.edges();
-    table::SUBMODULES
-        .iter()
-        .flat_map(|table| [missing_rows(&graph, table), refused(&graph, &edges, table)].concat())
-        .collect()
+    let of_table = |table: &Submodules| {
+        [missing_rows(&graph, table), refused(&graph, &edges, table), unused(&graph, &edges, table)].concat()
+    };
+    table::SUBMODULES.iter().flat_map(of_table).collect()
 }
 
-/// Returns the imports between submodules of the table: parent, importing and imported submodule.
-pub(super) fn imports(tree: &Tree) -> BTreeSet<(&'static str, String, String)> {
-    let graph = FileGraph::of_crate(tree, SOURCES);
-    let edges = graph.edges();
-    let mut imports = BTreeSet::new();
-    for table in table::SUBMODULES {
-        let between = edges.iter().filter_map(|edge| submodules_of(&graph, edge, table));
-        imports.extend(between.map(|(from, to)| (table.parent, from.to_owned(), to.to_owned())));
+/// Returns the permissions that no file uses, so that the table stays tight.
+fn unused(graph: &FileGraph<'_>, edges: &[Edge], table: &Submodules) -> Vec<Violation> {
+    let used: BTreeSet<_> = edges.iter().filter_map(|edge| submodules_of(graph, edge, table)).collect();
+    if used.is_empty() {
+        return Vec::new();
     }
-    imports
+    let permissions = table.rows.iter().flat_map(|row| row.imports.iter().map(|import| (row.name, *import)));
+    let violation = |(name, import)| {
+        let message = format!("{}::{name} may import {import}, but does not", table.parent);
+        Violation { path: String::from(TABLE), line: 0, message }
+    };
+    permissions.filter(|permission| !used.contains(permission)).map(violation).collect()
 }
 
 fn missing_rows(graph: &FileGraph<'_>, table: &Submodules) -> Vec<Violation> {
@@ -80,7 +83,20 @@ mod tests {
             ("memtrace/src/session/run.rs", "pub fn run() {}"),
             (from, text),
         ];
-        check(&Tree::of(&files)).into_iter().map(|violation| violation.message).collect()
+        let violations = check(&Tree::of(&files)).into_iter().filter(|violation| violation.path != TABLE);
+        violations.map(|violation| violation.message).collect()
+    }
+
+    #[test]
+    fn unused_permission_is_a_violation() {
+        let files = [
+            ("memtrace/src/session.rs", "mod error; mod explain;"),
+            ("memtrace/src/session/error.rs", "pub struct Error;"),
+            ("memtrace/src/session/explain.rs", "use super::error::Error; pub fn f(_: Error) {}"),
+        ];
+        let messages: Vec<_> = check(&Tree::of(&files)).into_iter().map(|violation| violation.message).collect();
+        assert!(messages.contains(&String::from("session::explain may import outputs, but does not")));
+        assert!(!messages.contains(&String::from("session::explain may import error, but does not")));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Options with a fixed set of values.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use memtrace_model::{AccountColumn, EventClass, GroupBy, Metric, ThreadColumn, WorkingSetMethod};
+use memtrace_report::Format;
 
-use crate::model::{AccountColumn, EventClass, GroupBy, Metric, ThreadColumn, WorkingSetMethod};
-use crate::report::Format;
 use crate::session::{BlockSizes, MonitorFormat, ProbeSite, SourceChoice};
 
 pub(super) fn formats() -> impl TypedValueParser<Value = Format> {

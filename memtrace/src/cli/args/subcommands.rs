@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
+use memtrace_model::{EventClass, GroupBy, Metric, Pid};
+use memtrace_report::Format;
 
 use super::possible_values;
 use crate::cli::units;
-use crate::model::{EventClass, GroupBy, Metric, Pid};
-use crate::report::Format;
 use crate::session::Moment;
 use crate::session::difference::Source;
 

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use memtrace_model::Pid;
 
 use super::headings::TARGET;
 use crate::cli::filters::Excluded;
 use crate::cli::{filters, units};
-use crate::model::Pid;
 
 /// The processes, as given.
 #[derive(Debug, Args)]

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, value_parser};
+use memtrace_history::triggers::Condition;
+use memtrace_model::{Bytes, ThreadColumn};
 
 use super::TargetArgs;
 use super::headings::{GENERAL, OUTPUT, TARGET, TRIGGERS, TUNING};
 use super::possible_values;
 use crate::cli::{hooks, units};
-use crate::model::{Bytes, ThreadColumn};
 use crate::session::{MonitorFormat, NamedAllocator, SourceChoice};
-use crate::triggers::Condition;
 
 /// The arguments, as given.
 #[derive(Debug, Args)]

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, value_parser};
+use memtrace_model::{Pid, WorkingSetMethod};
+use memtrace_report::Format;
 
 use super::headings::{GENERAL, OUTPUT, TARGET, TUNING};
 use super::possible_values;
 use crate::cli::filters::Excluded;
 use crate::cli::{filters, units};
-use crate::model::{Pid, WorkingSetMethod};
-use crate::report::Format;
 
 /// The arguments, as given.
 #[derive(Debug, Args)]

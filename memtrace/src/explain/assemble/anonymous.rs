@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use memtrace_host::procfs::Vma;
+use memtrace_model::{AbsAddr, MappingKind, MemorySizes, NamedMemory, Tid};
+
 use super::memory::{ProcessMemory, RangeInspector, span_of};
 use super::parts::Parts;
 use super::sums::NameTotals;
 use crate::explain::allocator::MallocProvider;
 use crate::explain::span::Span;
-use crate::model::{AbsAddr, MappingKind, MemorySizes, NamedMemory, Tid};
-use crate::procfs::Vma;
 
 /// Attribution of anonymous VMAs, which are split among several owners.
 pub(super) struct AnonymousMemory<'all, I> {

@@ -1,11 +1,12 @@
 //! Input of the attribution: the VMAs of a process and the facts about them.
 
+use memtrace_host::procfs::{Tmpfs, Vma};
+use memtrace_model::{AbsAddr, MemorySizes};
+
 use crate::explain::allocator::MallocProvider;
 use crate::explain::glibc::HeapWalk;
 use crate::explain::span::Span;
 use crate::explain::stacks::Threads;
-use crate::model::{AbsAddr, MemorySizes};
-use crate::procfs::{Tmpfs, Vma};
 
 /// Memory of a process.
 #[derive(Debug)]

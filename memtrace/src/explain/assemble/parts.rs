@@ -1,6 +1,6 @@
 //! Result of the attribution.
 
-use crate::model::{Bytes, FileMemory, HeapMemory, MappingKind, MemorySizes, NamedMemory, ThreadStacks};
+use memtrace_model::{Bytes, FileMemory, HeapMemory, MappingKind, MemorySizes, NamedMemory, ThreadStacks};
 
 /// Memory of a process by owner.
 #[derive(Debug, Default, PartialEq)]

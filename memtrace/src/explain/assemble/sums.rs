@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::model::{FileMemory, MemorySizes, NamedMemory};
-use crate::procfs::Sizes;
+use memtrace_model::{FileMemory, MemorySizes, NamedMemory};
+
+use memtrace_host::procfs::Sizes;
 
 /// Memory sizes by name.
 #[derive(Debug, Default)]

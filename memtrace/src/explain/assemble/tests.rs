@@ -1,11 +1,11 @@
+use memtrace_host::procfs::read_vmas;
+use memtrace_model::{AbsAddr, Bytes, HeapStats, ThreadStacks, Tid};
 use proptest::prelude::*;
 
 use super::*;
 use crate::explain::glibc::HeapWalk;
 use crate::explain::span::Span;
 use crate::explain::stacks::Threads;
-use crate::model::{AbsAddr, Bytes, HeapStats, ThreadStacks, Tid};
-use crate::procfs::read_vmas;
 
 const PAGE: u64 = 4096;
 

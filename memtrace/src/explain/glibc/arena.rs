@@ -1,11 +1,12 @@
 //! Arenas of glibc's malloc: detection and contents.
 
+use memtrace_host::procfs::{MemoryReader, MemoryView, WordReader as _};
+use memtrace_model::{AbsAddr, Bytes};
+
 use super::error::HeapError;
 use crate::explain::chunks;
 use crate::explain::chunks::{ALIGNMENT, ChunkTotals, WalkError};
 use crate::explain::span::Span;
-use crate::model::{AbsAddr, Bytes};
-use crate::procfs::{MemoryReader, MemoryView, WordReader as _};
 
 /// Maximum size and alignment of a heap of a non-main arena: `HEAP_MAX_SIZE`, twice `DEFAULT_MMAP_THRESHOLD_MAX`
 /// (malloc/arena.c).

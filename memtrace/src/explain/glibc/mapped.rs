@@ -1,9 +1,10 @@
 //! Detection of blocks with their own mmap.
 
+use memtrace_host::procfs::MemoryReader;
+use memtrace_model::{AbsAddr, Bytes};
+
 use crate::explain::chunks;
 use crate::explain::span::Span;
-use crate::model::{AbsAddr, Bytes};
-use crate::procfs::MemoryReader;
 
 /// Minimum size of a block inside a region (`DEFAULT_MMAP_THRESHOLD`). The kernel merges adjacent mappings, so a block
 /// may start anywhere; a smaller one is accepted only at the start of a region or after another block.

@@ -1,8 +1,9 @@
 //! Synthetic heaps. The privileged tests cover real ones.
 
+use harness::fixtures::Anonymous;
+use memtrace_model::{AbsAddr, Pid};
+
 use super::*;
-use crate::model::{AbsAddr, Pid};
-use crate::scratch::Anonymous;
 
 const HEAP: u64 = 64 << 20;
 const PAGE: u64 = 4096;

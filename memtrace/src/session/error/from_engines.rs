@@ -2,12 +2,13 @@
 
 use std::io;
 
+use memtrace_host::kernel::KernelError;
+use memtrace_host::launch::LaunchError;
+use memtrace_host::procfs::{self, ProcessError, ReadRefusal};
+use memtrace_model::{Pid, printable};
+use memtrace_object::allocators::{AllocatorError, Verdict};
+
 use super::{AllocatorUser, Error};
-use crate::allocators::{AllocatorError, Verdict};
-use crate::kernel::KernelError;
-use crate::launch::LaunchError;
-use crate::model::{Pid, printable};
-use crate::procfs::{self, ProcessError, ReadRefusal};
 
 /// Converts an error of the kernel, about the process `pid` if there is one.
 pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {

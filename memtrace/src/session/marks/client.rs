@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use memtrace_model::printable;
+
 use super::protocol::{MAX_LINE, Service, StoredMark, parse_answer, parse_greeting};
 use super::socket::{EXTENSION, directory};
-use crate::model::printable;
 
 /// Time that an answer may take: longer than the recording waits for its disk.
 const ANSWER: Duration = Duration::from_secs(40);
@@ -181,9 +182,10 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread;
 
+    use harness::Scratch;
+
     use super::super::protocol::{answer, greeting};
     use super::*;
-    use crate::scratch::Scratch;
 
     /// Answers one connection. Returns the line that the client has sent.
     fn serve(path: &Path, pid: u32) -> thread::JoinHandle<String> {

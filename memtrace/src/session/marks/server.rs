@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use memtrace_model::printable;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -13,7 +14,6 @@ use tokio::time::{sleep, timeout};
 
 use super::protocol::{MAX_LINE, Service, StoredMark, answer, check, greeting};
 use super::socket::{listen, listen_in_directory, own_uid};
-use crate::model::printable;
 
 /// Most connections at a time; others wait.
 const MAX_CONNECTIONS: usize = 16;
@@ -201,9 +201,10 @@ async fn read_line(stream: &UnixStream) -> io::Result<Option<String>> {
 
 #[cfg(test)]
 mod tests {
+    use harness::Scratch;
+
     use super::super::client;
     use super::*;
-    use crate::scratch::Scratch;
 
     fn run<T>(test: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)

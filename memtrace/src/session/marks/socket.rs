@@ -71,8 +71,9 @@ fn create_private(directory: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use harness::Scratch;
+
     use super::*;
-    use crate::scratch::Scratch;
 
     #[test]
     fn socket_of_a_killed_process_is_replaced() {

@@ -7,8 +7,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::{env, process};
 
+use memtrace_model::printable;
+
 use super::content::fill;
-use crate::model::printable;
 
 /// Files with the same name that are tried in a directory. Anyone can create files in `/tmp`.
 const MOST_NAMES: u32 = 16;
@@ -69,8 +70,9 @@ fn name(output: &Path, extension: &str, number: u32) -> OsString {
 mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
+    use harness::Scratch;
+
     use super::*;
-    use crate::scratch::Scratch;
 
     fn report(out: &mut dyn Write) -> io::Result<()> {
         out.write_all(b"report")

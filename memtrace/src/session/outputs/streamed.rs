@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use memtrace_host::procfs;
+
 use super::content::give_to_user;
 use super::rescue;
 use super::sink::Sink;
-use crate::procfs;
 use crate::session::error::{Error, NotWritten};
 
 /// An open output without its name.
@@ -90,8 +91,9 @@ mod tests {
     use std::fs;
     use std::io::Write as _;
 
+    use harness::Scratch;
+
     use super::*;
-    use crate::scratch::Scratch;
 
     fn names(directory: &Path) -> Vec<String> {
         let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,7 +1,8 @@
 //! Estimate of the overhead from a count of the targets' allocator calls. Pure.
 
+use memtrace_model::{Bytes, format};
+
 use super::load::{CallCosts, Load};
-use crate::model::{Bytes, format};
 
 /// Estimated overhead of tracing.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{Bytes, CallsBySize};
+use memtrace_model::{Bytes, CallsBySize};
 
 /// Processor time that one allocator call costs the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq)]

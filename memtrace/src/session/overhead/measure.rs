@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use memtrace_host::kernel::{Kernel, Probe, Probes};
+use memtrace_host::procfs;
+use memtrace_model::{Bytes, Pid, Signature, format};
+use memtrace_object::probe_site::Cost as SiteCost;
+
 use super::estimate::{self, Estimate};
 use super::load::{CallCosts, Load};
 use super::{probe_cost, warning};
-use crate::kernel::{Kernel, Probe, Probes};
-use crate::model::{Bytes, Pid, Signature, format};
-use crate::probe_site::Cost as SiteCost;
-use crate::procfs;
 use crate::session::config::Percent;
 use crate::session::error::{Error, from_engines};
 use crate::session::select::AllocatorProbes;

@@ -4,10 +4,11 @@
 
 use std::time::{Duration, Instant};
 
+use memtrace_model::{Bytes, CallsBySize};
+
 use super::estimate::estimate;
 use super::load::{CallCosts, Load};
 use super::warning;
-use crate::model::{Bytes, CallsBySize};
 
 /// Shortest period to measure.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use memtrace_model::{Bytes, format};
+
 use super::estimate::{estimate, minimum_sizes};
 use super::load::{CallCosts, Load};
-use crate::model::{Bytes, format};
 
 /// Share of the target's processor time above which the overhead deserves a warning.
 const TOLERATED: f64 = 0.25;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::accounts;
-use crate::history::facts::RecordedFacts;
-use crate::history::{self, Book, Boundary, Moments};
-use crate::model::{AccountKeys, AccountNumber, AccountRow, AccountTable, format};
+use memtrace_model::{AccountKeys, AccountNumber, AccountRow, AccountTable, format};
+
+use memtrace_history::accounts;
+use memtrace_history::facts::RecordedFacts;
+use memtrace_history::{Book, Boundary, Moments};
 
 /// Returns the accounts by `keys` that are selected, not sorted. `notes` are those on the selection.
 pub(super) fn table(
@@ -15,7 +16,7 @@ pub(super) fn table(
     moments: &Moments,
     keys: AccountKeys,
     mut notes: Vec<String>,
-) -> Result<AccountTable, history::Error> {
+) -> Result<AccountTable, memtrace_history::Error> {
     let to = moments.to();
     let mut accounts = book.accounts(moments.from(), to)?;
     let total = accounts.remove(&AccountNumber::TOTAL).unwrap_or_default();
@@ -54,7 +55,7 @@ pub(super) struct RecordedNames {
 
 impl RecordedNames {
     /// Reads the names of accounts by this number of keys.
-    pub(super) fn read(book: &dyn Book, keys: usize) -> Result<Self, history::Error> {
+    pub(super) fn read(book: &dyn Book, keys: usize) -> Result<Self, memtrace_history::Error> {
         let names = book.account_names()?.into_iter().map(|account| (account.number, account.names)).collect();
         Ok(Self { names, keys })
     }

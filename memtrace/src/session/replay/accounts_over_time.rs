@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
+use memtrace_history::accounts;
+use memtrace_history::{Book, Boundary, IntervalRow, Moments};
+use memtrace_model::{AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTotals, Bytes, Losses, format};
+use memtrace_report::AccountTrace;
 use rustc_hash::FxHashMap;
 
 use super::accounts::RecordedNames;
-use crate::accounts;
-use crate::history::{self, Book, Boundary, IntervalRow, Moments};
-use crate::model::{AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTotals, Bytes, Losses, format};
-use crate::report::AccountTrace;
 use crate::session::config::Output;
 
 /// Maximum number of accounts with tracks.
@@ -71,7 +71,7 @@ impl<'a> AccountsOverTime<'a> {
         book: &'a dyn Book,
         moments: &'a Moments,
         keys: &'a AccountKeys,
-    ) -> Result<Option<Self>, history::Error> {
+    ) -> Result<Option<Self>, memtrace_history::Error> {
         let is_shown = outputs.iter().any(|output| output.format.shows_accounts_over_time());
         is_shown.then(|| Self::read(book, moments, keys)).transpose()
     }
@@ -81,7 +81,7 @@ impl<'a> AccountsOverTime<'a> {
         book: &'a dyn Book,
         moments: &'a Moments,
         keys: &'a AccountKeys,
-    ) -> Result<Self, history::Error> {
+    ) -> Result<Self, memtrace_history::Error> {
         let names = RecordedNames::read(book, keys.len())?;
         let mut groups = Groups::default();
         let losses = book.losses_of_intervals(moments.from(), moments.to())?;
@@ -90,7 +90,7 @@ impl<'a> AccountsOverTime<'a> {
             groups.add(&step, &names);
             Ok(())
         })
-        .map_err(history::Error::from)?;
+        .map_err(memtrace_history::Error::from)?;
         groups.select();
         Ok(Self { groups, ..all })
     }

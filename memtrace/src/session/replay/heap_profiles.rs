@@ -1,6 +1,7 @@
 //! Moments of heap profiles in a book.
 
-use crate::history::{Book, Moments};
+use memtrace_history::{Book, Moments};
+
 use crate::session::config::Moment;
 
 /// The most moments besides the end. Each profile is in memory.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::history::facts::RecordedFacts;
-use crate::history::{self, Book, Boundary, MarkRow, Moments};
-use crate::model::{Amount, Epoch, EventClass, Quantity, format};
+use memtrace_history::facts::RecordedFacts;
+use memtrace_history::{Book, Boundary, MarkRow, Moments};
+use memtrace_model::{Amount, Epoch, EventClass, Quantity, format};
+
 use crate::session::config::Moment;
 use crate::session::error::Error;
 
@@ -28,7 +29,7 @@ pub(super) fn find(
     book: &dyn Book,
     facts: &RecordedFacts,
     span: &Span,
-    unreadable: &dyn Fn(history::Error) -> Error,
+    unreadable: &dyn Fn(memtrace_history::Error) -> Error,
 ) -> Result<Moments, Error> {
     let known = Known { book, start: facts.span().0.since_start() };
     let moments = |from, to| Moments::new(book, facts, from, to);

@@ -3,13 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
+use memtrace_history::facts::RecordedFacts;
+use memtrace_history::{Book, Fact, Moments};
+use memtrace_model::{AccountKeys, EventClass, Names, PartKeys, Profile};
+
 use super::accounts_over_time::AccountsOverTime;
 use super::moments::contains;
 use super::{Config, EarlierProfiles, Opened, View, fill, unreadable};
-use crate::history::facts::RecordedFacts;
-use crate::history::{Book, Fact, Moments};
-use crate::model::{AccountKeys, EventClass, Names, PartKeys, Profile};
-use crate::report;
 use crate::session::config::{self, Moment};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
@@ -67,7 +67,7 @@ impl<'a> RunReport<'a> {
         &self,
         names: &dyn Names,
         cost: impl FnMut(EventClass) -> Vec<Fact>,
-        each: impl FnMut(EventClass, Profile, report::Options),
+        each: impl FnMut(EventClass, Profile, memtrace_report::Options),
     ) -> Result<bool, Error> {
         let mut is_complete = true;
         let mut warn = |missing, error| {

@@ -7,17 +7,18 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use super::*;
-use crate::history::facts::{self, RecordedGrouping};
-use crate::history::{
+use harness::Scratch;
+use memtrace_history::facts::{self, RecordedGrouping};
+use memtrace_history::{
     Boundary, Change, Detail, DetailKind, Header, ImageChange, ImageValue, Interval, Location, Mark, ObjectNumber,
     PathNumber, RecordedImage, RecordedObject, RecordedPath, RecordedSymbols, Settings, TotalKey, Writer,
 };
-use crate::model::{
+use memtrace_model::{
     Amount, Bytes, Comm, Frame, ImageEnd, ImageId, ImageStart, Name, Part, Pid, Quantities, Quantity, StackEnd, Tick,
 };
-use crate::report::Format;
-use crate::scratch::Scratch;
+use memtrace_report::Format;
+
+use super::*;
 use crate::session::config::Destination;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use rustc_hash::FxHashMap;
-
-use crate::history::{
+use memtrace_history::{
     self, Book as _, Boundary, IntervalRow, Moments, ProcessRow, RecordedImage, RecordedThread, Recording,
     ThreadNumber, ThreadRow,
 };
-use crate::model::{
+use memtrace_model::{
     ImageId, Losses, MachineUsage, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads,
     ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn, ThreadInterval, ThreadUsage,
     TimelineBuilder,
 };
-use crate::report::{
+use rustc_hash::FxHashMap;
+
+use memtrace_report::{
     Format, ThreadHistory, ThreadTableOptions, ThreadTrace, write_thread_table, write_thread_timeline,
     write_threads_csv, write_threads_csv_header, write_threads_json,
 };
@@ -46,7 +46,7 @@ pub(super) struct RecordedThreads<'a> {
 
 impl<'a> RecordedThreads<'a> {
     /// Reads the threads of the selected part of a recording.
-    pub(super) fn read(recording: &'a Recording, moments: &Moments) -> Result<Self, history::Error> {
+    pub(super) fn read(recording: &'a Recording, moments: &Moments) -> Result<Self, memtrace_history::Error> {
         let (from, to) = (moments.from(), moments.to());
         let threads = recording.monitored_threads()?.into_iter().map(|thread| (thread.number, thread)).collect();
         let mut processes: BTreeMap<Boundary, Vec<ProcessRow>> = BTreeMap::new();

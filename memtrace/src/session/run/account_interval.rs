@@ -1,7 +1,8 @@
 //! Accounts of one interval of a recording.
 
-use crate::history::{AccountNames, RecordedAccount};
-use crate::model::Tick;
+use memtrace_model::Tick;
+
+use memtrace_history::{AccountNames, RecordedAccount};
 
 /// Accounts that have changed in one interval.
 #[derive(Debug)]

@@ -7,21 +7,22 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use super::account_interval::AccountInterval;
-use crate::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInterval};
-use crate::history::{AccountNames, RecordedAccount};
-use crate::model::format;
-use crate::model::{
+use memtrace_history::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInterval};
+use memtrace_history::pipeline::AccountSink;
+use memtrace_history::tags;
+use memtrace_history::tags::TagRules;
+use memtrace_history::{AccountNames, RecordedAccount};
+use memtrace_model::format;
+use memtrace_model::{
     AccountChanges, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember,
     ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
-use crate::pipeline::AccountSink;
+
+use super::account_interval::AccountInterval;
 use crate::session::config::AccountReport;
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::observer::Observer;
 use crate::session::track::ProcessTracker;
-use crate::tags;
-use crate::tags::TagRules;
 
 /// Changes that wait. The shard keeps further ones.
 const WAITING: usize = 16;
@@ -400,10 +401,10 @@ fn unknown(what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::AccountColumn;
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::model::AccountColumn;
 
     fn run_accounts(key: GroupBy) -> RunAccounts {
         let (outputs, sort) = (Vec::new(), AccountColumn::Current);

@@ -7,24 +7,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memtrace_history::activity::{ActivityBuilder, ActivityCollector};
+use memtrace_history::{Fact, facts};
+use memtrace_history::{LiveCall, LivePaths, frames_of_calls};
+use memtrace_host::kernel::{ActivityReader, Kernel, Probes, ThreadActivity};
+use memtrace_host::procfs::{self, FutexWaiter};
+use memtrace_model::{
+    Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Names, Nanoseconds, Node, Object, Pid,
+    StackId, Stacks, StepKind, ThreadStep, Tid,
+};
+use memtrace_object::symbolize::ImageCode;
 use rustc_hash::FxHashMap;
 
 use super::activity_changes::RecordedChanges;
 use super::stack_copies::FindCopy;
-use crate::activity::{ActivityBuilder, ActivityCollector};
-use crate::history::{Fact, facts};
-use crate::history::{LiveCall, LivePaths, frames_of_calls};
-use crate::kernel::{ActivityReader, Kernel, Probes, ThreadActivity};
-use crate::model::{
-    Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Names, Nanoseconds, Node, Object, Pid,
-    StackId, Stacks, StepKind, ThreadStep, Tid,
-};
-use crate::procfs::{self, FutexWaiter};
 use crate::session::config::Config;
 use crate::session::error::{Error, from_engines};
 use crate::session::select::Targets;
 use crate::session::track::{ProcessTracker, generated_code};
-use crate::symbolize::ImageCode;
 
 /// The most records that are read in one go. The rest follows in the next tick.
 const MAX_RECORDS: usize = 100_000;

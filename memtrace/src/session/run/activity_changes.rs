@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{ActivityChanges, CallSums, ImageId, Stacks};
+use memtrace_model::{ActivityChanges, CallSums, ImageId, Stacks};
 
 /// Changes for a recording, and the frames of their stacks.
 pub(super) struct RecordedChanges {

@@ -3,9 +3,10 @@
 use std::process;
 use std::time::Duration;
 
-use crate::kernel::ProgramTime;
-use crate::model::{Bytes, Cost, Pid, ProgramCost};
-use crate::procfs;
+use memtrace_model::{Bytes, Cost, Pid, ProgramCost};
+
+use memtrace_host::kernel::ProgramTime;
+use memtrace_host::procfs;
 
 /// Returns the processor time of memtrace so far.
 pub(super) fn processor_time() -> Duration {

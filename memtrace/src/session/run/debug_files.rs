@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use memtrace_host::debuginfod::{self, Servers, Settings, Step};
+use memtrace_model::{BuildId, DebugFileCounts, DebugFileOutcome, PathObject, format};
+use memtrace_object::symbolize::Symbolizer;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
 use super::wait::Signals;
-use crate::debuginfod::{self, Servers, Settings, Step};
-use crate::model::{BuildId, DebugFileCounts, DebugFileOutcome, PathObject, format};
 use crate::session::error::Error;
 use crate::session::observer::Observer;
-use crate::symbolize::Symbolizer;
 
 /// Time in which a stopped download removes its incomplete file.
 const STOP: Duration = Duration::from_millis(200);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use memtrace_host::kernel::{self, Probes};
 use tokio::sync::Notify;
 
 use super::wait::{Signals, wait_for_detach};
-use crate::kernel::{self, Probes};
 use crate::session::observer::Observer;
 
 /// Removal in progress.

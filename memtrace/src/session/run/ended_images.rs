@@ -7,21 +7,22 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use memtrace_history::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
+use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings};
+use memtrace_host::kernel::ProcessFilter;
+use memtrace_model::{
+    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Stacks,
+    Tick, UnsentStacks,
+};
+use memtrace_object::symbolize::ImageCode;
+
 use super::accounts::RunAccounts;
 use super::recorder::Recorder;
 use super::selection::Selection;
 use super::stack_copies::find_copy;
-use crate::history::{CompletedImage, EndedProcesses, EndedSettings};
-use crate::kernel::ProcessFilter;
-use crate::model::{
-    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Stacks,
-    Tick, UnsentStacks,
-};
-use crate::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
 use crate::session::sample::PageReader;
 use crate::session::track::{Coverage, ProcessTracker, generated_code};
 use crate::session::unwind_tables::UnwindTables;
-use crate::symbolize::ImageCode;
 
 /// Batches of parts that the shards can send before they keep them.
 const BATCHES: usize = 256;

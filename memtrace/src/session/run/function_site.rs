@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::path::Path;
 
-use crate::allocators::{self, ProbedFunction};
-use crate::model::FileOffset;
-use crate::probe_site::Needs;
+use memtrace_model::FileOffset;
+use memtrace_object::allocators::{self, ProbedFunction};
+use memtrace_object::probe_site::Needs;
+use memtrace_object::symbolize::FunctionPlace;
+
 use crate::session::config::ProbeSite;
-use crate::symbolize::FunctionPlace;
 
 /// Returns the instruction to probe in a function of `object`: the cheapest one, if it is equivalent to the entry for a probe
 /// with these needs.

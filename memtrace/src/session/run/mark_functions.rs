@@ -2,15 +2,16 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 
-use crate::kernel::{Kernel, MarkEntryReader, Probes};
-use crate::model::{LossReason, Losses};
-use crate::probe_site::Needs;
+use memtrace_host::kernel::{Kernel, MarkEntryReader, Probes};
+use memtrace_model::{LossReason, Losses};
+use memtrace_object::probe_site::Needs;
+use memtrace_object::symbolize::find_function;
+
 use crate::session::config::{MarkFunction, ProbeSite};
 use crate::session::error::{Error, from_engines};
 use crate::session::marks::MarkRequest;
 use crate::session::run::function_site;
 use crate::session::select::Targets;
-use crate::symbolize::find_function;
 
 /// Probes at the functions, and the entries that they record.
 pub(super) struct MarkFunctions {

@@ -3,9 +3,9 @@
 use std::future;
 use std::os::fd::RawFd;
 
+use memtrace_model::printable;
 use tokio::io::unix::AsyncFd;
 
-use crate::model::printable;
 use crate::session::config::Config;
 use crate::session::error::Error;
 use crate::session::mark_requests::{MarkRequests, MarkSocket};

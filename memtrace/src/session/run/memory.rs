@@ -1,11 +1,12 @@
 //! Division of a limited memory among maps, rings, ledgers and the state of processes.
 
-use crate::history::EndedSettings;
-use crate::kernel::{MapSizes, MapUses};
-use crate::mmap_events;
-use crate::model::{Bytes, Pid, Tick};
-use crate::procfs;
-use crate::registry;
+use memtrace_history::EndedSettings;
+use memtrace_history::registry;
+use memtrace_host::kernel::{MapSizes, MapUses};
+use memtrace_host::mmap_events;
+use memtrace_host::procfs;
+use memtrace_model::{Bytes, Pid, Tick};
+
 use crate::session::config::{Config, Target};
 use crate::session::error::Error;
 

@@ -8,12 +8,13 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memtrace_history::{LiveCall, frames_of_calls};
+use memtrace_host::procfs::Objects;
+use memtrace_model::{Bytes, Frame, Names, Nanoseconds, format, plain};
+use memtrace_object::symbolize::Symbolizer;
+
 use super::recorder::{ClassSites, Site, SiteTotals};
-use crate::history::{LiveCall, frames_of_calls};
-use crate::model::{Bytes, Frame, Names, Nanoseconds, format, plain};
-use crate::procfs::Objects;
 use crate::session::error::Error;
-use crate::symbolize::Symbolizer;
 
 /// Functions that are shown of each site, the innermost first.
 const FUNCTIONS: usize = 6;
@@ -122,8 +123,9 @@ fn text_of_site(frames: &[Frame], site: &Site) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::{EventClass, Name, StackEnd, Unnamed};
+
     use super::*;
-    use crate::model::{EventClass, Name, StackEnd, Unnamed};
 
     #[test]
     fn text_has_shares_and_innermost_functions() {

@@ -22,6 +22,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
+use memtrace_history::pipeline::{DeltaSink, WaitingStacks};
+use memtrace_history::{Fact, ImageChange, ImageValue, Interval};
+use memtrace_history::{ImageStacks, LivePaths};
+use memtrace_model::{
+    Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Losses, Object, PageFaults, ProcessImage, StackId,
+    Stacks, Tick, UnsentStacks,
+};
+
 use self::account_intervals::AccountIntervals;
 use self::changes::PathChanges;
 use self::deferral::Deferral;
@@ -39,13 +47,6 @@ use super::account_interval::AccountInterval;
 use super::activity_changes::RecordedChanges;
 use super::memory::MemoryPlan;
 use super::stack_copies::FindCopy;
-use crate::history::{Fact, ImageChange, ImageValue, Interval};
-use crate::history::{ImageStacks, LivePaths};
-use crate::model::{
-    Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Losses, Object, PageFaults, ProcessImage, StackId,
-    Stacks, Tick, UnsentStacks,
-};
-use crate::pipeline::{DeltaSink, WaitingStacks};
 use crate::session::config::Config;
 use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};

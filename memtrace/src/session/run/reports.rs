@@ -7,24 +7,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memtrace_history::{
+    ChangesInParts, EndOfRun, EndedProcesses, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts,
+    has_trends,
+};
+use memtrace_host::debuginfod;
+use memtrace_host::kernel::{Counters, ProgramTime};
+use memtrace_host::procfs::Objects;
+use memtrace_model::{
+    AccountTable, Bytes, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RunFacts,
+    Snapshot, Snapshots, TagId, TagName, Tick, TouchWindow, printable,
+};
+use memtrace_object::symbolize::{ImageCode, Symbolizer};
+
 use super::accounts::RunAccounts;
 use super::activity::RunActivity;
 use super::cost::cost_so_far;
 use super::debug_files;
 use super::recorder::Recorder;
 use super::wait::Signals;
-use crate::debuginfod;
-use crate::history::{
-    ChangesInParts, EndOfRun, EndedProcesses, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts,
-    has_trends,
-};
-use crate::kernel::{Counters, ProgramTime};
-use crate::model::{
-    AccountTable, Bytes, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RunFacts,
-    Snapshot, Snapshots, TagId, TagName, Tick, TouchWindow, printable,
-};
-use crate::procfs::Objects;
-use crate::report;
 use crate::session::clock::{self, wall_time_of_start};
 use crate::session::config::{AccountReport, Config, Output};
 use crate::session::error::{Error, NotWritten};
@@ -36,7 +37,6 @@ use crate::session::replay::{RunReport, fail};
 use crate::session::sample::{self, MeasuredReclaim};
 use crate::session::select::Targets;
 use crate::session::track::{Coverage, ProcessTracker};
-use crate::symbolize::{ImageCode, Symbolizer};
 
 /// Open outputs, and what the reports need besides the totals.
 pub(super) struct Reports {
@@ -200,7 +200,7 @@ struct ReportWriter<'a> {
 }
 
 impl ReportWriter<'_> {
-    fn write(&mut self, class: EventClass, profile: Profile, options: &report::Options) {
+    fn write(&mut self, class: EventClass, profile: Profile, options: &memtrace_report::Options) {
         let Self { config, finished, .. } = *self;
         self.facts.extend(facts::of_cost(class, &profile.run.cost));
         self.facts.extend(facts::of_notes(&profile.run.notes));
@@ -208,8 +208,9 @@ impl ReportWriter<'_> {
         let (written, failures, summary) = match self.accounts.take() {
             Some(((report, accounts), outputs)) => {
                 let table = account_table(config, report, accounts, &profile, finished);
-                let content =
-                    |format, _, out: &mut dyn io::Write| report::write_accounts(format, &table, config.top, out);
+                let content = |format, _, out: &mut dyn io::Write| {
+                    memtrace_report::write_accounts(format, &table, config.top, out)
+                };
                 let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
                 (written, failures, (!report.shows_text()).then(|| text_of_accounts(&table, config.top)))
             }
@@ -218,7 +219,7 @@ impl ReportWriter<'_> {
                 let (written, failures) = written.unwrap_or_default();
                 let mut summary = Vec::new();
                 // Writing to a vector does not fail.
-                let _ = report::write(report::Format::Text, &profile, options, &mut summary);
+                let _ = memtrace_report::write(memtrace_report::Format::Text, &profile, options, &mut summary);
                 (written, failures, Some(String::from_utf8_lossy(&summary).into_owned()))
             }
         };
@@ -322,7 +323,7 @@ fn account_table(
     finished: &FinishedTrace<'_>,
 ) -> AccountTable {
     let mut table = match report.needs_stacks() {
-        true => report::accounts_of_stacks(profile, &report.keys, |by| config.grouping.labels_by(by, profile)),
+        true => memtrace_report::accounts_of_stacks(profile, &report.keys, |by| config.grouping.labels_by(by, profile)),
         false => accounts.table(finished.measured.window.start, finished.measured.duration, finished.tracker),
     };
     table.losses.clone_from(&profile.losses);
@@ -338,6 +339,6 @@ fn account_table(
 pub(super) fn text_of_accounts(table: &AccountTable, top: usize) -> String {
     let mut text = Vec::new();
     // Writing to a vector does not fail.
-    let _ = report::write_accounts(report::Format::Text, table, top, &mut text);
+    let _ = memtrace_report::write_accounts(memtrace_report::Format::Text, table, top, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::kernel::RingReader;
-use crate::model::Event;
-use crate::pipeline::{Drained, Source};
+use memtrace_history::pipeline::{Drained, Source};
+use memtrace_model::Event;
+
+use memtrace_host::kernel::RingReader;
 
 pub(super) struct RingSource(pub(super) RingReader);
 

@@ -2,9 +2,10 @@
 
 use std::process;
 
-use crate::kernel::ProcessFilter;
-use crate::model::{ImageId, Pid};
-use crate::procfs::Hierarchies;
+use memtrace_host::kernel::ProcessFilter;
+use memtrace_host::procfs::Hierarchies;
+use memtrace_model::{ImageId, Pid};
+
 use crate::session::track::{ProcessTracker, traits};
 
 /// Decides which images a filter selects, by the same properties as the BPF programs.

@@ -3,10 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
+use memtrace_host::kernel::{self, ActivityOptions, Kernel, Probes, ProcessFilter, RingReader};
+use memtrace_model::{Bytes, EventClass, Nanoseconds, PartKeys, Pid};
+
 use super::memory::MemoryPlan;
 use super::selection;
-use crate::kernel::{self, ActivityOptions, Kernel, Probes, ProcessFilter, RingReader};
-use crate::model::{Bytes, EventClass, Nanoseconds, PartKeys, Pid};
 use crate::session::config::{ActivityConfig, BlockSizes, Config};
 use crate::session::descriptors;
 use crate::session::error::{Error, from_engines};

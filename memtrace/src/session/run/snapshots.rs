@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::model::{EventClass, ImageId, ImageUsage, Losses, Snapshot, Snapshots, Tick};
+use memtrace_model::{EventClass, ImageId, ImageUsage, Losses, Snapshot, Snapshots, Tick};
+
 use crate::session::sample::PageReader;
 use crate::session::track::{Coverage, ProcessTracker, lifetimes};
 

@@ -1,6 +1,6 @@
 //! Stacks that were finished in user space.
 
-use crate::model::{FinishedStacks, Pid, Stack, StackId};
+use memtrace_model::{FinishedStacks, Pid, Stack, StackId};
 
 /// Stack that was finished in user space, by the id of its copy: its id, and its frames if they were not sent.
 pub(super) type FindCopy<'a> = dyn Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + 'a;

@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::kernel::{Kernel, Probes, Scope, TagSite};
-use crate::model::{Pid, ProcessImage, TagAction, TagEffect, TagSource, printable};
-use crate::probe_site::Needs;
+use memtrace_host::kernel::{Kernel, Probes, Scope, TagSite};
+use memtrace_model::{Pid, ProcessImage, TagAction, TagEffect, TagSource, printable};
+use memtrace_object::probe_site::Needs;
+use memtrace_object::symbolize::{FunctionError, FunctionPlace, find_function};
+
 use crate::session::config::{Config, TagFunction};
 use crate::session::error::{Error, from_engines};
 use crate::session::run::function_site;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
-use crate::symbolize::{FunctionError, FunctionPlace, find_function};
 
 /// Attaches probes to the functions, before the first event is recorded. A function without an object is looked up in all
 /// objects of the targets.

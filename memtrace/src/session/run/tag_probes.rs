@@ -1,7 +1,8 @@
 //! USDT probes that change the current tag (`--tag-from probes`).
 
-use crate::kernel::{Kernel, Probes, TagSite};
-use crate::model::{TagAction, TagEffect, TagSource, TagValue, UserProbe};
+use memtrace_host::kernel::{Kernel, Probes, TagSite};
+use memtrace_model::{TagAction, TagEffect, TagSource, TagValue, UserProbe};
+
 use crate::session::config::ProbesOf;
 use crate::session::error::{Error, from_engines};
 use crate::session::run::user_probe_sites;
@@ -53,8 +54,9 @@ fn site(probe: &UserProbe) -> Option<TagSite> {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::FileOffset;
+
     use super::*;
-    use crate::model::FileOffset;
 
     fn probe(name: &str, arguments: Vec<Option<u8>>) -> UserProbe {
         UserProbe { name: name.into(), offset: FileOffset(7), semaphore: Some(FileOffset(9)), arguments }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use memtrace_host::kernel::ProcessFilter;
+use memtrace_host::procfs;
+use memtrace_model::{ImageEnd, ImageId, Pid};
+
 use super::selection::Selection;
-use crate::kernel::ProcessFilter;
-use crate::model::{ImageEnd, ImageId, Pid};
-use crate::procfs;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
 

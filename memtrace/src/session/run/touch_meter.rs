@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::model::{EventClass, Pid, Snapshots, TouchWindow, TouchedProcesses, WorkingSetMethod, format};
-use crate::procfs::{ClearedPages, PageTracker, ProcessError};
-use crate::reconcile::residency;
+use memtrace_history::reconcile::residency;
+use memtrace_host::procfs::{ClearedPages, PageTracker, ProcessError};
+use memtrace_model::{EventClass, Pid, Snapshots, TouchWindow, TouchedProcesses, WorkingSetMethod, format};
+
 use crate::session::error::Error;
 use crate::session::page_tracker;
 

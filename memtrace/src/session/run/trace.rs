@@ -8,6 +8,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+use memtrace_history::Fact;
+use memtrace_history::pipeline::Shards;
+use memtrace_host::kernel::{Kernel, Probes, ProcessFilter};
+use memtrace_model::{AccountColumn, EventClass, LossReason, Losses, Pid, Tick, format};
+use memtrace_object::allocators::Allocator;
+
 use self::accounts::fitting_text;
 use super::accounts::RunAccounts;
 use super::activity::RunActivity;
@@ -21,11 +27,6 @@ use super::selection::Selection;
 use super::stack_copies::find_copy;
 use super::target_time::TargetTime;
 use super::wait::{Due, WakeupSources};
-use crate::allocators::Allocator;
-use crate::history::Fact;
-use crate::kernel::{Kernel, Probes, ProcessFilter};
-use crate::model::{AccountColumn, EventClass, LossReason, Losses, Pid, Tick, format};
-use crate::pipeline::Shards;
 use crate::session::clock;
 use crate::session::error::Error;
 use crate::session::marks::MarkRequest;

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use memtrace_host::kernel::Scope;
+use memtrace_model::{UserProbe, printable};
+use memtrace_object::symbolize::{FunctionError, user_probes};
+
 use super::tag_functions::objects;
-use crate::kernel::Scope;
-use crate::model::{UserProbe, printable};
 use crate::session::config::ProbesOf;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
-use crate::symbolize::{FunctionError, user_probes};
 
 /// Name of the provider in `memtrace.h` and in the crate `memtrace-probes`.
 const PROVIDER: &str = "memtrace";

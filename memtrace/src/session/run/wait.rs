@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use memtrace_host::kernel::Detach;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Runtime};
@@ -15,7 +16,6 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until};
 
 use super::marks::{MarkSource, MarkSources};
-use crate::kernel::Detach;
 use crate::session::error::Error;
 
 /// Reason for the end of a run.

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::model::{CgroupId, MemcgMemory, PerSecond, PressureTime, VmCounters};
-use crate::procfs::{GroupReading, MemoryGroups};
+use memtrace_model::{CgroupId, MemcgMemory, PerSecond, PressureTime, VmCounters};
+
+use memtrace_host::procfs::{GroupReading, MemoryGroups};
 
 /// The most memcgs with limits that are read at the start. Reading the counters of one takes the kernel tens of
 /// microseconds.
@@ -149,8 +150,9 @@ impl Watch {
 mod tests {
     use std::time::Duration;
 
+    use memtrace_model::{Assessment, Bytes, Pressure, Stalled};
+
     use super::*;
-    use crate::model::{Assessment, Bytes, Pressure, Stalled};
 
     fn reading(refaults: u64, stalled: u64) -> GroupReading {
         let some = Stalled { total: Duration::from_secs(stalled), ..Stalled::default() };

@@ -8,11 +8,11 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::path::PathBuf;
 use std::process;
 
+use memtrace_history::{Fact, FactValue, Sample, Subject};
+use memtrace_model::{Cgroup, ImageId, MemoryCounter, Pid};
 use rustc_hash::FxHashMap;
 
-use crate::history::{Fact, FactValue, Sample, Subject};
-use crate::model::{Cgroup, ImageId, MemoryCounter, Pid};
-use crate::procfs::{self, GroupReading, MemoryGroups};
+use memtrace_host::procfs::{self, GroupReading, MemoryGroups};
 
 /// Most processes that are read at a time; the next ones are read the next time. Reading one takes the kernel tens of
 /// microseconds.

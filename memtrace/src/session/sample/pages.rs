@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use crate::model::{
+use memtrace_history::reconcile::residency;
+use memtrace_history::reconcile::residency::Pages;
+use memtrace_history::reconcile::rusage;
+use memtrace_history::reconcile::rusage::Baselines;
+use memtrace_host::procfs;
+use memtrace_model::{
     EventClass, ImageId, ImageStart, ImageUsage, PartKeys, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick,
 };
-use crate::procfs;
-use crate::reconcile::residency;
-use crate::reconcile::residency::Pages;
-use crate::reconcile::rusage;
-use crate::reconcile::rusage::Baselines;
+
 use crate::session::config::Config;
 use crate::session::track::ProcessTracker;
 

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use memtrace_host::kernel::{Kernel, ReclaimCounters};
+use memtrace_host::procfs;
+use memtrace_model::{EventClass, MachineReclaim, PerSecond, Pressure, PressureTime, VmCounters};
+
 use super::memcgs::{MemcgReader, Memcgs};
-use crate::kernel::{Kernel, ReclaimCounters};
-use crate::model::{EventClass, MachineReclaim, PerSecond, Pressure, PressureTime, VmCounters};
-use crate::procfs;
 use crate::session::config::Config;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,7 +1,8 @@
 //! Allocators of a process that memtrace does not trace.
 
-use crate::allocators::{SkipReason, Survey, Verdict};
-use crate::model::{Pid, printable};
+use memtrace_model::{Pid, printable};
+
+use memtrace_object::allocators::{SkipReason, Survey, Verdict};
 
 /// Describes the allocations of a process that tracing will miss.
 pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::io;
 
-use crate::kernel::{Condition, ProcessFilter};
-use crate::model::{FilterRule, ProcessAttribute};
+use memtrace_host::kernel::{Condition, ProcessFilter};
+use memtrace_model::{FilterRule, ProcessAttribute};
+
 use crate::session::config::Target;
 use crate::session::error::Error;
 
@@ -68,8 +69,9 @@ pub(in crate::session) fn describe(rules: &[FilterRule]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::Pid;
+
     use super::*;
-    use crate::model::Pid;
 
     fn rule(attribute: ProcessAttribute, exclude: bool) -> FilterRule {
         FilterRule { attribute, exclude }

@@ -1,10 +1,11 @@
 //! Probes of allocators that are mapped while probes are in place.
 
+use memtrace_host::kernel::{Kernel, Probes};
+use memtrace_model::{Pid, printable};
+use memtrace_object::allocators::Allocator;
+
 use super::probes::AllocatorProbes;
 use super::targets::Targets;
-use crate::allocators::Allocator;
-use crate::kernel::{Kernel, Probes};
-use crate::model::{Pid, printable};
 use crate::session::track::ProcessTracker;
 
 /// Result of probing such an allocator.

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::allocators::{Allocator, FunctionResult, FunctionResults, HookedFunction};
-use crate::kernel::{Kernel, KernelError, LoadedWordSite, Probe, Probes, ResultCookie, ResultProbes, Scope};
-use crate::model::{AllocatorId, FUNCTIONS, FileOffset, Function, Pid};
-use crate::probe_site::{self, Cost as SiteCost, GeneralRegister, LoadedWord};
+use memtrace_host::kernel::{Kernel, KernelError, LoadedWordSite, Probe, Probes, ResultCookie, ResultProbes, Scope};
+use memtrace_model::{AllocatorId, FUNCTIONS, FileOffset, Function, Pid};
+use memtrace_object::allocators::{Allocator, FunctionResult, FunctionResults, HookedFunction};
+use memtrace_object::probe_site::{self, Cost as SiteCost, GeneralRegister, LoadedWord};
+
 use crate::session::config::ProbeSite;
 
 /// Probes of one allocator in one process, or in all processes.

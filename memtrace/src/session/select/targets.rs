@@ -6,15 +6,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 
+use memtrace_host::kernel::Scope;
+use memtrace_host::launch::{Child, Identity, Launch};
+use memtrace_host::loader::Candidates;
+use memtrace_host::procfs;
+use memtrace_host::procfs::Process;
+use memtrace_model::{FilterRule, Object, Pid, printable};
+
 use super::coverage_gaps::coverage_gaps;
 use super::filter;
 use super::probes::AllocatorProbes;
-use crate::kernel::Scope;
-use crate::launch::{Child, Identity, Launch};
-use crate::loader::Candidates;
-use crate::model::{FilterRule, Object, Pid, printable};
-use crate::procfs;
-use crate::procfs::Process;
 use crate::session::config::{ProbeSite, Target};
 use crate::session::error::{AllocatorUser, Error, from_engines};
 use crate::session::outcome::CommandEnd;

@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memtrace_history::registry;
+use memtrace_host::kernel::{self, Kernel, Probes, ProcessFilter, Scope, ThreadUsageReader};
+use memtrace_model::format;
+use memtrace_model::{Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartKeys, Pid, Tick};
+use memtrace_object::allocators::Allocator;
+
 use super::config::{MonitorConfig, SourceChoice};
 use super::jemalloc::JemallocReader;
-use crate::allocators::Allocator;
-use crate::kernel::{self, Kernel, Probes, ProcessFilter, Scope, ThreadUsageReader};
-use crate::model::format;
-use crate::model::{Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartKeys, Pid, Tick};
-use crate::registry;
 use crate::session::config::ProbeSite;
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::Observer;

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::allocators::UserHooks;
-use crate::model::ThreadColumn;
+use memtrace_history::triggers::{Condition, Subject};
+use memtrace_model::ThreadColumn;
+use memtrace_object::allocators::UserHooks;
+
 use crate::session::config::{Recording, Target};
-use crate::triggers::{Condition, Subject};
 
 /// Configuration of the thread monitor.
 #[derive(Clone, Debug)]

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
+use memtrace_host::kernel::{ProcessStart, RunningThread};
+use memtrace_host::procfs::RemoteCounters;
+use memtrace_model::{AbsAddr, Mapping, MonitoredThread, Pid, ThreadUsage, UsageCounter};
+use memtrace_object::allocators::{JemallocCounters, address_in};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::reading::Reading;
-use crate::allocators::{JemallocCounters, address_in};
-use crate::kernel::{ProcessStart, RunningThread};
-use crate::model::{AbsAddr, Mapping, MonitoredThread, Pid, ThreadUsage, UsageCounter};
-use crate::procfs::RemoteCounters;
 
 /// Time that reads of all processes may take.
 const DEADLINE: Duration = Duration::from_millis(50);

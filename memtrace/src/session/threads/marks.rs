@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::printable;
+use memtrace_model::printable;
+
 use crate::session::config::Recording;
 use crate::session::error::Error;
 use crate::session::mark_requests::{MarkRequests, MarkSocket};

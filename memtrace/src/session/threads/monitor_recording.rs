@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::history::facts::{self, RecordedGrouping};
-use crate::history::{MonitorRecorder, Settings, Writer};
-use crate::model::{MachineUsage, MonitorInterval, Tick, printable};
+use memtrace_history::facts::{self, RecordedGrouping};
+use memtrace_history::{MonitorRecorder, Settings, Writer};
+use memtrace_model::{MachineUsage, MonitorInterval, Tick, printable};
+
 use crate::session::clock;
 use crate::session::config::Recording;
 use crate::session::error::Error;

@@ -3,6 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use memtrace_history::monitor::Monitor;
+use memtrace_history::triggers::{TriggerLosses, Triggers};
+use memtrace_model::{CounterSource, MonitorEvent, MonitorEventKind, MonitorInterval, SourceState};
+
 use super::attachment::Attachment;
 use super::cgroup_readings::CgroupReadings;
 use super::config::MonitorConfig;
@@ -16,15 +20,12 @@ use super::samples::KnownProcesses;
 use super::sampling_thread::SamplingThread;
 use super::trace_thread::TraceThread;
 use super::triggered_traces::TriggeredTraces;
-use crate::model::{CounterSource, MonitorEvent, MonitorEventKind, MonitorInterval, SourceState};
-use crate::monitor::Monitor;
 use crate::session::error::{Error, NotWritten};
 use crate::session::marks::{LastAnswers, MarkRequest};
 use crate::session::observer::Observer;
 use crate::session::outcome::Outcome;
 use crate::session::run::Detach;
 use crate::session::{clock, own_allocator, protection};
-use crate::triggers::{TriggerLosses, Triggers};
 
 /// Maximum number of triggers in an interval with a line and a mark of their own.
 const MOST_FIRINGS: usize = 20;

@@ -4,16 +4,17 @@ use std::io;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use memtrace_model::MonitorInterval;
+use memtrace_report::{
+    ThreadHistory, ThreadTableOptions, write_thread_table, write_threads_csv, write_threads_csv_header,
+    write_threads_json,
+};
+
 use super::config::{MonitorConfig, MonitorFormat};
 use super::monitor_recording::MonitorRecording;
 use super::output_thread::OutputThread;
 use super::reading::Reading;
 use super::trace_thread::TraceThread;
-use crate::model::MonitorInterval;
-use crate::report::{
-    ThreadHistory, ThreadTableOptions, write_thread_table, write_threads_csv, write_threads_csv_header,
-    write_threads_json,
-};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::{Observer, TableSize};
 
@@ -182,8 +183,9 @@ fn is_worth_a_table(interval: &MonitorInterval, usual: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::{LossReason, MonitorEvent, MonitorEventKind};
+
     use super::*;
-    use crate::model::{LossReason, MonitorEvent, MonitorEventKind};
 
     #[test]
     fn short_interval_has_a_table_if_something_happened() {

@@ -1,8 +1,8 @@
 //! Processes that are monitored, by the properties that the filter compares.
 
+use memtrace_host::kernel::{ProcessFilter, ProcessStart};
 use rustc_hash::FxHashMap;
 
-use crate::kernel::{ProcessFilter, ProcessStart};
 use crate::session::select::RunningSelection;
 
 /// Number of readings for which a decision holds: a process may change its name, user or cgroup.

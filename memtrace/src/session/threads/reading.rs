@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use memtrace_model::{MachineUsage, Pid, ProcessValues};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::kernel::{ProcessStart, RunningThread, ThreadTurnover};
-use crate::model::{MachineUsage, Pid, ProcessValues};
+use memtrace_host::kernel::{ProcessStart, RunningThread, ThreadTurnover};
 
 /// Counters at a moment.
 #[derive(Clone, Debug, Default)]

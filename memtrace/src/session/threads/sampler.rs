@@ -4,14 +4,14 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use memtrace_host::kernel::{ProcessStart, ThreadUsageReader};
+use memtrace_host::procfs;
 use tokio::sync::mpsc::Sender;
 
 use super::jemalloc::JemallocReader;
 use super::process_readings::ProcessReadings;
 use super::process_selection::ProcessSelection;
 use super::reading::Reading;
-use crate::kernel::{ProcessStart, ThreadUsageReader};
-use crate::procfs;
 use crate::session::clock;
 
 /// Request to the sampler.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use memtrace_history::monitor::{ProcessSample, Sampling, ThreadSample};
+use memtrace_host::kernel::ProcessStart;
+use memtrace_model::{Comm, CounterSource, Losses, Pid, ProcessValues, SourceState, ThreadUsage, UsageCounter};
 use rustc_hash::FxHashSet;
 
 use super::reading::Reading;
-use crate::kernel::ProcessStart;
-use crate::model::{Comm, CounterSource, Losses, Pid, ProcessValues, SourceState, ThreadUsage, UsageCounter};
-use crate::monitor::{ProcessSample, Sampling, ThreadSample};
 
 /// Number of readings without any sign of a process after which it is gone. A process whose last thread is exiting has
 /// neither running threads nor exited ones for a moment.
@@ -107,9 +107,10 @@ fn has_heap(usage: &ThreadUsage) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_host::kernel::{RunningThread, ThreadTurnover};
+    use memtrace_model::{MonitoredThread, TaskState, Tid};
+
     use super::*;
-    use crate::kernel::{RunningThread, ThreadTurnover};
-    use crate::model::{MonitoredThread, TaskState, Tid};
 
     fn reading(threads: &[u32], turnover: Option<ThreadTurnover>) -> Reading {
         let thread = |&tid: &u32| RunningThread {

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-use crate::model::{MonitorInterval, printable};
-use crate::report::{Format, ThreadTrace};
+use memtrace_model::{MonitorInterval, printable};
+use memtrace_report::{Format, ThreadTrace};
+
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
 use crate::session::outputs::{self, StreamedOutput, Written};

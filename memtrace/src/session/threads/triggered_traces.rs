@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use memtrace_history::triggers::{TraceBudget, TraceRefusal};
+use memtrace_host::procfs;
+use memtrace_model::{Pid, printable};
+
 use super::config::TriggeredTrace;
-use crate::model::{Pid, printable};
-use crate::procfs;
 use crate::session::error::Error;
-use crate::triggers::{TraceBudget, TraceRefusal};
 
 /// Starts traces, and waits for their ends.
 pub(super) struct TriggeredTraces {

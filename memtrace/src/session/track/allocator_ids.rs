@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::model::AllocatorId;
+use memtrace_model::AllocatorId;
 
 /// Number and name of each allocator object.
 #[derive(Debug, Default)]

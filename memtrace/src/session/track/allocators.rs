@@ -5,15 +5,16 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use memtrace_host::loader;
+use memtrace_host::loader::Candidates;
+use memtrace_host::procfs::Objects;
+use memtrace_model::{AllocatorId, FileOffset, ImageId, Mapping, Object, Pid, ProcessImage, UntracedReason};
+use memtrace_object::allocators;
+use memtrace_object::allocators::{Allocator, Survey, UserHooks};
+
 use super::allocator_ids::AllocatorIds;
 use super::late_probes::LateProbes;
 use super::verdicts::{self, Verdicts};
-use crate::allocators;
-use crate::allocators::{Allocator, Survey, UserHooks};
-use crate::loader;
-use crate::loader::Candidates;
-use crate::model::{AllocatorId, FileOffset, ImageId, Mapping, Object, Pid, ProcessImage, UntracedReason};
-use crate::procfs::Objects;
 use crate::session::bounded_set::BoundedSet;
 use crate::session::clock;
 

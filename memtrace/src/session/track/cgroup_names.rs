@@ -5,9 +5,10 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::kernel::{RemovedCgroup, RemovedCgroupReader};
-use crate::model::{Cgroup, CgroupId, HIERARCHIES};
-use crate::procfs::Hierarchies;
+use memtrace_model::{Cgroup, CgroupId, HIERARCHIES};
+
+use memtrace_host::kernel::{RemovedCgroup, RemovedCgroupReader};
+use memtrace_host::procfs::Hierarchies;
 
 /// The most removed cgroups whose names are kept: some 4 MB. A process that has ended in an earlier one keeps the cgroup
 /// that was read while it ran.

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::fs::File;
 
-use crate::model::Pid;
-use crate::procfs;
-use crate::procfs::CodeGenerator;
+use memtrace_model::Pid;
+
+use memtrace_host::procfs;
+use memtrace_host::procfs::CodeGenerator;
 
 /// Maximum number of perf maps that are read. Generated code of other processes has no names.
 const MAX_GENERATORS: usize = 1024;

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tracker::ProcessTracker;
-use crate::model::{
+use memtrace_host::procfs;
+use memtrace_host::procfs::ProcessError;
+use memtrace_model::{
     EventClass, ImageId, ImageStart, ImageUsage, Object, ProcessImage, Quantities, Snapshot, Snapshots, Untraced,
     UntracedProcess, UntracedReason,
 };
-use crate::procfs;
-use crate::procfs::ProcessError;
+
+use super::tracker::ProcessTracker;
 
 /// The reasons that objects give, the most specific first: a process has the first of those of its objects.
 const PRECEDENCE: [UntracedReason; 8] = [

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memtrace_host::procfs;
+use memtrace_model::{GeneratedCode, ImageEnd, ImageId, NoPerfMap, Object, Pid, ProcessImage};
+
 use super::code_generators::Generator;
 use super::tracker::ProcessTracker;
-use crate::model::{GeneratedCode, ImageEnd, ImageId, NoPerfMap, Object, Pid, ProcessImage};
-use crate::procfs;
 
 /// Files with the names of the generated code of an image that has ended. They are open as long as this lives.
 pub(in crate::session) struct EndedCode {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::model::{ImageId, Pid};
+use memtrace_model::{ImageId, Pid};
 
 /// The most late images that wait for their end. Those beyond are counted at once, as if they were in scope.
 const MAX_IMAGES: usize = 1 << 16;

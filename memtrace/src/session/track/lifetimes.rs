@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memtrace_host::procfs;
+use memtrace_model::{EventClass, ImageEnd, ImageId, ImageUsage, Pid, Snapshot, Tick};
+
 use super::coverage::Coverage;
 use super::tracker::ProcessTracker;
-use crate::model::{EventClass, ImageEnd, ImageId, ImageUsage, Pid, Snapshot, Tick};
-use crate::procfs;
 
 /// Adds the ends until `now` that are missing in `snapshot` because the rings were full, from the perf events.
 pub(in crate::session) fn add_missed_ends(tracker: &ProcessTracker, snapshot: &mut Snapshot, now: Tick) {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use memtrace_history::registry::Registry;
+use memtrace_host::kernel::RemovedCgroupReader;
+use memtrace_host::procfs::{Hierarchies, MetadataReader};
+use memtrace_model::{CgroupId, ImageId, Owner, ProcessImage};
+
 use super::cgroup_names::{CgroupNames, CgroupResolver};
-use crate::kernel::RemovedCgroupReader;
-use crate::model::{CgroupId, ImageId, Owner, ProcessImage};
-use crate::procfs::{Hierarchies, MetadataReader};
-use crate::registry::Registry;
 
 /// Owners of the images that have ended, with the names of their cgroups.
 #[derive(Default)]

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memtrace_host::mmap_events::{FileIdentity, MmapEvent, MmapEventKind};
+use memtrace_host::procfs;
+use memtrace_model::{AbsAddr, Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
+use memtrace_object::allocators::Allocator;
+
 use super::tracker::ProcessTracker;
-use crate::allocators::Allocator;
-use crate::mmap_events::{FileIdentity, MmapEvent, MmapEventKind};
-use crate::model::{AbsAddr, Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
-use crate::procfs;
 use crate::session::clock;
 
 /// Changes of the traced processes since the last poll.

@@ -6,21 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::allocators::Allocators;
-use super::code_generators::CodeGenerators;
-use super::owners::Owners;
-use crate::allocators::{Allocator, Survey, UserHooks};
-use crate::loader;
-use crate::loader::Candidates;
-use crate::mmap_events::MmapEvents;
-use crate::model::{
+use memtrace_history::registry;
+use memtrace_history::registry::Registry;
+use memtrace_host::loader;
+use memtrace_host::loader::Candidates;
+use memtrace_host::mmap_events::MmapEvents;
+use memtrace_host::procfs;
+use memtrace_host::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
+use memtrace_model::{
     AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartKeys, Pid, ProcessEvent,
     ProcessEventKind, ProcessImage, Snapshot, Tick, Tid,
 };
-use crate::procfs;
-use crate::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
-use crate::registry;
-use crate::registry::Registry;
+use memtrace_object::allocators::{Allocator, Survey, UserHooks};
+
+use super::allocators::Allocators;
+use super::code_generators::CodeGenerators;
+use super::owners::Owners;
 use crate::session::clock;
 
 /// Tracks the mappings and the metadata of the traced processes.

@@ -3,9 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
+use memtrace_host::procfs::{self, Hierarchies};
+use memtrace_model::{ImageId, ProcessImage, Traits};
+
 use super::tracker::ProcessTracker;
-use crate::model::{ImageId, ProcessImage, Traits};
-use crate::procfs::{self, Hierarchies};
 
 /// Returns the present traits of an image that runs, or those at its end, as far as they are known. Cgroups are looked
 /// up in `hierarchies`, if given.

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::allocators::Verdict;
-use crate::model::UntracedReason;
+use memtrace_model::UntracedReason;
+
+use memtrace_object::allocators::Verdict;
 
 /// Maximum number of remembered verdicts. After that, objects are examined again.
 const MAX_VERDICTS: usize = 1 << 16;
@@ -49,12 +50,13 @@ pub(super) const fn obstacle(verdict: &Verdict) -> Option<UntracedReason> {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_object::allocators::{Kind, Kinds};
+
     use super::*;
-    use crate::allocators::{Kind, Kinds};
 
     #[test]
     fn only_a_traced_allocator_is_no_obstacle() {
-        let kinds = || Kinds::one(Kind::known("glibc"));
+        let kinds = || Kinds::one(Kind::known("glibc").unwrap());
         assert_eq!(obstacle(&Verdict::Traced(kinds())), None);
         let reasons = [
             (Verdict::Unprobeable(kinds(), "free"), UntracedReason::UnsupportedAllocator),

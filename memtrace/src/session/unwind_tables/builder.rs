@@ -8,10 +8,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use memtrace_model::{Bytes, Object};
 use tokio::sync::Notify;
 
-use crate::eh_frame::{Begun, Built, Cache, Construction, Descriptions};
-use crate::model::{Bytes, Object};
+use memtrace_object::eh_frame::{Begun, Built, Cache, Construction, Descriptions};
 
 /// Result of the thread.
 pub(super) enum Progress {

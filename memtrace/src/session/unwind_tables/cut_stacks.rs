@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memtrace_host::kernel::Kernel;
+use memtrace_host::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
+use memtrace_model::{AbsAddr, Bytes, EndedImage, FinishedStacks, Mapping, Object, ProcessImage};
 use tokio::sync::Notify;
 
 use super::copy_thread::CopyThread;
 use super::placed_tables::{PlacedCode, PlacedTables};
-use crate::kernel::Kernel;
-use crate::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
-use crate::model::{AbsAddr, Bytes, EndedImage, FinishedStacks, Mapping, Object, ProcessImage};
 use crate::session::track::ProcessTracker;
 
 /// Limit of the time of a call of [`CutStacks::finish_walks`], so that mappings, requests and tables are processed in

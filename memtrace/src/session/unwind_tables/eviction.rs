@@ -8,9 +8,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use memtrace_host::kernel::unwind_maps::ObjectKey;
+use memtrace_model::Object;
+
 use super::placement::Placement;
-use crate::kernel::unwind_maps::ObjectKey;
-use crate::model::Object;
 
 /// Share of free space below which tables are evicted.
 const LOW: f64 = 0.25;
@@ -121,8 +122,9 @@ impl Eviction {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::VirtOffset;
+
     use super::*;
-    use crate::model::VirtOffset;
 
     fn placement(page_base: u32) -> Placement {
         Placement { page_base, pages: 3, origin: VirtOffset(0), code: Vec::new() }

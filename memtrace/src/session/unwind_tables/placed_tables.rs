@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use memtrace_host::kernel::unwind_maps::{self, PAGE_BITS, UnwindMaps, mapping};
+use memtrace_model::{AbsAddr, Mapping, Object, printable};
+use memtrace_object::eh_frame::{self, Descriptions, Limits, Table};
+
 use super::eviction::Space;
 use super::placement::Placement;
 use super::table_writer::{Error, TableWriter};
-use crate::eh_frame::{self, Descriptions, Limits, Table};
-use crate::kernel::unwind_maps::{self, PAGE_BITS, UnwindMaps, mapping};
-use crate::model::{AbsAddr, Mapping, Object, printable};
 
 /// Name of the vDSO in the mappings of every process.
 pub(super) const VDSO: &str = "[vdso]";
@@ -190,8 +191,9 @@ impl PlacedTables {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::FileOffset;
+
     use super::*;
-    use crate::model::FileOffset;
 
     #[test]
     fn code_without_a_file_is_generated_and_of_an_unread_file_unusable() {

@@ -1,8 +1,9 @@
 //! Position of an object's table in the BPF maps, and its conversion for the BPF programs.
 
-use crate::eh_frame::Code;
-use crate::kernel::unwind_maps::{MAX_SEGMENTS, ObjectTable, Segment, mapping};
-use crate::model::{Mapping, VirtOffset};
+use memtrace_model::{Mapping, VirtOffset};
+
+use memtrace_host::kernel::unwind_maps::{MAX_SEGMENTS, ObjectTable, Segment, mapping};
+use memtrace_object::eh_frame::Code;
 
 /// Position of an object's table, and the code that it covers.
 #[derive(Clone)]
@@ -50,8 +51,9 @@ pub(super) fn without_table() -> ObjectTable {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::{AbsAddr, FileOffset};
+
     use super::*;
-    use crate::model::{AbsAddr, FileOffset};
 
     /// Two code segments: file offset, address, size. The first begins inside a page.
     const CODE: [(u64, u64, u64); 2] = [(0x1040, 0x40_2040, 0x1f00), (0x4000, 0x40_7000, 0x800)];

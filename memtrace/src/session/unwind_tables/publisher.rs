@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use memtrace_host::kernel::Kernel;
+use memtrace_host::kernel::unwind_maps::ObjectKey;
+use memtrace_host::procfs;
+use memtrace_model::{Bytes, Object, printable};
+use memtrace_object::eh_frame::{BuildJob, Built, Cache, Limits, Table, build_all};
 use tokio::sync::Notify;
 
 use super::builder::{Builder, Progress};
 use super::eviction::{Eviction, Space};
 use super::placed_tables::{PlacedTables, VDSO};
 use super::placement::{Placement, without_table};
-use crate::eh_frame::{BuildJob, Built, Cache, Limits, Table, build_all};
-use crate::kernel::Kernel;
-use crate::kernel::unwind_maps::ObjectKey;
-use crate::model::{Bytes, Object, printable};
-use crate::procfs;
 use crate::session::bounded_set::BoundedSet;
 
 /// Tables built in parallel before events count: enough for the objects of one process, few enough to leave it its
@@ -64,7 +64,8 @@ impl TablePublisher {
 
     /// Publishes the table of the vDSO.
     pub(super) fn publish_vdso(&mut self, kernel: &mut Kernel) {
-        let table = procfs::vdso().map_err(crate::eh_frame::Error::from).and_then(|image| Table::from_bytes(&image));
+        let table =
+            procfs::vdso().map_err(memtrace_object::eh_frame::Error::from).and_then(|image| Table::from_bytes(&image));
         if let Err(error) = self.tables.insert(kernel.unwind_maps(), PathBuf::from(VDSO), table) {
             log::debug!("{VDSO}: no unwind table: {error}");
         }

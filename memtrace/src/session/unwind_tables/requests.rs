@@ -7,17 +7,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memtrace_host::kernel::Kernel;
+use memtrace_host::kernel::stack_copies::StackCopy;
+use memtrace_host::kernel::unwind_maps::{TableRequest, TableRequestReader};
+use memtrace_host::launch;
+use memtrace_model::{Bytes, EndedImage, FinishedStacks, Object, ProcessImage};
+use memtrace_object::eh_frame;
+use memtrace_object::eh_frame::{Cache, Limits};
 use tokio::sync::Notify;
 
 use super::cut_stacks::CutStacks;
 use super::publisher::TablePublisher;
-use crate::eh_frame;
-use crate::eh_frame::{Cache, Limits};
-use crate::kernel::Kernel;
-use crate::kernel::stack_copies::StackCopy;
-use crate::kernel::unwind_maps::{TableRequest, TableRequestReader};
-use crate::launch;
-use crate::model::{Bytes, EndedImage, FinishedStacks, Object, ProcessImage};
 use crate::session::config::{Config, Target};
 use crate::session::error::{Error, from_engines};
 use crate::session::select::Targets;

@@ -1,16 +1,17 @@
 //! Writer of tables to the BPF maps, as a whole or page by page.
 
+use memtrace_host::kernel::KernelError;
+use memtrace_host::kernel::unwind_maps::UnwindMaps;
+use memtrace_object::eh_frame::{Chunk, Descriptions, Full, Layout, Limits, PagePlan, PageRows, Plan, Table};
+
 use super::eviction::Space;
 use super::placement::Placement;
-use crate::eh_frame::{Chunk, Descriptions, Full, Layout, Limits, PagePlan, PageRows, Plan, Table};
-use crate::kernel::KernelError;
-use crate::kernel::unwind_maps::UnwindMaps;
 
 /// Reason why a table was not placed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(transparent)]
-    Table(#[from] crate::eh_frame::Error),
+    Table(#[from] memtrace_object::eh_frame::Error),
     #[error(transparent)]
     Full(#[from] Full),
     #[error(transparent)]
@@ -65,7 +66,7 @@ impl TableWriter {
         &mut self,
         maps: &mut UnwindMaps,
         placement: &Placement,
-        table: Result<Table, crate::eh_frame::Error>,
+        table: Result<Table, memtrace_object::eh_frame::Error>,
     ) -> Result<(), Error> {
         let written = table.map_err(Error::from).and_then(|table| {
             // The pages are those of the table.

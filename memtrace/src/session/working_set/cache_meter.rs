@@ -1,7 +1,8 @@
 //! Use of the last-level cache by the measured processes.
 
-use crate::model::{CacheUse, Pid};
-use crate::pmu::{CacheCounters, PmuError};
+use memtrace_host::pmu::{CacheCounters, PmuError};
+use memtrace_model::{CacheUse, Pid};
+
 use crate::session::observer::Observer;
 
 /// Measures the use of the cache, if that is possible.

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use memtrace_host::procfs::{self, Freezer, PauseError, Process, ProcessError, Tmpfs};
+use memtrace_model::{Bytes, Pid, ProcessWorkingSet, UnmeasuredProcesses, WorkingSets};
+
 use super::method::{Cleared, Method, Prepared, Reading};
 use super::selection::{Selection, count};
-use crate::model::{Bytes, Pid, ProcessWorkingSet, UnmeasuredProcesses, WorkingSets};
-use crate::procfs::{self, Freezer, PauseError, Process, ProcessError, Tmpfs};
 use crate::session::error::Error;
 
 /// A process with cleared references.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::WorkingSetMethod;
+use memtrace_model::WorkingSetMethod;
+
 use crate::session::config::{Output, Target};
 
 /// Configuration of a measurement.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::format::short;
-use crate::model::{ProcessWorkingSet, WorkingSets};
+use memtrace_model::format::short;
+use memtrace_model::{ProcessWorkingSet, WorkingSets};
 
 /// Part of the requested time by which the estimated time may exceed it without a warning, as a divisor.
 const TOLERANCE: u32 = 5;
@@ -58,8 +58,9 @@ impl Cost {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::{Comm, Pid};
+
     use super::*;
-    use crate::model::{Comm, Pid};
 
     fn reading(requested: u64, cleared: u64, read: u64) -> WorkingSets {
         let milliseconds = Duration::from_millis;

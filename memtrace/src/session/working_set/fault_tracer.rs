@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::kernel::{self, Kernel, MapSizes, MapUses, ProgramTime, RingReader};
-use crate::model::{Bytes, Event, EventKind, FaultedPages, Pid};
-use crate::procfs::{self, PageReading, ProcessError};
+use memtrace_host::kernel::{self, Kernel, MapSizes, MapUses, ProgramTime, RingReader};
+use memtrace_host::procfs::{self, PageReading, ProcessError};
+use memtrace_model::{Bytes, Event, EventKind, FaultedPages, Pid};
+
 use crate::session::config::Target;
 use crate::session::error::{Error, from_engines};
 use crate::session::select::filter;

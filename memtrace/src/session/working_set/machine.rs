@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::model::{PerSecond, VmCounters};
-use crate::procfs;
+use memtrace_model::{PerSecond, VmCounters};
+
+use memtrace_host::procfs;
 
 const SECOND: Duration = Duration::from_secs(1);
 

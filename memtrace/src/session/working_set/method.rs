@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::fault_tracer::FaultTracer;
-use crate::model::format::{counted, grouped, short};
-use crate::model::{Bytes, CgroupId, MappingKind, PagePart, Pid, ReferencedMemory, WorkingSetMethod};
-use crate::procfs::{
+use memtrace_host::procfs::{
     self, ClearedPages, Damon, DamonError, PageReading, PageTracker, ProcessError, Tmpfs, UnmappedCache, Vma,
 };
+use memtrace_model::format::{counted, grouped, short};
+use memtrace_model::{Bytes, CgroupId, MappingKind, PagePart, Pid, ReferencedMemory, WorkingSetMethod};
+
+use super::fault_tracer::FaultTracer;
 use crate::session::config::Target;
 use crate::session::error::Error;
 use crate::session::page_tracker;

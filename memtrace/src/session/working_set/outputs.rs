@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 
+use memtrace_host::procfs;
+use memtrace_model::{ComparedSizes, WorkingSets};
+use memtrace_report::Format;
+
 use super::config::WorkingSetConfig;
-use crate::model::{ComparedSizes, WorkingSets};
-use crate::procfs;
-use crate::report::{self, Format};
 use crate::session::config::{Destination, Output};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
@@ -55,7 +56,7 @@ impl WorkingSetOutputs {
         if let Some(format) = self.stream {
             let mut text = Vec::new();
             // Writing to memory does not fail.
-            let _: io::Result<()> = report::write_working_sets(format, &sets, self.is_first, &mut text);
+            let _: io::Result<()> = memtrace_report::write_working_sets(format, &sets, self.is_first, &mut text);
             self.print(&text);
         }
         self.is_first = false;
@@ -112,7 +113,7 @@ impl WorkingSetOutputs {
         if self.stream == Some(Format::Text) {
             let mut text = Vec::new();
             // Writing to memory does not fail.
-            let _: io::Result<()> = report::write_end_of_working_sets(&self.readings, &sizes, &mut text);
+            let _: io::Result<()> = memtrace_report::write_end_of_working_sets(&self.readings, &sizes, &mut text);
             self.print(&text);
         }
         if self.removed > 0 {
@@ -122,11 +123,12 @@ impl WorkingSetOutputs {
             );
         }
         let readings = self.readings;
-        let content: &Content<'_> = &|format, _, out| report::write_all_working_sets(format, &readings, &sizes, out);
+        let content: &Content<'_> =
+            &|format, _, out| memtrace_report::write_all_working_sets(format, &readings, &sizes, out);
         // A measurement can be repeated, so it needs no rescue file.
         let (written, mut failures) = self.others.fill(content, &[]);
         failures.extend(self.failure.map(|source| NotWritten { path: "-".into(), source, rescue: None }));
-        written.iter().for_each(|path| observer.note(&format!("wrote {}", crate::model::printable(path))));
+        written.iter().for_each(|path| observer.note(&format!("wrote {}", memtrace_model::printable(path))));
         if failures.is_empty() { Ok(self.removed == 0 || !self.keeps) } else { Err(Error::NotWritten(failures)) }
     }
 }

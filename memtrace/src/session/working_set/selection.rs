@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::model::{CgroupId, FilterRule, Pid, ProcessAttribute, UnmeasuredProcesses};
-use crate::procfs::{self, MemoryGroups, Process, ProcessError};
+use memtrace_host::procfs::{self, MemoryGroups, Process, ProcessError};
+use memtrace_model::{CgroupId, FilterRule, Pid, ProcessAttribute, UnmeasuredProcesses};
+
 use crate::session::config::Target;
 use crate::session::error::{Error, from_engines};
 use crate::session::select::{RunningSelection, filter};

@@ -1,8 +1,9 @@
 //! Accounts over time.
 
+use memtrace_history::{AccountNames, RecordedAccount};
+use memtrace_model::{AccountCounters, AccountNumber, AccountTotals, MarkBounds};
+
 use super::*;
-use crate::history::{AccountNames, RecordedAccount};
-use crate::model::{AccountCounters, AccountNumber, AccountTotals, MarkBounds};
 
 fn totals(bytes: u64) -> AccountTotals {
     let live = Amount { bytes: Bytes(bytes), count: 1 };

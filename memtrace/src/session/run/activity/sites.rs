@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
-use crate::activity::{SiteLabel, SpanSite};
-use crate::allocators::{self, ReturnSites};
-use crate::kernel::{Kernel, Probes, Scope, StepSite};
-use crate::model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe};
+use memtrace_history::activity::{SiteLabel, SpanSite};
+use memtrace_host::kernel::{Kernel, Probes, Scope, StepSite};
+use memtrace_model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe};
+use memtrace_object::allocators::{self, ReturnSites};
+use memtrace_object::symbolize::find_function;
+
 use crate::session::config::{ActivityConfig, SpanFunction};
 use crate::session::error::{Error, from_engines};
 use crate::session::run::tag_functions::objects;
 use crate::session::run::user_probe_sites;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
-use crate::symbolize::find_function;
 
 /// Number of the site of all tasks.
 const TASKS: u32 = 0;

@@ -152,9 +152,10 @@ fn the_default_suffices_for_a_busy_machine() {
 fn config(target: Target, memory_limit: Option<u64>) -> Config {
     use std::num::NonZeroU32;
 
-    use crate::allocators::UserHooks;
-    use crate::debuginfod::Servers;
-    use crate::model::EventClass;
+    use memtrace_host::debuginfod::Servers;
+    use memtrace_model::EventClass;
+    use memtrace_object::allocators::UserHooks;
+
     use crate::session::config::{BlockSizes, ProbeSite};
 
     Config {

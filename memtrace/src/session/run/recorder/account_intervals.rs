@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::history::Interval;
-use crate::model::Tick;
+use memtrace_history::Interval;
+use memtrace_model::Tick;
+
 use crate::session::run::account_interval::AccountInterval;
 
 /// Accounts that have changed in the intervals of a recording, in order of time.

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
-
-use super::stacks::RecordedStacks;
-use crate::history::{
+use memtrace_history::{
     Change, Detail, DetailKind, ImageChange, ImageValue, Interval, PathNumber, StallChange, TotalKey,
 };
-use crate::model::{
+use memtrace_model::{
     Amount, BlockHistograms, Bytes, Epoch, EventClass, ImageId, ImageUsage, Log2, MappingKind, PageFaults, Quantities,
     Quantity, StackEnd, StackId, StackKey,
 };
+use rustc_hash::FxHashMap;
+
+use super::stacks::RecordedStacks;
 
 /// Converts changes by stack to changes by call path.
 #[derive(Debug, Default)]
@@ -194,9 +194,10 @@ pub(super) fn add_page_values(image: ImageId, class: EventClass, usage: &ImageUs
 mod tests {
     use std::time::Duration;
 
+    use memtrace_history::LivePaths;
+    use memtrace_model::{AbsAddr, Pid, ProcessImage, Quantities, Quantity, Stack, Stacks};
+
     use super::*;
-    use crate::history::LivePaths;
-    use crate::model::{AbsAddr, Pid, ProcessImage, Quantities, Quantity, Stack, Stacks};
 
     const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 

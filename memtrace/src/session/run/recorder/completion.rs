@@ -5,14 +5,15 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::changes::add_page_values;
-use super::live_changes::live_changes;
-use super::{Recorder, listed};
-use crate::history::{Book, ChangesInParts, FramesByObject, Interval, RecordedImage, Recording, Status};
-use crate::model::{
+use memtrace_history::{Book, ChangesInParts, FramesByObject, Interval, RecordedImage, Recording, Status};
+use memtrace_model::{
     BlockHistograms, BlockQuantity, EventClass, ImageId, ImageUsage, ProcessImage, Quantities, Quantity, Snapshots,
     StackKey, Tick,
 };
+
+use super::changes::add_page_values;
+use super::live_changes::live_changes;
+use super::{Recorder, listed};
 use crate::session::run::account_interval::AccountInterval;
 
 impl Recorder {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::{EventClass, PartKeys};
+use memtrace_model::{EventClass, PartKeys};
+
 use crate::session::config::Config;
 
 /// Age at which an image gets stacks of its own in the recording.

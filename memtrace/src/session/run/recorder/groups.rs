@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::history::{Change, Interval, PathNumber, RecordedImage, TotalKey};
-use crate::history::{GroupedStack, GroupedStacks, ImageStacks};
-use crate::model::{EventClass, ImageId, Part, ProcessImage, Quantities, Quantity, StackEnd};
+use memtrace_model::{EventClass, ImageId, Part, ProcessImage, Quantities, Quantity, StackEnd};
+
+use memtrace_history::{Change, Interval, PathNumber, RecordedImage, TotalKey};
+use memtrace_history::{GroupedStack, GroupedStacks, ImageStacks};
 
 /// Stacks that are recorded in a second on average. So many rows take about a thousandth of a core, and 40 MiB in an hour.
 const STACKS_PER_SECOND: u64 = 500;
@@ -105,13 +106,14 @@ const fn key(group: u32, path: PathNumber, end: StackEnd, part: Part) -> TotalKe
 mod tests {
     use std::sync::Arc;
 
-    use super::*;
-    use crate::history::{CompletedImage, EndedProcesses, EndedSettings, LivePaths};
-    use crate::model::{
+    use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings, LivePaths};
+    use memtrace_model::{
         AbsAddr, Amount, Bytes, Comm, FileOffset, ImageEnd, ImageUsage, Mapping, Object, Pid, Quantities, Quantity,
         Stack, StackId, StackKey, Stacks, Tick,
     };
-    use crate::symbolize::ImageCode;
+    use memtrace_object::symbolize::ImageCode;
+
+    use super::*;
 
     /// Groups, call paths of the recording, and processes that have ended.
     struct Recorded {

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memtrace_model::{ImageEnd, ImageId, ProcessImage, Tick};
 use rustc_hash::FxHashSet;
 
-use crate::history::RecordedImage;
-use crate::model::{ImageEnd, ImageId, ProcessImage, Tick};
+use memtrace_history::RecordedImage;
 
 /// Images in the recording.
 #[derive(Debug, Default)]
@@ -97,8 +97,9 @@ impl RecordedImages {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::Pid;
+
     use super::*;
-    use crate::model::Pid;
 
     const ID: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 

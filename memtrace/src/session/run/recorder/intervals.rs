@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::{Delta, Tick};
-use crate::pipeline::WaitingStacks;
+use memtrace_model::{Delta, Tick};
+
+use memtrace_history::pipeline::WaitingStacks;
 
 /// Deltas of intervals that some shards have not completed.
 #[derive(Debug)]
@@ -91,10 +92,11 @@ impl OpenIntervals {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::model::{
+    use memtrace_model::{
         Amount, Bytes, EventClass, ImageId, ImageUsage, LossReason, Pid, Quantities, Quantity, StackId,
     };
+
+    use super::*;
 
     /// Delta with a loss, so that sums can be recognized.
     fn delta(until: u32, lost: u64) -> Delta {

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use memtrace_history::{Boundary, ChangesInParts, LiveChangesByStack, PathNumber, TotalKey, TrendParts};
+use memtrace_model::{EventClass, ImageId, ImageUsage, LiveChanges, Snapshots, StackEnd, StackKey, Tick};
 use rustc_hash::FxHashMap;
 
 use super::run_book::RunBook;
 use super::stacks::RecordedStacks;
-use crate::history::{Boundary, ChangesInParts, LiveChangesByStack, PathNumber, TotalKey, TrendParts};
-use crate::model::{EventClass, ImageId, ImageUsage, LiveChanges, Snapshots, StackEnd, StackKey, Tick};
 
 /// Returns the changes of the live memory of running images in a history that has all of them; `stacks` are theirs.
 /// `snapshots` are the totals at the end of the trace, which was during `window`. Only the changes of `classes` are returned.

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use memtrace_history::{Interval, Mark, MarkTexts, Status};
 use tokio::sync::oneshot;
 
-use crate::history::{Interval, Mark, MarkTexts, Status};
 use crate::session::marks::{MarkRequest, StoredMark};
 
 /// Most marks that are not stored yet.
@@ -103,8 +103,9 @@ impl Marks {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_history::{Gap, GapReason};
+
     use super::*;
-    use crate::history::{Gap, GapReason};
 
     fn request(text: &str) -> (MarkRequest, oneshot::Receiver<Result<StoredMark, String>>) {
         let (reply, result) = oneshot::channel();

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use memtrace_history::{Detail, DetailKind, PathNumber, TotalKey};
+use memtrace_model::{Amount, EndedImage, EventClass, ImageId, ImageUsage, Quantities, StackEnd, StackKey};
 use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
-use crate::history::{Detail, DetailKind, PathNumber, TotalKey};
-use crate::model::{Amount, EndedImage, EventClass, ImageId, ImageUsage, Quantities, StackEnd, StackKey};
 
 /// Old blocks of ended images, until the last changes of the image are recorded.
 #[derive(Debug, Default)]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::history::{Interval, Status};
-use crate::model::{Cgroup, ImageId};
+use memtrace_history::{Interval, Status};
+use memtrace_model::{Cgroup, ImageId};
+
 use crate::session::sample::{MemorySampler, Readings};
 
 /// Most readings that wait for their intervals. Beyond it, nothing is read.
@@ -67,8 +68,9 @@ impl IntervalReadings {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_history::{Sample, Subject};
+
     use super::*;
-    use crate::history::{Sample, Subject};
 
     fn samples(readings: &mut IntervalReadings, end: u64) -> Vec<u64> {
         let end = Duration::from_millis(end);
@@ -82,7 +84,7 @@ mod tests {
     fn values_belong_to_the_interval_at_its_end() {
         let mut readings = IntervalReadings::new(Duration::from_secs(1));
         for (now, size) in [(0, 1), (100, 2), (900, 3), (1050, 4), (1900, 5), (3010, 6)] {
-            let status = Status { size: crate::model::Bytes(size), ..Status::default() };
+            let status = Status { size: memtrace_model::Bytes(size), ..Status::default() };
             readings.update(Duration::from_millis(now), [].into_iter(), &status);
         }
         assert_eq!(samples(&mut readings, 1001), [4]);

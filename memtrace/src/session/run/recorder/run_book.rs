@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::history::{Book, Error as HistoryError, Interval, MemoryBook, Recording, Settings, Status, Writer};
+use memtrace_history::{Book, Error as HistoryError, Interval, MemoryBook, Recording, Settings, Status, Writer};
+
 use crate::session::clock::wall_time_of_start;
 use crate::session::config::Config;
 use crate::session::error::Error;

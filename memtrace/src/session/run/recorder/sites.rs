@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use memtrace_model::{EventClass, StackEnd};
 use rustc_hash::FxHashMap;
 
-use crate::history::LiveCall;
-use crate::history::{Interval, PathNumber, TotalKey};
-use crate::model::{EventClass, StackEnd};
+use memtrace_history::LiveCall;
+use memtrace_history::{Interval, PathNumber, TotalKey};
 
 /// Size and count of what is live, or duration and count of stalls. Changes wrap below zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,11 +90,11 @@ impl LiveSites {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use memtrace_history::{Book, Boundary, Change, MemoryBook};
+    use memtrace_model::{Amount, Bytes, Frame, ImageId, Name, Part, Pid, Quantities, Quantity};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::history::{Book, Boundary, Change, MemoryBook};
-    use crate::model::{Amount, Bytes, Frame, ImageId, Name, Part, Pid, Quantities, Quantity};
     use crate::session::recording_file;
 
     fn change(pid: u32, path: u32, bytes: i64) -> Change {

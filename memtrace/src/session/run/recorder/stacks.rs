@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use memtrace_history::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
+use memtrace_history::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
+use memtrace_model::{
+    FileOffset, Frame, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks,
+};
 use rustc_hash::FxHashMap;
 
-use crate::history::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
-use crate::history::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
-use crate::model::{FileOffset, Frame, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks};
-use crate::report;
-use crate::symbolize::ImageCode;
+use memtrace_object::symbolize::ImageCode;
 
 /// Call paths of the stacks in running images, and in images that have ended recently.
 #[derive(Debug)]
@@ -164,13 +165,13 @@ impl RecordedStacks {
     /// Returns the names of the calls of recorded paths.
     pub(super) fn symbols(&self, frames: FramesByObject) -> Vec<RecordedSymbols> {
         let mut symbols = Vec::new();
-        for (object, frames) in frames {
+        for (object, frames) in frames.0 {
             let location = Location::File { path: object.path, build_id: object.build_id };
             let Some(&object) = self.locations.get(&location) else { continue };
             let of_offset = |(offset, frames): (FileOffset, Box<[Frame]>)| RecordedSymbols {
                 object,
                 offset: Some(offset.0),
-                is_library: frames.iter().all(report::is_library),
+                is_library: frames.iter().all(memtrace_report::is_library),
                 frames,
             };
             symbols.extend(frames.into_iter().map(of_offset));

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::history::{Interval, PathNumber};
-use crate::model::{ActivityChanges, CallSums, Nanoseconds, Pid, StackEnd, StackId};
+use memtrace_model::{ActivityChanges, CallSums, Nanoseconds, Pid, StackEnd, StackId};
+
+use memtrace_history::{Interval, PathNumber};
 
 /// Activity that waits for the interval in which it ended.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! Tables of accounts that fit on a terminal.
 
-use crate::model::AccountTable;
+use memtrace_model::AccountTable;
+
 use crate::session::run::reports::text_of_accounts;
 
 /// Returns a table as text of at most `lines` lines, if possible: with fewer rows than `top`, but with the total and the
@@ -19,8 +20,9 @@ pub(super) fn fitting_text(table: &AccountTable, top: usize, lines: Option<usize
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::{AccountRow, AccountTotals, GroupBy, LossReason};
+
     use super::*;
-    use crate::model::{AccountRow, AccountTotals, GroupBy, LossReason};
 
     #[test]
     fn rows_make_room_for_the_total_and_the_losses() {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use super::{Trace, coverage};
-use crate::history::EndedProcesses;
-use crate::model::{
+use memtrace_history::EndedProcesses;
+use memtrace_history::pipeline::{RunTotals, count_missing_frames};
+use memtrace_model::{
     AccountChanges, Delta, FinishedStacks, ImageId, ImageUsage, LossReason, Losses, PartKeys, Snapshots, Stacks, TagId,
     TagName, Tick,
 };
-use crate::pipeline::{RunTotals, count_missing_frames};
+
+use super::{Trace, coverage};
 use crate::session::config::Config;
 use crate::session::error::Error;
 use crate::session::observer::Observer;

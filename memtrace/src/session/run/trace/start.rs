@@ -2,10 +2,13 @@
 
 use std::time::Instant;
 
+use memtrace_history::facts;
+use memtrace_history::ledger;
+use memtrace_history::pipeline::{Shards, Sinks};
+use memtrace_host::kernel;
+use memtrace_model::{EventClass, Tick};
+
 use super::{Trace, coverage};
-use crate::history::facts;
-use crate::model::{EventClass, Tick};
-use crate::pipeline::{Shards, Sinks};
 use crate::session::clock;
 use crate::session::config::{AccountReport, Config};
 use crate::session::error::{Error, from_engines};
@@ -25,7 +28,6 @@ use crate::session::sample::{PageReader, ReclaimReader};
 use crate::session::select::Targets;
 use crate::session::track::{ProcessTracker, generated_code};
 use crate::session::unwind_tables::UnwindTables;
-use crate::{kernel, ledger};
 
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;

@@ -1,5 +1,6 @@
+use memtrace_model::{Amount, Bytes, Pid, Quantity};
+
 use super::*;
-use crate::model::{Amount, Bytes, Pid, Quantity};
 
 const FIRST: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 const SECOND: ImageId = ImageId { pid: Pid(9), ordinal: 2 };

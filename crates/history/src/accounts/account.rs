@@ -1,0 +1,134 @@
+//! The account of a running image, or of a part of it.
+
+use memtrace_model::{AccountCounters, AccountState, Amount, ImageEnd, Tick, WaterMarks};
+use rustc_hash::FxHashMap;
+
+use super::group::Group;
+use super::step::{Change, Step};
+
+/// An account of an image that runs.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) counters: AccountCounters,
+    owner: Owner,
+}
+
+/// Owner of the water marks of an account.
+#[derive(Debug)]
+enum Owner {
+    /// The group of this index.
+    Group {
+        index: u32,
+        /// The marks of the group include the account.
+        is_member: bool,
+        /// The account has changed in the interval in which the image ends.
+        is_changed: bool,
+    },
+    /// The account, since the image is not identified. The marks are those since the start of the trace or the last reset.
+    Account(Option<Box<OwnMarks>>),
+}
+
+/// Water marks of an account, and the time of its highest amount.
+type OwnMarks = (WaterMarks, Option<Tick>);
+
+impl Default for Owner {
+    fn default() -> Self {
+        Self::Account(None)
+    }
+}
+
+impl Account {
+    /// Returns the index of the group; `None` if the image is not identified.
+    pub(super) const fn group(&self) -> Option<usize> {
+        match self.owner {
+            Owner::Group { index, .. } => Some(index as usize),
+            Owner::Account(_) => None,
+        }
+    }
+
+    /// Sets the group.
+    pub(super) fn identify(&mut self, index: u32) {
+        self.owner = Owner::Group { index, is_member: false, is_changed: false };
+    }
+
+    /// Notes that the marks of the group include the account.
+    pub(super) const fn join(&mut self) {
+        if let Owner::Group { is_member, .. } = &mut self.owner {
+            *is_member = true;
+        }
+    }
+
+    /// Notes that the account has changed in the interval in which the image ends.
+    pub(super) const fn change_at_end(&mut self) {
+        if let Owner::Group { is_changed, .. } = &mut self.owner {
+            *is_changed = true;
+        }
+    }
+
+    /// Adds a state to the group, or to the marks of an image that is not identified.
+    pub(super) fn apply(&mut self, state: &AccountState, steps: &mut FxHashMap<usize, Step>) {
+        let before = std::mem::replace(&mut self.counters, state.counters);
+        match &mut self.owner {
+            Owner::Group { index, is_member: true, .. } => {
+                steps.entry(*index as usize).or_default().count(&before, &state.counters);
+            }
+            Owner::Group { index, .. } => steps.entry(*index as usize).or_default().add(&Change {
+                before,
+                after: state.counters,
+                marks: state.marks,
+                peak_at: state.peak_at,
+                ended: None,
+            }),
+            Owner::Account(own) => {
+                let (marks, peak_at) = own.get_or_insert_default().as_mut();
+                marks.lower(state.marks.low);
+                if marks.raise(state.marks.high) {
+                    *peak_at = Some(state.peak_at);
+                }
+            }
+        }
+    }
+
+    /// Adds the end of the image to the group. Returns a group of the account alone if the image is not identified.
+    pub(super) fn end(self, end: ImageEnd, steps: &mut FxHashMap<usize, Step>) -> Option<Group> {
+        let live = self.counters.current();
+        match &self.owner {
+            Owner::Group { index, is_member, is_changed } => {
+                let step = steps.entry(*index as usize).or_default();
+                if *is_member || *is_changed {
+                    step.end(end, live);
+                } else {
+                    let marks = WaterMarks { low: Amount::default(), high: live };
+                    let (before, after) = (self.counters, self.counters);
+                    step.add(&Change { before, after, marks, peak_at: Tick::default(), ended: Some((end, live)) });
+                }
+                None
+            }
+            Owner::Account(own) => {
+                let (mut marks, peak_at) = own.as_deref().copied().unwrap_or_default();
+                marks.lower(Amount::default());
+                let mut group = Group::of_account(self.counters, Amount::default(), marks, peak_at);
+                group.end(end, live);
+                Some(group)
+            }
+        }
+    }
+
+    /// Starts new marks at the live amount, if the image is not identified.
+    pub(super) fn reset_marks(&mut self) {
+        if let Owner::Account(own) = &mut self.owner {
+            *own = Some(Box::new((WaterMarks::at(self.counters.current()), None)));
+        }
+    }
+
+    /// Returns the account, of an image that is not identified, as a group of its own.
+    pub(super) fn as_group(&self) -> Option<Group> {
+        match &self.owner {
+            Owner::Group { .. } => None,
+            Owner::Account(own) => {
+                let (marks, peak_at) = own.as_deref().copied().unwrap_or_default();
+                Some(Group::of_account(self.counters, self.counters.current(), marks, peak_at))
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The account of one group.
+
+use memtrace_model::{AccountCounters, AccountNumber, AccountTotals, Amount, ImageEnd, Tick, WaterMarks};
+
+use super::marks::Marks;
+use super::step::Step;
+
+/// The account of one group.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    counters: AccountCounters,
+    live: Amount,
+    exit: Amount,
+    discarded: Amount,
+    /// Marks since the start of the trace, or since the last reset.
+    marks: Marks,
+    /// Marks in the interval of a recording, if the group has changed in it.
+    interval: Option<Box<Marks>>,
+    /// Number of the account in a recording.
+    pub(super) number: Option<AccountNumber>,
+}
+
+impl Group {
+    /// Returns the group of a single account.
+    pub(super) fn of_account(
+        counters: AccountCounters,
+        live: Amount,
+        marks: WaterMarks,
+        peak_at: Option<Tick>,
+    ) -> Self {
+        Self { counters, live, marks: Marks::exact(marks, peak_at), ..Self::default() }
+    }
+
+    /// Returns the group with these totals.
+    pub(super) fn of_totals(totals: AccountTotals) -> Self {
+        let AccountTotals { counters, live, exit, discarded, marks, peak_at } = totals;
+        let marks = Marks { bounds: marks.unwrap_or_default(), peak_at };
+        Self { counters, live, exit, discarded, marks, ..Self::default() }
+    }
+
+    /// Returns the upper bound of the high-water mark.
+    pub(super) const fn high(&self) -> Amount {
+        self.marks.bounds.high.at_most
+    }
+
+    /// Adds the changes of an interval, in which all groups together had at most `most`.
+    pub(super) fn apply(&mut self, step: &Step, most: Amount) {
+        self.counters.add(&step.counters);
+        self.exit += step.exit;
+        self.discarded += step.discarded;
+        let before = self.live;
+        self.live += (step.counters.alloc - step.counters.free) - step.exit - step.discarded;
+        let after = self.live;
+        self.all_marks().for_each(|marks| marks.apply(before, after, step, most));
+    }
+
+    /// Sets the live amount at the end of an interval, of which the marks are known.
+    pub(super) fn apply_exact(&mut self, live: Amount, known: WaterMarks, peak_at: Tick) {
+        self.live = live;
+        self.all_marks().for_each(|marks| marks.apply_exact(known, peak_at));
+    }
+
+    /// Adds a change of counters alone.
+    pub(super) fn count(&mut self, before: &AccountCounters, after: &AccountCounters) {
+        self.counters.add(after);
+        self.counters.subtract(before);
+    }
+
+    /// Adds the amount that an image held at its end, without a change of the live amount.
+    pub(super) fn end(&mut self, end: ImageEnd, live: Amount) {
+        match end {
+            ImageEnd::Exit | ImageEnd::OomKill => self.exit += live,
+            ImageEnd::Exec => self.discarded += live,
+        }
+    }
+
+    /// Starts new water marks at the live amount.
+    pub(super) fn reset_marks(&mut self) {
+        self.marks = Marks::at(self.live);
+    }
+
+    /// Adds a group whose accounts had ended before those of this group began, or the other way round.
+    pub(super) fn merge_other_time(&mut self, other: &Self) {
+        let live = self.live + other.live;
+        if let Some(marks) = &mut self.interval {
+            marks.merge_other_time(live, &other.interval_marks());
+        }
+        self.marks.merge_other_time(live, &other.marks);
+        self.add(other);
+    }
+
+    /// Adds a group that had its marks at unknown times. All groups together had at most `most`.
+    pub(super) fn merge(&mut self, other: &Self, most: Amount) {
+        let live = self.live + other.live;
+        if let Some(marks) = &mut self.interval {
+            marks.merge(live, &other.interval_marks(), most);
+        }
+        self.marks.merge(live, &other.marks, most);
+        self.add(other);
+    }
+
+    /// Returns the totals of the group.
+    pub(super) const fn totals(&self) -> AccountTotals {
+        self.with_marks(self.marks)
+    }
+
+    /// Keeps marks of the interval of a recording, from now on. Returns false if there are some.
+    pub(super) fn begin_interval(&mut self) -> bool {
+        let is_new = self.interval.is_none();
+        if is_new {
+            self.interval = Some(Box::new(Marks::at(self.live)));
+        }
+        is_new
+    }
+
+    /// Returns the totals with the marks of the interval of a recording, which ends; `None` if the group has not changed in it.
+    pub(super) fn end_interval(&mut self) -> Option<AccountTotals> {
+        self.interval.take().map(|marks| self.with_marks(*marks))
+    }
+
+    /// Returns the totals at the end of the interval in which another group got the amounts.
+    pub(super) fn after_removal(&self) -> AccountTotals {
+        let mut marks = self.interval_marks();
+        marks.apply_low(Amount::default());
+        Self::default().with_marks(marks)
+    }
+
+    const fn with_marks(&self, Marks { bounds, peak_at }: Marks) -> AccountTotals {
+        let Self { counters, live, exit, discarded, .. } = *self;
+        AccountTotals { counters, live, exit, discarded, marks: Some(bounds), peak_at }
+    }
+
+    /// Returns the marks in the interval of a recording.
+    fn interval_marks(&self) -> Marks {
+        self.interval.as_deref().copied().unwrap_or_else(|| Marks::at(self.live))
+    }
+
+    /// Returns all marks that are kept.
+    fn all_marks(&mut self) -> impl Iterator<Item = &mut Marks> {
+        std::iter::once(&mut self.marks).chain(self.interval.as_deref_mut())
+    }
+
+    /// Adds the amounts of another group.
+    fn add(&mut self, other: &Self) {
+        self.counters.add(&other.counters);
+        self.live += other.live;
+        self.exit += other.exit;
+        self.discarded += other.discarded;
+    }
+}

@@ -1,0 +1,41 @@
+//! What the accounts of a group have in common.
+
+use std::sync::Arc;
+
+use memtrace_model::{AllocatorId, ImageId, TagId, Tid};
+
+/// Parts of the key of a group, one for each column. Clones share them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AccountKey(pub Arc<[KeyPart]>);
+
+/// A part of a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum KeyPart {
+    /// A process that runs, or has just ended.
+    Process(ImageId),
+    /// A thread of such a process; `None` for blocks of threads without an account.
+    Thread(ImageId, Option<Tid>),
+    /// An allocator; `None` for blocks of allocators without an account.
+    Allocator(Option<AllocatorId>),
+    /// A tag that programs set; `None` for blocks of tags without an account.
+    Tag(Option<TagId>),
+    /// Anything with a final name.
+    Named(Arc<str>),
+}
+
+impl AccountKey {
+    /// Returns the key of the group of all accounts beyond the maximum number of groups, for tables with `columns` keys.
+    #[must_use]
+    pub fn other(columns: usize) -> Self {
+        Self(std::iter::repeat_n(KeyPart::Named("[other]".into()), columns).collect())
+    }
+
+    /// Returns the process that the key, or a thread in it, belongs to.
+    #[must_use]
+    pub fn image(&self) -> Option<ImageId> {
+        self.0.iter().find_map(|part| match part {
+            KeyPart::Process(id) | KeyPart::Thread(id, _) => Some(*id),
+            KeyPart::Allocator(_) | KeyPart::Tag(_) | KeyPart::Named(_) => None,
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Water marks of one group, within bounds.
+
+use memtrace_model::{Amount, AmountBounds, MarkBounds, Tick, WaterMarks};
+
+use super::step::Step;
+
+/// Water marks of a group, and the time of its highest amount.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marks {
+    pub(super) bounds: MarkBounds,
+    pub(super) peak_at: Option<Tick>,
+}
+
+impl Marks {
+    /// Returns the marks of a time during which the amount is `live`.
+    pub(super) fn at(live: Amount) -> Self {
+        Self::exact(WaterMarks::at(live), None)
+    }
+
+    /// Returns known marks.
+    pub(super) fn exact(WaterMarks { low, high }: WaterMarks, peak_at: Option<Tick>) -> Self {
+        let exact = |amount| AmountBounds { at_least: amount, at_most: amount };
+        Self { bounds: MarkBounds { low: exact(low), high: exact(high) }, peak_at }
+    }
+
+    /// Adds the changes of an interval that change the amount from `before` to `after`. All groups together had at most `most`.
+    pub(super) fn apply(&mut self, before: Amount, after: Amount, step: &Step, most: Amount) {
+        let highest = before + step.rise;
+        let lowest = before.saturating_sub(step.fall);
+        let reached = [lowest + step.widest, highest.saturating_sub(step.widest)];
+        // Images that have ended in the interval need not have run at the same time as others at its end.
+        let least_high = reached[0].greater(before).greater(after);
+        let most_low = reached[1].lesser(before).lesser(after);
+        let MarkBounds { low, high } = &mut self.bounds;
+        if least_high.bytes > high.at_least.bytes {
+            self.peak_at = step.peak.map(|(_, at)| at).or(self.peak_at);
+        }
+        high.at_least = high.at_least.greater(least_high);
+        high.at_most = high.at_most.greater(highest.lesser(most)).greater(least_high);
+        low.at_least = low.at_least.lesser(lowest);
+        low.at_most = low.at_most.lesser(most_low);
+    }
+
+    /// Adds the known marks of an interval.
+    pub(super) fn apply_exact(&mut self, marks: WaterMarks, peak_at: Tick) {
+        let high = &mut self.bounds.high;
+        if marks.high.bytes > high.at_least.bytes {
+            self.peak_at = Some(peak_at);
+        }
+        for known in [&mut high.at_least, &mut high.at_most] {
+            *known = known.greater(marks.high);
+        }
+        self.apply_low(marks.low);
+    }
+
+    /// Adds a time with the amount `lowest`, to which the last one has fallen.
+    pub(super) fn apply_low(&mut self, lowest: Amount) {
+        let low = &mut self.bounds.low;
+        for known in [&mut low.at_least, &mut low.at_most] {
+            *known = known.lesser(lowest);
+        }
+    }
+
+    /// Adds the marks of a group whose accounts had ended before those of this group began, or the other way round. Both
+    /// have `live` together.
+    pub(super) fn merge_other_time(&mut self, live: Amount, other: &Self) {
+        let (ours, theirs) = (self.bounds, other.bounds);
+        self.merge(live, other, ours.high.at_most.greater(theirs.high.at_most));
+        let both = |ours: AmountBounds, theirs: AmountBounds| AmountBounds {
+            at_least: ours.at_least.greater(theirs.at_least),
+            at_most: ours.at_most.greater(theirs.at_most),
+        };
+        // One of the groups has no live amount, and so a low-water mark of 0.
+        self.bounds = MarkBounds { low: both(ours.low, theirs.low), high: both(ours.high, theirs.high) };
+    }
+
+    /// Adds marks of a group at unknown times. Both groups have `live` together, and all groups had at most `most`.
+    pub(super) fn merge(&mut self, live: Amount, other: &Self, most: Amount) {
+        let (ours, theirs) = (self.bounds, other.bounds);
+        if theirs.high.at_least.bytes > ours.high.at_least.bytes {
+            self.peak_at = other.peak_at;
+        }
+        // When one of them is at its mark, the other is between its own marks.
+        let least_highs = [ours.high.at_least + theirs.low.at_least, theirs.high.at_least + ours.low.at_least];
+        let most_lows = [ours.low.at_most + theirs.high.at_most, theirs.low.at_most + ours.high.at_most];
+        let MarkBounds { low, high } = &mut self.bounds;
+        high.at_least = least_highs.into_iter().fold(live, Amount::greater);
+        high.at_most = (ours.high.at_most + theirs.high.at_most).lesser(most).greater(high.at_least);
+        low.at_least = ours.low.at_least + theirs.low.at_least;
+        low.at_most = most_lows.into_iter().fold(live, Amount::lesser);
+    }
+}

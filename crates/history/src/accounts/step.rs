@@ -1,0 +1,71 @@
+//! Changes of a group in an interval.
+
+use memtrace_model::{AccountCounters, Amount, Bytes, GroupMarks, ImageEnd, Tick, WaterMarks};
+
+/// The change of an account in an interval.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) before: AccountCounters,
+    pub(super) after: AccountCounters,
+    pub(super) marks: WaterMarks,
+    pub(super) peak_at: Tick,
+    /// End of the image, and the amount that it held then.
+    pub(super) ended: Option<(ImageEnd, Amount)>,
+}
+
+/// The changes of all accounts of a group in an interval.
+#[derive(Debug, Default)]
+pub(super) struct Step {
+    pub(super) counters: AccountCounters,
+    /// Sum of the rises from the start of the interval to the highest amount of each account.
+    pub(super) rise: Amount,
+    /// Sum of the falls to the lowest amount of each account.
+    pub(super) fall: Amount,
+    /// Largest difference between the highest and the lowest amount of an account.
+    pub(super) widest: Amount,
+    /// Rise of the account that rose most, and the time of its highest amount.
+    pub(super) peak: Option<(Bytes, Tick)>,
+    pub(super) exit: Amount,
+    pub(super) discarded: Amount,
+}
+
+impl Step {
+    /// Adds the change of an account.
+    pub(super) fn add(&mut self, change: &Change) {
+        let &Change { before, after, marks, peak_at, ended } = change;
+        self.count(&before, &after);
+        self.add_marks(before.current(), marks, peak_at);
+        if let Some((end, live)) = ended {
+            self.end(end, live);
+        }
+    }
+
+    /// Adds the counters of a member, which the marks of the members include.
+    pub(super) fn count(&mut self, before: &AccountCounters, after: &AccountCounters) {
+        self.counters.add(after);
+        self.counters.subtract(before);
+    }
+
+    /// Adds the marks of all members together.
+    pub(super) fn add_members(&mut self, members: &GroupMarks) {
+        self.add_marks(members.before, members.marks, members.peak_at);
+    }
+
+    fn add_marks(&mut self, start: Amount, marks: WaterMarks, peak_at: Tick) {
+        let rise = marks.high.saturating_sub(start);
+        self.rise += rise;
+        self.fall += start.saturating_sub(marks.low);
+        self.widest = self.widest.greater(marks.high.saturating_sub(marks.low));
+        if self.peak.is_none_or(|(most, _)| rise.bytes > most) {
+            self.peak = Some((rise.bytes, peak_at));
+        }
+    }
+
+    /// Ends an account that holds `live`.
+    pub(super) fn end(&mut self, end: ImageEnd, live: Amount) {
+        match end {
+            ImageEnd::Exit | ImageEnd::OomKill => self.exit += live,
+            ImageEnd::Exec => self.discarded += live,
+        }
+    }
+}

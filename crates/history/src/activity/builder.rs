@@ -1,0 +1,349 @@
+//! Pairs the steps of threads to slices.
+
+use memtrace_model::{
+    AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, LockIdentity, LockSums, LossReason, Losses,
+    Nanoseconds, Pid, Slice, SliceKind, SliceLabel, StackId, StepKind, ThreadStep, Tid,
+};
+use rustc_hash::FxHashMap;
+
+use super::locks::{Hold, Locks};
+use super::names::Names;
+use super::threads::{NO_FRAME, OpenKey, OpenSlice, ThreadState, Threads};
+
+/// The most distinct stacks of waits.
+const MAX_STACKS: usize = 1 << 13;
+
+/// Shown instead of a name that cannot be read.
+const UNREADABLE: &str = "[unreadable]";
+
+/// A function or user probe at which spans begin, or that is an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpanSite {
+    /// Name of the function; `None` for tasks, which have names of their own.
+    pub name: Option<String>,
+    /// Label of its spans.
+    pub label: SiteLabel,
+}
+
+/// Label of the spans of a site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SiteLabel {
+    /// None.
+    #[default]
+    None,
+    /// An argument.
+    Number,
+    /// The text of an argument.
+    Text,
+}
+
+/// Pairs the steps of threads. Steps of one thread have to be in order.
+#[derive(Debug)]
+pub struct ActivityBuilder {
+    /// Start of tracing, since the start of the clock.
+    start: Nanoseconds,
+    sites: Vec<SpanSite>,
+    /// Names of allocator functions.
+    functions: Vec<String>,
+    names: Names,
+    threads: Threads,
+    locks: Locks,
+    stacks: FxHashMap<StackId, u32>,
+    changes: ActivityChanges,
+    losses: Losses,
+}
+
+/// A step without its kind.
+#[derive(Clone, Copy)]
+struct Moment {
+    pid: Pid,
+    tid: Tid,
+    at: Nanoseconds,
+    cpu: Option<Nanoseconds>,
+    allocated: Option<Bytes>,
+}
+
+impl ActivityBuilder {
+    /// Returns a builder. The steps have the numbers of `sites`.
+    #[must_use]
+    pub fn new(sites: Vec<SpanSite>) -> Self {
+        Self {
+            start: Nanoseconds(0),
+            sites,
+            functions: Vec::new(),
+            names: Names::default(),
+            threads: Threads::default(),
+            locks: Locks::default(),
+            stacks: FxHashMap::default(),
+            changes: ActivityChanges::default(),
+            losses: Losses::default(),
+        }
+    }
+
+    /// Sets the start of tracing, since the start of the clock of steps.
+    pub const fn set_start(&mut self, start: Nanoseconds) {
+        self.start = start;
+    }
+
+    /// Sets the names of allocator functions, by number.
+    pub fn set_functions(&mut self, functions: Vec<String>) {
+        self.functions = functions;
+    }
+
+    /// Returns the number of the name of an allocator function.
+    pub fn name_of_function(&mut self, function: u32) -> u32 {
+        let name = self.functions.get(function as usize).map_or("[other functions]", String::as_str);
+        self.names.number(name)
+    }
+
+    /// Adds a step.
+    pub fn add(&mut self, step: ThreadStep) {
+        let ThreadStep { pid, tid, at, cpu, allocated, kind } = step;
+        let moment = Moment { pid, tid, at: self.since_start(at), cpu, allocated };
+        if self.threads.get(pid, tid).is_none() {
+            self.losses.add(LossReason::ActiveThreadsFull, 1);
+            return;
+        }
+        match kind {
+            StepKind::Begin { site, value, text, frame } => {
+                let key = self.key(site, frame);
+                self.begin(moment, key, self.site(site), value, &text);
+            }
+            StepKind::End { site, frame } => self.end(moment, self.key(site, frame)),
+            StepKind::LockWait { lock, name } => self.wait(moment, lock, &name),
+            StepKind::LockAcquire { lock } => self.acquire(moment, lock),
+            StepKind::LockRelease { lock } => self.release(moment, lock, false),
+            StepKind::Number { name, value } => self.event(moment, &name, EventValue::Number(value)),
+            StepKind::Text { name, text } => {
+                let text = self.names.number(&text);
+                self.event(moment, &name, EventValue::Text(text));
+            }
+            StepKind::Call { site, value } => self.call(moment, site, value),
+            StepKind::FutexWait { address, duration, holder, is_open, stack } => {
+                let lock = self.locks.number(LockIdentity { pid, address, name: None });
+                let (name, stack) = (self.names.number("futex"), self.stack(pid, stack));
+                let slice = Slice { name, lock, holder, stack, is_open, ..Slice::default() };
+                self.complete(moment, SliceKind::FutexWait, duration, slice);
+            }
+            StepKind::Stall { work, duration } => {
+                let name = self.names.number(work.name());
+                self.complete(moment, SliceKind::Stall, duration, Slice { name, ..Slice::default() });
+            }
+            StepKind::AllocatorCall { function, size, duration } => {
+                let (name, label) = (self.name_of_function(function), Some(SliceLabel::Number(size.0)));
+                let moment = Moment { allocated: None, ..moment };
+                self.complete(moment, SliceKind::AllocatorCall, duration, Slice { name, label, ..Slice::default() });
+            }
+            StepKind::Start => self.threads.change(pid, tid, |row| row.start = Some(moment.at)),
+            StepKind::Exit { name } => self.exit(moment, name),
+        }
+    }
+
+    /// Returns the threads that have no names, with their numbers.
+    pub fn take_unnamed(&mut self) -> Vec<(u32, Pid, Tid)> {
+        self.threads.take_unnamed()
+    }
+
+    /// Returns the threads that run, with their numbers.
+    #[must_use]
+    pub fn running(&self) -> Vec<(u32, Pid, Tid)> {
+        self.threads.running()
+    }
+
+    /// Names a thread of [`Self::take_unnamed`] or [`Self::running`].
+    pub fn name_thread(&mut self, (number, pid, tid): (u32, Pid, Tid), process: &Comm, name: &Comm) {
+        self.threads.name(number, pid, tid, process, name);
+    }
+
+    /// Returns the changes since the last call.
+    pub fn take_changes(&mut self) -> ActivityChanges {
+        let mut changes = std::mem::take(&mut self.changes);
+        let slices = std::mem::take(&mut changes.slices);
+        changes.count(&slices);
+        changes.slices = slices;
+        changes.names = self.names.take_new();
+        changes.threads = self.threads.take_changed();
+        changes.locks = self.locks.take_new();
+        changes
+    }
+
+    /// Ends all slices at the end of the trace.
+    pub fn finish(&mut self, end: Nanoseconds) {
+        let at = self.since_start(end);
+        for (pid, tid, address) in self.locks.held().into_iter().map(|(pid, address, tid)| (pid, tid, address)) {
+            self.release(Moment { pid, tid, at, cpu: None, allocated: None }, address, true);
+        }
+        for (pid, tid) in self.threads.with_open_slices() {
+            let moment = Moment { pid, tid, at, cpu: None, allocated: None };
+            let open = self.threads.get(pid, tid).map(ThreadState::end_all);
+            open.into_iter().flatten().for_each(|slice| self.close(moment, slice, true));
+        }
+    }
+
+    /// Returns the losses so far.
+    #[must_use]
+    pub const fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    fn since_start(&self, at: Nanoseconds) -> Nanoseconds {
+        Nanoseconds(at.0.saturating_sub(self.start.0))
+    }
+
+    fn site(&self, site: u32) -> Option<SpanSite> {
+        self.sites.get(site as usize).cloned()
+    }
+
+    /// Returns the key of a span. Tasks have no frame.
+    fn key(&self, site: u32, frame: AbsAddr) -> OpenKey {
+        let is_function = self.sites.get(site as usize).is_some_and(|site| site.name.is_some());
+        OpenKey::Span(site, if is_function { frame } else { NO_FRAME })
+    }
+
+    fn begin(&mut self, moment: Moment, key: OpenKey, site: Option<SpanSite>, value: u64, text: &str) {
+        let readable = if text.is_empty() { UNREADABLE } else { text };
+        let (name, label) = match site {
+            Some(SpanSite { name: Some(name), label }) => {
+                let label = match label {
+                    SiteLabel::None => None,
+                    SiteLabel::Number => Some(SliceLabel::Number(value)),
+                    SiteLabel::Text => Some(SliceLabel::Text(self.names.number(readable))),
+                };
+                (self.names.number(&name), label)
+            }
+            Some(SpanSite { name: None, .. }) | None => (self.names.number(readable), None),
+        };
+        let Moment { at: begin, cpu, allocated, .. } = moment;
+        let slice = OpenSlice { key, name, label, begin, cpu, allocated, lock: None, holder: None };
+        self.open(moment, slice);
+    }
+
+    fn open(&mut self, moment: Moment, slice: OpenSlice) {
+        let left = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end_left(slice.key));
+        left.into_iter().flatten().for_each(|slice| self.close(moment, slice, false));
+        let thread = self.threads.get(moment.pid, moment.tid);
+        if !thread.is_some_and(|thread| thread.begin(slice)) {
+            self.losses.add(LossReason::SpanTooDeep, 1);
+        }
+    }
+
+    fn end(&mut self, moment: Moment, key: OpenKey) {
+        let ended = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end(key));
+        ended.into_iter().flatten().for_each(|slice| self.close(moment, slice, false));
+    }
+
+    fn wait(&mut self, moment: Moment, address: AbsAddr, name: &str) {
+        let name = self.names.number(if name.is_empty() { UNREADABLE } else { name });
+        let lock = self.locks.wait(moment.pid, address, name);
+        if let Some(number) = lock.number {
+            let sums = LockSums { most_waiters: lock.waiters, ..LockSums::default() };
+            *self.changes.lock_totals.entry(number).or_default() += sums;
+        }
+        let Moment { at: begin, cpu, allocated, .. } = moment;
+        let key = OpenKey::Lock(address);
+        let holder = lock.holder.filter(|holder| *holder != moment.tid);
+        let slice = OpenSlice { key, name: lock.name, label: None, begin, cpu, allocated, lock: lock.number, holder };
+        self.open(moment, slice);
+    }
+
+    fn acquire(&mut self, moment: Moment, address: AbsAddr) {
+        self.end(moment, OpenKey::Lock(address));
+        let Moment { pid, tid, at: begin, cpu, allocated } = moment;
+        self.locks.acquire(pid, address, Hold { tid, begin, cpu, allocated }, &mut self.names);
+    }
+
+    fn release(&mut self, moment: Moment, address: AbsAddr, is_open: bool) {
+        if let Some((name, lock, hold)) = self.locks.release(moment.pid, address, moment.tid) {
+            let Hold { begin, cpu, allocated, .. } = hold;
+            let slice = Slice { kind: SliceKind::LockHold, name, lock, begin, is_open, ..Slice::default() };
+            self.push(moment, slice, cpu, allocated);
+        }
+    }
+
+    fn close(&mut self, moment: Moment, slice: OpenSlice, is_open: bool) {
+        let OpenSlice { key, name, label, begin, cpu, allocated, lock, holder } = slice;
+        let kind = match key {
+            OpenKey::Lock(address) => {
+                self.locks.end_wait(moment.pid, address);
+                SliceKind::LockWait
+            }
+            OpenKey::Span(site, _) => match self.sites.get(site as usize) {
+                Some(SpanSite { name: Some(_), .. }) => SliceKind::Function,
+                Some(SpanSite { name: None, .. }) | None => SliceKind::Task,
+            },
+        };
+        let slice = Slice { kind, name, label, begin, is_open, lock, holder, ..Slice::default() };
+        self.push(moment, slice, cpu, allocated);
+    }
+
+    /// Adds a slice that ends now, with the usage of the thread at its begin.
+    fn push(&mut self, moment: Moment, slice: Slice, cpu: Option<Nanoseconds>, allocated: Option<Bytes>) {
+        let cpu = moment.cpu.zip(cpu).map(|(now, then)| Nanoseconds(now.0.saturating_sub(then.0)));
+        let allocated = moment.allocated.zip(allocated).map(|(now, then)| Bytes(now.0.saturating_sub(then.0)));
+        self.add_slice(moment, Slice { cpu, allocated, ..slice });
+    }
+
+    /// Adds a slice of this duration that ends now. The usage of the moment is that in it.
+    fn complete(&mut self, moment: Moment, kind: SliceKind, duration: Nanoseconds, slice: Slice) {
+        let begin = Nanoseconds(moment.at.0.saturating_sub(duration.0));
+        // It is read after the end.
+        let cpu = moment.cpu.map(|cpu| cpu.min(duration));
+        self.add_slice(moment, Slice { kind, begin, cpu, ..slice });
+    }
+
+    fn add_slice(&mut self, moment: Moment, slice: Slice) {
+        let Some(thread) = self.threads.number(moment.pid, moment.tid) else { return };
+        let slice = Slice { thread, end: moment.at, ..slice };
+        self.changes.slices.push(slice);
+    }
+
+    fn event(&mut self, moment: Moment, name: &str, value: EventValue) {
+        let name = self.names.number(if name.is_empty() { UNREADABLE } else { name });
+        if let Some(thread) = self.threads.number(moment.pid, moment.tid) {
+            self.changes.events.push(ActivityEvent { thread, at: moment.at, name, value });
+        }
+    }
+
+    fn call(&mut self, moment: Moment, site: u32, value: u64) {
+        let Some(SpanSite { name: Some(name), label }) = self.sites.get(site as usize) else { return };
+        let value = match label {
+            SiteLabel::None | SiteLabel::Text => EventValue::None,
+            SiteLabel::Number => EventValue::Number(value.cast_signed()),
+        };
+        let name = name.clone();
+        self.event(moment, &name, value);
+    }
+
+    fn exit(&mut self, moment: Moment, name: Comm) {
+        let Moment { pid, tid, at, .. } = moment;
+        for address in self.locks.held_by(pid, tid) {
+            self.release(moment, address, false);
+        }
+        let open = self.threads.get(pid, tid).map(ThreadState::end_all);
+        open.into_iter().flatten().for_each(|slice| self.close(moment, slice, false));
+        self.threads.change(pid, tid, |row| {
+            row.end = Some(at);
+            row.name = name;
+        });
+        self.threads.remove(pid, tid);
+    }
+
+    fn stack(&mut self, pid: Pid, stack: StackId) -> Option<u32> {
+        if !stack.has_frames() {
+            return None;
+        }
+        if let Some(&number) = self.stacks.get(&stack) {
+            return Some(number);
+        }
+        if self.stacks.len() >= MAX_STACKS {
+            return None;
+        }
+        let number = self.stacks.len() as u32;
+        self.stacks.insert(stack, number);
+        self.changes.stacks.push((number, pid, stack));
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,303 @@
+use std::collections::BTreeMap;
+
+use memtrace_model::{Activity, ReclaimKind};
+
+use super::*;
+use crate::activity::ActivityCollector;
+
+const PID: Pid = Pid(7);
+
+fn sites() -> Vec<SpanSite> {
+    let site = |name: Option<&str>, label| SpanSite { name: name.map(String::from), label };
+    vec![site(None, SiteLabel::None), site(Some("parse"), SiteLabel::Number), site(Some("load"), SiteLabel::Text)]
+}
+
+fn builder() -> ActivityBuilder {
+    let mut builder = ActivityBuilder::new(sites());
+    builder.set_start(Nanoseconds(1000));
+    builder
+}
+
+/// Step of a thread at this time after the start, with half of it as CPU time and twice as many bytes.
+fn step(tid: u32, at: u64, kind: StepKind) -> ThreadStep {
+    let (cpu, allocated) = (Some(Nanoseconds(at / 2)), Some(Bytes(at * 2)));
+    ThreadStep { pid: PID, tid: Tid(tid), at: Nanoseconds(1000 + at), cpu, allocated, kind }
+}
+
+fn begin(site: u32, value: u64, text: &str) -> StepKind {
+    StepKind::Begin { site, value, text: text.into(), frame: AbsAddr(8) }
+}
+
+fn end(site: u32) -> StepKind {
+    StepKind::End { site, frame: AbsAddr(8) }
+}
+
+fn finish(mut builder: ActivityBuilder, end: u64) -> Activity {
+    builder.finish(Nanoseconds(1000 + end));
+    let mut collector = ActivityCollector::default();
+    collector.add(builder.take_changes());
+    collector.finish(BTreeMap::new(), [(0, vec!["wait".into()])].into(), true)
+}
+
+/// Kind, name, begin, end and whether it is open of each slice.
+fn shown(activity: &Activity) -> Vec<(u32, SliceKind, &str, u64, u64, bool)> {
+    let row = |slice: &Slice| {
+        let tid = activity.threads[slice.thread as usize].tid.0;
+        let name = activity.names[slice.name as usize].as_str();
+        (tid, slice.kind, name, slice.begin.0, slice.end.0, slice.is_open)
+    };
+    activity.slices.iter().map(row).collect()
+}
+
+#[test]
+fn spans_nest_by_thread() {
+    let mut builder = builder();
+    for (tid, at, kind) in [
+        (1, 10, begin(0, 0, "request")),
+        (2, 15, begin(0, 0, "other")),
+        (1, 20, begin(1, 42, "")),
+        (1, 30, end(1)),
+        (1, 31, begin(2, 0, "file")),
+        (1, 35, end(2)),
+        (1, 40, end(0)),
+    ] {
+        builder.add(step(tid, at, kind));
+    }
+    let activity = finish(builder, 100);
+    let expected = [
+        (1, SliceKind::Task, "request", 10, 40, false),
+        (1, SliceKind::Function, "parse", 20, 30, false),
+        (1, SliceKind::Function, "load", 31, 35, false),
+        (2, SliceKind::Task, "other", 15, 100, true),
+    ];
+    assert_eq!(shown(&activity), expected);
+    let request = activity.slices[0];
+    assert_eq!((request.cpu, request.allocated), (Some(Nanoseconds(15)), Some(Bytes(60))));
+    assert_eq!(activity.slices[1].label, Some(SliceLabel::Number(42)));
+    let Some(SliceLabel::Text(text)) = activity.slices[2].label else { panic!("no label") };
+    assert_eq!(activity.names[text as usize], "file");
+    let totals: Vec<_> = activity.totals.iter().map(|row| (row.kind, row.sums.count, row.sums.time.0)).collect();
+    assert_eq!(totals, [(SliceKind::Task, 1, 30), (SliceKind::Function, 1, 10), (SliceKind::Function, 1, 4)]);
+}
+
+#[test]
+fn missed_end_is_that_of_the_outer_span() {
+    let mut builder = builder();
+    builder.add(step(1, 1, end(0)));
+    builder.add(step(1, 10, begin(0, 0, "outer")));
+    builder.add(step(1, 20, begin(1, 0, "")));
+    builder.add(step(1, 30, end(0)));
+    let activity = finish(builder, 100);
+    let expected = [(1, SliceKind::Task, "outer", 10, 30, false), (1, SliceKind::Function, "parse", 20, 30, false)];
+    assert_eq!(shown(&activity), expected);
+}
+
+#[test]
+fn recursive_calls_end_with_their_frame() {
+    let mut builder = builder();
+    // An exception has left the call at 80; the return at 60 belongs to no call that was seen.
+    let steps = [call(1, 100), call(1, 90), call(1, 80), ret(1, 60), ret(1, 90), ret(1, 100)];
+    (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
+    let times: Vec<_> = finish(builder, 9).slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect();
+    assert_eq!(times, [(1, 6), (2, 5), (3, 5)]);
+}
+
+/// Steps of calls with stack pointers at their entries.
+fn call(site: u32, frame: u64) -> StepKind {
+    StepKind::Begin { site, value: 0, text: "x".into(), frame: AbsAddr(frame) }
+}
+
+fn ret(site: u32, frame: u64) -> StepKind {
+    StepKind::End { site, frame: AbsAddr(frame) }
+}
+
+#[test]
+fn calls_that_were_left_end_at_the_next_call() {
+    let mut builder = builder();
+    // The calls at 80 and 90 are left, and their caller calls another function.
+    let steps = [call(1, 100), call(1, 90), call(1, 80), call(1, 90), ret(1, 90), call(2, 95), ret(2, 95), ret(1, 100)];
+    (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
+    let activity = finish(builder, 99);
+    let times: Vec<_> = activity.slices.iter().map(|slice| (slice.begin.0, slice.end.0, slice.is_open)).collect();
+    assert_eq!(times, [(1, 8, false), (2, 4, false), (3, 4, false), (4, 5, false), (6, 7, false)]);
+}
+
+#[test]
+fn tasks_and_functions_called_by_a_jump_are_not_left() {
+    let mut builder = builder();
+    let task = begin(0, 0, "task");
+    // Both functions end at one instruction, the outer one first.
+    let steps = [call(1, 90), task, call(1, 80), call(2, 80), ret(1, 80), ret(2, 80), end(0), ret(1, 90)];
+    (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
+    let times: Vec<_> = finish(builder, 99).slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect();
+    assert_eq!(times, [(1, 8), (2, 7), (3, 5), (4, 5)]);
+}
+
+#[test]
+fn calls_that_are_too_deep_can_be_left() {
+    let mut builder = builder();
+    (1..=300).for_each(|at| builder.add(step(1, at, call(1, 10_000 - at))));
+    // All but the first two are left.
+    builder.add(step(1, 400, ret(1, 9_998)));
+    builder.add(step(1, 401, call(2, 9_990)));
+    builder.add(step(1, 402, ret(2, 9_990)));
+    builder.add(step(1, 403, ret(1, 9_999)));
+    assert_eq!(builder.losses().get(LossReason::SpanTooDeep), 300 - 128);
+    let activity = finish(builder, 999);
+    let times = |index: usize| (activity.slices[index].begin.0, activity.slices[index].end.0);
+    assert_eq!(
+        (activity.slices.len(), times(0), times(1), times(127), times(128)),
+        (129, (1, 403), (2, 400), (128, 400), (401, 402))
+    );
+}
+
+#[test]
+fn stacks_without_frames_are_unknown() {
+    let mut builder = builder();
+    for (at, stack) in [(10, 1234), (20, 5678), (30, 9876)] {
+        let (address, duration) = (AbsAddr(0x200), Nanoseconds(5));
+        builder.add(step(
+            1,
+            at,
+            StepKind::FutexWait { address, duration, holder: None, is_open: false, stack: StackId(stack) },
+        ));
+    }
+    let mut collector = ActivityCollector::default();
+    collector.add(builder.take_changes());
+    let activity = collector.finish(BTreeMap::new(), [(0, vec!["wait".into()]), (1, vec![])].into(), true);
+    assert_eq!(activity.slices.iter().map(|slice| slice.stack).collect::<Vec<_>>(), [Some(0), None, None]);
+}
+
+#[test]
+fn waits_have_the_holder_of_the_lock() {
+    let mut builder = builder();
+    let lock = AbsAddr(0x100);
+    let wait = || StepKind::LockWait { lock, name: "table".into() };
+    for (tid, at, kind) in [
+        (1, 10, wait()),
+        (1, 11, StepKind::LockAcquire { lock }),
+        (2, 20, wait()),
+        (3, 25, wait()),
+        // The next holder is faster than the release of the last one.
+        (2, 50, StepKind::LockAcquire { lock }),
+        (1, 51, StepKind::LockRelease { lock }),
+        (2, 60, StepKind::LockRelease { lock }),
+        (3, 61, StepKind::LockAcquire { lock }),
+    ] {
+        builder.add(step(tid, at, kind));
+    }
+    let activity = finish(builder, 70);
+    let expected = [
+        (1, SliceKind::LockWait, "table", 10, 11, false),
+        (1, SliceKind::LockHold, "table", 11, 51, false),
+        (2, SliceKind::LockWait, "table", 20, 50, false),
+        (2, SliceKind::LockHold, "table", 50, 60, false),
+        (3, SliceKind::LockWait, "table", 25, 61, false),
+        (3, SliceKind::LockHold, "table", 61, 70, true),
+    ];
+    assert_eq!(shown(&activity), expected);
+    let holders: Vec<_> = activity.slices.iter().map(|slice| slice.holder.map(|tid| tid.0)).collect();
+    assert_eq!(holders, [None, None, Some(1), None, Some(1), None]);
+    let [row] = activity.locks[..] else { panic!("{:?}", activity.locks) };
+    assert_eq!((row.address, row.sums.waits, row.sums.holds, row.sums.most_waiters), (lock, 3, 3, 2));
+    assert_eq!((row.sums.wait_time, row.sums.longest_wait), (Nanoseconds(1 + 30 + 36), Nanoseconds(36)));
+    // One thread holds it at the end.
+    assert_eq!(row.sums.hold_time, Nanoseconds(40 + 10 + 9));
+}
+
+#[test]
+fn waits_for_futexes_end_with_their_duration() {
+    let mut builder = builder();
+    let wait = |duration| StepKind::FutexWait {
+        address: AbsAddr(0x200),
+        duration: Nanoseconds(duration),
+        holder: Some(Tid(9)),
+        is_open: false,
+        stack: StackId(1234),
+    };
+    builder.add(step(1, 50, wait(40)));
+    builder.add(step(2, 60, wait(20)));
+    builder.add(step(3, 80, wait(20)));
+    let activity = finish(builder, 100);
+    let times: Vec<_> = activity.slices.iter().map(|slice| (slice.begin.0, slice.end.0, slice.stack)).collect();
+    assert_eq!(times, [(10, 50, Some(0)), (40, 60, Some(0)), (60, 80, Some(0))]);
+    assert_eq!((activity.locks[0].name, activity.locks[0].sums.most_waiters), (None, 2));
+    assert!(activity.slices.iter().all(|slice| slice.holder == Some(Tid(9))));
+}
+
+#[test]
+fn exit_ends_the_slices_of_a_thread() {
+    let mut builder = builder();
+    let lock = AbsAddr(0x100);
+    builder.add(step(5, 0, StepKind::Start));
+    builder.add(step(5, 10, begin(0, 0, "task")));
+    builder.add(step(5, 20, StepKind::LockAcquire { lock }));
+    builder.add(step(5, 30, StepKind::Exit { name: Comm::from("worker") }));
+    let unnamed = builder.take_unnamed();
+    unnamed.into_iter().for_each(|thread| builder.name_thread(thread, &Comm::from("server"), &Comm::from("old")));
+    // Another thread has its TID.
+    builder.add(step(5, 40, begin(0, 0, "second")));
+    let activity = finish(builder, 50);
+    let expected = [
+        (5, SliceKind::Task, "second", 40, 50, true),
+        (5, SliceKind::Task, "task", 10, 30, false),
+        (5, SliceKind::LockHold, "[no name]", 20, 30, false),
+    ];
+    assert_eq!(shown(&activity), expected);
+    let row = &activity.threads[1];
+    assert_eq!((row.process.raw(), row.name.raw()), ("server", "worker"));
+    assert_eq!((row.start, row.end), (Some(Nanoseconds(0)), Some(Nanoseconds(30))));
+}
+
+#[test]
+fn events_and_stalls_have_their_times() {
+    let mut builder = builder();
+    builder.add(step(1, 5, StepKind::Number { name: "queue".into(), value: -3 }));
+    builder.add(step(1, 6, StepKind::Text { name: "state".into(), text: "ready".into() }));
+    builder.add(step(1, 7, StepKind::Call { site: 1, value: 8 }));
+    builder.add(step(1, 20, StepKind::Stall { work: ReclaimKind::Direct, duration: Nanoseconds(4) }));
+    let activity = finish(builder, 30);
+    let events: Vec<_> =
+        activity.events.iter().map(|event| (event.at.0, activity.names[event.name as usize].as_str())).collect();
+    assert_eq!(events, [(5, "queue"), (6, "state"), (7, "parse")]);
+    assert_eq!((activity.events[0].value, activity.events[2].value), (EventValue::Number(-3), EventValue::Number(8)));
+    assert_eq!(shown(&activity), [(1, SliceKind::Stall, ReclaimKind::Direct.name(), 16, 20, false)]);
+}
+
+#[test]
+fn spans_that_are_too_deep_are_counted() {
+    let mut builder = builder();
+    (0..200).for_each(|at| builder.add(step(1, at, begin(0, 0, "deep"))));
+    (200..400).for_each(|at| builder.add(step(1, at, end(0))));
+    builder.add(step(1, 500, begin(0, 0, "next")));
+    builder.add(step(1, 600, end(0)));
+    assert_eq!(builder.losses().get(LossReason::SpanTooDeep), 200 - 128);
+    let activity = finish(builder, 1000);
+    assert_eq!(activity.slices.len(), 129);
+    assert_eq!(shown(&activity)[128], (1, SliceKind::Task, "next", 500, 600, false));
+    assert_eq!((activity.slices[0].begin.0, activity.slices[0].end.0), (0, 399));
+}
+
+#[test]
+fn shortest_slices_are_left_out() {
+    let mut collector = ActivityCollector::default();
+    let mut builder = builder();
+    let mut at = 0;
+    for number in 0..300_000_u64 {
+        let duration = if number % 100 == 0 { 1 << 20 } else { 100 + number % 1000 };
+        builder.add(step(1, at, begin(0, 0, "task")));
+        builder.add(step(1, at + duration, end(0)));
+        at += duration + 1;
+        if number % 1000 == 0 {
+            collector.add(builder.take_changes());
+        }
+    }
+    collector.add(builder.take_changes());
+    let activity = collector.finish(BTreeMap::new(), BTreeMap::new(), false);
+    let kept = activity.slices.len() as u64;
+    assert!(kept <= ActivityCollector::MAX_SLICES as u64);
+    assert_eq!(kept + activity.left_out.slices, 300_000);
+    assert_eq!(activity.totals[0].sums.count, 300_000);
+    assert!(activity.slices.iter().all(|slice| slice.duration() >= activity.left_out.shorter_than));
+    assert_eq!(activity.slices.iter().filter(|slice| slice.duration().0 == 1 << 20).count(), 3000);
+}

@@ -1,0 +1,191 @@
+//! Adds up the activity of a run, in bounded memory.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
+
+use memtrace_model::{
+    ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, Comm, LeftOut, LockIdentity, LockRow, LockSums,
+    Nanoseconds, Pid, Slice, SliceKind, SliceRow, SliceSums,
+};
+
+/// Adds up changes. If there are too many slices, the shortest are left out, so that none is left out that contains another one
+/// which is kept.
+#[derive(Clone, Debug, Default)]
+pub struct ActivityCollector {
+    names: BTreeMap<u32, String>,
+    threads: BTreeMap<u32, ActiveThread>,
+    locks: BTreeMap<u32, LockIdentity>,
+    slices: Vec<Slice>,
+    events: Vec<ActivityEvent>,
+    totals: BTreeMap<(SliceKind, u32), SliceSums>,
+    lock_totals: BTreeMap<u32, LockSums>,
+    left_out: LeftOut,
+}
+
+impl ActivityCollector {
+    /// The most slices.
+    pub(crate) const MAX_SLICES: usize = 200_000;
+
+    /// The most events. Later ones are left out.
+    pub(crate) const MAX_EVENTS: usize = 50_000;
+
+    /// Adds changes.
+    pub fn add(&mut self, changes: ActivityChanges) {
+        let ActivityChanges { names, threads, locks, stacks: _, slices, events, totals, lock_totals } = changes;
+        self.names.extend(names);
+        self.threads.extend(threads);
+        self.locks.extend(locks);
+        for (key, sums) in totals {
+            *self.totals.entry(key).or_default() += sums;
+        }
+        for (lock, sums) in lock_totals {
+            *self.lock_totals.entry(lock).or_default() += sums;
+        }
+        for slice in slices {
+            if self.is_left_out(&slice) {
+                self.left_out.slices += 1;
+            } else {
+                self.slices.push(slice);
+            }
+            if self.slices.len() > Self::MAX_SLICES {
+                self.leave_out_shortest();
+            }
+        }
+        let free = Self::MAX_EVENTS - self.events.len();
+        self.left_out.events += events.len().saturating_sub(free) as u64;
+        self.events.extend(events.into_iter().take(free));
+    }
+
+    /// Adds slices and events that were left out before.
+    pub(crate) fn add_left_out(&mut self, left_out: LeftOut) {
+        self.left_out += left_out;
+    }
+
+    /// Returns the activity, with the durations of calls by the number of the name of the function, and the functions of the
+    /// stacks by number.
+    #[must_use]
+    pub fn finish(
+        self,
+        calls: BTreeMap<u32, CallSums>,
+        stacks: BTreeMap<u32, Vec<String>>,
+        counts_bytes: bool,
+    ) -> Activity {
+        let Self { names, threads, locks, slices, events, totals, lock_totals, left_out } = self;
+        let stacks = list(stacks);
+        // The name of a process is that of its first thread, which an exec changes.
+        let first = threads.values().filter(|thread| thread.tid.0 == thread.pid.0 && thread.name != Comm::default());
+        let processes: BTreeMap<Pid, Comm> = first.map(|thread| (thread.pid, thread.name.clone())).collect();
+        let named = |(number, thread): (u32, ActiveThread)| {
+            let known = processes.get(&thread.pid).cloned().unwrap_or(thread.process);
+            let process = if known == Comm::default() { thread.name.clone() } else { known };
+            (number, ActiveThread { process, ..thread })
+        };
+        let mut rows: Vec<(u32, ActiveThread)> = threads.into_iter().map(named).collect();
+        rows.sort_by_key(|(_, thread)| (thread.pid, thread.start, thread.tid));
+        let numbers = places(rows.iter().map(|(number, _)| *number));
+        let place = |number: u32| numbers.get(&number).copied().unwrap_or_default();
+        let mut of_locks: Vec<(u32, LockRow)> = locks
+            .into_iter()
+            .map(|(number, lock)| {
+                let LockIdentity { pid, address, name } = lock;
+                let sums = lock_totals.get(&number).copied().unwrap_or_default();
+                (number, LockRow { pid, address, name, sums })
+            })
+            .collect();
+        add_waiters_of_futexes(&mut of_locks, &slices);
+        of_locks.sort_by_key(|(number, lock)| (Reverse(lock.sums.wait_time), *number));
+        let lock_places = places(of_locks.iter().map(|(number, _)| *number));
+        // The frames of a stack can be lost.
+        let has_frames = |stack: &u32| stacks.get(*stack as usize).is_some_and(|frames| !frames.is_empty());
+        // Of slices with the same times, the outer one has ended last.
+        let mut slices: Vec<(usize, Slice)> = slices
+            .into_iter()
+            .map(|slice| Slice {
+                thread: place(slice.thread),
+                lock: slice.lock.and_then(|lock| lock_places.get(&lock).copied()),
+                stack: slice.stack.filter(has_frames),
+                ..slice
+            })
+            .enumerate()
+            .collect();
+        slices.sort_by_key(|(order, slice)| (slice.thread, slice.begin, Reverse(slice.end), Reverse(*order)));
+        let mut events: Vec<_> =
+            events.into_iter().map(|event| ActivityEvent { thread: place(event.thread), ..event }).collect();
+        events.sort_by_key(|event| event.at);
+        let mut totals: Vec<_> = totals.into_iter().map(|((kind, name), sums)| SliceRow { kind, name, sums }).collect();
+        totals.sort_by_key(|row| (row.kind, Reverse(row.sums.time), row.name));
+        let mut calls: Vec<_> = calls.into_iter().collect();
+        calls.sort_by_key(|(name, sums)| (Reverse(sums.time), *name));
+        Activity {
+            names: list(names),
+            threads: rows.into_iter().map(|(_, thread)| thread).collect(),
+            slices: slices.into_iter().map(|(_, slice)| slice).collect(),
+            events,
+            locks: of_locks.into_iter().map(|(_, lock)| lock).collect(),
+            totals,
+            calls,
+            stacks,
+            left_out,
+            counts_bytes,
+        }
+    }
+
+    fn is_left_out(&self, slice: &Slice) -> bool {
+        !slice.is_open && slice.duration() < self.left_out.shorter_than
+    }
+
+    /// Leaves out a quarter of the slices, or more.
+    fn leave_out_shortest(&mut self) {
+        while self.slices.len() > Self::MAX_SLICES / 4 * 3 {
+            let before = self.slices.len();
+            let longer = Nanoseconds((self.left_out.shorter_than.0 * 2).max(1 << 10));
+            self.left_out.shorter_than = longer;
+            let mut slices = std::mem::take(&mut self.slices);
+            slices.retain(|slice| !self.is_left_out(slice));
+            self.slices = slices;
+            self.left_out.slices += (before - self.slices.len()) as u64;
+            // All of them are open, which is as many as there are threads and depths.
+            if longer.0 > 1 << 62 {
+                break;
+            }
+        }
+        let slices = self.slices.iter().map(|slice| slice.thread);
+        let used: FxHashSet<u32> = slices.chain(self.events.iter().map(|event| event.thread)).collect();
+        self.threads.retain(|number, thread| thread.end.is_none() || used.contains(number));
+    }
+}
+
+/// Returns the place of each number.
+fn places(numbers: impl Iterator<Item = u32>) -> BTreeMap<u32, u32> {
+    numbers.zip(0..).collect()
+}
+
+/// Returns the rows in the order of their numbers. Missing ones are empty.
+fn list<T: Clone + Default>(rows: BTreeMap<u32, T>) -> Vec<T> {
+    let length = rows.keys().next_back().map_or(0, |last| *last as usize + 1);
+    let mut all = vec![T::default(); length];
+    rows.into_iter().for_each(|(number, row)| all[number as usize] = row);
+    all
+}
+
+/// Finds the most threads that waited for a futex at a time. Its waits are known when they have ended only.
+fn add_waiters_of_futexes(locks: &mut [(u32, LockRow)], slices: &[Slice]) {
+    let mut steps: BTreeMap<u32, Vec<(Nanoseconds, i64)>> = BTreeMap::new();
+    for slice in slices.iter().filter(|slice| slice.kind == SliceKind::FutexWait) {
+        if let Some(lock) = slice.lock {
+            steps.entry(lock).or_default().extend([(slice.begin, 1), (slice.end, -1)]);
+        }
+    }
+    for (number, lock) in locks.iter_mut() {
+        let Some(mut steps) = steps.remove(number) else { continue };
+        // Ends come before begins at the same time.
+        steps.sort_unstable();
+        let mut waiters = 0;
+        for (_, step) in steps {
+            waiters += step;
+            lock.sums.most_waiters = lock.sums.most_waiters.max(u64::try_from(waiters).unwrap_or_default());
+        }
+    }
+}

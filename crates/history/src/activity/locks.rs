@@ -1,0 +1,152 @@
+//! Holders of locks, and the threads that wait for them.
+
+use memtrace_model::{AbsAddr, Bytes, LockIdentity, Nanoseconds, Pid, Tid};
+use rustc_hash::FxHashMap;
+
+use super::names::Names;
+
+/// The most locks with rows of their own.
+const MAX_LOCKS: usize = 1 << 14;
+
+/// The most threads that hold a lock for reading.
+const MAX_HOLDERS: usize = 64;
+
+/// Name of a lock that was acquired without a wait.
+const NO_NAME: &str = "[no name]";
+
+/// The locks of all processes.
+#[derive(Debug, Default)]
+pub(super) struct Locks {
+    numbers: FxHashMap<LockIdentity, u32>,
+    /// Locks that the program names.
+    states: FxHashMap<(Pid, AbsAddr), LockState>,
+    /// Locks since the last call of [`Self::take_new`].
+    new: Vec<(u32, LockIdentity)>,
+}
+
+/// A lock that the program has named.
+#[derive(Debug)]
+struct LockState {
+    name: u32,
+    /// Number of the lock; `None` if there are too many.
+    number: Option<u32>,
+    holders: Vec<Hold>,
+    waiters: u64,
+}
+
+/// A thread that holds a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold {
+    pub(super) tid: Tid,
+    pub(super) begin: Nanoseconds,
+    pub(super) cpu: Option<Nanoseconds>,
+    pub(super) allocated: Option<Bytes>,
+}
+
+/// A lock when a thread begins to wait for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitedLock {
+    pub(super) name: u32,
+    pub(super) number: Option<u32>,
+    /// Thread that has acquired it last, and holds it.
+    pub(super) holder: Option<Tid>,
+    /// Threads that wait for it, with this one.
+    pub(super) waiters: u64,
+}
+
+impl Locks {
+    /// Begins a wait for a lock with a name.
+    pub(super) fn wait(&mut self, pid: Pid, address: AbsAddr, name: u32) -> WaitedLock {
+        let number = self.number(LockIdentity { pid, address, name: Some(name) });
+        let is_full = self.states.len() >= MAX_LOCKS;
+        let new = || LockState { name, number, holders: Vec::new(), waiters: 0 };
+        if is_full && !self.states.contains_key(&(pid, address)) {
+            return WaitedLock { name, number, holder: None, waiters: 1 };
+        }
+        let state = self.states.entry((pid, address)).or_insert_with(new);
+        // Its memory may have been used again, for another lock.
+        (state.name, state.number) = (name, number);
+        state.waiters += 1;
+        WaitedLock { name, number, holder: state.holders.last().map(|hold| hold.tid), waiters: state.waiters }
+    }
+
+    /// Ends a wait.
+    pub(super) fn end_wait(&mut self, pid: Pid, address: AbsAddr) {
+        if let Some(state) = self.states.get_mut(&(pid, address)) {
+            state.waiters = state.waiters.saturating_sub(1);
+        }
+    }
+
+    /// A thread has the lock from now on.
+    pub(super) fn acquire(&mut self, pid: Pid, address: AbsAddr, hold: Hold, names: &mut Names) {
+        if !self.states.contains_key(&(pid, address)) {
+            if self.states.len() >= MAX_LOCKS {
+                return;
+            }
+            let name = names.number(NO_NAME);
+            let number = self.number(LockIdentity { pid, address, name: Some(name) });
+            self.states.insert((pid, address), LockState { name, number, holders: Vec::new(), waiters: 0 });
+        }
+        if let Some(state) = self.states.get_mut(&(pid, address)) {
+            // A release was missed.
+            state.holders.retain(|holder| holder.tid != hold.tid);
+            if state.holders.len() < MAX_HOLDERS {
+                state.holders.push(hold);
+            }
+        }
+    }
+
+    /// A thread does not have the lock any more. Returns its name, its number, and the begin of the hold, if that is known.
+    pub(super) fn release(&mut self, pid: Pid, address: AbsAddr, tid: Tid) -> Option<(u32, Option<u32>, Hold)> {
+        let state = self.states.get_mut(&(pid, address))?;
+        let index = state.holders.iter().position(|hold| hold.tid == tid)?;
+        let hold = state.holders.remove(index);
+        let found = (state.name, state.number, hold);
+        if state.holders.is_empty() && state.waiters == 0 && self.states.len() >= MAX_LOCKS / 2 {
+            self.states.remove(&(pid, address));
+        }
+        Some(found)
+    }
+
+    /// Returns the locks that a thread holds.
+    pub(super) fn held_by(&self, pid: Pid, tid: Tid) -> Vec<AbsAddr> {
+        let holds = |state: &LockState| state.holders.iter().any(|hold| hold.tid == tid);
+        let mut held: Vec<_> = self
+            .states
+            .iter()
+            .filter(|((of, _), state)| *of == pid && holds(state))
+            .map(|((_, lock), _)| *lock)
+            .collect();
+        held.sort_unstable();
+        held
+    }
+
+    /// Returns all locks that are held, with their holders.
+    pub(super) fn held(&self) -> Vec<(Pid, AbsAddr, Tid)> {
+        let of_lock = |(&(pid, address), state): (&(Pid, AbsAddr), &LockState)| {
+            state.holders.iter().map(move |hold| (pid, address, hold.tid)).collect::<Vec<_>>()
+        };
+        let mut held: Vec<_> = self.states.iter().flat_map(of_lock).collect();
+        held.sort_unstable();
+        held
+    }
+
+    /// Returns the number of the lock; `None` if there are too many.
+    pub(super) fn number(&mut self, lock: LockIdentity) -> Option<u32> {
+        if let Some(&number) = self.numbers.get(&lock) {
+            return Some(number);
+        }
+        if self.numbers.len() >= MAX_LOCKS {
+            return None;
+        }
+        let number = self.numbers.len() as u32;
+        self.numbers.insert(lock, number);
+        self.new.push((number, lock));
+        Some(number)
+    }
+
+    /// Returns the locks since the last call.
+    pub(super) fn take_new(&mut self) -> Vec<(u32, LockIdentity)> {
+        std::mem::take(&mut self.new)
+    }
+}

@@ -1,0 +1,210 @@
+//! Threads with activity, and their spans that have not ended.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use memtrace_model::{AbsAddr, ActiveThread, Bytes, Comm, Nanoseconds, Pid, SliceLabel, Tid};
+
+/// The most threads that run at a time.
+const MAX_THREADS: usize = 1 << 14;
+
+/// The most spans in one another. Deeper ones are left out.
+const MAX_DEPTH: usize = 128;
+
+/// Stack pointer of spans that are no calls.
+pub(super) const NO_FRAME: AbsAddr = AbsAddr(0);
+
+/// The threads that run, and the changes of their rows.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    running: FxHashMap<(Pid, Tid), ThreadState>,
+    /// Number of rows.
+    rows: u32,
+    changed: BTreeMap<u32, ActiveThread>,
+    /// New threads without names.
+    unnamed: Vec<(u32, Pid, Tid)>,
+}
+
+/// A thread that runs.
+#[derive(Debug)]
+pub(super) struct ThreadState {
+    /// Number of its row; `None` if it has no slice and no event yet.
+    number: Option<u32>,
+    row: ActiveThread,
+    /// Spans and waits that have not ended, the outermost first.
+    open: Vec<OpenSlice>,
+    /// Number of spans that are too deep.
+    too_deep: u64,
+}
+
+/// A span or a wait that has not ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenSlice {
+    pub(super) key: OpenKey,
+    pub(super) name: u32,
+    pub(super) label: Option<SliceLabel>,
+    pub(super) begin: Nanoseconds,
+    pub(super) cpu: Option<Nanoseconds>,
+    pub(super) allocated: Option<Bytes>,
+    pub(super) lock: Option<u32>,
+    pub(super) holder: Option<Tid>,
+}
+
+/// Matches the end of a slice with its begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenKey {
+    /// Span of a site, with the stack pointer at the entry of the function; 0 for a task.
+    Span(u32, AbsAddr),
+    /// Wait for a lock.
+    Lock(AbsAddr),
+}
+
+impl OpenKey {
+    /// Returns true if this is a call of a function, and cannot go on when the call `next` begins: its frame would be part of the
+    /// stack that the new call uses. A function that is called by a jump has the frame of its caller.
+    fn is_left_before(self, next: Self) -> bool {
+        let (Self::Span(site, frame), Self::Span(next_site, next_frame)) = (self, next) else { return false };
+        let is_call = frame != NO_FRAME && next_frame != NO_FRAME;
+        is_call && (frame < next_frame || frame == next_frame && site == next_site)
+    }
+}
+
+impl Threads {
+    /// Returns a thread; `None` if too many run.
+    pub(super) fn get(&mut self, pid: Pid, tid: Tid) -> Option<&mut ThreadState> {
+        if !self.running.contains_key(&(pid, tid)) {
+            if self.running.len() >= MAX_THREADS {
+                return None;
+            }
+            let (process, name) = (Comm::default(), Comm::default());
+            let row = ActiveThread { pid, tid, process, name, start: None, end: None };
+            self.running.insert((pid, tid), ThreadState { number: None, row, open: Vec::new(), too_deep: 0 });
+        }
+        self.running.get_mut(&(pid, tid))
+    }
+
+    /// Returns the number of the row of a thread, which gets one if it has none; `None` if too many threads run.
+    pub(super) fn number(&mut self, pid: Pid, tid: Tid) -> Option<u32> {
+        let next = self.rows;
+        let thread = self.get(pid, tid)?;
+        if let Some(number) = thread.number {
+            return Some(number);
+        }
+        thread.number = Some(next);
+        let row = thread.row.clone();
+        self.rows += 1;
+        self.changed.insert(next, row);
+        self.unnamed.push((next, pid, tid));
+        Some(next)
+    }
+
+    /// Changes a thread, and its row if it has one.
+    pub(super) fn change(&mut self, pid: Pid, tid: Tid, change: impl FnOnce(&mut ActiveThread)) {
+        if let Some(thread) = self.get(pid, tid) {
+            change(&mut thread.row);
+            let row = thread.row.clone();
+            let number = thread.number;
+            self.changed.extend(number.map(|number| (number, row)));
+        }
+    }
+
+    /// Forgets a thread that has exited.
+    pub(super) fn remove(&mut self, pid: Pid, tid: Tid) {
+        self.running.remove(&(pid, tid));
+    }
+
+    /// Returns the threads with new rows, which have no names.
+    pub(super) fn take_unnamed(&mut self) -> Vec<(u32, Pid, Tid)> {
+        std::mem::take(&mut self.unnamed)
+    }
+
+    /// Names the thread with this number. An empty name is not known, and that with which it has exited is kept.
+    pub(super) fn name(&mut self, number: u32, pid: Pid, tid: Tid, process: &Comm, name: &Comm) {
+        let set = |row: &mut ActiveThread| {
+            if *process != Comm::default() {
+                row.process = process.clone();
+            }
+            if *name != Comm::default() && row.end.is_none() {
+                row.name = name.clone();
+            }
+        };
+        if let Some(thread) = self.running.get_mut(&(pid, tid)).filter(|thread| thread.number == Some(number)) {
+            set(&mut thread.row);
+        }
+        match self.running.get(&(pid, tid)).filter(|thread| thread.number == Some(number)) {
+            Some(thread) => {
+                self.changed.insert(number, thread.row.clone());
+            }
+            None => self.changed.get_mut(&number).into_iter().for_each(set),
+        }
+    }
+
+    /// Returns the rows that have changed since the last call, by number.
+    pub(super) fn take_changed(&mut self) -> BTreeMap<u32, ActiveThread> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Returns the threads with slices that have not ended, in order.
+    pub(super) fn with_open_slices(&self) -> Vec<(Pid, Tid)> {
+        let open = self.running.iter().filter(|(_, thread)| !thread.open.is_empty());
+        let mut all: Vec<_> = open.map(|(&thread, _)| thread).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Returns the threads that run and have rows, in order, with their numbers.
+    pub(super) fn running(&self) -> Vec<(u32, Pid, Tid)> {
+        let mut all: Vec<_> =
+            self.running.iter().filter_map(|(&(pid, tid), thread)| Some((thread.number?, pid, tid))).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+impl ThreadState {
+    /// Begins a slice. Returns false if there are too many in one another.
+    pub(super) fn begin(&mut self, slice: OpenSlice) -> bool {
+        if self.open.len() >= MAX_DEPTH {
+            self.too_deep += 1;
+            return false;
+        }
+        self.open.push(slice);
+        true
+    }
+
+    /// Ends the calls that `longjmp` or an exception has left, as the begin of this call shows, and the slices inside them.
+    /// Returns them, the innermost first.
+    pub(super) fn end_left(&mut self, key: OpenKey) -> Vec<OpenSlice> {
+        self.end_from(self.open.iter().position(|slice| slice.key.is_left_before(key)))
+    }
+
+    /// Ends the last slice with this key, and those inside it, of which the ends were missed. Returns them, the innermost first.
+    /// A slice that began before the trace is not known.
+    pub(super) fn end(&mut self, key: OpenKey) -> Vec<OpenSlice> {
+        let index = self.open.iter().rposition(|slice| slice.key == key);
+        // Tasks have equal keys, so that the end may be that of one that is too deep.
+        let is_too_deep = match key {
+            OpenKey::Span(_, frame) => index.is_none() || frame == NO_FRAME,
+            OpenKey::Lock(_) => false,
+        };
+        if self.too_deep > 0 && is_too_deep {
+            self.too_deep -= 1;
+            return Vec::new();
+        }
+        self.end_from(index)
+    }
+
+    fn end_from(&mut self, index: Option<usize>) -> Vec<OpenSlice> {
+        let Some(index) = index else { return Vec::new() };
+        // All that are too deep are inside the last one.
+        self.too_deep = 0;
+        self.open.drain(index..).rev().collect()
+    }
+
+    /// Ends all slices. Returns them, the innermost first.
+    pub(super) fn end_all(&mut self) -> Vec<OpenSlice> {
+        self.too_deep = 0;
+        self.open.drain(..).rev().collect()
+    }
+}

@@ -1,0 +1,249 @@
+//! Calls of all stacks as locations in objects: each location once, and each common path of stacks once. Pure.
+
+mod walk;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memtrace_model::{AbsAddr, FileOffset, FileState, Merged, Node, Object, ObjectName, PathObject, Tree, Unnamed};
+use rustc_hash::FxHashMap;
+
+use super::generated_names::{GeneratedNames, NameId};
+use super::numbered::Numbered;
+
+pub(super) use walk::Walk;
+
+/// Number of a distinct call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct CallId(u32);
+
+/// Location of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum CallLocation {
+    /// Offset in the file of the object with this number.
+    InObject(u32, FileOffset),
+    /// Code that was generated at run time, in the function with this name.
+    Generated(NameId),
+    /// Code outside of all files, at an address of one process; `None` in paths of several processes.
+    OutsideObjects(Option<AbsAddr>, Unnamed),
+}
+
+/// Indices of the calls at each offset of an object.
+pub(super) type CallsByOffset = BTreeMap<FileOffset, Vec<usize>>;
+
+/// A call in stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Call {
+    pub(super) location: CallLocation,
+    /// The frame was found by frame pointer.
+    pub(super) by_frame_pointer: bool,
+}
+
+/// Distinct calls in stacks, and the stacks as paths of calls.
+#[derive(Debug, Default)]
+pub(super) struct CallPaths {
+    objects: Numbered<PathObject>,
+    calls: Numbered<Call>,
+    /// Root first. Processes of the same program share paths, independently of load addresses.
+    tree: Tree<CallId>,
+    removals: u64,
+}
+
+impl CallPaths {
+    /// Converts the paths to nodes of another tree: `push` returns the node of a path, from the node of its callers and the
+    /// index of its last call.
+    pub(super) fn convert(&self, mut push: impl FnMut(Node, usize) -> Node) -> Merged {
+        self.tree.convert(|callers, call| push(callers, call.0 as usize))
+    }
+
+    /// Returns the calls of a path, the last one first.
+    pub(super) fn calls_from_last(&self, path: Node) -> impl Iterator<Item = Call> + '_ {
+        self.tree.to_root(path).map(|call| *self.calls.get(call.0))
+    }
+
+    /// Returns the object with this number.
+    pub(super) fn object_at(&self, number: u32) -> &Arc<Object> {
+        &self.objects.get(number).object
+    }
+
+    /// Returns the number of distinct calls.
+    pub(super) fn number_of_calls(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Returns the number of distinct paths, beginnings of paths included.
+    pub(super) const fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    /// Returns the number of times that paths were removed, after which the remaining ones have other nodes.
+    pub(super) const fn removals(&self) -> u64 {
+        self.removals
+    }
+
+    /// Returns the callers and the last call of a path; `None` for the root.
+    pub(super) fn get(&self, path: Node) -> Option<(Node, Call)> {
+        self.tree.get(path).map(|(callers, call)| (callers, *self.calls.get(call.0)))
+    }
+
+    /// Returns the calls in objects, by object, each with its indices.
+    pub(super) fn in_objects(&self) -> Vec<(&PathObject, CallsByOffset)> {
+        let mut by_object: Vec<CallsByOffset> = vec![CallsByOffset::new(); self.objects.len()];
+        for (index, call) in self.calls.iter().enumerate() {
+            if let CallLocation::InObject(object, offset) = call.location {
+                by_object[object as usize].entry(offset).or_default().push(index);
+            }
+        }
+        self.objects.iter().zip(by_object).collect()
+    }
+
+    /// Returns the objects, each with one reference.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.iter().map(|known| &known.object)
+    }
+
+    /// Forgets the handles of files that were closed.
+    pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        for known in self.objects.iter_mut() {
+            if known.object.handle.as_ref().is_some_and(|handle| closed.contains(handle)) {
+                known.object = Arc::new(Object { handle: None, ..(*known.object).clone() });
+                known.file = FileState::Closed;
+            }
+        }
+    }
+
+    /// Returns the paths after the first `count`, each after its callers: the path, that of the callers, and the last call.
+    pub(super) fn paths_after(&self, count: usize) -> impl Iterator<Item = (Node, Node, Call)> + '_ {
+        // A u32 limits the number of paths.
+        let paths = (count as u32 + 1..).map(Node::from_number);
+        paths.map_while(|path| self.get(path).map(|(callers, call)| (path, callers, call)))
+    }
+
+    /// Returns the objects after the first `count`, with their numbers.
+    pub(super) fn objects_after(&self, count: usize) -> impl Iterator<Item = (u32, &Object)> + '_ {
+        (0..).zip(self.objects.iter()).skip(count).map(|(number, object)| (number, object.object.as_ref()))
+    }
+
+    /// Returns the calls outside of all files, each with its index.
+    pub(super) fn outside_objects(&self) -> impl Iterator<Item = (Option<AbsAddr>, Unnamed, usize)> + '_ {
+        self.calls.iter().enumerate().filter_map(|(index, call)| match call.location {
+            CallLocation::OutsideObjects(address, reason) => Some((address, reason, index)),
+            CallLocation::InObject(..) | CallLocation::Generated(_) => None,
+        })
+    }
+
+    /// Returns the calls in generated code with a name, each with its index.
+    pub(super) fn generated(&self) -> impl Iterator<Item = (NameId, usize)> + '_ {
+        self.calls.iter().enumerate().filter_map(|(index, call)| match call.location {
+            CallLocation::Generated(name) => Some((name, index)),
+            CallLocation::InObject(..) | CallLocation::OutsideObjects(..) => None,
+        })
+    }
+
+    /// Returns the indices of the calls with frames that were found by frame pointer.
+    pub(super) fn by_frame_pointer(&self) -> impl Iterator<Item = usize> + '_ {
+        self.calls.iter().enumerate().filter(|(_, call)| call.by_frame_pointer).map(|(index, _)| index)
+    }
+
+    /// Returns true for each call, by its index, that is in one of `paths`.
+    pub(super) fn used_calls(&self, paths: impl IntoIterator<Item = Node>) -> Vec<bool> {
+        let mut is_used = vec![false; self.calls.len()];
+        let mut is_visited = vec![false; self.tree.len()];
+        for path in paths {
+            let mut path = path;
+            while let Some((callers, call)) = self.tree.get(path)
+                && let Some(index) = path.index()
+                && !std::mem::replace(&mut is_visited[index], true)
+            {
+                is_used[call.0 as usize] = true;
+                path = callers;
+            }
+        }
+        is_used
+    }
+
+    /// Returns the path that several processes have in common with `path`: addresses outside of files, which belong to
+    /// one process, are left out. `known` has the results of earlier calls.
+    pub(super) fn without_addresses(&mut self, path: Node, known: &mut FxHashMap<Node, Node>) -> Node {
+        let (mut open, mut result, mut at) = (Vec::new(), Node::ROOT, path);
+        while let Some((callers, call)) = self.tree.get(at) {
+            if let Some(&found) = known.get(&at) {
+                result = found;
+                break;
+            }
+            open.push((at, call));
+            at = callers;
+        }
+        for (at, id) in open.into_iter().rev() {
+            let call = match *self.calls.get(id.0) {
+                Call { location: CallLocation::OutsideObjects(Some(_), reason), by_frame_pointer } => {
+                    self.number(Call { location: CallLocation::OutsideObjects(None, reason), by_frame_pointer })
+                }
+                Call { .. } => id,
+            };
+            result = self.tree.push(result, call).unwrap_or(result);
+            known.insert(at, result);
+        }
+        result
+    }
+
+    /// Removes the paths that are no part of `used`, with their calls, objects and names. Returns the remaining paths,
+    /// which keep their order.
+    pub(super) fn retain(&mut self, used: impl IntoIterator<Item = Node>, names: &mut GeneratedNames) -> Merged {
+        let (old, mut kept) = (std::mem::take(&mut self.calls), Numbered::default());
+        let (old_objects, mut objects) = (std::mem::take(&mut self.objects), Numbered::default());
+        let mut names = names.retain();
+        let merged = self.tree.retain(used, |CallId(number)| {
+            let mut call = *old.get(number);
+            match &mut call.location {
+                CallLocation::InObject(object, _) => {
+                    let known = old_objects.get(*object);
+                    *object = objects.number(known, || known.clone());
+                }
+                CallLocation::Generated(name) => *name = names.keep(*name),
+                CallLocation::OutsideObjects(..) => {}
+            }
+            CallId(kept.number(&call, || call))
+        });
+        (self.calls, self.objects) = (kept, objects);
+        self.removals += 1;
+        merged
+    }
+
+    /// Returns the number of an object.
+    pub(super) fn object(&mut self, object: &Arc<Object>) -> u32 {
+        let object = PathObject { object: Arc::clone(object), file: FileState::Kept };
+        let number = self.objects.number(&object, || object.clone());
+        if object.object.handle.is_some() {
+            // The older handle may have been closed since.
+            *self.objects.get_mut(number) = object;
+        }
+        number
+    }
+
+    /// Adds an object of a recording, and returns its number.
+    pub(super) fn add_recorded(&mut self, name: ObjectName) -> u32 {
+        let ObjectName { path, build_id } = name;
+        let object = Arc::new(Object { path, handle: None, build_id, root: None });
+        let object = PathObject { object, file: FileState::Recorded };
+        self.objects.number(&object, || object.clone())
+    }
+
+    /// Returns the number of a call.
+    fn number(&mut self, call: Call) -> CallId {
+        CallId(self.calls.number(&call, || call))
+    }
+
+    /// Reserves memory for this number of further paths.
+    pub(super) fn reserve(&mut self, paths: usize) {
+        self.tree.reserve(paths);
+    }
+
+    /// Returns the path of a call with the path of its callers.
+    pub(super) fn push(&mut self, callers: Node, call: Call) -> Node {
+        let id = self.number(call);
+        // The number of paths is bounded far below 2^32.
+        self.tree.push(callers, id).unwrap_or(callers)
+    }
+}

@@ -1,0 +1,214 @@
+//! Conversion of the stacks of one image to call paths.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace_model::{
+    AbsAddr, CodeNames, FileOffset, ImageUsage, Mapping, Node, Object, ProcessImage, Quantity, StackEnd, StackId,
+    StackKey, Stacks, Unnamed, Version, split_frame,
+};
+use rustc_hash::FxHashMap;
+
+use super::{Call, CallLocation, CallPaths};
+use crate::generated_names::{GeneratedFrame, GeneratedNames};
+use crate::path_totals::{PathKey, PathTotals, PathUsage};
+
+/// Walk through the stacks of one image.
+pub(crate) struct Walk<'a, 's> {
+    paths: &'s mut CallPaths,
+    image: &'a ProcessImage,
+    stacks: &'s Stacks,
+    code: &'s mut dyn CodeNames,
+    names: &'s mut GeneratedNames,
+    /// Numbers of the image's objects, by their address in memory.
+    objects: FxHashMap<*const Object, u32>,
+    /// Number of the path of each visited call, by its index; 0 for the others. Empty if the location of a call depends
+    /// on the time of its stack, because mappings were replaced or names have times.
+    visited: Vec<u32>,
+    /// Callers of generated code may be wrong.
+    is_uncertain: bool,
+    has_addresses: bool,
+}
+
+impl<'a, 's> Walk<'a, 's> {
+    /// Starts a walk through some of `stacks`, which belong to `image`.
+    pub(crate) fn new(
+        paths: &'s mut CallPaths,
+        image: &'a ProcessImage,
+        stacks: &'s Stacks,
+        code: &'s mut dyn CodeNames,
+        names: &'s mut GeneratedNames,
+    ) -> Self {
+        let depends_on_time = !image.replaced.is_empty() || code.depends_on_time();
+        let is_uncertain = code.is_uncertain();
+        let visited = if depends_on_time || is_uncertain { 0 } else { stacks.calls().len() };
+        Self {
+            paths,
+            image,
+            stacks,
+            code,
+            names,
+            objects: FxHashMap::default(),
+            // Zeroed memory that is not used costs nothing: most of the stacks may belong to other images.
+            visited: vec![0; visited],
+            is_uncertain,
+            has_addresses: false,
+        }
+    }
+
+    /// Returns the path of a stack, the root if it has no frames, and its end.
+    pub(crate) fn stack(&mut self, id: StackId) -> (Node, StackEnd) {
+        let end = self.stacks.end_of(id);
+        let Some((leaf, _, taken)) = self.stacks.find(id) else { return (Node::ROOT, end) };
+        if self.is_uncertain {
+            let (path, is_cut) = self.certain_path(leaf, taken);
+            return (path, if is_cut { StackEnd::GeneratedCut } else { end });
+        }
+        (self.path(leaf, taken), end)
+    }
+
+    /// Returns the key of the totals of a stack. If IDs of merged stacks were forgotten, a stack without frames counts as a
+    /// merged one.
+    fn key(&mut self, StackKey { stack, part }: StackKey, has_forgotten: bool) -> PathKey {
+        let (path, end) = self.stack(stack);
+        let end = if has_forgotten && end == StackEnd::FramesLost { StackEnd::Merged } else { end };
+        PathKey { path, end, part }
+    }
+
+    /// Takes the totals by stack of the image, and returns them by call path. Calls `each` with every stack and its path.
+    pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> PathTotals {
+        let (mut stacks_in_other, has_forgotten) = (usage.merged_stacks, usage.has_forgotten);
+        let by_stack = std::mem::take(&mut usage.by_stack);
+        let keys = by_stack.keys().map(|&key| {
+            let path = self.key(key, has_forgotten);
+            let merged = match path.end {
+                // The number is that of the whole image: its first part has it.
+                StackEnd::Merged if key.stack == StackId::OTHER => std::mem::take(&mut stacks_in_other),
+                StackEnd::Merged => 1,
+                _ => 0,
+            };
+            each(key, path);
+            (path, key, merged)
+        });
+        // Only the keys are sorted: a list of the totals would take as much memory again.
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort_unstable_by_key(|&(path, ..)| path);
+        let totals = PathTotals::from_sorted(keys.into_iter().map(|(path, key, merged)| {
+            let usage = by_stack[&key].with(Quantity::MergedStacks, merged);
+            (path, PathUsage { usage, ..PathUsage::default() })
+        }));
+        drop(by_stack);
+        let histograms = std::mem::take(&mut usage.histograms)
+            .into_iter()
+            .map(|(key, histograms)| (self.key(key, has_forgotten), PathUsage { histograms, ..PathUsage::default() }));
+        let histograms: Vec<_> = histograms.collect();
+        if histograms.is_empty() { totals } else { totals.merge(PathTotals::new(histograms)) }
+    }
+
+    /// Returns the numbers of the objects of the visited calls.
+    pub(crate) fn objects(&self) -> Vec<u32> {
+        self.objects.values().copied().collect()
+    }
+
+    /// Returns true if a path has an address outside of all files, which is specific to the process.
+    pub(crate) const fn has_addresses(&self) -> bool {
+        self.has_addresses
+    }
+
+    fn path(&mut self, leaf: Node, taken: Duration) -> Node {
+        let (mut call, mut path, mut open) = (leaf, Node::ROOT, Vec::new());
+        while let Some((caller, frame)) = self.stacks.calls().get(call) {
+            let visited = call.index().and_then(|index| self.visited.get(index)).copied().unwrap_or(0);
+            if visited != 0 {
+                path = Node::from_number(visited);
+                break;
+            }
+            open.push((call, frame));
+            call = caller;
+        }
+        for (call, frame) in open.into_iter().rev() {
+            let (located, _) = self.locate(frame, taken);
+            path = self.paths.push(path, located);
+            if let Some(visited) = call.index().and_then(|index| self.visited.get_mut(index)) {
+                *visited = path.number();
+            }
+        }
+        path
+    }
+
+    /// Returns the path up to the first caller that was found by frame pointer from code that may keep none, and true
+    /// if callers were left out.
+    fn certain_path(&mut self, leaf: Node, taken: Duration) -> (Node, bool) {
+        let (mut call, mut certain, mut finds_caller) = (leaf, Vec::new(), true);
+        let mut is_cut = false;
+        while let Some((caller, frame)) = self.stacks.calls().get(call) {
+            let (located, finds_next) = self.locate(frame, taken);
+            if !finds_caller && located.by_frame_pointer {
+                self.code.count_cut();
+                is_cut = true;
+                break;
+            }
+            finds_caller = finds_next;
+            certain.push(located);
+            call = caller;
+        }
+        let path = certain.into_iter().rev().fold(Node::ROOT, |path, located| self.paths.push(path, located));
+        (path, is_cut)
+    }
+
+    /// Returns a call, and false if its caller is uncertain.
+    fn locate(&mut self, frame: AbsAddr, taken: Duration) -> (Call, bool) {
+        let call = CallAddress::new(self.image, frame, taken);
+        let mut finds_caller = true;
+        let location = match call.mapping(self.image) {
+            None => self.outside(call.address, Unnamed::NoMapping),
+            Some(mapping) => match &mapping.object {
+                None => {
+                    let GeneratedFrame { name, finds_caller: finds } = self.names.find(self.code, call.address, taken);
+                    finds_caller = finds;
+                    match name {
+                        Ok(name) => CallLocation::Generated(name),
+                        Err(reason) => self.outside(call.address, reason),
+                    }
+                }
+                Some(object) => {
+                    let offset = mapping.offset.0.wrapping_add(call.address.0 - mapping.start.0);
+                    let paths = &mut *self.paths;
+                    let number = *self.objects.entry(Arc::as_ptr(object)).or_insert_with(|| paths.object(object));
+                    CallLocation::InObject(number, FileOffset(offset))
+                }
+            },
+        };
+        (Call { location, by_frame_pointer: call.by_frame_pointer }, finds_caller)
+    }
+
+    const fn outside(&mut self, address: AbsAddr, reason: Unnamed) -> CallLocation {
+        self.has_addresses = true;
+        CallLocation::OutsideObjects(Some(address), reason)
+    }
+}
+
+/// Address of a call, and the version of the mappings that applies to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct CallAddress {
+    address: AbsAddr,
+    /// The mapping, if another one has replaced it since.
+    version: Option<Version>,
+    /// The frame was found by frame pointer.
+    by_frame_pointer: bool,
+}
+
+impl CallAddress {
+    /// Returns the call before the return address `frame` of a stack that was taken at `taken`: the byte before the
+    /// return address belongs to the call.
+    fn new(image: &ProcessImage, frame: AbsAddr, taken: Duration) -> Self {
+        let (frame, by_frame_pointer) = split_frame(frame);
+        let address = AbsAddr(frame.0.saturating_sub(1));
+        Self { address, version: image.replaced.holding(address, taken), by_frame_pointer }
+    }
+
+    /// Returns the mapping that contained the call.
+    fn mapping(self, image: &ProcessImage) -> Option<&Mapping> {
+        image.mapping_in(self.version, self.address)
+    }
+}

@@ -1,0 +1,70 @@
+//! The end of a run, as its ledgers know it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace_model::{Activity, CodeNames, EventClass, ImageId, PathObject, ProcessImage, Snapshots, Tick};
+
+use super::assemble::LiveChangesByStack;
+use super::ended::EndedProcesses;
+use super::report_stacks::ReportStacks;
+
+/// Changes of the live memory of running images in parts of a run. Empty if the history has too few intervals, or if it
+/// cannot be read.
+#[derive(Debug, Default)]
+pub struct ChangesInParts {
+    /// The parts, since the start of tracing.
+    pub parts: Vec<Range<Duration>>,
+    /// The changes of each stack in the parts.
+    pub by_stack: LiveChangesByStack,
+}
+
+/// The end of the run that wrote a history. It is exact, and complete without any interval: neither merging nor a full disk
+/// concerns it.
+#[derive(Debug)]
+pub struct EndOfRun {
+    pub(super) stacks: ReportStacks,
+    /// Parts of the run with known changes of live memory.
+    pub(super) parts: Vec<Range<Duration>>,
+    /// `None` if the activity of threads was not traced.
+    pub(super) activity: Option<Arc<Activity>>,
+}
+
+impl EndOfRun {
+    /// Converts the stacks of a run during `window`. `snapshots`: images that still run, described by `images`. `code_of`
+    /// returns the names of the code that an image has generated. `ended`: images that ended earlier.
+    #[must_use]
+    pub fn new<C: CodeNames>(
+        snapshots: Snapshots,
+        images: &BTreeMap<ImageId, ProcessImage>,
+        code_of: impl Fn(ImageId, &ProcessImage) -> C,
+        ended: EndedProcesses,
+        window: &Range<Tick>,
+        ChangesInParts { parts, by_stack }: ChangesInParts,
+    ) -> Self {
+        let stacks = ReportStacks::of_run(snapshots, images, code_of, ended, window, by_stack);
+        Self { stacks, parts, activity: None }
+    }
+
+    /// Adds the activity of threads.
+    #[must_use]
+    pub fn with_activity(self, activity: Option<Arc<Activity>>) -> Self {
+        Self { activity, ..self }
+    }
+
+    /// Returns the objects that have calls in the stacks.
+    #[must_use]
+    pub fn objects_with_calls(&self) -> Vec<PathObject> {
+        let objects = self.stacks.paths.in_objects().into_iter();
+        objects.filter(|(_, calls)| !calls.is_empty()).map(|(object, _)| object.clone()).collect()
+    }
+
+    /// Returns the number of allocations of all processes in an event class.
+    #[must_use]
+    pub fn allocations(&self, class: EventClass) -> u64 {
+        let processes = self.stacks.classes.get(&class).into_iter().flat_map(|of_class| &of_class.processes);
+        processes.map(|process| process.process.total.alloc().count).sum()
+    }
+}

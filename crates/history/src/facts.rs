@@ -1,0 +1,435 @@
+//! Facts of a run that are no totals, as rows of a history.
+
+mod reclaim;
+mod row;
+mod untraced;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use memtrace_model::{
+    AccountKeys, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy,
+    Metric, ProgramCost, Quantity, RunFacts, TagId, TagName, Tick, TouchWindow, Untraced, WorkingSetMethod,
+};
+
+use self::row::{duration, number, text};
+use super::interval::{Fact, FactValue};
+
+const RUN: &str = "run";
+const NOTE: &str = "note";
+const ALLOCATOR: &str = "allocator";
+const TAG_NAME: &str = "tag_name";
+const TAG_NUMBER: &str = "tag_number";
+const KILLED_CGROUP: &str = "killed_cgroup";
+const FILTERED: &str = "filtered";
+const DEBUG_FILES: &str = "debug_files";
+const TOUCHES: &str = "touches";
+
+/// Grouping of the stacks of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedGrouping {
+    pub by: GroupBy,
+    /// Text of the rules for tags.
+    pub tags: Option<String>,
+    /// Blocks have the tags that programs set.
+    pub program_tags: bool,
+}
+
+/// Returns the facts that are known when a run starts.
+pub fn at_start(subject: &str, start: Tick, grouping: &RecordedGrouping, metric: Option<Metric>) -> Vec<Fact> {
+    let mut facts = vec![
+        text(RUN, "subject", subject),
+        duration(RUN, "start_ns", start.since_start()),
+        text(RUN, "by", grouping.by.name()),
+    ];
+    facts.extend(grouping.tags.as_ref().map(|rules| text(RUN, "tags", rules)));
+    facts.extend(grouping.program_tags.then(|| text(RUN, "program_tags", "recorded")));
+    facts.extend(metric.map(|metric| text(RUN, "metric", metric.name())));
+    facts
+}
+
+/// Returns the fact that accounts by `keys` are recorded.
+pub fn of_accounts(keys: &AccountKeys) -> Fact {
+    let names: Vec<&str> = keys.iter().map(|key| key.name()).collect();
+    text(RUN, "accounts_by", &names.join(","))
+}
+
+/// Returns the fact that the bytes in slices of threads are known.
+pub fn of_slice_bytes() -> Fact {
+    text(RUN, "slice_bytes", "recorded")
+}
+
+/// Returns the facts of the whole run that are known when it ends, at `end`.
+pub fn at_end(end: Tick, run: Duration) -> [Fact; 2] {
+    [duration(RUN, "end_ns", end.since_start()), duration(RUN, "duration_ns", run)]
+}
+
+/// Returns the notes of a report.
+pub fn of_notes(notes: &[String]) -> Vec<Fact> {
+    // In the order of their items.
+    notes.iter().enumerate().map(|(index, note)| text(NOTE, format!("{index:04}"), note)).collect()
+}
+
+/// Returns the facts of one event class, without its notes, debug files and cost.
+pub fn of_class(run: &RunFacts) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    facts.extend(run.allocators.iter().map(|(id, name)| text(ALLOCATOR, id.0.to_string(), name)));
+    facts.extend(run.tags.iter().map(|(id, tag)| match tag {
+        TagName::Number(value) => number(TAG_NUMBER, id.0.to_string(), *value),
+        TagName::Text(name) => text(TAG_NAME, id.0.to_string(), name),
+    }));
+    facts.extend(run.killed_cgroups.iter().map(|(id, path)| text(KILLED_CGROUP, id.number().to_string(), path)));
+    if run.filtered != Amount::default() {
+        facts.extend([number(FILTERED, "bytes", run.filtered.bytes.0), number(FILTERED, "count", run.filtered.count)]);
+    }
+    facts.extend(untraced::facts(run.class, &run.untraced));
+    facts.extend(run.reclaim.iter().flat_map(reclaim::of_machine));
+    for (&id, (path, memory)) in &run.cgroups {
+        facts.extend(reclaim::of_cgroup(id, &path.to_string_lossy(), memory));
+    }
+    if let Some(TouchWindow { method, duration: time }) = run.touches {
+        facts.extend([text(TOUCHES, "method", method.name()), duration(TOUCHES, "duration_ns", time)]);
+    }
+    facts
+}
+
+/// Returns the outcome of the search for debug files.
+pub fn of_debug_files(counts: &DebugFileCounts) -> Vec<Fact> {
+    let outcomes = DebugFileOutcome::ALL.into_iter();
+    let counts_of_outcomes = outcomes.map(|outcome| number(DEBUG_FILES, outcome.name(), counts.count(outcome)));
+    counts_of_outcomes.chain([number(DEBUG_FILES, "downloaded_bytes", counts.downloaded.0)]).collect()
+}
+
+/// Returns the cost of tracing, as the report on an event class shows it.
+pub fn of_cost(class: EventClass, cost: &Cost) -> Vec<Fact> {
+    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = *cost;
+    let topic = cost_of(class);
+    let mut facts = vec![
+        number(topic, "events", events),
+        number(topic, "nested", nested),
+        duration(topic, "cpu_ns", cpu),
+        duration(topic, "cpu_tracing_ns", cpu_tracing),
+        number(topic, "peak_rss_bytes", peak_rss.0),
+    ];
+    if let Some(ProgramCost { hits, time }) = programs {
+        facts.extend([number(topic, "program_hits", hits), duration(topic, "program_ns", time)]);
+    }
+    facts
+}
+
+const fn cost_of(class: EventClass) -> &'static str {
+    match class {
+        EventClass::Heap => "cost_heap",
+        EventClass::Map => "cost_map",
+        EventClass::Fault => "cost_fault",
+        EventClass::Reclaim => "cost_reclaim",
+    }
+}
+
+/// Facts that were read from a recording.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedFacts(BTreeMap<String, BTreeMap<String, FactValue>>);
+
+impl RecordedFacts {
+    pub fn new(facts: Vec<Fact>) -> Self {
+        let mut read = Self::default();
+        read.add(facts);
+        read
+    }
+
+    /// Adds facts that replace earlier ones with the same topic and item.
+    pub fn add(&mut self, facts: impl IntoIterator<Item = Fact>) {
+        for Fact { topic, item, value } in facts {
+            self.0.entry(topic.into_owned()).or_default().insert(item.into_owned(), value);
+        }
+    }
+
+    /// Returns the target of the run in titles.
+    pub fn subject(&self) -> &str {
+        self.text(RUN, "subject").unwrap_or("recording")
+    }
+
+    /// Returns the start of tracing, and its end if the run has ended.
+    pub fn span(&self) -> (Tick, Option<Tick>) {
+        let tick = |item| self.duration(RUN, item).map(Tick::at);
+        (tick("start_ns").unwrap_or_default(), tick("end_ns"))
+    }
+
+    /// Returns the duration of tracing, if the run has ended.
+    pub fn run(&self) -> Option<Duration> {
+        self.duration(RUN, "duration_ns")
+    }
+
+    /// Returns the grouping of the run.
+    pub fn grouping(&self) -> RecordedGrouping {
+        let name = self.text(RUN, "by");
+        RecordedGrouping {
+            by: GroupBy::ALL.iter().copied().find(|key| name == Some(key.name())).unwrap_or_default(),
+            tags: self.text(RUN, "tags").map(str::to_owned),
+            program_tags: self.text(RUN, "program_tags").is_some(),
+        }
+    }
+
+    /// Returns true if the bytes in slices of threads are known.
+    pub(crate) fn has_slice_bytes(&self) -> bool {
+        self.text(RUN, "slice_bytes").is_some()
+    }
+
+    /// Returns the keys of the recorded accounts; `None` if there are no accounts.
+    pub fn account_keys(&self) -> Option<AccountKeys> {
+        let named = |name| GroupBy::ALL.iter().copied().find(|key| key.name() == name);
+        let keys: Option<Vec<_>> = self.text(RUN, "accounts_by")?.split(',').map(named).collect();
+        keys.map(AccountKeys::from)
+    }
+
+    /// Returns the metric of the run, if it was chosen.
+    pub fn metric(&self) -> Option<Metric> {
+        let name = self.text(RUN, "metric")?;
+        Metric::from_name(name)
+    }
+
+    /// Returns the notes of the run's report.
+    pub fn notes(&self) -> Vec<String> {
+        let notes = self.topic(NOTE).filter_map(|(_, value)| match value {
+            FactValue::Text(note) => Some(note.clone()),
+            FactValue::Number(_) => None,
+        });
+        notes.collect()
+    }
+
+    /// Returns the facts of `class` that [`of_class`] has recorded.
+    pub fn of_class(&self, class: EventClass) -> RunFacts {
+        let texts = |topic| {
+            self.topic(topic).filter_map(|(item, value)| match value {
+                FactValue::Text(text) => Some((item.parse::<u64>().ok()?, text.clone())),
+                FactValue::Number(_) => None,
+            })
+        };
+        let allocator = |(id, name)| Some((AllocatorId(u16::try_from(id).ok()?), name));
+        let allocators = texts(ALLOCATOR).filter_map(allocator).filter(|_| class.probes_allocators());
+        let id = |item: &str| item.parse().ok().map(TagId);
+        let tag_names = self.topic(TAG_NAME).filter_map(|(item, value)| match value {
+            FactValue::Text(name) => Some((id(item)?, TagName::Text(name.clone()))),
+            FactValue::Number(_) => None,
+        });
+        let tag_numbers = self.topic(TAG_NUMBER).filter_map(|(item, value)| match value {
+            FactValue::Number(number) => Some((id(item)?, TagName::Number(*number))),
+            FactValue::Text(_) => None,
+        });
+        let tags = tag_names.chain(tag_numbers).filter(|_| class.probes_allocators());
+        let filtered = |item| self.number(FILTERED, item).filter(|_| class.probes_allocators()).unwrap_or_default();
+        RunFacts {
+            class,
+            allocators: allocators.collect(),
+            tags: tags.collect(),
+            killed_cgroups: texts(KILLED_CGROUP).filter_map(|(id, path)| Some((CgroupId::of(id)?, path))).collect(),
+            filtered: Amount { bytes: Bytes(filtered("bytes")), count: filtered("count") },
+            debug_files: self.debug_files(),
+            untraced: self.untraced(class),
+            cost: self.cost(cost_of(class)),
+            ..RunFacts::default()
+        }
+    }
+
+    /// Returns the facts of [`Self::of_class`], with those that are measured when the run ends.
+    pub(crate) fn of_class_at_end(&self, class: EventClass) -> RunFacts {
+        let touches = self.touches().filter(|_| Quantity::ColdBytes.is_of(class));
+        let facts = RunFacts { touches, ..self.of_class(class) };
+        if !class.counts_stalls() {
+            return facts;
+        }
+        let topic = |name| self.0.get(name);
+        let machine = |numbers| reclaim::machine(numbers, topic(reclaim::THREAD), topic(reclaim::MISSING));
+        RunFacts {
+            reclaim: topic(reclaim::MACHINE).map(machine),
+            cgroups: topic(reclaim::CGROUP).map(reclaim::cgroups).unwrap_or_default(),
+            ..facts
+        }
+    }
+
+    fn debug_files(&self) -> Option<DebugFileCounts> {
+        let downloaded = self.number(DEBUG_FILES, "downloaded_bytes")?;
+        let mut counts = DebugFileCounts::default();
+        counts.downloaded.0 += downloaded;
+        for outcome in DebugFileOutcome::ALL {
+            counts.add_many(outcome, self.number(DEBUG_FILES, outcome.name()).unwrap_or_default());
+        }
+        Some(counts)
+    }
+
+    /// Returns true if hot and cold bytes are known at the end.
+    pub fn has_touches(&self) -> bool {
+        self.touches().is_some()
+    }
+
+    fn touches(&self) -> Option<TouchWindow> {
+        let name = self.text(TOUCHES, "method")?;
+        let method = WorkingSetMethod::ALL.iter().copied().find(|method| method.name() == name)?;
+        Some(TouchWindow { method, duration: self.duration(TOUCHES, "duration_ns")? })
+    }
+
+    fn untraced(&self, class: EventClass) -> Untraced {
+        let texts = |topic| {
+            self.topic(topic).filter_map(|(item, value)| match value {
+                FactValue::Text(text) => Some((item.as_str(), text.as_str())),
+                FactValue::Number(_) => None,
+            })
+        };
+        let [sums, processes] = untraced::topics(class);
+        untraced::read(texts(sums), texts(processes).map(|(_, text)| text))
+    }
+
+    fn cost(&self, topic: &str) -> Cost {
+        let number = |item| self.number(topic, item).unwrap_or_default();
+        let duration = |item| self.duration(topic, item).unwrap_or_default();
+        let programs = |hits| ProgramCost { hits, time: duration("program_ns") };
+        Cost {
+            events: number("events"),
+            nested: number("nested"),
+            cpu: duration("cpu_ns"),
+            cpu_tracing: duration("cpu_tracing_ns"),
+            peak_rss: Bytes(number("peak_rss_bytes")),
+            programs: self.number(topic, "program_hits").map(programs),
+        }
+    }
+
+    fn topic(&self, topic: &str) -> impl Iterator<Item = (&String, &FactValue)> {
+        self.0.get(topic).into_iter().flatten()
+    }
+
+    fn text(&self, topic: &str, item: &str) -> Option<&str> {
+        match self.0.get(topic)?.get(item)? {
+            FactValue::Text(text) => Some(text),
+            FactValue::Number(_) => None,
+        }
+    }
+
+    fn number(&self, topic: &str, item: &str) -> Option<u64> {
+        match self.0.get(topic)?.get(item)? {
+            FactValue::Number(number) => Some(*number),
+            FactValue::Text(_) => None,
+        }
+    }
+
+    fn duration(&self, topic: &str, item: &str) -> Option<Duration> {
+        self.number(topic, item).map(Duration::from_nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::{
+        Comm, KernelThread, MachineReclaim, MemcgMemory, Nanoseconds, PerSecond, Pid, PressureTime, ReclaimActivity,
+        ReclaimKind, UntracedProcess, UntracedReason, VmCounters,
+    };
+
+    use super::*;
+
+    fn untraced(pid: u32, comm: &str, exe: Option<&str>, rss: Option<u64>) -> UntracedProcess {
+        let (pid, comm, exe) = (Pid(pid), Comm::from(comm), exe.map(Into::into));
+        UntracedProcess { pid, comm, exe, reason: UntracedReason::Go, rss: rss.map(Bytes) }
+    }
+
+    #[test]
+    fn facts_are_read_as_they_were_recorded() {
+        let mut counts = DebugFileCounts::default();
+        counts.downloaded.0 += 7;
+        counts.add(DebugFileOutcome::NotFound);
+        let run = RunFacts {
+            class: EventClass::Heap,
+            allocators: BTreeMap::from([(AllocatorId(3), String::from("libpool.so"))]),
+            killed_cgroups: CgroupId::of(99).map(|id| (id, String::from("/a"))).into_iter().collect(),
+            filtered: Amount { bytes: Bytes(64), count: 2 },
+            debug_files: Some(counts),
+            touches: Some(TouchWindow { method: WorkingSetMethod::Idle, duration: Duration::from_millis(9) }),
+            untraced: Untraced::new(vec![
+                untraced(8, "a b  c", Some("/usr/bin/a b"), Some(4096)),
+                untraced(9, "", None, None),
+            ]),
+            cost: Cost {
+                events: 1,
+                nested: 2,
+                cpu: Duration::from_millis(3),
+                cpu_tracing: Duration::from_millis(4),
+                peak_rss: Bytes(5),
+                programs: Some(ProgramCost { hits: 6, time: Duration::from_micros(7) }),
+            },
+            ..RunFacts::default()
+        };
+        let (start, end) = (Tick(1000), Tick(5000));
+        let rules = String::from("[[rule]]\ntag = 'a'\nfunction = 'f'");
+        let grouping = RecordedGrouping { by: GroupBy::Tag, tags: Some(rules), program_tags: true };
+        let mut facts = at_start("pid 7 (a)", start, &grouping, Some(Metric::AllocBytes));
+        facts.extend(at_end(end, Duration::from_secs(4)));
+        facts.extend(of_class(&run));
+        facts.extend(run.debug_files.iter().flat_map(of_debug_files));
+        facts.extend(of_cost(run.class, &run.cost));
+        let notes: Vec<_> = (0..12).map(|number| format!("note {number}")).collect();
+        facts.extend(of_notes(&notes));
+        let read = RecordedFacts::new(facts);
+        assert_eq!((read.subject(), read.span(), read.grouping()), ("pid 7 (a)", (start, Some(end)), grouping));
+        assert_eq!((read.run(), read.metric()), (Some(Duration::from_secs(4)), Some(Metric::AllocBytes)));
+        assert_eq!((read.of_class_at_end(EventClass::Heap), read.notes()), (run, notes));
+        assert_eq!(read.of_class(EventClass::Heap).touches, None, "touches are measured when the run ends");
+        assert_eq!(read.of_class(EventClass::Fault).allocators, BTreeMap::new(), "only heap events have allocators");
+    }
+
+    #[test]
+    fn reclaim_is_read_as_it_was_recorded() {
+        let activity = |first: u64| ReclaimActivity {
+            times: first,
+            time: Nanoseconds(first + 1),
+            scanned: first + 2,
+            reclaimed: first + 3,
+            ..ReclaimActivity::default()
+        };
+        let direct = ReclaimActivity { scanned_active: 5, taken: 6, deactivated: 7, written: 8, ..activity(10) };
+        let seconds = PerSecond { all: 9, scanning: 4, paging: 2 };
+        let pressure = |full| PressureTime { some: Duration::from_millis(20), full };
+        let machine = MachineReclaim {
+            efforts: BTreeMap::from([(ReclaimKind::Direct, direct), (ReclaimKind::Kswapd, activity(0))]),
+            threads: vec![KernelThread { name: "kswapd 0".into(), work: ReclaimKind::Kswapd, effort: activity(30) }],
+            counters: VmCounters {
+                scanned: 1,
+                reclaimed: 2,
+                refaults: 3,
+                swapped_in: 4,
+                swapped_out: 5,
+                major_faults: 6,
+                oom_kills: 7,
+                kswapd_runs: 8,
+            },
+            seconds,
+            pressure: Some(pressure(Some(Duration::from_millis(3)))),
+            missing: vec!["mm_vmscan_throttled".into()],
+        };
+        let full = MemcgMemory {
+            version_2: true,
+            limit: Some(Bytes(64)),
+            high: Some(Bytes(32)),
+            current: Some(Bytes(16)),
+            watched: Duration::from_secs(5),
+            refaults: Some(77),
+            pressure: Some(pressure(None)),
+            seconds,
+        };
+        let id = |number| CgroupId::of(number).unwrap();
+        let cgroups = BTreeMap::from([(id(8), ("/a b.c".into(), full)), (id(9), ("/".into(), MemcgMemory::default()))]);
+        let run = RunFacts { class: EventClass::Reclaim, reclaim: Some(machine), cgroups, ..RunFacts::default() };
+        let read = RecordedFacts::new(of_class(&run));
+        assert_eq!(read.of_class_at_end(EventClass::Reclaim), run);
+        assert_eq!(
+            read.of_class(EventClass::Reclaim).reclaim,
+            None,
+            "the reclaim of an earlier moment is not recorded"
+        );
+        assert_eq!(read.of_class_at_end(EventClass::Heap).reclaim, None);
+    }
+
+    #[test]
+    fn recording_of_a_killed_run_has_defaults() {
+        let read = RecordedFacts::new(Vec::new());
+        assert_eq!((read.span(), read.run(), read.grouping()), ((Tick(0), None), None, RecordedGrouping::default()));
+        assert_eq!(read.of_class(EventClass::Heap), RunFacts::default());
+    }
+}

@@ -1,0 +1,36 @@
+//! Recordings: traces over time in an SQLite database, which stays readable if the writer is killed.
+//!
+//! A recording is a sequence of [`Interval`](crate::Interval)s. Each holds what changed since the interval before it, so that the totals at
+//! a moment are the sum of all intervals up to it. `docs/recording.md` describes the tables.
+
+mod compaction;
+mod error;
+mod image_merge;
+mod mark_texts;
+mod merge;
+mod merge_step;
+mod monitor;
+mod numbers;
+mod performance_schema;
+mod quantities;
+mod queue;
+mod reader;
+mod schema;
+mod short_threads;
+mod slice_removal;
+mod stack_merge;
+mod store;
+mod text;
+mod total_merge;
+mod total_numbers;
+mod usage_columns;
+mod writer;
+
+pub use error::Error;
+pub use mark_texts::MarkTexts;
+pub use monitor::MonitorRecorder;
+pub use reader::{ProcessRow, Recording, ThreadRow};
+pub use writer::{Settings, Status, Writer};
+
+#[cfg(test)]
+mod tests;

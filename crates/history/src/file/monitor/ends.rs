@@ -1,0 +1,31 @@
+//! Times at which processes ended within an interval.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use memtrace_model::{MonitorEventKind, MonitorInterval, Pid};
+
+/// Ends of processes in an interval.
+pub(super) struct Ends {
+    span: Range<Duration>,
+    exits: FxHashMap<Pid, Duration>,
+}
+
+impl Ends {
+    pub(super) fn of(interval: &MonitorInterval) -> Self {
+        let exits = interval.events.iter().filter_map(|event| match event.kind {
+            MonitorEventKind::Exit(pid) => Some((pid, event.at)),
+            _ => None,
+        });
+        Self { span: interval.span.clone(), exits: exits.collect() }
+    }
+
+    /// Returns the end of a process that has ended: its exit, or the end of the interval.
+    pub(super) fn end_of(&self, pid: Pid) -> Duration {
+        // It is after the interval before, so that a merge of earlier intervals leaves the threads.
+        let first = (self.span.start + Duration::from_nanos(1)).min(self.span.end);
+        self.exits.get(&pid).map_or(self.span.end, |at| (*at).clamp(first, self.span.end))
+    }
+}

@@ -1,0 +1,49 @@
+//! Marks of the user and of triggers.
+
+use std::time::Duration;
+
+use memtrace_model::{LossReason, MonitorEvent, MonitorEventKind};
+
+use crate::file::mark_texts::MarkTexts;
+use crate::interval::{Interval, Mark};
+
+/// Most marks of a recording.
+const MAX_MARKS: u32 = 100_000;
+
+/// Marks of a recording.
+#[derive(Debug, Default)]
+pub(super) struct MarkRecorder {
+    texts: MarkTexts,
+    count: u32,
+}
+
+impl MarkRecorder {
+    /// Records the marks among events. Those beyond the limit are counted.
+    pub(super) fn record(&mut self, events: &[MonitorEvent], interval: &mut Interval) {
+        let mut marks: Vec<(Duration, String)> =
+            events.iter().filter_map(|event| mark_of(event, interval.span.end)).collect();
+        marks.sort_by_key(|(at, _)| *at);
+        for (at, text) in marks {
+            if self.count >= MAX_MARKS {
+                interval.losses.add(LossReason::MarkLost, 1);
+                continue;
+            }
+            self.count += 1;
+            interval.marks.push(Mark { at, text: self.texts.unique(text), epoch: self.count });
+        }
+    }
+}
+
+/// Returns the time and the text of a mark.
+fn mark_of(event: &MonitorEvent, end: Duration) -> Option<(Duration, String)> {
+    match &event.kind {
+        MonitorEventKind::Mark(text) => Some((event.at, text.clone())),
+        MonitorEventKind::Trigger(text) => {
+            // The boundary at a mark remains when old intervals are merged. There can be too many triggers for that.
+            Some((event.at.min(end.saturating_sub(NANOSECOND)), format!("trigger: {text}")))
+        }
+        MonitorEventKind::OomKill(_) | MonitorEventKind::Exit(_) => None,
+    }
+}
+
+const NANOSECOND: Duration = Duration::from_nanos(1);

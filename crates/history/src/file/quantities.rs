@@ -1,0 +1,189 @@
+//! Numbers that are stored under the number of their kind, and the names of the kinds.
+
+use memtrace_model::{EventClass, Latencies, Nanoseconds, Order, Quantity, StackEnd, StallStats, StallTotals, Storage};
+
+use crate::interval::{DetailKind, ImageValue};
+
+/// Numbers of kinds below this one are those of quantities.
+const FIRST_DETAIL: i64 = 100;
+/// Numbers of image values start here.
+const FIRST_IMAGE_VALUE: i64 = 200;
+/// Numbers of stalls start here.
+const FIRST_STALL: i64 = 300;
+
+const DETAILS: [(DetailKind, &str); 9] = [
+    (DetailKind::EpochLiveBytes, "epoch_live_bytes"),
+    (DetailKind::EpochLiveCount, "epoch_live_count"),
+    (DetailKind::Lifetime, "lifetime_log2"),
+    (DetailKind::Age, "age_log2"),
+    (DetailKind::Size, "size_log2"),
+    (DetailKind::OldLiveBytes, "old_live_bytes"),
+    (DetailKind::OldLiveCount, "old_live_count"),
+    (DetailKind::OldExitBytes, "old_exit_bytes"),
+    (DetailKind::OldExitCount, "old_exit_count"),
+];
+
+const IMAGE_VALUES: [(ImageValue, &str); 14] = [
+    (ImageValue::DiscardedBytes, "image_discarded_bytes"),
+    (ImageValue::DiscardedCount, "image_discarded_count"),
+    (ImageValue::UnmatchedFrees, "unmatched_frees"),
+    (ImageValue::RepeatedFrees, "repeated_frees"),
+    (ImageValue::MergedStacks, "image_merged_stacks"),
+    (ImageValue::Peak, "peak_bytes"),
+    (ImageValue::MinorFaults, "minor_faults"),
+    (ImageValue::MajorFaults, "image_major_faults"),
+    (ImageValue::PeakRss, "peak_rss_bytes"),
+    (ImageValue::Resident, "kind_resident_bytes"),
+    (ImageValue::ResidentWithStack, "kind_with_stack_bytes"),
+    (ImageValue::ResidentVariance, "kind_variance"),
+    (ImageValue::ResidentBefore, "kind_before_bytes"),
+    (ImageValue::Size, "image_size_log2"),
+];
+
+/// Names of the numbers of stalls, in the order of [`stall_numbers`].
+const STALLS: [&str; 9] = [
+    "stalls",
+    "stalled_ns",
+    "longest_ns",
+    "throttled_ns",
+    "scanned_pages",
+    "reclaimed_pages",
+    "latency_log2_us",
+    "order_stalls",
+    "order_stalled_ns",
+];
+
+/// Index of stalls without a known order.
+const NO_ORDER: u32 = 255;
+
+/// Returns the number and the name of every kind.
+pub(super) fn names() -> impl Iterator<Item = (i64, &'static str)> {
+    let rare = Quantity::details().map(|(quantity, number)| (number, quantity.facts().column));
+    let details = (FIRST_DETAIL..).zip(DETAILS.map(|(_, name)| name));
+    let values = (FIRST_IMAGE_VALUE..).zip(IMAGE_VALUES.map(|(_, name)| name));
+    rare.chain(details).chain(values).chain((FIRST_STALL..).zip(STALLS))
+}
+
+/// Returns the index of the row of a table for which `is_row` returns true.
+fn index_of<T>(table: impl IntoIterator<Item = T>, is_row: impl Fn(&T) -> bool) -> i64 {
+    (0..).zip(table).find(|(_, row)| is_row(row)).map_or(0, |(index, _)| index)
+}
+
+/// Returns the number of an event class in the database.
+pub(super) fn class_number(class: EventClass) -> i64 {
+    index_of(EventClass::ALL, |known| **known == class)
+}
+
+/// Returns the number of a stack end in the database.
+pub(super) fn end_number(end: StackEnd) -> i64 {
+    index_of(StackEnd::ALL, |known| **known == end)
+}
+
+impl DetailKind {
+    /// Returns the number in the database.
+    pub(super) fn number(self) -> i64 {
+        FIRST_DETAIL + index_of(DETAILS, |(kind, _)| *kind == self)
+    }
+
+    /// Returns the kind with this number.
+    pub(super) fn from_number(number: i64) -> Option<Self> {
+        let index = usize::try_from(number.checked_sub(FIRST_DETAIL)?).ok()?;
+        DETAILS.get(index).map(|(kind, _)| *kind)
+    }
+}
+
+impl ImageValue {
+    /// Returns the number in the database.
+    pub(super) fn number(self) -> i64 {
+        FIRST_IMAGE_VALUE + index_of(IMAGE_VALUES, |(kind, _)| *kind == self)
+    }
+
+    /// Returns the kind with this number.
+    pub(super) fn from_number(number: i64) -> Option<Self> {
+        let index = usize::try_from(number.checked_sub(FIRST_IMAGE_VALUE)?).ok()?;
+        IMAGE_VALUES.get(index).map(|(kind, _)| *kind)
+    }
+}
+
+/// Returns the number of a quantity in `detail`; 0 for a quantity with another place.
+pub(super) const fn detail_number(quantity: Quantity) -> i64 {
+    match quantity.facts().storage {
+        Storage::Detail(number) => number as i64,
+        Storage::Column | Storage::None => 0,
+    }
+}
+
+/// Returns the quantity with this number in `detail`.
+pub(super) fn quantity_from_number(number: i64) -> Option<Quantity> {
+    Quantity::details().find(|(_, known)| *known == number).map(|(quantity, _)| quantity)
+}
+
+/// Returns the numbers of stalls that are not zero: kind, index and value.
+pub(super) fn stall_numbers(stats: &StallStats) -> Vec<(i64, u32, u64)> {
+    let StallStats { stalls, longest, throttled, scanned, reclaimed, latencies, orders } = stats;
+    let single = [stalls.count, stalls.time.0, longest.0, throttled.0, *scanned, *reclaimed];
+    let mut numbers: Vec<_> = (FIRST_STALL..).zip(single).map(|(kind, value)| (kind, 0, value)).collect();
+    numbers.extend((0..).zip(latencies.counts()).map(|(index, &count)| (FIRST_STALL + 6, index, count)));
+    for (order, stalls) in orders.iter() {
+        let index = order.map_or(NO_ORDER, Order::number);
+        numbers.extend([(FIRST_STALL + 7, index, stalls.count), (FIRST_STALL + 8, index, stalls.time.0)]);
+    }
+    numbers.retain(|&(_, _, value)| value != 0);
+    numbers
+}
+
+/// Sets a number of stalls, as [`stall_numbers`] returns it.
+pub(super) fn add_stall_number(stats: &mut StallStats, kind: i64, index: u32, value: u64) {
+    let add = |number: &mut u64| *number = number.wrapping_add(value);
+    let order = (index != NO_ORDER).then(|| Order::of(index)).flatten();
+    match kind - FIRST_STALL {
+        0 => add(&mut stats.stalls.count),
+        1 => add(&mut stats.stalls.time.0),
+        2 => stats.longest.0 = stats.longest.0.max(value),
+        3 => add(&mut stats.throttled.0),
+        4 => add(&mut stats.scanned),
+        5 => add(&mut stats.reclaimed),
+        6 => {
+            let mut counts = [0; Latencies::CLASSES];
+            if let Some(count) = counts.get_mut(index as usize) {
+                *count = value;
+            }
+            stats.latencies.merge(&Latencies::from(counts));
+        }
+        7 => stats.orders.add(order, StallTotals { count: value, time: Nanoseconds(0) }),
+        8 => stats.orders.add(order, StallTotals { count: 0, time: Nanoseconds(value) }),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn kinds_have_distinct_numbers_and_names() {
+        let all: Vec<_> = names().collect();
+        assert_eq!(all.iter().map(|(number, _)| number).collect::<BTreeSet<_>>().len(), all.len());
+        assert_eq!(all.iter().map(|(_, name)| name).collect::<BTreeSet<_>>().len(), all.len());
+        for (kind, _) in DETAILS {
+            assert_eq!(DetailKind::from_number(kind.number()), Some(kind));
+        }
+        for (kind, _) in IMAGE_VALUES {
+            assert_eq!(ImageValue::from_number(kind.number()), Some(kind));
+        }
+        assert!(all.contains(&(detail_number(Quantity::MergedStacks), "merged_stacks")));
+        let in_statements = [
+            (202, "unmatched_frees"),
+            (205, "peak_bytes"),
+            (208, "peak_rss_bytes"),
+            (301, "stalled_ns"),
+            (302, "longest_ns"),
+        ];
+        for kind in in_statements {
+            assert!(all.contains(&kind), "the statements of the writer contain this number: {kind:?}");
+        }
+        assert_eq!((DetailKind::from_number(0), ImageValue::from_number(0)), (None, None));
+    }
+}

@@ -1,0 +1,120 @@
+//! Reading of recordings, while they are written too.
+
+mod accounts;
+mod activity;
+mod contents;
+mod locations;
+mod memory_over_time;
+mod merged_images;
+mod open;
+mod processes;
+mod query;
+mod questions;
+mod salvage;
+mod samples;
+#[cfg(test)]
+pub(super) mod test_samples;
+mod threads;
+mod total_rows;
+mod totals;
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::error::Error;
+use crate::book::Book;
+use crate::boundaries::{Boundary, IntervalRow, MarkRow};
+use crate::end_of_run::EndOfRun;
+use crate::gap::Gap;
+use crate::header::Header;
+
+pub use self::threads::{ProcessRow, ThreadRow};
+
+/// A recording that is read. It shows the state of the moment at which it was opened.
+#[derive(Debug)]
+pub struct Recording {
+    connection: Connection,
+    header: Header,
+    intervals: Vec<IntervalRow>,
+    marks: Vec<MarkRow>,
+    gaps: Vec<Gap>,
+    is_complete: bool,
+    is_salvaged: bool,
+    end_of_run: Option<EndOfRun>,
+}
+
+impl Recording {
+    /// Opens a recording. If the file is truncated, the intervals before the damage are read.
+    ///
+    /// # Errors
+    ///
+    /// The file is no recording, has a newer format, is damaged, or cannot be read.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let metadata = std::fs::metadata(path)?;
+        if !metadata.is_file() {
+            return Err(Error::NotRegular);
+        }
+        if metadata.len() < open::HEADER as u64 {
+            return Err(Error::NotDatabase);
+        }
+        match open::connect(path).and_then(Self::read) {
+            // No SQLite connection to the file is open here, so reading it drops no lock.
+            Err(Error::Damaged(_)) => Self::salvage(std::fs::read(path)?),
+            result => result,
+        }
+    }
+
+    /// Opens a recording that this process writes. A damaged one is not salvaged: SQLite's locks of a file end when the
+    /// process closes any handle of it (fcntl(2)).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_while_written(path: &Path) -> Result<Self, Error> {
+        open::connect(path).and_then(Self::read)
+    }
+
+    /// Reads a recording from the contents of its file.
+    ///
+    /// # Errors
+    ///
+    /// The file is no recording, has a newer format, or is damaged.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        match open::in_memory(bytes.to_vec()).and_then(Self::read) {
+            Err(Error::Damaged(_)) => Self::salvage(bytes.to_vec()),
+            result => result,
+        }
+    }
+
+    /// Reads the intervals of a damaged file that are complete.
+    fn salvage(bytes: Vec<u8>) -> Result<Self, Error> {
+        let connection = open::in_memory(open::whole_pages(bytes)?)?;
+        let last = salvage::last_complete_interval(&connection)?;
+        let mut recording = Self::read(connection)?;
+        recording.intervals.retain(|interval| interval.id <= last);
+        recording.marks.retain(|mark| mark.boundary.id <= last);
+        let end = recording.end();
+        recording.gaps.retain(|gap| gap.span.end <= end.at);
+        recording.is_complete = false;
+        recording.is_salvaged = true;
+        if recording.intervals.is_empty() {
+            return Err(Error::Damaged(String::from("no interval is complete")));
+        }
+        Ok(recording)
+    }
+
+    fn read(connection: Connection) -> Result<Self, Error> {
+        let (header, is_complete) = contents::header(&connection)?;
+        let intervals = contents::intervals(&connection)?;
+        let marks = contents::marks(&connection, &intervals)?;
+        let gaps = contents::gaps(&connection)?;
+        Ok(Self { connection, header, intervals, marks, gaps, is_complete, is_salvaged: false, end_of_run: None })
+    }
+
+    /// Returns the boundary at which the rows of the interval `id` count: old intervals have been merged into later ones.
+    fn boundary_of(&self, id: i64) -> Boundary {
+        let index = self.intervals.partition_point(|interval| interval.id < id);
+        self.intervals.get(index).map_or_else(|| self.end(), IntervalRow::end)
+    }
+}

@@ -1,0 +1,116 @@
+//! Opening of the database, and the check that it is a recording.
+
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, MAIN_DB, OpenFlags};
+
+use crate::file::error::Error;
+use crate::file::schema::{APPLICATION_ID, PAGE_SIZE, VERSION};
+
+/// Time to wait for a lock, which the writer holds only while it completes the file.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Size of the header of a database (sqlite.org/fileformat.html). SQLite takes a shorter file for an empty database.
+pub(super) const HEADER: usize = 100;
+
+/// Opens a file, which another process may write.
+pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    if !has_log(path) {
+        check_size(std::fs::metadata(path)?.len())?;
+    }
+    match check(connection) {
+        // In a directory without write permission, SQLite cannot create the index of a write-ahead log. It is not needed
+        // without a log.
+        Err(Error::Sqlite(error)) if is_permission(&error) && !has_log(path) => {
+            let connection = Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?;
+            check(connection)
+        }
+        result => result,
+    }
+}
+
+/// Checks that the last page is complete. SQLite reads the missing part as zeros.
+fn check_size(size: u64) -> Result<(), Error> {
+    if size.is_multiple_of(PAGE_SIZE.into()) {
+        return Ok(());
+    }
+    Err(Error::Damaged(String::from("the last page is incomplete")))
+}
+
+fn is_permission(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{CannotOpen, ReadOnly};
+    matches!(error.sqlite_error_code(), Some(CannotOpen | ReadOnly))
+}
+
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+/// Returns the URI of a file that does not change (sqlite.org/uri.html).
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = String::from("file:");
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/._-".contains(&byte) {
+            uri.push(byte.into());
+        } else {
+            // A string does not refuse writes.
+            let _ = write!(uri, "%{byte:02x}");
+        }
+    }
+    uri + "?immutable=1"
+}
+
+/// Opens the contents of a file.
+pub(super) fn in_memory(mut bytes: Vec<u8>) -> Result<Connection, Error> {
+    if bytes.len() < HEADER {
+        return Err(Error::NotDatabase);
+    }
+    check_size(bytes.len() as u64)?;
+    // Versions of the file format: 1 for a file without a write-ahead log, which memory has not (sqlite.org/fileformat.html).
+    for version in bytes.get_mut(18..20).into_iter().flatten() {
+        if *version == 2 {
+            *version = 1;
+        }
+    }
+    let mut connection = Connection::open_in_memory()?;
+    connection.deserialize_read_exact(MAIN_DB, bytes.as_slice(), bytes.len(), true)?;
+    check(connection)
+}
+
+/// Returns a file without an incomplete page at its end, and with its actual number of pages in its header.
+pub(super) fn whole_pages(mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+    let pages = bytes.len() / PAGE_SIZE as usize;
+    bytes.truncate(pages * PAGE_SIZE as usize);
+    let count = u32::try_from(pages).map_err(|_| Error::Damaged(String::from("larger than any recording")))?;
+    match bytes.get_mut(28..32) {
+        Some(field) => field.copy_from_slice(&count.to_be_bytes()),
+        None => return Err(Error::Damaged(String::from("shorter than a page"))),
+    }
+    Ok(bytes)
+}
+
+/// Checks that the database is a recording, and starts to read.
+fn check(connection: Connection) -> Result<Connection, Error> {
+    connection.busy_timeout(TIMEOUT)?;
+    // All queries see the same state.
+    connection.execute_batch("BEGIN")?;
+    let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let (id, version) = (number("application_id")?, number("user_version")?);
+    if id != APPLICATION_ID {
+        return Err(Error::Foreign(id));
+    }
+    if version > VERSION {
+        return Err(Error::Newer { found: version, known: VERSION });
+    }
+    if version < 1 {
+        return Err(Error::Damaged(format!("its format has the number {version}")));
+    }
+    Ok(connection)
+}

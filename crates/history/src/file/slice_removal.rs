@@ -1,0 +1,71 @@
+//! Removal of short slices from the database, in small steps, each with the number of its slices in one transaction.
+
+use memtrace_model::Nanoseconds;
+use rusqlite::{Connection, OptionalExtension as _, Result, params};
+
+use super::merge_step::{MIN_ROWS, is_full, rows_of_step};
+use super::schema::ADD_LEFT_OUT;
+
+/// A removal in progress.
+#[derive(Debug)]
+pub(super) struct SliceRemoval {
+    /// Slices that are shorter are removed.
+    shorter_than: Nanoseconds,
+    /// Interval and number of the first slice of the next step.
+    next: (i64, i64),
+    /// Rows that a step reads.
+    rows: usize,
+}
+
+impl SliceRemoval {
+    pub(super) fn new(shorter_than: Nanoseconds, max_pages: u64) -> Self {
+        Self { shorter_than, next: (0, 0), rows: rows_of_step(max_pages) }
+    }
+
+    pub(super) const fn shorter_than(&self) -> Nanoseconds {
+        self.shorter_than
+    }
+
+    /// Removes some slices in one transaction. Returns false if none is left.
+    pub(super) fn step(&mut self, connection: &mut Connection) -> Result<bool> {
+        match self.remove(connection) {
+            Ok(Some(next)) => self.next = next,
+            Ok(None) => return Ok(false),
+            Err(error) if is_full(&error) && self.rows > MIN_ROWS => self.rows /= 2,
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Returns the slice with which the next step begins; `None` if none is left.
+    fn remove(&self, connection: &mut Connection) -> Result<Option<(i64, i64)>> {
+        let transaction = connection.transaction()?;
+        let (from, duration) = (self.next, self.shorter_than.0.cast_signed());
+        let end = transaction
+            .prepare_cached(
+                "SELECT interval, idx FROM slice WHERE (interval, idx) >= (?, ?) ORDER BY interval, idx LIMIT 1 OFFSET ?",
+            )?
+            .query_row(params![from.0, from.1, self.rows.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let until = end.unwrap_or((i64::MAX, i64::MAX));
+        let range = params![duration, from.0, from.1, until.0, until.1];
+        // The numbers count in the interval that has the rows of a merged one.
+        transaction
+            .prepare_cached(&format!(
+                "WITH removed AS (SELECT interval, count(*) AS slices FROM slice WHERE {SHORT} GROUP BY interval),
+                    counted AS (SELECT (SELECT min(id) FROM interval WHERE id >= removed.interval) AS interval, slices
+                        FROM removed)
+                INSERT INTO activity_left_out
+                    SELECT * FROM (SELECT interval, 'slices', slices FROM counted
+                        UNION ALL SELECT interval, 'shorter_than_ns', ?1 FROM counted) WHERE true
+                    ON CONFLICT DO UPDATE SET {ADD_LEFT_OUT}"
+            ))?
+            .execute(range)?;
+        transaction.prepare_cached(&format!("DELETE FROM slice WHERE {SHORT}"))?.execute(range)?;
+        transaction.commit()?;
+        Ok(end)
+    }
+}
+
+/// Condition for the slices of a step.
+const SHORT: &str = "(interval, idx) >= (?2, ?3) AND (interval, idx) < (?4, ?5) AND end_ns - begin_ns < ?1";

@@ -1,0 +1,189 @@
+//! Rows of the activity of threads.
+
+use memtrace_model::{AbsAddr, ActivityEvent, EventValue, LeftOut, Nanoseconds, Slice, SliceLabel};
+use rusqlite::{Result, Transaction, params};
+
+use crate::file::quantities::end_number;
+use crate::file::schema::{ADD_LEFT_OUT, PAGE_SIZE};
+use crate::interval::Interval;
+use crate::interval::activity::kind_number;
+use crate::interval::slice_limit::SliceLimit;
+
+/// Size of a slice, about, also after the removal of others.
+const SLICE_BYTES: u64 = 64;
+
+/// Size of an event, about.
+const EVENT_BYTES: u64 = 32;
+
+/// Slices and events in the file, and the limits of their numbers.
+#[derive(Clone, Debug)]
+pub(super) struct StoredActivity {
+    slices: SliceLimit,
+    events: u64,
+    most_events: u64,
+    /// Shorter slices were removed from the file.
+    removed_below: Nanoseconds,
+}
+
+impl StoredActivity {
+    /// Returns the limits of a file: slices take at most a quarter, and events a sixteenth.
+    pub(super) fn new(max_pages: u64) -> Self {
+        let bytes = max_pages * u64::from(PAGE_SIZE);
+        Self {
+            slices: SliceLimit::new(bytes / 4 / SLICE_BYTES),
+            events: 0,
+            most_events: bytes / 16 / EVENT_BYTES,
+            removed_below: Nanoseconds::default(),
+        }
+    }
+
+    /// Returns the duration below which the file has slices that must be removed, if there are any.
+    pub(super) fn remove_below(&self) -> Option<Nanoseconds> {
+        Some(self.slices.shorter_than()).filter(|duration| *duration > self.removed_below)
+    }
+
+    /// Notes that the file has no slices that are shorter than `duration`.
+    pub(super) const fn set_removed_below(&mut self, duration: Nanoseconds) {
+        self.removed_below = duration;
+    }
+}
+
+/// Stores the activity in an interval, without slices and events beyond the limits.
+pub(super) fn write(
+    transaction: &Transaction<'_>,
+    interval: i64,
+    content: &Interval,
+    stored: &mut StoredActivity,
+) -> Result<()> {
+    write_identities(transaction, content)?;
+    let mut left_out = content.activity_left_out;
+    left_out += write_slices(transaction, interval, &content.activity.slices, &mut stored.slices)?;
+    let room = usize::try_from(stored.most_events.saturating_sub(stored.events)).unwrap_or(usize::MAX);
+    let (kept, others) = content.activity.events.split_at(content.activity.events.len().min(room));
+    write_events(transaction, interval, kept)?;
+    stored.events += kept.len() as u64;
+    left_out.events += others.len() as u64;
+    write_left_out(transaction, interval, left_out)?;
+    write_totals(transaction, interval, content)
+}
+
+fn write_identities(transaction: &Transaction<'_>, content: &Interval) -> Result<()> {
+    let changes = &content.activity;
+    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO activity_name VALUES (?, ?)")?;
+    for (number, name) in &changes.names {
+        row.execute(params![number, name])?;
+    }
+    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO active_thread VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    for (number, thread) in &changes.threads {
+        let time = |time: Option<Nanoseconds>| time.map(|time| time.0.cast_signed());
+        row.execute(params![
+            number,
+            thread.pid.0,
+            thread.tid.0,
+            thread.process.raw(),
+            thread.name.raw(),
+            time(thread.start),
+            time(thread.end)
+        ])?;
+    }
+    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO activity_lock VALUES (?, ?, ?, ?)")?;
+    for (number, lock) in &changes.locks {
+        let AbsAddr(address) = lock.address;
+        row.execute(params![number, lock.pid.0, address.cast_signed(), lock.name])?;
+    }
+    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO activity_stack VALUES (?, ?, ?)")?;
+    for (number, path, end) in &content.activity_stacks {
+        row.execute(params![number, path.0, end_number(*end)])?;
+    }
+    Ok(())
+}
+
+/// Stores slices. Returns those that are left out.
+fn write_slices(
+    transaction: &Transaction<'_>,
+    interval: i64,
+    slices: &[Slice],
+    limit: &mut SliceLimit,
+) -> Result<LeftOut> {
+    limit.add(slices.iter().map(Slice::duration));
+    let marks = "?, ".repeat(14);
+    let mut row = transaction.prepare_cached(&format!("INSERT INTO slice VALUES ({marks}?)"))?;
+    let mut kept = 0_u64;
+    for slice in slices.iter().filter(|slice| limit.keeps(slice.duration())) {
+        let (number, text) = match slice.label {
+            None => (None, None),
+            Some(SliceLabel::Number(number)) => (Some(number.cast_signed()), None),
+            Some(SliceLabel::Text(text)) => (None, Some(text)),
+        };
+        row.execute(params![
+            interval,
+            kept.cast_signed(),
+            slice.thread,
+            kind_number(slice.kind),
+            slice.name,
+            number,
+            text,
+            slice.begin.0.cast_signed(),
+            slice.end.0.cast_signed(),
+            slice.is_open,
+            slice.cpu.map(|time| time.0.cast_signed()),
+            slice.allocated.map(|bytes| bytes.0.cast_signed()),
+            slice.lock,
+            slice.holder.map(|tid| tid.0),
+            slice.stack
+        ])?;
+        kept += 1;
+    }
+    let left_out = slices.len() as u64 - kept;
+    let shorter_than = if left_out > 0 { limit.shorter_than() } else { Nanoseconds::default() };
+    Ok(LeftOut { slices: left_out, shorter_than, events: 0 })
+}
+
+fn write_events(transaction: &Transaction<'_>, interval: i64, events: &[ActivityEvent]) -> Result<()> {
+    let mut row = transaction.prepare_cached("INSERT INTO activity_event VALUES (?, ?, ?, ?, ?, ?, ?)")?;
+    for (index, event) in (0_i64..).zip(events) {
+        let (number, text) = match event.value {
+            EventValue::None => (None, None),
+            EventValue::Number(number) => (Some(number), None),
+            EventValue::Text(text) => (None, Some(text)),
+        };
+        row.execute(params![interval, index, event.thread, event.at.0.cast_signed(), event.name, number, text])?;
+    }
+    Ok(())
+}
+
+fn write_left_out(transaction: &Transaction<'_>, interval: i64, left_out: LeftOut) -> Result<()> {
+    let sql = format!("INSERT INTO activity_left_out VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET {ADD_LEFT_OUT}");
+    let mut row = transaction.prepare_cached(&sql)?;
+    let LeftOut { slices, shorter_than, events } = left_out;
+    let items = [("slices", slices), ("shorter_than_ns", shorter_than.0), ("events", events)];
+    for (item, value) in items.into_iter().filter(|(_, value)| *value > 0) {
+        row.execute(params![interval, item, value.cast_signed()])?;
+    }
+    Ok(())
+}
+
+fn write_totals(transaction: &Transaction<'_>, interval: i64, content: &Interval) -> Result<()> {
+    let mut row = transaction.prepare_cached("INSERT INTO slice_total VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
+    for ((kind, name), sums) in &content.activity.totals {
+        let numbers = [sums.count, sums.time.0, sums.longest.0, sums.cpu.0, sums.allocated].map(u64::cast_signed);
+        let [count, time, longest, cpu, allocated] = numbers;
+        row.execute(params![interval, name, kind_number(*kind), count, time, longest, cpu, allocated])?;
+    }
+    let mut row = transaction.prepare_cached("INSERT INTO lock_total VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    for (lock, sums) in &content.activity.lock_totals {
+        let waits = [sums.waits, sums.wait_time.0, sums.longest_wait.0].map(u64::cast_signed);
+        let holds = [sums.holds, sums.hold_time.0, sums.longest_hold.0].map(u64::cast_signed);
+        let most_waiters = sums.most_waiters.cast_signed();
+        row.execute(params![interval, lock, waits[0], waits[1], waits[2], holds[0], holds[1], holds[2], most_waiters])?;
+    }
+    let mut row = transaction.prepare_cached("INSERT INTO call_total VALUES (?, ?, ?, ?)")?;
+    let mut bucket = transaction.prepare_cached("INSERT INTO call_histogram VALUES (?, ?, ?, ?)")?;
+    for (name, sums) in &content.calls {
+        row.execute(params![interval, name, sums.count.cast_signed(), sums.time.0.cast_signed()])?;
+        for (log, calls) in &sums.histogram {
+            bucket.execute(params![interval, name, log.number(), calls.cast_signed()])?;
+        }
+    }
+    Ok(())
+}

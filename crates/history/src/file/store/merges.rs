@@ -1,0 +1,240 @@
+//! Order of the merges that bound the size of a recording.
+
+use rusqlite::{Error, Result};
+use rustc_hash::FxHashSet;
+
+use super::{CountedImages, ROW_BYTES, Store};
+use crate::file::compaction::Compaction;
+use crate::file::image_merge::{self, ImageMerge};
+use crate::file::merge::Merge;
+use crate::file::merge_step::is_full;
+use crate::file::schema;
+use crate::file::slice_removal::SliceRemoval;
+use crate::file::stack_merge;
+use crate::file::total_merge::TotalMergeKind;
+use crate::retention::{forced_merge, next_merge};
+
+/// Number of attempts to store an interval between a merge of images or stacks that did not fit and the next one. The choice
+/// of the images or stacks reads the whole file.
+const RETRY_ATTEMPTS: u64 = 60;
+
+/// Size of an image with its numbers and one stack, about.
+const IMAGE_BYTES: u64 = 200;
+
+impl Store {
+    /// Merges some old rows, if the file is large. Returns false if there is nothing to do. With `is_forced`, young intervals,
+    /// stacks and the last images are merged if nothing else is left.
+    pub(in crate::file) fn compact(&mut self, is_forced: bool) -> Result<bool> {
+        self.compact_above(self.max_pages - self.max_pages / 8, is_forced)
+    }
+
+    /// As [`Self::compact`], if at least `pages` are in use.
+    fn compact_above(&mut self, pages: u64, is_forced: bool) -> Result<bool> {
+        self.set_max_pages(self.max_pages)?;
+        match self.continue_merge() {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) if is_full(&error) => self.give_up(error)?,
+            Err(error) => return Err(error),
+        }
+        if self.start_slice_removal() {
+            return Ok(true);
+        }
+        let used = self.number("page_count")? - self.number("freelist_count")?;
+        if used < pages {
+            return Ok(false);
+        }
+        // Each ended image takes the same space in an interval of any length. If there are many, longer intervals make
+        // little room, and cost the resolution of everything else.
+        if self.images_fill_a_quarter()? && self.start_image_merge()? {
+            return Ok(true);
+        }
+        let old = next_merge(&self.intervals);
+        // Young intervals have their resolution as long as stacks take most of the file.
+        if old.is_none() && is_forced && self.stacks_fill_a_quarter()? && self.start_stack_merge()? {
+            return Ok(true);
+        }
+        let forced = || is_forced.then(|| forced_merge(&self.intervals)).flatten();
+        let Some(run) = old.or_else(forced) else {
+            return Ok(is_forced && (self.start_stack_merge()? || self.start_image_merge()?));
+        };
+        let compaction = Compaction::start(&mut self.connection, &self.intervals[run.clone()], self.max_pages)?;
+        self.merge = compaction.map(Merge::Intervals);
+        let last = run.end - 1;
+        self.intervals[last].span.start = self.intervals[run.start].span.start;
+        self.intervals[last].merged = self.intervals[run.clone()].iter().map(|interval| interval.merged).sum();
+        self.intervals.drain(run.start..last);
+        Ok(true)
+    }
+
+    /// Continues the merge in progress. Returns false if there is none.
+    fn continue_merge(&mut self) -> Result<bool> {
+        let connection = &mut self.connection;
+        let goes_on = match &mut self.merge {
+            None => return Ok(false),
+            Some(Merge::Intervals(merge)) => merge.step(connection)?,
+            Some(Merge::Totals(merge)) => {
+                let moved = merge.step(connection)?;
+                if let Some(moved) = moved.as_ref().filter(|moved| !moved.is_empty()) {
+                    self.numbers.totals.replace(moved);
+                }
+                moved.is_some()
+            }
+            Some(Merge::Slices(removal)) => {
+                let goes_on = removal.step(connection)?;
+                if !goes_on {
+                    self.activity.set_removed_below(removal.shorter_than());
+                }
+                goes_on
+            }
+            Some(Merge::Images(merge)) => {
+                if merge.step(connection, self.numbers.images.known())? {
+                    return Ok(true);
+                }
+                self.merge = None;
+                ImageMerge::end(&self.connection)?;
+                self.remove_unused_cgroups()?;
+                // Equal stacks of the merged images have a row each.
+                let totals = image_merge::start_total_merge(&mut self.connection, self.max_pages)?;
+                self.merge = totals.map(Merge::Totals);
+                return Ok(self.merge.is_some());
+            }
+        };
+        if !goes_on {
+            self.merge = None;
+        }
+        Ok(goes_on)
+    }
+
+    /// Gives up the merge in progress, which does not fit. Others can make room.
+    fn give_up(&mut self, error: Error) -> Result<()> {
+        match &self.merge {
+            Some(Merge::Images(_)) => {
+                self.next_merges.images = self.next_attempt();
+                ImageMerge::end(&self.connection)?;
+            }
+            Some(Merge::Totals(merge)) => {
+                if merge.kind() != TotalMergeKind::EqualStacks {
+                    self.next_merges.stacks = self.next_attempt();
+                }
+            }
+            Some(Merge::Slices(_)) => self.next_merges.slices = self.next_attempt(),
+            // The rest of the rows would stay in intervals that are not in the table, and no merge would find them.
+            Some(Merge::Intervals(_)) | None => return Err(error),
+        }
+        self.merge = None;
+        Ok(())
+    }
+
+    /// Returns the number of attempts after which a merge that did not fit can start again.
+    const fn next_attempt(&self) -> u64 {
+        self.attempts + RETRY_ATTEMPTS
+    }
+
+    /// Returns true if images fill a quarter of the file, and can be merged.
+    fn images_fill_a_quarter(&mut self) -> Result<bool> {
+        if self.attempts < self.next_merges.images {
+            return Ok(false);
+        }
+        let last = self.numbers.images.last();
+        let most = self.counted_images.images + last - self.counted_images.last;
+        if !self.is_a_quarter(most, IMAGE_BYTES) {
+            return Ok(false);
+        }
+        let images = self.connection.query_one("SELECT count(*) FROM image", [], |row| row.get(0))?;
+        self.counted_images = CountedImages { images, last };
+        Ok(self.is_a_quarter(images, IMAGE_BYTES))
+    }
+
+    /// Returns true if stacks fill a quarter of the file, and can be merged.
+    fn stacks_fill_a_quarter(&self) -> Result<bool> {
+        if self.attempts < self.next_merges.stacks {
+            return Ok(false);
+        }
+        let stacks = self.connection.query_one("SELECT count(*) FROM total WHERE path <> 0", [], |row| row.get(0))?;
+        Ok(self.is_a_quarter(stacks, ROW_BYTES))
+    }
+
+    /// Returns true if `rows` of `bytes` each fill a quarter of the file.
+    fn is_a_quarter(&self, rows: i64, bytes: u64) -> bool {
+        rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4
+    }
+
+    /// Starts to remove short slices. Returns false if there are none.
+    fn start_slice_removal(&mut self) -> bool {
+        let shorter_than = self.activity.remove_below().filter(|_| self.attempts >= self.next_merges.slices);
+        self.merge = shorter_than.map(|shorter_than| Merge::Slices(SliceRemoval::new(shorter_than, self.max_pages)));
+        self.merge.is_some()
+    }
+
+    /// Starts to merge ended images. Returns false if there are too few, or no room for their groups or for the last merge.
+    fn start_image_merge(&mut self) -> Result<bool> {
+        if self.attempts < self.next_merges.images {
+            return Ok(false);
+        }
+        let (intervals, last) = (self.interval_ids(), self.numbers.images.last());
+        let known = self.numbers.images.known();
+        let start = ImageMerge::start(&mut self.connection, intervals, known, last, self.max_pages);
+        let Some(start) = if_room(start)? else {
+            self.next_merges.images = self.next_attempt();
+            return Ok(false);
+        };
+        let Some((merge, groups)) = start else { return Ok(false) };
+        self.numbers.images.reserve(groups);
+        self.merge = Some(Merge::Images(merge));
+        Ok(true)
+    }
+
+    /// Removes the control groups of merged images. Later images in one of them get a new row for it.
+    fn remove_unused_cgroups(&mut self) -> Result<()> {
+        let unused =
+            "DELETE FROM cgroup WHERE id NOT IN (SELECT cgroup FROM image WHERE cgroup IS NOT NULL) RETURNING id";
+        let mut statement = self.connection.prepare_cached(unused)?;
+        let removed: Result<FxHashSet<i64>> = statement.query_map([], |row| row.get(0))?.collect();
+        if let Some(removed) = if_room(removed)? {
+            self.numbers.cgroups.forget(&removed);
+        }
+        Ok(())
+    }
+
+    /// Starts to merge stacks. Returns false if there are too few, or no room for the merged ones or for the last merge.
+    fn start_stack_merge(&mut self) -> Result<bool> {
+        if self.attempts < self.next_merges.stacks {
+            return Ok(false);
+        }
+        let Some(first) = self.intervals.first().map(|interval| interval.id) else { return Ok(false) };
+        let start = stack_merge::start(&mut self.connection, first, self.numbers.totals.last(), self.max_pages);
+        let Some(start) = if_room(start)? else {
+            self.next_merges.stacks = self.next_attempt();
+            return Ok(false);
+        };
+        let Some((merge, rows)) = start else { return Ok(false) };
+        self.numbers.totals.reserve(rows);
+        self.merge = Some(Merge::Totals(merge));
+        Ok(true)
+    }
+
+    fn interval_ids(&self) -> Vec<i64> {
+        self.intervals.iter().map(|interval| interval.id).collect()
+    }
+
+    /// Starts to merge ended images, however small the file is.
+    #[cfg(test)]
+    pub(in crate::file) fn merge_images(&mut self) -> Result<bool> {
+        self.start_image_merge()
+    }
+
+    /// Merges all intervals that are old enough, however small the file is.
+    #[cfg(test)]
+    pub(in crate::file) fn compact_always(&mut self) {
+        while self.compact_above(0, false).unwrap() {}
+    }
+}
+
+/// Returns what was started; `None` if the file has no room for it.
+fn if_room<T>(started: Result<T>) -> Result<Option<T>> {
+    match started {
+        Err(error) if is_full(&error) => Ok(None),
+        started => started.map(Some),
+    }
+}

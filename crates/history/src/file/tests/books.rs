@@ -1,0 +1,205 @@
+//! Views of a history in memory and of one in a file: both are equal.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use harness::Scratch;
+use memtrace_model::{Amount, Bytes, Epoch, GroupBy, Metric, Quantities, Quantity};
+use memtrace_report::Format;
+use proptest::prelude::*;
+
+use super::activity_model::active_second;
+use super::sample_intervals::{header, intervals, second};
+use super::{SETTINGS, image_merges};
+use crate::facts::RecordedFacts;
+use crate::file::store::Store;
+use crate::*;
+
+/// What is shown, by numbers.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    /// Indices of boundaries. The first is 0 for totals.
+    moments: [usize; 2],
+    is_between_marks: bool,
+    options: ViewOptions,
+}
+
+fn shown() -> impl Strategy<Value = Shown> {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (0..30usize, 0..30usize, flags, 0..4usize).prop_map(|(one, other, flags, keep_ended)| {
+        let (is_between_marks, keeps_parts, counts_growth, has_timeline) = flags;
+        let options = ViewOptions { keeps_parts, keep_ended, counts_growth, has_timeline };
+        Shown { moments: [one.min(other), one.max(other)], is_between_marks, options }
+    })
+}
+
+/// Returns the reports of all event classes as JSON.
+fn json(book: &dyn Book, shown: &Shown) -> String {
+    let boundary = |index: usize| match index {
+        0 => Boundary::START,
+        index => book.intervals().get(index - 1).map_or_else(|| book.end(), IntervalRow::end),
+    };
+    let [from, to] = shown.moments.map(boundary);
+    let facts = RecordedFacts::new(book.facts(book.end()).unwrap());
+    let window = Some(from).filter(|from| *from > Boundary::START && *from < to);
+    let mut moments = Moments::new(book, &facts, window, if to == Boundary::START { book.end() } else { to });
+    if shown.is_between_marks && window.is_some() {
+        let inexact = book.marks().iter().filter(|mark| !mark.is_exact).map(|mark| mark.mark.text.clone());
+        moments = moments.with_marks(Epoch(1), inexact.collect());
+    }
+    let names = FramesByObject::default();
+    let mut views = view(book, &facts, &moments, &names, shown.options).unwrap();
+    let mut json = Vec::new();
+    for &class in &book.header().classes {
+        let stacks = views.take(class);
+        let profile = views.profile(class, stacks, &facts, Vec::new(), |_| None);
+        let options = memtrace_report::Options {
+            metric: profile.metric(Some(Metric::AllocBytes)),
+            by: GroupBy::Process,
+            top: 0,
+            all_stacks: true,
+            subject: String::from("both"),
+        };
+        memtrace_report::write(Format::Json, &profile, &options, &mut json).unwrap();
+    }
+    String::from_utf8(json).unwrap()
+}
+
+/// Returns the first lines that differ.
+fn difference(one: &str, other: &str) -> Option<(String, String)> {
+    let pairs = one.lines().zip(other.lines());
+    let lines = pairs.chain([("", "")].into_iter().filter(|_| one.lines().count() != other.lines().count()));
+    lines.filter(|(one, other)| one != other || one.is_empty()).map(|(one, other)| (one.into(), other.into())).next()
+}
+
+/// Live amounts of stacks.
+type Live = BTreeMap<TotalKey, Amount>;
+
+/// Returns changes with sums that are not negative. In each second interval, half of the live memory is freed.
+fn possible(at: u64, changes: Vec<Change>, live: &mut Live) -> Vec<Change> {
+    let number = |number: u64| number & 0xff_ffff;
+    let change = |Change { key, usage }: Change| {
+        let mut positive = Quantities::ZERO;
+        usage.iter().for_each(|(quantity, value)| positive[quantity] = number(value));
+        let live = live.entry(key).or_default();
+        let half = Amount { bytes: Bytes(live.bytes.0 / 2), count: live.count / 2 };
+        let change = if at % 2 == 1 { Amount::default() - half } else { positive.live() };
+        *live += change;
+        Change { key, usage: positive.with_amount(Quantity::LiveBytes, change) }
+    };
+    changes.into_iter().map(change).collect()
+}
+
+/// Seconds with something of everything, and with random changes.
+fn mixed(random: Vec<Interval>, activity: &[u64]) -> Vec<Interval> {
+    let mut live = Live::new();
+    let second = |(at, random): (u64, Interval)| {
+        let Interval { changes, mut details, mut image_changes, stalls, losses, .. } = random;
+        details.iter_mut().for_each(|detail| detail.value &= 0xffff);
+        image_changes.iter_mut().for_each(|change| change.value &= 0xffff);
+        let mut interval = Interval { details, image_changes, stalls, losses, ..second(at) };
+        // Two changes of a stack in an interval count as their sum.
+        interval.changes.extend(possible(at, changes, &mut live));
+        let activity = active_second(at, activity, activity);
+        Interval {
+            activity: activity.activity,
+            activity_stacks: activity.activity_stacks,
+            calls: activity.calls,
+            ..interval
+        }
+    };
+    (0..).zip(random).map(second).collect()
+}
+
+/// Stores intervals in a file and in memory. With `merges`, old intervals become longer in both.
+fn stored(scratch: &Scratch, intervals: &[Interval], merges: bool) -> (Recording, MemoryBook) {
+    let path = scratch.path("run.memtrace");
+    fs::File::create(&path).unwrap();
+    let mut store = Store::create(&path, &header(), SETTINGS.size_limit, 1 << 20).unwrap();
+    let mut memory = MemoryBook::new(header(), Bytes(1 << 40));
+    for interval in intervals {
+        store.write(interval, 1, None).unwrap();
+        memory.append(interval.clone());
+    }
+    if merges {
+        store.compact_always();
+        memory.merge_old_intervals();
+    }
+    store.finish().unwrap();
+    memory.finish();
+    (Recording::open(&path).unwrap(), memory)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn views_of_both_are_equal(
+        random in intervals(1..12), activity in prop::collection::vec(0..1000u64, 0..4), shown in shown(),
+    ) {
+        let scratch = Scratch::in_memory();
+        let all = mixed(random, &activity);
+        let (file, memory) = stored(&scratch, &all, false);
+        prop_assert_eq!(difference(&json(&file, &shown), &json(&memory, &shown)), None);
+    }
+
+    #[test]
+    fn views_of_both_are_equal_after_merges(
+        random in intervals(10..45), activity in prop::collection::vec(0..1000u64, 0..4), shown in shown(),
+    ) {
+        let scratch = Scratch::in_memory();
+        let all = mixed(random, &activity);
+        let (file, memory) = stored(&scratch, &all, true);
+        prop_assert_eq!(file.intervals(), memory.intervals());
+        prop_assert_eq!(file.marks(), memory.marks());
+        prop_assert_eq!(difference(&json(&file, &shown), &json(&memory, &shown)), None);
+    }
+}
+
+#[test]
+fn merged_images_of_both_have_equal_sums() {
+    let scratch = Scratch::in_memory();
+    let all: Vec<_> = (0..40).map(|at| image_merges::second(at, 20)).collect();
+    let path = scratch.path("run.memtrace");
+    fs::File::create(&path).unwrap();
+    let mut store = Store::create(&path, &header(), SETTINGS.size_limit, 1 << 20).unwrap();
+    let mut memory = MemoryBook::new(header(), Bytes(1 << 40));
+    for interval in &all {
+        store.write(interval, 1, None).unwrap();
+        memory.append(interval.clone());
+    }
+    assert!(store.merge_images().unwrap() && memory.merge_images());
+    while store.compact(false).unwrap() {}
+    store.finish().unwrap();
+    memory.finish();
+    let file = Recording::open(&path).unwrap();
+    let [of_file, of_memory]: [&dyn Book; 2] = [&file, &memory];
+    for index in [0, 10, 20, 39] {
+        let at = of_file.intervals()[index].end();
+        let merged = |book: &dyn Book| {
+            let merged = book.merged_images(Boundary::START, at).unwrap();
+            merged
+                .into_iter()
+                .map(|((group, class), images)| (group.ordinal < 1 << 31, class, images))
+                .collect::<Vec<_>>()
+        };
+        let sorted = |book: &dyn Book| {
+            let mut merged: Vec<_> = merged(book).into_iter().map(|merged| format!("{merged:?}")).collect();
+            merged.sort_unstable();
+            merged
+        };
+        assert_eq!(sorted(of_file), sorted(of_memory), "{index}");
+        let sums = |book: &dyn Book| {
+            let totals = book.totals(Boundary::START, at).unwrap();
+            let stacks: Quantities = totals.stacks.iter().map(|stack| stack.usage.additive()).sum();
+            (stacks, totals.losses, book.images(at).unwrap().len())
+        };
+        assert_eq!(sums(of_file), sums(of_memory), "{index}");
+    }
+    let shown = Shown {
+        moments: [0, 40],
+        is_between_marks: false,
+        options: ViewOptions { keeps_parts: false, keep_ended: 2, counts_growth: false, has_timeline: true },
+    };
+    assert_eq!(difference(&json(of_file, &shown), &json(of_memory, &shown)), None);
+}

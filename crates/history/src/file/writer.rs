@@ -1,0 +1,259 @@
+//! Thread that writes a recording.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use memtrace_model::Bytes;
+use rusqlite::ErrorCode;
+
+use super::error::Error;
+use super::queue::Queue;
+use super::store::Store;
+use crate::gap::{Gap, GapReason};
+use crate::header::Header;
+use crate::interval::Interval;
+
+/// Settings of a writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Largest size of the file. The write-ahead log, which a checkpoint empties, is not included.
+    pub size_limit: Bytes,
+    /// Most intervals that wait for the writer.
+    pub queue: usize,
+    /// Number of rows of waiting intervals above which intervals are merged.
+    pub queued_rows: usize,
+    /// Approximate number of stacks with remembered rows.
+    pub known_totals: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { size_limit: Bytes(1 << 30), queue: 16, queued_rows: 1 << 20, known_totals: 1 << 20 }
+    }
+}
+
+/// State of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Number of stored intervals, each merged one counted once.
+    pub intervals: u64,
+    /// End of the last stored interval.
+    pub stored_until: Duration,
+    /// Number of intervals that were merged because the writer was too slow.
+    pub merged: u64,
+    /// Number of gaps.
+    pub gaps: u64,
+    /// Gap that is not filled yet: its intervals wait for the next one that can be stored.
+    pub open_gap: Option<Gap>,
+    /// Size of the file.
+    pub size: Bytes,
+    /// Error of the last attempt to merge old intervals.
+    pub compaction_error: Option<String>,
+}
+
+/// Writes a recording in a thread of its own.
+#[derive(Debug)]
+pub struct Writer {
+    queue: Arc<Queue>,
+    status: Arc<Mutex<Status>>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    /// Creates a recording and starts its thread. An older recording is replaced.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be created, belongs to another program, or is recorded to by another process.
+    pub fn create(path: &Path, header: &Header, settings: Settings) -> Result<Self, Error> {
+        let lock = replace_file(path)?;
+        let store = Store::create(path, header, settings.size_limit, settings.known_totals).map_err(Error::Sqlite)?;
+        let (queue, status) =
+            (Arc::new(Queue::new(settings.queue, settings.queued_rows)), Arc::<Mutex<Status>>::default());
+        let (intervals, shared) = (Arc::clone(&queue), Arc::clone(&status));
+        let run = move || {
+            write_all(store, &intervals, &shared);
+            // SQLite's locks of the file end when any handle of it is closed (fcntl(2)), so this one is the last.
+            drop(lock);
+        };
+        let thread = thread::Builder::new().name(String::from("recording")).spawn(run)?;
+        Ok(Self { queue, status, thread })
+    }
+
+    /// Hands over the next interval. Does not wait: if the writer is behind, intervals are merged.
+    pub fn push(&self, interval: Interval) {
+        self.queue.push(interval);
+    }
+
+    /// Returns the state of the recording.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status { merged: self.queue.merged(), ..lock(&self.status).clone() }
+    }
+
+    /// Waits until all intervals are stored, so that this process can read them. If the returned state has an open gap, its
+    /// intervals could not be stored. From now on, intervals stay as they are, unless the file reaches its size limit.
+    pub fn settle(&self) -> Status {
+        self.queue.settle();
+        self.status()
+    }
+
+    /// Waits until all intervals are stored, and completes the file. If the returned state has an open gap, its intervals
+    /// could not be stored.
+    #[must_use]
+    pub fn finish(self) -> Status {
+        self.queue.close();
+        // The thread does not panic; if it did, the state is the last one.
+        let _ = self.thread.join();
+        Status { merged: self.queue.merged(), ..lock(&self.status).clone() }
+    }
+}
+
+/// Beginning of an SQLite database.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+
+/// Creates an empty file in place of an older recording, and locks it against other writers.
+fn replace_file(path: &Path) -> Result<File, Error> {
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(Error::NotRegular);
+    }
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(Error::InUse),
+        Err(TryLockError::Error(error)) => return Err(error.into()),
+    }
+    let mut start = Vec::new();
+    (&mut file).take(72).read_to_end(&mut start)?;
+    if !start.is_empty() {
+        if !start.starts_with(MAGIC) {
+            return Err(Error::NotDatabase);
+        }
+        let id = start.get(68..72).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_be_bytes);
+        if id != super::schema::APPLICATION_ID {
+            return Err(Error::Foreign(id));
+        }
+    }
+    for suffix in ["-wal", "-shm", "-journal"] {
+        remove_if_present(&with_suffix(path, suffix))?;
+    }
+    file.set_len(0)?;
+    Ok(file)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn remove_if_present(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn lock(status: &Mutex<Status>) -> MutexGuard<'_, Status> {
+    // The state is complete at each panic: nothing panics while it changes.
+    status.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stores all intervals of `queue`, then completes the file.
+fn write_all(mut store: Store, queue: &Queue, status: &Mutex<Status>) {
+    let mut unwritten: Option<Unwritten> = None;
+    while let Some(interval) = queue.pop() {
+        let mut pending = Unwritten::after(unwritten.take(), interval);
+        match write(&mut store, &pending) {
+            Ok(()) => {
+                let mut status = lock(status);
+                status.intervals += 1;
+                status.stored_until = pending.interval.span.end;
+                status.gaps += u64::from(pending.gap.is_some());
+                status.open_gap = None;
+            }
+            Err(error) => {
+                let reason = gap_reason(&error, store.is_at_limit(&pending.interval));
+                if pending.gap.is_none() {
+                    log::warn!("the recording has a gap ({}): {error}", reason.name());
+                }
+                pending.fail(reason);
+                lock(status).open_gap.clone_from(&pending.gap);
+                unwritten = Some(pending);
+            }
+        }
+        compact(&mut store, queue, status);
+    }
+    if let Err(error) = store.finish() {
+        log::warn!("the recording could not be completed, but can be read: {error}");
+    }
+}
+
+/// Stores an interval. If the file is at its size limit, old intervals are merged first.
+fn write(store: &mut Store, pending: &Unwritten) -> rusqlite::Result<()> {
+    let Unwritten { interval, merged, gap } = pending;
+    let result = store.write(interval, *merged, gap.as_ref());
+    if result.is_ok() || !store.is_at_limit(interval) {
+        return result;
+    }
+    while store.compact(true)? {}
+    store.write(interval, *merged, gap.as_ref())
+}
+
+/// Merges old intervals, if the file is large, until the next interval waits.
+fn compact(store: &mut Store, queue: &Queue, status: &Mutex<Status>) {
+    let error = loop {
+        if queue.is_settled() {
+            break None;
+        }
+        match store.compact(false) {
+            Ok(true) if queue.is_empty() => {}
+            Ok(_) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    let mut status = lock(status);
+    status.compaction_error = error;
+    status.size = store.size().unwrap_or(status.size);
+}
+
+/// Intervals that are not stored yet, as one.
+struct Unwritten {
+    interval: Interval,
+    merged: u64,
+    gap: Option<Gap>,
+}
+
+impl Unwritten {
+    fn after(earlier: Option<Self>, interval: Interval) -> Self {
+        match earlier {
+            None => Self { interval, merged: 1, gap: None },
+            Some(mut earlier) => {
+                earlier.interval.merge(interval);
+                earlier.merged += 1;
+                earlier
+            }
+        }
+    }
+
+    /// Extends the gap to all intervals.
+    fn fail(&mut self, reason: GapReason) {
+        let reason = self.gap.as_ref().map_or(reason, |gap| gap.reason);
+        self.gap = Some(Gap { span: self.interval.span.clone(), reason, intervals: self.merged });
+    }
+}
+
+/// Returns the reason of an error. `is_at_limit` is true if the file has reached its size limit.
+fn gap_reason(error: &rusqlite::Error, is_at_limit: bool) -> GapReason {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) if is_at_limit => GapReason::SizeLimit,
+        Some(ErrorCode::DiskFull) => GapReason::DiskFull,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => GapReason::Locked,
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::ReadOnly) => GapReason::InputOutput,
+        _ => GapReason::Other,
+    }
+}

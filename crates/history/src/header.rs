@@ -1,0 +1,28 @@
+//! Facts that hold for a whole recording.
+
+use std::time::{Duration, SystemTime};
+
+use memtrace_model::EventClass;
+
+/// Facts that are known when a recording starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Version of memtrace.
+    pub version: String,
+    /// Name of the host.
+    pub host: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Command line of memtrace.
+    pub arguments: Vec<String>,
+    /// Start of the trace by the wall clock. All other times count from it.
+    pub start: SystemTime,
+    /// Duration of an interval.
+    pub interval: Duration,
+    /// Traced event classes.
+    pub classes: Vec<EventClass>,
+    /// One page in this number is traced; 0 if pages are not traced.
+    pub page_sample: u32,
+    /// Minimum age of blocks that count as live.
+    pub older: Option<Duration>,
+}

@@ -1,0 +1,184 @@
+//! Intervals: everything that changed within a span of time.
+
+mod accounts;
+pub(super) mod activity;
+mod changes;
+mod images;
+mod locations;
+mod samples;
+pub(super) mod slice_limit;
+mod threads;
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::ops::Range;
+use std::time::Duration;
+
+use memtrace_model::{ActivityChanges, CallSums, ImageId, LeftOut, Losses, OomKill, StackEnd};
+use rustc_hash::FxHashMap;
+
+use self::activity::{MAX_WAITING_EVENTS, MAX_WAITING_SLICES};
+use self::threads::remove_short_threads;
+
+pub use self::accounts::{AccountNames, RecordedAccount};
+pub use self::activity::RecordedActivity;
+pub use self::changes::{Change, Detail, DetailKind, ImageChange, ImageValue, StallChange, TotalKey};
+pub use self::images::RecordedImage;
+pub use self::locations::{
+    FramesByOffset, Location, Locations, ObjectNumber, PathNumber, PathRows, RecordedObject, RecordedPath,
+    RecordedSymbols,
+};
+pub(super) use self::samples::MACHINE_START;
+pub use self::samples::{Fact, FactValue, Sample, Subject};
+pub use self::threads::{RecordedProcessUsage, RecordedThread, RecordedThreadUsage, ThreadNumber};
+
+/// Changes within a span of time, and values at its end. Intervals are sent in order, without gaps and overlaps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// Span since the start of the trace.
+    pub span: Range<Duration>,
+    /// New objects.
+    pub objects: Vec<RecordedObject>,
+    /// New call paths, each after its callers.
+    pub paths: Vec<RecordedPath>,
+    /// New names.
+    pub symbols: Vec<RecordedSymbols>,
+    /// New images, and images with changed facts.
+    pub images: Vec<RecordedImage>,
+    /// Ended images without changes in later intervals. The writer forgets them.
+    pub finished: Vec<ImageId>,
+    /// OOM kills.
+    pub oom_kills: Vec<OomKill>,
+    /// Changes of totals by stack, each stack at most once.
+    pub changes: Vec<Change>,
+    /// Changes of numbers that few stacks have.
+    pub details: Vec<Detail>,
+    /// Changes of numbers of images.
+    pub image_changes: Vec<ImageChange>,
+    /// Changes of stalls.
+    pub stalls: Vec<StallChange>,
+    /// Losses within the span.
+    pub losses: Losses,
+    /// Values at the end of the span.
+    pub samples: Vec<Sample>,
+    /// Facts that reports show.
+    pub facts: Vec<Fact>,
+    /// New accounts, and accounts with other names.
+    pub account_names: Vec<AccountNames>,
+    /// Accounts that have changed.
+    pub accounts: Vec<RecordedAccount>,
+    /// New monitored threads, and those with another name or an end.
+    pub monitored: Vec<RecordedThread>,
+    /// Usage of monitored threads, each thread at most once.
+    pub threads: Vec<RecordedThreadUsage>,
+    /// Usage of monitored processes, each process at most once.
+    pub process_usage: Vec<RecordedProcessUsage>,
+    /// Activity of threads. Its raw stacks are not stored, but [`Self::activity_stacks`].
+    pub activity: ActivityChanges,
+    /// New stacks of waits, by their number in the activity.
+    pub activity_stacks: Vec<(u32, PathNumber, StackEnd)>,
+    /// Slices and events that are missing in the activity.
+    pub activity_left_out: LeftOut,
+    /// Increases of the totals of calls of allocator functions, by number of the name of the function.
+    pub calls: BTreeMap<u32, CallSums>,
+    /// Marks. A mark ends an interval, so that the totals at the mark are exact.
+    pub marks: Vec<Mark>,
+}
+
+/// A mark of the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Time since the start of the trace.
+    pub at: Duration,
+    /// The text, different for each mark.
+    pub text: String,
+    /// Epoch that starts at the mark. The first epoch, 0, starts with the trace.
+    pub epoch: u32,
+}
+
+impl Interval {
+    /// Appends the next interval.
+    pub fn merge(&mut self, next: Self) {
+        self.span.end = next.span.end;
+        self.objects.extend(next.objects);
+        self.paths.extend(next.paths);
+        self.finished.extend(next.finished);
+        self.oom_kills.extend(next.oom_kills);
+        self.losses.merge(&next.losses);
+        self.marks.extend(next.marks);
+        let offset_of = |symbols: &RecordedSymbols| (symbols.object, symbols.offset);
+        replace(&mut self.symbols, next.symbols, offset_of);
+        replace(&mut self.images, next.images, |image| image.id);
+        replace(&mut self.samples, next.samples, |sample| (sample.subject, sample.counter.clone()));
+        replace(&mut self.account_names, next.account_names, |account| account.number);
+        add(&mut self.accounts, next.accounts, |account| account.number, RecordedAccount::merge);
+        replace(&mut self.monitored, next.monitored, |thread| thread.number);
+        add(&mut self.threads, next.threads, |row| row.thread, RecordedThreadUsage::merge);
+        add(&mut self.process_usage, next.process_usage, |row| row.image, RecordedProcessUsage::merge);
+        remove_short_threads(self.span.start, &mut self.monitored, &mut self.threads);
+        replace(&mut self.facts, next.facts, |fact| (fact.topic.clone(), fact.item.clone()));
+        self.activity.append(next.activity);
+        replace(&mut self.activity_stacks, next.activity_stacks, |(number, ..)| *number);
+        self.activity_left_out += next.activity_left_out;
+        activity::add_calls(&mut self.calls, &next.calls);
+        activity::bound(&mut self.activity, &mut self.activity_left_out, MAX_WAITING_SLICES, MAX_WAITING_EVENTS);
+        add(&mut self.changes, next.changes, |change| change.key, |ours, theirs| ours.usage += theirs.usage);
+        add(
+            &mut self.details,
+            next.details,
+            |detail| (detail.key, detail.kind, detail.index),
+            |ours, theirs| {
+                ours.value = ours.value.wrapping_add(theirs.value);
+            },
+        );
+        let key_of = |change: &ImageChange| (change.image, change.class, change.kind, change.index);
+        add(&mut self.image_changes, next.image_changes, key_of, |ours, theirs| {
+            ours.value = ours.kind.add(ours.value, theirs.value);
+        });
+        add(
+            &mut self.stalls,
+            next.stalls,
+            |stall| (stall.image, stall.key),
+            |ours, theirs| {
+                ours.stats.merge(&theirs.stats);
+            },
+        );
+    }
+
+    /// Returns the number of rows with numbers, by which the cost of a merge grows.
+    pub(super) fn rows(&self) -> usize {
+        let numbers = self.changes.len() + self.details.len() + self.image_changes.len() + self.stalls.len();
+        let usage = self.samples.len() + self.accounts.len() + self.threads.len() + self.process_usage.len();
+        let lists = self.activity.slices.len() + self.activity.events.len();
+        numbers + usage + lists + self.activity.totals.len() + self.activity.lock_totals.len() + self.calls.len()
+    }
+
+    /// Returns the mark at the end of the interval, if it ends in one.
+    pub(super) fn mark(&self) -> Option<&Mark> {
+        self.marks.last().filter(|mark| mark.at == self.span.end)
+    }
+}
+
+/// Appends `theirs`; items with a key of ours replace it.
+fn replace<T, K: Eq + Hash>(ours: &mut Vec<T>, theirs: Vec<T>, key_of: impl Fn(&T) -> K) {
+    add(ours, theirs, key_of, |ours, theirs| *ours = theirs);
+}
+
+/// Appends `theirs`; items with a key of ours are added to it.
+fn add<T, K: Eq + Hash>(ours: &mut Vec<T>, theirs: Vec<T>, key_of: impl Fn(&T) -> K, mut sum: impl FnMut(&mut T, T)) {
+    if ours.is_empty() {
+        *ours = theirs;
+        return;
+    }
+    let mut known: FxHashMap<K, usize> = ours.iter().enumerate().map(|(index, item)| (key_of(item), index)).collect();
+    for item in theirs {
+        match known.entry(key_of(&item)) {
+            Entry::Occupied(entry) => sum(&mut ours[*entry.get()], item),
+            Entry::Vacant(entry) => {
+                entry.insert(ours.len());
+                ours.push(item);
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Activity of consecutive intervals as that of one interval, and the limits of its size.
+
+use std::collections::BTreeMap;
+
+use memtrace_model::{ActivityChanges, CallSums, EventValue, LeftOut, Slice, SliceKind, SliceLabel, StackEnd};
+use rustc_hash::FxHashSet;
+
+use super::locations::PathNumber;
+use super::slice_limit::SliceLimit;
+
+/// Activity of threads in a part of a history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedActivity {
+    /// Slices that have ended in the part, events and totals, with the names, threads and locks that they refer to. The list
+    /// of raw stacks is empty.
+    pub changes: ActivityChanges,
+    /// Stacks of the slices, by number.
+    pub stacks: Vec<(u32, PathNumber, StackEnd)>,
+    /// Calls of allocator functions, by number of the name of the function.
+    pub calls: BTreeMap<u32, CallSums>,
+    /// Slices and events that are missing.
+    pub left_out: LeftOut,
+}
+
+/// Most slices of an interval that waits: about 30 MB of memory.
+pub(crate) const MAX_WAITING_SLICES: usize = 1 << 18;
+
+/// Most events of an interval that waits.
+pub(crate) const MAX_WAITING_EVENTS: usize = 1 << 18;
+
+/// Returns the number of a kind in the database.
+pub(crate) fn kind_number(kind: SliceKind) -> i64 {
+    (0..).zip(SliceKind::ALL).find(|(_, known)| *known == kind).map_or(0, |(number, _)| number)
+}
+
+/// Returns the numbers of all names that activity with its locks refers to.
+pub(crate) fn names_of(changes: &ActivityChanges, calls: &BTreeMap<u32, CallSums>) -> FxHashSet<u32> {
+    let text_of = |label: Option<SliceLabel>| match label {
+        Some(SliceLabel::Text(text)) => Some(text),
+        Some(SliceLabel::Number(_)) | None => None,
+    };
+    let mut names: FxHashSet<u32> = calls.keys().copied().collect();
+    for slice in &changes.slices {
+        names.insert(slice.name);
+        names.extend(text_of(slice.label));
+    }
+    for event in &changes.events {
+        names.insert(event.name);
+        if let EventValue::Text(text) = event.value {
+            names.insert(text);
+        }
+    }
+    names.extend(changes.totals.keys().map(|(_, name)| *name));
+    names.extend(changes.locks.iter().filter_map(|(_, lock)| lock.name));
+    names
+}
+
+/// Adds the calls of the next interval.
+pub(crate) fn add_calls(ours: &mut BTreeMap<u32, CallSums>, next: &BTreeMap<u32, CallSums>) {
+    for (name, sums) in next {
+        *ours.entry(*name).or_default() += sums;
+    }
+}
+
+/// Removes the shortest slices if there are more than `most_slices`, and the last events if there are more than
+/// `most_events`.
+pub(crate) fn bound(changes: &mut ActivityChanges, left_out: &mut LeftOut, most_slices: usize, most_events: usize) {
+    let slices = changes.slices.len();
+    if slices > most_slices {
+        let mut limit = SliceLimit::new(most_slices as u64);
+        limit.add(changes.slices.iter().map(Slice::duration));
+        changes.slices.retain(|slice| limit.keeps(slice.duration()));
+        let removed = slices.saturating_sub(changes.slices.len()) as u64;
+        *left_out += LeftOut { slices: removed, shorter_than: limit.shorter_than(), events: 0 };
+    }
+    left_out.events += changes.events.len().saturating_sub(most_events) as u64;
+    changes.events.truncate(most_events);
+}

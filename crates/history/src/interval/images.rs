@@ -1,0 +1,53 @@
+//! Processes of a recording.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memtrace_model::{Cgroup, Comm, ImageEnd, ImageId, ImageStart, ProcessImage, Tick, Tid, User};
+
+/// Facts of a process image. They are sent before or together with its first change, and again after each change of a
+/// fact, such as its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedImage {
+    /// The image.
+    pub id: ImageId,
+    /// Short name.
+    pub comm: Comm,
+    /// Path of the executable in the mount namespace of the process, if known.
+    pub exe: Option<PathBuf>,
+    /// User, if known.
+    pub user: Option<User>,
+    /// Control group, if known.
+    pub cgroup: Option<Arc<Cgroup>>,
+    /// Number of threads when last read.
+    pub threads: Option<u32>,
+    /// Names of threads, if they are recorded.
+    pub thread_names: BTreeMap<Tid, String>,
+    /// Start of the image.
+    pub start: ImageStart,
+    /// End and its time, if the image has ended.
+    pub ended: Option<(ImageEnd, Tick)>,
+    /// Image that stands for a group and has the stacks of this one. The totals of this image are in one stack with the end
+    /// `merged`.
+    pub member_of: Option<ImageId>,
+}
+
+impl RecordedImage {
+    /// Returns the facts of `image`.
+    #[must_use]
+    pub fn new(id: ImageId, image: &ProcessImage) -> Self {
+        Self {
+            id,
+            comm: image.comm.clone(),
+            exe: image.exe.clone(),
+            user: image.user.clone(),
+            cgroup: image.cgroup.clone(),
+            threads: image.threads,
+            thread_names: image.thread_names.clone(),
+            start: image.start,
+            ended: image.ended,
+            member_of: None,
+        }
+    }
+}

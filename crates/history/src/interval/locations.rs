@@ -1,0 +1,136 @@
+//! Code locations: objects, call paths, and names.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use memtrace_model::{BuildId, Frame, ObjectName, Unnamed};
+
+/// Number of an object. The sender assigns it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectNumber(pub u32);
+
+/// Number of a call path. The sender assigns it, and may use several numbers for the same path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathNumber(pub u32);
+
+impl PathNumber {
+    /// The path without calls: the parent of the outermost calls, and the path of a stack without frames.
+    pub const ROOT: Self = Self(0);
+}
+
+/// An object, or another kind of code. It is sent before or together with the first path that contains it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedObject {
+    /// Its number.
+    pub number: ObjectNumber,
+    /// The code that it stands for.
+    pub location: Location,
+}
+
+/// Kind of code.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Location {
+    /// An ELF file. Offsets are those in the file.
+    File {
+        /// Path in the target's mount namespace.
+        path: PathBuf,
+        /// Build ID, if it has one.
+        build_id: Option<BuildId>,
+    },
+    /// Code that was generated at run time and has a name. An offset is the number of the name, whose text is among the
+    /// recorded symbols.
+    Generated,
+    /// Code outside of all files, which has no name for this reason. An offset is an address in the process.
+    Outside(Unnamed),
+}
+
+impl Location {
+    /// Returns the name of the file; `None` for other code.
+    pub fn file_name(&self) -> Option<ObjectName> {
+        match self {
+            Self::File { path, build_id } => Some(ObjectName { path: path.clone(), build_id: build_id.clone() }),
+            Self::Generated | Self::Outside(_) => None,
+        }
+    }
+}
+
+/// A call path: the path of the callers and one more call. It is sent before or together with its first use, and after
+/// its callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedPath {
+    /// Its number, which is larger than that of its callers.
+    pub number: PathNumber,
+    /// Path of the callers.
+    pub callers: PathNumber,
+    /// Object that contains the call.
+    pub object: ObjectNumber,
+    /// Offset of the call in the object; `None` for code outside of files in a path of several processes.
+    pub offset: Option<u64>,
+    /// True if the frame was found by frame pointer.
+    pub by_frame_pointer: bool,
+}
+
+/// Names at an offset of an object. They can be sent at any time after the object; later names replace earlier ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordedSymbols {
+    /// The object.
+    pub object: ObjectNumber,
+    /// Offset, as in [`RecordedPath`].
+    pub offset: Option<u64>,
+    /// Frames at the offset, the outermost first. Their objects are not stored: it is `object`.
+    pub frames: Box<[Frame]>,
+    /// All frames belong to allocators or libraries of languages.
+    pub is_library: bool,
+}
+
+/// Frames at an offset of an object, the outermost first.
+pub type FramesByOffset = BTreeMap<(ObjectNumber, Option<u64>), Vec<Frame>>;
+
+/// Code locations of a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Locations {
+    /// Objects by number.
+    pub objects: BTreeMap<ObjectNumber, Location>,
+    /// Call paths.
+    pub paths: PathRows,
+    /// Frames at an offset of an object, the outermost first, as far as names are recorded.
+    pub symbols: FramesByOffset,
+}
+
+/// Call paths, sorted by number. The callers of each have a smaller number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PathRows(pub Vec<RecordedPath>);
+
+impl PathRows {
+    /// Returns the paths in order.
+    #[must_use]
+    pub fn all(&self) -> &[RecordedPath] {
+        &self.0
+    }
+
+    /// Adds a path, or replaces the one with its number.
+    pub fn insert(&mut self, path: RecordedPath) {
+        match self.0.last().is_none_or(|last| last.number < path.number) {
+            true => self.0.push(path),
+            false => match self.0.binary_search_by_key(&path.number, |row| row.number) {
+                Ok(index) => self.0[index] = path,
+                Err(index) => self.0.insert(index, path),
+            },
+        }
+    }
+
+    /// Returns the index of a path, if it exists.
+    #[must_use]
+    pub fn position(&self, path: PathNumber) -> Option<usize> {
+        // A complete file has all numbers from 1 on.
+        let usual = (path.0 as usize).wrapping_sub(1);
+        let is_usual = self.0.get(usual).is_some_and(|row| row.number == path);
+        if is_usual { Some(usual) } else { self.0.binary_search_by_key(&path, |row| row.number).ok() }
+    }
+
+    /// Returns the calls of a path, the innermost first.
+    pub fn calls(&self, path: PathNumber) -> impl Iterator<Item = &RecordedPath> + '_ {
+        let row = |path| self.position(path).map(|index| &self.0[index]);
+        std::iter::successors(row(path), move |call| row(call.callers))
+    }
+}

@@ -1,0 +1,252 @@
+//! Ledger of one shard: live blocks, pages, mappings, stalls and losses, by process image and stack. Pure.
+//!
+//! [`Ledger::apply`] never panics and never fails; events that it cannot use are counted by [`LossReason`]. The events of a
+//! process may be split by address over any number of ledgers whose snapshots are merged: the effect of an event depends
+//! only on earlier events of the same address and of the whole process.
+
+mod account_budget;
+mod account_groups;
+mod accounts;
+mod address_table;
+mod block;
+mod budget;
+mod changed_stacks;
+mod deferred_stacks;
+mod deltas;
+mod epochs;
+mod heap;
+mod image;
+mod images;
+mod mappings;
+mod merge;
+mod pages;
+mod process;
+mod processes;
+#[cfg(test)]
+mod reference_model;
+mod results;
+mod rusage;
+mod stack_totals;
+mod stalls;
+mod tentative_free;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use memtrace_model::{
+    AllocatorId, Amount, Bytes, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, OutOfMemory, Part, Pid,
+    StackKey, TagId, Tick, Tid, TouchedProcesses,
+};
+
+pub use budget::Settings;
+
+use heap::FreeCall;
+use images::Images;
+
+/// Good number of events for [`Ledger::apply_all`]: more than a processor reads at once, and few enough that their entries
+/// stay in its first-level cache until they are changed.
+pub const BATCH: usize = 32;
+
+/// State of one shard.
+#[derive(Debug)]
+pub struct Ledger {
+    images: Images,
+    oom_kills: BTreeSet<OomKill>,
+    events: u64,
+    /// Touched pages of the processes, if they were measured.
+    touches: Option<Arc<TouchedProcesses>>,
+}
+
+impl Ledger {
+    /// Creates an empty ledger.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { images: Images::new(settings), oom_kills: BTreeSet::new(), events: 0, touches: None }
+    }
+
+    /// Applies events in order and removes them from `events`. Faster than [`Self::apply`] for each: the cache misses of
+    /// different events overlap.
+    pub fn apply_all(&mut self, events: &mut Vec<Event>) {
+        self.load_entries(events);
+        events.drain(..).for_each(|event| self.apply(event));
+    }
+
+    /// Applies one event.
+    #[inline]
+    pub fn apply(&mut self, event: Event) {
+        self.events += 1;
+        self.images.merge_if_needed();
+        let Event { pid, tid, tick, kind } = event;
+        match kind {
+            EventKind::Alloc { address, size, stack, allocator, tag } => {
+                let part = self.part(tid, allocator, tag);
+                if let Some((image, budget)) = self.images.of(pid) {
+                    image.heap.alloc(address, size, StackKey { stack, part }, tid, tick, budget);
+                }
+            }
+            EventKind::Free { address, is_last } => {
+                if let Some((image, budget)) = self.images.of(pid) {
+                    image.heap.free(address, FreeCall { tid, is_last, tick }, budget);
+                }
+            }
+            EventKind::RepeatedFree { address } => {
+                if let Some((image, budget)) = self.images.of(pid) {
+                    image.heap.free_again(address, FreeCall { tid, is_last: false, tick }, budget);
+                }
+            }
+            EventKind::Claim { address, tag } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN, tag);
+                if let Some((image, budget)) = self.images.of(pid) {
+                    image.heap.claim(address, part, tid, tick, budget);
+                }
+            }
+            EventKind::TentativeFree { address, is_last } => {
+                if let Some((image, budget)) = self.images.of(pid) {
+                    image.heap.free_tentatively(address, FreeCall { tid, is_last, tick }, budget);
+                }
+            }
+            EventKind::UndoFree { address } => {
+                // Without an image there is no tentative free.
+                if let Some((image, budget)) = self.images.running(pid) {
+                    image.heap.undo_free(tid, address, tick, budget);
+                }
+            }
+            EventKind::Fault { page, touch, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
+                if let Some((image, budget)) = self.images.of(pid) {
+                    image.pages.get_or_insert_default().touch(page, touch, StackKey { stack, part }, budget);
+                }
+            }
+            EventKind::MajorFault { page } => {
+                if let Some((image, _)) = self.images.running(pid)
+                    && let Some(pages) = &mut image.pages
+                {
+                    pages.add_major_fault(page);
+                }
+            }
+            EventKind::Map { begin, size, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
+                if let Some((image, budget)) = self.images.of(pid) {
+                    image.mappings.get_or_insert_default().map(begin, size, StackKey { stack, part }, budget);
+                }
+            }
+            EventKind::TentativeUnmap { begin, size } => {
+                if let Some((image, budget)) = self.images.of(pid) {
+                    image.mappings.get_or_insert_default().unmap_tentatively(tid, begin, size, budget);
+                }
+            }
+            EventKind::UndoUnmap => {
+                if let Some((image, budget)) = self.images.of(pid)
+                    && let Some(mappings) = &mut image.mappings
+                {
+                    mappings.undo_unmap(tid, budget);
+                }
+            }
+            EventKind::Move { old, old_size, begin, size, keeps, stack } => {
+                let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
+                if let Some((image, budget)) = self.images.of(pid) {
+                    if let Some(pages) = &mut image.pages {
+                        pages.move_range(old, begin, Bytes(old_size.0.min(size.0)), budget);
+                    }
+                    let (from, to) = ([old.0, old_size.0], [begin.0, size.0]);
+                    let mappings = image.mappings.get_or_insert_default();
+                    mappings.move_range(tid, from, to, keeps, StackKey { stack, part }, budget);
+                }
+            }
+            EventKind::Fork { child } => self.images.fork(pid, child),
+            EventKind::Stack { id, stack } => self.images.add_stack(pid, id, &stack),
+            EventKind::Stall(stall) => {
+                let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
+                if let Some((image, budget)) = self.images.of(pid) {
+                    image.stalls.get_or_insert_default().add(&stall, part, budget);
+                }
+            }
+            EventKind::OomKill(kill) => self.oom_kill(pid, *kill, tick),
+            EventKind::Rusage { counts, is_traced } => self.images.set_rusage(pid, counts, is_traced),
+            EventKind::Owner(owner) => {
+                if let Some(process) = self.images.process_of(pid) {
+                    process.owner = Some(*owner);
+                }
+            }
+            EventKind::Exec => self.images.end_image(pid, ImageEnd::Exec, tick),
+            EventKind::Exit => self.images.end_image(pid, ImageEnd::Exit, tick),
+            EventKind::ThreadExit => {
+                if let Some((image, _)) = self.images.running(pid) {
+                    image.heap.end_thread(tid, tick);
+                }
+            }
+        }
+    }
+
+    /// Adds losses of records that did not become events.
+    pub(crate) fn add_loss(&mut self, reason: LossReason, count: u64) {
+        self.images.budget.losses.add(reason, count);
+    }
+
+    /// Live amount, regardless of age.
+    #[must_use]
+    pub const fn live(&self) -> Amount {
+        self.images.budget.live
+    }
+
+    /// Number of applied events.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Losses so far.
+    #[must_use]
+    pub const fn losses(&self) -> &Losses {
+        &self.images.budget.losses
+    }
+
+    /// Reads the entries that `events` will change. The entries of different events do not depend on each other, so the
+    /// processor reads several at once; [`Self::apply`] then finds them in its cache.
+    fn load_entries(&self, events: &[Event]) {
+        let mut slot = self.images.last;
+        let mut read = 0;
+        for &Event { pid, tid, ref kind, .. } in events {
+            if self.images.processes.slot(slot).is_none_or(|process| process.id.pid != pid) {
+                let Some(found) = self.images.processes.find(pid) else { continue };
+                slot = found;
+            }
+            let Some(image) = self.images.processes.slot(slot).and_then(|process| process.image.as_ref()) else {
+                continue;
+            };
+            read ^= match *kind {
+                EventKind::Alloc { address, stack, allocator, tag, .. } => {
+                    image.heap.load_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) })
+                }
+                EventKind::Free { address, .. }
+                | EventKind::TentativeFree { address, .. }
+                | EventKind::Claim { address, .. } => image.heap.load_free(address),
+                _ => 0,
+            };
+        }
+        black_box(read);
+    }
+
+    const fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Part {
+        Part::WHOLE.with_thread(tid).with_allocator(allocator).with_tag(tag).restricted_to(self.images.settings.parts)
+    }
+
+    /// Records that the OOM killer has selected `pid`, traced or not.
+    fn oom_kill(&mut self, pid: Pid, kill: OutOfMemory, at: Tick) {
+        // Also for an unknown process: another shard may know it, and all shards must agree on its end.
+        if let Some(process) = self.images.process_of(pid) {
+            process.is_killed = true;
+        }
+        let OutOfMemory { comm, by, by_comm, group, full } = kill;
+        // Each kill ends a process, so the maximum number of processes limits the kills.
+        if self.oom_kills.len() < self.images.settings.processes as usize {
+            let victim = self.images.processes.current(pid);
+            let kill = OomKill { at, victim, comm, by, by_comm, group, full };
+            self.images.deltas.add_oom_kill(&kill);
+            self.oom_kills.insert(kill);
+        }
+    }
+}

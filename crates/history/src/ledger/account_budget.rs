@@ -1,0 +1,127 @@
+//! Limits of accounts, and the water marks of all images.
+
+use memtrace_model::{Amount, ImageAccounts, PartKeys, Tick, WaterMarks};
+
+use super::account_groups::AccountGroups;
+
+/// Number of ended threads of a process that have accounts of their own: the threads of a program that has just ended are shown,
+/// and those of a server with a thread for each request do not accumulate.
+const KEPT_THREADS: usize = 100;
+
+/// Number of accounts of an image, and of parts that are known to share the account of their image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct AccountCounts {
+    pub(super) own: u32,
+    pub(super) shared: u32,
+}
+
+/// Limits of accounts, and the live amount of all images.
+#[derive(Debug)]
+pub(super) struct AccountBudget {
+    /// Keys of the parts with accounts of their own.
+    pub(super) parts: PartKeys,
+    /// Number of ended threads of each process that keep their accounts: the last ones.
+    pub(super) kept_threads: usize,
+    /// Maximum number of accounts, and of parts that share one. Beyond it, parts of an image share its account.
+    max: u32,
+    used: AccountCounts,
+    marks: WaterMarks,
+    /// Number of calls of [`Self::take`].
+    takes: u32,
+    peak_at: Tick,
+    pub(super) groups: AccountGroups,
+    /// Accounts of images that have ended.
+    ended: Vec<ImageAccounts>,
+    /// Number of accounts of these images.
+    ended_accounts: AccountCounts,
+}
+
+impl AccountBudget {
+    pub(super) fn new(parts: PartKeys, max: u32) -> Self {
+        Self {
+            parts,
+            kept_threads: if parts.contains(PartKeys::THREAD) { KEPT_THREADS } else { 0 },
+            max,
+            used: AccountCounts::default(),
+            marks: WaterMarks::default(),
+            takes: 0,
+            peak_at: Tick::default(),
+            groups: AccountGroups::default(),
+            ended: Vec::new(),
+            ended_accounts: AccountCounts::default(),
+        }
+    }
+
+    /// Includes the live amount of all images, which has risen at `tick`, in the water marks.
+    #[inline]
+    pub(super) fn raise(&mut self, live: Amount, tick: Tick) {
+        if self.marks.raise(live) {
+            self.peak_at = tick;
+        }
+    }
+
+    /// Includes the live amount of all images, which has fallen, in the water marks.
+    #[inline]
+    pub(super) fn lower(&mut self, live: Amount) {
+        self.marks.lower(live);
+    }
+
+    /// Returns the low-water mark, and the number of takes before it began.
+    pub(super) const fn low_mark(&self) -> (Amount, u32) {
+        (self.marks.low, self.takes)
+    }
+
+    /// Corrects the low-water mark, as [`WaterMarks::restore_low`] does. Returns false if it was taken since.
+    pub(super) fn restore_low_mark(&mut self, before: Amount, block: Amount, takes: u32) -> bool {
+        if self.takes != takes {
+            return false;
+        }
+        self.marks.restore_low(before, block);
+        true
+    }
+
+    /// Adds the accounts of an image that has ended. If nobody takes them, the number of images is limited.
+    pub(super) fn add_ended(&mut self, ended: ImageAccounts, accounts: AccountCounts) {
+        if self.ended.len() < self.max as usize {
+            self.ended_accounts.own += accounts.own;
+            self.ended_accounts.shared += accounts.shared;
+            self.ended.push(ended);
+        } else {
+            self.release(accounts);
+        }
+    }
+
+    /// Releases accounts of images or threads that have ended.
+    pub(super) const fn release(&mut self, accounts: AccountCounts) {
+        self.used.own = self.used.own.saturating_sub(accounts.own);
+        self.used.shared = self.used.shared.saturating_sub(accounts.shared);
+    }
+
+    /// Counts one more account. Returns false if the maximum is reached, unless `always_fits` is true.
+    pub(super) const fn request(&mut self, always_fits: bool) -> bool {
+        let fits = self.used.own < self.max || always_fits;
+        self.used.own += fits as u32;
+        fits
+    }
+
+    /// Counts one more part that shares the account of its image. Returns false if the maximum is reached.
+    pub(super) const fn request_shared(&mut self) -> bool {
+        let fits = self.used.shared < self.max;
+        self.used.shared += fits as u32;
+        fits
+    }
+
+    /// Returns true if images with accounts have ended since [`Self::take`].
+    pub(super) const fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Returns the images that have ended, the water marks, and the time of the highest amount, and starts new marks.
+    pub(super) fn take(&mut self, live: Amount) -> (Vec<ImageAccounts>, WaterMarks, Tick) {
+        let ended = std::mem::take(&mut self.ended_accounts);
+        self.release(ended);
+        self.takes = self.takes.wrapping_add(1);
+        let marks = std::mem::replace(&mut self.marks, WaterMarks::at(live));
+        (std::mem::take(&mut self.ended), marks, self.peak_at)
+    }
+}

@@ -1,0 +1,149 @@
+//! Stacks of one image that changed since the last delta.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+
+use memtrace_model::{Amount, BlockHistograms, Epoch, Quantities, StackId, StackKey};
+use rustc_hash::FxHashMap;
+
+use super::deferred_stacks::DeferredStacks;
+use super::epochs::Epochs;
+
+/// Stacks that changed since the last delta, with their totals at that delta.
+///
+/// Stacks that did not change need 4 bytes each and no time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ChangedStacks {
+    changed: Vec<ChangedStack>,
+    /// Position in `changed` plus one, by stack index; 0 if the stack did not change. Stacks after the end did not change.
+    positions: Vec<u32>,
+    /// Number of merged stacks at the last delta.
+    merged: u64,
+    /// Changes of the live amounts of blocks from earlier epochs.
+    by_epoch: FxHashMap<(StackKey, Epoch), Amount>,
+}
+
+/// Totals of a stack at the last delta.
+#[derive(Clone, Debug)]
+struct ChangedStack {
+    key: StackKey,
+    /// `None` if the stack was removed since.
+    index: Option<u32>,
+    live: Amount,
+    alloc: Amount,
+    temporary: Amount,
+    histograms: BlockHistograms,
+}
+
+/// Changes of usage and of histograms by stack.
+type Changes = (BTreeMap<StackKey, Quantities>, BTreeMap<StackKey, BlockHistograms>);
+
+impl ChangedStacks {
+    /// Changes of a new image: all of its stacks are new.
+    pub(super) fn of_new(stacks: impl Iterator<Item = (usize, StackKey)>) -> Self {
+        let mut all = Self::default();
+        // A u32 limits the number of stacks.
+        stacks.for_each(|(index, key)| all.insert(index as u32, key, [Amount::default(); 3], None));
+        all
+    }
+
+    /// Changes that replace the sum of all `stacks` in earlier deltas by the stacks, which have no histograms.
+    pub(super) fn of_deferred(stacks: impl Iterator<Item = (usize, StackKey)>, sum: DeferredStacks) -> Self {
+        let mut all = Self::of_new(stacks);
+        let DeferredStacks { live, alloc, temporary, merged } = sum;
+        let (key, histograms) = (StackKey::from(StackId::OTHER), BlockHistograms::default());
+        all.changed.push(ChangedStack { key, index: None, live, alloc, temporary, histograms });
+        Self { merged, ..all }
+    }
+
+    /// Records the live, allocated and temporary amounts and the histograms of a stack before its first change.
+    #[inline]
+    pub(super) fn record(
+        &mut self,
+        index: u32,
+        key: StackKey,
+        amounts: [Amount; 3],
+        histograms: Option<&BlockHistograms>,
+    ) {
+        if self.positions.get(index as usize).is_none_or(|&position| position == 0) {
+            self.insert(index, key, amounts, histograms);
+        }
+    }
+
+    fn insert(
+        &mut self,
+        index: u32,
+        key: StackKey,
+        [live, alloc, temporary]: [Amount; 3],
+        histograms: Option<&BlockHistograms>,
+    ) {
+        let histograms = histograms.cloned().unwrap_or_default();
+        self.changed.push(ChangedStack { key, index: Some(index), live, alloc, temporary, histograms });
+        let slot = index as usize;
+        if self.positions.len() <= slot {
+            self.positions.resize(slot + 1, 0);
+        }
+        // One entry for each stack, and one for each removal; merging takes longer than 2^32 removals between two deltas.
+        self.positions[slot] = self.changed.len() as u32;
+    }
+
+    /// Records that a stack is removed. Its index can belong to another stack from now on.
+    pub(super) fn remove(&mut self, index: u32, key: StackKey, amounts: [Amount; 3], histograms: &BlockHistograms) {
+        self.record(index, key, amounts, Some(histograms));
+        let position = self.positions.get_mut(index as usize).map_or(0, std::mem::take);
+        if let Some(removed) = self.changed.get_mut((position as usize).wrapping_sub(1)) {
+            removed.index = None;
+        }
+    }
+
+    /// Removes and returns the changes of all stacks. `now` returns the live, allocated and temporary amounts and the
+    /// histograms at an index.
+    pub(super) fn take(&mut self, now: impl Fn(u32) -> Option<([Amount; 3], BlockHistograms)>) -> Changes {
+        let mut all_histograms: BTreeMap<StackKey, BlockHistograms> = BTreeMap::new();
+        let mut changes = Vec::with_capacity(self.changed.len());
+        for ChangedStack { key, index, live, alloc, temporary, histograms } in self.changed.drain(..) {
+            let ([live_now, alloc_now, temporary_now], mut histograms_now) = index.and_then(&now).unwrap_or_default();
+            histograms_now.subtract(&histograms);
+            if !histograms_now.is_empty() {
+                all_histograms.entry(key).or_default().add(&histograms_now);
+            }
+            if let Some(position) = index.and_then(|index| self.positions.get_mut(index as usize)) {
+                *position = 0;
+            }
+            let (live, alloc, temporary) = (live_now - live, alloc_now - alloc, temporary_now - temporary);
+            changes.push((key, Quantities::of_blocks([live, alloc, temporary])));
+        }
+        changes.sort_unstable_by_key(|(key, _)| *key);
+        // A removed stack may have come back at another index.
+        changes.dedup_by(|next, sum| {
+            let is_same = next.0 == sum.0;
+            if is_same {
+                sum.1 += next.1;
+            }
+            is_same
+        });
+        let usage = changes.into_iter().filter(|(_, usage)| !usage.is_zero()).collect();
+        all_histograms.retain(|_, histograms| !histograms.is_empty());
+        (usage, all_histograms)
+    }
+
+    /// Adds a change of the live amount of blocks from an earlier epoch. Returns false if the delta has too many of them.
+    pub(super) fn add_by_epoch(&mut self, key: StackKey, epoch: Epoch, change: Amount, epochs: &mut Epochs) -> bool {
+        match self.by_epoch.entry((key, epoch)) {
+            Entry::Occupied(mut entry) => *entry.get_mut() += change,
+            Entry::Vacant(_) if !epochs.request_change() => return false,
+            Entry::Vacant(entry) => *entry.insert(Amount::default()) += change,
+        }
+        true
+    }
+
+    /// Removes and returns the changes of the live amounts of blocks from earlier epochs.
+    pub(super) fn take_by_epoch(&mut self) -> BTreeMap<(StackKey, Epoch), Amount> {
+        self.by_epoch.drain().filter(|(_, change)| *change != Amount::default()).collect()
+    }
+
+    /// Returns the number of stacks that were merged since the last delta, if `merged` is the number now.
+    pub(super) const fn take_merged(&mut self, merged: u64) -> u64 {
+        merged - std::mem::replace(&mut self.merged, merged)
+    }
+}

@@ -1,0 +1,60 @@
+//! Stacks that deltas leave out until their image is older: a sum stands for them.
+
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use memtrace_model::{Amount, ImageId, Quantities, Tick};
+
+/// Amounts of an image in earlier deltas, which have the sum of its stacks only.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DeferredStacks {
+    pub(super) live: Amount,
+    pub(super) alloc: Amount,
+    pub(super) temporary: Amount,
+    /// Number of merged stacks.
+    pub(super) merged: u64,
+}
+
+impl DeferredStacks {
+    /// Replaces the amounts, and returns the changes.
+    pub(super) fn replace(&mut self, now: Self) -> (Quantities, u64) {
+        let before = std::mem::replace(self, now);
+        let (live, alloc) = (now.live - before.live, now.alloc - before.alloc);
+        let temporary = now.temporary - before.temporary;
+        (Quantities::of_blocks([live, alloc, temporary]), now.merged - before.merged)
+    }
+}
+
+/// Running images with deferred stacks.
+#[derive(Debug)]
+pub(super) struct Deferral {
+    /// Age at which the stacks of an image are sent.
+    age: Duration,
+    /// Images by the slot of their process, with a time before their first event.
+    images: FxHashMap<usize, (ImageId, Tick)>,
+}
+
+impl Deferral {
+    pub(super) fn new(age: Duration) -> Self {
+        Self { age, images: FxHashMap::default() }
+    }
+
+    /// Adds a new image, which had no event before `since`.
+    pub(super) fn add(&mut self, slot: usize, id: ImageId, since: Tick) {
+        self.images.insert(slot, (id, since));
+    }
+
+    /// Removes and returns the slots of the images that are old enough at `now`. Some of these images may have ended.
+    pub(super) fn take_old(&mut self, now: Tick) -> Vec<(usize, ImageId)> {
+        let age = self.age;
+        let is_old = |since: Tick| now.since_start().saturating_sub(since.since_start()) >= age;
+        let old = self.images.extract_if(|_, (_, since)| is_old(*since));
+        old.map(|(slot, (id, _))| (slot, id)).collect()
+    }
+
+    /// Removes and returns the slots of all images.
+    pub(super) fn take_all(&mut self) -> Vec<(usize, ImageId)> {
+        self.images.drain().map(|(slot, (id, _))| (slot, id)).collect()
+    }
+}

@@ -1,0 +1,385 @@
+//! Blocks of one process image, and their totals and accounts.
+
+use std::time::Duration;
+
+use memtrace_model::{
+    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageEnd, ImageUsage, Log2, LossReason, Part,
+    Quantities, Quantity, StackKey, Tick, Tid, TouchedPages,
+};
+use rustc_hash::FxHashSet;
+
+use super::accounts::Accounts;
+use super::address_table::{AddressTable, Addressed as _, Slot};
+use super::block::Block;
+use super::budget::{Budget, Settings};
+use super::stack_totals::{ImageTotals, StackTotals};
+use super::tentative_free::{TentativeFree, TentativeFrees};
+
+/// Blocks of one process image.
+#[derive(Debug, Default)]
+pub(super) struct Heap {
+    blocks: AddressTable<Block>,
+    tentative_frees: TentativeFrees,
+    pub(super) totals: ImageTotals,
+    unmatched_frees: u64,
+    repeated_frees: u64,
+    /// Unmatched and repeated frees at the last delta.
+    frees_before: [u64; 2],
+    pub(super) accounts: Accounts,
+}
+
+/// Number of parts of the list of an image's totals.
+const PARTS: usize = 8;
+
+/// Smallest number of stacks in a part.
+const MIN_PART: usize = 1024;
+
+/// A call that frees a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FreeCall {
+    pub(super) tid: Tid,
+    /// The latest allocation of the thread has returned the address.
+    pub(super) is_last: bool,
+    pub(super) tick: Tick,
+}
+
+impl Heap {
+    #[inline]
+    pub(super) fn alloc(
+        &mut self,
+        address: AbsAddr,
+        size: Bytes,
+        key: StackKey,
+        tid: Tid,
+        tick: Tick,
+        budget: &mut Budget,
+    ) {
+        match self.blocks.slot(Block::key(address)) {
+            Slot::Occupied(mut entry) => {
+                // The free of the old block was lost.
+                let lost = *entry.get();
+                budget.losses.add(LossReason::FreeUnseen, 1);
+                self.accounts.free(&self.totals, &lost, None, tick, budget);
+                self.totals.free(lost.stack, Amount::one(lost.size));
+                // The time of the lost free is not known; it is this tick at the latest.
+                count_lifetime(&mut self.totals, &lost, tick, 1, budget);
+                budget.remove_live(Amount::one(lost.size));
+                let stack = self.totals.index_or_insert(key, budget);
+                let block = Block::new(address, tid, size, stack, tick);
+                *entry.get_mut() = block;
+                self.totals.alloc(stack, Amount::one(size));
+                self.accounts.alloc(&self.totals, &block, budget);
+                count_size(&mut self.totals, &block, budget);
+                change_epoch(&mut self.totals, &lost, Amount::default() - Amount::one(lost.size), budget);
+                change_epoch(&mut self.totals, &block, Amount::one(size), budget);
+            }
+            Slot::Vacant(entry) => {
+                if budget.live.count >= budget.max_blocks {
+                    budget.losses.add(LossReason::LedgerFull, 1);
+                    return;
+                }
+                let stack = self.totals.index_or_insert(key, budget);
+                let block = Block::new(address, tid, size, stack, tick);
+                entry.insert(block);
+                self.totals.alloc(stack, Amount::one(size));
+                self.accounts.alloc(&self.totals, &block, budget);
+                count_size(&mut self.totals, &block, budget);
+                change_epoch(&mut self.totals, &block, Amount::one(size), budget);
+            }
+        }
+        budget.add_live(Amount::one(size), tick);
+    }
+
+    /// Reads the entries that [`Self::alloc`] changes, and returns a value that depends on them.
+    #[inline]
+    pub(super) fn load_alloc(&self, address: AbsAddr, key: StackKey) -> u64 {
+        let block = self.blocks.get(Block::key(address)).map_or(0, |block| block.size.0);
+        block ^ self.totals.load(key)
+    }
+
+    /// Reads the entries that [`Self::free`] changes, and returns a value that depends on them.
+    #[inline]
+    pub(super) fn load_free(&self, address: AbsAddr) -> u64 {
+        self.blocks.get(Block::key(address)).map_or(0, |block| self.totals.load_index(block.stack))
+    }
+
+    /// Frees a block.
+    #[inline]
+    pub(super) fn free(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
+        if self.remove_live(address, call, budget).is_none() {
+            self.unmatched_frees += 1;
+            self.accounts.add_unmatched(call.tid, call.tick, budget);
+        }
+    }
+
+    /// If the block is still live, its first free was lost.
+    pub(super) fn free_again(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
+        if self.remove_live(address, call, budget).is_none() {
+            self.repeated_frees += 1;
+        }
+    }
+
+    /// Moves a block to another part: it counts as freed there, and as allocated here with the same stack. Its age remains.
+    /// An unknown block counts as an unmatched free.
+    pub(super) fn claim(&mut self, address: AbsAddr, part: Part, tid: Tid, tick: Tick, budget: &mut Budget) {
+        let Slot::Occupied(mut entry) = self.blocks.slot(Block::key(address)) else {
+            self.unmatched_frees += 1;
+            self.accounts.add_unmatched(tid, tick, budget);
+            return;
+        };
+        let old = *entry.get();
+        let amount = Amount::one(old.size);
+        let StackKey { stack, part: old_part } = self.totals.key(old.stack);
+        let part = old_part.allocator().map_or(part, |id| part.with_allocator(id));
+        self.accounts.free(&self.totals, &old, None, tick, budget);
+        self.totals.free(old.stack, amount);
+        count_lifetime(&mut self.totals, &old, tick, 1, budget);
+        change_epoch(&mut self.totals, &old, Amount::default() - amount, budget);
+        let stack = self.totals.index_or_insert(StackKey { stack, part }, budget);
+        let block = Block::new(address, tid, old.size, stack, old.tick);
+        *entry.get_mut() = block;
+        self.totals.alloc(stack, amount);
+        self.accounts.alloc(&self.totals, &Block::new(address, tid, old.size, stack, tick), budget);
+        count_size(&mut self.totals, &block, budget);
+        change_epoch(&mut self.totals, &block, amount, budget);
+    }
+
+    pub(super) fn free_tentatively(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
+        let FreeCall { tid, tick, .. } = call;
+        let known = self.blocks.get(Block::key(address)).copied();
+        let marks = known.and_then(|block| self.accounts.low_marks(&self.totals, &block, budget));
+        let (block, is_temporary) = self.remove_live(address, call, budget).unzip();
+        let is_temporary = is_temporary.unwrap_or(false);
+        let mut unmatched = None;
+        if block.is_none() {
+            self.unmatched_frees += 1;
+            unmatched = self.accounts.add_unmatched(tid, tick, budget);
+        }
+        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary, marks, unmatched });
+    }
+
+    pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, now: Tick, budget: &mut Budget) {
+        let Some(undone) = self.tentative_frees.remove(tid, address) else { return };
+        let Slot::Vacant(entry) = self.blocks.slot(Block::key(address)) else { return };
+        match undone.block {
+            Some(block) => {
+                entry.insert(block);
+                self.totals.undo_free(block.stack, Amount::one(block.size));
+                if undone.is_temporary {
+                    self.totals.add_temporary(block.stack, Amount::default() - Amount::one(block.size));
+                }
+                count_lifetime(&mut self.totals, &block, undone.tick, 1_u64.wrapping_neg(), budget);
+                change_epoch(&mut self.totals, &block, Amount::one(block.size), budget);
+                self.accounts.undo_free(&self.totals, &block, tid, now, budget);
+                budget.add_live(Amount::one(block.size), now);
+                if let Some(marks) = &undone.marks {
+                    self.accounts.restore_low_marks(marks, Amount::one(block.size), budget);
+                }
+            }
+            None => {
+                self.unmatched_frees -= 1;
+                if let Some(account) = undone.unmatched {
+                    self.accounts.undo_unmatched(account, now);
+                }
+            }
+        }
+    }
+
+    pub(super) const fn live(&self) -> Amount {
+        self.totals.live()
+    }
+
+    /// Usage at the end of the image or, while it runs, at `now`. Only blocks that are at least as old as
+    /// `settings.older` count as live or held at exit.
+    pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
+        let &Settings { older, track_peak, lifetimes, .. } = settings;
+        let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
+        let merged_stacks = self.totals.merged();
+        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
+        usage.peak = track_peak.then_some(self.totals.peak());
+        let live_of_age = older.map(|older| self.live_allocated_until(latest_tick(now, older)));
+        let mut of_stack = |index: usize, totals: &StackTotals| {
+            let of_age = live_of_age.as_ref().filter(|_| ended != Some(ImageEnd::Exec)).map(|of_age| of_age[index]);
+            let live = of_age.unwrap_or(totals.live);
+            let left_out = totals.live - live;
+            let at_peak = if track_peak { self.totals.at_peak(totals) } else { Bytes(0) };
+            let mut stack_usage = Quantities::of_blocks([live, totals.alloc, totals.temporary])
+                .with_amount(Quantity::LeftOutBytes, left_out)
+                .with(Quantity::AtPeakBytes, at_peak.0);
+            if let Some(end) = ended {
+                stack_usage.end(end, EventClass::Heap);
+            }
+            usage.total += stack_usage.additive();
+            (totals.key, stack_usage)
+        };
+        let mut stacks: Vec<_> = self.totals.iter().collect();
+        stacks.sort_unstable_by_key(|(_, totals)| totals.key);
+        // Collecting sorted entries gives the smallest map, but takes the memory of all of them again.
+        for part in stacks.chunks(MIN_PART.max(stacks.len().div_ceil(PARTS))) {
+            let mut part = part.iter().map(|&(index, totals)| of_stack(index, totals)).collect();
+            usage.by_stack.append(&mut part);
+        }
+        usage.histograms = self.totals.histograms().collect();
+        if lifetimes && ended != Some(ImageEnd::Exec) {
+            self.add_ages(&mut usage, now);
+        }
+        usage
+    }
+
+    /// Adds the hot and cold bytes of the live blocks.
+    pub(super) fn add_touches(&self, usage: &mut ImageUsage, pages: &TouchedPages) {
+        let mut sums = vec![(Bytes(0), Bytes(0)); self.totals.len()];
+        for block in self.blocks.iter() {
+            let start = block.address();
+            let (hot, cold) = pages.hot_and_cold(start, AbsAddr(start.0.saturating_add(block.size.0)));
+            if let Some(sum) = sums.get_mut(block.stack as usize) {
+                sum.0.0 += hot.0;
+                sum.1.0 += cold.0;
+            }
+        }
+        for (index, totals) in self.totals.iter() {
+            let (hot, cold) = sums[index];
+            let touches = Quantities::ZERO.with(Quantity::HotBytes, hot.0).with(Quantity::ColdBytes, cold.0);
+            usage.total += touches;
+            *usage.by_stack.entry(totals.key).or_default() += touches;
+        }
+    }
+
+    /// Adds the ages at `now` of all blocks.
+    fn add_ages(&self, usage: &mut ImageUsage, now: Tick) {
+        let mut ages = vec![BlockHistograms::default(); self.totals.len()];
+        for block in self.blocks.iter() {
+            if let Some(ages) = ages.get_mut(block.stack as usize) {
+                ages.count(BlockQuantity::Age, Log2::of_time(block.tick, now), 1);
+            }
+        }
+        for (index, totals) in self.totals.iter() {
+            if !ages[index].is_empty() {
+                usage.histograms.entry(totals.key).or_default().add(&ages[index]);
+            }
+        }
+    }
+
+    /// Live amounts allocated at `latest` or before, by stack index; zero if there is no such tick.
+    fn live_allocated_until(&self, latest: Option<Tick>) -> Vec<Amount> {
+        let mut live = vec![Amount::default(); self.totals.len()];
+        for block in self.blocks.iter().filter(|block| latest.is_some_and(|latest| block.tick <= latest)) {
+            if let Some(amount) = live.get_mut(block.stack as usize) {
+                *amount += Amount::one(block.size);
+            }
+        }
+        live
+    }
+
+    /// Removes a block. Returns it, and true if it is temporary.
+    #[inline]
+    fn remove_live(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) -> Option<(Block, bool)> {
+        let FreeCall { tid, is_last, tick } = call;
+        let block = self.blocks.remove(Block::key(address))?;
+        self.totals.free(block.stack, Amount::one(block.size));
+        // The block can be one that another thread allocated at the same address since, and passed to this thread.
+        let is_temporary = is_last && block.may_be_of(tid);
+        if is_temporary {
+            self.totals.add_temporary(block.stack, Amount::one(block.size));
+        }
+        count_lifetime(&mut self.totals, &block, tick, 1, budget);
+        change_epoch(&mut self.totals, &block, Amount::default() - Amount::one(block.size), budget);
+        self.accounts.free(&self.totals, &block, Some(tid), tick, budget);
+        budget.remove_live(Amount::one(block.size));
+        Some((block, is_temporary))
+    }
+
+    /// Records the end of a thread.
+    pub(super) fn end_thread(&mut self, tid: Tid, tick: Tick) {
+        self.tentative_frees.forget(tid);
+        self.accounts.end_thread(tid, tick);
+    }
+
+    /// Merges the accounts of threads that have ended, except the last ones, into one account, and removes stacks of ended
+    /// threads without live blocks. Returns the threads, and the parts whose accounts are removed.
+    pub(super) fn merge_ended_threads(&mut self, budget: &mut Budget) -> (Vec<Tid>, Vec<Part>) {
+        let ended = self.accounts.take_ended_threads(self.totals.len(), budget);
+        if ended.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
+        let pinned = self.pinned();
+        let removed = self.totals.end_threads(|tid| ended.contains_key(&tid), |index| pinned.contains(&index));
+        budget.totals.release(removed);
+        let merged = self.accounts.merge_threads(&ended, budget);
+        (ended.into_keys().collect(), merged)
+    }
+
+    /// Stacks that can be merged.
+    pub(super) fn idle(&self) -> impl Iterator<Item = (StackKey, Quantities)> {
+        let pinned = self.pinned();
+        self.totals.idle(move |index| pinned.contains(&index))
+    }
+
+    /// Indices of the stacks that a failed call may give a block again.
+    fn pinned(&self) -> FxHashSet<u32> {
+        self.tentative_frees.stacks().collect()
+    }
+
+    /// Removes and returns the changes since the last delta.
+    pub(super) fn take_changes(&mut self) -> ImageUsage {
+        let now = [self.unmatched_frees, self.repeated_frees];
+        let before = std::mem::replace(&mut self.frees_before, now);
+        // A failed realloc removes an unmatched free.
+        let [unmatched_frees, repeated_frees] = [0, 1].map(|index| now[index].wrapping_sub(before[index]));
+        ImageUsage { unmatched_frees, repeated_frees, ..self.totals.take_changes() }
+    }
+
+    /// Removes and returns the changes of the sum of all stacks that lead to `usage`.
+    pub(super) fn take_last_sum(&mut self, usage: &ImageUsage) -> ImageUsage {
+        let change = self.take_changes();
+        let mut sum = usage.total;
+        self.totals.iter().for_each(|(_, totals)| sum -= totals.quantities());
+        sum += change.total;
+        ImageUsage {
+            ended: usage.ended,
+            unmatched_frees: change.unmatched_frees,
+            repeated_frees: change.repeated_frees,
+            merged_stacks: change.merged_stacks,
+            ..ImageUsage::of_sum(sum)
+        }
+    }
+
+    /// Records that all blocks end with their image.
+    pub(super) fn end_blocks(&mut self, budget: &mut Budget) {
+        for block in self.blocks.iter() {
+            change_epoch(&mut self.totals, block, Amount::default() - Amount::one(block.size), budget);
+        }
+    }
+}
+
+/// Records a change of the live amount by one block, if the block is from an earlier epoch.
+#[inline]
+fn change_epoch(totals: &mut ImageTotals, block: &Block, change: Amount, budget: &mut Budget) {
+    if let Some(epoch) = budget.epochs.earlier(block.tick)
+        && !totals.add_by_epoch(block.stack, epoch, change, &mut budget.epochs)
+    {
+        budget.losses.add(LossReason::StacksFull, 1);
+    }
+}
+
+/// Counts the size of a new block.
+#[inline]
+fn count_size(totals: &mut ImageTotals, block: &Block, budget: &Budget) {
+    if budget.counts_lifetimes {
+        totals.count(block.stack, BlockQuantity::Size, Log2::of_size(block.size), 1);
+    }
+}
+
+/// Adds `change` to the number of blocks with the lifetime of a block that is freed at `tick`.
+#[inline]
+fn count_lifetime(totals: &mut ImageTotals, block: &Block, tick: Tick, change: u64, budget: &Budget) {
+    if budget.counts_lifetimes {
+        totals.count(block.stack, BlockQuantity::Lifetime, Log2::of_time(block.tick, tick), change);
+    }
+}
+
+/// Returns the latest tick at least `older` before `now`.
+fn latest_tick(now: Tick, older: Duration) -> Option<Tick> {
+    let latest = now.since_start().checked_sub(older)?;
+    Some(Tick::at(latest))
+}

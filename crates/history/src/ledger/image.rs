@@ -1,0 +1,212 @@
+//! Memory of one process image, by event class.
+
+use memtrace_model::{
+    EventClass, ImageEnd, ImageRusage, ImageUsage, Magnitude, Pid, Quantities, Quantity, StackId, StackKey, Tick,
+};
+use rustc_hash::FxHashSet;
+
+use super::budget::{Budget, Settings};
+use super::heap::Heap;
+use super::mappings::Mappings;
+use super::pages::Pages;
+use super::stack_totals::ImageTotals;
+use super::stalls::ImageStalls;
+
+/// State of one process image.
+#[derive(Debug, Default)]
+pub(super) struct Image {
+    pub(super) heap: Heap,
+    pub(super) pages: Option<Box<Pages>>,
+    pub(super) stalls: Option<Box<ImageStalls>>,
+    /// Parent, if the fork was recorded.
+    pub(super) copy_of: Option<Pid>,
+    pub(super) mappings: Option<Box<Mappings>>,
+    /// A child inherited pages or mappings.
+    pub(super) has_forked: bool,
+    /// A delta has changes of this image.
+    is_in_delta: bool,
+    /// Earlier deltas have no frames of the stacks.
+    has_unsent_frames: bool,
+}
+
+impl Image {
+    /// Number of stacks that count towards the limit.
+    pub(super) fn limited_stacks(&self) -> u32 {
+        let totals: u32 = self.all_totals().map(ImageTotals::limited).sum();
+        totals + self.stalls.as_ref().map_or(0, |stalls| stalls.limited())
+    }
+
+    /// Stacks that can be merged.
+    pub(super) fn idle_stacks(&self) -> Vec<(EventClass, StackKey, Magnitude)> {
+        let mut all = Vec::new();
+        let mut add = |class, idle: &mut dyn Iterator<Item = (StackKey, Quantities)>| {
+            all.extend(idle.map(|(key, usage)| (class, key, Magnitude::of(class, &usage))));
+        };
+        add(EventClass::Heap, &mut self.heap.idle());
+        if let Some(pages) = &self.pages {
+            add(EventClass::Fault, &mut pages.totals().idle(|_| false));
+        }
+        if let Some(mappings) = &self.mappings {
+            add(EventClass::Map, &mut mappings.idle());
+        }
+        if let Some(stalls) = &self.stalls {
+            add(EventClass::Reclaim, &mut stalls.idle());
+        }
+        all
+    }
+
+    /// Merges one of [`Self::idle_stacks`].
+    pub(super) fn merge_stack(&mut self, class: EventClass, key: StackKey, budget: &Budget) -> bool {
+        match class {
+            EventClass::Heap => self.heap.totals.merge_stack(key).is_some(),
+            EventClass::Fault => self.pages.as_mut().is_some_and(|pages| pages.merge_stack(key)),
+            EventClass::Map => self.mappings.as_mut().is_some_and(|mappings| mappings.merge_stack(key)),
+            EventClass::Reclaim => self.stalls.as_mut().is_some_and(|stalls| stalls.merge_stack(key, budget)),
+        }
+    }
+
+    /// Stacks with live blocks, pages or mappings.
+    pub(super) fn live_stacks(&self) -> FxHashSet<StackId> {
+        self.all_totals().flat_map(ImageTotals::live_stacks).collect()
+    }
+
+    /// Stacks of inherited pages and mappings.
+    pub(super) fn inherited_stacks(&self) -> impl Iterator<Item = StackId> {
+        self.all_totals().flat_map(ImageTotals::inherited_stacks)
+    }
+
+    /// Stacks with their magnitudes, once for each event class and part.
+    pub(super) fn magnitudes(&self) -> impl Iterator<Item = (EventClass, StackId, Magnitude)> {
+        let heap = self.heap.totals.iter().map(|(_, totals)| (EventClass::Heap, totals));
+        let pages = self.pages.iter().flat_map(|pages| pages.totals().iter());
+        let mappings = self.mappings.iter().flat_map(|mappings| mappings.totals().iter());
+        let blocks = heap
+            .chain(pages.map(|(_, totals)| (EventClass::Fault, totals)))
+            .chain(mappings.map(|(_, totals)| (EventClass::Map, totals)))
+            .map(|(class, totals)| (class, totals.key.stack, Magnitude::of(class, &totals.quantities())));
+        let stalls = self.stalls.iter().flat_map(|stalls| stalls.idle());
+        let class = EventClass::Reclaim;
+        blocks.chain(stalls.map(move |(key, usage)| (class, key.stack, Magnitude::of(class, &usage))))
+    }
+
+    /// Totals of all classes that have some by stack.
+    fn all_totals(&self) -> impl Iterator<Item = &ImageTotals> {
+        let pages = self.pages.iter().map(|pages| pages.totals());
+        let mappings = self.mappings.iter().map(|mappings| mappings.totals());
+        [&self.heap.totals].into_iter().chain(pages).chain(mappings)
+    }
+
+    /// Leaves the stacks of the new image out of deltas, which have the sum of its blocks.
+    pub(super) fn defer_stacks(&mut self) {
+        self.heap.totals.defer_stacks();
+        self.has_unsent_frames = true;
+    }
+
+    /// Returns true if the stacks are left out of deltas.
+    pub(super) const fn defers_stacks(&self) -> bool {
+        self.heap.totals.defers_stacks()
+    }
+
+    /// Adds the stacks to the next delta, if they were left out so far.
+    pub(super) fn send_stacks(&mut self) {
+        self.heap.totals.send_stacks();
+    }
+
+    /// Returns true once, after [`Self::send_stacks`], if the next delta needs the frames of all stacks.
+    pub(super) const fn takes_frames(&mut self) -> bool {
+        let takes = self.has_unsent_frames && !self.defers_stacks();
+        self.has_unsent_frames &= !takes;
+        takes
+    }
+
+    /// Removes and returns the changes since the last delta, without classes that have none.
+    pub(super) fn take_changes(&mut self) -> Vec<(EventClass, ImageUsage)> {
+        self.is_in_delta = true;
+        let changes = EventClass::ALL.iter().map(|&class| (class, self.take_changes_of(class)));
+        changes.filter(|(_, change)| *change != ImageUsage::default()).collect()
+    }
+
+    /// Removes and returns the changes of one class that lead to `usage`, which replaces the totals of the class. The
+    /// high-water mark is among these last changes only.
+    pub(super) fn take_last_changes(&mut self, class: EventClass, usage: &ImageUsage) -> ImageUsage {
+        if class == EventClass::Heap && self.defers_stacks() {
+            return self.heap.take_last_sum(usage);
+        }
+        if self.is_in_delta {
+            let mut change = usage.diff(&self.totals_of(class));
+            change.merge(self.take_changes_of(class));
+            change.peak = usage.peak;
+            for (key, stack) in usage.by_stack.iter().filter(|(_, stack)| stack[Quantity::AtPeakBytes] != 0) {
+                change.by_stack.entry(*key).or_default()[Quantity::AtPeakBytes] = stack[Quantity::AtPeakBytes];
+            }
+            change.remove_zeros();
+            return change;
+        }
+        usage.clone()
+    }
+
+    /// Records that all blocks end with their image. Without an earlier delta, the next one has no live amounts of it.
+    pub(super) fn end_blocks(&mut self, budget: &mut Budget) {
+        // All stacks are sent before a mark, so blocks of deferred stacks are from the current epoch.
+        if self.is_in_delta && !self.defers_stacks() {
+            self.heap.end_blocks(budget);
+        }
+    }
+
+    /// Returns the usage of the image, which ends, and releases its budget.
+    pub(super) fn usage_at_end(
+        &self,
+        end: ImageEnd,
+        at: Tick,
+        counts: ImageRusage,
+        settings: &Settings,
+        budget: &mut Budget,
+    ) -> Vec<(EventClass, ImageUsage)> {
+        let mut all = Vec::new();
+        budget.remove_live(self.heap.live());
+        if let Some(pages) = &self.pages {
+            budget.pages -= pages.count();
+            all.push((EventClass::Fault, ImageUsage { counts, ..pages.usage(Some(end)) }));
+        }
+        if let Some(stalls) = &self.stalls {
+            all.push((EventClass::Reclaim, stalls.usage(Some(end))));
+        }
+        if let Some(mappings) = &self.mappings {
+            budget.mapped_ranges -= mappings.count();
+            all.push((EventClass::Map, mappings.usage(Some(end))));
+        }
+        let usage = self.heap.usage(Some(end), at, settings);
+        if has_usage(&usage) {
+            all.push((EventClass::Heap, usage));
+        }
+        all
+    }
+
+    /// Removes and returns the changes of one class since the last delta.
+    fn take_changes_of(&mut self, class: EventClass) -> ImageUsage {
+        let changes = match class {
+            EventClass::Heap => return self.heap.take_changes(),
+            EventClass::Fault => self.pages.as_mut().map(|pages| pages.take_changes()),
+            EventClass::Map => self.mappings.as_mut().map(|mappings| mappings.take_changes()),
+            EventClass::Reclaim => self.stalls.as_mut().map(|stalls| stalls.take_changes()),
+        };
+        changes.unwrap_or_default()
+    }
+
+    /// Current totals of one class.
+    fn totals_of(&self, class: EventClass) -> ImageUsage {
+        let totals = match class {
+            EventClass::Heap => Some(self.heap.usage(None, Tick(0), &Settings::UNLIMITED)),
+            EventClass::Fault => self.pages.as_ref().map(|pages| pages.totals_at(None)),
+            EventClass::Map => self.mappings.as_ref().map(|mappings| mappings.totals_at(None)),
+            EventClass::Reclaim => self.stalls.as_ref().map(|stalls| stalls.usage(None)),
+        };
+        totals.unwrap_or_default()
+    }
+}
+
+/// Returns true if the image has any usage. A forked child that execs at once has none.
+pub(super) fn has_usage(usage: &ImageUsage) -> bool {
+    let frees = usage.unmatched_frees != 0 || usage.repeated_frees != 0;
+    !usage.total.is_zero() || frees || usage.counts != ImageRusage::default()
+}

@@ -1,0 +1,295 @@
+//! Images of a ledger, running and ended, within its limits.
+
+use memtrace_model::{
+    AccountState, EndedImage, EventClass, ImageAccounts, ImageEnd, LossReason, Ordinals, Pid, Rusage, Stack, StackEnd,
+    StackId, Stacks, Tick, UnsentStacks,
+};
+
+use super::account_budget::AccountCounts;
+use super::budget::{Budget, Settings, Untaken};
+use super::deltas::Deltas;
+use super::image::Image;
+use super::merge;
+use super::process::Process;
+use super::processes::Processes;
+
+/// Running images, and those that have ended and were not taken.
+#[derive(Debug)]
+pub(super) struct Images {
+    pub(super) settings: Settings,
+    pub(super) processes: Processes,
+    /// Slot of the process of the latest event, which is usually that of the next event.
+    pub(super) last: usize,
+    pub(super) ended: Vec<EndedImage>,
+    /// Parts of the budget that the ended images use.
+    untaken: Untaken,
+    pub(super) budget: Budget,
+    pub(super) deltas: Deltas,
+}
+
+impl Images {
+    /// Returns the images of a new ledger, which are none.
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            processes: Processes::default(),
+            last: 0,
+            ended: Vec::new(),
+            untaken: Untaken::default(),
+            budget: Budget::new(&settings),
+            deltas: Deltas::default(),
+        }
+    }
+
+    /// Returns the current image of `pid`, if it has one.
+    pub(super) fn running(&mut self, pid: Pid) -> Option<(&mut Image, &mut Budget)> {
+        self.processes.get(pid)?.image.as_ref()?;
+        self.of(pid)
+    }
+
+    /// Returns the image of `pid`, which is created if needed; `None`, and a loss, if the budget is exceeded.
+    #[inline]
+    pub(super) fn of(&mut self, pid: Pid) -> Option<(&mut Image, &mut Budget)> {
+        if self.processes.slot(self.last).is_none_or(|process| process.id.pid != pid || process.image.is_none()) {
+            self.open_image(pid)?;
+        }
+        let image = self.processes.slot_mut(self.last)?.image.as_mut()?;
+        Some((image, &mut self.budget))
+    }
+
+    /// Makes `pid` the process of the latest event and gives it an image; `None`, and a loss, if the budget is exceeded.
+    #[cold]
+    fn open_image(&mut self, pid: Pid) -> Option<()> {
+        let slot = self.find_or_add(pid)?;
+        let process = self.processes.slot_mut(slot)?;
+        if process.image.is_none() {
+            let image = process.image.insert(Box::default());
+            self.deltas.add_image(slot, process.id, image);
+        }
+        self.deltas.set_changed(slot);
+        self.last = slot;
+        Some(())
+    }
+
+    /// Returns the process `pid`, which is added if needed; `None`, and a loss, if the budget is exceeded.
+    pub(super) fn process_of(&mut self, pid: Pid) -> Option<&mut Process> {
+        let slot = self.find_or_add(pid)?;
+        self.processes.slot_mut(slot)
+    }
+
+    /// Returns the slot of the process `pid`, as [`Self::process_of`] does.
+    fn find_or_add(&mut self, pid: Pid) -> Option<usize> {
+        if let Some(slot) = self.processes.find(pid) {
+            return Some(slot);
+        }
+        if !Ordinals::is_valid(pid) {
+            self.budget.losses.add(LossReason::BadRecord, 1);
+            return None;
+        }
+        if !self.has_room_for_image() {
+            self.budget.losses.add(LossReason::ProcessesFull, 1);
+            return None;
+        }
+        Some(self.processes.add(pid))
+    }
+
+    /// Returns true if there are fewer processes and ended images than the maximum.
+    fn has_room_for_image(&self) -> bool {
+        self.processes.len() + self.ended.len() < self.settings.processes as usize
+    }
+
+    /// Sets the rusage of `pid`, whose image is about to end.
+    pub(super) fn set_rusage(&mut self, pid: Pid, rusage: Option<Rusage>, is_traced: bool) {
+        let Some(process) = self.process_of(pid) else { return };
+        process.rusage.end = rusage;
+        // The image is reported even if none of its pages is in the sample.
+        if is_traced && let Some((image, _)) = self.of(pid) {
+            image.pages.get_or_insert_default();
+        }
+    }
+
+    /// Merges the totals of stacks without live blocks, if the limit of stacks is reached.
+    #[inline]
+    pub(super) fn merge_if_needed(&mut self) {
+        if self.budget.totals.needs_merge() {
+            merge::merge_totals(&mut self.processes, &mut self.budget, &mut self.deltas);
+        }
+    }
+
+    /// Gives the new process `child` the pages and mappings of `parent`.
+    pub(super) fn fork(&mut self, parent: Pid, child: Pid) {
+        // The exit of an earlier process with this pid was lost.
+        if let Some(process) = self.processes.get_mut(child)
+            && let Some(image) = &mut process.image
+        {
+            for class in [EventClass::Fault, EventClass::Map] {
+                self.deltas.remove_totals(process.id, class, image);
+            }
+            let before = image.limited_stacks();
+            let (pages, mappings) = (image.pages.take(), image.mappings.take());
+            self.budget.totals.release(before - image.limited_stacks());
+            self.budget.pages -= pages.map_or(0, |pages| pages.count());
+            self.budget.mapped_ranges -= mappings.map_or(0, |mappings| mappings.count());
+        }
+        let image = self.processes.get(parent).and_then(|process| process.image.as_ref());
+        let (pages, mappings) = image.map_or((&None, &None), |image| (&image.pages, &image.mappings));
+        let pages = pages.as_ref().and_then(|pages| pages.fork(&mut self.budget));
+        let mappings = mappings.as_ref().and_then(|mappings| mappings.fork(&mut self.budget));
+        if (pages.is_some() || mappings.is_some())
+            && let Some(image) = self.processes.get_mut(parent).and_then(|process| process.image.as_mut())
+        {
+            image.has_forked = true;
+        }
+        if let Some((image, _)) = self.of(child) {
+            image.pages = pages;
+            image.mappings = mappings;
+            image.copy_of = Some(parent);
+        }
+    }
+
+    /// Adds the frames of a stack to the process `pid`, within the limit.
+    pub(super) fn add_stack(&mut self, pid: Pid, id: StackId, stack: &Stack) {
+        if !id.has_frames() {
+            self.budget.losses.add(LossReason::BadRecord, 1);
+            return;
+        }
+        let Some(process) = self.process_of(pid) else { return };
+        if process.stacks.has_frames_of(id) || self.has_room_for_frames() {
+            self.insert_stack(pid, id, stack, stack);
+        } else {
+            self.budget.losses.add(LossReason::StacksFull, 1);
+            // The frames arrived: events with this stack must not count as `StackFramesLost`. Consumers of deltas have limits
+            // of their own.
+            self.insert_stack(pid, id, &Stack::merged(), stack);
+        }
+    }
+
+    /// Gives the stacks of an image that ends to running processes that inherited pages or mappings of them.
+    fn leave_stacks(&mut self, stacks: &Stacks) {
+        let wanted_by = |process: &Process| {
+            let inherited = process.image.iter().flat_map(|image| image.inherited_stacks());
+            let wanted = inherited.filter(|&id| stacks.contains(id) && !process.stacks.contains(id));
+            wanted.map(|id| (process.id.pid, id)).collect::<Vec<_>>()
+        };
+        let wanted: Vec<_> = self.processes.iter().flat_map(wanted_by).collect();
+        for (pid, id) in wanted {
+            match stacks.get(id) {
+                Some(stack) if stacks.has_frames_of(id) => self.add_stack(pid, id, &stack),
+                Some(merged) => self.insert_stack(pid, id, &merged, &merged),
+                None => {}
+            }
+        }
+    }
+
+    /// Inserts a stack that was counted, if it has frames. Deltas have it as `sent`.
+    fn insert_stack(&mut self, pid: Pid, id: StackId, stack: &Stack, sent: &Stack) {
+        let defers = self.deltas.defers_stacks();
+        if let Some(process) = self.processes.get_mut(pid) {
+            // An image that starts with this stack is new.
+            let is_deferred = process.image.as_ref().map_or(defers, |image| image.defers_stacks());
+            let (nodes, before) = (process.stacks.calls().len(), process.stacks.find(id));
+            process.stacks.insert(id, stack);
+            self.budget.nodes += (process.stacks.calls().len() - nodes) as u64;
+            if !is_deferred && process.stacks.find(id) != before && sent.end != StackEnd::Merged {
+                self.deltas.add_stack(process.id, id, sent, &mut self.budget);
+            }
+        }
+    }
+
+    /// Returns true if one more stack is within the limit, and counts it.
+    fn has_room_for_frames(&mut self) -> bool {
+        if self.budget.request_frames() {
+            return true;
+        }
+        if !self.budget.frames.is_merge_due() {
+            return false;
+        }
+        merge::merge_frames(&mut self.processes, &mut self.budget, self.settings.stacks);
+        self.budget.request_frames()
+    }
+
+    /// Removes and returns the images that have ended.
+    pub(super) fn take_ended(&mut self) -> Vec<EndedImage> {
+        let Untaken { totals, frames, nodes } = std::mem::take(&mut self.untaken);
+        self.budget.totals.release(totals);
+        self.budget.release_frames(frames, nodes);
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Ends the image that `pid` runs.
+    pub(super) fn end_image(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
+        if !Ordinals::is_valid(pid) {
+            self.budget.losses.add(LossReason::BadRecord, 1);
+            return;
+        }
+        let (id, process) = self.processes.end_image(pid);
+        let mut ended = EndedImage {
+            id,
+            end,
+            at,
+            owner: None,
+            usage: Vec::new(),
+            stacks: Stacks::default(),
+            unsent: UnsentStacks::None,
+        };
+        let mut untaken = self.untaken;
+        let has_forgotten = process.as_ref().is_some_and(|process| process.has_forgotten);
+        let mut last_image = None;
+        let mut accounts = (AccountCounts::default(), Vec::new());
+        if let Some(Process { is_killed, mut rusage, owner, mut image, stacks, .. }) = process {
+            if is_killed && end == ImageEnd::Exit {
+                ended.end = ImageEnd::OomKill;
+            }
+            ended.owner = owner;
+            let counts = rusage.end_image(ended.end);
+            untaken.frames += stacks.with_frames() as u32;
+            untaken.nodes += stacks.calls().len();
+            if let Some(image) = &mut image {
+                image.heap.accounts.leave_groups(at, &mut self.budget);
+                accounts = (image.heap.accounts.counts(), image.heap.accounts.take_changed());
+            }
+            if let Some(image) = &image {
+                untaken.totals += image.limited_stacks();
+                if image.has_forked {
+                    self.leave_stacks(&stacks);
+                }
+                ended.usage = image.usage_at_end(ended.end, at, counts, &self.settings, &mut self.budget);
+                if image.defers_stacks() && ended.heap().is_some() {
+                    ended.unsent = UnsentStacks::All;
+                }
+            }
+            ended.stacks = stacks;
+            last_image = image;
+            // The next image starts with the rusage at the exec.
+            if rusage.begin.is_some()
+                && let Some(next) = self.process_of(pid)
+            {
+                next.rusage = rusage;
+            }
+        }
+        self.deltas.add_end(&ended, last_image, &self.settings, &mut self.budget);
+        // Deltas have changes, and this is none.
+        ended.usage.iter_mut().for_each(|(_, usage)| usage.has_forgotten = has_forgotten);
+        self.end_accounts(&ended, accounts);
+        if self.has_room_for_image() {
+            self.ended.push(ended);
+            self.untaken = untaken;
+        } else {
+            let Untaken { totals, frames, nodes } = self.untaken;
+            self.budget.totals.release(untaken.totals - totals);
+            self.budget.release_frames(untaken.frames - frames, untaken.nodes - nodes);
+            self.budget.losses.add(LossReason::ProcessesFull, 1);
+        }
+    }
+
+    /// Adds the accounts of an image that ends: their numbers, and those with changes. The last threads keep their accounts.
+    fn end_accounts(&mut self, ended: &EndedImage, (counts, accounts): (AccountCounts, Vec<AccountState>)) {
+        if let Some(budget) = &mut self.budget.accounts
+            && counts.own > 0
+        {
+            let (id, end) = (ended.id, Some(ended.end));
+            let (ended_threads, merged) = Default::default();
+            budget.add_ended(ImageAccounts { id, ended: end, ended_threads, merged, accounts }, counts);
+        }
+    }
+}

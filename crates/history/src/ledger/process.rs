@@ -1,0 +1,43 @@
+//! Process of a ledger.
+
+use memtrace_model::{ImageId, ImageRusage, ImageUsage, Owner, Stacks};
+
+use super::image::Image;
+use super::rusage::RusageBounds;
+
+/// State of one process.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// Image that it runs.
+    pub(super) id: ImageId,
+    /// The OOM killer has selected the process.
+    pub(super) is_killed: bool,
+    pub(super) rusage: RusageBounds,
+    /// User and control groups, just before the image ends.
+    pub(super) owner: Option<Owner>,
+    /// Current image, from its first event on.
+    pub(super) image: Option<Box<Image>>,
+    /// Frames of the image's stacks that this shard received.
+    pub(super) stacks: Stacks,
+    /// IDs of merged stacks of the image were removed.
+    pub(super) has_forgotten: bool,
+}
+
+impl Process {
+    /// Creates the state of a process before the first event of its image.
+    pub(super) fn new(id: ImageId) -> Self {
+        let (rusage, stacks) = (RusageBounds::default(), Stacks::default());
+        Self { id, is_killed: false, rusage, owner: None, image: None, stacks, has_forgotten: false }
+    }
+
+    /// Page usage of the running image; `None` if nothing is known about it.
+    pub(super) fn page_usage(&self) -> Option<ImageUsage> {
+        let image = self.image.as_ref();
+        let pages = image.and_then(|image| image.pages.as_ref()).map(|pages| pages.usage(None));
+        if pages.is_none() && self.rusage.begin.is_none() {
+            return None;
+        }
+        let counts = ImageRusage { begin: self.rusage.begin, end: None };
+        Some(ImageUsage { copy_of: image.and_then(|image| image.copy_of), counts, ..pages.unwrap_or_default() })
+    }
+}

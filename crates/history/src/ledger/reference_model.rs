@@ -1,0 +1,444 @@
+//! Comparison of the ledger with a simple reference model.
+
+mod image;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use memtrace_model::{
+    AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EndedImage, EventClass, ImageId, ImageUsage, PartKeys,
+    Quantities, Quantity, Snapshot, Stack, StackEnd, StackId, TagId, Tid, UnsentStacks,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::budget::{MERGED_PART, is_limited};
+use super::*;
+
+use image::{ReferenceBlock, ReferenceImage};
+
+/// Reference model, which recounts each number on demand.
+struct ReferenceModel {
+    settings: Settings,
+    ordinals: BTreeMap<Pid, u32>,
+    running: BTreeMap<Pid, ReferenceImage>,
+    /// Images that have ended and were not taken.
+    ended: Vec<EndedImage>,
+    totals: ReferenceBudget,
+    frames: ReferenceBudget,
+    out: Snapshot,
+}
+
+/// Requests since stacks were merged, and stacks of ended images.
+#[derive(Default)]
+struct ReferenceBudget {
+    requests: u32,
+    untaken: usize,
+}
+
+impl ReferenceModel {
+    fn new(settings: Settings) -> Self {
+        let (totals, frames) = Default::default();
+        let (ordinals, running) = (BTreeMap::new(), BTreeMap::new());
+        Self { settings, ordinals, running, ended: Vec::new(), totals, frames, out: Snapshot::default() }
+    }
+
+    fn lose(&mut self, reason: LossReason) {
+        self.out.losses.add(reason, 1);
+    }
+
+    fn has_room(&self) -> bool {
+        self.running.len() + self.ended.len() < self.settings.processes as usize
+    }
+
+    fn open(&mut self, pid: Pid) -> bool {
+        if !self.running.contains_key(&pid) && !self.has_room() {
+            self.lose(LossReason::ProcessesFull);
+            return false;
+        }
+        self.running.entry(pid).or_default();
+        true
+    }
+
+    fn id(&self, pid: Pid) -> ImageId {
+        ImageId { pid, ordinal: self.ordinals.get(&pid).copied().unwrap_or(0) }
+    }
+
+    fn used_totals(&self) -> usize {
+        self.totals.untaken + self.running.values().map(|image| image.limited().count()).sum::<usize>()
+    }
+
+    fn used_frames(&self) -> usize {
+        self.frames.untaken + self.running.values().map(|image| image.with_frames().count()).sum::<usize>()
+    }
+
+    fn merge_totals(&mut self) {
+        self.totals.requests = 0;
+        let images = self.running.iter();
+        let idle = images.flat_map(|(&pid, image)| image.idle_totals().map(move |(alloc, key)| (alloc, (pid, key))));
+        let idle: Vec<_> = idle.collect();
+        let all = sum_of(idle.iter().flat_map(|(alloc, _)| alloc));
+        for (pid, key) in smallest_first(idle, all).take((self.settings.stacks / MERGED_PART) as usize + 1) {
+            self.running.get_mut(&pid).unwrap().merge(key);
+        }
+    }
+
+    fn merge_frames(&mut self) {
+        self.frames.requests = 0;
+        let count = (self.settings.stacks as usize).min(self.used_frames()) / MERGED_PART as usize + 1;
+        let images = self.running.iter();
+        let idle = images.flat_map(|(&pid, image)| image.idle_frames().map(move |(alloc, id)| (alloc, (pid, id))));
+        let idle = idle.collect();
+        let all = sum_of(self.running.values().flat_map(|image| image.alloc.values()));
+        for (pid, id) in smallest_first(idle, all).take(count) {
+            let stack = self.running.get_mut(&pid).unwrap().stacks.get_mut(&id).unwrap();
+            *stack = Stack::merged();
+        }
+        let merged = |image: &ReferenceImage| image.stacks.len() - image.with_frames().count();
+        let all = |model: &Self| model.running.values().map(merged).sum::<usize>() as u64;
+        let most = 4 * u64::from(self.settings.stacks);
+        if all(self) > most {
+            let mut pids: Vec<_> = self.running.iter().map(|(&pid, image)| (merged(image), pid)).collect();
+            pids.sort_by_key(|&(merged, pid)| (usize::MAX - merged, pid));
+            for (_, pid) in pids {
+                if all(self) > most / 2 {
+                    self.running.get_mut(&pid).unwrap().forget_merged();
+                }
+            }
+        }
+    }
+
+    fn has_room_for_frames(&mut self) -> bool {
+        self.frames.requests += 1;
+        self.used_frames() < self.settings.stacks as usize
+    }
+
+    fn add_stack(&mut self, pid: Pid, id: StackId, stack: &Stack) {
+        let known = self.running[&pid].stacks.get(&id).filter(|known| known.end != StackEnd::Merged);
+        if known.is_some_and(|known| known.taken <= stack.taken) {
+            return;
+        }
+        let mut fits = known.is_some() || self.has_room_for_frames();
+        let most = (self.settings.stacks as usize).min(self.used_frames());
+        if !fits && self.frames.requests as usize > most / 64 {
+            self.merge_frames();
+            fits = self.has_room_for_frames();
+        }
+        if fits {
+            self.running.get_mut(&pid).unwrap().stacks.insert(id, stack.clone());
+        } else {
+            self.lose(LossReason::StacksFull);
+            self.running.get_mut(&pid).unwrap().stacks.insert(id, Stack::merged());
+        }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        let stacks = self.settings.stacks;
+        if self.used_totals() >= stacks as usize && self.totals.requests > stacks / 64 {
+            self.merge_totals();
+        }
+        let Event { pid, tid, tick, ref kind } = *event;
+        match *kind {
+            EventKind::Alloc { address, size, stack, allocator, tag } if self.open(pid) => {
+                let part = self.part(tid, allocator, tag);
+                self.alloc([pid.0, tid.0], address, size, StackKey { stack, part }, tick);
+            }
+            EventKind::Free { address, is_last } if self.open(pid) => {
+                let image = self.running.get_mut(&pid).unwrap();
+                image.add_temporary(address, tid, is_last);
+                if image.free(address, tick).is_none() {
+                    image.unmatched += 1;
+                }
+            }
+            EventKind::Claim { address, tag } if self.open(pid) => {
+                let image = self.running.get_mut(&pid).unwrap();
+                match image.free(address, tick) {
+                    None => image.unmatched += 1,
+                    Some(ReferenceBlock { size, key, tick, .. }) => {
+                        let part = self.part(tid, key.part.allocator().unwrap_or_default(), tag);
+                        let key = StackKey { stack: key.stack, part };
+                        // The block is known, whatever the limit.
+                        self.insert([pid.0, tid.0], address, Bytes(size), key, Tick(tick));
+                    }
+                }
+            }
+            EventKind::RepeatedFree { address } if self.open(pid) => {
+                let image = self.running.get_mut(&pid).unwrap();
+                if image.free(address, tick).is_none() {
+                    image.repeated += 1;
+                }
+            }
+            EventKind::TentativeFree { address, is_last } if self.open(pid) => {
+                let image = self.running.get_mut(&pid).unwrap();
+                let is_temporary = image.add_temporary(address, tid, is_last);
+                let block = image.free(address, tick);
+                if block.is_none() {
+                    image.unmatched += 1;
+                }
+                image.tentative.insert(tid, (address, block, tick, is_temporary));
+            }
+            EventKind::UndoFree { address } => {
+                if let Some(image) = self.running.get_mut(&pid)
+                    && let Some(&(freed, block, at, is_temporary)) = image.tentative.get(&tid)
+                    && freed == address
+                {
+                    image.tentative.remove(&tid);
+                    match block {
+                        _ if image.live.contains_key(&address) => {}
+                        None => image.unmatched -= 1,
+                        Some(block) => {
+                            image.live.insert(address, block);
+                            *image.free.get_mut(&block.key).unwrap() -= Amount::one(Bytes(block.size));
+                            if is_temporary {
+                                *image.temporary.get_mut(&block.key).unwrap() -= Amount::one(Bytes(block.size));
+                            }
+                            let times = image.lifetimes.get_mut(&block.key).unwrap();
+                            let undone =
+                                times.iter().position(|time| *time == at.0.saturating_sub(block.tick)).unwrap();
+                            times.remove(undone);
+                        }
+                    }
+                }
+            }
+            EventKind::Stack { id, .. } if !id.has_frames() => self.lose(LossReason::BadRecord),
+            EventKind::Stack { id, ref stack } if self.open(pid) => self.add_stack(pid, id, stack),
+            EventKind::Exec => self.end(pid, ImageEnd::Exec, tick),
+            EventKind::Exit => self.end(pid, ImageEnd::Exit, tick),
+            EventKind::ThreadExit => {
+                // The realloc of a thread that has ended does not return.
+                if let Some(image) = self.running.get_mut(&pid) {
+                    image.tentative.remove(&tid);
+                }
+            }
+            // The budget was exceeded, or the event concerns pages, mappings or stalls.
+            EventKind::Alloc { .. }
+            | EventKind::Free { .. }
+            | EventKind::Claim { .. }
+            | EventKind::RepeatedFree { .. }
+            | EventKind::TentativeFree { .. }
+            | EventKind::Stack { .. }
+            | EventKind::Fault { .. }
+            | EventKind::MajorFault { .. }
+            | EventKind::Rusage { .. }
+            | EventKind::Owner(_)
+            | EventKind::Map { .. }
+            | EventKind::TentativeUnmap { .. }
+            | EventKind::UndoUnmap
+            | EventKind::Move { .. }
+            | EventKind::Stall(_)
+            | EventKind::OomKill(_)
+            | EventKind::Fork { .. } => {}
+        }
+        self.running.values_mut().for_each(ReferenceImage::recount_peak);
+    }
+
+    fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Part {
+        let has = |key| self.settings.parts.contains(key);
+        let part = if has(PartKeys::THREAD) { Part::WHOLE.with_thread(tid) } else { Part::WHOLE };
+        let part = if has(PartKeys::ALLOCATOR) { part.with_allocator(allocator) } else { part };
+        if has(PartKeys::TAG) { part.with_tag(tag) } else { part }
+    }
+
+    fn alloc(&mut self, thread: [u32; 2], address: AbsAddr, size: Bytes, key: StackKey, tick: Tick) {
+        let pid = Pid(thread[0]);
+        if self.running.get_mut(&pid).unwrap().free(address, tick).is_some() {
+            self.lose(LossReason::FreeUnseen);
+        } else if self.running.values().map(|image| image.live.len() as u64).sum::<u64>() >= self.settings.blocks {
+            self.lose(LossReason::LedgerFull);
+            return;
+        }
+        self.insert(thread, address, size, key, tick);
+    }
+
+    fn insert(&mut self, [pid, tid]: [u32; 2], address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
+        let pid = Pid(pid);
+        if is_limited(key) && !self.running[&pid].alloc.contains_key(&key) {
+            self.totals.requests += 1;
+            if self.used_totals() >= self.settings.stacks as usize {
+                self.lose(LossReason::StacksFull);
+                key = StackKey { stack: StackId::FAILED, part: Part::WHOLE };
+            }
+        }
+        let image = self.running.get_mut(&pid).unwrap();
+        *image.alloc.entry(key).or_default() += Amount::one(size);
+        image.sizes.entry(key).or_default().push(size.0);
+        image.live.insert(address, ReferenceBlock { size: size.0, key, tick: tick.0, tid: Tid(tid) });
+    }
+
+    fn end(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
+        let id = self.id(pid);
+        *self.ordinals.entry(pid).or_insert(0) += 1;
+        let image = self.running.remove(&pid).unwrap_or_default();
+        if self.has_room() {
+            let usage = image.has_usage().then(|| (EventClass::Heap, image.usage(Some(end), at, &self.settings)));
+            self.totals.untaken += image.limited().count();
+            self.frames.untaken += image.with_frames().count();
+            let stacks = image.stacks.into_iter().collect();
+            let usage = usage.into_iter().collect();
+            self.ended.push(EndedImage { id, end, at, owner: None, usage, stacks, unsent: UnsentStacks::None });
+        } else {
+            self.lose(LossReason::ProcessesFull);
+        }
+    }
+
+    fn take_ended(&mut self) -> Vec<EndedImage> {
+        (self.totals.untaken, self.frames.untaken) = (0, 0);
+        std::mem::take(&mut self.ended)
+    }
+
+    fn snapshot(&self, now: Tick) -> Snapshot {
+        let mut snapshot = self.out.clone();
+        for image in self.running.values() {
+            image.stacks.iter().for_each(|(&id, stack)| snapshot.stacks.insert(id, stack));
+        }
+        for (&pid, image) in self.running.iter().filter(|(_, image)| image.has_usage()) {
+            snapshot.images.insert(self.id(pid), image.usage(None, now, &self.settings));
+        }
+        for image in &self.ended {
+            image.stacks.ids().for_each(|id| snapshot.stacks.insert(id, &image.stacks.get(id).unwrap()));
+            if image.end == ImageEnd::Exit || !image.usage.is_empty() {
+                snapshot.ends.insert(image.id, (image.end, image.at));
+            }
+            snapshot.images.extend(image.usage.iter().map(|(_, usage)| (image.id, usage.clone())));
+        }
+        snapshot
+    }
+}
+
+/// Step of a run.
+#[derive(Clone, Debug)]
+enum Step {
+    Apply(Event),
+    /// Takes the ended images.
+    Take,
+    /// Ends an image whose end was lost: that of a pid, or one before it.
+    EndLost(Pid, bool, Tick),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        40 => any_event().prop_map(Step::Apply),
+        1 => Just(Step::Take),
+        1 => (1..=3u32, any::<bool>(), 0..60u32).prop_map(|(pid, current, at)| Step::EndLost(Pid(pid), current, Tick(at))),
+    ]
+}
+
+fn any_settings() -> impl Strategy<Value = Settings> {
+    let older = select(vec![None, Some(0), Some(1), Some(20 << 20), Some((20 << 20) + 1)]);
+    let parts = select(vec![
+        PartKeys::NONE,
+        PartKeys::THREAD,
+        PartKeys::ALLOCATOR,
+        PartKeys::TAG,
+        PartKeys::THREAD.union(PartKeys::TAG),
+    ]);
+    let bounds = (select(vec![2, 5, u64::MAX]), select(vec![0, 2, 5, u32::MAX]), select(vec![1, 2, u32::MAX]));
+    (bounds, any::<(bool, bool)>(), older, parts).prop_map(
+        |((blocks, stacks, processes), (track_peak, lifetimes), older, parts)| {
+            let older = older.map(Duration::from_nanos);
+            Settings { blocks, stacks, processes, track_peak, older, lifetimes, parts, accounts: None }
+        },
+    )
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let address = (1..=6u64).prop_map(|n| AbsAddr(n * 16));
+    let stack = (0..8u64).prop_map(StackId);
+    let kind = prop_oneof![
+        10 => (address.clone(), 0..100u64, stack.clone(), 0..3u16).prop_map(|(address, size, stack, number)| {
+            let (allocator, tag) = (AllocatorId(number), TagId(2 - number));
+            EventKind::Alloc { address, size: Bytes(size), stack, allocator, tag }
+        }),
+        3 => (address.clone(), 0..3u16).prop_map(|(address, tag)| EventKind::Claim { address, tag: TagId(tag) }),
+        6 => (address.clone(), any::<bool>()).prop_map(|(address, is_last)| EventKind::Free { address, is_last }),
+        2 => address.clone().prop_map(|address| EventKind::RepeatedFree { address }),
+        5 => (address.clone(), any::<bool>()).prop_map(|(address, is_last)| EventKind::TentativeFree { address, is_last }),
+        5 => address.prop_map(|address| EventKind::UndoFree { address }),
+        3 => (stack, 0..3u64).prop_map(|(id, taken)| EventKind::Stack {
+            id,
+            stack: Box::new(Stack { frames: [AbsAddr(id.0)].into(), end: StackEnd::Complete, taken: Duration::from_nanos(taken) }),
+        }),
+        1 => Just(EventKind::Exec),
+        1 => Just(EventKind::Exit),
+        1 => Just(EventKind::ThreadExit),
+    ];
+    (1..=3u32, 0..2u32, 0..60u32, kind).prop_map(|(pid, thread, tick, kind)| Event {
+        pid: Pid(pid),
+        tid: Tid(pid * 10 + thread),
+        tick: Tick(tick),
+        kind,
+    })
+}
+
+/// Returns items in order of the sum of their shares in all allocated bytes and in all allocations, the smallest first.
+fn smallest_first<T: Ord>(items: Vec<(Vec<Amount>, T)>, all: Amount) -> impl Iterator<Item = T> {
+    let share = |part: u64, all: u64| (u128::from(part) << 48) / u128::from(all.max(1));
+    let size = |alloc: &Amount| share(alloc.bytes.0, all.bytes.0) + share(alloc.count, all.count);
+    let mut items: Vec<_> =
+        items.into_iter().map(|(parts, item)| (parts.iter().map(size).sum::<u128>(), item)).collect();
+    items.sort_unstable();
+    items.into_iter().map(|(_, item)| item)
+}
+
+/// Returns the sum of `amounts`.
+fn sum_of<'a>(amounts: impl Iterator<Item = &'a Amount>) -> Amount {
+    amounts.fold(Amount::default(), |sum, amount| sum + *amount)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn the_ledger_equals_the_reference_model(
+        settings in any_settings(),
+        steps in prop::collection::vec(any_step(), 0..120),
+        now in 0..60u32,
+    ) {
+        let (mut ledger, mut naive) = (Ledger::new(settings), ReferenceModel::new(settings));
+        let mut events = 0;
+        for step in &steps {
+            match step {
+                Step::Apply(event) => {
+                    events += 1;
+                    ledger.apply(event.clone());
+                    naive.apply(event);
+                }
+                Step::Take => prop_assert_eq!(ledger.take_ended(), naive.take_ended()),
+                &Step::EndLost(pid, is_current, at) => {
+                    let id = naive.id(pid);
+                    if is_current {
+                        naive.end(pid, ImageEnd::Exit, at);
+                        ledger.end_if_running(id, ImageEnd::Exit, at);
+                    } else if let Some(ordinal) = id.ordinal.checked_sub(1) {
+                        ledger.end_if_running(ImageId { pid, ordinal }, ImageEnd::Exit, at);
+                    }
+                }
+            }
+            prop_assert_eq!(ledger.snapshot(EventClass::Heap, Tick(now)), naive.snapshot(Tick(now)), "after {:?}", step);
+        }
+        let live = naive.running.values().flat_map(|image| image.live.values());
+        let live = live.fold(Amount::default(), |sum, block| sum + Amount::one(Bytes(block.size)));
+        prop_assert_eq!(ledger.live(), live);
+        prop_assert_eq!(ledger.events(), events);
+    }
+
+    #[test]
+    fn allocated_is_the_sum_of_its_parts(
+        events in prop::collection::vec(any_event(), 0..120),
+    ) {
+        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, parts: PartKeys::NONE, accounts: None };
+        let mut ledger = Ledger::new(settings);
+        events.into_iter().for_each(|event| ledger.apply(event));
+        for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {
+            prop_assert_eq!(image.total.left_out(), Amount::default());
+            for (key, stack) in &image.by_stack {
+                let histograms = image.histograms.get(key).cloned().unwrap_or_default();
+                let totals = BlockQuantity::ALL.map(|quantity| histograms.total(quantity));
+                let held = stack.live().count + stack.exit().count;
+                prop_assert_eq!(totals, [stack.alloc().count, stack.free().count, held]);
+            }
+            let at_peak: u64 = image.by_stack.values().map(|stack| stack[Quantity::AtPeakBytes]).sum();
+            prop_assert_eq!(image.peak, Some(Bytes(at_peak)));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Image of the reference model.
+
+use memtrace_model::Log2;
+
+use super::*;
+
+#[derive(Clone, Copy)]
+pub(super) struct ReferenceBlock {
+    pub(super) size: u64,
+    pub(super) key: StackKey,
+    pub(super) tick: u32,
+    pub(super) tid: Tid,
+}
+
+#[derive(Default)]
+pub(super) struct ReferenceImage {
+    pub(super) live: BTreeMap<AbsAddr, ReferenceBlock>,
+    pub(super) tentative: BTreeMap<Tid, (AbsAddr, Option<ReferenceBlock>, Tick, bool)>,
+    pub(super) alloc: BTreeMap<StackKey, Amount>,
+    pub(super) free: BTreeMap<StackKey, Amount>,
+    pub(super) temporary: BTreeMap<StackKey, Amount>,
+    /// Sizes of all blocks.
+    pub(super) sizes: BTreeMap<StackKey, Vec<u64>>,
+    /// Lifetimes of the freed blocks in ticks.
+    pub(super) lifetimes: BTreeMap<StackKey, Vec<u32>>,
+    /// Stacks that arrived while the image ran.
+    pub(super) stacks: BTreeMap<StackId, Stack>,
+    pub(super) unmatched: u64,
+    pub(super) repeated: u64,
+    pub(super) merged: u64,
+    pub(super) has_forgotten: bool,
+    pub(super) peak: u64,
+    pub(super) at_peak: BTreeMap<StackKey, u64>,
+}
+
+impl ReferenceImage {
+    pub(super) fn live_by_stack(&self, counts: impl Fn(&ReferenceBlock) -> bool) -> BTreeMap<StackKey, Amount> {
+        let mut sums = BTreeMap::new();
+        for block in self.live.values().filter(|block| counts(block)) {
+            *sums.entry(block.key).or_default() += Amount::one(Bytes(block.size));
+        }
+        sums
+    }
+
+    pub(super) fn recount_peak(&mut self) {
+        let live: u64 = self.live.values().map(|block| block.size).sum();
+        if live > self.peak {
+            self.peak = live;
+            self.at_peak = self.live_by_stack(|_| true).into_iter().map(|(id, live)| (id, live.bytes.0)).collect();
+        }
+    }
+
+    pub(super) fn free(&mut self, address: AbsAddr, tick: Tick) -> Option<ReferenceBlock> {
+        let block = self.live.remove(&address)?;
+        *self.free.entry(block.key).or_default() += Amount::one(Bytes(block.size));
+        self.lifetimes.entry(block.key).or_default().push(tick.0.saturating_sub(block.tick));
+        Some(block)
+    }
+
+    /// Counts a block that is about to be freed, and returns true if it is temporary.
+    pub(super) fn add_temporary(&mut self, address: AbsAddr, tid: Tid, is_last: bool) -> bool {
+        let Some(block) = self.live.get(&address).filter(|block| is_last && block.tid == tid) else { return false };
+        *self.temporary.entry(block.key).or_default() += Amount::one(Bytes(block.size));
+        true
+    }
+
+    pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
+        let age_of = |block: &ReferenceBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
+        let counts = |block: &ReferenceBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
+        let everything = self.live_by_stack(|_| true);
+        let held = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
+        let (live, exit) = if ended.is_none() { (held, BTreeMap::new()) } else { (BTreeMap::new(), held) };
+        let (unmatched_frees, repeated_frees, merged_stacks) = (self.unmatched, self.repeated, self.merged);
+        let mut usage = ImageUsage {
+            ended,
+            unmatched_frees,
+            repeated_frees,
+            merged_stacks,
+            has_forgotten: self.has_forgotten,
+            ..ImageUsage::default()
+        };
+        let discarded = if ended == Some(ImageEnd::Exec) { everything } else { BTreeMap::new() };
+        for (&id, &alloc) in &self.alloc {
+            let of_stack = |amounts: &BTreeMap<StackKey, Amount>| amounts.get(&id).copied().unwrap_or_default();
+            let at_peak = if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 };
+            let numbers = Quantities::ZERO
+                .with_amount(Quantity::LiveBytes, of_stack(&live))
+                .with_amount(Quantity::ExitBytes, of_stack(&exit))
+                .with_amount(Quantity::AllocBytes, alloc)
+                .with_amount(Quantity::TemporaryBytes, of_stack(&self.temporary))
+                .with_amount(Quantity::DiscardedBytes, of_stack(&discarded))
+                .with_free(of_stack(&self.free));
+            usage.total += numbers;
+            usage.by_stack.insert(id, numbers.with(Quantity::AtPeakBytes, at_peak));
+        }
+        if settings.lifetimes {
+            let ages = self.live.values().filter(|_| ended != Some(ImageEnd::Exec));
+            let ages = ages.map(|block| (block.key, now.0.saturating_sub(block.tick)));
+            usage.histograms = self.histograms(ages.collect());
+        }
+        usage.peak = settings.track_peak.then_some(Bytes(self.peak));
+        usage
+    }
+
+    fn histograms(&self, ages: Vec<(StackKey, u32)>) -> BTreeMap<StackKey, BlockHistograms> {
+        let mut counts: BTreeMap<StackKey, Vec<(BlockQuantity, u32)>> = BTreeMap::new();
+        // The logarithm is the number of times that the value can be halved.
+        let log2 = |value: u64| (0..64).rev().find(|log2| value >> log2 != 0).unwrap_or(0);
+        let log2_ns = |ticks: u32| if ticks == 0 { 19 } else { log2(u64::from(ticks) << 20) };
+        for (key, sizes) in &self.sizes {
+            counts.entry(*key).or_default().extend(sizes.iter().map(|size| (BlockQuantity::Size, log2(*size))));
+        }
+        for (key, times) in &self.lifetimes {
+            counts.entry(*key).or_default().extend(times.iter().map(|time| (BlockQuantity::Lifetime, log2_ns(*time))));
+        }
+        for (key, age) in ages {
+            counts.entry(key).or_default().push((BlockQuantity::Age, log2_ns(age)));
+        }
+        let histograms = |counts: Vec<_>| {
+            let count = |(quantity, log2)| (quantity, Log2::from_number(log2).unwrap(), 1);
+            counts.into_iter().map(count).collect::<BlockHistograms>()
+        };
+        let all = counts.into_iter().map(|(key, counts)| (key, histograms(counts)));
+        all.filter(|(_, histograms)| !histograms.is_empty()).collect()
+    }
+
+    pub(super) fn limited(&self) -> impl Iterator<Item = StackKey> {
+        self.alloc.keys().copied().filter(|&key| is_limited(key))
+    }
+
+    pub(super) fn is_live(&self, has: impl Fn(StackKey) -> bool) -> bool {
+        self.live.values().any(|block| has(block.key))
+    }
+
+    pub(super) fn with_frames(&self) -> impl Iterator<Item = StackId> {
+        self.stacks.iter().filter(|(_, stack)| stack.end != StackEnd::Merged).map(|(&id, _)| id)
+    }
+
+    /// Removes merged stacks without totals.
+    pub(super) fn forget_merged(&mut self) {
+        let before = self.stacks.len();
+        let has_totals = |id| self.alloc.keys().any(|key| key.stack == id);
+        self.stacks.retain(|&id, stack| stack.end != StackEnd::Merged || has_totals(id));
+        self.has_forgotten |= self.stacks.len() < before;
+    }
+
+    /// Totals without live blocks and tentative frees.
+    pub(super) fn idle_totals(&self) -> impl Iterator<Item = (Vec<Amount>, StackKey)> {
+        let is_pinned = |key| self.tentative.values().any(|(_, block, ..)| block.is_some_and(|block| block.key == key));
+        let idle = self.limited().filter(move |&key| !is_pinned(key) && !self.is_live(|live| live == key));
+        idle.map(|key| (vec![self.alloc[&key]], key))
+    }
+
+    /// Stacks with frames and without live blocks, with the amounts that their parts have allocated.
+    pub(super) fn idle_frames(&self) -> impl Iterator<Item = (Vec<Amount>, StackId)> {
+        let idle = self.with_frames().filter(|&id| !self.is_live(|live| live.stack == id));
+        let of_parts = |id| self.alloc.iter().filter(|(key, _)| key.stack == id).map(|(_, alloc)| *alloc).collect();
+        idle.map(move |id| (of_parts(id), id))
+    }
+
+    pub(super) fn merge(&mut self, key: StackKey) {
+        let is_of_few = key.part.thread().is_none() && key.part.allocator().is_some() != key.part.tag().is_some();
+        let part = if is_of_few { key.part } else { Part::WHOLE };
+        let other = StackKey { stack: StackId::OTHER, part };
+        for amounts in [&mut self.alloc, &mut self.free, &mut self.temporary] {
+            let amount = amounts.remove(&key).unwrap_or_default();
+            *amounts.entry(other).or_default() += amount;
+        }
+        let sizes = self.sizes.remove(&key).unwrap_or_default();
+        self.sizes.entry(other).or_default().extend(sizes);
+        let lifetimes = self.lifetimes.remove(&key).unwrap_or_default();
+        self.lifetimes.entry(other).or_default().extend(lifetimes);
+        *self.at_peak.entry(other).or_default() += self.at_peak.remove(&key).unwrap_or(0);
+        self.merged += 1;
+    }
+
+    pub(super) fn has_usage(&self) -> bool {
+        !self.alloc.is_empty() || self.unmatched > 0 || self.repeated > 0
+    }
+}

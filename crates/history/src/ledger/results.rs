@@ -1,0 +1,211 @@
+//! Results of a ledger: snapshots, deltas, accounts and images that have ended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace_model::{
+    AccountChanges, Delta, EndedImage, EventClass, GroupMember, ImageAccounts, ImageEnd, ImageId, ImageUsage, Owner,
+    Snapshot, Stacks, Tick, TouchedProcesses,
+};
+
+use super::Ledger;
+use super::image::has_usage;
+use super::process::Process;
+
+impl Ledger {
+    /// Adds hot and cold bytes to the snapshots of running processes.
+    pub fn set_touches(&mut self, touches: Arc<TouchedProcesses>) {
+        self.touches = Some(touches);
+    }
+
+    /// Snapshot of `class` at `now`, without images that have no usage.
+    #[must_use]
+    pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
+        let ended = self.images.ended.iter().filter_map(|image| Some((image.id, usage_of(image, class)?.clone())));
+        Snapshot {
+            images: self.running(class, now).chain(ended).collect(),
+            stacks: self.stacks(),
+            ends: self.ends(),
+            owners: self.owners(),
+            oom_kills: self.oom_kills.clone(),
+            losses: self.images.budget.losses.clone(),
+        }
+    }
+
+    /// Last snapshot, which reuses the memory of the ledger.
+    #[must_use]
+    pub fn finish(mut self, class: EventClass, now: Tick) -> Snapshot {
+        let (ends, owners) = (self.ends(), self.owners());
+        let mut images: BTreeMap<_, _> = self.running(class, now).collect();
+        let mut stacks = Stacks::default();
+        for process in self.images.processes.iter_mut() {
+            stacks.merge(std::mem::take(&mut process.stacks));
+        }
+        for EndedImage { id, usage, stacks: ended, .. } in std::mem::take(&mut self.images.ended) {
+            stacks.merge(ended);
+            images.extend(usage.into_iter().find(|(of, _)| *of == class).map(|(_, usage)| (id, usage)));
+        }
+        let oom_kills = std::mem::take(&mut self.oom_kills);
+        Snapshot { images, stacks, ends, owners, oom_kills, losses: self.images.budget.losses }
+    }
+
+    /// Tracks changes for deltas. The ledger must be new.
+    #[must_use]
+    pub fn with_deltas(mut self) -> Self {
+        self.images.budget.tracks_changes = true;
+        self.images.deltas.start(&self.images.settings);
+        self
+    }
+
+    /// Leaves the stacks of images that start from now on out of deltas, which have the sum of each. Once an image has
+    /// existed for `age`, a delta replaces the sum by the stacks. If it ends before, [`EndedImage::unsent`] has them. Only
+    /// for ledgers of blocks of any age, without peaks and parts.
+    pub fn defer_stacks(&mut self, age: Duration) {
+        self.images.deltas.defer_stacks(age);
+    }
+
+    /// Adds all deferred stacks of running images to the next delta.
+    pub(crate) fn send_stacks(&mut self) {
+        self.images.deltas.send_stacks(&mut self.images.processes);
+    }
+
+    /// Returns the changes since the previous delta, at the time `until`. Takes time in proportion to their number.
+    pub fn take_delta(&mut self, until: Tick) -> Delta {
+        // The next event has to mark its process as changed.
+        self.images.last = usize::MAX;
+        self.images.deltas.take(until, &mut self.images.processes, &mut self.images.budget)
+    }
+
+    /// Starts an epoch at a mark, at which a delta has ended: later blocks belong to it.
+    pub(crate) fn begin_epoch(&mut self, mark: Tick) {
+        self.images.budget.epochs.begin(mark);
+    }
+
+    /// Removes and returns the images that have ended: one for each end that this ledger has received, in order. They are
+    /// no longer part of snapshots.
+    pub fn take_ended(&mut self) -> Vec<EndedImage> {
+        self.images.take_ended()
+    }
+
+    /// Ends an image if this ledger has not received its exit or exec. An image that has ended stays as it is.
+    pub(crate) fn end_if_running(&mut self, id: ImageId, end: ImageEnd, at: Tick) {
+        if self.images.processes.current(id.pid) == id {
+            self.images.end_image(id.pid, end, at);
+        }
+    }
+
+    /// Returns true if images with accounts have ended since [`Self::take_accounts`].
+    #[must_use]
+    pub(crate) fn has_ended_accounts(&self) -> bool {
+        self.images.budget.accounts.as_ref().is_some_and(|accounts| accounts.has_ended())
+    }
+
+    /// Returns the accounts that have changed since the last call, and starts new water marks; `None` without accounts.
+    /// Merges accounts of ended threads before.
+    pub fn take_accounts(&mut self) -> Option<AccountChanges> {
+        let live = self.images.budget.live;
+        let (mut images, marks, peak_at) = self.images.budget.accounts.as_mut()?.take(live);
+        for process in self.images.processes.iter_mut() {
+            let id = process.id;
+            let Some(image) = process.image.as_mut() else { continue };
+            let (ended_threads, merged) = image.heap.merge_ended_threads(&mut self.images.budget);
+            let accounts = image.heap.accounts.take_changed();
+            if !accounts.is_empty() || !ended_threads.is_empty() {
+                images.push(ImageAccounts { id, ended: None, ended_threads, merged, accounts });
+            }
+        }
+        let groups = self.images.budget.accounts.as_mut()?.groups.take_changed();
+        let joined = self.join_groups();
+        Some(AccountChanges {
+            images,
+            groups,
+            joined,
+            live,
+            marks,
+            peak_at,
+            losses: self.images.budget.losses.clone(),
+            interval_end: None,
+        })
+    }
+
+    /// Makes accounts members of groups after the next [`Self::take_accounts`], which returns those that are. The marks of
+    /// a group are exact, and those of an account that is no member of a group are reported for itself. Ignored without accounts.
+    pub fn group_accounts(&mut self, members: Vec<GroupMember>) {
+        if let Some(accounts) = &mut self.images.budget.accounts {
+            accounts.groups.add(members);
+        }
+    }
+
+    /// Makes the waiting accounts members of their groups. Returns those that exist.
+    fn join_groups(&mut self) -> Vec<GroupMember> {
+        let Some(accounts) = &mut self.images.budget.accounts else { return Vec::new() };
+        let mut joined = accounts.groups.take_waiting();
+        joined.retain(|&GroupMember { image, account, group }| {
+            let process = self.images.processes.get_mut(image.pid).filter(|process| process.id == image);
+            let Some(current) = process
+                .and_then(|process| process.image.as_mut())
+                .and_then(|image| image.heap.accounts.join(account, group))
+            else {
+                return false;
+            };
+            accounts.groups.join(group, current);
+            true
+        });
+        joined
+    }
+
+    /// Stacks of all images. Other shards may have the events of some of them.
+    fn stacks(&self) -> Stacks {
+        let mut all = Stacks::default();
+        let running = self.images.processes.iter().map(|process| &process.stacks);
+        for stacks in running.chain(self.images.ended.iter().map(|image| &image.stacks)) {
+            all.merge(stacks.clone());
+        }
+        all
+    }
+
+    /// Ends of the reported images.
+    fn ends(&self) -> BTreeMap<ImageId, (ImageEnd, Tick)> {
+        self.reported().map(|image| (image.id, (image.end, image.at))).collect()
+    }
+
+    /// Owners of the images in [`Self::ends`].
+    fn owners(&self) -> BTreeMap<ImageId, Owner> {
+        self.reported().filter_map(|image| Some((image.id, image.owner?))).collect()
+    }
+
+    /// Images that have ended, were not taken and are reported.
+    fn reported(&self) -> impl Iterator<Item = &EndedImage> {
+        self.images.ended.iter().filter(|image| image.is_reported())
+    }
+
+    /// Usage of `class` by running images.
+    fn running(&self, class: EventClass, now: Tick) -> impl Iterator<Item = (ImageId, ImageUsage)> + '_ {
+        let touches = self.touches.as_deref();
+        let usage = move |process: &Process| {
+            let image = process.image.as_ref();
+            match class {
+                EventClass::Heap => {
+                    let (heap, mut usage) = (&image?.heap, image?.heap.usage(None, now, &self.images.settings));
+                    if let Some(pages) = touches.and_then(|touches| touches.0.get(&process.id.pid)) {
+                        heap.add_touches(&mut usage, pages);
+                    }
+                    Some(usage)
+                }
+                EventClass::Map => Some(image?.mappings.as_ref()?.usage(None)),
+                EventClass::Fault => process.page_usage(),
+                EventClass::Reclaim => Some(image?.stalls.as_ref()?.usage(None)),
+            }
+        };
+        self.images.processes.iter().filter_map(move |process| {
+            let usage = ImageUsage { has_forgotten: process.has_forgotten, ..usage(process)? };
+            has_usage(&usage).then_some((process.id, usage))
+        })
+    }
+}
+
+/// Usage of `class` by an image that has ended.
+fn usage_of(image: &EndedImage, class: EventClass) -> Option<&ImageUsage> {
+    image.usage.iter().find(|(of, _)| *of == class).map(|(_, usage)| usage)
+}

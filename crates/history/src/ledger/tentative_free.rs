@@ -1,0 +1,122 @@
+//! Blocks freed by a realloc that has not returned. If it fails, the free is undone.
+
+use memtrace_model::{AbsAddr, Tick, Tid};
+use rustc_hash::FxHashMap;
+
+use super::accounts::LowMarks;
+use super::block::Block;
+
+/// Free by a thread's latest realloc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TentativeFree {
+    pub(super) address: AbsAddr,
+    /// `None` if the block was unknown.
+    pub(super) block: Option<Block>,
+    /// Time of the free.
+    pub(super) tick: Tick,
+    /// The block is temporary.
+    pub(super) is_temporary: bool,
+    /// Low-water marks before the free; `None` without accounts, or if the block was unknown.
+    pub(super) marks: Option<LowMarks>,
+    /// Account that counts the free of an unknown block.
+    pub(super) unmatched: Option<u32>,
+}
+
+/// Latest tentative free of each thread.
+///
+/// The tentative frees of a thread may be split by address over several ledgers. It is sufficient that each ledger keeps the
+/// latest it received: an undo refers to the thread's latest tentative free, and both go to the same ledger.
+///
+/// Exits of threads are recorded in traces with accounts only, so old entries are dropped: when the young generation is full,
+/// it replaces the old one. A dropped free is final, unless 32,768 other threads started a realloc during one realloc.
+#[derive(Debug, Default)]
+pub(super) struct TentativeFrees {
+    young: FxHashMap<Tid, TentativeFree>,
+    old: FxHashMap<Tid, TentativeFree>,
+}
+
+/// Maximum number of threads of a generation.
+const GENERATION: usize = 1 << 15;
+
+impl TentativeFrees {
+    /// Sets the latest tentative free of `tid`.
+    pub(super) fn insert(&mut self, tid: Tid, free: TentativeFree) {
+        self.old.remove(&tid);
+        if self.young.len() >= GENERATION && !self.young.contains_key(&tid) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(tid, free);
+    }
+
+    /// Removes the latest tentative free of `tid` if it is of `address`.
+    pub(super) fn remove(&mut self, tid: Tid, address: AbsAddr) -> Option<TentativeFree> {
+        if !self.contains(tid, address) {
+            return None;
+        }
+        self.young.remove(&tid).or_else(|| self.old.remove(&tid))
+    }
+
+    /// Removes the tentative free of a thread that has exited: its realloc does not return.
+    pub(super) fn forget(&mut self, tid: Tid) {
+        self.young.remove(&tid);
+        self.old.remove(&tid);
+    }
+
+    /// Indices of the stacks with blocks that can come back.
+    pub(super) fn stacks(&self) -> impl Iterator<Item = u32> {
+        let frees = self.young.values().chain(self.old.values());
+        frees.filter_map(|free| free.block.map(|block| block.stack))
+    }
+
+    fn contains(&self, tid: Tid, address: AbsAddr) -> bool {
+        self.young.get(&tid).or_else(|| self.old.get(&tid)).is_some_and(|free| free.address == address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: AbsAddr = AbsAddr(0x1000);
+    const FREE: TentativeFree = TentativeFree {
+        address: ADDRESS,
+        block: None,
+        tick: Tick(0),
+        is_temporary: false,
+        marks: None,
+        unmatched: None,
+    };
+
+    #[test]
+    fn an_entry_is_kept_for_one_generation() {
+        let mut frees = TentativeFrees::default();
+        for tid in 0..=GENERATION as u32 {
+            frees.insert(Tid(tid), FREE);
+        }
+        assert_eq!(frees.remove(Tid(0), AbsAddr(0x2000)), None);
+        assert_eq!(frees.remove(Tid(0), ADDRESS), Some(FREE));
+        assert_eq!(frees.remove(Tid(0), ADDRESS), None);
+    }
+
+    #[test]
+    fn at_most_two_generations_are_kept() {
+        let mut frees = TentativeFrees::default();
+        for tid in 0..5 * GENERATION as u32 {
+            frees.insert(Tid(tid), FREE);
+            assert!(frees.young.len() + frees.old.len() <= 2 * GENERATION);
+        }
+        assert!(!frees.contains(Tid(0), ADDRESS));
+    }
+
+    #[test]
+    fn a_new_entry_of_a_thread_replaces_the_old_one() {
+        let mut frees = TentativeFrees::default();
+        for tid in 0..=GENERATION as u32 {
+            frees.insert(Tid(tid), FREE);
+        }
+        let second = TentativeFree { address: AbsAddr(0x2000), ..FREE };
+        frees.insert(Tid(0), second);
+        assert_eq!(frees.remove(Tid(0), second.address), Some(second));
+        assert!(!frees.contains(Tid(0), ADDRESS));
+    }
+}

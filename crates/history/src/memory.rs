@@ -1,0 +1,196 @@
+//! A history in memory.
+//!
+//! It holds the same intervals as a file. Beyond its limit, it merges what a file merges, in the same order: old intervals,
+//! small ended images, small stacks.
+
+mod changes;
+mod images;
+mod merging;
+mod reading;
+mod stored;
+
+use std::collections::BTreeMap;
+
+use memtrace_model::{
+    AccountNumber, ActiveThread, ActivityEvent, Bytes, Frame, ImageId, LeftOut, LockIdentity, Slice, StackEnd,
+};
+
+use self::images::KnownImages;
+use self::stored::StoredInterval;
+use super::boundaries::{Boundary, IntervalRow, MarkRow};
+use super::end_of_run::EndOfRun;
+use super::header::Header;
+use super::interval::slice_limit::SliceLimit;
+use super::interval::{AccountNames, Interval, Location, Locations, PathNumber, RecordedSymbols, Subject};
+
+/// Shares of the limit that slices and events of threads can take, one in these numbers; and the size of one.
+const SLICES: u64 = 4;
+const EVENTS: u64 = 16;
+const SLICE_BYTES: u64 = size_of::<Slice>() as u64;
+const EVENT_BYTES: u64 = size_of::<ActivityEvent>() as u64;
+
+/// A history in memory, within a limit.
+#[derive(Debug)]
+pub struct MemoryBook {
+    header: Header,
+    limit: Bytes,
+    /// Bytes of the parts that no merge makes smaller: objects, call paths, names of accounts and threads. The names of
+    /// functions do not count: they arrive at the end, and must not take the resolution of all that was before.
+    bytes: usize,
+    rows: Vec<IntervalRow>,
+    /// Contents of the intervals, one for each of `rows`.
+    contents: Vec<StoredInterval>,
+    /// Sum of their sizes, which a merge computes again.
+    content_bytes: usize,
+    marks: Vec<MarkRow>,
+    locations: Locations,
+    images: KnownImages,
+    account_names: BTreeMap<AccountNumber, AccountNames>,
+    identities: Identities,
+    slices: SliceLimit,
+    events: u64,
+    is_complete: bool,
+    end_of_run: Option<EndOfRun>,
+}
+
+/// What slices and events refer to by number.
+#[derive(Debug, Default)]
+struct Identities {
+    names: BTreeMap<u32, String>,
+    threads: BTreeMap<u32, ActiveThread>,
+    locks: BTreeMap<u32, LockIdentity>,
+    stacks: BTreeMap<u32, (PathNumber, StackEnd)>,
+}
+
+impl MemoryBook {
+    /// Returns an empty history of at most about `limit` bytes.
+    #[must_use]
+    pub fn new(header: Header, limit: Bytes) -> Self {
+        Self {
+            header,
+            limit,
+            bytes: 0,
+            rows: Vec::new(),
+            contents: Vec::new(),
+            content_bytes: 0,
+            marks: Vec::new(),
+            locations: Locations::default(),
+            images: KnownImages::default(),
+            account_names: BTreeMap::new(),
+            identities: Identities::default(),
+            slices: SliceLimit::new(limit.0 / SLICES / SLICE_BYTES),
+            events: 0,
+            is_complete: false,
+            end_of_run: None,
+        }
+    }
+
+    /// Appends the next interval. If the history is too large then, old parts are merged.
+    pub fn append(&mut self, mut interval: Interval) {
+        let id = self.rows.last().map_or(1, |row| row.end().id + 1);
+        let row = IntervalRow { id, span: interval.span.clone(), merged: 1 };
+        for mark in &interval.marks {
+            let is_exact = mark.at == interval.span.end;
+            self.marks.push(MarkRow { mark: mark.clone(), boundary: row.end(), is_exact });
+            self.marks.sort_by_key(|row| (row.mark.at, row.mark.epoch));
+        }
+        self.add_locations(&mut interval);
+        self.images.add(id, &mut interval);
+        self.add_names(&mut interval);
+        self.limit_activity(&mut interval);
+        self.rows.push(row);
+        let content = StoredInterval::new(interval);
+        self.content_bytes += content.bytes();
+        self.contents.push(content);
+        while self.size() > self.limit && self.merge() {
+            self.content_bytes = self.contents.iter().map(StoredInterval::bytes).sum();
+        }
+    }
+
+    /// Completes the history, with an end that only its intervals know.
+    #[cfg(test)]
+    pub(super) const fn finish(&mut self) {
+        self.is_complete = true;
+    }
+
+    /// Returns the memory of the history, about.
+    fn size(&self) -> Bytes {
+        Bytes((self.bytes + self.images.bytes() + self.content_bytes) as u64)
+    }
+
+    fn add_locations(&mut self, interval: &mut Interval) {
+        let Locations { objects, paths, symbols } = &mut self.locations;
+        for object in interval.objects.drain(..) {
+            self.bytes += 128;
+            objects.insert(object.number, object.location);
+        }
+        self.bytes += size_of_val(interval.paths.as_slice());
+        for path in interval.paths.drain(..) {
+            paths.insert(path);
+        }
+        for RecordedSymbols { object, offset, frames, .. } in interval.symbols.drain(..) {
+            let name = objects.get(&object).and_then(Location::file_name);
+            let frames = frames.into_vec().into_iter();
+            // A path says how a frame was found.
+            let frame = |frame| Frame { object: name.clone(), address: None, by_frame_pointer: false, ..frame };
+            symbols.insert((object, offset), frames.map(frame).collect());
+        }
+    }
+
+    fn add_names(&mut self, interval: &mut Interval) {
+        let unknown = |image: &ImageId| !self.images.contains(*image);
+        // They have ended, and were merged.
+        interval.samples.retain(|sample| !matches!(&sample.subject, Subject::Process(image) if unknown(image)));
+        for names in interval.account_names.drain(..) {
+            self.bytes += 64 + names.names.iter().map(String::len).sum::<usize>();
+            self.account_names.insert(names.number, names);
+        }
+        let Identities { names, threads, locks, stacks } = &mut self.identities;
+        let activity = &mut interval.activity;
+        self.bytes += 64 * (activity.names.len() + activity.locks.len() + interval.activity_stacks.len());
+        self.bytes += 128 * activity.threads.len();
+        names.extend(activity.names.drain(..));
+        threads.extend(std::mem::take(&mut activity.threads));
+        locks.extend(activity.locks.drain(..));
+        stacks.extend(interval.activity_stacks.drain(..).map(|(number, path, end)| (number, (path, end))));
+        activity.stacks.clear();
+    }
+
+    /// Leaves out slices and events beyond the limits of their numbers: the shortest slices, and the last events.
+    fn limit_activity(&mut self, interval: &mut Interval) {
+        let before = self.slices.shorter_than();
+        self.slices.add(interval.activity.slices.iter().map(Slice::duration));
+        interval.activity_left_out += remove_short(&mut interval.activity.slices, &self.slices);
+        if self.slices.shorter_than() > before {
+            for content in &mut self.contents {
+                let left_out = remove_short(&mut content.rest.activity.slices, &self.slices);
+                content.rest.activity_left_out += left_out;
+            }
+            self.content_bytes = self.contents.iter().map(StoredInterval::bytes).sum();
+        }
+        let events = &mut interval.activity.events;
+        let room = (self.limit.0 / EVENTS / EVENT_BYTES).saturating_sub(self.events);
+        let kept = events.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        interval.activity_left_out.events += (events.len() - kept) as u64;
+        events.truncate(kept);
+        self.events += kept as u64;
+    }
+
+    /// Returns the contents of the intervals after `from` and up to `to`, with their ends.
+    fn between(&self, from: Boundary, to: Boundary) -> impl Iterator<Item = (Boundary, &StoredInterval)> {
+        let ends = self.rows.iter().map(IntervalRow::end);
+        ends.zip(&self.contents).filter(move |(end, _)| from < *end && *end <= to)
+    }
+}
+
+/// Removes slices that are too short. Returns what was removed.
+fn remove_short(slices: &mut Vec<Slice>, limit: &SliceLimit) -> LeftOut {
+    let before = slices.len();
+    slices.retain(|slice| limit.keeps(slice.duration()));
+    let removed = (before - slices.len()) as u64;
+    let shorter_than = if removed > 0 { limit.shorter_than() } else { Default::default() };
+    LeftOut { slices: removed, shorter_than, events: 0 }
+}
+
+#[cfg(test)]
+mod tests;

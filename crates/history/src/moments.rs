@@ -1,0 +1,152 @@
+//! The part of a history that a view shows.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use memtrace_model::{Epoch, EventClass, Tick};
+
+use super::book::Book;
+use super::boundaries::Boundary;
+use super::facts::RecordedFacts;
+use super::trend_parts::TrendParts;
+
+/// The moments of a view: one, to show its totals, or two, to show the changes between them.
+///
+/// Totals are exact at boundaries, so a moment stands for the last boundary before it.
+#[derive(Debug)]
+pub struct Moments {
+    /// `None` for the totals since the start of the history.
+    from: Option<Boundary>,
+    to: Boundary,
+    /// Start of tracing. Times of the history begin a little earlier.
+    start: Duration,
+    /// The totals at the end of the run are shown.
+    is_at_end: bool,
+    /// Duration and end of the trace, if it has ended and `to` is the end.
+    ended: Option<(Duration, Tick)>,
+    /// Parts of the time: the changes of live memory in each are shown.
+    parts: TrendParts,
+    /// Epoch that starts at the first mark, if the moments are marks.
+    first_epoch: Option<Epoch>,
+    /// Texts of the marks with inexact totals.
+    inexact_marks: Vec<String>,
+    /// Event class with a peak at `to`, if the peak is shown.
+    peak_of: Option<EventClass>,
+}
+
+impl Moments {
+    /// Returns the moments of a view: `to`, or the time since `from`. `facts` are read from `book`.
+    pub fn new(book: &dyn Book, facts: &RecordedFacts, from: Option<Boundary>, to: Boundary) -> Self {
+        let (start, end) = facts.span();
+        let start = start.since_start();
+        let is_end = to == book.end();
+        let ended = facts.run().zip(end).filter(|_| is_end);
+        let end = ended.map(|(_, end)| end.since_start());
+        Self {
+            from,
+            to,
+            start,
+            is_at_end: book.is_complete() && is_end && from.is_none(),
+            ended,
+            parts: TrendParts::between(book.intervals(), from.unwrap_or(Boundary::START), to, start, end),
+            first_epoch: None,
+            inexact_marks: Vec::new(),
+            peak_of: None,
+        }
+    }
+
+    /// The moments are marks. The first one starts an epoch, and the `inexact` ones have inexact totals.
+    pub fn with_marks(self, first_epoch: Epoch, inexact: Vec<String>) -> Self {
+        Self { first_epoch: Some(first_epoch), inexact_marks: inexact, ..self }
+    }
+
+    /// The moment is the peak of an event class.
+    pub fn with_peak(self, class: EventClass) -> Self {
+        Self { peak_of: Some(class), ..self }
+    }
+
+    /// Shows no changes over time.
+    pub fn without_parts(self) -> Self {
+        Self { parts: TrendParts::default(), ..self }
+    }
+
+    /// Returns the first boundary; the start of the history if the totals are shown.
+    pub fn from(&self) -> Boundary {
+        self.from.unwrap_or(Boundary::START)
+    }
+
+    /// Returns the last boundary.
+    pub const fn to(&self) -> Boundary {
+        self.to
+    }
+
+    /// Returns the time of a boundary since the start of tracing.
+    pub fn since_start(&self, boundary: Boundary) -> Duration {
+        boundary.at().saturating_sub(self.start)
+    }
+
+    /// Returns true if the totals at the end of the run are shown.
+    pub const fn is_at_end(&self) -> bool {
+        self.is_at_end
+    }
+
+    /// Returns true if changes are shown, rather than totals.
+    pub const fn is_window(&self) -> bool {
+        self.from.is_some()
+    }
+
+    /// Returns the times of the boundaries.
+    pub fn times(&self) -> Range<Duration> {
+        self.from().at().max(self.start)..self.to.at().max(self.start)
+    }
+
+    /// Returns the times of the boundaries since the start of tracing.
+    pub fn span(&self) -> Range<Duration> {
+        let Range { start, end } = self.times();
+        self.after_start(start)..self.after_start(end)
+    }
+
+    /// Returns the start of tracing.
+    pub fn start(&self) -> Tick {
+        Tick::at(self.start)
+    }
+
+    /// Returns the time of the trace that is shown.
+    pub fn window(&self) -> Range<Tick> {
+        let Range { start, end } = self.times();
+        Tick::at(start)..self.ended.map_or(Tick::at(end), |(_, end)| end)
+    }
+
+    /// Returns the duration of the time that is shown.
+    pub fn duration(&self) -> Duration {
+        match self.ended.filter(|_| !self.is_window()) {
+            Some((duration, _)) => duration,
+            None => self.times().end.saturating_sub(self.times().start),
+        }
+    }
+
+    /// Returns the time since the start of tracing.
+    pub fn after_start(&self, time: Duration) -> Duration {
+        time.saturating_sub(self.start)
+    }
+
+    /// Returns the parts of the time: the changes of live memory in each are shown.
+    pub const fn parts(&self) -> &TrendParts {
+        &self.parts
+    }
+
+    /// Returns the epoch that starts at the first mark, if changes between marks are shown.
+    pub const fn first_epoch(&self) -> Option<Epoch> {
+        self.first_epoch
+    }
+
+    /// Returns the event class of the peak, if a peak is shown.
+    pub const fn peak_of(&self) -> Option<EventClass> {
+        self.peak_of
+    }
+
+    /// Returns the marks with inexact totals.
+    pub fn inexact_marks(&self) -> impl Iterator<Item = &str> {
+        self.inexact_marks.iter().map(String::as_str)
+    }
+}

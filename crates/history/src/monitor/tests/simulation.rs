@@ -1,0 +1,319 @@
+//! Random processes, whose counters are known, compared with the intervals.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use memtrace_model::ThreadInterval;
+
+use super::*;
+
+/// Linear congruential generator (Knuth, MMIX).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    fn is_one_in(&mut self, number: u64) -> bool {
+        self.below(number) == 0
+    }
+}
+
+struct SimulatedProcess {
+    pid: u32,
+    start_ns: u64,
+    threads: Vec<ThreadSample>,
+    ended: ThreadUsage,
+    /// All activity of the process, whatever its threads do. The reference.
+    total: ThreadUsage,
+    started: u64,
+    exited: u64,
+    is_monitored: bool,
+    has_exited: bool,
+}
+
+struct Machine {
+    random: Random,
+    clock: u64,
+    processes: Vec<SimulatedProcess>,
+    /// One in this number of reads of heap counters fails; 0 for none.
+    failing_reads: u64,
+}
+
+impl SimulatedProcess {
+    fn start_thread(&mut self, start_ns: u64, random: &mut Random) {
+        // Few IDs, so that they are reused.
+        let tid = self.pid * 100 + u32::try_from(random.below(12)).unwrap();
+        if self.threads.iter().all(|thread| thread.thread.tid.0 != tid) {
+            self.threads.push(thread(self.pid, tid, start_ns, ThreadUsage::default()));
+            self.started += 1;
+        }
+    }
+
+    fn end_thread(&mut self, random: &mut Random) {
+        if !self.threads.is_empty() {
+            let place = usize::try_from(random.below(self.threads.len() as u64)).unwrap();
+            self.ended = self.ended.plus(self.threads.remove(place).usage);
+            self.exited += 1;
+        }
+    }
+
+    fn work(&mut self, random: &mut Random) {
+        for thread in &mut self.threads {
+            for counter in UsageCounter::ALL {
+                // The counters of the heap begin at attach.
+                if random.is_one_in(3) && (self.is_monitored || !counter.is_of_heap()) {
+                    let work = ThreadUsage::of(&[(counter, random.below(1000))]);
+                    thread.usage = thread.usage.plus(work);
+                    self.total = self.total.plus(work);
+                }
+            }
+        }
+    }
+
+    fn sample(&self) -> ProcessSample {
+        ProcessSample {
+            started: self.started,
+            has_exited: self.has_exited,
+            ..ended(process(self.pid, self.start_ns), self.exited, self.ended)
+        }
+    }
+}
+
+impl Machine {
+    fn new(seed: u64, failing_reads: u64) -> Self {
+        let mut machine = Self { random: Random(seed), clock: 1, processes: Vec::new(), failing_reads };
+        (0..4).for_each(|_| machine.start_process());
+        (0..5).for_each(|_| machine.live());
+        // Exits before the monitor starts are in no sampling.
+        for process in &mut machine.processes {
+            let exited = std::mem::take(&mut process.ended);
+            process.total = process.total.since(exited);
+            (process.started, process.exited) = (0, 0);
+            process.is_monitored = machine.random.is_one_in(2);
+        }
+        machine
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn start_process(&mut self) {
+        let start_ns = self.tick();
+        let pid = 10 + u32::try_from(self.random.below(8)).unwrap();
+        if self.processes.iter().any(|process| process.pid == pid) {
+            return;
+        }
+        let mut process = SimulatedProcess {
+            pid,
+            start_ns,
+            threads: Vec::new(),
+            ended: ThreadUsage::default(),
+            total: ThreadUsage::default(),
+            started: 0,
+            exited: 0,
+            is_monitored: self.random.is_one_in(2),
+            has_exited: false,
+        };
+        process.start_thread(start_ns, &mut self.random);
+        self.processes.push(process);
+    }
+
+    /// Time passes between two samplings.
+    fn live(&mut self) {
+        if self.random.is_one_in(3) {
+            self.start_process();
+        }
+        for place in 0..self.processes.len() {
+            for _ in 0..self.random.below(4) {
+                let now = self.tick();
+                let (process, random) = (&mut self.processes[place], &mut self.random);
+                process.work(random);
+                match random.below(4) {
+                    0 => process.end_thread(random),
+                    1 | 2 => process.start_thread(now, random),
+                    _ => {}
+                }
+            }
+            let (process, random) = (&mut self.processes[place], &mut self.random);
+            process.is_monitored |= random.is_one_in(8);
+            if process.is_monitored && random.is_one_in(20) {
+                while !process.threads.is_empty() {
+                    process.end_thread(random);
+                }
+                process.has_exited = true;
+            }
+        }
+    }
+
+    /// Reads the counters while threads exit and start, unless `is_quiet`.
+    fn sampling(&mut self, second: u64, is_quiet: bool) -> Sampling {
+        let boot_ns = self.tick();
+        let processes = self.processes.iter().filter(|process| process.is_monitored);
+        let samples = processes.map(SimulatedProcess::sample).collect();
+        let now = self.tick();
+        for process in self.processes.iter_mut().filter(|process| !is_quiet && !process.has_exited) {
+            for _ in 0..self.random.below(3) {
+                process.end_thread(&mut self.random);
+                process.start_thread(now, &mut self.random);
+            }
+        }
+        let monitored = self.processes.iter().filter(|process| process.is_monitored);
+        let threads = monitored.flat_map(|process| &process.threads);
+        let (random, failing) = (&mut self.random, self.failing_reads);
+        let threads = threads.map(|thread| match failing > 0 && random.is_one_in(failing) {
+            true => ThreadSample { has_heap: false, usage: kernel_part(thread.usage), ..thread.clone() },
+            false => thread.clone(),
+        });
+        Sampling { boot_ns, ..sampling(second, samples, threads.collect()) }
+    }
+}
+
+fn kernel_part(usage: ThreadUsage) -> ThreadUsage {
+    usage.only(|counter| !counter.is_of_heap())
+}
+
+fn sum<'a>(usages: impl Iterator<Item = &'a ThreadUsage>) -> ThreadUsage {
+    usages.copied().sum()
+}
+
+/// Sums of all intervals, and the usage before the first one.
+#[derive(Default)]
+struct Books {
+    processes: HashMap<(u32, u64), (ThreadUsage, ThreadUsage)>,
+    threads: HashMap<MonitoredThread, (ThreadUsage, ThreadUsage)>,
+    baseline_ns: Option<u64>,
+}
+
+impl Books {
+    /// Notes what belongs to the time before the first interval of processes and threads that are new in a sampling.
+    fn note_earlier(&mut self, sampling: &Sampling) {
+        for process in &sampling.processes {
+            let key = (process.pid.0, process.start_ns);
+            let is_new = !self.processes.contains_key(&key);
+            let earlier = |usage: ThreadUsage| match self.baseline_ns {
+                None => usage,
+                Some(baseline) if process.start_ns < baseline => kernel_part(usage),
+                Some(_) => ThreadUsage::default(),
+            };
+            let running: Vec<_> = sampling.threads.iter().filter(|thread| thread.thread.pid == process.pid).collect();
+            let total = process.ended.plus(sum(running.iter().map(|thread| &thread.usage)));
+            for thread in running {
+                let before = if is_new { earlier(thread.usage) } else { ThreadUsage::default() };
+                self.threads.entry(thread.thread).or_insert((before, before));
+            }
+            self.processes.entry(key).or_insert((earlier(total), earlier(total)));
+        }
+        self.baseline_ns.get_or_insert(sampling.boot_ns);
+    }
+
+    fn add(&mut self, interval: &MonitorInterval) {
+        for process in &interval.processes {
+            let sums = self.processes.get_mut(&(process.pid.0, process.start_ns)).unwrap();
+            sums.1 = sums.1.plus(process.usage);
+            for row in &process.threads {
+                let sums = self.threads.get_mut(&row.thread).unwrap();
+                sums.1 = sums.1.plus(row.usage);
+            }
+        }
+    }
+
+    fn check_final(&self, process: &SimulatedProcess) {
+        let sums = self.processes[&(process.pid, process.start_ns)];
+        assert_eq!(sums.1, process.total, "{} {}", process.pid, process.start_ns);
+    }
+}
+
+fn check_parts(interval: &MonitorInterval, sampling: &Sampling, limit: usize) {
+    let rows = interval.processes.iter().flat_map(|process| &process.threads);
+    assert!(rows.clone().count() <= limit);
+    let others: u64 = interval.processes.iter().map(|process| process.others.count).sum();
+    assert_eq!(rows.count() as u64 + others, sampling.threads.len() as u64);
+    for process in &interval.processes {
+        let rows = sum(process.threads.iter().map(|row| &row.usage));
+        assert_eq!(rows.plus(process.ended.usage).plus(process.others.usage), process.usage);
+    }
+}
+
+/// Simulates a machine and checks each interval. Returns the number of threads.
+fn simulate(seed: u64, limit: usize, failing_reads: u64) -> usize {
+    let mut machine = Machine::new(seed, failing_reads);
+    let mut monitor = Monitor::new(limit);
+    let mut books = Books::default();
+    let mut exact: HashMap<(u32, u64), ThreadUsage> = HashMap::new();
+    for second in 0..60 {
+        let is_quiet = second == 59 || machine.random.is_one_in(2);
+        machine.failing_reads = if second == 59 { 0 } else { failing_reads };
+        let totals: HashMap<_, _> = machine
+            .processes
+            .iter()
+            .filter(|process| process.is_monitored)
+            .map(|process| ((process.pid, process.start_ns), process.total))
+            .collect();
+        let sampling = machine.sampling(second, is_quiet);
+        books.note_earlier(&sampling);
+        if let Some(interval) = monitor.observe(sampling.clone()) {
+            check_parts(&interval, &sampling, limit);
+            books.add(&interval);
+            check_threads(&books, &sampling, &interval, limit);
+            for process in &interval.processes {
+                let key = (process.pid.0, process.start_ns);
+                // Two samplings without exits during them have the exact difference.
+                if let Some(earlier) = exact.get(&key).filter(|_| is_quiet && failing_reads == 0) {
+                    assert_eq!(process.usage, totals[&key].since(*earlier));
+                }
+            }
+        }
+        exact = if is_quiet { totals } else { HashMap::new() };
+        let (gone, running) = machine.processes.drain(..).partition(|process| process.has_exited);
+        let gone: Vec<SimulatedProcess> = gone;
+        gone.iter().filter(|_| second > 0).for_each(|process| books.check_final(process));
+        machine.processes = running;
+        if second < 59 {
+            machine.live();
+        }
+    }
+    machine.processes.iter().filter(|process| process.is_monitored).for_each(|process| books.check_final(process));
+    books.threads.len()
+}
+
+/// The rows of a thread sum up to its counters if all threads have rows.
+fn check_threads(books: &Books, sampling: &Sampling, interval: &MonitorInterval, limit: usize) {
+    let rows: HashMap<_, &ThreadInterval> =
+        interval.processes.iter().flat_map(|process| &process.threads).map(|row| (row.thread, row)).collect();
+    for thread in &sampling.threads {
+        let (_, reported) = books.threads[&thread.thread];
+        if thread.has_heap {
+            assert_eq!(reported.since(thread.usage), ThreadUsage::default());
+        }
+        if limit == usize::MAX && thread.has_heap {
+            assert!(rows.contains_key(&thread.thread));
+            assert_eq!(reported, thread.usage);
+        }
+    }
+}
+
+fn simulate_all(seeds: Range<u64>, limit: fn(u64) -> usize, failing_reads: u64) {
+    let threads: usize = seeds.clone().map(|seed| simulate(seed, limit(seed), failing_reads)).sum();
+    assert!(threads as u64 > 100 * (seeds.end - seeds.start), "the simulation does too little: {threads}");
+}
+
+#[test]
+fn intervals_sum_up_to_the_counters() {
+    simulate_all(0..100, |_| usize::MAX, 0);
+}
+
+#[test]
+fn intervals_sum_up_with_few_rows() {
+    simulate_all(1000..1100, |seed| usize::try_from(seed % 20).unwrap(), 0);
+}
+
+#[test]
+fn intervals_sum_up_with_failing_reads() {
+    simulate_all(2000..2100, |_| usize::MAX, 3);
+    simulate_all(3000..3100, |seed| usize::try_from(seed % 20).unwrap(), 3);
+}

@@ -1,0 +1,169 @@
+//! Stacks with the names of their calls, and the profile of each event class.
+
+use std::time::Duration;
+
+use memtrace_model::format;
+use memtrace_model::{
+    AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, ProcessProfile, Profile, ProfileRows,
+    RunFacts, StackLabels, StackProfile, Unnamed,
+};
+
+use super::assemble::name_stacks;
+use super::end_of_run::EndOfRun;
+use super::frames_of_calls::FramesOfCalls;
+use super::report_stacks::{ReportClass, ReportStacks, StallsByCgroup};
+
+/// Stacks of all event classes with the names of their calls.
+#[derive(Debug)]
+pub struct NamedClasses<'a> {
+    stacks: Stacks<'a>,
+    frames: FramesOfCalls,
+    /// Event classes that were not taken.
+    left: usize,
+    /// Notes about missing names.
+    notes: Vec<String>,
+}
+
+/// Stacks at a moment of a history, or at the end of a run.
+#[derive(Debug)]
+pub(super) enum Stacks<'a> {
+    OfHistory(Box<ReportStacks>),
+    OfRun(&'a ReportStacks),
+}
+
+impl Stacks<'_> {
+    const fn get(&self) -> &ReportStacks {
+        match self {
+            Self::OfHistory(stacks) => stacks,
+            Self::OfRun(stacks) => stacks,
+        }
+    }
+
+    /// Returns the stacks of `class`, and removes those that were read: named stacks take ten times their memory.
+    fn take(&mut self, class: EventClass) -> Option<ReportClass> {
+        match self {
+            Self::OfHistory(stacks) => stacks.classes.remove(&class),
+            Self::OfRun(stacks) => stacks.classes.get(&class).cloned(),
+        }
+    }
+}
+
+impl<'a> NamedClasses<'a> {
+    /// Finds the frames of all calls in the stacks of a run at its end.
+    ///
+    /// Frames without a name keep their address and the reason.
+    #[must_use]
+    pub fn new(end: &'a EndOfRun, names: &dyn Names) -> Self {
+        Self::of(Stacks::OfRun(&end.stacks), names)
+    }
+
+    /// Finds the frames of all calls in `stacks`.
+    pub(super) fn of(stacks: Stacks<'a>, names: &dyn Names) -> Self {
+        let ReportStacks { paths, names: generated, classes } = stacks.get();
+        let left = classes.len();
+        let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
+        let mut closed = 0;
+        for (object, calls) in paths.in_objects() {
+            // Debug information is large: that of an object is released before that of the next one is read.
+            let offsets: Vec<_> = calls.keys().copied().collect();
+            let frames_of_object = names.frames(object, &offsets);
+            let mut all = frames_of_object.iter().flatten();
+            // The notes of a recording have those that the run could not name.
+            let is_closed =
+                object.file != FileState::Recorded && all.any(|frame| frame.name == Err(Unnamed::ObjectClosed));
+            closed += u64::from(is_closed);
+            for (calls, frames_of_call) in calls.into_values().zip(frames_of_object) {
+                calls.into_iter().for_each(|call| frames[call].clone_from(&frames_of_call));
+            }
+        }
+        for (address, reason, call) in paths.outside_objects() {
+            frames[call] = [frame_outside_objects(address, reason)].into();
+        }
+        for (name, call) in paths.generated() {
+            frames[call] = [generated.frame(name)].into();
+        }
+        for call in paths.by_frame_pointer() {
+            frames[call].iter_mut().for_each(|frame| frame.by_frame_pointer = true);
+        }
+        let closed = (closed > 0).then(|| {
+            let objects = format::counted(closed, "deleted object", "deleted objects");
+            format!("the functions of {objects} have no names, because too many deleted files were open")
+        });
+        let notes = generated.advice().into_iter().chain(closed).collect();
+        Self { stacks, frames: FramesOfCalls::new(frames), left, notes }
+    }
+
+    /// Returns `class`, once. A class that was not traced has no stacks.
+    #[must_use]
+    pub fn take(&mut self, class: EventClass) -> NamedStacks {
+        let Some(ReportClass { processes, stalls, oom_kills, losses }) = self.stacks.take(class) else {
+            return NamedStacks { notes: self.notes.clone(), ..NamedStacks::default() };
+        };
+        self.left = self.left.saturating_sub(1);
+        let mut frames = if self.left == 0 {
+            // Without a copy: most runs trace one class, whose calls are all calls.
+            std::mem::take(&mut self.frames)
+        } else {
+            self.frames.clone()
+        };
+        let paths = &self.stacks.get().paths;
+        let keys = processes.iter().flat_map(|process| process.totals.keys());
+        let is_used = paths.used_calls(keys.map(|key| key.path));
+        frames.retain(&is_used);
+        let (processes, stacks) = name_stacks(processes, paths, &frames);
+        NamedStacks {
+            processes,
+            stacks,
+            frames: frames.into_frames(),
+            stalls,
+            oom_kills: oom_kills.into_iter().collect(),
+            losses,
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+fn frame_outside_objects(address: Option<AbsAddr>, reason: Unnamed) -> Frame {
+    Frame { address, ..Frame::new(Err(reason)) }
+}
+
+/// Stacks of an event class with the names of their calls. Together with the facts of the run they become a [`Profile`].
+#[derive(Debug, Default)]
+pub struct NamedStacks {
+    processes: Vec<ProcessProfile>,
+    stacks: Vec<StackProfile>,
+    frames: Vec<Frame>,
+    /// Stalls of all images by control group.
+    stalls: StallsByCgroup,
+    oom_kills: Vec<OomKill>,
+    losses: Losses,
+    notes: Vec<String>,
+}
+
+impl NamedStacks {
+    /// Returns the profile of a run with the totals at `earlier` moments. `labels` returns the labels of its stacks.
+    #[must_use]
+    pub fn into_profile(
+        self,
+        run: RunFacts,
+        earlier: Vec<(Duration, Profile)>,
+        labels: impl FnOnce(&Profile) -> Option<StackLabels>,
+    ) -> Profile {
+        let Self { processes, stacks, frames, stalls, oom_kills, losses, notes } = self;
+        let mut distinct: Vec<String> = Vec::new();
+        // A recording has the notes on names of its run, of which this may be a part.
+        for note in run.notes.into_iter().chain(notes) {
+            if !distinct.contains(&note) {
+                distinct.push(note);
+            }
+        }
+        let run = RunFacts { notes: distinct, ..run };
+        let cgroup = |(id, stalls)| {
+            let (path, memory) = Option::and_then(id, |id| run.cgroups.get(&id)).cloned().unzip();
+            MemcgProfile { id, path: path.map(|path| path.to_string_lossy().into_owned()), stalls, memory }
+        };
+        let cgroups = stalls.into_iter().map(cgroup).collect();
+        let rows = ProfileRows { processes, stacks, frames, labels: Vec::new(), oom_kills, cgroups, losses };
+        Profile::new(run, earlier, rows, labels)
+    }
+}

@@ -1,0 +1,250 @@
+//! Conversion of the rings' events to one snapshot. Each shard has a thread, a source and a ledger; shards share no lock.
+
+mod account_sender;
+mod delta_sink;
+mod ended_parts;
+mod progress;
+mod shard;
+mod sink;
+mod source;
+#[cfg(test)]
+mod tests;
+mod waiting_stacks;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use memtrace_model::{
+    AccountChanges, CallsBySize, Delta, EndedImage, EventClass, GroupMember, ImageEnd, ImageId, ImageUsage, LossReason,
+    Snapshot, Snapshots, Stacks, Tick, TouchedProcesses,
+};
+
+use crate::ledger::Settings;
+use progress::ShardProgress;
+use shard::{Command, Shard, ShardTotals};
+
+pub use delta_sink::DeltaSink;
+pub use ended_parts::EndedParts;
+pub use progress::Progress;
+pub use sink::{AccountSink, EndedSink, Sinks};
+pub use source::{Drained, Source};
+pub use waiting_stacks::WaitingStacks;
+
+/// Running shards, each on its own thread. Dropping them ends the threads without a snapshot.
+#[derive(Debug)]
+pub struct Shards {
+    shards: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    progress: Arc<ShardProgress>,
+    /// Dropping it ends the shard without a result.
+    commands: Sender<Command>,
+    thread: JoinHandle<Option<ShardTotals>>,
+}
+
+/// Result of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunTotals {
+    /// Merged snapshots of all shards. With a sink, they have running images only.
+    pub snapshots: Snapshots,
+    /// Ended images that were not sent to the sink, with the numbers of their shards.
+    pub ended: Vec<(usize, Vec<EndedImage>)>,
+    /// Deltas that were not sent, with the numbers of their shards; those of a shard are in order.
+    pub deltas: Vec<(usize, Delta)>,
+    /// Changes of accounts that were not sent, in order, as [`AccountSink`] receives them.
+    pub accounts: Vec<(u64, AccountChanges)>,
+    /// Number of applied events.
+    pub events: u64,
+    /// Recorded allocations.
+    pub calls: CallsBySize,
+    /// Messages of the shards that panicked: their totals are missing.
+    pub failures: Vec<String>,
+}
+
+/// Error at the start of the shards.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A thread could not be created.
+    #[error("cannot start the thread of shard {shard}: {source}")]
+    Start {
+        /// Number of the shard.
+        shard: usize,
+        /// Error of the call.
+        source: std::io::Error,
+    },
+}
+
+impl Shards {
+    /// Starts a shard with ledgers of `classes` for each source. `settings` apply to the whole run: the limit of live blocks
+    /// is divided among the shards. Peaks and accounts are kept only with a single shard, since those of shards cannot be added.
+    ///
+    /// While one of the `sinks` is full, its data stays in the shard: a shard never waits for a receiver.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`]; shards that have already started end.
+    pub fn start<S: Source + 'static>(
+        sources: Vec<S>,
+        settings: Settings,
+        classes: &[EventClass],
+        sinks: &Sinks,
+    ) -> Result<Self, Error> {
+        let count = sources.len();
+        let settings = Settings {
+            blocks: settings.blocks.div_ceil(count.max(1) as u64),
+            track_peak: settings.track_peak && count == 1,
+            accounts: settings.accounts.filter(|_| count == 1),
+            ..settings
+        };
+        let classes: Arc<[EventClass]> = classes.into();
+        let start = |(number, source)| {
+            let (commands, receiver) = mpsc::channel();
+            let progress = Arc::new(ShardProgress::default());
+            let shard =
+                Shard::new(number, source, settings, Arc::clone(&classes), Arc::clone(&progress), sinks.clone());
+            let thread = thread::Builder::new()
+                .name(format!("memtrace-shard-{number}"))
+                .spawn(move || shard.run(&receiver))
+                .map_err(|source| Error::Start { shard: number, source })?;
+            Ok(Running { progress, commands, thread })
+        };
+        Ok(Self { shards: sources.into_iter().enumerate().map(start).collect::<Result<_, _>>()? })
+    }
+
+    /// Returns the recent progress of all shards.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.shards.iter().fold(Progress::default(), |sum, shard| sum + shard.progress.read())
+    }
+
+    /// Ends the current delta of each shard at the time `at`, which is now: the changes before it and those after it are
+    /// in different deltas. Those of events in the same tick that have not arrived when a shard reads its source are
+    /// after it. The caller limits the number of marks.
+    pub fn mark(&self, at: Tick) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::Mark(at));
+        }
+    }
+
+    /// Leaves the stacks of images that start from now on out of deltas until they have existed for `age`, as
+    /// [`Ledger::defer_stacks`](crate::ledger::Ledger::defer_stacks) does. The shards start it at slightly different times.
+    pub fn defer_stacks(&self, age: Duration) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::DeferStacks(age));
+        }
+    }
+
+    /// Asks for the changes of accounts, which go to [`Sinks::accounts`].
+    pub fn send_accounts(&self) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::SendAccounts);
+        }
+    }
+
+    /// Makes accounts members of groups, as [`Ledger::group_accounts`](crate::ledger::Ledger::group_accounts) does.
+    /// Only a single shard has accounts.
+    pub fn group_accounts(&self, members: Vec<GroupMember>) {
+        if let Some(shard) = self.shards.first() {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::GroupAccounts(members));
+        }
+    }
+
+    /// Separates the changes of accounts until `at`, which is now, from later ones, as [`Self::mark`] does. The numbers of
+    /// splits increase. The caller limits the number of splits that wait.
+    pub fn split_accounts(&self, number: u64, at: Tick) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::SplitAccounts(number, at));
+        }
+    }
+
+    /// Ends images after the records of their ends were lost in some rings. A shard that still runs one of them ends it as soon as its source is
+    /// empty, so that all records from before this call are applied. The images of a pid must be in order.
+    pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {
+        let images: Arc<[_]> = images.into();
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::End(Arc::clone(&images)));
+        }
+    }
+
+    /// Adds hot and cold bytes to the totals of blocks that [`Shards::finish`] returns.
+    pub fn set_touches(&self, touches: &Arc<TouchedProcesses>) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::SetTouches(Arc::clone(touches)));
+        }
+    }
+
+    /// Applies the remaining events of the sources and returns the merged totals at the time `now`. The sources must no longer
+    /// be filled: a shard finishes when its source is empty.
+    #[must_use]
+    pub fn finish(&mut self, now: Tick) -> RunTotals {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which the join below reports.
+            let _ = shard.commands.send(Command::Finish(now));
+        }
+        // The progress is final once the thread is joined.
+        let ended: Vec<_> = self.shards.drain(..).map(|shard| (shard.thread.join(), shard.progress.read())).collect();
+        let mut all = RunTotals {
+            snapshots: Snapshots::default(),
+            ended: Vec::new(),
+            deltas: Vec::new(),
+            accounts: Vec::new(),
+            events: 0,
+            calls: CallsBySize::default(),
+            failures: Vec::new(),
+        };
+        for (shard, (result, progress)) in ended.into_iter().enumerate() {
+            match result {
+                Ok(totals) => {
+                    let ShardTotals { snapshots, ended, deltas, accounts } = totals.unwrap_or_default();
+                    all.snapshots.merge(snapshots);
+                    all.accounts.extend(accounts);
+                    all.ended.extend((!ended.is_empty()).then_some((shard, ended)));
+                    all.deltas.extend(deltas.into_iter().map(|delta| (shard, delta)));
+                }
+                Err(panic) => all.failures.push(format!("shard {shard} panicked: {}", message_of(panic.as_ref()))),
+            }
+            all.events += progress.events;
+            all.calls = all.calls + progress.calls;
+        }
+        all
+    }
+}
+
+/// Counts [`LossReason::StackFramesLost`]. The snapshot must contain all shards, since the frames of a stack may be in
+/// another shard than its events, and the stacks that were finished in user space.
+pub fn count_missing_frames(snapshot: &mut Snapshot) {
+    let lost = snapshot.images.values().map(|image| missing_frames(image, &snapshot.stacks)).sum();
+    snapshot.losses.add(LossReason::StackFramesLost, lost);
+}
+
+/// Returns the number of events of an image with stacks that have no frames in `stacks`, and were not merged. If IDs of merged
+/// stacks were forgotten, the lost ones are not known.
+#[must_use]
+pub fn missing_frames(image: &ImageUsage, stacks: &Stacks) -> u64 {
+    if image.has_forgotten {
+        return 0;
+    }
+    let missing = image.by_stack.iter().filter(|(key, _)| key.stack.has_frames() && !stacks.contains(key.stack));
+    missing.map(|(_, stack)| stack.events()).sum()
+}
+
+/// Returns the message of a panic, which is a `&str` or a `String`.
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => String::from(*text),
+        (_, Some(text)) => text.clone(),
+        (None, None) => String::from("no message"),
+    }
+}

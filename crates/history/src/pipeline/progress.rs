@@ -1,0 +1,46 @@
+//! Progress of the shards.
+
+use std::ops::Add;
+use std::sync::{Mutex, PoisonError};
+
+use memtrace_model::{Bytes, CallsBySize};
+
+/// Progress of a shard, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Number of applied events.
+    pub events: u64,
+    /// Live bytes of any age.
+    pub live: Bytes,
+    /// Losses that the ledgers counted, for all reasons.
+    pub lost: u64,
+    /// Recorded allocations.
+    pub calls: CallsBySize,
+}
+
+impl Add for Progress {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            events: self.events + other.events,
+            live: Bytes(self.live.0.wrapping_add(other.live.0)),
+            lost: self.lost.saturating_add(other.lost),
+            calls: self.calls + other.calls,
+        }
+    }
+}
+
+/// Progress of one shard, written by its thread.
+#[derive(Debug, Default)]
+pub(super) struct ShardProgress(Mutex<Progress>);
+
+impl ShardProgress {
+    pub(super) fn read(&self) -> Progress {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set(&self, progress: Progress) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+    }
+}

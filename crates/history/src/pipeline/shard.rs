@@ -1,0 +1,292 @@
+//! Shard: applies the events of one source to one ledger.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
+use std::time::Duration;
+
+use memtrace_model::{
+    AccountChanges, CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, GroupMember, ImageEnd, ImageId,
+    LossReason, Snapshots, Tick, TouchedProcesses,
+};
+
+use super::account_sender::AccountSender;
+use super::delta_sink::DeltaSender;
+use super::progress::{Progress, ShardProgress};
+use super::sink::{EndedSink, Sinks};
+use super::source::{Drained, Source};
+use crate::ledger::{BATCH, Ledger, Settings};
+
+/// Records drained between two checks for commands: a few milliseconds of work.
+const DRAIN_LIMIT: usize = 16 * 1024;
+
+/// Bounds of the pause between polls of a source. A source with many records wakes its shard early, so a pause can be long
+/// without a loss. Each poll costs two context switches, after which the caches contain the data of other programs.
+/// Finishing may have to wait for the longest pause.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Command to a running shard.
+pub(super) enum Command {
+    /// Returns the result at this time.
+    Finish(Tick),
+    /// Adds hot and cold bytes to the result.
+    SetTouches(Arc<TouchedProcesses>),
+    /// Ends the delta at this time: it has the events that are in the source now, unless they are later.
+    Mark(Tick),
+    /// Ends these images when the source is empty.
+    End(Arc<[(ImageId, ImageEnd, Tick)]>),
+    /// Leaves the stacks of new images out of deltas until they have this age.
+    DeferStacks(Duration),
+    /// Sends the changes of accounts.
+    SendAccounts,
+    /// Makes accounts members of groups.
+    GroupAccounts(Vec<GroupMember>),
+    /// Separates the changes of accounts until this time from later ones.
+    SplitAccounts(u64, Tick),
+}
+
+/// Result of a shard.
+#[derive(Debug, Default)]
+pub(super) struct ShardTotals {
+    pub(super) snapshots: Snapshots,
+    /// Ended images that did not fit into the sink.
+    pub(super) ended: Vec<EndedImage>,
+    /// Deltas that were not sent.
+    pub(super) deltas: Vec<Delta>,
+    /// Changes of accounts that were not sent.
+    pub(super) accounts: Vec<(u64, AccountChanges)>,
+}
+
+pub(super) struct Shard<S> {
+    source: S,
+    ledger: Ledger,
+    /// Decoded events that were not applied yet; empty between two drains.
+    batch: Vec<Event>,
+    /// Recorded allocations.
+    calls: CallsBySize,
+    progress: Arc<ShardProgress>,
+    /// Event classes with a snapshot.
+    classes: Arc<[EventClass]>,
+    /// Number of this shard and receiver of its ended images.
+    sink: Option<(usize, EndedSink)>,
+    /// Ended images that the sink had no room for.
+    unsent: Vec<EndedImage>,
+    deltas: Option<DeltaSender>,
+    accounts: Option<AccountSender>,
+    /// Images to end when the source is empty.
+    to_end: Vec<(ImageId, ImageEnd, Tick)>,
+}
+
+impl<S: Source> Shard<S> {
+    pub(super) fn new(
+        number: usize,
+        source: S,
+        settings: Settings,
+        classes: Arc<[EventClass]>,
+        progress: Arc<ShardProgress>,
+        sinks: Sinks,
+    ) -> Self {
+        let mut ledger = Ledger::new(settings);
+        if sinks.deltas.is_some() {
+            ledger = ledger.with_deltas();
+        }
+        Self {
+            source,
+            ledger,
+            batch: Vec::with_capacity(BATCH),
+            calls: CallsBySize::default(),
+            progress,
+            classes,
+            sink: sinks.ended.map(|sink| (number, sink)),
+            unsent: Vec::new(),
+            deltas: sinks.deltas.map(|sink| DeltaSender::new(number, sink)),
+            accounts: sinks.accounts.map(AccountSender::new),
+            to_end: Vec::new(),
+        }
+    }
+
+    /// Applies events until a command asks for the result; `None` if the sender of commands is dropped.
+    pub(super) fn run(mut self, commands: &Receiver<Command>) -> Option<ShardTotals> {
+        self.source.begin();
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            match commands.try_recv() {
+                Ok(Command::Finish(now)) => return Some(self.finish(now)),
+                Ok(Command::SetTouches(touches)) => self.ledger.set_touches(touches),
+                Ok(Command::Mark(at)) => {
+                    if let Some(deltas) = &mut self.deltas {
+                        deltas.add_mark(at);
+                    }
+                }
+                Ok(Command::DeferStacks(age)) => self.ledger.defer_stacks(age),
+                Ok(Command::SendAccounts) => {
+                    if let Some(accounts) = &mut self.accounts {
+                        accounts.request();
+                    }
+                }
+                Ok(Command::GroupAccounts(members)) => self.ledger.group_accounts(members),
+                Ok(Command::SplitAccounts(number, at)) => {
+                    if let Some(accounts) = &mut self.accounts {
+                        accounts.add_split(number, at);
+                    }
+                }
+                Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => {}
+            }
+            let records = self.drain().records;
+            if records < DRAIN_LIMIT {
+                self.end_images();
+                end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
+                if let Some(accounts) = &mut self.accounts {
+                    accounts.take_at_all_splits(&mut self.ledger);
+                }
+            }
+            self.send_accounts();
+            self.send_ended();
+            let ended = self.deltas.as_mut().and_then(|deltas| deltas.send(&mut self.ledger));
+            if let (Some(until), Some(accounts)) = (ended, &mut self.accounts) {
+                accounts.end_interval(until, &mut self.ledger);
+            }
+            if records >= DRAIN_LIMIT {
+                pause = SHORTEST_PAUSE;
+                continue;
+            }
+            pause = next_pause(pause, records);
+            self.source.wait(pause);
+        }
+    }
+
+    fn finish(mut self, now: Tick) -> ShardTotals {
+        while self.drain().records > 0 {
+            self.send_ended();
+        }
+        self.end_images();
+        self.send_ended();
+        let deltas = self.deltas.take().map(|deltas| deltas.finish(&mut self.ledger, now)).unwrap_or_default();
+        let mut ended = std::mem::take(&mut self.unsent);
+        if self.sink.is_some() {
+            ended.append(&mut self.ledger.take_ended());
+        }
+        let accounts = self.accounts.take().map(|accounts| accounts.finish(&mut self.ledger, now)).unwrap_or_default();
+        ShardTotals { snapshots: self.snapshots(now), ended, deltas, accounts }
+    }
+
+    fn snapshots(self, now: Tick) -> Snapshots {
+        let Some((&last, others)) = self.classes.split_last() else { return Snapshots::default() };
+        let mut snapshots: BTreeMap<_, _> =
+            others.iter().map(|&class| (class, self.ledger.snapshot(class, now))).collect();
+        snapshots.insert(last, self.ledger.finish(last, now));
+        Snapshots(snapshots)
+    }
+
+    /// Ends the images that commands have named. The source must be empty.
+    fn end_images(&mut self) {
+        for (id, end, at) in self.to_end.drain(..) {
+            self.ledger.end_if_running(id, end, at);
+        }
+    }
+
+    /// Sends the images that have ended. They stay in the ledger, which bounds their number, while the sink is full.
+    fn send_ended(&mut self) {
+        if self.sink.is_none() {
+            return;
+        }
+        if self.unsent.is_empty() {
+            // The accounts of an image arrive before the image.
+            if !self.send_accounts() {
+                return;
+            }
+            self.unsent = self.ledger.take_ended();
+        }
+        let Some((number, sink)) = self.sink.as_ref().filter(|_| !self.unsent.is_empty()) else { return };
+        match sink.try_send((*number, std::mem::take(&mut self.unsent))) {
+            Ok(()) => {}
+            Err(TrySendError::Full((_, images)) | TrySendError::Disconnected((_, images))) => self.unsent = images,
+        }
+    }
+
+    /// Sends the changes of accounts. Returns false if the sink has no room.
+    fn send_accounts(&mut self) -> bool {
+        self.accounts.as_mut().is_none_or(|accounts| accounts.send(&mut self.ledger))
+    }
+
+    fn drain(&mut self) -> Drained {
+        let mut batch = std::mem::take(&mut self.batch);
+        let drained = self.source.drain(DRAIN_LIMIT, |event| {
+            if self.deltas.as_ref().is_some_and(|deltas| deltas.is_after_mark(event.tick)) {
+                self.ledger.apply_all(&mut batch);
+                let is_before = |deltas: &DeltaSender| deltas.is_after_mark(event.tick);
+                end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, is_before);
+            }
+            if let Some(accounts) = self.accounts.as_mut().filter(|accounts| accounts.is_after_split(event.tick)) {
+                self.ledger.apply_all(&mut batch);
+                accounts.take_at_splits(event.tick, &mut self.ledger);
+            }
+            if let EventKind::Alloc { size, .. } = event.kind {
+                self.calls.count(size, 1);
+            }
+            batch.push(event);
+            if batch.len() >= BATCH {
+                self.ledger.apply_all(&mut batch);
+            }
+        });
+        self.ledger.apply_all(&mut batch);
+        self.batch = batch;
+        self.ledger.add_loss(LossReason::BadRecord, drained.bad);
+        self.progress.set(Progress {
+            events: self.ledger.events(),
+            live: self.ledger.live().bytes,
+            lost: self.ledger.losses().total(),
+            calls: self.calls,
+        });
+        drained
+    }
+}
+
+/// Ends a delta at each mark as long as `is_due` returns true, and takes the changes of accounts there.
+fn end_at_marks(
+    deltas: &mut Option<DeltaSender>,
+    accounts: &mut Option<AccountSender>,
+    ledger: &mut Ledger,
+    is_due: impl Fn(&DeltaSender) -> bool,
+) {
+    let Some(deltas) = deltas else { return };
+    while is_due(deltas)
+        && let Some(until) = deltas.end_at_mark(ledger)
+    {
+        if let Some(accounts) = accounts {
+            accounts.end_interval(until, ledger);
+        }
+    }
+}
+
+/// Returns the next pause: longer after few records, shorter after many.
+fn next_pause(pause: Duration, records: usize) -> Duration {
+    let next = match records {
+        0..4096 => pause * 2,
+        4096..DRAIN_LIMIT => pause,
+        _ => pause / 2,
+    };
+    next.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_adapt_to_the_number_of_records() {
+        let mut pause = SHORTEST_PAUSE;
+        for _ in 0..10 {
+            pause = next_pause(pause, 3);
+        }
+        assert_eq!(pause, LONGEST_PAUSE);
+        assert_eq!(next_pause(pause, 5000), LONGEST_PAUSE);
+        for _ in 0..10 {
+            pause = next_pause(pause, DRAIN_LIMIT);
+        }
+        assert_eq!(pause, SHORTEST_PAUSE);
+    }
+}

@@ -1,0 +1,25 @@
+//! Receivers of the results of a run while it is in progress.
+
+use std::sync::mpsc::SyncSender;
+
+use memtrace_model::{AccountChanges, EndedImage};
+
+use super::delta_sink::DeltaSink;
+
+/// Receives the images that end in a shard, with the number of the shard.
+pub type EndedSink = SyncSender<(usize, Vec<EndedImage>)>;
+
+/// Receives the changed accounts of a shard, on request, at each split, and before each batch of images that have ended.
+/// The number is that of the last split at or before the end of the changes; 0 if there is none.
+pub type AccountSink = SyncSender<(u64, AccountChanges)>;
+
+/// Receivers of the results of a run while it is in progress.
+#[derive(Clone, Debug, Default)]
+pub struct Sinks {
+    /// Receives the images that end. While it is full, they stay in the shard.
+    pub ended: Option<EndedSink>,
+    /// Receives the changes in each interval.
+    pub deltas: Option<DeltaSink>,
+    /// Receives the changed accounts.
+    pub accounts: Option<AccountSink>,
+}

@@ -1,0 +1,73 @@
+//! Images that end during a run.
+
+use std::sync::mpsc;
+
+use memtrace_model::{EndedImage, ImageEnd, ImageId, Snapshots};
+
+use super::*;
+
+/// Returns a snapshot of one ended image.
+fn snapshot_of(image: &EndedImage, class: EventClass) -> Snapshot {
+    let usage = image.usage.iter().filter(|(of, _)| *of == class);
+    let images: BTreeMap<_, _> = usage.map(|(_, usage)| (image.id, usage.clone())).collect();
+    let is_reported = image.end != ImageEnd::Exec || !image.usage.is_empty();
+    let ends = is_reported.then_some((image.id, (image.end, image.at))).into_iter().collect();
+    Snapshot { images, ends, stacks: image.stacks.clone(), ..Snapshot::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn ended_images_in_the_sink_complete_the_snapshots(
+        steps in prop::collection::vec(any_step(), 0..300),
+        shards in 1..4_u32,
+        capacity in 0..3_usize,
+    ) {
+        let events = events_of(steps);
+        let expected = finish(&events, 1, Settings::UNLIMITED).snapshots;
+        let (sink, receiver) = mpsc::sync_channel(capacity);
+        let sinks = Sinks { ended: Some(sink), ..Sinks::default() };
+        let mut running = Shards::start(sources(&events, shards), Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
+        drop(sinks);
+        let RunTotals { mut snapshots, ended: unsent, .. } = running.finish(NOW);
+        let mut pieces = BTreeMap::<_, u32>::new();
+        for (_, images) in receiver.iter().chain(unsent) {
+            for image in images {
+                *pieces.entry(image.id).or_default() += 1;
+                let all = EventClass::ALL.iter().map(|&class| (class, snapshot_of(&image, class)));
+                snapshots.merge(Snapshots(all.collect()));
+            }
+        }
+        prop_assert_eq!(snapshots, expected);
+        prop_assert!(pieces.values().all(|&count| count == shards), "{:?}", pieces);
+    }
+}
+
+#[test]
+fn an_image_whose_exit_was_lost_in_a_ring_is_ended() {
+    let id = ImageId { pid: Pid(1), ordinal: 0 };
+    let (feeds, (channels, _names)): (Vec<_>, (Vec<_>, Vec<_>)) = (0..2)
+        .map(|_| {
+            let ((feed, records), (name, names)) = (channel(), channel());
+            (feed, (ChannelSource { records, name }, names))
+        })
+        .unzip();
+    let (sink, receiver) = mpsc::sync_channel(8);
+    let mut shards =
+        Shards::start(channels, Settings::UNLIMITED, EventClass::ALL, &Sinks { ended: Some(sink), ..Sinks::default() })
+            .unwrap();
+    feeds[1].send(Some(alloc(32, 20))).unwrap();
+    feeds[0].send(Some(alloc(16, 10))).unwrap();
+    feeds[0].send(Some(Event { kind: EventKind::Exit, ..alloc(16, 10) })).unwrap();
+    let (first, images) = receiver.recv().unwrap();
+    assert_eq!((first, images[0].id, images.len()), (0, id, 1));
+    // Both shards get the command; the first has ended the image.
+    shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))]);
+    let (second, images) = receiver.recv().unwrap();
+    assert_eq!((second, images[0].id, images[0].at, images.len()), (1, id, Tick(7), 1));
+    assert_eq!(images[0].usage[0].1.total.exit().bytes, Bytes(20));
+    let totals = shards.finish(NOW);
+    assert!(totals.ended.is_empty());
+    assert!(totals.snapshots.0[&EventClass::Heap].images.is_empty());
+}

@@ -1,0 +1,172 @@
+use memtrace_model::{AbsAddr, Quantities, Quantity, StackId};
+
+use super::*;
+
+const BASE: u64 = 0x7f00_0000_0000;
+
+fn key(stack: u64) -> StackKey {
+    StackId(stack).into()
+}
+
+fn at(page: u64) -> AbsAddr {
+    AbsAddr(BASE + page * PAGE.0)
+}
+
+/// Totals of touched pages, each as `(stack, first, pages)`.
+fn totals(touched: &[(u64, u64, u64)]) -> ImageUsage {
+    let mut usage = ImageUsage::default();
+    for &(stack, begin, pages) in touched {
+        let amount = Amount { bytes: Bytes(pages * PAGE.0), count: pages };
+        let touched =
+            Quantities::ZERO.with_amount(Quantity::LiveBytes, amount).with_amount(Quantity::AllocBytes, amount);
+        *usage.by_stack.entry(key(stack)).or_default() += touched;
+        usage.touched.push(Touched { begin: at(begin), pages, key: key(stack) });
+    }
+    usage
+}
+
+fn range(begin: u64, end: u64) -> ResidentRange {
+    ResidentRange { begin: at(begin), end: at(end), kind: MappingKind::Anonymous, huge: false }
+}
+
+fn counted<'a>(now: &'a [ResidentRange], before: &'a [ResidentRange]) -> Option<Pages<'a>> {
+    Some(Pages { now, before, one_in: 1, by_kind: false })
+}
+
+/// Live, touched and released pages of a stack.
+fn pages(usage: &ImageUsage, stack: u64) -> [u64; 3] {
+    let usage = &usage.by_stack[&key(stack)];
+    let [live, alloc, free] = [usage.live(), usage.alloc(), usage.free()];
+    for amount in [live, alloc, free] {
+        assert_eq!(amount.bytes.0, amount.count * PAGE.0);
+    }
+    [live.count, alloc.count, free.count]
+}
+
+/// Total, with a stack, before and other pages.
+fn resident(usage: &ImageUsage) -> [u64; 4] {
+    let sum = usage.resident.as_ref().unwrap().sum();
+    [sum.total, sum.with_stack, sum.before, sum.other()].map(|bytes| bytes.0 / PAGE.0)
+}
+
+#[test]
+fn touched_pages_that_are_resident_are_live_others_released() {
+    let mut usage = totals(&[(7, 0, 100), (8, 100, 50), (9, 400, 10)]);
+    reconcile_pages(&mut usage, counted(&[range(0, 30), range(90, 120), range(149, 150)], &[]), 1);
+    assert_eq!(pages(&usage, 7), [40, 100, 60]);
+    assert_eq!(pages(&usage, 8), [21, 50, 29]);
+    assert_eq!(pages(&usage, 9), [0, 10, 10]);
+    assert_eq!(usage.total.live().count, 61);
+    assert_eq!(resident(&usage), [61, 61, 0, 0]);
+    assert!(usage.touched.is_empty());
+}
+
+#[test]
+fn resident_pages_of_a_forked_child_do_not_exceed_its_totals() {
+    let mut usage = totals(&[(7, 0, 2)]);
+    // Inherited from the parent without its totals.
+    usage.touched.push(Touched { begin: at(2), pages: 2, key: key(7) });
+    reconcile_pages(&mut usage, counted(&[range(0, 4)], &[]), 1);
+    assert_eq!(pages(&usage, 7), [2, 2, 0]);
+    assert_eq!(resident(&usage), [4, 2, 0, 2]);
+    assert_eq!(usage.total.live().count, 2);
+}
+
+#[test]
+fn pages_resident_before_have_no_stack_until_touched_again() {
+    let mut usage = totals(&[(7, 4, 2)]);
+    reconcile_pages(&mut usage, counted(&[range(0, 16)], &[range(0, 16)]), 1);
+    assert_eq!(pages(&usage, 7), [2, 2, 0]);
+    assert_eq!(resident(&usage), [16, 2, 14, 0]);
+}
+
+#[test]
+fn pages_mapped_along_belong_to_the_nearest_touch_in_the_window() {
+    let mut usage = totals(&[(7, 3, 1), (8, 10, 1)]);
+    reconcile_pages(&mut usage, counted(&[range(0, 32)], &[range(12, 13)]), 1);
+    // Pages 0 to 2 and 4 to 9 are 7's; 11 and 13 to 15 are 8's. No page above 16 was touched.
+    assert_eq!(pages(&usage, 7), [10, 10, 0]);
+    assert_eq!(pages(&usage, 8), [5, 5, 0]);
+    assert_eq!(resident(&usage), [32, 15, 1, 16]);
+}
+
+#[test]
+fn pages_mapped_along_outlive_the_touched_page() {
+    let mut usage = totals(&[(7, 3, 1)]);
+    reconcile_pages(&mut usage, counted(&[range(4, 16)], &[]), 1);
+    assert_eq!(pages(&usage, 7), [12, 13, 1]);
+}
+
+#[test]
+fn a_huge_page_belongs_to_the_stack_that_touched_it_anywhere() {
+    let huge = |begin, end| ResidentRange { huge: true, ..range(begin, end) };
+    let mut usage = totals(&[(7, 300, 1), (8, 512, 1)]);
+    reconcile_pages(&mut usage, counted(&[huge(0, 1536)], &[]), 1);
+    assert_eq!(pages(&usage, 7), [512, 512, 0]);
+    assert_eq!(pages(&usage, 8), [512, 512, 0]);
+    assert_eq!(resident(&usage), [1536, 1024, 0, 512]);
+}
+
+#[test]
+fn an_exited_process_keeps_its_totals_without_resident_pages() {
+    let mut usage = totals(&[(7, 0, 4)]);
+    *usage.by_stack.get_mut(&key(7)).unwrap() = Quantities::ZERO
+        .with_amount(Quantity::LiveBytes, Amount::default())
+        .with_amount(Quantity::AllocBytes, Amount { bytes: Bytes(4 * PAGE.0), count: 4 })
+        .with_free(Amount { bytes: Bytes(4 * PAGE.0), count: 4 });
+    reconcile_pages(&mut usage, None, 1);
+    assert_eq!(pages(&usage, 7), [0, 4, 4]);
+    assert_eq!(usage.resident, None);
+}
+
+#[test]
+fn resident_pages_are_grouped_by_kind_released_ones_are_not() {
+    let file = ResidentRange { kind: MappingKind::File, ..range(64, 80) };
+    let mut usage = totals(&[(7, 0, 10), (7, 64, 16)]);
+    reconcile_pages(&mut usage, Some(Pages { by_kind: true, ..counted(&[range(0, 4), file], &[]).unwrap() }), 1);
+    let part = |kind| StackKey { part: Part::WHOLE.with_memory(kind), ..key(7) };
+    assert_eq!(usage.by_stack[&part(MappingKind::Anonymous)].live().count, 4);
+    assert_eq!(usage.by_stack[&part(MappingKind::File)].live().count, 16);
+    assert_eq!(pages(&usage, 7), [0, 6, 6]);
+    assert_eq!(usage.total.live().count, 20);
+    assert_eq!(usage.total.alloc().count, 26);
+}
+
+#[test]
+fn a_sample_is_scaled_and_has_a_variance() {
+    let mut usage = totals(&[(7, 0, 100)]);
+    usage.by_stack.get_mut(&key(7)).unwrap()[Quantity::MajorFaults] = 3;
+    reconcile_pages(
+        &mut usage,
+        Some(Pages { one_in: 10, ..counted(&[range(0, 50), range(200, 1000)], &[]).unwrap() }),
+        10,
+    );
+    assert_eq!(pages(&usage, 7), [500, 1000, 500]);
+    let stack = usage.by_stack[&key(7)];
+    assert_eq!((stack[Quantity::MajorFaults], stack[Quantity::LiveVariance]), (30, 50 * 10 * 9));
+    // Pages mapped along with a page that is not in the sample have no stack.
+    assert_eq!(resident(&usage), [850, 500, 0, 350]);
+}
+
+#[test]
+fn resident_bytes_are_counted_by_the_stack_that_mapped_them() {
+    let mut usage = totals(&[(7, 0, 100), (8, 100, 50), (7, 400, 10)]);
+    set_resident_bytes(&mut usage, &[range(0, 30), range(90, 120), range(149, 405)]);
+    let resident = |stack| usage.by_stack[&key(stack)][Quantity::ResidentBytes] / PAGE.0;
+    assert_eq!((resident(7), resident(8)), (45, 21));
+    assert!(usage.touched.is_empty());
+}
+
+#[test]
+fn a_sampled_huge_page_counts_whole_only_with_a_single_touch() {
+    let large = ResidentRange { huge: true, ..range(512, 1024) };
+    let reconciled = |touched: &[(u64, u64, u64)]| {
+        let mut usage = totals(touched);
+        reconcile_pages(&mut usage, Some(Pages { one_in: 10, ..counted(&[large], &[]).unwrap() }), 10);
+        (pages(&usage, 7)[0], usage.by_stack[&key(7)][Quantity::LiveVariance], usage.resident.unwrap().sum().variance)
+    };
+    // All 512 pages are in the sample at once: the square of their number, except the touched page, which counts alone.
+    let squares = 511 * 512 + 1;
+    assert_eq!(reconciled(&[(7, 600, 1)]), (5120, squares * 10 * 9, squares * 10 * 9));
+    assert_eq!(reconciled(&[(7, 600, 1), (7, 700, 2)]), (30, 3 * 10 * 9, 3 * 10 * 9));
+}

@@ -1,0 +1,123 @@
+//! Views: profiles of a part of a history.
+
+mod activity;
+mod notes;
+mod options;
+mod paths;
+mod processes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace_model::{Activity, EventClass, MemoryTimelineBuilder, Names, Profile, RunFacts, StackLabels};
+
+use self::notes::page_notes;
+use self::paths::RecordedCalls;
+use super::book::Book;
+use super::end_of_run::EndOfRun;
+use super::facts::RecordedFacts;
+use super::file::Error;
+use super::moments::Moments;
+use super::name_table::NameTable;
+use super::named_stacks::{NamedClasses, NamedStacks, Stacks};
+use super::report_stacks::ReportStacks;
+
+pub use self::notes::notes_of;
+pub use self::options::{ViewOptions, counts_growth};
+pub use self::processes::has_epochs;
+
+/// The profiles of a part of a history, one for each event class.
+#[derive(Debug)]
+pub struct Views<'a> {
+    book: &'a dyn Book,
+    moments: &'a Moments,
+    options: ViewOptions,
+    classes: NamedClasses<'a>,
+    activity: Option<Arc<Activity>>,
+    timeline: Option<MemoryTimelineBuilder>,
+}
+
+/// Reads the part of a history that `moments` select. `facts` are those at its end. Calls without names in the history get
+/// those that `names` finds. The end of a run is what the run itself knows of it, if the history has that.
+///
+/// # Errors
+///
+/// The history cannot be read.
+pub fn view<'a>(
+    book: &'a dyn Book,
+    facts: &RecordedFacts,
+    moments: &'a Moments,
+    names: &dyn Names,
+    options: ViewOptions,
+) -> Result<Views<'a>, Error> {
+    let (classes, activity) = match known_end(book, moments) {
+        Some(end) => (NamedClasses::new(end, names), end.activity.clone()),
+        None => {
+            let locations = book.locations()?;
+            let activity = activity::read(book, moments, &locations, facts.has_slice_bytes())?;
+            let (processes, frames) = processes::read(book, moments, RecordedCalls::new(locations), options)?;
+            let stacks = Box::new(ReportStacks::of_recording(processes, &moments.window()));
+            (NamedClasses::of(Stacks::OfHistory(stacks), &NameTable::new(frames, names)), activity)
+        }
+    };
+    let timeline = options.has_timeline.then(|| book.memory_over_time(moments.to())).transpose()?;
+    Ok(Views { book, moments, options, classes, activity, timeline })
+}
+
+/// Returns what the run knows of its end, if `moments` are the end of its history.
+fn known_end<'a>(book: &'a dyn Book, moments: &Moments) -> Option<&'a EndOfRun> {
+    book.end_of_run().filter(|_| moments.is_at_end())
+}
+
+impl Views<'_> {
+    /// Returns the stacks of an event class, once.
+    pub fn take(&mut self, class: EventClass) -> NamedStacks {
+        self.classes.take(class)
+    }
+
+    /// Returns the profile of an event class with these stacks and the `facts` at the end of the history. It contains the
+    /// `earlier` ones. `labels` returns the labels of its stacks.
+    pub fn profile(
+        &self,
+        class: EventClass,
+        stacks: NamedStacks,
+        facts: &RecordedFacts,
+        earlier: Vec<(Duration, Profile)>,
+        labels: impl FnOnce(&Profile) -> Option<StackLabels>,
+    ) -> Profile {
+        stacks.into_profile(self.run_facts(class, facts), earlier, labels)
+    }
+
+    fn run_facts(&self, class: EventClass, facts: &RecordedFacts) -> RunFacts {
+        let Self { book, moments, options, .. } = self;
+        let header = book.header();
+        let page_sample = if class.counts_pages() { header.page_sample } else { 0 };
+        let older = header.older.filter(|_| moments.is_at_end() && class.probes_allocators());
+        let has_parts = processes::has_parts(class, *book, moments, options.counts_growth);
+        let trace = moments.start().since_start()..moments.window().end.since_start();
+        RunFacts {
+            page_sample,
+            duration: moments.duration(),
+            notes: facts.notes().into_iter().chain(self.notes(class)).collect(),
+            window: moments.is_window().then(|| moments.span()),
+            parts: match known_end(*book, moments) {
+                _ if !has_parts => Vec::new(),
+                // Intervals that were added later can have merged the intervals of its parts.
+                Some(end) => end.parts.clone(),
+                None => moments.parts().times().to_vec(),
+            },
+            older,
+            activity: self.activity.clone(),
+            timeline: self.timeline.as_ref().map(|timeline| timeline.finish(class, page_sample, &trace)),
+            ..if moments.is_at_end() { facts.of_class_at_end(class) } else { facts.of_class(class) }
+        }
+    }
+
+    /// Returns notes about what is missing or inexact: nothing, if the run knows it.
+    fn notes(&self, class: EventClass) -> Vec<String> {
+        match known_end(self.book, self.moments) {
+            Some(_) => Vec::new(),
+            None => [notes_of(self.book, self.moments), page_notes(self.book, self.moments, class)].concat(),
+        }
+    }
+}

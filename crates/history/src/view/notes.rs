@@ -1,0 +1,58 @@
+//! Notes on the part of a history that a report shows.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use memtrace_model::{EventClass, format};
+
+use crate::book::Book;
+use crate::moments::Moments;
+
+/// The most gaps that have a note of their own.
+const MAX_GAPS: usize = 10;
+
+/// Returns a note if resident pages are not known: the page tables are read at the end of a run.
+pub(super) fn page_notes(book: &dyn Book, moments: &Moments, class: EventClass) -> Vec<String> {
+    let is_known = moments.is_at_end() && book.header().page_sample <= 1;
+    let note = "resident pages are known at the end of a run without --sample only: here, all touched pages of running \
+                processes count as resident";
+    if class.counts_pages() && !is_known { vec![String::from(note)] } else { Vec::new() }
+}
+
+/// Returns notes about parts of the recording that are missing or inexact.
+pub fn notes_of(book: &dyn Book, moments: &Moments) -> Vec<String> {
+    let mut notes = Vec::new();
+    let after = |time: Duration| format::duration(moments.after_start(time));
+    let end = book.end().at();
+    if book.is_salvaged() {
+        notes.push(format!("the recording is damaged: the intervals after {} are missing", after(end)));
+    } else if !book.is_complete() {
+        notes.push(String::from("the recording is not complete: memtrace still writes it, or was killed"));
+    }
+    if let Some(age) = book.header().older.filter(|_| !moments.is_at_end()) {
+        let age = format::duration_argument(age);
+        notes.push(format!(
+            "live memory of any age is counted here: the blocks of --older {age} are known at the end of the run only"
+        ));
+    }
+    let Range { start, end } = moments.times();
+    let gaps: Vec<_> = book.gaps().iter().filter(|gap| gap.span.start < end && start < gap.span.end).collect();
+    for gap in gaps.iter().take(MAX_GAPS) {
+        let (from, to, reason) = (after(gap.span.start), after(gap.span.end), gap.reason.name());
+        notes.push(format!("no interval was stored from {from} to {to} ({reason}): its changes count at its end"));
+    }
+    if let Some(more) = gaps.len().checked_sub(MAX_GAPS).filter(|more| *more > 0) {
+        let gaps = format::counted(more as u64, "gap", "gaps");
+        notes.push(format!("{gaps} more in the table gap of the recording"));
+    }
+    if let Some(class) = moments.peak_of() {
+        let live = class.words().live;
+        notes.push(format!(
+            "this is the end of the interval with the most {live} bytes; within an interval, it can be more"
+        ));
+    }
+    notes.extend(moments.inexact_marks().map(|mark| {
+        format!("the numbers at the mark {mark} are those at the end of its interval, since the writer was too slow")
+    }));
+    notes
+}

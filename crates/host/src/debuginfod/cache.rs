@@ -1,0 +1,77 @@
+//! Cache of debug files on disk: `BUILD-ID/debuginfo`, the layout of elfutils, which gdb uses too.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use memtrace_model::{BuildId, Bytes};
+use memtrace_object::cache_directory::{self, CacheError};
+use memtrace_object::elf::{Elf, Sections, notes};
+
+use super::download::Failure;
+
+/// Debug files on disk.
+pub(super) struct Cache {
+    directory: PathBuf,
+}
+
+impl Cache {
+    /// Opens or creates the cache of `user`.
+    pub(super) fn open(directory: &Path, user: u32) -> Result<Self, CacheError> {
+        Ok(Self { directory: cache_directory::prepare_shared(directory, user)? })
+    }
+
+    /// Returns the stored debug file of an object.
+    pub(super) fn find(&self, build_id: &BuildId) -> Option<PathBuf> {
+        // elfutils stores an empty file if no server had it; that may have changed.
+        let path = self.directory_of(build_id).join("debuginfo");
+        let file = File::open(&path).ok()?;
+        (read_build_id(&file).as_ref() == Some(build_id)).then_some(path)
+    }
+
+    /// Stores the file that `fill` writes, if it is the debug file of this build.
+    pub(super) fn add(
+        &self,
+        build_id: &BuildId,
+        fill: impl FnOnce(&mut File) -> Result<Bytes, Failure>,
+    ) -> Result<(PathBuf, Bytes), Failure> {
+        let directory = self.directory_of(build_id);
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Failure::NotStored(error)),
+            _ => {}
+        }
+        let temporary = Temporary(directory.join(format!("debuginfo.{}", std::process::id())));
+        // A killed process with the same pid may have left it.
+        let _ = fs::remove_file(&temporary.0);
+        let open = OpenOptions::new().read(true).write(true).create_new(true).mode(0o400).open(&temporary.0);
+        let mut file = open.map_err(Failure::NotStored)?;
+        let size = fill(&mut file)?;
+        if read_build_id(&file).as_ref() != Some(build_id) {
+            return Err(Failure::WrongBuildId);
+        }
+        let path = directory.join("debuginfo");
+        fs::rename(&temporary.0, &path).map_err(Failure::NotStored)?;
+        Ok((path, size))
+    }
+
+    fn directory_of(&self, build_id: &BuildId) -> PathBuf {
+        self.directory.join(build_id.to_string())
+    }
+}
+
+/// An incomplete file. It is removed, and its directory if that is empty.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // After the rename there is no such file, and the directory has another one.
+        let _ = fs::remove_file(&self.0);
+        let _ = self.0.parent().map(fs::remove_dir);
+    }
+}
+
+fn read_build_id(file: &File) -> Option<BuildId> {
+    let elf = Elf::parse_headers(file).ok()?;
+    notes::build_id_of_sections(&Sections::read(&elf)?)
+}

@@ -1,0 +1,297 @@
+//! The activity of threads: its programs, and the reader of its records.
+
+use std::collections::BTreeMap;
+
+use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
+use memtrace_common::wire::{
+    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, Header, RecordKind, ThreadState,
+    UNKNOWN_USAGE, call_time,
+};
+use memtrace_model::{
+    AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, Log2, Nanoseconds, Pid, Stack, StackId, StepAction,
+    StepKind, StepProbe, ThreadStep, Tid,
+};
+
+use super::attach_point::AttachPoint;
+use super::bpf::Bpf;
+use super::decode::{self, reclaim_kind};
+use super::error::KernelError;
+use super::settings::ActivityOptions;
+use super::wire_type::{self, MapEntry};
+use crate::procfs;
+
+/// Programs of every run with activity, and the tracepoint of each. The exit comes before the programs that forget the process.
+const TRACEPOINTS: [(&str, &str); 3] = [
+    ("activity_switch", "sched_switch"),
+    ("activity_thread_start", "sched_process_fork"),
+    ("activity_thread_exit", "sched_process_exit"),
+];
+
+/// Programs of runs that record waits for futexes.
+const FUTEX_TRACEPOINTS: [(&str, &str); 2] = [("futex_enter", "sys_enter"), ("futex_exit", "sys_exit")];
+
+/// Attaches the programs at tracepoints. Those of processes are attached after them.
+pub(super) fn attach(bpf: &mut Bpf, options: &ActivityOptions) -> Result<(), KernelError> {
+    TRACEPOINTS.iter().try_for_each(|(program, tracepoint)| bpf.attach_tracepoint(program, tracepoint))?;
+    if options.min_wait.is_some() {
+        FUTEX_TRACEPOINTS.iter().try_for_each(|(program, tracepoint)| bpf.attach_tracepoint(program, tracepoint))?;
+    }
+    Ok(())
+}
+
+/// Instruction at which a thread takes a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepSite {
+    /// Probed instruction.
+    pub offset: FileOffset,
+    /// Counter of the users of the probe, which the program reads before it computes arguments.
+    pub semaphore: Option<FileOffset>,
+    /// The step.
+    pub step: StepProbe,
+}
+
+/// Returns the program at a site, and its attach point.
+pub(super) fn point(site: &StepSite) -> (&'static str, AttachPoint) {
+    let StepProbe { action, site: number, value, is_half, name, text } = site.step;
+    let (program, step) = match action {
+        StepAction::Begin => ("activity_entry", ActivityStep::Begin),
+        StepAction::End => ("activity_entry", ActivityStep::End),
+        StepAction::EndAtReturn => ("activity_return", ActivityStep::End),
+        StepAction::LockWait => ("activity_entry", ActivityStep::LockWait),
+        StepAction::LockAcquire => ("activity_entry", ActivityStep::LockAcquire),
+        StepAction::LockRelease => ("activity_entry", ActivityStep::LockRelease),
+        StepAction::Number => ("activity_entry", ActivityStep::Number),
+        StepAction::Text => ("activity_entry", ActivityStep::Text),
+        StepAction::Call => ("activity_entry", ActivityStep::Call),
+    };
+    let cookie = ActivityCookie::new(step, number, [value, name, text]);
+    let ActivityCookie(cookie) = if is_half { cookie.with_half() } else { cookie };
+    (program, AttachPoint { offset: site.offset, cookie: Some(cookie), semaphore: site.semaphore })
+}
+
+/// Record of the activity of threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ThreadActivity {
+    /// A step.
+    Step(ThreadStep),
+    /// Frames of the stack of a wait, before the step that refers to it.
+    Stack(Pid, StackId, Box<Stack>),
+}
+
+/// Reader of the activity of threads.
+pub struct ActivityReader {
+    ring: RingBuf<MapData>,
+    /// Number of records that could not be decoded.
+    bad: u64,
+}
+
+impl ActivityReader {
+    pub(super) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
+        Ok(Self { ring: bpf.take_ring("ACTIVITY", "read the activity of threads")?, bad: 0 })
+    }
+
+    /// Passes the records since the last call to `sink`, in order. At most `limit` are read.
+    pub fn drain(&mut self, limit: usize, mut sink: impl FnMut(ThreadActivity)) {
+        for _ in 0..limit {
+            let Some(record) = self.ring.next() else { return };
+            match parse(&record) {
+                Some(activity) => sink(activity),
+                None => self.bad += 1,
+            }
+        }
+    }
+
+    /// Number of records that could not be decoded.
+    #[must_use]
+    pub const fn bad_records(&self) -> u64 {
+        self.bad
+    }
+}
+
+fn parse(record: &[u8]) -> Option<ThreadActivity> {
+    let header: Header = wire_type::read(record)?;
+    if header.kind == RecordKind::Stack as u32 {
+        let event = decode::decode(record).ok()?;
+        let EventKind::Stack { id, stack } = event.kind else { return None };
+        return Some(ThreadActivity::Stack(event.pid, id, stack));
+    }
+    if header.kind != RecordKind::Activity as u32 {
+        return None;
+    }
+    let record: ActivityRecord = wire_type::read(record)?;
+    let step = ActivityStep::ALL.get(record.step as usize)?;
+    let known = |value| (value != UNKNOWN_USAGE).then_some(value);
+    let (pid, duration) = (Pid(header.pid), Nanoseconds(record.duration));
+    let (site, value, lock) = (record.site, record.value, AbsAddr(record.value));
+    let frame = AbsAddr(record.stack);
+    let kind = match step {
+        ActivityStep::Begin => StepKind::Begin { site, value, text: text(pid, &record.name), frame },
+        ActivityStep::End => StepKind::End { site, frame },
+        ActivityStep::LockWait => StepKind::LockWait { lock, name: text(pid, &record.name) },
+        ActivityStep::LockAcquire => StepKind::LockAcquire { lock },
+        ActivityStep::LockRelease => StepKind::LockRelease { lock },
+        ActivityStep::Number => StepKind::Number { name: text(pid, &record.name), value: value.cast_signed() },
+        ActivityStep::Text => StepKind::Text { name: text(pid, &record.name), text: text(pid, &record.text) },
+        ActivityStep::Call => StepKind::Call { site, value },
+        ActivityStep::FutexWait => StepKind::FutexWait {
+            address: lock,
+            duration,
+            holder: (record.holder != 0).then_some(Tid(record.holder)),
+            is_open: false,
+            stack: StackId(record.stack),
+        },
+        ActivityStep::Stall => StepKind::Stall { work: reclaim_kind(site)?, duration },
+        ActivityStep::AllocatorCall => StepKind::AllocatorCall { function: site, size: Bytes(value), duration },
+        ActivityStep::Start => StepKind::Start,
+        ActivityStep::Exit => StepKind::Exit { name: Comm::from(text(pid, &record.name)) },
+    };
+    Some(ThreadActivity::Step(ThreadStep {
+        pid,
+        tid: Tid(header.tid),
+        at: Nanoseconds(record.time),
+        cpu: known(record.cpu).map(Nanoseconds),
+        allocated: known(record.allocated).map(Bytes),
+        kind,
+    }))
+}
+
+/// Returns a text. A page of constants that the program has never touched is not mapped yet, and is read now; its contents have
+/// not changed.
+fn text(pid: Pid, text: &ActivityText) -> String {
+    let read = (text.unread != 0).then(|| procfs::read_memory(pid, AbsAddr(text.unread), ACTIVITY_TEXT));
+    let bytes = match &read {
+        None => &text.bytes[..],
+        Some(read) => read.as_deref().unwrap_or_default(),
+    };
+    let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+/// Reads the begins of the waits for futexes that have not ended, by thread, since the start of the clock.
+pub(super) fn pending_waits(bpf: &Bpf) -> BTreeMap<Tid, Nanoseconds> {
+    type Entries<M> = HashMap<M, u32, MapEntry<ThreadState>>;
+    let map = bpf.map("ACTIVE_THREADS").and_then(|map| Entries::try_from(map).ok());
+    let all = map.iter().flat_map(HashMap::iter).filter_map(Result::ok);
+    let begin = |(tid, MapEntry(state)): (u32, MapEntry<ThreadState>)| {
+        (state.wait.begin != 0).then_some((Tid(tid), Nanoseconds(state.wait.begin)))
+    };
+    all.filter_map(begin).collect()
+}
+
+/// Reads the durations of the calls of allocators, by the number of the function. Functions without a call are missing.
+pub(super) fn call_times(bpf: &Bpf) -> BTreeMap<u32, CallSums> {
+    let map = bpf.map("CALL_TIMES").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
+    let count = |index| {
+        let values = map.as_ref().and_then(|map| map.get(&index, 0).ok());
+        values.map_or(0, |values| values.iter().sum::<u64>())
+    };
+    let of_function = |function| {
+        let time = Nanoseconds(count(call_time::sum(function)));
+        if time.0 == 0 {
+            return None;
+        }
+        let bucket = |log2: u32| Some((Log2::from_number(log2)?, count(call_time::bucket(function, 1 << log2))));
+        let histogram: Vec<_> = (0..call_time::BUCKETS).filter_map(bucket).filter(|(_, count)| *count > 0).collect();
+        let calls = histogram.iter().map(|(_, count)| count).sum();
+        Some((function, CallSums { count: calls, time, histogram }))
+    };
+    (0..call_time::FUNCTIONS).filter_map(of_function).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(record: &ActivityRecord) -> Vec<u8> {
+        let words = [
+            u64::from(record.header.kind) | u64::from(record.header.tid) << 32,
+            u64::from(record.header.pid) | u64::from(record.header.tick) << 32,
+            record.time,
+            record.cpu,
+            record.allocated,
+            record.value,
+            record.duration,
+            record.stack,
+            u64::from(record.step) | u64::from(record.site) << 32,
+            u64::from(record.holder),
+        ];
+        let text = |text: ActivityText| text.unread.to_ne_bytes().into_iter().chain(text.bytes);
+        words.iter().flat_map(|word| word.to_ne_bytes()).chain(text(record.name)).chain(text(record.text)).collect()
+    }
+
+    fn record(step: ActivityStep) -> ActivityRecord {
+        let header = Header { kind: RecordKind::Activity as u32, tid: 8, pid: 7, tick: 0 };
+        let mut name = ActivityText { unread: 0, bytes: [0; _] };
+        name.bytes[..5].copy_from_slice(b"a\xffb\0c");
+        ActivityRecord {
+            header,
+            time: 100,
+            cpu: 20,
+            allocated: UNKNOWN_USAGE,
+            value: 300,
+            duration: 40,
+            stack: 500,
+            step: step as u32,
+            site: 2,
+            holder: 9,
+            reserved: 0,
+            name,
+            text: name,
+        }
+    }
+
+    #[test]
+    fn steps_are_decoded() {
+        let kind = |step| match parse(&bytes(&record(step))) {
+            Some(ThreadActivity::Step(step)) => step,
+            other => panic!("{other:?}"),
+        };
+        let text = String::from("a\u{fffd}b");
+        let begin = kind(ActivityStep::Begin);
+        assert_eq!((begin.pid, begin.tid, begin.at), (Pid(7), Tid(8), Nanoseconds(100)));
+        assert_eq!((begin.cpu, begin.allocated), (Some(Nanoseconds(20)), None));
+        assert_eq!(begin.kind, StepKind::Begin { site: 2, value: 300, text: text.clone(), frame: AbsAddr(500) });
+        let (address, duration) = (AbsAddr(300), Nanoseconds(40));
+        let wait = StepKind::FutexWait { address, duration, holder: Some(Tid(9)), is_open: false, stack: StackId(500) };
+        assert_eq!(kind(ActivityStep::FutexWait).kind, wait);
+        assert_eq!(kind(ActivityStep::Text).kind, StepKind::Text { name: text.clone(), text: text.clone() });
+        assert_eq!(kind(ActivityStep::Exit).kind, StepKind::Exit { name: Comm::from(text) });
+        assert_eq!(ActivityStep::ALL.map(|step| kind(step).kind).len(), ActivityStep::ALL.len());
+    }
+
+    #[test]
+    fn unread_texts_are_read_from_the_process() {
+        static NAME: &std::ffi::CStr = c"a name that the program has not touched";
+        let unread = |address| ActivityText { unread: address, bytes: [b'x'; _] };
+        let this = Pid(std::process::id());
+        assert_eq!(text(this, &unread(NAME.as_ptr().addr() as u64)), NAME.to_str().unwrap());
+        assert_eq!(text(this, &unread(8)), "");
+    }
+
+    #[test]
+    fn damaged_records_are_refused() {
+        let whole = bytes(&record(ActivityStep::Begin));
+        assert!((0..whole.len()).all(|length| parse(&whole[..length]).is_none()));
+        assert_eq!(parse(&bytes(&ActivityRecord { step: 13, ..record(ActivityStep::Begin) })), None);
+        assert_eq!(parse(&bytes(&ActivityRecord { site: 99, ..record(ActivityStep::Stall) })), None);
+    }
+
+    #[test]
+    fn sites_have_programs_and_cookies() {
+        let step = StepProbe {
+            action: StepAction::EndAtReturn,
+            site: 3,
+            value: Some(1),
+            is_half: true,
+            name: None,
+            text: None,
+        };
+        let (program, point) = point(&StepSite { offset: FileOffset(7), semaphore: Some(FileOffset(9)), step });
+        let cookie = ActivityCookie(point.cookie.unwrap());
+        assert_eq!((program, cookie.step(), cookie.site()), ("activity_return", ActivityStep::End as u32, 3));
+        assert_eq!(
+            (point.offset, point.semaphore, cookie.cut(u64::MAX)),
+            (FileOffset(7), Some(FileOffset(9)), u64::from(u32::MAX))
+        );
+    }
+}

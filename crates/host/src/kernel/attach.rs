@@ -1,0 +1,266 @@
+//! Probes: which programs are attached to which instructions of an object.
+
+mod counting;
+mod probe;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM, ResultCookie};
+use memtrace_common::wire::TagCookie;
+use memtrace_model::{AllocatorId, FileOffset, TagEffect, TagSource};
+
+use super::activity::{self, StepSite};
+use super::attach_backend::{AttachBackend, RESULT_PROGRAM, RESULT_SIZE_PROGRAM};
+use super::attach_point::{AttachPoint, Scope};
+use super::detach::{AttachedProbes, Detach};
+use super::error::KernelError;
+
+pub use self::probe::{LoadedWordSite, Probe, ResultProbes};
+
+/// Program at the entry of a function that sets a mark.
+const MARK_PROGRAM: &str = "mark_entry";
+
+/// Program at the entry of a function that changes the current tag by one of its arguments.
+const TAG_PROGRAM: &str = "tag_entry";
+
+/// Program at the return of a function with the current tag as its result.
+const TAG_RETURN_PROGRAM: &str = "tag_return";
+
+/// Instruction at which the current tag changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagSite {
+    /// Probed instruction.
+    pub offset: FileOffset,
+    /// Counter of the users of the probe, which the program reads before it computes arguments.
+    pub semaphore: Option<FileOffset>,
+    /// The change.
+    pub effect: TagEffect,
+}
+
+/// A program at an instruction of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Attachment {
+    scope: Scope,
+    object: PathBuf,
+    program: &'static str,
+    point: AttachPoint,
+}
+
+/// Attached probes. They are removed when this is dropped or the process exits.
+#[derive(Default)]
+pub struct Probes {
+    /// Links with the path of their object.
+    links: Vec<(PathBuf, AttachedProbes)>,
+    /// Prevents duplicates.
+    attached: HashSet<Attachment>,
+    /// Removals in progress.
+    removals: Vec<Detach>,
+}
+
+impl Probes {
+    /// Number of attached probes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.links.iter().map(|(_, link)| link.count()).sum()
+    }
+
+    /// Returns true if no probe is attached.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// Adds the probes of `others`.
+    pub fn merge(&mut self, mut others: Self) {
+        self.links.append(&mut others.links);
+        self.attached.extend(others.attached.drain());
+    }
+
+    /// Starts to remove the probes of the objects at `paths`, which no process has mapped, in the background.
+    pub fn remove_objects(&mut self, paths: &HashSet<PathBuf>) {
+        if paths.is_empty() {
+            return;
+        }
+        self.attached.retain(|attachment| !paths.contains(&attachment.object));
+        let removed: Vec<_> =
+            self.links.extract_if(.., |(path, _)| paths.contains(path)).map(|(_, link)| link).collect();
+        self.removals.retain(|removal| !removal.is_complete());
+        if !removed.is_empty() {
+            self.removals.push(Detach::start(removed, || {}));
+        }
+    }
+
+    /// Starts to remove the probes in the background. Calls `on_progress` after each link.
+    #[must_use]
+    pub fn detach(mut self, on_progress: impl Fn() + Send + Sync + 'static) -> Detach {
+        Detach::start(self.take_links(), on_progress)
+    }
+
+    fn take_links(&mut self) -> Vec<AttachedProbes> {
+        std::mem::take(&mut self.links).into_iter().map(|(_, link)| link).collect()
+    }
+
+    /// Attaches a probe to the entry of one function of the object at `path`, unless it is attached.
+    pub(super) fn attach_entry(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        probe: &Probe,
+    ) -> Result<(), KernelError> {
+        self.attach_all(backend, scope, path, entries(probe))
+    }
+
+    /// Attaches a probe that records entries of the function at `offset` with its number.
+    pub(super) fn attach_mark(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        offset: FileOffset,
+        function: u32,
+    ) -> Result<(), KernelError> {
+        let point = AttachPoint { offset, cookie: Some(function.into()), semaphore: None };
+        self.attach_all(backend, scope, path, [(MARK_PROGRAM, point)])
+    }
+
+    /// Attaches probes to `sites`, which change the current tag.
+    pub(super) fn attach_tags(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        sites: &[TagSite],
+    ) -> Result<(), KernelError> {
+        self.attach_all(backend, scope, path, sites.iter().map(tag_point))
+    }
+
+    /// Attaches probes to `sites`, at which threads take steps.
+    pub(super) fn attach_steps(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        sites: &[StepSite],
+    ) -> Result<(), KernelError> {
+        self.attach_all(backend, scope, path, sites.iter().map(activity::point))
+    }
+
+    /// Attaches those of `probes` to the object at `path` that are not attached.
+    pub(super) fn attach(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        probes: &[Probe],
+    ) -> Result<(), KernelError> {
+        // Returns first: the return of each recorded call is then recorded too.
+        let returns = probes.iter().flat_map(returns);
+        self.attach_all(backend, scope, path, returns.chain(probes.iter().flat_map(entries)))
+    }
+
+    /// As [`Self::attach`], with the programs that count blocks and record nothing.
+    pub(super) fn attach_counting(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        probes: &[Probe],
+    ) -> Result<(), KernelError> {
+        self.attach_all(backend, scope, path, probes.iter().flat_map(counting::points))
+    }
+
+    fn attach_all(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        points: impl IntoIterator<Item = (&'static str, AttachPoint)>,
+    ) -> Result<(), KernelError> {
+        let mut by_program: Vec<(&'static str, Vec<AttachPoint>)> = Vec::new();
+        for (program, point) in points {
+            let attachment = Attachment { scope, object: path.to_owned(), program, point };
+            if self.attached.contains(&attachment) {
+                continue;
+            }
+            match by_program.iter_mut().find(|(name, _)| *name == program) {
+                // Two names of the same function.
+                Some((_, points)) if points.contains(&point) => {}
+                Some((_, points)) => points.push(point),
+                None => by_program.push((program, vec![point])),
+            }
+        }
+        for (program, points) in by_program {
+            let mut links = Vec::new();
+            let outcome = backend.attach(program, scope, path, &points, &mut links);
+            self.links.extend(links.into_iter().map(|link| (path.to_owned(), link)));
+            outcome?;
+            let attachment = |point| Attachment { scope, object: path.to_owned(), program, point };
+            self.attached.extend(points.into_iter().map(attachment));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        drop(Detach::start(self.take_links(), || {}));
+    }
+}
+
+/// Program and attach point of a change of the tag.
+fn tag_point(site: &TagSite) -> (&'static str, AttachPoint) {
+    let TagEffect { action, source, value, condition } = site.effect;
+    let (program, argument) = match source {
+        Some(TagSource::Result) => (TAG_RETURN_PROGRAM, None),
+        Some(TagSource::Argument(argument)) => (TAG_PROGRAM, Some(argument)),
+        None => (TAG_PROGRAM, None),
+    };
+    let TagCookie(cookie) = TagCookie::new(action, argument, value, condition);
+    (program, AttachPoint { offset: site.offset, cookie: Some(cookie), semaphore: site.semaphore })
+}
+
+/// Program and attach point at the function's entry.
+fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
+    let program = probe.signature.entry_program();
+    let mut cookie = match (program.cookie, probe.allocator) {
+        (cookie, AllocatorId::UNKNOWN) => cookie,
+        (cookie, AllocatorId(number)) => Some(cookie.unwrap_or(Cookie(0)).with_allocator(number)),
+    };
+    if let Some(function) = probe.function {
+        cookie = Some(cookie.unwrap_or(Cookie(0)).with_function(function));
+    }
+    if probe.has_sizes {
+        cookie = Some(cookie.unwrap_or(Cookie(0)).with_sizes());
+    }
+    (program.name, AttachPoint { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0), semaphore: None })
+}
+
+/// Programs and attach points at which a call is seen to begin: the entry, or the instructions with the size or the block.
+fn entries(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
+    let (program, at_entry) = entry(probe);
+    let Some(ResultProbes { results, sizes, .. }) = &probe.results else { return vec![(program, at_entry)] };
+    let of_entry = Cookie(at_entry.cookie.unwrap_or(0));
+    let point = |program, (offset, cookie): &(FileOffset, ResultCookie)| {
+        let ResultCookie(cookie) = cookie.with_upper_half(of_entry);
+        (program, AttachPoint { offset: *offset, cookie: Some(cookie), semaphore: None })
+    };
+    let results = results.iter().map(|site| point(RESULT_PROGRAM, site));
+    results.chain(sizes.iter().map(|site| point(RESULT_SIZE_PROGRAM, site))).collect()
+}
+
+/// Programs and attach points at the function's returns, if its signature needs them.
+fn returns(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
+    let point = |offset| AttachPoint { offset, cookie: None, semaphore: None };
+    if let Some(ResultProbes { slow, .. }) = &probe.results {
+        return slow.iter().map(|&offset| (RETURN_PROGRAM, point(offset))).collect();
+    }
+    if probe.signature.needs_return() && probe.return_sites.is_empty() {
+        return vec![(RETURN_PROGRAM, point(probe.offset))];
+    }
+    probe.return_sites.iter().map(|&offset| (RETURN_SITE_PROGRAM, point(offset))).collect()
+}
+
+#[cfg(test)]
+mod tests;

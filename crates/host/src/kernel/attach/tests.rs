@@ -1,0 +1,126 @@
+use std::fs;
+
+use memtrace_model::Signature;
+use memtrace_model::{AllocatorId, Bytes, Pid};
+
+use super::*;
+use crate::kernel::{Kernel, MapSizes, Options};
+
+/// Function that only these tests probe, and that is never called.
+#[unsafe(naked)]
+extern "C" fn probed() {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("push rbp", "pop rbp", "push rbp", "pop rbp", "ret");
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("nop", "nop", "ret");
+}
+
+/// Distance between the probed instructions.
+const STEP: u64 = if cfg!(target_arch = "x86_64") { 2 } else { 4 };
+
+fn address() -> u64 {
+    probed as *const () as u64
+}
+
+/// First bytes of the instructions in memory.
+fn code() -> [u8; 2] {
+    // SAFETY: the addresses are within the function's code, which is readable.
+    [0, STEP].map(|distance| unsafe { ((address() + distance) as *const u8).read_volatile() })
+}
+
+/// Converts an address of this executable to a file offset.
+fn offset(address: u64) -> FileOffset {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    let offset = maps.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (begin, end) = fields.next()?.split_once('-')?;
+        let (begin, end, offset) = (number(begin), number(end), number(fields.nth(1)?));
+        (begin..end).contains(&address).then(|| address - begin + offset)
+    });
+    FileOffset(offset.unwrap())
+}
+
+fn probe(address: u64) -> Probe {
+    Probe {
+        signature: Signature::Free { block: 0 },
+        offset: offset(address),
+        return_sites: Vec::new(),
+        function: None,
+        allocator: AllocatorId::UNKNOWN,
+        has_sizes: false,
+        is_leaf: false,
+        loaded_word: None,
+        results: None,
+    }
+}
+
+fn own() -> Scope {
+    Scope::Process(Pid(std::process::id()))
+}
+
+fn kernel() -> Kernel {
+    let options = Options { map_sizes: MapSizes::FULL, max_depth: 1, max_size: Bytes(1), ..Options::default() };
+    Kernel::load(&options).unwrap().0
+}
+
+#[test]
+fn privileged_probes_stay_attached_until_they_are_dropped() {
+    let original = code();
+    let points = [0, STEP].map(|distance| AttachPoint {
+        offset: offset(address() + distance),
+        cookie: Some(7),
+        semaphore: None,
+    });
+    let attach = |backend: &mut AttachBackend<'_>, scope, points: &[AttachPoint]| {
+        let mut probes = Probes::default();
+        let points = points.iter().map(|&point| (RETURN_PROGRAM, point));
+        probes.attach_all(backend, scope, Path::new("/proc/self/exe"), points).unwrap();
+        probes
+    };
+    for by_perf_event in [false, true] {
+        // A map for tail calls can only be used by programs of one attach type (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+        let mut kernel = kernel();
+        let mut backend = if by_perf_event { kernel.perf_event_backend() } else { kernel.attach_backend() };
+        for scope in [own(), Scope::AllProcesses] {
+            let first = attach(&mut backend, scope, &points[..1]);
+            assert_eq!(first.len(), 1);
+            assert_ne!(code()[0], original[0], "{scope:?}");
+            assert_eq!(code()[1], original[1], "{scope:?}");
+            let both = attach(&mut backend, scope, &points);
+            assert_eq!(both.len(), 2);
+            drop(first);
+            assert!(code().iter().zip(&original).all(|(now, original)| now != original), "{scope:?}");
+            drop(both.detach(|| {}));
+            assert_eq!(code(), original, "{scope:?}");
+        }
+        let of_init = attach(&mut backend, Scope::Process(Pid(1)), &points);
+        assert_eq!(of_init.len(), 2);
+        assert_eq!(code(), original);
+    }
+}
+
+#[test]
+fn privileged_probes_are_attached_once_per_scope() {
+    let mut kernel = kernel();
+    let mut backend = kernel.attach_backend();
+    let mut probes = Probes::default();
+    // Two names of one function.
+    let duplicates = [probe(address() + 2 * STEP), probe(address() + 2 * STEP)];
+    for (scope, count) in [(own(), 1), (own(), 1), (Scope::Process(Pid(1)), 2)] {
+        probes.attach(&mut backend, scope, Path::new("/proc/self/exe"), &duplicates).unwrap();
+        assert_eq!(probes.len(), count);
+    }
+}
+
+#[test]
+fn privileged_attaching_to_an_exited_process_is_target_ended() {
+    let mut kernel = kernel();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = Pid(child.id());
+    child.wait().unwrap();
+    let probes = [probe(address())];
+    let mut attach = |scope, path| kernel.attach(&mut Probes::default(), scope, Path::new(path), &probes);
+    assert!(matches!(attach(Scope::Process(pid), "/proc/self/exe"), Err(KernelError::TargetEnded)));
+    assert!(matches!(attach(own(), "/proc/self/nothing"), Err(KernelError::Failed { .. })));
+}

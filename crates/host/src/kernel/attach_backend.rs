@@ -1,0 +1,92 @@
+//! The kernel interfaces that attach programs to instructions.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use aya::programs::UProbe;
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
+use memtrace_common::vocabulary::{RETURN_PROGRAM, RETURN_SITE_PROGRAM};
+use memtrace_model::{FUNCTIONS, printable};
+
+use super::attach_point::{AttachPoint, Scope};
+use super::bpf::Bpf;
+use super::detach::AttachedProbes;
+use super::error::KernelError;
+use super::uprobe_multi::UprobeMulti;
+
+/// Program at an instruction at which a register has the block that a function returns.
+pub(super) const RESULT_PROGRAM: &str = "alloc_result";
+
+/// Program at an instruction at which a register has the requested size.
+pub(super) const RESULT_SIZE_PROGRAM: &str = "alloc_size_site";
+
+/// Interface that attaches uprobes.
+pub(super) enum AttachBackend<'kernel> {
+    /// One link for all attach points of a program in a file (Linux 6.6).
+    UprobeMulti(&'kernel mut UprobeMulti),
+    /// One perf event per attach point.
+    PerfEvent(&'kernel mut Bpf),
+}
+
+impl AttachBackend<'_> {
+    /// Loads the programs of all hooked functions.
+    pub(super) fn load_all(&mut self) -> Result<(), KernelError> {
+        let entries = FUNCTIONS.iter().map(|function| function.signature.entry_program().name);
+        let others = [RETURN_PROGRAM, RETURN_SITE_PROGRAM, RESULT_PROGRAM, RESULT_SIZE_PROGRAM];
+        entries.chain(others).try_for_each(|name| match self {
+            Self::UprobeMulti(multi) => multi.load(name),
+            Self::PerfEvent(bpf) => load(bpf, name).map(drop),
+        })
+    }
+
+    /// Attaches the program `name` to `points` in the file at `path`. The links are appended to `links`.
+    pub(super) fn attach(
+        &mut self,
+        name: &str,
+        scope: Scope,
+        path: &Path,
+        points: &[AttachPoint],
+        links: &mut Vec<AttachedProbes>,
+    ) -> Result<(), KernelError> {
+        match self {
+            Self::UprobeMulti(multi) => {
+                let link = multi.attach(name, scope, path, points)?;
+                links.push(AttachedProbes::by_multi_link(link, points.len()));
+            }
+            Self::PerfEvent(bpf) => {
+                let program = load(bpf, name)?;
+                let scope = match scope {
+                    Scope::Process(pid) => {
+                        UProbeScope::OneProcess(NonZeroU32::new(pid.0).ok_or(KernelError::TargetEnded)?)
+                    }
+                    Scope::AllProcesses => UProbeScope::AllProcesses,
+                };
+                if points.iter().any(|point| point.semaphore.is_some()) {
+                    log::warn!(
+                        "this kernel has no uprobe_multi links: labels that {} computes on demand do not appear",
+                        printable(path)
+                    );
+                }
+                // aya passes no semaphore to perf events.
+                for &AttachPoint { offset, cookie, .. } in points {
+                    let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset.0), cookie };
+                    let link = program.attach(point, path, scope).and_then(|id| program.take_link(id));
+                    let link = link.map_err(|error| {
+                        KernelError::from_error(&format!("attach a probe to {} + {offset}", printable(path)), &error)
+                    })?;
+                    links.push(AttachedProbes::by_perf_event(link));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Loads the program `name` unless it is loaded.
+fn load<'bpf>(bpf: &'bpf mut Bpf, name: &str) -> Result<&'bpf mut UProbe, KernelError> {
+    let program: &mut UProbe = bpf.program(name)?;
+    if program.fd().is_err() {
+        program.load().map_err(|error| KernelError::from_load(&format!("load the program {name}"), &error))?;
+    }
+    Ok(program)
+}

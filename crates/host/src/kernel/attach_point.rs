@@ -1,0 +1,22 @@
+//! Points that BPF programs are attached to.
+
+use memtrace_model::{FileOffset, Pid};
+
+/// Processes in which a probe is active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// A single process.
+    Process(Pid),
+    /// Every process that maps the object, now or later.
+    AllProcesses,
+}
+
+/// Instruction of an object, and the BPF cookie of the program there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AttachPoint {
+    pub(super) offset: FileOffset,
+    /// Value of `bpf_get_attach_cookie`.
+    pub(super) cookie: Option<u64>,
+    /// Counter of 16 bits in the object's data that the kernel raises in each process while the program is attached.
+    pub(super) semaphore: Option<FileOffset>,
+}

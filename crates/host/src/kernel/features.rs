@@ -1,0 +1,108 @@
+//! Features of the running kernel and permissions of the caller, detected by trial, from BTF, or by a file's presence.
+
+use std::path::Path;
+
+use memtrace_model::{Bytes, MAX_FRAMES, printable};
+
+use super::error::KernelError;
+use super::load::Kernel;
+use super::process_filter::ProcessFilter;
+use super::rings::RingReader;
+use super::settings::{self, Options};
+use crate::procfs;
+
+/// Options that enable all code that the verifier could refuse.
+fn trial() -> Options {
+    Options {
+        rings: 2,
+        ring_size: Bytes(4096),
+        max_depth: MAX_FRAMES as u32,
+        min_size: Bytes(1),
+        max_size: Bytes(u64::MAX - 1),
+        filter: ProcessFilter::Matching(Vec::new()),
+        ..Options::default()
+    }
+}
+
+/// Checks the features and permissions without which no tracing is possible.
+///
+/// # Errors
+///
+/// [`KernelError::Unsupported`] without BPF, ring buffers, type information or uprobes; [`KernelError::Permission`] if the
+/// caller may not use them.
+pub fn require() -> Result<(), KernelError> {
+    btf()?;
+    uprobes()?;
+    ring_buffers()
+}
+
+/// Creates and drops a ring buffer.
+///
+/// # Errors
+///
+/// [`KernelError::Unsupported`] if the kernel has none, [`KernelError::Permission`] without `CAP_BPF`.
+pub fn ring_buffers() -> Result<(), KernelError> {
+    match RingReader::create(Bytes(4096)) {
+        Ok(_) => Ok(()),
+        // The kernel answers an unknown map type with EINVAL.
+        Err(KernelError::Failed { action, reason }) => Err(KernelError::Unsupported {
+            action,
+            reason: format!("{reason}; ring buffers require CONFIG_BPF_SYSCALL=y"),
+        }),
+        Err(other) => Err(other),
+    }
+}
+
+/// Looks up all struct members that the BPF programs read in the kernel's type information.
+///
+/// # Errors
+///
+/// [`KernelError::Unsupported`] if the kernel has no type information, or lacks a required member.
+pub fn type_information() -> Result<(), KernelError> {
+    btf()?;
+    match settings::settings(&trial()) {
+        // It has type information.
+        Ok(_) | Err(KernelError::TooOld { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks if the kernel has uprobes.
+///
+/// # Errors
+///
+/// [`KernelError::Unsupported`] if it does not.
+pub fn uprobes() -> Result<(), KernelError> {
+    present(procfs::uprobe_type(), "use uprobes", "it requires CONFIG_UPROBE_EVENTS=y")
+}
+
+/// Loads all BPF programs. They record nothing.
+///
+/// # Errors
+///
+/// [`KernelError`], with the verifier's message if a program is refused.
+pub fn load_programs() -> Result<Kernel, KernelError> {
+    let (mut kernel, _) = Kernel::load(&trial())?;
+    kernel.attach_backend().load_all()?;
+    Ok(kernel)
+}
+
+/// Returns true if the BPF programs can read the cgroups of a process.
+#[must_use]
+pub fn has_cgroups() -> bool {
+    settings::settings(&trial()).is_ok_and(|settings| settings.cgroup.known != 0)
+}
+
+fn btf() -> Result<(), KernelError> {
+    present(procfs::kernel_btf(), "describe its own types", "it requires CONFIG_DEBUG_INFO_BTF=y")
+}
+
+fn present(path: &Path, action: &str, reason: &str) -> Result<(), KernelError> {
+    if path.exists() {
+        return Ok(());
+    }
+    Err(KernelError::Unsupported {
+        action: action.to_owned(),
+        reason: format!("{} is missing; {reason}", printable(path)),
+    })
+}

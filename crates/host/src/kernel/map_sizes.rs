@@ -1,0 +1,170 @@
+//! Sizes of the BPF maps. Each map of the table can have fewer entries, so that the maps fit into less memory.
+
+use aya::EbpfLoader;
+
+use memtrace_model::Bytes;
+
+/// Map that can have fewer entries.
+struct SizedMap {
+    name: &'static str,
+    /// Its entries without a limit: a power of two.
+    entries: u32,
+    /// Memory of an entry, with the kernel's links and keys.
+    entry_bytes: u32,
+    /// Runs that use the map. In others, it has the fewest entries.
+    purpose: Purpose,
+}
+
+/// Runs that use a map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    All,
+    Tags,
+    Activity,
+    ActivityRing,
+}
+
+/// Optional parts of a run that have maps of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapUses {
+    /// Tags that programs set.
+    pub tags: bool,
+    /// Activity of threads.
+    pub activity: bool,
+}
+
+const fn map(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
+    SizedMap { name, entries, entry_bytes, purpose: Purpose::All }
+}
+
+const fn map_of_tags(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
+    SizedMap { name, entries, entry_bytes, purpose: Purpose::Tags }
+}
+
+/// Bytes of the ring of the activity of threads in runs without it: a page.
+const PAGE: u32 = 4096;
+
+/// The large maps. The others take about a mebibyte.
+const MAPS: &[SizedMap] = &[
+    map("PAGES", 1 << 20, 8),
+    map("SCRATCH", 1 << 11, 3736),
+    // The entries of a ring are bytes.
+    map("STACK_COPIES", 1 << 22, 1),
+    map("DECISIONS", 1 << 16, 80),
+    map("SENT", 1 << 16, 80),
+    map("PENDING", 1 << 16, 64),
+    map("INTERRUPTED", 1 << 12, 408),
+    map("VMA_CACHE", 1 << 14, 136),
+    map("EXEC_VMAS", 1 << 14, 112),
+    map("OBJECTS", 1 << 13, 192),
+    map("PROCS", 1 << 14, 88),
+    map("SEARCHES", 1 << 14, 88),
+    map("BREAKS", 1 << 13, 80),
+    map("NOTES", 1 << 12, 88),
+    map("MEMCG_SCANNED", 1 << 12, 80),
+    map_of_tags("THREAD_TAGS", 1 << 16, 64),
+    map_of_tags("PROCESS_TAGS", 1 << 12, 72),
+    map_of_tags("TAGS", 1 << 12, 152),
+    SizedMap { name: "ACTIVITY", entries: 1 << 23, entry_bytes: 1, purpose: Purpose::ActivityRing },
+    SizedMap { name: "ACTIVE_THREADS", entries: 1 << 14, entry_bytes: 160, purpose: Purpose::Activity },
+];
+
+/// Memory of all other maps.
+const OTHERS: u64 = 2 << 20;
+
+/// Sizes of the BPF maps of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapSizes {
+    /// The maps have one in 2^`shift` of their entries.
+    shift: u32,
+    /// Maximum number of maps of unwind rows, with a mebibyte each.
+    pub rows: u32,
+    /// Optional parts of the run.
+    pub uses: MapUses,
+}
+
+impl MapSizes {
+    /// Sizes without a limit, without optional parts.
+    pub const FULL: Self = Self {
+        shift: 0,
+        rows: memtrace_common::unwind::MAX_BLOBS as u32,
+        uses: MapUses { tags: false, activity: false },
+    };
+
+    /// Returns the same sizes for a run with these optional parts.
+    #[must_use]
+    pub const fn with(self, uses: MapUses) -> Self {
+        Self { uses, ..self }
+    }
+
+    /// Smallest sizes: with fewer entries, a thread would often find no free slot.
+    pub const SMALLEST: Self = Self { shift: 4, rows: 1, uses: MapUses { tags: true, activity: true } };
+
+    /// Returns the largest sizes with which the maps take at most `maps`, and `rows` maps of unwind rows; `None` if the
+    /// smallest take more.
+    #[must_use]
+    pub fn within(maps: Bytes, rows: u32, uses: MapUses) -> Option<Self> {
+        let sizes = (0..=Self::SMALLEST.shift).map(|shift| Self { shift, rows: rows.clamp(1, Self::FULL.rows), uses });
+        sizes.into_iter().find(|sizes| sizes.memory() <= maps)
+    }
+
+    /// Returns the memory of the maps without unwind rows.
+    #[must_use]
+    pub fn memory(self) -> Bytes {
+        let scaled = MAPS.iter().map(|map| u64::from(self.entries_of(map)) * u64::from(map.entry_bytes));
+        Bytes(OTHERS + scaled.sum::<u64>())
+    }
+
+    /// Returns the number of entries of the map `name`, which is in the table.
+    pub(super) fn entries(self, name: &str) -> u32 {
+        MAPS.iter().find(|map| map.name == name).map_or(0, |map| self.entries_of(map))
+    }
+
+    const fn entries_of(self, map: &SizedMap) -> u32 {
+        match map.purpose {
+            Purpose::Tags if !self.uses.tags => 1,
+            Purpose::ActivityRing if !self.uses.activity => PAGE,
+            Purpose::Activity if !self.uses.activity => 1,
+            _ => map.entries >> self.shift,
+        }
+    }
+
+    /// Sets the sizes of the maps that `loader` creates.
+    pub(super) fn apply(self, loader: &mut EbpfLoader<'_>) {
+        for map in MAPS.iter().filter(|map| self.entries_of(map) != map.entries) {
+            loader.map_max_entries(map.name, self.entries_of(map));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::load::OBJECT;
+
+    #[test]
+    fn the_table_has_the_entries_of_the_object() {
+        let object = aya_obj::Object::parse(OBJECT).unwrap();
+        for map in MAPS {
+            let max_entries = object.maps.get(map.name).unwrap().max_entries();
+            assert_eq!((max_entries, map.entries.is_power_of_two()), (map.entries, true), "{}", map.name);
+        }
+    }
+
+    #[test]
+    fn maps_shrink_until_they_fit() {
+        let none = MapUses::default();
+        let all = MapUses { tags: true, activity: true };
+        let tags = MapUses { tags: true, ..none };
+        let full = MapSizes::FULL.memory();
+        assert_eq!(MapSizes::within(full, 1000, none), Some(MapSizes::FULL));
+        assert_eq!(MapSizes::FULL.with(tags).memory().0 - full.0, (64 << 16) + (224 << 12) - 288);
+        let half = MapSizes::within(Bytes(full.0 - 1), 3, none).unwrap();
+        assert_eq!((half.entries("PAGES"), half.rows), (1 << 19, 3));
+        assert!(half.memory() < full);
+        let smallest = MapSizes::SMALLEST.memory();
+        assert_eq!(MapSizes::within(smallest, 0, all), Some(MapSizes::SMALLEST));
+        assert_eq!(MapSizes::within(Bytes(smallest.0 - 1), 1, all), None);
+        assert!(MapSizes::SMALLEST.with(none).memory() < Bytes(6 << 20));
+    }
+}

@@ -1,0 +1,344 @@
+//! Process filter: decides which processes are traced, and is stored in the maps that the BPF programs read.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use aya::maps::{HashMap, MapData};
+use memtrace_common::unwind::ObjectKey;
+use memtrace_common::wire::{self, Decision, decision, filter_action, filter_key, filter_mode, thread_filter};
+use memtrace_model::{CgroupId, FilterRule, Pid, ProcessAttribute, Traits};
+
+use super::bpf::Bpf;
+use super::error::KernelError;
+use super::file_id;
+use super::wire_type::MapEntry;
+use crate::procfs::{self, Hierarchies};
+
+/// Selects the processes to trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ProcessFilter {
+    /// Every process that hits a probe: each probe is attached to a single process.
+    #[default]
+    Probed,
+    /// Processes passed to [`super::Kernel::follow`].
+    Listed,
+    /// Processes passed to [`super::Kernel::follow`], and their descendants.
+    Families,
+    /// Processes that match an including condition (all, if there is none) and no excluding one.
+    Matching(Vec<Condition>),
+}
+
+/// Selects the threads whose allocations are traced, by their names at the allocation. All by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadFilter {
+    /// Names of threads; if there are some, others are left out.
+    pub included: Vec<String>,
+    /// Names of threads that are left out.
+    pub excluded: Vec<String>,
+}
+
+impl ThreadFilter {
+    /// Returns the constant of the rule in the settings of the BPF programs.
+    pub(super) const fn mode(&self) -> u32 {
+        match (self.included.is_empty(), self.excluded.is_empty()) {
+            (true, true) => thread_filter::ALL,
+            (false, _) => thread_filter::INCLUDED,
+            (true, false) => thread_filter::NOT_EXCLUDED,
+        }
+    }
+
+    /// Writes the names into the map that the BPF programs read.
+    pub(super) fn write(&self, bpf: &mut Bpf) -> Result<(), KernelError> {
+        let mut filters: HashMap<&mut MapData, MapEntry<wire::FilterKey>, u32> = map(bpf, "FILTERS")?;
+        let included = self.included.iter().map(|name| (name, filter_action::INCLUDE));
+        // Exclusion wins, so it is written last.
+        let excluded = self.excluded.iter().map(|name| (name, filter_action::EXCLUDE));
+        for (name, action) in included.chain(excluded) {
+            let key = wire::FilterKey { property: filter_key::THREAD, ..by_comm(name) };
+            filters.insert(MapEntry(key), action, 0).map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+}
+
+/// A filter rule with the ids that its attribute stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    rule: FilterRule,
+    key: wire::FilterKey,
+}
+
+impl Condition {
+    /// Looks up the ids of the rule's user, executable or control group.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is no such user, file or group; other errors of the lookup.
+    pub fn resolve(rule: FilterRule) -> io::Result<Self> {
+        let key = match &rule.attribute {
+            ProcessAttribute::Comm(name) => by_comm(name),
+            ProcessAttribute::Exe(path) => {
+                let file = fs::metadata(path)?;
+                by_exe(file.ino(), encoded(file.dev()))
+            }
+            ProcessAttribute::Cgroup(path) => {
+                let (hierarchy, id) = Hierarchies::read()?.find(path)?;
+                by_cgroup(hierarchy, id)
+            }
+            ProcessAttribute::User(user) => {
+                by_user(procfs::user_id(user)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
+            }
+            // Pids are listed one by one, and need no key.
+            ProcessAttribute::Pid(_) => wire::FilterKey { property: 0, value: [0; 2] },
+        };
+        Ok(Self { rule, key })
+    }
+
+    /// Returns true if the rule's attribute is one of process `pid`. Unknown traits match no rule.
+    fn matches(&self, pid: Pid, traits: &Traits) -> bool {
+        match &self.rule.attribute {
+            ProcessAttribute::Pid(excluded) => *excluded == pid,
+            ProcessAttribute::Comm(_) => traits.comm.as_deref().is_some_and(|comm| by_comm(comm) == self.key),
+            ProcessAttribute::User(_) => traits.user.is_some_and(|user| by_user(user) == self.key),
+            ProcessAttribute::Exe(_) => {
+                traits.exe.is_some_and(|(device, inode)| by_exe(inode, encoded(device)) == self.key)
+            }
+            ProcessAttribute::Cgroup(_) => {
+                traits.cgroups.iter().any(|&(hierarchy, id)| by_cgroup(hierarchy, id) == self.key)
+            }
+        }
+    }
+}
+
+impl ProcessFilter {
+    /// Value of `Settings::filter_mode`.
+    pub(super) const fn mode(&self) -> u32 {
+        match self {
+            Self::Probed => filter_mode::ATTACHED,
+            Self::Listed => filter_mode::LISTED,
+            Self::Families => filter_mode::TREES,
+            Self::Matching(_) => filter_mode::MATCHING,
+        }
+    }
+
+    /// Returns true if processes that match no condition are traced.
+    pub(super) fn by_default(&self) -> bool {
+        self.conditions().iter().all(|condition| condition.rule.exclude)
+    }
+
+    /// Returns true if a condition is about this property: a constant of [`filter_key`].
+    pub(super) fn is_by(&self, property: u64) -> bool {
+        self.conditions().iter().any(|condition| condition.key.property == property)
+    }
+
+    /// Returns true if a condition is about cgroups.
+    #[must_use]
+    pub fn is_by_cgroup(&self) -> bool {
+        self.is_by(filter_key::CGROUP)
+    }
+
+    /// Returns true if the BPF programs select process `pid` while it has these traits, which are only read for filters
+    /// with conditions.
+    #[must_use]
+    pub fn selects(&self, pid: Pid, traits: impl FnOnce() -> Traits) -> bool {
+        let Self::Matching(conditions) = self else { return true };
+        let traits = traits();
+        let mut matching = conditions.iter().filter(|condition| condition.matches(pid, &traits));
+        let is_included = self.by_default() || matching.clone().any(|condition| !condition.rule.exclude);
+        is_included && !matching.any(|condition| condition.rule.exclude)
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        match self {
+            Self::Matching(conditions) => conditions,
+            Self::Probed | Self::Listed | Self::Families => &[],
+        }
+    }
+
+    /// Writes the filter to the maps of the BPF programs. memtrace itself, `own`, is never traced.
+    pub(super) fn write(&self, bpf: &mut Bpf, own: Pid) -> Result<(), KernelError> {
+        let mut verdicts = BTreeMap::new();
+        for Condition { rule, key } in self.conditions() {
+            let key = match &rule.attribute {
+                ProcessAttribute::Pid(pid) => {
+                    decide(bpf, *pid, false)?;
+                    continue;
+                }
+                ProcessAttribute::Exe(path) => exe_key(path, *key, |file| file_id::of_open_file(bpf, file)),
+                _ => *key,
+            };
+            let verdict = if rule.exclude { filter_action::EXCLUDE } else { filter_action::INCLUDE };
+            *verdicts.entry(key).or_insert(0) |= verdict;
+        }
+        let mut filters: HashMap<&mut MapData, MapEntry<wire::FilterKey>, u32> = map(bpf, "FILTERS")?;
+        for (key, verdict) in verdicts {
+            filters.insert(MapEntry(key), verdict, 0).map_err(|error| failed(&error))?;
+        }
+        decide(bpf, own, false)
+    }
+}
+
+/// The kernel keeps 15 bytes of a name.
+fn by_comm(name: &str) -> wire::FilterKey {
+    let mut bytes = [0; 16];
+    let length = name.len().min(15);
+    bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+    let (low, high) = bytes.split_at(8);
+    let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    wire::FilterKey { property: filter_key::COMM, value: [word(low), word(high)] }
+}
+
+fn by_user(id: u32) -> wire::FilterKey {
+    wire::FilterKey { property: filter_key::USER, value: [u64::from(id), 0] }
+}
+
+fn by_exe(inode: u64, device: u32) -> wire::FilterKey {
+    wire::FilterKey { property: filter_key::EXE, value: [inode, u64::from(device)] }
+}
+
+fn by_cgroup(hierarchy: u32, id: CgroupId) -> wire::FilterKey {
+    wire::FilterKey { property: filter_key::CGROUP, value: [id.number(), u64::from(hierarchy)] }
+}
+
+/// Returns the key with the kernel's id of an executable, or `by_stat` if the kernel does not report it. The ids differ on
+/// overlay file systems and those with subvolumes.
+fn exe_key(path: &Path, by_stat: wire::FilterKey, file_id: impl FnOnce(&File) -> Option<ObjectKey>) -> wire::FilterKey {
+    let file = File::options().read(true).custom_flags(libc::O_PATH).open(path);
+    file.ok().and_then(|file| file_id(&file)).map_or(by_stat, |id| by_exe(id.inode, id.device))
+}
+
+/// Converts `st_dev` to the kernel's own `dev_t`; user space sees another encoding (`new_encode_dev`,
+/// include/linux/kdev_t.h).
+fn encoded(device: u64) -> u32 {
+    libc::major(device) << 20 | libc::minor(device)
+}
+
+/// Decides for one process whether it is traced, whichever executable it runs.
+pub(super) fn decide(bpf: &mut Bpf, pid: Pid, traced: bool) -> Result<(), KernelError> {
+    let mut decisions: HashMap<&mut MapData, u32, MapEntry<Decision>> = map(bpf, "DECISIONS")?;
+    let flags = decision::FIXED | if traced { decision::TRACED } else { 0 };
+    decisions.insert(pid.0, MapEntry(Decision { flags, user: 0, changes: 0 }), 0).map_err(|error| failed(&error))
+}
+
+fn map<'bpf, K: aya::Pod, V: aya::Pod>(
+    bpf: &'bpf mut Bpf,
+    name: &str,
+) -> Result<HashMap<&'bpf mut MapData, K, V>, KernelError> {
+    bpf.map_mut(name)?.try_into().map_err(|error| failed(&error))
+}
+
+fn failed(error: &aya::maps::MapError) -> KernelError {
+    KernelError::from_error("write the process filter", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(attribute: ProcessAttribute, exclude: bool) -> Condition {
+        Condition::resolve(FilterRule { attribute, exclude }).unwrap()
+    }
+
+    fn user(id: u32) -> ProcessAttribute {
+        ProcessAttribute::User(id.to_string())
+    }
+
+    #[test]
+    fn names_are_cut_like_the_kernel_cuts_them() {
+        assert_eq!(by_comm("bash").value, [u64::from_ne_bytes(*b"bash\0\0\0\0"), 0]);
+        assert_eq!(by_comm("a-name-that-is-too-long"), by_comm("a-name-that-is-"));
+    }
+
+    #[test]
+    fn all_are_traced_unless_a_condition_includes() {
+        let by_default = |excludes: &[bool]| {
+            let conditions = excludes.iter().map(|&exclude| condition(user(0), exclude));
+            ProcessFilter::Matching(conditions.collect()).by_default()
+        };
+        assert!(by_default(&[]));
+        assert!(by_default(&[true]));
+        assert!(!by_default(&[true, false]));
+    }
+
+    #[test]
+    fn devices_are_encoded_like_the_kernel_does() {
+        assert_eq!(encoded(libc::makedev(254, 0x12345)), 254 << 20 | 0x12345);
+    }
+
+    #[test]
+    fn executables_are_resolved_by_stat() {
+        let file = fs::metadata("/proc/self/exe").unwrap();
+        let exe = condition(ProcessAttribute::Exe("/proc/self/exe".into()), false);
+        assert_eq!(exe.key, by_exe(file.ino(), encoded(file.dev())));
+        let missing = FilterRule { attribute: ProcessAttribute::Exe("/no/such/file".into()), exclude: false };
+        assert_eq!(Condition::resolve(missing).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn kernel_ids_of_executables_replace_those_of_stat() {
+        let file_id = |_: &File| Some(ObjectKey { inode: 9, device: 44, ..ObjectKey::default() });
+        let by_stat = by_exe(7, 8 << 20 | 1);
+        assert_eq!(exe_key("/proc/self/exe".as_ref(), by_stat, file_id), by_exe(9, 44));
+        assert_eq!(exe_key("/proc/self/exe".as_ref(), by_stat, |_| None), by_stat);
+        assert_eq!(exe_key("/no/such/file".as_ref(), by_stat, file_id), by_stat);
+    }
+
+    #[test]
+    fn excluded_pids_need_no_filter_key() {
+        let excluded = vec![condition(ProcessAttribute::Pid(Pid(7)), true), condition(user(0), true)];
+        assert_eq!(excluded.iter().map(|condition| condition.key.property).collect::<Vec<_>>(), [0, filter_key::USER]);
+        let filter = ProcessFilter::Matching(excluded);
+        assert!(filter.by_default() && !filter.is_by(filter_key::CGROUP) && !filter.selects(Pid(7), Traits::default));
+    }
+
+    #[test]
+    fn traits_decide_if_a_process_is_selected() {
+        let pid = Pid(7);
+        let file = fs::metadata("/proc/self/exe").unwrap();
+        let (root_hierarchy, root_group) = Hierarchies::read().unwrap().find("/".as_ref()).unwrap();
+        let (other, deeper) = (CgroupId::of(u64::MAX).unwrap(), CgroupId::of(u64::MAX - 1).unwrap());
+        let conditions = [
+            (ProcessAttribute::Comm(String::from("name")), Traits { comm: Some("name".into()), ..Traits::default() }),
+            (user(3), Traits { user: Some(3), ..Traits::default() }),
+            (
+                ProcessAttribute::Exe("/proc/self/exe".into()),
+                Traits { exe: Some((file.dev(), file.ino())), ..Traits::default() },
+            ),
+            (
+                ProcessAttribute::Cgroup("/".into()),
+                Traits { cgroups: vec![(root_hierarchy, deeper), (root_hierarchy, root_group)], ..Traits::default() },
+            ),
+        ];
+        let others = Traits {
+            comm: Some("other".into()),
+            user: Some(4),
+            exe: Some((file.dev(), file.ino() + 1)),
+            cgroups: vec![(root_hierarchy, other), (root_hierarchy + 1, root_group)],
+        };
+        for (attribute, matching) in conditions {
+            for exclude in [false, true] {
+                let filter = ProcessFilter::Matching(vec![condition(attribute.clone(), exclude)]);
+                let selects = |traits: &Traits| filter.selects(pid, || traits.clone());
+                assert_eq!(selects(&matching), !exclude, "{attribute:?}");
+                assert_eq!(selects(&others), exclude, "{attribute:?}");
+                assert_eq!(selects(&Traits::default()), exclude, "unknown traits match nothing: {attribute:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_including_condition_suffices_unless_one_excludes() {
+        let traits = || Traits { comm: Some("name".into()), user: Some(3), ..Traits::default() };
+        let selected = |conditions: Vec<Condition>| ProcessFilter::Matching(conditions).selects(Pid(7), traits);
+        let comm = |name: &str, exclude| condition(ProcessAttribute::Comm(name.into()), exclude);
+        assert!(selected(vec![]));
+        assert!(selected(vec![comm("other", false), condition(user(3), false)]));
+        assert!(!selected(vec![comm("name", false), condition(user(3), true)]));
+        assert!(!selected(vec![condition(ProcessAttribute::Pid(Pid(7)), true)]));
+        assert!(selected(vec![condition(ProcessAttribute::Pid(Pid(8)), true)]));
+        assert!(ProcessFilter::Listed.selects(Pid(7), || unreachable!("there are no conditions")));
+    }
+}

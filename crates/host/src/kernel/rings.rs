@@ -1,0 +1,79 @@
+//! Ring buffers of events, and their readers.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use aya::maps::{Map, MapData, RingBuf};
+use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
+use memtrace_model::{Bytes, Event};
+
+use super::decode::decode;
+use super::error::KernelError;
+
+/// Reader of one ring.
+pub struct RingReader(RingBuf<MapData>);
+
+/// Number of records read from a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Decoded records.
+    pub events: u64,
+    /// Records that could not be decoded.
+    pub bad: u64,
+}
+
+impl RingReader {
+    /// Creates a ring of `size` bytes, a power of two and a multiple of the page size.
+    pub(super) fn create(size: Bytes) -> Result<Self, KernelError> {
+        const ACTION: &str = "create a ring buffer";
+        let entries = u32::try_from(size.0).map_err(|_| KernelError::Failed {
+            action: ACTION.to_owned(),
+            reason: format!("{size} exceeds the maximum size of a ring"),
+        })?;
+        let definition = aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, entries, 0);
+        let ring = MapData::create(definition, "memtrace_ring", None)
+            .and_then(|data| RingBuf::try_from(Map::RingBuf(data)))
+            .map_err(|error| KernelError::from_error(ACTION, &error))?;
+        Ok(Self(ring))
+    }
+
+    pub(super) fn ring(&self) -> &RingBuf<MapData> {
+        &self.0
+    }
+
+    /// Raises the priority of the calling thread, if permitted. Otherwise, traced processes can keep all CPUs busy until a ring
+    /// overflows.
+    pub fn raise_priority() {
+        const NICENESS: libc::c_int = -10;
+        const THIS_THREAD: libc::id_t = 0;
+        // SAFETY: the call has no conditions.
+        if unsafe { libc::setpriority(libc::PRIO_PROCESS, THIS_THREAD, NICENESS) } != 0 {
+            log::debug!("cannot raise the priority of a ring reader: {}", std::io::Error::last_os_error());
+        }
+    }
+
+    /// Decodes up to `limit` records, and passes their events to `sink` in order.
+    pub fn drain(&mut self, limit: u64, mut sink: impl FnMut(Event)) -> Drained {
+        let mut drained = Drained::default();
+        while drained.events + drained.bad < limit {
+            let Some(record) = self.0.next() else { break };
+            match decode(&record) {
+                Ok(event) => {
+                    drained.events += 1;
+                    sink(event);
+                }
+                Err(_) => drained.bad += 1,
+            }
+        }
+        drained
+    }
+
+    /// Waits until a BPF program wakes the reader, or `timeout` elapses.
+    pub fn wait(&mut self, timeout: Duration) {
+        let mut ready = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
+        // The caller reads the ring after any outcome.
+        // SAFETY: one initialized pollfd is passed, whose descriptor lives as long as the ring.
+        let _ = unsafe { libc::poll(&raw mut ready, 1, timeout) };
+    }
+}

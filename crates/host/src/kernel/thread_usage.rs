@@ -1,0 +1,205 @@
+//! Reader of the usage of threads, which BPF programs count.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use aya::maps::{HashMap, MapData};
+use aya::programs::Iter;
+use aya::{Btf, maps::MapError};
+use memtrace_common::wire::{PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, ThreadRecord};
+use memtrace_model::{Comm, MonitoredThread, Pid, TaskState, ThreadUsage, Tid, UsageCounter};
+
+use super::bpf::Bpf;
+use super::bpf_syscall;
+use super::decode::comm;
+use super::error::KernelError;
+use super::wire_type::{MapEntry, read};
+use crate::procfs;
+
+/// Program of the iterator over tasks.
+const PROGRAM: &str = "thread_usage";
+
+/// Tracepoints with the programs that count starts and exits.
+pub(super) const TRACEPOINTS: [(&str, &str); 2] =
+    [("count_thread_start", "sched_process_fork"), ("count_thread_exit", "sched_process_exit")];
+
+/// Usage of a running thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningThread {
+    /// The thread.
+    pub thread: MonitoredThread,
+    /// Start of its process since boot, in nanoseconds.
+    pub process_start_ns: u64,
+    /// Name.
+    pub comm: Comm,
+    /// State.
+    pub state: TaskState,
+    /// Address in the thread pointer register; 0 if it is not known.
+    pub thread_pointer: u64,
+    /// Counters since the start of the thread; those of the heap since the probes were attached.
+    pub usage: ThreadUsage,
+}
+
+/// Threads of a process that have started or exited since the probes were attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTurnover {
+    /// Sum of the counters of exited threads.
+    pub ended: ThreadUsage,
+    /// Number of threads that have started.
+    pub started: u64,
+    /// Number of threads that have exited.
+    pub exited: u64,
+    /// The process has exited.
+    pub has_exited: bool,
+    /// The OOM killer has selected the process.
+    pub oom_killed: bool,
+    /// Name of a process that has exited.
+    pub comm: Option<Comm>,
+}
+
+/// Identity of a process: its pid, and its start since boot in nanoseconds.
+pub type ProcessStart = (Pid, u64);
+
+/// Reader of the usage of threads. It waits for no thread.
+pub struct ThreadUsageReader {
+    link: OwnedFd,
+    processes: HashMap<MapData, MapEntry<ProcessKey>, MapEntry<ProcessUsage>>,
+    buffer: Box<[u8]>,
+}
+
+/// Bytes that are read at a time: a seq file has eight pages (`bpf_seq_read`, kernel/bpf/bpf_iter.c).
+const BUFFER: usize = 8 << 12;
+
+impl ThreadUsageReader {
+    /// Loads the iterator, and takes the maps out of `bpf`.
+    pub(super) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
+        const ACTION: &str = "iterate over the threads";
+        let types = Btf::parse_file(procfs::kernel_btf(), aya::Endianness::default())
+            .map_err(|error| KernelError::from_error(ACTION, &error))?;
+        let program: &mut Iter = bpf.program(PROGRAM)?;
+        program.load("task", &types).map_err(|error| KernelError::from_load(ACTION, &error))?;
+        let descriptor = program.fd().map_err(|error| KernelError::from_error(ACTION, &error))?;
+        let link = bpf_syscall::create_iterator_link(descriptor.as_fd());
+        let link = link.map_err(|error| {
+            KernelError::from_io(ACTION, error, String::from("the kernel has no iterator over tasks"))
+        })?;
+        let processes = bpf.take_map("PROCESS_USAGE")?.try_into();
+        let processes = processes.map_err(|error: MapError| KernelError::from_error(ACTION, &error))?;
+        let buffer = vec![0; BUFFER].into_boxed_slice();
+        Ok(Self { link, processes, buffer })
+    }
+
+    /// Calls `visit` for each running thread of the traced processes that `selects` selects. If processes are selected by their
+    /// properties, it is asked about the threads of all processes.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the iterator, as without memory.
+    pub fn running(
+        &mut self,
+        mut selects: impl FnMut(ProcessStart) -> bool,
+        mut visit: impl FnMut(RunningThread),
+    ) -> std::io::Result<()> {
+        let mut file = File::from(bpf_syscall::create_iterator(self.link.as_fd())?);
+        let mut filled = 0;
+        loop {
+            let bytes = match file.read(&mut self.buffer[filled..]) {
+                Ok(0) => return Ok(()),
+                Ok(bytes) => bytes,
+                // The kernel interrupts long iterations.
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => continue,
+                Err(error) => return Err(error),
+            };
+            filled += bytes;
+            let mut records = self.buffer[..filled].chunks_exact(size_of::<ThreadRecord>());
+            for record in records.by_ref().filter_map(read::<ThreadRecord>) {
+                if selects((Pid(record.pid), record.process_start_ns)) {
+                    visit(running(&record));
+                }
+            }
+            let rest = records.remainder().len();
+            self.buffer.copy_within(filled - rest..filled, 0);
+            filled = rest;
+        }
+    }
+
+    /// Returns the processes with threads that have started or exited.
+    pub fn turnover(&self) -> impl Iterator<Item = (ProcessStart, ThreadTurnover)> {
+        let entries = self.processes.iter().filter_map(Result::ok);
+        entries.map(|(MapEntry(key), MapEntry(usage))| ((pid(key), key.start_ns), turnover(&usage)))
+    }
+
+    /// Forgets a process that has exited.
+    pub fn forget(&mut self, (pid, start_ns): ProcessStart) {
+        let key = ProcessKey { pid: pid.0.into(), start_ns };
+        if let Err(error) = self.processes.remove(&MapEntry(key)) {
+            log::debug!("the counters of process {pid} are not removed: {error}");
+        }
+    }
+}
+
+fn pid(key: ProcessKey) -> Pid {
+    Pid(u32::try_from(key.pid).unwrap_or(0))
+}
+
+fn running(record: &ThreadRecord) -> RunningThread {
+    let thread = MonitoredThread { pid: Pid(record.pid), tid: Tid(record.tid), start_ns: record.start_ns };
+    RunningThread {
+        thread,
+        process_start_ns: record.process_start_ns,
+        comm: Comm::from(comm(&record.comm)),
+        state: TaskState::of_bits(record.state),
+        thread_pointer: record.thread_pointer,
+        usage: usage(&record.usage),
+    }
+}
+
+/// Converts the counters, which have the order of [`UsageCounter`].
+fn usage(counters: &[u64; UsageCounter::COUNT]) -> ThreadUsage {
+    let mut usage = ThreadUsage::default();
+    for (counter, &value) in UsageCounter::ALL.into_iter().zip(counters) {
+        usage.set(counter, value);
+    }
+    usage
+}
+
+fn turnover(process: &ProcessUsage) -> ThreadTurnover {
+    let has_exited = process.flags & PROCESS_EXITED != 0;
+    ThreadTurnover {
+        ended: usage(&process.ended),
+        started: process.started,
+        exited: process.exited,
+        has_exited,
+        oom_killed: process.flags & PROCESS_OOM_KILLED != 0,
+        comm: has_exited.then(|| Comm::from(comm(&process.comm))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_common::wire::usage as index;
+
+    use super::*;
+
+    #[test]
+    fn counters_have_the_order_of_the_wire_format() {
+        let order = [
+            (index::ALLOC_BYTES, UsageCounter::AllocBytes),
+            (index::ALLOC_COUNT, UsageCounter::AllocCount),
+            (index::FREE_BYTES, UsageCounter::FreeBytes),
+            (index::FREE_COUNT, UsageCounter::FreeCount),
+            (index::USER_TIME, UsageCounter::UserTime),
+            (index::SYSTEM_TIME, UsageCounter::SystemTime),
+            (index::RUN_DELAY, UsageCounter::RunDelay),
+            (index::VOLUNTARY_SWITCHES, UsageCounter::VoluntarySwitches),
+            (index::INVOLUNTARY_SWITCHES, UsageCounter::InvoluntarySwitches),
+            (index::READ_BYTES, UsageCounter::ReadBytes),
+            (index::WRITE_BYTES, UsageCounter::WriteBytes),
+            (index::MINOR_FAULTS, UsageCounter::MinorFaults),
+            (index::MAJOR_FAULTS, UsageCounter::MajorFaults),
+        ];
+        assert!(order.iter().all(|&(place, counter)| place == counter as usize), "{order:?}");
+        assert_eq!(order.len(), UsageCounter::COUNT);
+    }
+}

@@ -1,0 +1,195 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use harness::Scratch;
+use harness::fixtures::assert_root;
+
+use super::*;
+
+/// Timeout after which a test fails.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn argv(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+fn prepare(words: &[&str]) -> Launch {
+    Launch::prepare(&argv(words), None).unwrap()
+}
+
+fn run(words: &[&str]) -> ExitStatus {
+    prepare(words).release().unwrap().wait().unwrap()
+}
+
+fn proc_file(pid: Pid, name: &str) -> String {
+    fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap()
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    assert_eq!(run(&["true"]).code(), Some(0));
+    assert_eq!(run(&["sh", "-c", "exit 42"]).code(), Some(42));
+}
+
+#[test]
+fn death_by_a_signal_is_reported() {
+    assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn the_exit_is_detected_without_waiting() {
+    let mut child = prepare(&["cat", "/dev/null"]).release().unwrap();
+    assert!(crate::procfs::exits_within(child.pidfd(), PATIENCE));
+    assert_eq!(child.try_wait().unwrap().and_then(|status| status.code()), Some(0));
+    assert_eq!(child.try_wait().unwrap(), child.try_wait().unwrap());
+}
+
+#[test]
+fn a_running_command_has_no_status() {
+    let scratch = Scratch::new();
+    let pipe = scratch.path("pipe");
+    assert!(run(&["mkfifo", pipe.to_str().unwrap()]).success());
+    let mut child = prepare(&["cat", pipe.to_str().unwrap()]).release().unwrap();
+    assert_eq!(child.try_wait().unwrap(), None);
+    drop(fs::OpenOptions::new().write(true).open(&pipe).unwrap());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_command_starts_at_the_release_with_the_same_pid() {
+    let scratch = Scratch::new();
+    let made = scratch.path("made");
+    let launch = prepare(&["mkdir", made.to_str().unwrap()]);
+    let pid = launch.pid();
+    // The child still runs this test executable, with its own pid.
+    assert_eq!(fs::read_link(format!("/proc/{pid}/exe")).unwrap(), std::env::current_exe().unwrap());
+    assert!(!made.exists());
+    let mut child = launch.release().unwrap();
+    assert_eq!(child.pid(), pid);
+    assert!(child.wait().unwrap().success());
+    assert!(made.is_dir());
+}
+
+#[test]
+fn closing_the_barrier_ends_the_child() {
+    let scratch = Scratch::new();
+    let made = scratch.path("made");
+    let launch = prepare(&["mkdir", made.to_str().unwrap()]);
+    let Launch { barrier, mut child, .. } = launch;
+    drop(barrier);
+    assert_eq!(child.wait().unwrap().code(), Some(127));
+    assert!(!made.exists());
+}
+
+#[test]
+fn a_child_killed_at_the_barrier_is_detected() {
+    let mut launch = prepare(&["true"]);
+    // SAFETY: the child has not been waited for, so the pid is valid.
+    assert_eq!(unsafe { libc::kill(i32::try_from(launch.pid().0).unwrap(), libc::SIGKILL) }, 0);
+    launch.child.wait().unwrap();
+    let result = launch.release();
+    assert!(matches!(result, Err(LaunchError::Exited(_))), "{result:?}");
+}
+
+#[test]
+fn a_missing_command_is_not_found() {
+    for command in ["memtrace-no-such-command", "/no/such/command"] {
+        let result = Launch::prepare(&argv(&[command, "x"]), None);
+        assert!(matches!(&result, Err(LaunchError::NotFound { command: name }) if name == command), "{result:?}");
+    }
+    assert!(matches!(Launch::prepare(&[], None), Err(LaunchError::NotFound { .. })));
+    assert!(matches!(Launch::prepare(&argv(&[""]), None), Err(LaunchError::NotFound { .. })));
+}
+
+#[test]
+fn a_file_that_is_not_executable_is_another_error() {
+    let result = Launch::prepare(&argv(&["/etc/passwd"]), None);
+    let Err(LaunchError::NotRunnable { source, .. }) = result else { panic!("{result:?}") };
+    assert_eq!(source.kind(), io::ErrorKind::PermissionDenied);
+    let scratch = Scratch::new();
+    let script = scratch.script("script", "#!/no/such/interpreter\n");
+    let result = prepare(&[script.to_str().unwrap()]).release();
+    let Err(LaunchError::NotRunnable { source, .. }) = result else { panic!("{result:?}") };
+    assert!(source.to_string().contains("interpreter"));
+}
+
+#[test]
+fn scripts_run_with_and_without_a_first_line() {
+    let scratch = Scratch::new();
+    let script = scratch.script("with", "#!/bin/sh\nexit $1\n");
+    assert_eq!(run(&[script.to_str().unwrap(), "7"]).code(), Some(7));
+    let script = scratch.script("without", "exit $1\n");
+    assert_eq!(run(&[script.to_str().unwrap(), "8"]).code(), Some(8));
+}
+
+#[test]
+fn arguments_with_a_nul_are_refused() {
+    let result = Launch::prepare(&argv(&["true", "a\0b"]), None);
+    assert!(matches!(result, Err(LaunchError::Start { step: "its arguments", .. })));
+}
+
+#[test]
+fn arguments_and_environment_reach_the_command_unchanged() {
+    let launch = prepare(&["sh", "-c", "kill -STOP $$; exit 0", "a b", ""]);
+    let pid = launch.pid();
+    let mut child = launch.release().unwrap();
+    let mut status = 0;
+    // SAFETY: `status` is valid during the call.
+    let stopped = unsafe { libc::waitpid(i32::try_from(pid.0).unwrap(), &raw mut status, libc::WUNTRACED) };
+    assert!(stopped > 0 && libc::WIFSTOPPED(status));
+    assert_eq!(proc_file(pid, "cmdline"), "sh\0-c\0kill -STOP $$; exit 0\0a b\0\0");
+    let mut theirs: Vec<String> = proc_file(pid, "environ").split_terminator('\0').map(str::to_owned).collect();
+    let mut ours: Vec<String> = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
+    theirs.sort();
+    ours.sort();
+    assert_eq!(theirs, ours);
+    // No signal is blocked or caught. Only signals that this process inherited as ignored are ignored.
+    let signals = |name: &str| {
+        let status = proc_file(pid, "status");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(line.trim_start_matches(':').trim(), 16).unwrap()
+    };
+    assert_eq!(signals("SigBlk"), 0);
+    assert_eq!(signals("SigIgn") & (1 << (libc::SIGPIPE - 1)), 0);
+    // SAFETY: the child has not been waited for, so the pid is valid.
+    assert_eq!(unsafe { libc::kill(i32::try_from(pid.0).unwrap(), libc::SIGCONT) }, 0);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_command_inherits_no_descriptors() {
+    let scratch = Scratch::new();
+    let lists = ["ours", "expected"].map(|name| scratch.path(name));
+    let [ours, expected] = lists.each_ref().map(|list| format!("ls /proc/self/fd > {}", list.display()));
+    assert!(run(&["sh", "-c", &ours]).success());
+    assert!(Command::new("sh").args(["-c", &expected]).status().unwrap().success());
+    let [ours, expected] = lists.map(|list| fs::read_to_string(list).unwrap());
+    assert_eq!(ours, expected);
+}
+
+#[test]
+fn privileged_the_identity_is_switched_permanently() {
+    assert_root();
+    let scratch = Scratch::new();
+    let list = scratch.write("list", b"");
+    fs::set_permissions(&list, fs::Permissions::from_mode(0o666)).unwrap();
+    let identity = Identity::of(65534, 65533, &[65533, 65532]);
+    let script = format!("grep -E '^(Uid|Gid|Groups|CapEff|CapPrm)' /proc/self/status > {}", list.display());
+    let status = Launch::prepare(&argv(&["sh", "-c", &script]), Some(&identity)).unwrap().release();
+    let status = status.unwrap().wait().unwrap();
+    assert!(status.success());
+    let printed = fs::read_to_string(&list).unwrap();
+    let fields: Vec<Vec<&str>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
+    let expected: [&[&str]; 5] = [
+        &["Uid:", "65534", "65534", "65534", "65534"],
+        &["Gid:", "65533", "65533", "65533", "65533"],
+        &["Groups:", "65532", "65533"],
+        &["CapPrm:", "0000000000000000"],
+        &["CapEff:", "0000000000000000"],
+    ];
+    assert_eq!(fields, expected);
+}

@@ -1,0 +1,11 @@
+//! The running machine: files of processes and of the kernel, events of perf, commands, and the BPF programs.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+pub mod debuginfod;
+pub mod kernel;
+pub mod launch;
+pub mod loader;
+pub mod mmap_events;
+pub mod pmu;
+pub mod procfs;

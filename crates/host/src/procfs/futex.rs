@@ -1,0 +1,91 @@
+//! Threads that wait for a futex now.
+
+use std::fs;
+
+use memtrace_model::{AbsAddr, Pid, Tid};
+
+use crate::procfs::mem::read_memory;
+use crate::procfs::process::proc_path;
+
+/// Operations of the call that wait (include/uapi/linux/futex.h), without their flags: `FUTEX_WAIT`, `FUTEX_LOCK_PI`,
+/// `FUTEX_WAIT_BITSET`, `FUTEX_WAIT_REQUEUE_PI` and `FUTEX_LOCK_PI2`.
+const WAITS: [u64; 5] = [0, 6, 9, 11, 13];
+
+/// Bits of the operation (`FUTEX_CMD_MASK`, include/uapi/linux/futex.h).
+const OPERATION: u64 = 0x7f;
+
+/// `FUTEX_TID_MASK`, include/uapi/linux/futex.h.
+const HOLDER: u32 = 0x3fff_ffff;
+
+/// A wait of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FutexWaiter {
+    /// The futex.
+    pub address: AbsAddr,
+    /// Thread that may hold it, as in the BPF program at the call.
+    pub holder: Option<Tid>,
+}
+
+/// Returns the wait of a thread for a futex; `None` if it does not wait for one, or has exited.
+pub fn futex_wait(pid: Pid, tid: Tid) -> Option<FutexWaiter> {
+    let call = fs::read_to_string(proc_path(pid, &format!("task/{}/syscall", tid.0))).ok()?;
+    let (address, operation, expected) = parse(&call)?;
+    let word = |address| {
+        let bytes = read_memory(pid, address, size_of::<u32>())?;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let holder = match (operation, expected) {
+        (6 | 13, _) => word(address).map(|word| word & HOLDER),
+        // A mutex of glibc with waiters, as in the BPF program.
+        (0 | 9, 2) => word(AbsAddr(address.0.wrapping_add(8))),
+        _ => None,
+    };
+    Some(FutexWaiter { address, holder: holder.filter(|holder| *holder != 0).map(Tid) })
+}
+
+/// Parses `/proc/PID/task/TID/syscall`: the number of the call, and its arguments. Returns the address, the operation and the
+/// expected value of a call that waits for a futex.
+fn parse(call: &str) -> Option<(AbsAddr, u64, u64)> {
+    let mut words = call.split_ascii_whitespace();
+    if words.next()?.parse() != Ok(libc::SYS_futex) {
+        return None;
+    }
+    let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (address, operation, expected) = (argument()?, argument()? & OPERATION, argument()?);
+    WAITS.contains(&operation).then_some((AbsAddr(address), operation, expected & u64::from(u32::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier};
+
+    use super::*;
+
+    #[test]
+    fn calls_that_wait_are_parsed() {
+        let futex = libc::SYS_futex;
+        let call = |arguments: &str| parse(&format!("{futex} {arguments}"));
+        assert_eq!(call("0x7f00 0x80 0x2 0x0 0x0 0x0 0x1 0x2"), Some((AbsAddr(0x7f00), 0, 2)));
+        assert_eq!(call("0x7f00 0x189 0xffffffff00000002"), Some((AbsAddr(0x7f00), 9, 2)));
+        assert_eq!(call("0x7f00 0x81 0x1"), None, "a wake");
+        assert_eq!((parse("running"), parse("1 0x0 0x0 0x0"), call("0x7f00")), (None, None, None));
+    }
+
+    #[test]
+    fn waiting_thread_is_found() {
+        let barrier = Arc::new(Barrier::new(2));
+        let waiting = Arc::clone(&barrier);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: the call takes nothing.
+            sender.send(unsafe { libc::gettid() }).unwrap();
+            waiting.wait();
+        });
+        let tid = Tid(u32::try_from(receiver.recv().unwrap()).unwrap());
+        while futex_wait(Pid(std::process::id()), tid).is_none() {
+            std::thread::yield_now();
+        }
+        barrier.wait();
+        thread.join().unwrap();
+    }
+}

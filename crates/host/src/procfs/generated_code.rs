@@ -1,0 +1,203 @@
+//! Perf map of a process: the names of code that it generates at run time.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use memtrace_model::{NoPerfMap, Pid, printable};
+
+use super::own_process::descriptor_path;
+use super::process::proc_path;
+use super::process_metadata::field;
+
+/// Largest command line or environment that is searched.
+const MAX_ARGUMENTS: u64 = 1 << 20;
+
+/// Identity of a process that generates code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeGenerator {
+    /// Pid in the innermost pid namespace, which names the perf map.
+    pub inner_pid: u32,
+    /// Effective user, to whom the perf map has to belong.
+    pub uid: u32,
+    /// True if generated code keeps frame pointers in HotSpot, as far as its options say.
+    pub keeps_frame_pointers: bool,
+}
+
+/// Reads the identity of `pid`; `None` if it has exited.
+pub fn code_generator(pid: Pid) -> Option<CodeGenerator> {
+    let status = fs::read(proc_path(pid, "status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    let uid = field(&status, "Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    let inner_pid = field(&status, "NSpid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok());
+    Some(CodeGenerator { inner_pid: inner_pid.unwrap_or(pid.0), uid, keeps_frame_pointers: keeps_frame_pointers(pid) })
+}
+
+/// Returns true if Java's options ask for frame pointers, or for the interpreter, which has them. Java reads options
+/// from its command line and from variables such as `JAVA_TOOL_OPTIONS`.
+fn keeps_frame_pointers(pid: Pid) -> bool {
+    let read = |name| read_bounded(&proc_path(pid, name)).unwrap_or_default();
+    let options = [read("environ"), read("cmdline")].concat();
+    let has = |option: &[u8]| options.windows(option.len()).any(|part| part == option);
+    has(b"-XX:+PreserveFramePointer") && !has(b"-XX:-PreserveFramePointer") || has(b"\0-Xint\0")
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, MAX_ARGUMENTS), &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens the perf map of a process with the root directory `root`.
+///
+/// A process can put anything in the place of the file. Only a regular file of its own user or of root is opened, and
+/// links are followed below `root` only; a link in the file's own place is refused.
+///
+/// # Errors
+///
+/// The reason for which there is no perf map.
+pub fn perf_map(root: &Path, generator: CodeGenerator) -> Result<File, NoPerfMap> {
+    let path = format!("tmp/perf-{}.map", generator.inner_pid);
+    let seen = open_below(root, Path::new(&path)).map_err(|error| {
+        log::debug!("{}/{path}: {error}", printable(root));
+        if error.raw_os_error() == Some(libc::ELOOP) { NoPerfMap::NotRegular } else { NoPerfMap::Missing }
+    })?;
+    let metadata = seen.metadata().map_err(|_| NoPerfMap::Missing)?;
+    if !metadata.is_file() {
+        return Err(NoPerfMap::NotRegular);
+    }
+    if !is_owner(&metadata, generator) {
+        return Err(NoPerfMap::NotOwned);
+    }
+    // O_NONBLOCK: do not wait until another process gives up a lease on the file (fcntl(2), F_SETLEASE).
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(descriptor_path(&seen));
+    file.map_err(|_| NoPerfMap::Missing)
+}
+
+/// Opens the perf map of a running process.
+///
+/// # Errors
+///
+/// The reason for which there is no perf map.
+pub fn perf_map_of(pid: Pid, generator: CodeGenerator) -> Result<File, NoPerfMap> {
+    perf_map(&proc_path(pid, "root"), generator)
+}
+
+/// Returns true if the file at `path` belongs to the user of the process or to root.
+pub fn belongs_to(path: &Path, generator: CodeGenerator) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| is_owner(&metadata, generator))
+}
+
+fn is_owner(metadata: &fs::Metadata, generator: CodeGenerator) -> bool {
+    [0, generator.uid].contains(&metadata.uid())
+}
+
+/// Opens a descriptor of the file at `path` below the directory `root`, without opening the file itself
+/// (`RESOLVE_IN_ROOT`, openat2(2), Linux 5.6).
+fn open_below(root: &Path, path: &Path) -> io::Result<File> {
+    let directory = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: all fields are integers.
+    let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
+    // With O_PATH and O_NOFOLLOW, a link itself would be opened (open(2)); it is no regular file then.
+    how.flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
+    // SAFETY: the path and the structure are valid for the length of the call.
+    let descriptor = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            directory.as_raw_fd(),
+            path.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    match i32::try_from(descriptor) {
+        // SAFETY: the system call returned a new descriptor.
+        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { File::from_raw_fd(descriptor) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::fs::{chown, symlink};
+
+    use harness::Scratch;
+
+    use super::*;
+
+    fn generator(uid: u32) -> CodeGenerator {
+        CodeGenerator { inner_pid: 7, uid, keeps_frame_pointers: false }
+    }
+
+    fn own_uid() -> u32 {
+        fs::metadata("/proc/self").unwrap().uid()
+    }
+
+    fn root_with_tmp() -> Scratch {
+        let scratch = Scratch::new();
+        let _ = scratch.subdirectory("tmp");
+        scratch
+    }
+
+    #[test]
+    fn own_identity_is_read() {
+        let own = code_generator(Pid(std::process::id())).unwrap();
+        assert_eq!((own.uid, own.keeps_frame_pointers), (own_uid(), false));
+        assert_eq!(code_generator(Pid(u32::MAX)), None);
+    }
+
+    #[test]
+    fn perf_map_of_the_user_is_read() {
+        let root = root_with_tmp();
+        assert_eq!(perf_map(&root.path(""), generator(own_uid())).err(), Some(NoPerfMap::Missing));
+        fs::write(root.path("tmp/perf-7.map"), "content").unwrap();
+        let mut content = String::new();
+        perf_map(&root.path(""), generator(own_uid())).unwrap().read_to_string(&mut content).unwrap();
+        assert_eq!(content, "content");
+    }
+
+    #[test]
+    fn only_a_regular_file_is_read() {
+        let root = root_with_tmp();
+        let map = root.path("tmp/perf-7.map");
+        fs::write(root.path("tmp/other"), "content").unwrap();
+        symlink("other", &map).unwrap();
+        assert_eq!(perf_map(&root.path(""), generator(own_uid())).err(), Some(NoPerfMap::NotRegular));
+        fs::remove_file(&map).unwrap();
+        fs::create_dir(&map).unwrap();
+        assert_eq!(perf_map(&root.path(""), generator(own_uid())).err(), Some(NoPerfMap::NotRegular));
+    }
+
+    #[test]
+    fn links_do_not_lead_out_of_the_root() {
+        let outside = root_with_tmp();
+        fs::write(outside.path("tmp/perf-7.map"), "content").unwrap();
+        let root = Scratch::new();
+        // Both are in the same directory.
+        let outside = outside.path("");
+        let link = Path::new("..").join(outside.file_name().unwrap()).join("tmp");
+        assert!(root.path("").join(&link).join("perf-7.map").exists());
+        symlink(link, root.path("tmp")).unwrap();
+        assert_eq!(perf_map(&root.path(""), generator(own_uid())).err(), Some(NoPerfMap::Missing));
+    }
+
+    #[test]
+    fn privileged_perf_map_of_another_user_is_refused() {
+        let root = root_with_tmp();
+        let map = root.path("tmp/perf-7.map");
+        fs::write(&map, "content").unwrap();
+        chown(&map, Some(4711), None).unwrap();
+        assert_eq!(perf_map(&root.path(""), generator(4712)).err(), Some(NoPerfMap::NotOwned));
+        assert!(perf_map(&root.path(""), generator(4711)).is_ok());
+        chown(&map, Some(0), None).unwrap();
+        assert!(perf_map(&root.path(""), generator(4712)).is_ok(), "root's file");
+    }
+}

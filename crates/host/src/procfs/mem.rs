@@ -1,0 +1,143 @@
+//! Reader of another process's memory, without stopping it and without faulting pages in.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use memtrace_model::{AbsAddr, Bytes, Pid};
+
+use crate::procfs::pagemap::{PageMap, ResidentPages};
+use crate::procfs::process::proc_path;
+use crate::procfs::remote_words::RemoteWords;
+
+/// Size of a read.
+const WINDOW: Bytes = Bytes(1 << 20);
+
+/// Reader of a process's memory.
+#[derive(Debug)]
+pub struct MemoryReader {
+    pid: Pid,
+    memory: File,
+    pub pages: PageMap,
+}
+
+impl MemoryReader {
+    /// # Errors
+    ///
+    /// Permission is missing: this needs the same permission as ptrace(2).
+    pub fn open(pid: Pid) -> io::Result<Self> {
+        Ok(Self { pid, memory: File::open(proc_path(pid, "mem"))?, pages: PageMap::open(pid)? })
+    }
+
+    /// Reads two words at each of `places` with few system calls; `None` for unreadable places.
+    pub fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
+        let mut pairs = Vec::with_capacity(places.len());
+        // An error ends the read: the process has ended.
+        if RemoteWords::default().read(self.pid, places, &mut pairs).is_err() {
+            pairs.resize(places.len(), None);
+        }
+        pairs
+    }
+
+    /// Creates a view of the pages from `start` to `end` that are resident now.
+    pub fn view(&self, start: AbsAddr, end: AbsAddr) -> io::Result<MemoryView<'_>> {
+        let residence = self.pages.residence(start, end)?;
+        Ok(MemoryView { memory: &self.memory, residence, buffer: Vec::new(), at: AbsAddr(0) })
+    }
+}
+
+/// Reads at most `length` bytes from `address` on, and faults their pages in; `None` if none can be read.
+pub(crate) fn read_memory(pid: Pid, address: AbsAddr, length: usize) -> Option<Vec<u8>> {
+    let memory = File::open(proc_path(pid, "mem")).ok()?;
+    let mut bytes = vec![0; length];
+    // A read stops before a page that is not mapped.
+    let count = memory.read_at(&mut bytes, address.0).ok()?;
+    bytes.truncate(count);
+    Some(bytes)
+}
+
+/// Memory that can be read word by word.
+pub trait WordReader {
+    /// Returns the word at `address`, which is a multiple of 8; `None` if it is not resident or not readable.
+    fn word(&mut self, address: AbsAddr) -> Option<u64>;
+
+    /// Returns the number of resident bytes from `start` to `end`.
+    fn resident(&self, start: AbsAddr, end: AbsAddr) -> Bytes;
+}
+
+/// Buffered view of the resident pages in an address range of a process.
+#[derive(Debug)]
+pub struct MemoryView<'peek> {
+    memory: &'peek File,
+    pub residence: ResidentPages,
+    buffer: Vec<u8>,
+    /// Address of `buffer` in the process.
+    at: AbsAddr,
+}
+
+impl MemoryView<'_> {
+    fn buffered(&self, address: AbsAddr) -> Option<u64> {
+        let offset = usize::try_from(address.0.checked_sub(self.at.0)?).ok()?;
+        let word = self.buffer.get(offset..offset.checked_add(8)?)?;
+        word.try_into().map(u64::from_ne_bytes).ok()
+    }
+
+    /// Fills the buffer from the page of `address` on, up to the next page that is not resident.
+    fn fill_buffer(&mut self, address: AbsAddr, most: Bytes) -> Option<()> {
+        self.buffer.clear();
+        let run = self.residence.run(address, most);
+        let page = self.residence.page_start(address)?;
+        self.buffer.resize(usize::try_from(run.0).ok()?, 0);
+        self.at = page;
+        let read = self.memory.read_at(&mut self.buffer, page.0).unwrap_or(0);
+        self.buffer.truncate(read);
+        Some(())
+    }
+}
+
+impl WordReader for MemoryView<'_> {
+    fn word(&mut self, address: AbsAddr) -> Option<u64> {
+        if let Some(word) = self.buffered(address) {
+            return Some(word);
+        }
+        self.fill_buffer(address, WINDOW)?;
+        self.buffered(address)
+    }
+
+    fn resident(&self, start: AbsAddr, end: AbsAddr) -> Bytes {
+        self.residence.resident(start, end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use harness::fixtures::Anonymous;
+
+    use super::*;
+
+    #[test]
+    fn only_resident_pages_are_read() {
+        const PAGES: u64 = 600;
+        let page = super::super::pagemap::page_size().unwrap().0;
+        let memory = Anonymous::new(PAGES * page);
+        let (start, end) = (memory.start(), AbsAddr(memory.start().0 + PAGES * page));
+        // More than a window without a gap, and pages after gaps.
+        for touched in (0..300).chain([302, 599]) {
+            memory.touch(touched * page + 16);
+        }
+        let peek = MemoryReader::open(Pid(std::process::id())).unwrap();
+        let mut view = peek.view(start, end).unwrap();
+        for touched in (0..300).chain([302, 599]).rev() {
+            let address = AbsAddr(start.0 + touched * page + 16);
+            assert_eq!(view.word(address), Some(1), "page {touched}");
+        }
+        for absent in [300, 301, 303, 598] {
+            let address = AbsAddr(start.0 + absent * page);
+            assert_eq!(view.word(address), None, "page {absent}");
+        }
+        assert_eq!(view.word(end), None);
+        // Reading faulted no page in.
+        let residence = peek.pages.residence(start, end).unwrap();
+        assert_eq!(residence.resident(start, end), Bytes(302 * page));
+    }
+}

@@ -1,0 +1,68 @@
+//! Reader of `/proc/PID/mountinfo`: classifies mappings with the tmpfs devices.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+
+use memtrace_model::{MappingKind, MappingTraits, Pid};
+
+use super::smaps::Vma;
+use crate::procfs::maps::MapsEntry;
+use crate::procfs::process::proc_path;
+
+/// Devices of the tmpfs mounts in a process's mount namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tmpfs(HashSet<u64>);
+
+impl Tmpfs {
+    /// Reads the mounts of `pid`; returns none if that fails.
+    pub fn of(pid: Pid) -> Self {
+        Self::parse(&fs::read(proc_path(pid, "mountinfo")).unwrap_or_default())
+    }
+
+    /// Parses `ID PARENT MAJOR:MINOR ... - TYPE ...` (proc_pid_mountinfo(5)).
+    fn parse(mounts: &[u8]) -> Self {
+        let device = |line: &[u8]| {
+            let text = std::str::from_utf8(line).ok()?;
+            let (mount, kind) = text.split_once(" - ")?;
+            (kind.split(' ').next() == Some("tmpfs")).then_some(())?;
+            let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
+            Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+        };
+        Self(mounts.split(|&byte| byte == b'\n').filter_map(device).collect())
+    }
+
+    /// Returns the kind of a mapping read from `maps`, which shows device memory and hugetlb pages only by their names.
+    pub fn kind_of(&self, entry: &MapsEntry) -> MappingKind {
+        MappingKind::of(&self.traits(entry))
+    }
+
+    /// Returns the kind of a VMA read from `smaps`.
+    pub fn kind(&self, vma: &Vma) -> MappingKind {
+        let traits = self.traits(&vma.entry);
+        MappingKind::of(&MappingTraits { hugetlb: vma.hugetlb, device_memory: vma.device_memory, ..traits })
+    }
+
+    fn traits<'entry>(&self, entry: &'entry MapsEntry) -> MappingTraits<'entry> {
+        MappingTraits {
+            name: entry.path.as_os_str().as_bytes(),
+            shared: entry.shared,
+            on_tmpfs: entry.file.is_some_and(|file| self.0.contains(&file.device)),
+            inode: entry.file.map_or(0, |file| file.inode),
+            ..MappingTraits::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tmpfs_devices_are_found_among_the_mounts() {
+        let mounts = b"25 1 0:22 / /sys rw - sysfs sysfs rw\n\
+            26 1 0:23 / /dev/shm rw,nosuid shared:4 master:1 - tmpfs tmpfs rw\n\
+            27 1 253:1 / / rw - ext4 /dev/tmpfs rw\n\xff\n- tmpfs\n";
+        assert_eq!(Tmpfs::parse(mounts), Tmpfs(HashSet::from([libc::makedev(0, 23)])));
+    }
+}

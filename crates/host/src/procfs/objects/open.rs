@@ -1,0 +1,85 @@
+//! Opening of the file that a process has mapped.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use memtrace_model::{AbsAddr, Pid};
+
+use crate::procfs::maps;
+use crate::procfs::maps::{Inode, MapsEntry};
+use crate::procfs::own_process::descriptor_path;
+use crate::procfs::process::proc_path;
+
+/// An open regular file.
+#[derive(Debug)]
+pub struct Opened {
+    pub file: File,
+    pub inode: Inode,
+    /// True if the file has been deleted.
+    pub deleted: bool,
+}
+
+/// Opens a regular file for reading.
+///
+/// Other files are never opened: opening a device can have side effects, and opening a pipe can block forever. The path
+/// is resolved once, to an `O_PATH` descriptor, so that the file cannot be replaced between check and open.
+pub fn regular(path: &Path) -> io::Result<Opened> {
+    let seen = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
+    if !seen.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // O_NONBLOCK: do not wait until another process gives up a lease on the file (fcntl(2), F_SETLEASE).
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(descriptor_path(&seen))?;
+    let metadata = file.metadata()?;
+    let inode = Inode { device: metadata.dev(), inode: metadata.ino() };
+    Ok(Opened { file, inode, deleted: metadata.nlink() == 0 })
+}
+
+/// Opens the file of a mapping through `/proc/PID/map_files`, independent of its path and mount namespace, even if it
+/// was deleted. Needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (`proc_map_files_get_link`, fs/proc/base.c).
+pub(super) fn by_mapping(pid: Pid, entry: &MapsEntry) -> Option<Opened> {
+    let opened = by_addresses(pid, entry.start, entry.end)?;
+    // The mapping may have been replaced since the line was read. The inodes also differ on overlayfs and btrfs, which
+    // show other inodes in `maps` than in `stat`; then an unchanged line proves that the mapping is the same.
+    let same = entry.file == Some(opened.inode) || maps::entries(pid).is_ok_and(|entries| entries.contains(entry));
+    same.then_some(opened)
+}
+
+/// Opens the file of the mapping with these addresses through `/proc/PID/map_files`. The process may have mapped another
+/// file there since the addresses were recorded.
+pub(super) fn by_addresses(pid: Pid, start: AbsAddr, end: AbsAddr) -> Option<Opened> {
+    regular(&proc_path(pid, &format!("map_files/{:x}-{:x}", start.0, end.0))).ok()
+}
+
+/// Opens a path in the process's root directory, else in memtrace's, if the file is `expected`.
+pub(super) fn by_path(pid: Pid, path: &Path, expected: impl Fn(&Opened) -> bool) -> Option<Opened> {
+    let inside = proc_path(pid, "root").join(path.strip_prefix("/").ok()?);
+    [inside.as_path(), path].into_iter().filter_map(|path| regular(path).ok()).find(|opened| expected(opened))
+}
+
+/// Removes the suffix that the kernel appends to the path of a deleted file (`d_path`, fs/d_path.c).
+pub(super) fn without_deleted(path: &Path) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    PathBuf::from(OsString::from_vec(bytes.strip_suffix(b" (deleted)").unwrap_or(bytes).to_vec()))
+}
+
+/// Opens the root directory of a process. The key identifies it: mount namespace and inode.
+pub(super) fn root(pid: Pid) -> Option<((PathBuf, Inode), File)> {
+    let namespace = fs::read_link(proc_path(pid, "ns/mnt")).ok()?;
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    let directory = OpenOptions::new().read(true).custom_flags(flags).open(proc_path(pid, "root")).ok()?;
+    let metadata = directory.metadata().ok()?;
+    Some(((namespace, Inode { device: metadata.dev(), inode: metadata.ino() }), directory))
+}
+
+/// Returns the limit of memtrace's open file descriptors.
+pub(super) fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid rlimit for the length of the call.
+    let done = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if done == 0 { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { 0 }
+}

@@ -1,0 +1,179 @@
+//! The open files of a store, in the order of their last use.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use memtrace_model::{Bytes, Object};
+
+use crate::procfs::own_process::descriptor_path;
+
+/// Files are closed when more than this share is open, in eighths of the limit, until the second share is left.
+const HIGH: usize = 7;
+const LOW: usize = 4;
+
+/// Share of the limit, in eighths, of the deleted files that are open for names only.
+const DELETED: usize = 1;
+
+/// Maximum disk space of the deleted files that are open for names only.
+const DELETED_SPACE: Bytes = Bytes(1 << 30);
+
+/// Unit of `st_blocks` (stat(3type)).
+const BLOCK: u64 = 512;
+
+/// Open files by handle.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    files: HashMap<PathBuf, OpenFile>,
+    limit: usize,
+    /// Number of files at which unused ones are looked for.
+    due: usize,
+    /// Number of files that were opened since deleted ones were looked for.
+    unchecked: usize,
+    /// Number of uses so far.
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    last_use: u64,
+}
+
+/// Reason why a file stays open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    None,
+    /// The names of functions in the stacks of ended processes.
+    Names,
+    /// A process image or another part of memtrace refers to the file.
+    Use,
+}
+
+/// A file that can be closed.
+struct Candidate {
+    need: Need,
+    /// Space of a deleted file, which cannot be opened again.
+    deleted: Option<Bytes>,
+    last_use: u64,
+    handle: PathBuf,
+}
+
+impl OpenFiles {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { files: HashMap::new(), limit, due: limit * HIGH / 8, unchecked: 0, uses: 0 }
+    }
+
+    pub(super) fn limit(&mut self, limit: usize) {
+        (self.limit, self.due) = (limit, limit * HIGH / 8);
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.files.len() >= self.limit
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Returns true if unused files should be closed.
+    pub(super) fn is_due(&self) -> bool {
+        self.limit > 0 && self.files.len() >= self.due
+    }
+
+    /// Returns true if so many files were opened since deleted ones were looked for that too many can be deleted.
+    pub(super) const fn may_have_deleted(&self) -> bool {
+        self.limit > 0 && self.unchecked > self.most_deleted()
+    }
+
+    const fn most_deleted(&self) -> usize {
+        self.limit * DELETED / 8
+    }
+
+    /// Keeps a file open. Returns its handle; `None` if the limit is reached.
+    pub(super) fn keep(&mut self, file: File) -> Option<PathBuf> {
+        if self.is_full() {
+            return None;
+        }
+        let handle = descriptor_path(&file);
+        self.uses += 1;
+        self.unchecked += 1;
+        self.files.insert(handle.clone(), OpenFile { file, last_use: self.uses });
+        Some(handle)
+    }
+
+    /// Records a use of the object.
+    pub(super) fn touch(&mut self, object: &Object) {
+        if let Some(file) = object.handle.as_ref().and_then(|handle| self.files.get_mut(handle)) {
+            self.uses += 1;
+            file.last_use = self.uses;
+        }
+    }
+
+    /// Returns the handles, the least recently used first.
+    pub(super) fn handles(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = self.files.iter().collect();
+        files.sort_unstable_by_key(|(_, file)| file.last_use);
+        files.into_iter().map(|(handle, _)| handle.clone()).collect()
+    }
+
+    /// Closes files and returns their handles: those for which `is_abandoned` returns true, the least recently used ones
+    /// if the limit is near and, with `checks_deleted`, the deleted ones that nothing needs or that exceed their share.
+    /// Files with [`Need::Use`] stay open.
+    pub(super) fn close(
+        &mut self,
+        need_of: impl Fn(&Path) -> Need,
+        is_abandoned: impl Fn(&Path) -> bool,
+        checks_deleted: bool,
+    ) -> Vec<PathBuf> {
+        let mut candidates: Vec<_> =
+            self.files.iter().filter_map(|(handle, file)| file.candidate(handle, need_of(handle))).collect();
+        candidates.sort_unstable_by_key(|file| (file.need, file.deleted.is_some(), file.last_use));
+        let most = if self.is_due() { self.limit * LOW / 8 } else { usize::MAX };
+        let mut closed = if checks_deleted { self.take_deleted(&mut candidates) } else { Vec::new() };
+        let mut surplus = (self.files.len() - closed.len()).saturating_sub(most);
+        for Candidate { handle, .. } in candidates {
+            if surplus > 0 || is_abandoned(&handle) {
+                surplus = surplus.saturating_sub(1);
+                closed.push(handle);
+            }
+        }
+        for handle in &closed {
+            self.files.remove(handle);
+        }
+        // If most files are used, the next search waits for some more.
+        self.due = (self.files.len() + self.limit / 8).max(self.limit * HIGH / 8);
+        if checks_deleted {
+            self.unchecked = 0;
+        }
+        closed
+    }
+
+    /// Removes the deleted files that nothing needs or that exceed their share, and returns their handles.
+    fn take_deleted(&self, candidates: &mut Vec<Candidate>) -> Vec<PathBuf> {
+        let (mut count, mut space) = (self.most_deleted(), DELETED_SPACE);
+        let mut taken = Vec::new();
+        // The last used ones stay open.
+        for index in (0..candidates.len()).rev() {
+            let Candidate { need, deleted: Some(size), .. } = candidates[index] else { continue };
+            if need == Need::Names && count > 0 && size <= space {
+                count -= 1;
+                space.0 -= size.0;
+            } else {
+                taken.push(candidates.remove(index).handle);
+            }
+        }
+        taken
+    }
+}
+
+impl OpenFile {
+    /// Returns the file as one that can be closed, unless it is used.
+    fn candidate(&self, handle: &Path, need: Need) -> Option<Candidate> {
+        let metadata = if need < Need::Use { self.file.metadata().ok() } else { return None };
+        let deleted = metadata.filter(|file| file.nlink() == 0).map(|file| Bytes(file.blocks() * BLOCK));
+        Some(Candidate { need, deleted, last_use: self.last_use, handle: handle.to_owned() })
+    }
+}

@@ -1,0 +1,62 @@
+//! Open root directories of processes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use memtrace_model::Pid;
+
+use super::open;
+use crate::procfs::maps::Inode;
+use crate::procfs::own_process::descriptor_path;
+
+/// Open root directories, by mount namespace and inode. An open directory keeps the mounts of its container.
+#[derive(Debug)]
+pub(super) struct Roots {
+    roots: HashMap<(PathBuf, Inode), (File, Arc<Path>)>,
+    limit: usize,
+    /// There was no room for a root directory.
+    refused: bool,
+}
+
+impl Roots {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { roots: HashMap::new(), limit, refused: false }
+    }
+
+    /// Returns true if there was no room for a root directory since the last call.
+    pub(super) fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Returns the root directory of the process as a path that outlives the process; `None` if it cannot be opened, or
+    /// there are too many.
+    pub(super) fn of_process(&mut self, pid: Pid) -> Option<Arc<Path>> {
+        let (key, file) = open::root(pid)?;
+        if !self.roots.contains_key(&key) && self.roots.len() >= self.limit {
+            // Those of ended containers.
+            self.roots.retain(|_, (_, path)| Arc::strong_count(path) > 1);
+            if self.roots.len() >= self.limit {
+                self.refused = true;
+                return None;
+            }
+        }
+        let (_, path) = self.roots.entry(key).or_insert_with(|| {
+            let path = descriptor_path(&file).into();
+            (file, path)
+        });
+        Some(Arc::clone(path))
+    }
+
+    /// Returns a path of a root directory, which stays open if it is one of these.
+    pub(super) fn of_path(&self, path: &Path) -> Arc<Path> {
+        let known = self.roots.values().find(|(_, known)| **known == *path);
+        known.map_or_else(|| path.into(), |(_, known)| Arc::clone(known))
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.roots.len()
+    }
+}

@@ -1,0 +1,81 @@
+//! memtrace's own process: capabilities, namespaces and descriptors.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Returns memtrace's status, as in proc_pid_status(5).
+pub fn own_status() -> Option<String> {
+    fs::read_to_string("/proc/self/status").ok()
+}
+
+/// Returns the effective capabilities of a process, one bit each, from its status.
+pub fn effective_capabilities(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+/// Returns the uid map of memtrace's user namespace.
+pub fn own_uid_map() -> Option<String> {
+    fs::read_to_string("/proc/self/uid_map").ok()
+}
+
+/// Returns memtrace's pid namespace, as in `pid:[4026531836]`.
+pub fn own_pid_namespace() -> Option<String> {
+    fs::read_link("/proc/self/ns/pid").ok().map(|link| link.to_string_lossy().into_owned())
+}
+
+/// Returns the offset of `CLOCK_MONOTONIC` in memtrace's time namespace, in nanoseconds (time_namespaces(7)).
+pub fn monotonic_offset() -> i128 {
+    // Kernels without time namespaces have no such file.
+    clock_offset("monotonic")
+}
+
+/// As [`monotonic_offset`], for the clock that counts suspended time too.
+pub fn boot_offset() -> i128 {
+    clock_offset("boottime")
+}
+
+fn clock_offset(clock: &str) -> i128 {
+    // Kernels without time namespaces have no such file.
+    fs::read_to_string("/proc/self/timens_offsets").ok().and_then(|text| parse_offset(&text, clock)).unwrap_or(0)
+}
+
+fn parse_offset(text: &str, clock: &str) -> Option<i128> {
+    let mut fields = text.lines().find_map(|line| line.strip_prefix(clock))?.split_whitespace();
+    let (seconds, nanoseconds): (i128, i128) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(seconds * 1_000_000_000 + nanoseconds)
+}
+
+/// Sets the score by which the OOM killer chooses memtrace, from -1000 for never (proc_pid_oom_score_adj(5)).
+///
+/// # Errors
+///
+/// Errors of the write: a lower score needs `CAP_SYS_RESOURCE`.
+pub fn set_own_oom_score(score: i32) -> io::Result<()> {
+    fs::write("/proc/self/oom_score_adj", score.to_string())
+}
+
+/// Returns the path of this program, also after its file was replaced.
+pub fn own_program() -> &'static Path {
+    Path::new("/proc/self/exe")
+}
+
+/// Returns a path that opens the file of a descriptor again, as long as that is open.
+pub fn descriptor_path(descriptor: &impl AsRawFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(descriptor.as_raw_fd().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_offset_has_seconds_and_nanoseconds() {
+        let text = "monotonic      -86400         5\nboottime           0         0\n";
+        assert_eq!(parse_offset(text, "monotonic"), Some(-86_399_999_999_995));
+        assert_eq!(parse_offset(text, "boottime"), Some(0));
+        assert_eq!(parse_offset("boottime 0 0\n", "monotonic"), None);
+    }
+}

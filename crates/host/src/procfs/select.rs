@@ -1,0 +1,124 @@
+//! Properties that select processes: name, user and executable.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+
+use memtrace_model::{Pid, Traits};
+
+use super::cgroup_hierarchies::Hierarchies;
+use super::process::{is_kernel_thread, proc_path};
+
+/// Lists all processes with an executable, that is, without kernel threads. They include those that memtrace may not
+/// read.
+///
+/// # Errors
+///
+/// Errors of reading `/proc`.
+pub fn all_processes() -> io::Result<Vec<Pid>> {
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
+            && has_executable(Pid(pid))
+        {
+            pids.push(Pid(pid));
+        }
+    }
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+fn has_executable(pid: Pid) -> bool {
+    match fs::read_link(proc_path(pid, "exe")) {
+        Ok(_) => true,
+        // The kernel checks the permission before the existence (`proc_pid_readlink`, fs/proc/base.c).
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied && !is_kernel_thread(pid),
+    }
+}
+
+/// Returns the current traits of a process, with its cgroups if `hierarchies` are given; `None` if it has exited. The
+/// executable is not known if memtrace may not read it.
+#[must_use]
+pub fn traits(pid: Pid, hierarchies: Option<&Hierarchies>) -> Option<Traits> {
+    let comm = fs::read(proc_path(pid, "comm")).ok()?;
+    let status = fs::read(proc_path(pid, "status")).ok()?;
+    let cgroups = hierarchies.map(|hierarchies| hierarchies.of_process(pid)).unwrap_or_default();
+    // The last to be read: once it is gone, the rest may be that of an exiting process.
+    let exe = match fs::metadata(proc_path(pid, "exe")) {
+        Ok(exe) => Some((exe.dev(), exe.ino())),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+        Err(_) => return None,
+    };
+    Some(Traits {
+        comm: Some(String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned()),
+        user: String::from_utf8_lossy(&status).lines().find_map(real_user),
+        exe,
+        cgroups,
+    })
+}
+
+/// Parses `Uid: REAL EFFECTIVE SAVED FILES` (proc_pid_status(5)).
+fn real_user(line: &str) -> Option<u32> {
+    line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns the id of a user given by name or number; `None` if there is no such user.
+///
+/// # Errors
+///
+/// Errors of reading `/etc/passwd`.
+pub(crate) fn user_id(user: &str) -> io::Result<Option<u32>> {
+    if let Ok(id) = user.parse() {
+        return Ok(Some(id));
+    }
+    Ok(find_uid(&fs::read_to_string("/etc/passwd")?, user))
+}
+
+/// Finds a line `NAME:PASSWORD:UID:...` (passwd(5)).
+fn find_uid(passwd: &str, user: &str) -> Option<u32> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(user)).then(|| fields.nth(1)?.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name_and_number() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nwww-data:x:33:33::/var/www:/usr/sbin/nologin\nodd\n";
+        assert_eq!(find_uid(passwd, "www-data"), Some(33));
+        assert_eq!(find_uid(passwd, "root"), Some(0));
+        assert_eq!(find_uid(passwd, "odd"), None);
+        assert_eq!(find_uid(passwd, "x"), None);
+        assert_eq!(user_id("1000").unwrap(), Some(1000));
+    }
+
+    #[test]
+    fn this_process_is_among_all_processes() {
+        assert!(all_processes().unwrap().contains(&Pid(std::process::id())));
+    }
+
+    #[test]
+    fn kernel_threads_have_no_executable() {
+        assert!(!all_processes().unwrap().contains(&Pid(2)), "kthreadd");
+        assert!(is_kernel_thread(Pid(2)) && !is_kernel_thread(Pid(std::process::id())));
+    }
+
+    #[test]
+    fn traits_of_this_process_match_its_files() {
+        let pid = Pid(std::process::id());
+        let own = traits(pid, None).unwrap();
+        let program = fs::metadata(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(own.exe, Some((program.dev(), program.ino())));
+        assert_eq!(own.user, Some(fs::metadata("/proc/self").unwrap().uid()));
+        assert_eq!(own.comm.as_deref(), fs::read_to_string("/proc/self/comm").unwrap().strip_suffix('\n'));
+        assert_eq!(own.cgroups, []);
+        let hierarchies = Hierarchies::read().unwrap();
+        assert_eq!(traits(pid, Some(&hierarchies)).unwrap().cgroups, hierarchies.of_process(pid));
+        assert_eq!(traits(Pid(u32::MAX), None), None);
+    }
+}

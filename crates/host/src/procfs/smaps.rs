@@ -1,0 +1,161 @@
+//! Reader of `/proc/PID/smaps` and `/proc/PID/smaps_rollup`: VMAs with their sizes.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::ops::AddAssign;
+
+use memtrace_model::{Bytes, MemorySizes, Pid};
+
+use crate::procfs::error::ProcessError;
+use crate::procfs::maps::{MapsEntry, push_in_order};
+use crate::procfs::process::{failure, proc_path};
+
+/// Sizes of a VMA, or of all VMAs (`__show_smap`, fs/proc/task_mmu.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Size of the address range; 0 in `smaps_rollup`.
+    pub reserved: Bytes,
+    /// Resident.
+    pub resident: Bytes,
+    /// Resident, each page divided by the number of its mappings.
+    pub pss: Bytes,
+    /// Resident pages that were referenced since the references were cleared (`clear_references`).
+    pub referenced: Bytes,
+    /// Resident anonymous pages, including copies of a private file's pages.
+    pub anonymous: Bytes,
+    /// Resident, mapped by transparent huge pages of any kind.
+    pub huge: Bytes,
+    /// hugetlb pages, which are not part of `resident`.
+    pub hugetlb: Bytes,
+    /// Swapped out.
+    pub swap: Bytes,
+}
+
+/// VMA with its sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vma {
+    pub entry: MapsEntry,
+    pub sizes: Sizes,
+    /// `VM_HUGETLB`.
+    pub hugetlb: bool,
+    /// `VM_PFNMAP` or `VM_IO`.
+    pub device_memory: bool,
+    /// `VM_GROWSDOWN`.
+    pub grows_down: bool,
+    /// `VM_SOFTDIRTY`: it was made, or has grown, since the soft-dirty bits were cleared. All its pages count as written.
+    pub soft_dirty: bool,
+}
+
+impl AddAssign for Sizes {
+    fn add_assign(&mut self, other: Self) {
+        for (sum, more) in [
+            (&mut self.reserved, other.reserved),
+            (&mut self.resident, other.resident),
+            (&mut self.pss, other.pss),
+            (&mut self.referenced, other.referenced),
+            (&mut self.anonymous, other.anonymous),
+            (&mut self.huge, other.huge),
+            (&mut self.hugetlb, other.hugetlb),
+            (&mut self.swap, other.swap),
+        ] {
+            sum.0 = sum.0.saturating_add(more.0);
+        }
+    }
+}
+
+impl Sizes {
+    /// Returns the sizes that a report shows.
+    pub const fn held(self) -> MemorySizes {
+        MemorySizes { reserved: self.reserved, resident: self.resident, swap: self.swap, huge: self.huge }
+    }
+}
+
+/// Reads the VMAs of a process, ordered by address, without overlaps.
+pub fn vmas(pid: Pid) -> Result<Vec<Vma>, ProcessError> {
+    let mut vmas = Vec::new();
+    read_file(pid, "smaps", |vma| push_in_order(&mut vmas, vma, |vma| &mut vma.entry))?;
+    // After the exit, `smaps` is empty (`proc_maps_open`, fs/proc/task_mmu.c).
+    if vmas.is_empty() { Err(ProcessError::Exited(pid)) } else { Ok(vmas) }
+}
+
+/// Reads the sums of all VMAs.
+pub fn rollup(pid: Pid) -> Result<Sizes, ProcessError> {
+    let mut sum = None;
+    read_file(pid, "smaps_rollup", |vma| sum = Some(vma.sizes))?;
+    sum.ok_or(ProcessError::Exited(pid))
+}
+
+fn read_file(pid: Pid, name: &str, each: impl FnMut(Vma)) -> Result<(), ProcessError> {
+    let path = proc_path(pid, name);
+    let failed = |error| failure(pid, &path, error);
+    let file = File::open(&path).map_err(failed)?;
+    read_vmas(BufReader::with_capacity(64 << 10, file), each).map_err(failed)
+}
+
+/// Parses VMAs: a line of `maps`, then lines of `NAME: NUMBER kB`. Unknown names are ignored.
+pub fn read_vmas(mut text: impl BufRead, mut each: impl FnMut(Vma)) -> io::Result<()> {
+    let mut line = Vec::new();
+    let mut current: Option<Vma> = None;
+    while text.read_until(b'\n', &mut line)? > 0 {
+        let content = line.strip_suffix(b"\n").unwrap_or(&line);
+        if let Some(entry) = MapsEntry::parse(content) {
+            current.replace(Vma::new(entry)).into_iter().for_each(&mut each);
+        } else if let Some(vma) = &mut current {
+            vma.add(content);
+        }
+        line.clear();
+    }
+    current.into_iter().for_each(each);
+    Ok(())
+}
+
+impl Vma {
+    fn new(entry: MapsEntry) -> Self {
+        Self {
+            entry,
+            sizes: Sizes::default(),
+            hugetlb: false,
+            device_memory: false,
+            grows_down: false,
+            soft_dirty: false,
+        }
+    }
+
+    fn add(&mut self, line: &[u8]) {
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else { return };
+        let (name, value) = (&line[..colon], &line[colon + 1..]);
+        if name == b"VmFlags" {
+            let has = |flag: &[u8]| value.split(|&byte| byte == b' ').any(|word| word == flag);
+            self.hugetlb = has(b"ht");
+            self.device_memory = has(b"pf") || has(b"io");
+            self.grows_down = has(b"gd");
+            self.soft_dirty = has(b"sd");
+            return;
+        }
+        let sizes = &mut self.sizes;
+        let size = match name {
+            b"Size" => &mut sizes.reserved,
+            b"Rss" => &mut sizes.resident,
+            b"Pss" => &mut sizes.pss,
+            b"Referenced" => &mut sizes.referenced,
+            b"Anonymous" => &mut sizes.anonymous,
+            b"AnonHugePages" | b"ShmemPmdMapped" | b"FilePmdMapped" => &mut sizes.huge,
+            b"Shared_Hugetlb" | b"Private_Hugetlb" => &mut sizes.hugetlb,
+            b"Swap" => &mut sizes.swap,
+            _ => return,
+        };
+        if let Some(bytes) = kilobytes(value) {
+            size.0 = size.0.saturating_add(bytes.0);
+        }
+    }
+}
+
+/// Parses `  123 kB`, in units of 1024 bytes.
+pub(super) fn kilobytes(value: &[u8]) -> Option<Bytes> {
+    let number = value.trim_ascii().strip_suffix(b" kB")?;
+    let number: u64 = std::str::from_utf8(number).ok()?.trim().parse().ok()?;
+    number.checked_mul(1024).map(Bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! Properties of the running kernel and of the machine.
+
+use std::path::Path;
+use std::{fs, io};
+
+/// Returns the numbers of the online CPUs.
+///
+/// # Errors
+///
+/// Errors of reading the list, and `InvalidData` if it is malformed.
+pub fn online_cpus() -> io::Result<Vec<u32>> {
+    let list = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// Parses a list such as `0-3,8` ("List format", `bitmap_print_to_pagebuf`, lib/bitmap-str.c).
+fn parse_cpu_list(list: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cpus.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
+    }
+    Some(cpus)
+}
+
+/// Returns the kernel's release, such as `6.18.5`.
+pub fn kernel_release() -> Option<String> {
+    sysctl("kernel.osrelease")
+}
+
+/// Returns the value of a sysctl, such as `kernel.perf_event_paranoid`.
+pub fn sysctl(name: &str) -> Option<String> {
+    read(&format!("/proc/sys/{}", name.replace('.', "/")))
+}
+
+/// Returns the modes of lockdown with the active one in brackets: `none [integrity] confidentiality`.
+pub fn lockdown_modes() -> Option<String> {
+    read("/sys/kernel/security/lockdown")
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
+}
+
+/// File with the kernel's type information.
+pub(crate) fn kernel_btf() -> &'static Path {
+    Path::new("/sys/kernel/btf/vmlinux")
+}
+
+/// File with the type number of uprobe perf events. It exists if the kernel has uprobes.
+pub(crate) fn uprobe_type() -> &'static Path {
+    Path::new("/sys/bus/event_source/devices/uprobe/type")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_consist_of_ranges() {
+        assert_eq!(parse_cpu_list("0-2,5,8-9"), Some(vec![0, 1, 2, 5, 8, 9]));
+        assert_eq!(parse_cpu_list("0"), Some(vec![0]));
+        assert_eq!(parse_cpu_list("0-"), None);
+        assert!(!online_cpus().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,158 @@
+//! New activity in an interval.
+
+use std::collections::BTreeMap;
+
+use crate::{AbsAddr, Nanoseconds, Pid, StackId};
+
+use super::{ActiveThread, ActivityEvent, LockSums, Slice, SliceKind, SliceSums};
+
+/// Activity since the last changes. Threads, locks, names and stacks have numbers that stay the same for a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ActivityChanges {
+    /// New names, by number.
+    pub names: Vec<(u32, String)>,
+    /// New and changed rows of threads, by number.
+    pub threads: BTreeMap<u32, ActiveThread>,
+    /// New locks, by number.
+    pub locks: Vec<(u32, LockIdentity)>,
+    /// New stacks of waits, by number, with the process.
+    pub stacks: Vec<(u32, Pid, StackId)>,
+    /// Slices that have ended, in the order of their ends for each thread.
+    pub slices: Vec<Slice>,
+    /// Events.
+    pub events: Vec<ActivityEvent>,
+    /// Increases of the totals of slices, by kind and number of the name; the longest one is a maximum.
+    pub totals: BTreeMap<(SliceKind, u32), SliceSums>,
+    /// Increases of the totals of locks, by number; maxima are maxima.
+    pub lock_totals: BTreeMap<u32, LockSums>,
+}
+
+impl ActivityChanges {
+    /// Returns true if there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds slices to the totals of slices and locks. Slices that had not ended count for locks only: the thread of a deadlock waits
+    /// until the end.
+    pub fn count(&mut self, slices: &[Slice]) {
+        for slice in slices {
+            let time = slice.duration();
+            let sums = SliceSums {
+                count: 1,
+                time,
+                longest: time,
+                cpu: slice.cpu.unwrap_or(Nanoseconds(0)),
+                allocated: slice.allocated.map_or(0, |bytes| bytes.0),
+            };
+            if !slice.is_open {
+                *self.totals.entry((slice.kind, slice.name)).or_default() += sums;
+            }
+            if let Some(lock) = slice.lock {
+                let none = LockSums::default();
+                let sums = match slice.kind {
+                    SliceKind::LockHold => LockSums { holds: 1, hold_time: time, longest_hold: time, ..none },
+                    _ => LockSums { waits: 1, wait_time: time, longest_wait: time, ..none },
+                };
+                *self.lock_totals.entry(lock).or_default() += sums;
+            }
+        }
+    }
+
+    /// Splits off the slices that end after `at`, with their totals, and the later events. Names, threads, locks and stacks
+    /// remain.
+    #[must_use]
+    pub fn split_off(&mut self, at: Nanoseconds) -> Self {
+        let slices: Vec<_> = self.slices.extract_if(.., |slice| slice.end > at).collect();
+        let events = self.events.extract_if(.., |event| event.at > at).collect();
+        let mut later = Self { events, ..Self::default() };
+        if !slices.is_empty() {
+            later.count(&slices);
+            let before = std::mem::take(&mut self.lock_totals);
+            let kept = std::mem::take(&mut self.slices);
+            self.totals.clear();
+            self.count(&kept);
+            self.slices = kept;
+            for (lock, sums) in before {
+                let most_waiters = sums.most_waiters;
+                *self.lock_totals.entry(lock).or_default() += LockSums { most_waiters, ..LockSums::default() };
+            }
+        }
+        later.slices = slices;
+        later
+    }
+
+    /// Adds later changes.
+    pub fn append(&mut self, later: Self) {
+        let Self { names, threads, locks, stacks, slices, events, totals, lock_totals } = later;
+        self.names.extend(names);
+        self.threads.extend(threads);
+        self.locks.extend(locks);
+        self.stacks.extend(stacks);
+        self.slices.extend(slices);
+        self.events.extend(events);
+        for (key, sums) in totals {
+            *self.totals.entry(key).or_default() += sums;
+        }
+        for (lock, sums) in lock_totals {
+            *self.lock_totals.entry(lock).or_default() += sums;
+        }
+    }
+}
+
+/// Identity of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockIdentity {
+    /// Process.
+    pub pid: Pid,
+    /// Address of the lock, or of the futex.
+    pub address: AbsAddr,
+    /// Number of the name; `None` for a futex.
+    pub name: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Log2;
+
+    #[test]
+    fn parts_have_the_totals_of_the_whole() {
+        let slice = |begin, end, kind, lock| Slice {
+            begin: Nanoseconds(begin),
+            end: Nanoseconds(end),
+            kind,
+            lock,
+            ..Slice::default()
+        };
+        let slices = vec![
+            slice(0, 10, SliceKind::Task, None),
+            slice(5, 30, SliceKind::LockWait, Some(1)),
+            slice(7, 20, SliceKind::LockHold, Some(1)),
+            Slice { is_open: true, ..slice(9, 40, SliceKind::Task, None) },
+        ];
+        let mut whole = ActivityChanges::default();
+        whole.count(&slices);
+        whole.slices = slices;
+        let mut first = whole.clone();
+        let second = first.split_off(Nanoseconds(20));
+        assert_eq!((first.slices.len(), second.slices.len()), (2, 2));
+        assert_eq!(first.lock_totals[&1].hold_time, Nanoseconds(13));
+        let mut sum = first;
+        sum.append(second);
+        assert_eq!((sum.totals, sum.lock_totals), (whole.totals, whole.lock_totals));
+    }
+
+    #[test]
+    fn calls_since_earlier_ones_add_up() {
+        let log2 = |number| Log2::from_number(number).unwrap();
+        let sums = |count, time, histogram| crate::CallSums { count, time: Nanoseconds(time), histogram };
+        let earlier = sums(3, 30, vec![(log2(3), 2), (log2(5), 1)]);
+        let later = sums(6, 70, vec![(log2(3), 2), (log2(4), 1), (log2(5), 3)]);
+        let mut sum = later.since(&earlier);
+        assert_eq!(sum, sums(3, 40, vec![(log2(4), 1), (log2(5), 2)]));
+        sum += &earlier;
+        assert_eq!(sum, later);
+    }
+}

@@ -1,0 +1,223 @@
+//! Slices and events of threads, with tables of their totals.
+
+use std::ops::AddAssign;
+
+use crate::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, Tid};
+
+use super::{CallSums, LockSums, SliceSums};
+
+/// Activity of the threads of a run. Times are since the start of tracing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Names of spans, locks and events, and texts, each once. They come from the target.
+    pub names: Vec<String>,
+    /// Threads, ordered by PID, start and TID.
+    pub threads: Vec<ActiveThread>,
+    /// Slices, ordered by thread and begin, the longer one first. Of a thread, slices that are no [`SliceKind::LockHold`] nest.
+    pub slices: Vec<Slice>,
+    /// Events, ordered by time.
+    pub events: Vec<ActivityEvent>,
+    /// Locks, ordered by the time for which threads waited for them, the longest first.
+    pub locks: Vec<LockRow>,
+    /// Totals of the slices by kind and name, also of those that are left out, ordered by kind and time, the longest first.
+    pub totals: Vec<SliceRow>,
+    /// Calls of allocator functions with the number of the name of the function, ordered by time, the longest first. Empty
+    /// if they were not timed.
+    pub calls: Vec<(u32, CallSums)>,
+    /// Functions of the stacks of waits, the innermost first. They come from the target.
+    pub stacks: Vec<Vec<String>>,
+    /// Slices and events that are missing in the lists, and not in the totals.
+    pub left_out: LeftOut,
+    /// True if the bytes that threads allocate are known.
+    pub counts_bytes: bool,
+}
+
+/// Slices and events that were left out to save memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Number of slices: those shorter than `shorter_than`.
+    pub slices: u64,
+    /// Duration of the shortest slices that are kept, if some are left out.
+    pub shorter_than: Nanoseconds,
+    /// Number of events: the last ones.
+    pub events: u64,
+}
+
+impl AddAssign for LeftOut {
+    fn add_assign(&mut self, other: Self) {
+        self.slices += other.slices;
+        self.shorter_than = self.shorter_than.max(other.shorter_than);
+        self.events += other.events;
+    }
+}
+
+/// A thread with slices or events.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ActiveThread {
+    /// Process.
+    pub pid: Pid,
+    /// Thread.
+    pub tid: Tid,
+    /// Short name of the process.
+    pub process: Comm,
+    /// Short name of the thread.
+    pub name: Comm,
+    /// Start of the thread, if it started during the trace.
+    pub start: Option<Nanoseconds>,
+    /// End of the thread, if it ended during the trace.
+    pub end: Option<Nanoseconds>,
+}
+
+/// Kind of slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SliceKind {
+    /// A task that the program has named (`memtrace_task_begin`).
+    #[default]
+    Task,
+    /// A call of a function that the user has named (`--span`).
+    Function,
+    /// A wait for a lock that the program has named (`memtrace_lock_wait`).
+    LockWait,
+    /// The time for which a thread held such a lock. Holds of several locks need not nest.
+    LockHold,
+    /// A wait in the `futex` system call.
+    FutexWait,
+    /// Reclaim or compaction of memory, for which the thread had to wait.
+    Stall,
+    /// A call of an allocator function.
+    AllocatorCall,
+}
+
+impl SliceKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] =
+        [Self::Task, Self::Function, Self::LockWait, Self::LockHold, Self::FutexWait, Self::Stall, Self::AllocatorCall];
+
+    /// Name in machine-readable output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Function => "function",
+            Self::LockWait => "lock_wait",
+            Self::LockHold => "lock_hold",
+            Self::FutexWait => "futex_wait",
+            Self::Stall => "stall",
+            Self::AllocatorCall => "allocator_call",
+        }
+    }
+
+    /// Name for readers.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Function => "function",
+            Self::LockWait => "lock wait",
+            Self::LockHold => "lock hold",
+            Self::FutexWait => "futex wait",
+            Self::Stall => "memory stall",
+            Self::AllocatorCall => "allocator call",
+        }
+    }
+
+    /// Returns the kind with a name of [`Self::name`].
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// Part of the time of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// Number of the thread in [`Activity::threads`].
+    pub thread: u32,
+    /// Kind.
+    pub kind: SliceKind,
+    /// Number in [`Activity::names`] of the task, function, lock or kind of stall.
+    pub name: u32,
+    /// Argument that labels the call of a function, or size of an allocator call in bytes.
+    pub label: Option<SliceLabel>,
+    /// Begin.
+    pub begin: Nanoseconds,
+    /// End; that of the trace for a slice that had not ended.
+    pub end: Nanoseconds,
+    /// True if it had not ended at the end of the trace.
+    pub is_open: bool,
+    /// CPU time of the thread in it, if known.
+    pub cpu: Option<Nanoseconds>,
+    /// Bytes that the thread allocated in it, if known.
+    pub allocated: Option<Bytes>,
+    /// Number of the lock in [`Activity::locks`].
+    pub lock: Option<u32>,
+    /// TID in the same process of the thread that held the lock when the wait began, if known.
+    pub holder: Option<Tid>,
+    /// Number of the stack in [`Activity::stacks`].
+    pub stack: Option<u32>,
+}
+
+impl Slice {
+    /// Returns the duration.
+    #[must_use]
+    pub const fn duration(&self) -> Nanoseconds {
+        Nanoseconds(self.end.0.saturating_sub(self.begin.0))
+    }
+}
+
+/// Label of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SliceLabel {
+    /// A number.
+    Number(u64),
+    /// Number of a text in [`Activity::names`].
+    Text(u32),
+}
+
+/// Event of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActivityEvent {
+    /// Number of the thread in [`Activity::threads`].
+    pub thread: u32,
+    /// Time.
+    pub at: Nanoseconds,
+    /// Number of the name in [`Activity::names`].
+    pub name: u32,
+    /// Value.
+    pub value: EventValue,
+}
+
+/// Value of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventValue {
+    /// None.
+    None,
+    /// A number, in a unit of the program's choice.
+    Number(i64),
+    /// Number of a text in [`Activity::names`].
+    Text(u32),
+}
+
+/// A lock and its totals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockRow {
+    /// Process.
+    pub pid: Pid,
+    /// Address of the lock, or of the futex.
+    pub address: AbsAddr,
+    /// Number of the name in [`Activity::names`]; `None` for a futex.
+    pub name: Option<u32>,
+    /// Totals.
+    pub sums: LockSums,
+}
+
+/// Totals of the slices with a kind and a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SliceRow {
+    /// Kind.
+    pub kind: SliceKind,
+    /// Number of the name in [`Activity::names`].
+    pub name: u32,
+    /// Totals.
+    pub sums: SliceSums,
+}

@@ -1,0 +1,248 @@
+//! Memory of a process at one moment, from kernel and allocator metadata.
+
+use std::ops::AddAssign;
+use std::path::PathBuf;
+
+use crate::{Bytes, Comm, MappingKind, Pid, Pressure, Tid};
+
+/// Memory of a process by purpose. The sum, [`held`](Self::held), equals the RSS in `/proc/PID/smaps`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// The process.
+    pub pid: Pid,
+    /// Short name.
+    pub comm: Comm,
+    /// Path of the executable in the mount namespace of the process.
+    pub exe: PathBuf,
+    /// Number of threads.
+    pub threads: u32,
+    /// Counters of the kernel.
+    pub counted: StatusCounters,
+    /// RSS before the analysis, if it changed during the analysis.
+    pub before: Option<Bytes>,
+    /// Heap of the allocator.
+    pub heap: HeapMemory,
+    /// Anonymous memory outside the heap and the stacks, by name, the largest first.
+    pub anonymous: Vec<NamedMemory>,
+    /// Stack of the main thread.
+    pub main_stack: MemorySizes,
+    /// Stacks of the other threads, including cached stacks.
+    pub thread_stacks: ThreadStacks,
+    /// Mapped files, the largest first.
+    pub files: Vec<FileMemory>,
+    /// Shared memory by name, the largest first.
+    pub shmem: Vec<NamedMemory>,
+    /// Memory of the kernel (vdso) and of devices.
+    pub special: MemorySizes,
+    /// Huge pages from the pool, which are not in the RSS.
+    pub hugetlb: MemorySizes,
+    /// The same memory by kind of mapping.
+    pub kinds: Vec<(MappingKind, MemorySizes)>,
+    /// Proportional set size (PSS): each page counts as a share of 1/n if n processes map it.
+    pub pss: Bytes,
+    /// Memory of its control group, if the memory controller is enabled.
+    pub cgroup: Option<CgroupMemory>,
+    /// Memory pressure of the machine, if the kernel measures it.
+    pub pressure: Option<Pressure>,
+}
+
+/// Counters of a process (`/proc/PID/status`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatusCounters {
+    /// The RSS.
+    pub rss: Bytes,
+    /// Anonymous part of the RSS.
+    pub anonymous: Bytes,
+    /// File part of the RSS.
+    pub file: Bytes,
+    /// Shared memory part of the RSS.
+    pub shmem: Bytes,
+    /// High-water mark of the RSS.
+    pub peak: Bytes,
+    /// Virtual size.
+    pub virtual_size: Bytes,
+    /// Swapped-out memory.
+    pub swap: Bytes,
+    /// Page tables, which are not in the RSS.
+    pub page_tables: Bytes,
+}
+
+/// Sizes of a part of memory. Additive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemorySizes {
+    /// Mapped bytes, touched or not.
+    pub reserved: Bytes,
+    /// Resident bytes.
+    pub resident: Bytes,
+    /// Swapped-out bytes.
+    pub swap: Bytes,
+    /// Resident bytes in huge pages.
+    pub huge: Bytes,
+}
+
+impl AddAssign for MemorySizes {
+    fn add_assign(&mut self, other: Self) {
+        self.reserved.0 += other.reserved.0;
+        self.resident.0 += other.resident.0;
+        self.swap.0 += other.swap.0;
+        self.huge.0 += other.huge.0;
+    }
+}
+
+impl MemorySizes {
+    /// Returns the sizes without `part`.
+    #[must_use]
+    pub const fn without(self, part: Self) -> Self {
+        Self {
+            reserved: Bytes(self.reserved.0.saturating_sub(part.reserved.0)),
+            resident: Bytes(self.resident.0.saturating_sub(part.resident.0)),
+            swap: Bytes(self.swap.0.saturating_sub(part.swap.0)),
+            huge: Bytes(self.huge.0.saturating_sub(part.huge.0)),
+        }
+    }
+}
+
+/// Heap of an allocator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeapMemory {
+    /// Name of the allocator; `None` if unknown.
+    pub allocator: Option<String>,
+    /// Sizes of its mappings.
+    pub held: MemorySizes,
+    /// Blocks in use and free blocks.
+    pub source: HeapSource,
+}
+
+/// Source of the distinction between used and free heap memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeapSource {
+    /// Metadata of the allocator.
+    Known(HeapStats),
+    /// No source, with the reason: `jemalloc does not mark its blocks`.
+    Unknown(String),
+}
+
+impl Default for HeapSource {
+    fn default() -> Self {
+        Self::Unknown(String::from("there is none"))
+    }
+}
+
+/// Statistics from the metadata of an allocator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeapStats {
+    /// Bytes of blocks in use with their headers. Blocks in thread caches and fast bins appear as used.
+    pub in_use: Bytes,
+    /// Number of blocks in use.
+    pub blocks: u64,
+    /// Bytes of used blocks with mappings of their own.
+    pub mapped: Bytes,
+    /// Number of used blocks with mappings of their own.
+    pub mapped_blocks: u64,
+    /// Bytes of free blocks and of memory that was never allocated.
+    pub free: Bytes,
+    /// Bytes of the allocator's metadata.
+    pub own: Bytes,
+    /// Number of arenas.
+    pub arenas: u32,
+    /// Resident bytes of blocks in use.
+    pub in_use_resident: Bytes,
+    /// Resident bytes of arenas that could not be read.
+    pub undetermined: Bytes,
+}
+
+/// Memory with one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedMemory {
+    /// Name given by the process or the kernel; empty if there is none.
+    pub name: String,
+    /// Number of mappings.
+    pub mappings: u32,
+    /// Sizes.
+    pub held: MemorySizes,
+}
+
+/// Stacks of threads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadStacks {
+    /// Sum of all stacks.
+    pub held: MemorySizes,
+    /// Number of stacks.
+    pub stacks: u32,
+    /// Stack with the most resident bytes and its thread, if the thread runs.
+    pub largest: Option<(Tid, Bytes)>,
+}
+
+/// A file that is mapped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileMemory {
+    /// Path in the mount namespace of the process.
+    pub path: String,
+    /// Sizes, private copies included.
+    pub held: MemorySizes,
+    /// Resident bytes of private copies of written pages.
+    pub copied: Bytes,
+}
+
+/// Memory of a control group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CgroupMemory {
+    /// Its path.
+    pub path: String,
+    /// Usage of all its processes and its page cache.
+    pub current: Bytes,
+    /// Lowest limit, of the group or of an ancestor; `None` if there is none.
+    pub limit: Option<CgroupLimit>,
+    /// Anonymous part of the usage, if the kernel reports it.
+    pub anonymous: Option<Bytes>,
+    /// Page cache part of the usage, if the kernel reports it.
+    pub file: Option<Bytes>,
+    /// Pressure of the group, if the kernel measures it.
+    pub pressure: Option<Pressure>,
+}
+
+/// Limit of a control group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CgroupLimit {
+    /// Path of the group with the limit.
+    pub path: String,
+    /// The limit.
+    pub most: Bytes,
+    /// Usage of that group.
+    pub current: Bytes,
+}
+
+impl Explanation {
+    /// Returns the sum of all parts.
+    #[must_use]
+    pub fn held(&self) -> MemorySizes {
+        let mut sum = self.heap.held;
+        for part in [self.main_stack, self.thread_stacks.held, self.special] {
+            sum += part;
+        }
+        for part in self.anonymous.iter().chain(&self.shmem).map(|named| named.held) {
+            sum += part;
+        }
+        for file in &self.files {
+            sum += file.held;
+        }
+        sum
+    }
+
+    /// Returns the RSS that the mappings do not show; negative if they show more.
+    #[must_use]
+    pub const fn unexplained(&self, held: MemorySizes) -> i64 {
+        self.counted.rss.0.wrapping_sub(held.resident.0).cast_signed()
+    }
+
+    /// Returns the explained share of the RSS, from 0 to 1; an excess counts like a deficit.
+    #[must_use]
+    pub fn explained(&self) -> f64 {
+        let rss = self.counted.rss.0;
+        if rss == 0 {
+            return 1.0;
+        }
+        let off = self.unexplained(self.held()).unsigned_abs();
+        (1.0 - off as f64 / rss as f64).max(0.0)
+    }
+}

@@ -1,0 +1,106 @@
+//! Value types that pass between stages. No I/O, no clock, no thread.
+//!
+//! Three types connect the stages, and a test can construct each by hand: [`Event`] (decoded, owned), [`Snapshot`]
+//! (raw addresses; supports merge and subtraction) and [`Profile`] (with names; the input of report writers).
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+mod activity;
+mod debug_files;
+mod escape;
+mod event;
+mod event_class;
+mod explanation;
+pub mod format;
+mod free_entries;
+mod losses;
+mod magnitude;
+mod memory;
+mod memory_timeline;
+mod metric;
+mod monitor;
+mod names;
+pub mod parse;
+mod process;
+mod profile;
+mod quantity;
+mod reclaim;
+mod run_facts;
+mod snapshot;
+mod stack;
+mod tag;
+mod totals;
+mod units;
+mod user_probe;
+mod working_set;
+
+pub use activity::{
+    ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, LeftOut, LockIdentity, LockRow,
+    LockSums, Slice, SliceKind, SliceLabel, SliceRow, SliceSums, StepAction, StepKind, StepProbe, ThreadStep,
+};
+pub use debug_files::{DebugFileCounts, DebugFileOutcome};
+pub use escape::Comm;
+pub use escape::{is_not_plain, plain, plain_lines, printable};
+pub use event::{Event, EventKind, OutOfMemory, Touch};
+pub use event_class::{ClassColumns, ClassFacts, ClassWords, EventClass};
+pub use explanation::{
+    CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MemorySizes, NamedMemory,
+    StatusCounters, ThreadStacks,
+};
+pub use free_entries::{EntryBlock, FreeEntries};
+pub use losses::{LossReason, Losses};
+pub use magnitude::{Magnitude, Magnitudes, share};
+pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
+pub use memory_timeline::{
+    MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, PressureCounter, ProcessTimeline, Steps,
+};
+pub use metric::{Metric, MetricFacts, Requirement};
+pub use monitor::{
+    CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,
+    OtherThreads, ProcessInterval, ProcessPoint, ProcessSeries, ProcessValue, ProcessValues, Series, SeriesPoint,
+    SourceState, TIMELINE_POINTS, TaskState, ThreadColumn, ThreadInterval, ThreadSeries, ThreadTimeline, ThreadUsage,
+    TimelineBuilder, UsageCounter, UsagePoint,
+};
+pub use names::{CodeNames, FileState, GeneratedFunction, Names, PathObject};
+pub use process::PidTable;
+pub use process::{
+    BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,
+    Mapping, NoPerfMap, Object, Ordinals, Owner, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind,
+    ProcessImage, ProcessMemory, Replaced, Rusage, Tid, Traits, Untraced, UntracedProcess, UntracedReason, User,
+    Version,
+};
+pub use profile::{
+    Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, MergedImages, Name, ObjectName,
+    PartChange, ProcessProfile, Profile, ProfileRows, ProgramCost, StackLabels, StackProfile, StackQuality, Unnamed,
+};
+pub use quantity::{Measure, QUANTITIES, Quantities, Quantity, QuantityFacts, Storage};
+pub use reclaim::{
+    Assessment, KernelThread, Latencies, MachineReclaim, MemcgMemory, MemcgProfile, OomKill, Order, Orders, PerSecond,
+    Pressure, PressureTime, ReclaimActivity, ReclaimKind, Stall, StallKey, StallStats, StallTotals, Stalled,
+    VmCounters,
+};
+pub use run_facts::RunFacts;
+pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, UnsentStacks};
+pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
+pub use tag::{TagAction, TagEffect, TagName, TagSource, TagValue};
+pub use totals::{
+    AccountChanges, AccountColumn, AccountCounters, AccountGroupId, AccountInterval, AccountKeys, AccountNumber,
+    AccountRow, AccountState, AccountTable, AccountTotals, AllocatorId, Amount, AmountBounds, BlockHistograms,
+    BlockQuantity, CallsBySize, GroupBy, GroupMarks, GroupMember, ImageAccounts, Log2, MarkBounds, Part, PartKey,
+    PartKeys, TagId, WaterMarks,
+};
+pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
+pub use user_probe::UserProbe;
+pub use working_set::{
+    CacheFit, CacheSize, CacheUse, ComparedSizes, FaultedPages, Fit, PagePart, PageState, ProcessWorkingSet,
+    ReferencedMemory, TouchWindow, TouchedPages, TouchedProcesses, UnmeasuredProcesses, WorkingSetMethod, WorkingSets,
+    knee,
+};
+
+/// The table of hooked functions, shared with the BPF programs.
+pub use memtrace_common::vocabulary::{
+    ALLOCATORS, FUNCTIONS, Function, KnownAllocator, Naming, REPEATS_FREES, Signature,
+};
+
+/// Limits of the wire format.
+pub use memtrace_common::wire::{DEFAULT_FRAMES, HIERARCHIES, MAX_FRAMES, MAX_RINGS};

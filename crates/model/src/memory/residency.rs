@@ -1,0 +1,89 @@
+//! Resident pages of a process, and the stacks that touched them.
+
+use std::collections::BTreeMap;
+
+use crate::{AbsAddr, Bytes, MappingKind, PAGE, StackKey};
+
+/// Contiguous pages that one stack touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// First page.
+    pub begin: AbsAddr,
+    /// Number of pages.
+    pub pages: u64,
+    /// Stack that touched them.
+    pub key: StackKey,
+}
+
+/// Contiguous resident pages of one kind in one mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResidentRange {
+    /// First address.
+    pub begin: AbsAddr,
+    /// End address, exclusive.
+    pub end: AbsAddr,
+    /// Kind of memory.
+    pub kind: MappingKind,
+    /// True for a part of a larger page that is mapped as a whole.
+    pub huge: bool,
+}
+
+/// Resident memory of a process by kind, from its page tables, and the share that its stacks account for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Residency(pub BTreeMap<MappingKind, ResidentKind>);
+
+/// Resident memory of one kind. The remainder, without a stack and not resident before, became resident without a
+/// recorded touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResidentKind {
+    /// Resident bytes.
+    pub total: Bytes,
+    /// Bytes that a known stack touched, or that became resident with such a touch. An estimate if pages are sampled.
+    pub with_stack: Bytes,
+    /// Variance of `with_stack`, in pages squared; 0 if pages are not sampled.
+    pub variance: u64,
+    /// Bytes that were resident when tracing began and have not been touched since.
+    pub before: Bytes,
+}
+
+impl ResidentKind {
+    /// Adds another.
+    pub const fn add(&mut self, other: &Self) {
+        self.total.0 += other.total.0;
+        self.with_stack.0 += other.with_stack.0;
+        self.before.0 += other.before.0;
+        self.variance = self.variance.saturating_add(other.variance);
+    }
+
+    /// Returns the bytes without a stack that were not resident before. An estimate may exceed the total.
+    #[must_use]
+    pub const fn other(&self) -> Bytes {
+        Bytes(self.total.0.saturating_sub(self.with_stack.0).saturating_sub(self.before.0))
+    }
+}
+
+impl Residency {
+    /// Returns the sum of all kinds.
+    #[must_use]
+    pub fn sum(&self) -> ResidentKind {
+        let mut sum = ResidentKind::default();
+        self.0.values().for_each(|kind| sum.add(kind));
+        sum
+    }
+}
+
+impl Touched {
+    /// Returns the end address.
+    #[must_use]
+    pub const fn end(&self) -> AbsAddr {
+        AbsAddr(self.begin.0 + self.pages * PAGE.0)
+    }
+}
+
+impl ResidentRange {
+    /// Returns the size.
+    #[must_use]
+    pub const fn bytes(&self) -> Bytes {
+        Bytes(self.end.0.saturating_sub(self.begin.0))
+    }
+}

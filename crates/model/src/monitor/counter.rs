@@ -1,0 +1,97 @@
+//! The table of counters of a thread.
+
+/// A counter of a thread. It only grows while the thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(usize)]
+pub enum UsageCounter {
+    /// Usable bytes of allocated blocks.
+    AllocBytes,
+    /// Number of allocated blocks.
+    AllocCount,
+    /// Usable bytes of freed blocks, whichever thread has allocated them.
+    FreeBytes,
+    /// Number of freed blocks.
+    FreeCount,
+    /// Processor time in user mode, in nanoseconds.
+    UserTime,
+    /// Processor time in the kernel, in nanoseconds.
+    SystemTime,
+    /// Time in which the thread could run but waited for a processor, in nanoseconds.
+    RunDelay,
+    /// Context switches because the thread waited for something.
+    VoluntarySwitches,
+    /// Context switches because another thread was to run.
+    InvoluntarySwitches,
+    /// Bytes read from storage.
+    ReadBytes,
+    /// Bytes written, to be sent to storage at some time.
+    WriteBytes,
+    /// Page faults without I/O.
+    MinorFaults,
+    /// Page faults with I/O.
+    MajorFaults,
+}
+
+impl UsageCounter {
+    /// Number of counters.
+    pub const COUNT: usize = 13;
+
+    /// All counters, in the order of columns.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::AllocBytes,
+        Self::AllocCount,
+        Self::FreeBytes,
+        Self::FreeCount,
+        Self::UserTime,
+        Self::SystemTime,
+        Self::RunDelay,
+        Self::VoluntarySwitches,
+        Self::InvoluntarySwitches,
+        Self::ReadBytes,
+        Self::WriteBytes,
+        Self::MinorFaults,
+        Self::MajorFaults,
+    ];
+
+    /// Name in CSV, JSON and recordings, with the unit at its end if it is not a number.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllocBytes => "alloc_bytes",
+            Self::AllocCount => "alloc_count",
+            Self::FreeBytes => "free_bytes",
+            Self::FreeCount => "free_count",
+            Self::UserTime => "user_ns",
+            Self::SystemTime => "system_ns",
+            Self::RunDelay => "run_delay_ns",
+            Self::VoluntarySwitches => "voluntary_switches",
+            Self::InvoluntarySwitches => "involuntary_switches",
+            Self::ReadBytes => "read_bytes",
+            Self::WriteBytes => "write_bytes",
+            Self::MinorFaults => "minor_faults",
+            Self::MajorFaults => "major_faults",
+        }
+    }
+
+    /// Returns true for the counters of the heap, which come from probes or from the allocator. The others are the kernel's.
+    #[must_use]
+    pub const fn is_of_heap(self) -> bool {
+        matches!(self, Self::AllocBytes | Self::AllocCount | Self::FreeBytes | Self::FreeCount)
+    }
+
+    /// Returns true for numbers of blocks, which allocators do not count per thread.
+    #[must_use]
+    pub(crate) const fn counts_blocks(self) -> bool {
+        matches!(self, Self::AllocCount | Self::FreeCount)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_listed_in_order() {
+        assert!(UsageCounter::ALL.iter().enumerate().all(|(place, counter)| *counter as usize == place));
+    }
+}

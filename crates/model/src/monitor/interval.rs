@@ -1,0 +1,162 @@
+//! An interval of the thread monitor.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::machine::MachineUsage;
+use super::process_memory::ProcessValues;
+use super::source::SourceState;
+use super::task_state::TaskState;
+use super::usage::ThreadUsage;
+use crate::{Comm, Losses, Pid, Tid};
+
+/// Identity of a thread. Its ID may be reused, but not with the same start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MonitoredThread {
+    /// Process.
+    pub pid: Pid,
+    /// Thread.
+    pub tid: Tid,
+    /// Start of the thread since the boot of the machine, in nanoseconds.
+    pub start_ns: u64,
+}
+
+/// Usage of a thread in an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadInterval {
+    /// The thread.
+    pub thread: MonitoredThread,
+    /// Name of the thread.
+    pub comm: Comm,
+    /// State at the end.
+    pub state: TaskState,
+    /// Usage within the interval.
+    pub usage: ThreadUsage,
+}
+
+/// Threads of a process without rows of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OtherThreads {
+    /// Number of threads.
+    pub count: u64,
+    /// Sum of their usage within the interval.
+    pub usage: ThreadUsage,
+}
+
+/// Usage of a process in an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessInterval {
+    /// The process.
+    pub pid: Pid,
+    /// Start of the process since the boot of the machine, in nanoseconds.
+    pub start_ns: u64,
+    /// Name of its first thread.
+    pub comm: Comm,
+    /// Origin of the counters of the heap.
+    pub source: SourceState,
+    /// Usage of all its threads within the interval: of those with rows, of those that ended, and of the others.
+    pub usage: ThreadUsage,
+    /// Threads with rows of their own.
+    pub threads: Vec<ThreadInterval>,
+    /// Threads that ended in the interval, with their usage since the end of the interval before.
+    pub ended: OtherThreads,
+    /// Threads beyond the limit of rows.
+    pub others: OtherThreads,
+    /// Number of threads that started in the interval.
+    pub started: u64,
+    /// Values at the end of the interval.
+    pub values: ProcessValues,
+    /// True if the process ended in the interval.
+    pub has_exited: bool,
+}
+
+impl ProcessInterval {
+    fn append(&mut self, next: &Self) {
+        let mut threads = std::mem::take(&mut self.threads);
+        let mut known: BTreeMap<MonitoredThread, usize> =
+            threads.iter().enumerate().map(|(place, thread)| (thread.thread, place)).collect();
+        for thread in &next.threads {
+            let place = *known.entry(thread.thread).or_insert_with(|| {
+                threads.push(ThreadInterval { usage: ThreadUsage::default(), ..thread.clone() });
+                threads.len() - 1
+            });
+            let usage = threads[place].usage.plus(thread.usage);
+            threads[place] = ThreadInterval { usage, ..thread.clone() };
+        }
+        *self = Self {
+            usage: self.usage.plus(next.usage),
+            threads,
+            ended: self.ended.followed_by(next.ended, self.ended.count + next.ended.count),
+            others: self.others.followed_by(next.others, next.others.count),
+            started: self.started + next.started,
+            ..next.clone()
+        };
+    }
+}
+
+impl OtherThreads {
+    fn followed_by(self, next: Self, count: u64) -> Self {
+        Self { count, usage: self.usage.plus(next.usage) }
+    }
+}
+
+/// Kind of an event, with what it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MonitorEventKind {
+    /// The kernel killed a process for lack of memory.
+    OomKill(Pid),
+    /// A process ended.
+    Exit(Pid),
+    /// A mark of the user.
+    Mark(String),
+    /// The condition of a trigger became true: its text, and the value with its owner.
+    Trigger(String),
+}
+
+/// An event within an interval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MonitorEvent {
+    /// Time since the start.
+    pub at: Duration,
+    /// The event.
+    pub kind: MonitorEventKind,
+}
+
+/// Usage of all monitored processes within an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MonitorInterval {
+    /// Span since the start of the monitor.
+    pub span: Range<Duration>,
+    /// The processes, by pid.
+    pub processes: Vec<ProcessInterval>,
+    /// The machine.
+    pub machine: MachineUsage,
+    /// Events, by time.
+    pub events: Vec<MonitorEvent>,
+    /// Losses within the interval.
+    pub losses: Losses,
+}
+
+impl MonitorInterval {
+    /// Appends the next interval: sums of usage, and the values at its end.
+    pub fn append(&mut self, next: &Self) {
+        self.span.end = next.span.end;
+        self.machine = self.machine.followed_by(&next.machine);
+        self.events.extend(next.events.iter().cloned());
+        self.losses.merge(&next.losses);
+        for process in &next.processes {
+            let is_same = |own: &&mut ProcessInterval| own.pid == process.pid && own.start_ns == process.start_ns;
+            match self.processes.iter_mut().find(is_same) {
+                Some(own) => own.append(process),
+                None => self.processes.push(process.clone()),
+            }
+        }
+    }
+
+    /// Returns the length of the interval in seconds, for rates.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.span.end.saturating_sub(self.span.start).as_secs_f64().max(f64::EPSILON)
+    }
+}

@@ -1,0 +1,29 @@
+//! Processes: identity, image, mappings, metadata, events and resource usage.
+
+mod event;
+mod filter;
+mod generated_code;
+mod id;
+mod image;
+mod mapping;
+mod metadata;
+mod ordinals;
+mod pid_table;
+mod replaced;
+mod rusage;
+mod traits;
+mod untraced;
+
+pub use event::{ProcessEvent, ProcessEventKind};
+pub use filter::{FilterRule, ProcessAttribute};
+pub use generated_code::{GeneratedCode, NoPerfMap};
+pub use id::{CgroupId, ImageId, Pid, Tid};
+pub use image::{ImageEnd, ImageStart, ProcessImage};
+pub use mapping::{BuildId, Mapping, Object};
+pub use metadata::{Cgroup, Container, Owner, User};
+pub use ordinals::Ordinals;
+pub use pid_table::PidTable;
+pub use replaced::{Replaced, Version};
+pub use rusage::{ImageRusage, PageFaults, Rusage};
+pub use traits::Traits;
+pub use untraced::{ProcessMemory, Untraced, UntracedProcess, UntracedReason};

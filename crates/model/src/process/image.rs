@@ -1,0 +1,87 @@
+//! Process images: one program run by one process.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{AbsAddr, Cgroup, Comm, Mapping, Object, Replaced, Tick, Tid, User, Version};
+
+/// One program run by one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessImage {
+    /// Short name (`/proc/PID/comm`).
+    pub comm: Comm,
+    /// Path of the executable in the target's mount namespace, if known.
+    pub exe: Option<PathBuf>,
+    /// Executable mappings, ordered by address, without overlaps.
+    pub mappings: Vec<Mapping>,
+    /// Earlier mappings that others have replaced.
+    pub replaced: Replaced,
+    /// User, if known.
+    pub user: Option<User>,
+    /// Control group, if known.
+    pub cgroup: Option<Arc<Cgroup>>,
+    /// Number of threads when last read.
+    pub threads: Option<u32>,
+    /// Names of threads, if they are recorded.
+    pub thread_names: BTreeMap<Tid, String>,
+    /// Start of the image.
+    pub start: ImageStart,
+    /// End and its time. The exit is that of the first thread; others may still run.
+    pub ended: Option<(ImageEnd, Tick)>,
+}
+
+/// Start of a process image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ImageStart {
+    /// Not seen: the image started before tracing, or its event was lost.
+    #[default]
+    Unseen,
+    /// The process was forked, blocks included.
+    Fork(Tick),
+    /// The process called exec and has new memory.
+    Exec(Tick),
+}
+
+impl ImageStart {
+    /// Returns the time of the start, if it was seen.
+    #[must_use]
+    pub const fn tick(self) -> Option<Tick> {
+        match self {
+            Self::Unseen => None,
+            Self::Fork(tick) | Self::Exec(tick) => Some(tick),
+        }
+    }
+}
+
+/// End of a process image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ImageEnd {
+    /// The process exited. Its live blocks are reported as held at exit.
+    Exit,
+    /// The OOM killer killed the process. Its live blocks are reported as held at exit.
+    OomKill,
+    /// The process called exec. Its live blocks are reported as discarded.
+    Exec,
+}
+
+impl ProcessImage {
+    /// Returns the mapping that contains `address`.
+    #[must_use]
+    pub fn mapping_at(&self, address: AbsAddr) -> Option<&Mapping> {
+        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
+        let mapping = self.mappings.get(after.checked_sub(1)?)?;
+        (address < mapping.end).then_some(mapping)
+    }
+
+    /// Returns the mapped objects, one for each mapping.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> + Clone {
+        self.mappings.iter().filter_map(|mapping| mapping.object.as_ref())
+    }
+
+    /// Returns the mapping of `address` in `version`, or the current one if `version` is `None`.
+    #[must_use]
+    pub fn mapping_in(&self, version: Option<Version>, address: AbsAddr) -> Option<&Mapping> {
+        version.map_or_else(|| self.mapping_at(address), |version| self.replaced.get(version))
+    }
+}

@@ -1,0 +1,58 @@
+//! Owner and placement of processes: user, control group, container.
+
+use crate::plain;
+use std::fmt;
+
+use crate::{CgroupId, HIERARCHIES};
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct User {
+    /// User ID in the root user namespace.
+    pub uid: u32,
+    /// Name, if known.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for User {
+    /// Writes the name, or the number if there is no name.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => out.pad(&plain(name)),
+            None => out.pad(&self.uid.to_string()),
+        }
+    }
+}
+
+/// A control group and the owner that its path names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cgroup {
+    /// Path from the root of its hierarchy: `/system.slice/cron.service`.
+    pub path: String,
+    /// Innermost systemd unit: `cron.service`.
+    pub unit: Option<String>,
+    /// Innermost container.
+    pub container: Option<Container>,
+    /// UID of the Kubernetes pod, with dashes as Kubernetes writes it.
+    pub pod: Option<String>,
+}
+
+/// User and control groups of a process when one of its images ended, as the kernel reports them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// User ID in the root user namespace: the effective one at an exit, the real one at an exec.
+    pub uid: u32,
+    /// Real user ID, which filters compare.
+    pub real_uid: u32,
+    /// Control group in each of the recorded hierarchies, if known.
+    pub cgroups: [Option<CgroupId>; HIERARCHIES],
+}
+
+/// A container.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Container {
+    /// Container runtime, if the path names it: `docker`, `containerd`, `crio`, `podman`, `lxc`, `nspawn`.
+    pub runtime: Option<&'static str>,
+    /// Full ID, or the name if it has no other ID.
+    pub id: String,
+}

@@ -1,0 +1,239 @@
+//! Processes in scope without recorded events of an event class.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::id::Pid;
+use crate::{Bytes, Comm, EventClass};
+
+/// The most processes that [`Untraced`] lists. Its totals contain all.
+const MAX_LISTED: usize = 1000;
+
+/// Reason why a process is not traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UntracedReason {
+    /// Its executable is for another architecture than memtrace's.
+    Architecture,
+    /// Its executable is statically linked and stripped.
+    Stripped,
+    /// Its executable is written in Go. The runtime of Go has no malloc.
+    Go,
+    /// None of its objects defines malloc and free.
+    NoAllocator,
+    /// An allocator was recognized, but one of its functions cannot be probed.
+    UnsupportedAllocator,
+    /// A mapped file that may be the allocator is damaged.
+    Damaged,
+    /// The probes could not be attached to its allocator.
+    NotAttached,
+    /// The process or its files cannot be read.
+    Unreadable,
+    /// It ended before its files could be read.
+    Ended,
+}
+
+impl UntracedReason {
+    /// All reasons, in the order of reports.
+    pub const ALL: [Self; 9] = [
+        Self::Architecture,
+        Self::Stripped,
+        Self::Go,
+        Self::NoAllocator,
+        Self::UnsupportedAllocator,
+        Self::Damaged,
+        Self::NotAttached,
+        Self::Unreadable,
+        Self::Ended,
+    ];
+
+    /// Returns the name in reports for programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Architecture => "architecture",
+            Self::Stripped => "stripped",
+            Self::Go => "go",
+            Self::NoAllocator => "no_allocator",
+            Self::UnsupportedAllocator => "unsupported_allocator",
+            Self::Damaged => "damaged",
+            Self::NotAttached => "not_attached",
+            Self::Unreadable => "unreadable",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// Returns an explanation for the user.
+    #[must_use]
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::Architecture => "made for another architecture, such as 32 bits",
+            Self::Stripped => "statically linked and stripped: its allocator cannot be found",
+            Self::Go => "written in Go, whose runtime has no malloc",
+            Self::NoAllocator => "no mapped object defines malloc and free",
+            Self::UnsupportedAllocator => "its allocator has no functions that can be probed",
+            Self::Damaged => "a mapped file, which may be its allocator, is damaged",
+            Self::NotAttached => "the probes could not be attached to its allocator",
+            Self::Unreadable => "not readable: no permission, or too many open files",
+            Self::Ended => "ended before its files could be read",
+        }
+    }
+
+    /// Returns true if events of `class` are not recorded in such a process. Only heap events need an allocator. System
+    /// calls of another architecture have other numbers, so its mappings are not recorded.
+    #[must_use]
+    pub fn applies_to(self, class: EventClass) -> bool {
+        class.probes_allocators() || class.holds_mappings() && self == Self::Architecture
+    }
+}
+
+/// A process in scope that is not traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UntracedProcess {
+    /// The process.
+    pub pid: Pid,
+    /// Short name.
+    pub comm: Comm,
+    /// Path of its executable as the process sees it, if known.
+    pub exe: Option<PathBuf>,
+    /// Reason why it is not traced.
+    pub reason: UntracedReason,
+    /// RSS at the end of tracing; `None` if the process had ended.
+    pub rss: Option<Bytes>,
+}
+
+/// Number of processes with their RSS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// Number of processes.
+    pub processes: u64,
+    /// Sum of their RSS, as far as it is known.
+    pub rss: Bytes,
+}
+
+impl ProcessMemory {
+    fn add(&mut self, process: &UntracedProcess) {
+        self.processes += 1;
+        self.rss.0 = self.rss.0.saturating_add(process.rss.unwrap_or(Bytes(0)).0);
+    }
+}
+
+/// The processes in scope that are not traced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Untraced {
+    listed: Vec<UntracedProcess>,
+    by_reason: BTreeMap<UntracedReason, ProcessMemory>,
+}
+
+impl Untraced {
+    /// Sums up `processes` and lists the largest of them.
+    #[must_use]
+    pub fn new(processes: Vec<UntracedProcess>) -> Self {
+        let mut all = Self::default();
+        processes.into_iter().for_each(|process| all.add(process));
+        all
+    }
+
+    /// Returns processes of which the largest are `listed`, with these sums of all.
+    #[must_use]
+    pub const fn from_parts(listed: Vec<UntracedProcess>, by_reason: BTreeMap<UntracedReason, ProcessMemory>) -> Self {
+        Self { listed, by_reason }
+    }
+
+    /// Adds a process to the sums, and to the list if it is one of the largest.
+    pub fn add(&mut self, process: UntracedProcess) {
+        self.by_reason.entry(process.reason).or_default().add(&process);
+        self.list(process);
+    }
+
+    /// Adds the processes of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for (&reason, memory) in &other.by_reason {
+            let ours = self.by_reason.entry(reason).or_default();
+            ours.processes += memory.processes;
+            ours.rss.0 = ours.rss.0.saturating_add(memory.rss.0);
+        }
+        other.listed.iter().cloned().for_each(|process| self.list(process));
+    }
+
+    fn list(&mut self, process: UntracedProcess) {
+        let order = |one: &UntracedProcess| (Reverse(one.rss), one.pid);
+        let index = self.listed.partition_point(|other| order(other) <= order(&process));
+        if index < MAX_LISTED {
+            self.listed.truncate(MAX_LISTED - 1);
+            self.listed.insert(index, process);
+        }
+    }
+
+    /// Returns true if there is no process.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_reason.is_empty()
+    }
+
+    /// Returns the processes with the largest RSS, the largest first; at most 1,000.
+    #[must_use]
+    pub fn listed(&self) -> &[UntracedProcess] {
+        &self.listed
+    }
+
+    /// Returns the number and the RSS of all processes with this reason.
+    #[must_use]
+    pub fn with_reason(&self, reason: UntracedReason) -> ProcessMemory {
+        self.by_reason.get(&reason).copied().unwrap_or_default()
+    }
+
+    /// Returns the number and the RSS of all processes.
+    #[must_use]
+    pub fn total(&self) -> ProcessMemory {
+        self.by_reason.values().fold(ProcessMemory::default(), |sum, part| ProcessMemory {
+            processes: sum.processes + part.processes,
+            rss: Bytes(sum.rss.0.saturating_add(part.rss.0)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, reason: UntracedReason, rss: Option<u64>) -> UntracedProcess {
+        UntracedProcess { pid: Pid(pid), comm: Comm::default(), exe: None, reason, rss: rss.map(Bytes) }
+    }
+
+    #[test]
+    fn processes_beyond_the_list_are_in_the_totals() {
+        let of_go = (1..=MAX_LISTED as u32).map(|pid| process(pid, UntracedReason::Go, Some(u64::from(pid))));
+        let ended = [process(5000, UntracedReason::Ended, None), process(5001, UntracedReason::Stripped, Some(7000))];
+        let untraced = Untraced::new(of_go.chain(ended).collect());
+        assert_eq!(untraced.listed().len(), MAX_LISTED);
+        assert_eq!(untraced.listed()[0].pid, Pid(5001));
+        assert_eq!(untraced.listed()[1].pid, Pid(MAX_LISTED as u32));
+        assert_eq!(untraced.total(), ProcessMemory { processes: 1002, rss: Bytes(500_500 + 7000) });
+        assert_eq!(untraced.with_reason(UntracedReason::Go), ProcessMemory { processes: 1000, rss: Bytes(500_500) });
+        assert_eq!(untraced.with_reason(UntracedReason::Ended), ProcessMemory { processes: 1, rss: Bytes(0) });
+        assert_eq!(untraced.with_reason(UntracedReason::Damaged), ProcessMemory::default());
+    }
+
+    #[test]
+    fn merged_lists_are_those_of_all_processes() {
+        let processes: Vec<_> = (1..=3 * MAX_LISTED as u32)
+            .map(|pid| process(pid, UntracedReason::Go, (pid % 3 > 0).then_some(u64::from(pid % 7))))
+            .collect();
+        let (first, second) = processes.split_at(MAX_LISTED + 7);
+        let mut merged = Untraced::new(first.to_vec());
+        merged.merge(&Untraced::new(second.to_vec()));
+        assert_eq!(merged, Untraced::new(processes));
+        assert!(!merged.is_empty() && Untraced::default().is_empty());
+    }
+
+    #[test]
+    fn only_heap_events_need_an_allocator() {
+        let classes = |reason: UntracedReason| {
+            let classes = [EventClass::Heap, EventClass::Map, EventClass::Fault, EventClass::Reclaim];
+            classes.map(|class| reason.applies_to(class))
+        };
+        assert_eq!(classes(UntracedReason::Go), [true, false, false, false]);
+        assert_eq!(classes(UntracedReason::Architecture), [true, true, false, false]);
+    }
+}

@@ -1,0 +1,52 @@
+//! Changes of live memory over time.
+
+/// Changes of a stack in each of the [parts](super::Profile::parts) of a run with intervals; empty if they are not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LiveChanges(Vec<PartChange>);
+
+/// Change of a stack in one part of a recording, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartChange {
+    /// Change of the live bytes. The sum is the change over all parts.
+    pub live: i64,
+    /// Allocated bytes.
+    pub alloc: u64,
+}
+
+impl LiveChanges {
+    /// Adds a change in part number `part` of `parts`.
+    pub fn add(&mut self, part: usize, parts: usize, change: PartChange) {
+        self.0.resize(parts.max(self.0.len()), PartChange::default());
+        if let Some(sum) = self.0.get_mut(part) {
+            sum.add(change);
+        }
+    }
+
+    /// Adds the changes of another stack.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.resize(other.0.len().max(self.0.len()), PartChange::default());
+        self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| ours.add(*theirs));
+    }
+
+    /// Returns the sum of all parts.
+    #[must_use]
+    pub fn total(&self) -> PartChange {
+        self.0.iter().fold(PartChange::default(), |mut sum, change| {
+            sum.add(*change);
+            sum
+        })
+    }
+
+    /// The changes by part.
+    #[must_use]
+    pub fn as_slice(&self) -> &[PartChange] {
+        &self.0
+    }
+}
+
+impl PartChange {
+    const fn add(&mut self, other: Self) {
+        self.live = self.live.wrapping_add(other.live);
+        self.alloc = self.alloc.wrapping_add(other.alloc);
+    }
+}

@@ -1,0 +1,479 @@
+//! Quantities: the numbers of a stack, one row each, from which everything else derives.
+
+use std::fmt;
+use std::ops::{AddAssign, Index, IndexMut, SubAssign};
+
+use crate::{Amount, Bytes, EventClass, ImageEnd, Nanoseconds, StallTotals};
+
+/// A number of a stack. Processes and traces have the sums over their stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Quantity {
+    /// Bytes allocated and not freed, by processes that run.
+    LiveBytes,
+    /// Number of these blocks.
+    LiveCount,
+    /// Bytes allocated and not freed when the process ended.
+    ExitBytes,
+    /// Number of these blocks.
+    ExitCount,
+    /// Bytes allocated since tracing began.
+    AllocBytes,
+    /// Number of these blocks.
+    AllocCount,
+    /// Bytes freed by the allocating thread before its next allocation: a part of the freed ones.
+    TemporaryBytes,
+    /// Number of these blocks.
+    TemporaryCount,
+    /// Bytes that were live at exec.
+    DiscardedBytes,
+    /// Number of these blocks.
+    DiscardedCount,
+    /// Bytes live or held at exit that a filter leaves out: those of blocks younger than `--older`.
+    LeftOutBytes,
+    /// Number of these blocks.
+    LeftOutCount,
+    /// Number of stalls.
+    StallCount,
+    /// Total time of stalls.
+    StallTime,
+    /// Live bytes when the live bytes of the process were highest; 0 if no peak was kept.
+    AtPeakBytes,
+    /// Number of major faults.
+    MajorFaults,
+    /// Variance of the live pages, in pages squared; 0 if pages are counted.
+    LiveVariance,
+    /// Variance of the touched pages, which count once per touch; 0 if pages are counted.
+    AllocVariance,
+    /// Resident bytes of live mappings.
+    ResidentBytes,
+    /// Live bytes on pages that may have been touched within a time; 0 if touches were not measured.
+    HotBytes,
+    /// Live bytes on resident pages that were not touched within that time.
+    ColdBytes,
+    /// Number of stacks, if this is the sum of merged ones; 0 if it is one stack.
+    MergedStacks,
+}
+
+/// Dimension of a quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Bytes.
+    Bytes,
+    /// Number of blocks, pages, stalls or stacks.
+    Count,
+    /// Nanoseconds.
+    Time,
+}
+
+/// Place of a quantity in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// Column of the table `change`.
+    Column,
+    /// Row of the table `detail` with this number: the quantity is 0 in most changes.
+    Detail(u8),
+    /// Not recorded.
+    None,
+}
+
+/// The row of a quantity.
+#[derive(Debug)]
+pub struct QuantityFacts {
+    /// The quantity.
+    pub quantity: Quantity,
+    /// Key in JSON.
+    pub name: &'static str,
+    /// Name in a recording.
+    pub column: &'static str,
+    /// Dimension.
+    pub measure: Measure,
+    /// Number or bytes of the same blocks, and number or time of the same stalls.
+    pub pair: Option<Quantity>,
+    /// False if only single stacks have it: a process has no sum, and an interval no difference.
+    pub adds_up: bool,
+    /// Event classes that have it.
+    pub classes: &'static [EventClass],
+    /// Place in a recording.
+    pub storage: Storage,
+}
+
+const HEAP: &[EventClass] = &[EventClass::Heap];
+const BLOCKS: &[EventClass] = &[EventClass::Heap, EventClass::Map];
+const MEMORY: &[EventClass] = &[EventClass::Heap, EventClass::Map, EventClass::Fault];
+const MAPPINGS: &[EventClass] = &[EventClass::Map];
+const PAGES: &[EventClass] = &[EventClass::Fault];
+const STALLS: &[EventClass] = &[EventClass::Reclaim];
+
+const fn row(
+    quantity: Quantity,
+    name: &'static str,
+    measure: Measure,
+    classes: &'static [EventClass],
+    storage: Storage,
+) -> QuantityFacts {
+    QuantityFacts { quantity, name, column: name, measure, pair: None, adds_up: true, classes, storage }
+}
+
+impl QuantityFacts {
+    const fn paired(self, other: Quantity) -> Self {
+        Self { pair: Some(other), ..self }
+    }
+}
+
+/// The facts of every quantity, in the order of [`Quantity::ALL`].
+pub const QUANTITIES: &[QuantityFacts] = {
+    use Measure::{Bytes, Count, Time};
+    use Quantity as Q;
+    use Storage::{Column, Detail};
+    &[
+        row(Q::LiveBytes, "live_bytes", Bytes, MEMORY, Column).paired(Q::LiveCount),
+        row(Q::LiveCount, "live_count", Count, MEMORY, Column).paired(Q::LiveBytes),
+        row(Q::ExitBytes, "exit_bytes", Bytes, HEAP, Column).paired(Q::ExitCount),
+        row(Q::ExitCount, "exit_count", Count, HEAP, Column).paired(Q::ExitBytes),
+        row(Q::AllocBytes, "alloc_bytes", Bytes, MEMORY, Column).paired(Q::AllocCount),
+        row(Q::AllocCount, "alloc_count", Count, MEMORY, Column).paired(Q::AllocBytes),
+        row(Q::TemporaryBytes, "temporary_bytes", Bytes, HEAP, Column).paired(Q::TemporaryCount),
+        row(Q::TemporaryCount, "temporary_count", Count, HEAP, Column).paired(Q::TemporaryBytes),
+        row(Q::DiscardedBytes, "discarded_bytes", Bytes, HEAP, Detail(0)).paired(Q::DiscardedCount),
+        row(Q::DiscardedCount, "discarded_count", Count, HEAP, Detail(1)).paired(Q::DiscardedBytes),
+        row(Q::LeftOutBytes, "left_out_bytes", Bytes, HEAP, Storage::None).paired(Q::LeftOutCount),
+        row(Q::LeftOutCount, "left_out_count", Count, HEAP, Storage::None).paired(Q::LeftOutBytes),
+        row(Q::StallCount, "stall_count", Count, STALLS, Detail(2)).paired(Q::StallTime),
+        row(Q::StallTime, "stall_ns", Time, STALLS, Detail(3)).paired(Q::StallCount),
+        QuantityFacts {
+            column: "at_peak_bytes",
+            adds_up: false,
+            ..row(Q::AtPeakBytes, "peak_bytes", Bytes, HEAP, Detail(4))
+        },
+        row(Q::MajorFaults, "major_faults", Count, PAGES, Detail(5)),
+        row(Q::LiveVariance, "live_variance", Count, PAGES, Detail(6)),
+        row(Q::AllocVariance, "alloc_variance", Count, PAGES, Detail(7)),
+        row(Q::ResidentBytes, "resident_bytes", Bytes, MAPPINGS, Detail(8)),
+        row(Q::HotBytes, "hot_bytes", Bytes, BLOCKS, Detail(10)),
+        row(Q::ColdBytes, "cold_bytes", Bytes, BLOCKS, Detail(11)),
+        QuantityFacts { adds_up: false, ..row(Q::MergedStacks, "merged_stacks", Count, EventClass::ALL, Detail(9)) },
+    ]
+};
+
+const _: () = {
+    let mut index = 0;
+    while index < QUANTITIES.len() {
+        assert!(QUANTITIES[index].quantity as usize == index);
+        index += 1;
+    }
+};
+
+impl Quantity {
+    /// Every quantity, in the order of the table.
+    pub const ALL: [Self; QUANTITIES.len()] = {
+        let mut all = [Self::LiveBytes; QUANTITIES.len()];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = QUANTITIES[index].quantity;
+            index += 1;
+        }
+        all
+    };
+
+    /// The row of this quantity.
+    #[must_use]
+    pub const fn facts(self) -> &'static QuantityFacts {
+        &QUANTITIES[self as usize]
+    }
+
+    /// Returns true if stacks of `class` have it.
+    #[must_use]
+    pub fn is_of(self, class: EventClass) -> bool {
+        self.facts().classes.contains(&class)
+    }
+
+    /// Returns true for amounts that are not freed: live or held at exit. `--older` filters them by age.
+    #[must_use]
+    pub const fn is_held(self) -> bool {
+        matches!(self, Self::LiveBytes | Self::LiveCount | Self::ExitBytes | Self::ExitCount)
+    }
+
+    /// Returns the quantities with columns in the table `change`.
+    pub fn columns() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|quantity| quantity.facts().storage == Storage::Column)
+    }
+
+    /// Returns the quantities with rows in the table `detail`, and their numbers.
+    pub fn details() -> impl Iterator<Item = (Self, i64)> {
+        QUANTITIES.iter().filter_map(|facts| match facts.storage {
+            Storage::Detail(number) => Some((facts.quantity, i64::from(number))),
+            Storage::Column | Storage::None => None,
+        })
+    }
+}
+
+/// The numbers of a stack, or of a sum of stacks. Differences wrap while they are negative.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Quantities([u64; Quantity::ALL.len()]);
+
+impl Index<Quantity> for Quantities {
+    type Output = u64;
+
+    fn index(&self, quantity: Quantity) -> &u64 {
+        &self.0[quantity as usize]
+    }
+}
+
+impl IndexMut<Quantity> for Quantities {
+    fn index_mut(&mut self, quantity: Quantity) -> &mut u64 {
+        &mut self.0[quantity as usize]
+    }
+}
+
+impl AddAssign for Quantities {
+    fn add_assign(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(ours, theirs)| *ours = ours.wrapping_add(theirs));
+    }
+}
+
+impl SubAssign for Quantities {
+    fn sub_assign(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(ours, theirs)| *ours = ours.wrapping_sub(theirs));
+    }
+}
+
+impl fmt::Debug for Quantities {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_map().entries(self.iter().map(|(quantity, value)| (quantity.facts().name, value))).finish()
+    }
+}
+
+impl std::iter::Sum for Quantities {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, one| {
+            sum += one;
+            sum
+        })
+    }
+}
+
+impl Quantities {
+    /// The numbers of a stack without events.
+    pub const ZERO: Self = Self([0; Quantity::ALL.len()]);
+
+    /// Returns the numbers of a running image, from its live, allocated and temporary amounts.
+    #[must_use]
+    pub const fn of_blocks([live, alloc, temporary]: [Amount; 3]) -> Self {
+        Self::ZERO
+            .with_amount(Quantity::LiveBytes, live)
+            .with_amount(Quantity::AllocBytes, alloc)
+            .with_amount(Quantity::TemporaryBytes, temporary)
+    }
+
+    /// Returns the value of a quantity.
+    #[must_use]
+    pub const fn get(&self, quantity: Quantity) -> u64 {
+        self.0[quantity as usize]
+    }
+
+    /// Iterates over the quantities that are not 0, in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = (Quantity, u64)> + '_ {
+        Quantity::ALL.into_iter().zip(self.0).filter(|(_, value)| *value != 0)
+    }
+
+    /// Returns true if all are 0.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        *self == Self::ZERO
+    }
+
+    /// Returns these numbers with another value of `quantity`.
+    #[must_use]
+    pub const fn with(mut self, quantity: Quantity, value: u64) -> Self {
+        self.0[quantity as usize] = value;
+        self
+    }
+
+    /// Returns these numbers with another amount. `bytes` is the quantity with its bytes.
+    #[must_use]
+    pub const fn with_amount(self, bytes: Quantity, amount: Amount) -> Self {
+        let with_bytes = self.with(bytes, amount.bytes.0);
+        match bytes.facts().pair {
+            Some(count) => with_bytes.with(count, amount.count),
+            None => with_bytes,
+        }
+    }
+
+    /// Returns these numbers with other stalls.
+    #[must_use]
+    pub const fn with_stalls(self, stalls: StallTotals) -> Self {
+        self.with(Quantity::StallCount, stalls.count).with(Quantity::StallTime, stalls.time.0)
+    }
+
+    /// Returns these numbers with another freed amount: what is neither freed nor in another amount is left out.
+    #[must_use]
+    pub fn with_free(self, free: Amount) -> Self {
+        let left_out = self.left_out() + (self.free() - free);
+        self.with_amount(Quantity::LeftOutBytes, left_out)
+    }
+
+    /// Adds to the amount whose bytes are the quantity `bytes`.
+    pub fn add_amount(&mut self, bytes: Quantity, amount: Amount) {
+        *self = self.with_amount(bytes, self.amount(bytes) + amount);
+    }
+
+    /// Subtracts from the amount whose bytes are the quantity `bytes`.
+    pub fn subtract_amount(&mut self, bytes: Quantity, amount: Amount) {
+        *self = self.with_amount(bytes, self.amount(bytes) - amount);
+    }
+
+    /// Returns the amount whose bytes are the quantity `bytes`.
+    #[must_use]
+    pub const fn amount(&self, bytes: Quantity) -> Amount {
+        let count = match bytes.facts().pair {
+            Some(count) => self.get(count),
+            None => 0,
+        };
+        Amount { bytes: Bytes(self.get(bytes)), count }
+    }
+
+    /// Allocated and not freed, by processes that run.
+    #[must_use]
+    pub const fn live(&self) -> Amount {
+        self.amount(Quantity::LiveBytes)
+    }
+
+    /// Allocated and not freed when the process ended.
+    #[must_use]
+    pub const fn exit(&self) -> Amount {
+        self.amount(Quantity::ExitBytes)
+    }
+
+    /// Allocated since tracing began.
+    #[must_use]
+    pub const fn alloc(&self) -> Amount {
+        self.amount(Quantity::AllocBytes)
+    }
+
+    /// Freed by the allocating thread before its next allocation.
+    #[must_use]
+    pub const fn temporary(&self) -> Amount {
+        self.amount(Quantity::TemporaryBytes)
+    }
+
+    /// Live at exec.
+    #[must_use]
+    pub const fn discarded(&self) -> Amount {
+        self.amount(Quantity::DiscardedBytes)
+    }
+
+    /// Live or held at exit, but left out by a filter.
+    #[must_use]
+    pub const fn left_out(&self) -> Amount {
+        self.amount(Quantity::LeftOutBytes)
+    }
+
+    /// Freed, among the blocks allocated since tracing began: all that are in no other amount.
+    #[must_use]
+    pub fn free(&self) -> Amount {
+        self.alloc() - self.live() - self.exit() - self.discarded() - self.left_out()
+    }
+
+    /// Stalls.
+    #[must_use]
+    pub const fn stalls(&self) -> StallTotals {
+        StallTotals { count: self.get(Quantity::StallCount), time: Nanoseconds(self.get(Quantity::StallTime)) }
+    }
+
+    /// Returns the number of events with a stack: allocations, first touches or stalls.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.get(Quantity::AllocCount).wrapping_add(self.get(Quantity::StallCount))
+    }
+
+    /// Ends the image of the stack: its live amount is held at exit, discarded or freed.
+    pub fn end(&mut self, end: ImageEnd, class: EventClass) {
+        let live = self.live();
+        *self = self.with_amount(Quantity::LiveBytes, Amount::default());
+        match (class, end) {
+            (EventClass::Heap, ImageEnd::Exec) => self.add_amount(Quantity::DiscardedBytes, live),
+            (EventClass::Heap, ImageEnd::Exit | ImageEnd::OomKill) => self.add_amount(Quantity::ExitBytes, live),
+            // Mappings and pages do not outlive their image: the amount is freed.
+            (EventClass::Map | EventClass::Fault | EventClass::Reclaim, _) => {}
+        }
+    }
+
+    /// Returns the numbers that add up: those that processes and intervals have too.
+    #[must_use]
+    pub fn additive(mut self) -> Self {
+        QUANTITIES.iter().filter(|facts| !facts.adds_up).for_each(|facts| self[facts.quantity] = 0);
+        self
+    }
+
+    /// Returns the changes since `earlier` of the numbers that add up.
+    #[must_use]
+    pub fn since(mut self, earlier: Self) -> Self {
+        self -= earlier;
+        self.additive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn quantities() -> impl Strategy<Value = Quantities> {
+        prop::collection::vec(any::<u64>(), Quantity::ALL.len())
+            .prop_map(|values| Quantities(std::array::from_fn(|index| values[index])))
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let distinct =
+            |name: fn(&QuantityFacts) -> &'static str| QUANTITIES.iter().map(name).collect::<BTreeSet<_>>().len();
+        assert_eq!([distinct(|facts| facts.name), distinct(|facts| facts.column)], [QUANTITIES.len(); 2]);
+        let details: BTreeSet<_> = Quantity::details().map(|(_, number)| number).collect();
+        assert_eq!(details.len(), Quantity::details().count());
+    }
+
+    #[test]
+    fn pairs_refer_to_each_other() {
+        for facts in QUANTITIES {
+            let Some(pair) = facts.pair else { continue };
+            assert_eq!(pair.facts().pair, Some(facts.quantity), "{}", facts.name);
+            assert!(pair.facts().measure != facts.measure && pair.facts().classes == facts.classes);
+        }
+    }
+
+    #[test]
+    fn an_amount_is_in_one_state_at_a_time() {
+        let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
+        let usage = Quantities::default()
+            .with_amount(Quantity::AllocBytes, amount(100, 10))
+            .with_amount(Quantity::LiveBytes, amount(40, 4))
+            .with_amount(Quantity::DiscardedBytes, amount(10, 1));
+        assert_eq!(usage.free(), amount(50, 5));
+        let fewer = usage.with_free(amount(20, 2));
+        assert_eq!((fewer.free(), fewer.left_out(), fewer.live()), (amount(20, 2), amount(30, 3), amount(40, 4)));
+    }
+
+    proptest! {
+        #[test]
+        fn subtraction_reverts_addition(one in quantities(), other in quantities()) {
+            let mut sum = one;
+            sum += other;
+            sum -= other;
+            prop_assert_eq!(sum, one);
+            let since = one.since(other);
+            for (quantity, value) in Quantity::ALL.into_iter().zip(since.0) {
+                let difference = one[quantity].wrapping_sub(other[quantity]);
+                prop_assert_eq!(value, if quantity.facts().adds_up { difference } else { 0 });
+            }
+        }
+
+        #[test]
+        fn all_amounts_sum_to_the_allocated_one(usage in quantities()) {
+            let sum = usage.live() + usage.exit() + usage.discarded() + usage.left_out() + usage.free();
+            prop_assert_eq!(sum, usage.alloc());
+        }
+    }
+}

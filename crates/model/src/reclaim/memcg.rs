@@ -1,0 +1,56 @@
+//! Control groups with stalls.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{Bytes, CgroupId, PerSecond, PressureTime, ReclaimKind, StallStats};
+
+/// A control group with stalls, of its tasks or for its limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemcgProfile {
+    /// ID; `None` for stalls of an unknown group.
+    pub id: Option<CgroupId>,
+    /// Path; `None` if the group was removed before the lookup, or is outside the mounted hierarchy.
+    pub path: Option<String>,
+    /// Stalls of the traced processes, by kind.
+    pub stalls: BTreeMap<ReclaimKind, StallStats>,
+    /// Memory of the group, if it could be read.
+    pub memory: Option<MemcgMemory>,
+}
+
+impl MemcgProfile {
+    /// Returns the sum of its stalls.
+    #[must_use]
+    pub fn all(&self) -> StallStats {
+        StallStats::sum(self.stalls.values())
+    }
+}
+
+/// Memory of a control group and its changes during the trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemcgMemory {
+    /// True for cgroup version 2.
+    pub version_2: bool,
+    /// `memory.max`; `None` if it has no limit of its own.
+    pub limit: Option<Bytes>,
+    /// `memory.high`, above which tasks are throttled and reclaim pages; `None` if it is not set.
+    pub high: Option<Bytes>,
+    /// Current usage.
+    pub current: Option<Bytes>,
+    /// Duration of the observation: from the start if it had a limit then, otherwise from its first stall.
+    pub watched: Duration,
+    /// Refaults during the observation; `None` if the kernel does not report them.
+    pub refaults: Option<u64>,
+    /// Pressure during the observation; `None` if the kernel does not report it.
+    pub pressure: Option<PressureTime>,
+    /// Seconds in which pages were scanned for its limit, by any task, and seconds in which pages were brought back.
+    pub seconds: PerSecond,
+}
+
+impl MemcgMemory {
+    /// Returns the lower of `memory.high` and `memory.max`.
+    #[must_use]
+    pub fn effective_limit(&self) -> Option<Bytes> {
+        self.limit.into_iter().chain(self.high).min()
+    }
+}

@@ -1,0 +1,24 @@
+//! OOM kills.
+
+use crate::{CgroupId, ImageId, Pid, Tick};
+
+/// A process killed by the OOM killer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OomKill {
+    /// Time of the kill.
+    pub at: Tick,
+    /// Image of the victim, if it is traced.
+    pub victim: ImageId,
+    /// Short name of the victim; empty if the kernel does not report it: older ones do so only if the victim is the
+    /// allocating process.
+    pub comm: String,
+    /// Process with the failed allocation.
+    pub by: Pid,
+    /// Short name of that process.
+    pub by_comm: String,
+    /// Control group of the victim's memory, if known.
+    pub group: Option<CgroupId>,
+    /// Full control group among those of the allocating process and their ancestors; `None` if none was full or it is
+    /// unknown.
+    pub full: Option<CgroupId>,
+}

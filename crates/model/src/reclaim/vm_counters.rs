@@ -1,0 +1,57 @@
+//! Counters of the kernel in `/proc/vmstat`.
+
+/// Counters of `/proc/vmstat`, in pages or events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VmCounters {
+    /// Scanned inactive pages.
+    pub scanned: u64,
+    /// Reclaimed pages.
+    pub reclaimed: u64,
+    /// Refaults: pages that were read again soon after their reclaim, and so belong to the working set.
+    pub refaults: u64,
+    /// Pages read from swap.
+    pub swapped_in: u64,
+    /// Pages written to swap.
+    pub swapped_out: u64,
+    /// Major faults.
+    pub major_faults: u64,
+    /// OOM kills.
+    pub oom_kills: u64,
+    /// Runs of kswapd, which the kernel wakes when free memory falls below the low watermark.
+    pub kswapd_runs: u64,
+}
+
+impl VmCounters {
+    /// Returns the increase since `earlier`.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            scanned: self.scanned.saturating_sub(earlier.scanned),
+            reclaimed: self.reclaimed.saturating_sub(earlier.reclaimed),
+            refaults: self.refaults.saturating_sub(earlier.refaults),
+            swapped_in: self.swapped_in.saturating_sub(earlier.swapped_in),
+            swapped_out: self.swapped_out.saturating_sub(earlier.swapped_out),
+            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
+            oom_kills: self.oom_kills.saturating_sub(earlier.oom_kills),
+            kswapd_runs: self.kswapd_runs.saturating_sub(earlier.kswapd_runs),
+        }
+    }
+
+    /// Returns the pages that were evicted and read again.
+    #[must_use]
+    pub(crate) const fn paged(&self) -> u64 {
+        // Refaults from swap count in both.
+        if self.refaults > self.swapped_in { self.refaults } else { self.swapped_in }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refaults_from_swap_are_not_counted_twice() {
+        let paged = |refaults, swapped_in| VmCounters { refaults, swapped_in, ..VmCounters::default() }.paged();
+        assert_eq!((paged(7, 5), paged(0, 5), paged(5, 5)), (7, 5, 5));
+    }
+}

@@ -1,0 +1,123 @@
+//! Totals of an image that has ended, in one shard.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    EventClass, ImageEnd, ImageId, ImageUsage, Owner, Quantities, Snapshot, Snapshots, StackId, StackKey, Stacks, Tick,
+};
+
+/// Totals and stacks of an image that has ended, in one shard. Every shard has one for each end of an image, even if it
+/// received no other event of the image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedImage {
+    /// The image.
+    pub id: ImageId,
+    /// The end that this shard received. The ends of the shards can differ, as those in `Snapshot::ends`.
+    pub end: ImageEnd,
+    /// Time of the end.
+    pub at: Tick,
+    /// User and control groups at the end, if they are known. Every shard has the same.
+    pub owner: Option<Owner>,
+    /// Totals by event class, without classes that have none.
+    pub usage: Vec<(EventClass, ImageUsage)>,
+    /// Frames of the stacks that this shard received. Other shards may have totals of these stacks.
+    pub stacks: Stacks,
+    /// Stacks of the heap that no delta has: their sum stands for them.
+    pub unsent: UnsentStacks,
+}
+
+/// Stacks of the heap of an image that deltas have left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UnsentStacks {
+    /// Deltas have all stacks.
+    #[default]
+    None,
+    /// Deltas have no stack.
+    All,
+    /// Deltas of some shards have their stacks. These are the totals of the others.
+    Some(BTreeMap<StackKey, Quantities>),
+}
+
+impl EndedImage {
+    /// Adds the part of another shard.
+    pub fn merge(&mut self, other: Self) {
+        self.end = self.end.max(other.end);
+        self.at = self.at.min(other.at);
+        // Every shard has the same.
+        self.owner = self.owner.or(other.owner);
+        self.unsent = self.merge_unsent(&other);
+        for (class, theirs) in other.usage {
+            match self.usage.iter_mut().find(|(of, _)| *of == class) {
+                Some((_, ours)) => ours.merge(theirs),
+                None => self.usage.push((class, theirs)),
+            }
+        }
+        self.stacks.merge(other.stacks);
+    }
+
+    /// Returns the unsent stacks of both parts, which have their own totals.
+    fn merge_unsent(&mut self, other: &Self) -> UnsentStacks {
+        let ours = std::mem::take(&mut self.unsent);
+        let (Some(our_totals), Some(their_totals)) = (self.heap(), other.heap()) else {
+            return if self.heap().is_some() { ours } else { other.unsent.clone() };
+        };
+        let stacks = |unsent: UnsentStacks, totals: &ImageUsage| match unsent {
+            UnsentStacks::None => BTreeMap::new(),
+            UnsentStacks::All => totals.by_stack.clone(),
+            UnsentStacks::Some(stacks) => stacks,
+        };
+        match (ours, &other.unsent) {
+            (UnsentStacks::None, UnsentStacks::None) => UnsentStacks::None,
+            (UnsentStacks::All, UnsentStacks::All) => UnsentStacks::All,
+            (ours, theirs) => {
+                let mut sum = stacks(ours, our_totals);
+                for (key, usage) in stacks(theirs.clone(), their_totals) {
+                    *sum.entry(key).or_default() += usage;
+                }
+                UnsentStacks::Some(sum)
+            }
+        }
+    }
+
+    /// Returns the totals of blocks.
+    pub fn heap(&self) -> Option<&ImageUsage> {
+        self.usage.iter().find(|(class, _)| *class == EventClass::Heap).map(|(_, usage)| usage)
+    }
+
+    /// Returns the change by which the unsent stacks replace their sum; `None` if deltas have all stacks.
+    pub fn unsent_change(&self) -> Option<ImageUsage> {
+        let mut by_stack = match &self.unsent {
+            UnsentStacks::None => return None,
+            UnsentStacks::All => self.heap()?.by_stack.clone(),
+            UnsentStacks::Some(by_stack) => by_stack.clone(),
+        };
+        let sum: Quantities = by_stack.values().copied().sum();
+        *by_stack.entry(StackId::OTHER.into()).or_default() -= sum;
+        Some(ImageUsage { by_stack, ..ImageUsage::default() })
+    }
+
+    /// Returns true if the image is reported. An image without usage that is replaced, as in a child that calls exec at
+    /// once, is not.
+    #[must_use]
+    pub const fn is_reported(&self) -> bool {
+        !matches!(self.end, ImageEnd::Exec) || !self.usage.is_empty()
+    }
+
+    /// Adds the image to `snapshots` if it is reported.
+    pub fn add_to(self, snapshots: &mut Snapshots) {
+        if !self.is_reported() {
+            return;
+        }
+        let Self { id, end, at, owner, usage, stacks, unsent: _ } = self;
+        for (class, snapshot) in &mut snapshots.0 {
+            let usage = usage.iter().find(|(of, _)| of == class);
+            snapshot.merge(Snapshot {
+                images: usage.map(|(_, usage)| (id, usage.clone())).into_iter().collect(),
+                stacks: stacks.clone(),
+                ends: [(id, (end, at))].into(),
+                owners: owner.map(|owner| (id, owner)).into_iter().collect(),
+                ..Snapshot::default()
+            });
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Totals of one process image.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageEnd, ImageRusage, Pid, Quantities,
+    Residency, StackId, StackKey, StallKey, StallStats, StallTotals, Touched,
+};
+
+/// Totals of one process image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageUsage {
+    /// End of the image, if it has ended.
+    pub ended: Option<ImageEnd>,
+    /// Sum of all stacks.
+    pub total: Quantities,
+    /// Frees of unknown blocks: allocated before tracing began, or filtered.
+    pub unmatched_frees: u64,
+    /// Frees of blocks that were freed before, by the allocator itself.
+    pub repeated_frees: u64,
+    /// Number of times that a stack without live blocks was merged into [`StackId::OTHER`] to bound memory.
+    pub merged_stacks: u64,
+    /// IDs of merged stacks were forgotten: a stack that is not in [`Stacks`](crate::Stacks) may be one of these.
+    pub has_forgotten: bool,
+    /// High-water mark of the live bytes; `None` if it was not kept. Only a single shard keeps it, since the peaks of
+    /// parts do not add up.
+    pub peak: Option<Bytes>,
+    /// Totals by stack and part of the process.
+    pub by_stack: BTreeMap<StackKey, Quantities>,
+    /// Sizes, lifetimes and ages of blocks by stack, of stacks that have some. Empty if they are not counted.
+    pub histograms: BTreeMap<StackKey, BlockHistograms>,
+    /// Changes of the live amounts of blocks from before the latest mark, by the epoch of their allocation. Only deltas have
+    /// them.
+    pub by_epoch: BTreeMap<(StackKey, Epoch), Amount>,
+    /// Live pages or mappings of a running image, in order. Empty for other event classes.
+    pub touched: Vec<Touched>,
+    /// Stalls, by kind and control group.
+    pub stalls: BTreeMap<StallKey, StallStats>,
+    /// Parent of a forked image that runs, for page faults.
+    pub copy_of: Option<Pid>,
+    /// Resident memory of a running image, if requested.
+    pub resident: Option<Residency>,
+    /// Resource usage of its process, for page faults.
+    pub counts: ImageRusage,
+}
+
+impl ImageUsage {
+    /// Gives each stack the id that `rename` returns, and adds the totals of stacks with the same id.
+    pub(crate) fn rename_stacks(&mut self, mut rename: impl FnMut(StackId) -> Option<StackId>) {
+        for (key, usage) in take_renamed(&mut self.by_stack, &mut rename) {
+            *self.by_stack.entry(key).or_default() += usage;
+        }
+        for (key, histograms) in take_renamed(&mut self.histograms, &mut rename) {
+            self.histograms.entry(key).or_default().add(&histograms);
+        }
+        for touched in &mut self.touched {
+            touched.key.stack = rename(touched.key.stack).unwrap_or(touched.key.stack);
+        }
+        self.join_touched();
+    }
+
+    /// Joins adjacent ranges that one stack touched.
+    fn join_touched(&mut self) {
+        self.touched.dedup_by(|next, last| {
+            let joins = last.end() == next.begin && last.key == next.key;
+            last.pages += if joins { next.pages } else { 0 };
+            joins
+        });
+    }
+
+    /// Returns the change of the sum of all stacks, which stands for them.
+    pub fn of_sum(total: Quantities) -> Self {
+        let by_stack = if total.is_zero() { BTreeMap::new() } else { [(StackId::OTHER.into(), total)].into() };
+        Self { total, by_stack, ..Self::default() }
+    }
+
+    /// Adds the totals of another shard, or of another image.
+    pub fn merge(&mut self, other: Self) {
+        self.ended = self.ended.max(other.ended);
+        self.total += other.total;
+        self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
+        self.repeated_frees = self.repeated_frees.wrapping_add(other.repeated_frees);
+        self.merged_stacks = self.merged_stacks.wrapping_add(other.merged_stacks);
+        self.has_forgotten |= other.has_forgotten;
+        // A single shard sees all events of an image and keeps its peak; the others have none.
+        self.peak = self.peak.max(other.peak);
+        for (id, theirs) in other.by_stack {
+            *self.by_stack.entry(id).or_default() += theirs;
+        }
+        for (key, theirs) in &other.histograms {
+            self.histograms.entry(*key).or_default().add(theirs);
+        }
+        for (key, theirs) in other.by_epoch {
+            *self.by_epoch.entry(key).or_default() += theirs;
+        }
+        for (key, theirs) in &other.stalls {
+            self.stalls.entry(*key).or_default().merge(theirs);
+        }
+        self.touched.extend(other.touched);
+        self.touched.sort_unstable_by_key(|touched| touched.begin);
+        self.join_touched();
+        self.copy_of = self.copy_of.or(other.copy_of);
+        self.resident = self.resident.take().or(other.resident);
+        self.counts.begin = self.counts.begin.or(other.counts.begin);
+        self.counts.end = self.counts.end.or(other.counts.end);
+    }
+
+    /// Ends the image: its live amounts count as they would if every shard had received the end.
+    pub fn end(&mut self, end: ImageEnd, class: EventClass) {
+        self.ended = self.ended.max(Some(end));
+        self.touched.clear();
+        for stack in self.by_stack.values_mut() {
+            self.total -= *stack;
+            stack.end(end, class);
+            self.total += *stack;
+        }
+        if end == ImageEnd::Exec {
+            // Discarded blocks have no age.
+            self.histograms.values_mut().for_each(|histograms| histograms.clear(BlockQuantity::Age));
+            self.histograms.retain(|_, histograms| !histograms.is_empty());
+        }
+    }
+
+    /// Returns the changes of the additive numbers since `earlier`.
+    pub fn diff(&self, earlier: &Self) -> Self {
+        let mut change = self.clone();
+        change.total = self.total.since(earlier.total);
+        change.unmatched_frees = change.unmatched_frees.wrapping_sub(earlier.unmatched_frees);
+        change.repeated_frees = change.repeated_frees.wrapping_sub(earlier.repeated_frees);
+        change.merged_stacks = change.merged_stacks.wrapping_sub(earlier.merged_stacks);
+        // The peak of an interval is not the difference of two peaks.
+        change.peak = None;
+        for (id, then) in &earlier.by_stack {
+            *change.by_stack.entry(*id).or_default() -= *then;
+        }
+        change.by_stack.values_mut().for_each(|usage| *usage = usage.additive());
+        for (key, then) in &earlier.histograms {
+            change.histograms.entry(*key).or_default().subtract(then);
+        }
+        for (key, then) in &earlier.stalls {
+            let now = change.stalls.entry(*key).or_default();
+            *now = now.since(then);
+        }
+        change.remove_zeros();
+        // A list of pages has no difference either.
+        change.touched.clear();
+        change.resident = None;
+        change.counts = ImageRusage::default();
+        change.copy_of = None;
+        change
+    }
+
+    /// Removes the stacks, histograms, epochs and stalls without changes.
+    pub fn remove_zeros(&mut self) {
+        self.by_stack.retain(|_, stack| *stack != Quantities::default());
+        self.histograms.retain(|_, histograms| !histograms.is_empty());
+        self.by_epoch.retain(|_, change| *change != Amount::default());
+        self.stalls.retain(|_, stats| stats.stalls != StallTotals::default());
+    }
+
+    pub(super) fn is_zero(&self) -> bool {
+        self.total.is_zero()
+            && self.unmatched_frees == 0
+            && self.repeated_frees == 0
+            && self.by_stack.is_empty()
+            && self.histograms.is_empty()
+    }
+}
+
+/// Removes the totals of the stacks that `rename` renames, and returns them with their new keys. The others stay in place: a
+/// copy would take as much memory again for a moment.
+fn take_renamed<T>(
+    totals: &mut BTreeMap<StackKey, T>,
+    mut rename: impl FnMut(StackId) -> Option<StackId>,
+) -> Vec<(StackKey, T)> {
+    let mut ids = Vec::new();
+    let removed = totals.extract_if(.., |key, _| {
+        let id = rename(key.stack);
+        ids.extend(id);
+        id.is_some()
+    });
+    let removed: Vec<_> = removed.collect();
+    removed.into_iter().zip(ids).map(|((key, of_stack), stack)| (StackKey { stack, ..key }, of_stack)).collect()
+}

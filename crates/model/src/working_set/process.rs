@@ -1,0 +1,136 @@
+//! Working set of a process.
+
+use std::iter::Sum;
+use std::ops::{AddAssign, Range};
+use std::time::Duration;
+
+use crate::Comm;
+use crate::memory::MappingKind;
+use crate::process::Pid;
+use crate::units::{Bytes, PAGE};
+
+/// Resident memory, and its referenced part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReferencedMemory {
+    /// Resident pages.
+    pub resident: Bytes,
+    /// Resident, each page divided by the number of its mappings.
+    pub pss: Bytes,
+    /// Pages with a reference. A huge page counts as a whole: this is an upper bound.
+    pub referenced: Bytes,
+    /// Lower bound of the referenced bytes: one small page of each huge page, and no page that the kernel does not track.
+    pub least_referenced: Bytes,
+    /// Resident in huge pages.
+    pub huge: Bytes,
+}
+
+impl ReferencedMemory {
+    /// Returns the memory of a mapping with `huge` bytes in huge pages of `huge_page` bytes.
+    ///
+    /// The kernel reports references of a mapping, but not which of them are to huge pages. At most as many huge pages were
+    /// referenced as fit into the referenced bytes.
+    #[must_use]
+    pub fn of_mapping(resident: Bytes, pss: Bytes, referenced: Bytes, huge: Bytes, huge_page: Bytes) -> Self {
+        let most_huge = referenced.0.min(huge.0).checked_div(huge_page.0).unwrap_or(0);
+        let untouched = huge_page.0.saturating_sub(PAGE.0).saturating_mul(most_huge);
+        let least_referenced = Bytes(referenced.0.saturating_sub(untouched));
+        Self { resident, pss, referenced, least_referenced, huge }
+    }
+
+    /// Returns the referenced share of the resident memory, from 0 to 1; `None` without resident memory.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        (self.resident.0 > 0).then(|| self.referenced.0 as f64 / self.resident.0 as f64)
+    }
+}
+
+impl AddAssign for ReferencedMemory {
+    fn add_assign(&mut self, other: Self) {
+        for (sum, more) in [
+            (&mut self.resident, other.resident),
+            (&mut self.pss, other.pss),
+            (&mut self.referenced, other.referenced),
+            (&mut self.least_referenced, other.least_referenced),
+            (&mut self.huge, other.huge),
+        ] {
+            sum.0 = sum.0.saturating_add(more.0);
+        }
+    }
+}
+
+impl Sum for ReferencedMemory {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |mut sum, part| {
+            sum += part;
+            sum
+        })
+    }
+}
+
+/// Working set of a process. Times are those since the start of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessWorkingSet {
+    /// Its pid.
+    pub pid: Pid,
+    /// Its name when the references were cleared.
+    pub comm: Comm,
+    /// While the references were cleared.
+    pub cleared: Range<Duration>,
+    /// While they were read.
+    pub read: Range<Duration>,
+    /// Kinds of memory with resident pages, in the order of [`MappingKind::ALL`].
+    pub kinds: Vec<(MappingKind, ReferencedMemory)>,
+    /// Pages of hugetlbfs. They are no part of the RSS, and the kernel does not report their references.
+    pub hugetlb: Bytes,
+    /// Resident pages that are locked in memory (`mlock`); `None` if the method does not determine them.
+    pub locked: Option<Bytes>,
+    /// It was frozen while it was cleared and while it was read.
+    pub paused: bool,
+    /// Time in which the sizes of the mappings were read after the references; 0 for methods that read both at once.
+    pub sizes_time: Duration,
+}
+
+impl ProcessWorkingSet {
+    /// Returns the estimated time in which the references were made: from the middle of clearing to the middle of reading. A page
+    /// in the middle of the address space is cleared and read at about these times. Pages with entries in a TLB count from the end
+    /// of clearing on, so the error is half of the clearing time at most. A paused process touches nothing while it is cleared and read.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        if self.paused {
+            return self.read.start.saturating_sub(self.cleared.end);
+        }
+        middle(&self.read).saturating_sub(middle(&self.cleared))
+    }
+
+    /// Returns the time that clearing took.
+    #[must_use]
+    pub fn clear_time(&self) -> Duration {
+        length(&self.cleared)
+    }
+
+    /// Returns the time that reading took.
+    #[must_use]
+    pub fn read_time(&self) -> Duration {
+        length(&self.read)
+    }
+
+    /// Returns the sum of all kinds.
+    #[must_use]
+    pub fn total(&self) -> ReferencedMemory {
+        self.kinds.iter().map(|(_, memory)| *memory).sum()
+    }
+
+    /// Returns the memory of a kind.
+    #[must_use]
+    pub fn of_kind(&self, kind: MappingKind) -> ReferencedMemory {
+        self.kinds.iter().find(|(other, _)| *other == kind).map(|(_, memory)| *memory).unwrap_or_default()
+    }
+}
+
+fn middle(span: &Range<Duration>) -> Duration {
+    span.start + length(span) / 2
+}
+
+fn length(span: &Range<Duration>) -> Duration {
+    span.end.saturating_sub(span.start)
+}

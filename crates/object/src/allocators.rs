@@ -1,0 +1,318 @@
+//! Discovery of the allocators in a process: which mapped objects define one, and where its functions are.
+//!
+//! An allocator is recognized by the functions that it defines: by its dynamic symbols or, if it is linked into an
+//! executable, by its symbol table. The result for an object depends only on its bytes and on [`UserHooks`].
+
+mod error;
+mod function_results;
+mod function_sites;
+mod functions;
+mod jemalloc_counters;
+mod jumps;
+mod kind;
+mod mapped_address;
+mod names;
+mod object_code;
+mod own_executable;
+mod probed_function;
+mod repeated_frees;
+mod result_sites;
+mod sites;
+mod user_hooks;
+mod verdict;
+mod wrappers;
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use memtrace_model::{FileOffset, Object, ProcessImage, Signature, VirtOffset};
+
+use crate::elf::{Elf, ElfError, Sections, Source, notes};
+use crate::probe_site::{ResultRefusal, Site};
+
+pub use error::AllocatorError;
+pub use function_results::{FunctionResult, FunctionResults};
+use function_sites::FunctionSites;
+use functions::Candidate;
+pub use functions::{HookedFunction, SkipReason, Skipped};
+pub use jemalloc_counters::{CountersRefusal, JemallocCounters, TpOffset};
+pub use kind::{Kind, Kinds};
+pub use mapped_address::address_in;
+use names::ObjectSymbols;
+pub use probed_function::ProbedFunction;
+pub use user_hooks::{Hooks, NamedAllocator, UserHooks};
+pub use verdict::{ExaminedObject, Verdict};
+
+/// An object that defines the functions of an allocator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocator {
+    /// The object.
+    pub object: Arc<Object>,
+    /// Kinds of its allocators: more than one if several are linked together.
+    pub kinds: Kinds,
+    /// Its functions in the order of the table, one per address.
+    pub functions: Vec<HookedFunction>,
+    /// Its symbols that are not probed.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Allocator {
+    /// Returns true if it can be traced: at least one allocating and one freeing function can be probed, or one that
+    /// the user has named.
+    #[must_use]
+    pub fn is_supported(&self) -> bool {
+        missing(&self.kinds, self.functions.iter().map(|function| function.signature)).is_none()
+    }
+}
+
+/// Result of the search for allocators in a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// All allocators, supported or not. A program with an allocator of its own has that of its C library, too.
+    pub allocators: Vec<Allocator>,
+    /// All examined objects, allocator or not.
+    pub examined: Vec<ExaminedObject>,
+}
+
+impl Survey {
+    /// Returns the allocators to trace.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocatorError::BadObject`] or [`AllocatorError::NotFound`] if there is none.
+    pub fn supported(&self) -> Result<Vec<&Allocator>, AllocatorError> {
+        let supported: Vec<_> = self.allocators.iter().filter(|allocator| allocator.is_supported()).collect();
+        if !supported.is_empty() {
+            return Ok(supported);
+        }
+        let bad = self.examined.iter().find_map(|object| match &object.verdict {
+            Verdict::Bad(reason) => {
+                Some(AllocatorError::BadObject { path: object.path.clone(), reason: reason.clone() })
+            }
+            _ => None,
+        });
+        Err(bad.unwrap_or_else(|| AllocatorError::NotFound { examined: self.examined.clone() }))
+    }
+
+    fn examine(&mut self, object: &Arc<Object>, user_hooks: &UserHooks) {
+        let (verdict, probes) = match object.handle.as_ref().map(File::open) {
+            None => (Verdict::NotOpened, None),
+            Some(Err(error)) => (Verdict::Bad(error.to_string()), None),
+            Some(Ok(file)) if own_executable::is_own(&file) => (Verdict::Own, None),
+            Some(Ok(file)) => {
+                let (verdict, candidates) = examine(&file, &object.path, user_hooks);
+                (verdict, candidates.map(|candidates| candidates.choose_sites(&file)))
+            }
+        };
+        self.add(&object.path, verdict, probes, || Arc::clone(object));
+    }
+
+    /// Adds the result of [`examine`] for a file, with its probes. `object` is called only if the file has an
+    /// allocator.
+    pub fn add(
+        &mut self,
+        path: &Path,
+        verdict: Verdict,
+        probes: Option<AllocatorProbes>,
+        object: impl FnOnce() -> Arc<Object>,
+    ) {
+        self.examined.push(ExaminedObject { path: path.to_owned(), verdict });
+        self.allocators.extend(probes.map(|AllocatorProbes { kinds, functions, skipped }| Allocator {
+            object: object(),
+            kinds,
+            functions,
+            skipped,
+        }));
+    }
+}
+
+/// Examines each object that a process has mapped, once.
+#[must_use]
+pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
+    let mut survey = Survey::default();
+    let mut seen: Vec<&Arc<Object>> = Vec::new();
+    for object in image.objects() {
+        if Object::is_kernel_code(&object.path) {
+            continue;
+        }
+        if !seen.iter().any(|other| Arc::ptr_eq(other, object)) {
+            seen.push(object);
+            survey.examine(object, user_hooks);
+        }
+    }
+    survey
+}
+
+/// Returns the best instruction for a probe that is to run at each entry of `function` in a file.
+pub fn entry_site<S: Source>(source: S, function: ProbedFunction) -> Option<Site> {
+    sites::choose(source, &[function]).pop().map(|sites| sites.entry)
+}
+
+/// Places at which the returns of a function can be probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReturnSites {
+    /// Its return instructions.
+    At(Vec<FileOffset>),
+    /// Some are not known, but the object has neither handlers of exceptions nor a Go runtime: its return address may be replaced.
+    Uretprobe,
+    /// Some are not known, and its return address must stay.
+    Unknown,
+}
+
+/// Finds the returns of the function at `virt` in an object. A uretprobe would be faster, since the kernel single-steps return
+/// instructions; but a thread with 64 pending ones, which longjmp may have left, gets no further one (`MAX_URETPROBE_DEPTH`,
+/// kernel/events/uprobes.c).
+pub fn returns_of(object: &Path, virt: VirtOffset) -> ReturnSites {
+    let Ok(file) = File::open(object) else { return ReturnSites::Unknown };
+    let Ok(elf) = Elf::parse(&file) else { return ReturnSites::Unknown };
+    match wrappers::return_offsets(&elf, virt) {
+        Some(offsets) => ReturnSites::At(offsets.into_iter().map(|(_, offset)| offset).collect()),
+        None if may_unwind(&elf) => ReturnSites::Unknown,
+        None => ReturnSites::Uretprobe,
+    }
+}
+
+/// Returns true if an object may have handlers of exceptions, or a Go runtime, which moves stacks: both need the return
+/// addresses on the stack.
+fn may_unwind<S: Source>(elf: &Elf<S>) -> bool {
+    Sections::read(elf)
+        .is_none_or(|sections| [".gcc_except_table", ".gopclntab"].iter().any(|name| sections.named(name).is_some()))
+}
+
+/// Functions of an allocator before the choice of their probe sites.
+#[derive(Debug)]
+pub struct AllocatorCandidates {
+    kinds: Kinds,
+    functions: Vec<Candidate>,
+    skipped: Vec<Skipped>,
+}
+
+/// Functions of an allocator with their probe sites.
+#[derive(Debug)]
+pub struct AllocatorProbes {
+    kinds: Kinds,
+    functions: Vec<HookedFunction>,
+    skipped: Vec<Skipped>,
+}
+
+impl AllocatorCandidates {
+    /// Chooses the probe sites; `source` is the examined file.
+    pub fn choose_sites<S: Source>(self, source: S) -> AllocatorProbes {
+        let Self { kinds, functions, skipped } = self;
+        let probed: Vec<_> = functions.iter().map(Into::into).collect();
+        let sites = sites::choose(source, &probed);
+        let is_examined = kinds.are_glibc();
+        let with_sites = |(candidate, site): (Candidate, FunctionSites)| match site.results {
+            Some(Ok(_)) if !is_examined => {
+                candidate.with_sites(FunctionSites { results: Some(Err(ResultRefusal::OtherAllocator)), ..site })
+            }
+            _ => candidate.with_sites(site),
+        };
+        let functions = functions.into_iter().zip(sites).map(with_sites).collect();
+        AllocatorProbes { kinds, functions, skipped }
+    }
+}
+
+/// Examines a file. Of `path`, only the name matters.
+pub fn examine<S: Source>(source: S, path: &Path, user_hooks: &UserHooks) -> (Verdict, Option<AllocatorCandidates>) {
+    match find_candidates(source, path, user_hooks) {
+        Ok(Ok(candidates)) => {
+            let kinds = candidates.kinds.clone();
+            let signatures = candidates.functions.iter().map(|candidate| candidate.signature);
+            let verdict = match missing(&kinds, signatures) {
+                Some(function) => Verdict::Unprobeable(kinds, function),
+                None => Verdict::Traced(kinds),
+            };
+            (verdict, Some(candidates))
+        }
+        Ok(Err(verdict)) => (verdict, None),
+        Err(ElfError::NotElf) => (Verdict::NotElf, None),
+        Err(ElfError::Foreign(machine)) => (Verdict::Foreign(machine), None),
+        Err(error) => (Verdict::Bad(error.to_string()), None),
+    }
+}
+
+/// An object is an allocator if it defines an allocating and a freeing function; imports do not count. The functions of
+/// C++ and Rust count if they are more than wrappers.
+fn find_candidates<S: Source>(
+    source: S,
+    path: &Path,
+    user_hooks: &UserHooks,
+) -> Result<Result<AllocatorCandidates, Verdict>, ElfError> {
+    let elf = Elf::parse(source)?;
+    if notes::is_go(&elf)? {
+        return Ok(Err(Verdict::Go));
+    }
+    let soname = elf.soname()?;
+    let user_names = user_hooks.names_in(path, soname.as_deref());
+    let mut symbols = names::find(&elf, &user_names)?;
+    if !elf.has_dynamic_symbols() && !symbols.has_symbol_table {
+        return Ok(Err(Verdict::NoSymbols));
+    }
+    let active = active_prefixes(&symbols, &user_names.prefixes);
+    symbols.hooked.retain(|hooked| !hooked.function.naming.has_prefix() || active.contains(&hooked.prefix));
+    if symbols.hooked.is_empty() {
+        // A static executable that is position-independent has an empty table of dynamic symbols.
+        let is_stripped = !symbols.has_symbol_table && elf.is_static()?;
+        return Ok(Err(if is_stripped { Verdict::NoSymbols } else { Verdict::Lacks("malloc") }));
+    }
+    if soname.as_deref().is_some_and(is_dynamic_linker) {
+        return Ok(Err(Verdict::DynamicLinker));
+    }
+    let kinds = kind::identify(&elf, &symbols, soname.as_deref(), path)?;
+    let hooked = symbols.hooked.into_iter().map(|hooked| (hooked.function, hooked.symbol)).collect();
+    let (mut functions, mut skipped) = functions::group_by_address(hooked, |virt, size| elf.code_offset(virt, size));
+    if kinds.has_unknown() {
+        functions::follow_returns_of_frees(&mut functions);
+    }
+    skipped.extend(wrappers::remove(&elf, &mut functions));
+    functions.extend(repeated_frees::find(&elf, &kinds, soname.as_deref(), &functions)?);
+    if active.is_empty() && functions.is_empty() {
+        return Ok(Err(Verdict::Lacks("malloc")));
+    }
+    Ok(Ok(AllocatorCandidates { kinds, functions, skipped }))
+}
+
+/// Returns the prefixes with which the object has an allocator. Without a prefix it must have malloc and free; with
+/// one, any allocating and any freeing function, since a linker leaves out functions that a program does not call.
+fn active_prefixes(symbols: &ObjectSymbols, user_prefixes: &[String]) -> Vec<String> {
+    let mut prefixes: Vec<String> = Vec::new();
+    let prefixed = || symbols.hooked.iter().filter(|hooked| hooked.function.naming.has_prefix());
+    for prefix in prefixed().map(|hooked| &hooked.prefix) {
+        let same = || prefixed().filter(|hooked| hooked.prefix == *prefix);
+        let has = |name: &str| same().any(|hooked| hooked.function.name == name);
+        let frees = |frees: bool| same().any(|hooked| hooked.function.signature.is_free() == frees);
+        let is_whole = if prefix.is_empty() { has("malloc") && has("free") } else { frees(true) && frees(false) };
+        if (is_whole || user_prefixes.contains(prefix)) && !prefixes.contains(prefix) {
+            prefixes.push(prefix.clone());
+        }
+    }
+    prefixes
+}
+
+/// Returns the standard function (malloc, free) that nothing with these signatures replaces.
+fn missing(kinds: &Kinds, signatures: impl Iterator<Item = Signature>) -> Option<&'static str> {
+    let signatures = signatures.filter(|signature| *signature != Signature::RepeatFrees);
+    let (frees, others): (Vec<_>, Vec<_>) = signatures.partition(|signature| signature.is_free());
+    if kinds.all().contains(&Kind::Hooked) && !(frees.is_empty() && others.is_empty()) {
+        return None;
+    }
+    match (others.is_empty(), frees.is_empty()) {
+        (true, _) => Some("malloc"),
+        (false, true) => Some("free"),
+        (false, false) => None,
+    }
+}
+
+/// Up to 2.31, glibc's dynamic linker exports an allocator, which it uses until libc is loaded (elf/dl-minimal.c; no
+/// longer exported since glibc bug 25486). Programs never call it: libc comes first in the lookup order.
+fn is_dynamic_linker(soname: &str) -> bool {
+    // ld-linux-x86-64.so.2, ld-linux-aarch64.so.1; ld64.so.2 on some others (shlib-versions).
+    soname.starts_with("ld-linux") || soname.starts_with("ld64.so")
+}
+
+#[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
+mod tests;

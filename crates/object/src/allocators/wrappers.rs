@@ -1,0 +1,131 @@
+//! Removal of functions that need no probe because they only call another hooked function, or cannot be probed because
+//! they may throw.
+//!
+//! The hooked function sees a forwarded call. A second probe would cost time, and a free that calls another free could
+//! be mistaken for two frees.
+
+use memtrace_model::{FileOffset, Naming, VirtOffset};
+
+use super::functions::{Candidate, SkipReason, Skipped};
+use super::object_code::CachedCode;
+use crate::elf::{Elf, Source, imports};
+use crate::probe_site::{Code, Needs, always_calls_hooked, return_sites};
+
+/// Limit of the length of functions that are examined for a mere jump.
+const MAX_FORWARDER: u64 = 64;
+/// Bytes of a PLT entry that are examined.
+const PLT_ENTRY: u64 = 16;
+/// Limit of the return instructions of one function.
+const MAX_RETURNS: usize = 32;
+
+/// Removes the functions from `candidates` that need no probe or cannot have one.
+pub(super) fn remove<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> Vec<Skipped> {
+    let mut skipped = remove_forwarders(elf, candidates);
+    for naming in [Naming::Cpp, Naming::Rust] {
+        skipped.extend(remove_wrappers(elf, candidates, naming));
+    }
+    skipped.extend(remove_throwing(elf, candidates));
+    skipped
+}
+
+fn remove_if(
+    candidates: &mut Vec<Candidate>,
+    reason: SkipReason,
+    predicate: impl Fn(&mut Candidate) -> bool,
+) -> Vec<Skipped> {
+    candidates.extract_if(.., predicate).flat_map(|candidate| candidate.skipped(reason)).collect()
+}
+
+fn has_naming(candidate: &Candidate, naming: Naming) -> bool {
+    candidate.functions.iter().any(|function| function.naming == naming)
+}
+
+/// Removes functions that only jump to another hooked function with unchanged arguments.
+fn remove_forwarders<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> Vec<Skipped> {
+    let all = candidates.clone();
+    remove_if(candidates, SkipReason::Forwards, |candidate| is_forwarder(elf, candidate, &all).unwrap_or(false))
+}
+
+fn is_forwarder<S: Source>(elf: &Elf<S>, candidate: &Candidate, candidates: &[Candidate]) -> Option<bool> {
+    let is_free = candidate.signature.is_free();
+    let is_own = candidate.functions.iter().any(|function| matches!(function.naming, Naming::Own(_)));
+    let is_removable = is_free || is_own || has_naming(candidate, Naming::Cpp);
+    let is_needed = is_required(candidate) || has_naming(candidate, Naming::Hook);
+    if !is_removable || is_needed || candidate.size.0 > MAX_FORWARDER {
+        return Some(false);
+    }
+    let entry = candidate.virt.0;
+    let (_, bytes) = elf.code(entry, entry.saturating_add(candidate.size.0)).ok()?;
+    let code = Code { machine: elf.machine(), bytes: &bytes, entry };
+    // The target of a jump returns the block to the caller, whatever its arguments are.
+    let needs = if is_free { Needs::of_signature(candidate.signature) } else { Needs::STACK };
+    let target = code.forwards_to(needs)?;
+    let is_similar = |other: &&Candidate| other.virt != candidate.virt && other.signature.is_free() == is_free;
+    let mut similar = candidates.iter().filter(is_similar);
+    if similar.clone().any(|other| other.virt.0 == target) {
+        return Some(true);
+    }
+    let (address, entry) = elf.code(target, target.saturating_add(PLT_ENTRY)).ok()?;
+    let import = imports::at(elf, elf.machine().slot(&entry, address)?).ok()??;
+    let is_import = |symbol: &String| symbol.split('@').next() == Some(import.name.as_str());
+    Some(similar.any(|other| other.symbols.iter().any(is_import)))
+}
+
+fn is_required(candidate: &Candidate) -> bool {
+    candidate.functions.iter().any(|function| function.required)
+}
+
+/// Removes the C++ operators or the Rust functions if all of them call hooked functions. If only some of them were
+/// removed, a block could be allocated at one level and freed at the other.
+fn remove_wrappers<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>, naming: Naming) -> Vec<Skipped> {
+    let is_of_language = |candidate: &Candidate| {
+        has_naming(candidate, naming) && candidate.functions.iter().all(|function| function.naming != Naming::Standard)
+    };
+    if !candidates.iter().any(is_of_language) {
+        return Vec::new();
+    }
+    let is_hooked = |candidate: &Candidate| {
+        !has_naming(candidate, Naming::Cpp) && !has_naming(candidate, Naming::Rust) || is_required(candidate)
+    };
+    let code = CachedCode::new(elf, candidates.iter().filter(|candidate| is_hooked(candidate)));
+    let is_wrapper = |candidate: &Candidate| {
+        always_calls_hooked(&code, candidate.virt.0, candidate.signature.is_free().then_some(0))
+    };
+    if candidates.iter().filter(|candidate| is_of_language(candidate)).all(is_wrapper) {
+        remove_if(candidates, SkipReason::Forwards, |candidate| is_of_language(candidate))
+    } else {
+        Vec::new()
+    }
+}
+
+/// Finds the return instructions of functions that may throw, and removes the functions without known ones.
+fn remove_throwing<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> Vec<Skipped> {
+    if !candidates.iter().any(may_throw) {
+        return Vec::new();
+    }
+    let code = CachedCode::new(elf, []);
+    let returns = |candidate: &Candidate| returns_of(elf, &code, candidate.virt);
+    for candidate in candidates.iter_mut().filter(|candidate| may_throw(candidate)) {
+        candidate.returns = returns(candidate).unwrap_or_default();
+    }
+    remove_if(candidates, SkipReason::Throws, |candidate| may_throw(candidate) && candidate.returns.is_empty())
+}
+
+/// Finds the return instructions of the function at `virt`; `None` if some are not known, or if there are too many.
+pub(super) fn return_offsets<S: Source>(elf: &Elf<S>, virt: VirtOffset) -> Option<Vec<(VirtOffset, FileOffset)>> {
+    returns_of(elf, &CachedCode::new(elf, []), virt)
+}
+
+fn returns_of<S: Source>(
+    elf: &Elf<S>,
+    code: &CachedCode<'_, S>,
+    virt: VirtOffset,
+) -> Option<Vec<(VirtOffset, FileOffset)>> {
+    let addresses = return_sites(code, virt.0).filter(|sites| sites.len() <= MAX_RETURNS)?;
+    let with_offset = |address| Some((VirtOffset(address), elf.code_offset(VirtOffset(address), 1)?));
+    addresses.into_iter().map(with_offset).collect()
+}
+
+fn may_throw(candidate: &Candidate) -> bool {
+    candidate.functions.iter().all(|function| function.throws)
+}

@@ -1,0 +1,163 @@
+//! File format of a cached table.
+//!
+//! A header of fixed length, the executable parts, the rules, the rows, and a checksum of all of it; all numbers are
+//! little-endian. Any deviation makes the entry invalid.
+
+use memtrace_common::unwind::Rule;
+use memtrace_model::{FileOffset, VirtOffset};
+
+use crate::eh_frame::code::Code;
+use crate::eh_frame::contents::Contents;
+use crate::eh_frame::row::Row;
+use crate::eh_frame::table::Table;
+use crate::elf::Machine;
+
+/// Magic number. The last byte is the version: it changes with the format and whenever the same call frame information
+/// leads to another table.
+const MAGIC: [u8; 8] = *b"mt-uwt\0\x03";
+
+/// Returns a checksum of everything that determines the table: an entry with another fingerprint is stale.
+pub(super) fn fingerprint(contents: &Contents) -> u64 {
+    let mut out = Writer::default();
+    out.u64(machine_number(contents.machine));
+    out.u64(contents.address);
+    out.u64(contents.entry.0);
+    out.u64(contents.text.map_or(u64::MAX, |text| text));
+    out.code(&contents.code);
+    out.u64(checksum(&contents.eh_frame));
+    checksum(&out.0)
+}
+
+pub(super) fn encode(table: &Table, fingerprint: u64) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.0.extend_from_slice(&MAGIC);
+    out.u64(fingerprint);
+    out.u64(machine_number(table.machine));
+    out.u64(table.rules.len() as u64);
+    out.u64(table.rows.len() as u64);
+    out.code(&table.code);
+    for rule in &table.rules {
+        out.0.extend_from_slice(&[rule.cfa_kind, rule.fp_kind, rule.ra_kind, rule.reserved]);
+        for number in [rule.cfa_offset, rule.fp_offset, rule.extra] {
+            out.0.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+    for row in &table.rows {
+        out.0.extend_from_slice(&row.offset.to_le_bytes());
+        out.0.extend_from_slice(&row.rule.to_le_bytes());
+    }
+    let checksum = checksum(&out.0);
+    out.u64(checksum);
+    out.0
+}
+
+/// Decodes a table; `None` if `bytes` are damaged or have another fingerprint.
+pub(super) fn decode(bytes: &[u8], fingerprint: u64) -> Option<Table> {
+    let (bytes, sum) = bytes.split_last_chunk()?;
+    if checksum(bytes) != u64::from_le_bytes(*sum) {
+        return None;
+    }
+    let mut input = Reader(bytes);
+    (input.read::<8>()? == MAGIC && input.u64()? == fingerprint).then_some(())?;
+    let machine = [Machine::X86_64, Machine::Aarch64];
+    let number = input.u64()?;
+    let machine = machine.into_iter().find(|machine| machine_number(*machine) == number)?;
+    let rules = usize::try_from(input.u64()?).ok()?;
+    let rows = usize::try_from(input.u64()?).ok()?;
+    let code = input.code()?;
+    let rules = input.array(rules, |input| {
+        let [cfa_kind, fp_kind, ra_kind, reserved] = input.read()?;
+        let [cfa_offset, fp_offset, extra] = [input.i32()?, input.i32()?, input.i32()?];
+        Some(Rule { cfa_kind, fp_kind, ra_kind, reserved, cfa_offset, fp_offset, extra })
+    })?;
+    let rows = input.array(rows, |input| Some(Row { offset: input.u32()?, rule: input.u32()? }))?;
+    let table = Table { machine, code, rows, rules };
+    (input.0.is_empty() && is_valid(&table)).then_some(table)
+}
+
+/// Checks the invariants of a table.
+fn is_valid(table: &Table) -> bool {
+    let Some(last) = table.code.last() else { return false };
+    let length = last.end().0 - table.origin().0;
+    table.code.windows(2).all(|pair| pair[0].end() <= pair[1].address)
+        && table.rows.windows(2).all(|pair| pair[0].offset < pair[1].offset)
+        && table.rows.last().is_none_or(|row| u64::from(row.offset) <= length)
+        && table.rules.first() == Some(&Rule::default())
+        && table.rows.iter().all(|row| (row.rule as usize) < table.rules.len())
+}
+
+fn machine_number(machine: Machine) -> u64 {
+    match machine {
+        Machine::X86_64 => object::elf::EM_X86_64.0.into(),
+        Machine::Aarch64 => object::elf::EM_AARCH64.0.into(),
+    }
+}
+
+/// Returns a checksum of `bytes`: a change within eight bytes always changes it, any other change almost certainly. It is
+/// not a cryptographic hash.
+fn checksum(bytes: &[u8]) -> u64 {
+    // Odd, so that the multiplication is invertible; digits of the golden ratio, for good mixing.
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(FACTOR).rotate_left(29);
+    let (words, rest) = bytes.as_chunks();
+    let sum = words.iter().fold(bytes.len() as u64, |sum, word| mix(sum, u64::from_le_bytes(*word)));
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(sum, u64::from_le_bytes(last))
+}
+
+#[derive(Default)]
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u64(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn code(&mut self, code: &[Code]) {
+        self.u64(code.len() as u64);
+        for code in code {
+            self.u64(code.offset.0);
+            self.u64(code.address.0);
+            self.u64(code.size);
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn read<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.read().map(u64::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.read().map(u32::from_le_bytes)
+    }
+
+    fn i32(&mut self) -> Option<i32> {
+        self.read().map(i32::from_le_bytes)
+    }
+
+    fn code(&mut self) -> Option<Vec<Code>> {
+        let count = usize::try_from(self.u64()?).ok()?;
+        self.array(count, |input| {
+            let (offset, address, size) = (FileOffset(input.u64()?), VirtOffset(input.u64()?), input.u64()?);
+            Some(Code { offset, address, size })
+        })
+    }
+
+    /// Reads `count` elements of at least eight bytes each.
+    fn array<T>(&mut self, count: usize, mut read_one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        if count > self.0.len() / 8 {
+            return None;
+        }
+        (0..count).map(|_| read_one(self)).collect()
+    }
+}

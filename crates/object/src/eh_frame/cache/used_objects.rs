@@ -1,0 +1,64 @@
+//! Objects that a command and its child processes used in earlier runs, so that their tables can be loaded before they
+//! are mapped.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use memtrace_model::BuildId;
+
+use super::{Cache, entry_name};
+
+/// Limit of the objects of a command. Each takes a file descriptor.
+const MAX_OBJECTS: usize = 128;
+/// Limit of a list in bytes: as many paths of the maximum length that Linux accepts (`PATH_MAX`).
+const MAX_BYTES: u64 = MAX_OBJECTS as u64 * 4096;
+
+impl Cache {
+    /// Returns the paths of the objects that the command in the file `command` used in earlier runs, the last used
+    /// first. Other files can be there by now.
+    #[must_use]
+    pub fn used_objects(&self, command: &File) -> Vec<PathBuf> {
+        let read = self.list_of(command).and_then(|list| {
+            let metadata = fs::symlink_metadata(&list)?;
+            if metadata.is_file() && metadata.size() <= MAX_BYTES { fs::read(&list) } else { Ok(Vec::new()) }
+        });
+        parse(&read.unwrap_or_default())
+    }
+
+    /// Records the objects that the command has used in this run, as the last used ones.
+    pub fn record_used_objects<'a>(&self, command: &File, objects: impl IntoIterator<Item = &'a Path>) {
+        let mut list: Vec<PathBuf> = Vec::new();
+        for object in objects.into_iter().map(Path::to_owned).chain(self.used_objects(command)) {
+            if list.len() < MAX_OBJECTS && object.is_absolute() && !list.contains(&object) {
+                list.push(object);
+            }
+        }
+        let bytes: Vec<&[u8]> = list.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        let stored = self.list_of(command).and_then(|path| self.store(&path, &bytes.join(&0)));
+        if let Err(error) = stored {
+            log::debug!("cannot record the objects of the command: {error}");
+        }
+    }
+
+    /// Returns the size of the stored table of the object in `file` in bytes; `None` if there is none. The table may
+    /// turn out to be stale.
+    #[must_use]
+    pub fn stored_bytes(&self, file: &File, build_id: Option<&BuildId>) -> Option<u64> {
+        let entry = self.folder.join(entry_name(&file.metadata().ok()?, build_id));
+        fs::symlink_metadata(entry).ok().map(|metadata| metadata.size())
+    }
+
+    fn list_of(&self, command: &File) -> io::Result<PathBuf> {
+        Ok(self.folder.join(format!("{}.objects", entry_name(&command.metadata()?, None))))
+    }
+}
+
+/// Parses a list of paths that zeros separate.
+fn parse(list: &[u8]) -> Vec<PathBuf> {
+    let paths = list.split(|&byte| byte == 0).map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    paths.filter(|path| path.is_absolute()).take(MAX_OBJECTS).collect()
+}

@@ -1,0 +1,77 @@
+//! Construction of a table in two steps: the index of the descriptions, then the table.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use memtrace_model::Object;
+
+use super::cache::{Cache, Slot};
+use super::contents::Contents;
+use super::descriptions::Descriptions;
+use super::error::Error;
+use super::read;
+use super::table::Table;
+
+/// Table that is not built yet.
+#[derive(Debug)]
+pub struct Construction {
+    /// The object.
+    pub object: Arc<Object>,
+    contents: Arc<Contents>,
+    slot: Option<Slot>,
+}
+
+/// Result of [`Construction::begin`].
+#[derive(Debug)]
+pub enum Begun {
+    /// The stored table.
+    Stored(Table),
+    /// The table has to be built.
+    New(Construction),
+}
+
+impl Construction {
+    /// Reads the call frame information of `object`, or its stored table from `cache`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is no table.
+    pub fn begin(object: &Arc<Object>, cache: Option<&Cache>) -> Result<Begun, Error> {
+        let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let file = File::open(handle)?;
+        let contents = read::contents(&file)?;
+        let slot = cache.map(|cache| cache.slot(&file, object.build_id.as_ref(), &contents)).transpose()?;
+        Ok(match slot.as_ref().and_then(Slot::load) {
+            Some(table) => Begun::Stored(table),
+            None => Begun::New(Self { object: Arc::clone(object), contents: Arc::new(contents), slot }),
+        })
+    }
+
+    /// Returns the memory that it takes, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.contents.eh_frame.len()
+    }
+
+    /// Indexes the descriptions.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is no table.
+    pub fn descriptions(&self) -> Result<Descriptions, Error> {
+        Descriptions::find(Arc::clone(&self.contents))
+    }
+
+    /// Builds the table, and stores it in `cache`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is none.
+    pub fn build(&self, cache: Option<&Cache>) -> Result<Table, Error> {
+        match cache.zip(self.slot.as_ref()) {
+            Some((cache, slot)) => cache.build(slot, &self.contents),
+            None => Table::build(&self.contents),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Parts of an ELF file that the unwind table is built from: its code and its call frame information.
+//!
+//! The section headers are read first, since they give the length of `.eh_frame`. If they are stripped or wrong, the program
+//! headers suffice, as they do for the program itself: `PT_GNU_EH_FRAME` leads to a sorted index of `.eh_frame` (LSB Core
+//! 5.0, 10.6.2), and the index to its last entry.
+
+use std::mem::size_of;
+
+use gimli::{BaseAddresses, EhFrameHdr, LittleEndian as Little, Pointer};
+use memtrace_model::{FileOffset, VirtOffset};
+use object::LittleEndian;
+use object::elf::{PT_GNU_EH_FRAME, PT_LOAD, SHF_ALLOC, SHF_COMPRESSED, SHT_NOBITS};
+
+use super::code::Code;
+use super::error::Error;
+use crate::elf::{Elf, Machine, Sections, Segment, Source};
+
+const LE: LittleEndian = LittleEndian;
+
+/// The largest distance between the parts of an object: the largest page that linkers align to (`max-page-size`, x86-64
+/// and aarch64), in pages of 4 KiB.
+const ALIGNMENT_PAGES: u64 = (2 << 20) >> 12;
+
+/// The most pages of one object, which keeps the offset of its rows within 32 bits.
+const MAX_PAGES: u32 = (1 << 20) - 2;
+
+/// Code and call frame information of one object.
+#[derive(Clone, Debug)]
+pub(super) struct Contents {
+    pub(super) machine: Machine,
+    /// The executable parts, ordered by address, without overlap.
+    pub(super) code: Vec<Code>,
+    /// Address of the first instruction; 0 if the object has none.
+    pub(super) entry: VirtOffset,
+    /// `.eh_frame`, or the rest of its segment from its start.
+    pub(super) eh_frame: Vec<u8>,
+    /// Address of `.eh_frame`.
+    pub(super) address: u64,
+    /// Address of `.text`; some pointers are relative to it.
+    pub(super) text: Option<u64>,
+}
+
+impl Contents {
+    pub(super) fn find(source: impl Source) -> Result<Self, Error> {
+        let elf = Elf::parse_headers(source)?;
+        if !elf.is_linked() {
+            return Err(Error::NotLoadable("not linked"));
+        }
+        if elf.segments().is_empty() {
+            return Err(Error::NotLoadable("without program headers"));
+        }
+        let length = elf.file_size()?;
+        let loaded = loaded_segments(elf.segments(), length)?;
+        let code = code(&loaded, length)?;
+        let entry = VirtOffset(elf.entry_point());
+        let mut contents = Self { machine: elf.machine(), code, entry, eh_frame: Vec::new(), address: 0, text: None };
+        contents.read_by_sections(&elf);
+        if contents.eh_frame.is_empty() {
+            let index = elf.segments().iter().find(|segment| segment.kind == PT_GNU_EH_FRAME);
+            contents.read_by_index(&elf, index.ok_or(Error::NoFrames)?, &loaded)?;
+        }
+        Ok(contents)
+    }
+
+    /// Uses the section headers if they name an `.eh_frame` that lies in the file.
+    fn read_by_sections(&mut self, elf: &Elf<impl Source>) {
+        let Some(sections) = Sections::read(elf) else { return };
+        self.text = sections.named(".text").map(|section| section.sh_addr.get(LE));
+        if let Some(section) = sections.named(".eh_frame")
+            && section.sh_type.get(LE) != SHT_NOBITS
+            && section.sh_flags.get(LE).contains(SHF_ALLOC)
+            && !section.sh_flags.get(LE).contains(SHF_COMPRESSED)
+            && let Ok(bytes) = elf.bytes_in_file(section.sh_offset.get(LE), section.sh_size.get(LE))
+        {
+            self.eh_frame = bytes;
+            self.address = section.sh_addr.get(LE);
+        }
+    }
+
+    /// Finds `.eh_frame` by its index, as programs find it when they throw.
+    fn read_by_index(&mut self, elf: &Elf<impl Source>, header: &Segment, loaded: &[Segment]) -> Result<(), Error> {
+        let index = elf
+            .bytes_in_file(header.offset, header.file_size)
+            .map_err(|_| Error::Malformed("the index of call frame information lies outside the file"))?;
+        let bases = BaseAddresses::default().set_eh_frame_hdr(header.virt);
+        let damaged = |_| Error::Malformed("the index of call frame information");
+        let index = EhFrameHdr::new(&index, Little).parse(&bases, 8).map_err(damaged)?;
+        let Pointer::Direct(address) = index.eh_frame_ptr() else {
+            return Err(Error::Malformed("a pointer to a pointer to call frame information"));
+        };
+        let location = loaded.iter().find_map(|segment| segment.locate(address));
+        let (offset, size) = location.ok_or(Error::Malformed("call frame information that is not loaded"))?;
+        let mut bytes =
+            elf.bytes_in_file(offset, size).map_err(|_| Error::Malformed("call frame information outside the file"))?;
+        let mut last = None;
+        if let Some(table) = index.table() {
+            let mut entries = table.iter(&bases);
+            while let Ok(Some((_, entry))) = entries.next() {
+                last = last.max(entry.pointer().checked_sub(address));
+            }
+        }
+        if let Some(end) = last.and_then(|last| end_of_entry(&bytes, last)) {
+            bytes.truncate(end);
+        }
+        self.eh_frame = bytes;
+        self.address = address;
+        Ok(())
+    }
+}
+
+/// Returns the end of the entry that starts at `start`; `None` if it does not lie within `bytes`.
+fn end_of_entry(bytes: &[u8], start: u64) -> Option<usize> {
+    let start = usize::try_from(start).ok()?;
+    let length = u32::from_le_bytes(bytes.get(start..)?.first_chunk().copied()?);
+    let end = start.checked_add(size_of::<u32>())?.checked_add(usize::try_from(length).ok()?)?;
+    (end <= bytes.len()).then_some(end)
+}
+
+/// Returns the segments that are loaded, after a check that they lie within the file of `length` bytes.
+fn loaded_segments(segments: &[Segment], length: u64) -> Result<Vec<Segment>, Error> {
+    let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
+    let check = |segment: &Segment| {
+        if segment.offset.checked_add(segment.file_size).is_none_or(|end| end > length) {
+            return Err(Error::Malformed("a segment that lies outside the file"));
+        }
+        if segment.virt.checked_add(segment.file_size).is_none() {
+            return Err(Error::Malformed("a segment at the end of all addresses"));
+        }
+        Ok(*segment)
+    };
+    loaded.map(check).collect()
+}
+
+/// Returns the executable segments, after a check that their addresses are plausible: a table has an entry for every page
+/// between the first and the last.
+fn code(loaded: &[Segment], length: u64) -> Result<Vec<Code>, Error> {
+    let executable = loaded.iter().filter(|segment| segment.executable && segment.file_size > 0);
+    let code = executable.map(|segment| Code {
+        offset: FileOffset(segment.offset),
+        address: VirtOffset(segment.virt),
+        size: segment.file_size,
+    });
+    let mut code: Vec<Code> = code.collect();
+    code.sort_by_key(|code| code.address);
+    let (Some(first), Some(last)) = (code.first(), code.last()) else {
+        return Err(Error::NotLoadable("without code"));
+    };
+    if code.windows(2).any(|pair| pair[0].end() > pair[1].address) {
+        return Err(Error::Malformed("code that overlaps"));
+    }
+    let pages = (last.end().0 - first.address.0) >> 12;
+    if pages > (length >> 12) + 1 + ALIGNMENT_PAGES * code.len() as u64 {
+        return Err(Error::TooMuch("code farther apart than the file is long"));
+    }
+    if pages > u64::from(MAX_PAGES) {
+        return Err(Error::TooMuch("4 GiB of code"));
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Index of an object's call frame information, from which single pages of its table are made before the table is there.
+
+use std::sync::Arc;
+
+use memtrace_common::unwind::{PAGE_BITS, Rule};
+use memtrace_model::VirtOffset;
+
+use super::code::Code;
+use super::contents::Contents;
+use super::error::Error;
+use super::frames::{Frames, Span, max_rows};
+use super::merge;
+use super::reader::Reader;
+use super::table::{entry_offset, origin};
+
+/// Descriptions of an object's code by address. Their instructions are not executed yet.
+#[derive(Debug)]
+pub struct Descriptions {
+    contents: Arc<Contents>,
+    /// Ordered by distinct starts. Of descriptions with the same start, the first one applies.
+    list: Vec<Extent>,
+    unreadable: u64,
+    /// Rows that may still be made. A description is converted again for each of its pages.
+    rows_left: usize,
+}
+
+/// Code that a description applies to, relative to the table's origin.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    begin: u32,
+    end: u32,
+    /// Position of the description in the section.
+    position: usize,
+}
+
+/// Rows of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageRows {
+    /// Rule at the start of the page.
+    pub(super) before: Rule,
+    /// Offsets of the rows, as those of the table, with their rules.
+    pub(super) rows: Vec<(u32, Rule)>,
+}
+
+impl Descriptions {
+    /// Indexes the descriptions in `contents`.
+    pub(super) fn find(contents: Arc<Contents>) -> Result<Self, Error> {
+        let mut list = Vec::new();
+        let unreadable = Reader::new(&contents, origin(&contents.code).0).scan(|position, description| {
+            list.push(Extent { begin: description.first_row(), end: description.end, position });
+            Ok(())
+        })?;
+        list.sort_by_key(|extent| extent.begin);
+        list.dedup_by_key(|extent| extent.begin);
+        let rows_left = max_rows(&contents);
+        Ok(Self { contents, list, unreadable, rows_left })
+    }
+
+    /// Address of the table's first page.
+    #[must_use]
+    pub fn origin(&self) -> VirtOffset {
+        origin(&self.contents.code)
+    }
+
+    /// Executable parts of the file, ordered by address.
+    #[must_use]
+    pub fn code(&self) -> &[Code] {
+        &self.contents.code
+    }
+
+    /// Number of pages of the table.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        let end = self.list.last().map(|extent| extent.end);
+        let last = end.max(entry_offset(&self.contents));
+        last.map_or(0, |last| (last >> PAGE_BITS) + 1)
+    }
+
+    /// Returns the rows that the table has in its page `number`; `None` if no more can be made.
+    pub fn page(&mut self, number: u32) -> Option<PageRows> {
+        let begin = number.checked_shl(PAGE_BITS)?;
+        let end = begin.checked_add(1 << PAGE_BITS)?;
+        // The last description before the page may reach into it.
+        let first = self.list.partition_point(|extent| extent.begin < begin).saturating_sub(1);
+        let after = self.list.partition_point(|extent| extent.begin < end);
+        let positions = self.list.get(first..after)?.iter().map(|extent| extent.position);
+        let frames = Frames::read_at(&self.contents, self.origin().0, positions, self.rows_left);
+        let Ok(mut frames) = frames else {
+            self.rows_left = 0;
+            return None;
+        };
+        self.rows_left -= frames.rows.len();
+        frames.unreadable = self.unreadable;
+        let next = self.list.get(after);
+        // It ends the code of the last description, and the gap after it.
+        frames.spans.extend(next.map(|next| Span { begin: next.begin, end: next.end, first: 0, count: 0 }));
+        let is_here = |entry: &u32| {
+            (first == 0 || self.list[first].begin <= *entry) && next.is_none_or(|next| *entry < next.begin)
+        };
+        let (rows, rules) = merge::merge(frames, entry_offset(&self.contents).filter(is_here));
+        let rule = |rule: u32| rules.get(rule as usize).copied().unwrap_or_default();
+        let (before, rest) = rows.split_at(rows.partition_point(|row| row.offset < begin));
+        let rows = rest.iter().take_while(|row| row.offset < end).map(|row| (row.offset, rule(row.rule))).collect();
+        Some(PageRows { before: before.last().map_or(Rule::default(), |row| rule(row.rule)), rows })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Parallel construction of many tables, the most used objects first.
+
+use std::cmp::Reverse;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use memtrace_model::Object;
+
+use super::cache::Cache;
+use super::error::Error;
+use super::read::read;
+use super::table::Table;
+
+/// Request to build the table of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildJob {
+    /// The object.
+    pub object: Arc<Object>,
+    /// Number of processes that have mapped it.
+    pub users: u32,
+}
+
+/// Result of a [`BuildJob`].
+#[derive(Debug)]
+pub struct Built {
+    /// The object.
+    pub object: Arc<Object>,
+    /// The table, or the reason why there is none.
+    pub table: Result<Table, Error>,
+}
+
+/// Builds the tables of all objects in at most `threads` threads, or in the calling one, and passes each to `on_built` in
+/// the calling thread as soon as it is complete. Objects that most processes use come first.
+pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>, mut on_built: impl FnMut(Built)) {
+    jobs.sort_by_key(|job| (Reverse(job.users), rank(&job.object.path)));
+    let (jobs, next) = (&jobs, &AtomicUsize::new(0));
+    let build_next = || {
+        let BuildJob { object, .. } = jobs.get(next.fetch_add(1, Ordering::Relaxed))?;
+        Some(Built { object: Arc::clone(object), table: build(object, cache) })
+    };
+    // A thread hands its table over before it builds the next one, which bounds the number of tables in memory.
+    let (sender, receiver) = mpsc::sync_channel(0);
+    thread::scope(|scope| {
+        for _ in 0..threads.min(jobs.len()) {
+            let sender = sender.clone();
+            let started = thread::Builder::new().spawn_scoped(scope, move || {
+                while let Some(built) = build_next() {
+                    if sender.send(built).is_err() {
+                        break;
+                    }
+                }
+            });
+            if let Err(error) = started {
+                log::warn!("unwind tables take longer, because no thread can be started: {error}");
+                break;
+            }
+        }
+        drop(sender);
+        receiver.into_iter().for_each(&mut on_built);
+        // Nothing is left for this thread, unless no other one has started.
+        std::iter::from_fn(build_next).for_each(&mut on_built);
+    });
+}
+
+fn build(object: &Object, cache: Option<&Cache>) -> Result<Table, Error> {
+    let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let file = File::open(handle)?;
+    match cache {
+        Some(cache) => cache.table(&file, object.build_id.as_ref()),
+        None => read(&file),
+    }
+}
+
+/// Order of objects with the same number of users: the C library is in every stack of an allocation, and the dynamic
+/// linker in the first ones.
+fn rank(path: &Path) -> u8 {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match name.split(['.', '-']).next() {
+        Some("libc") => 0,
+        Some("ld") => 1,
+        _ => 2,
+    }
+}
+
+#[cfg(test)]
+mod tests;

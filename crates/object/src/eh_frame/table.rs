@@ -1,0 +1,98 @@
+//! Unwind table of one object.
+
+use memtrace_common::unwind::{PAGE_BITS, Rule};
+use memtrace_model::VirtOffset;
+
+use super::code::Code;
+use super::contents::Contents;
+use super::error::Error;
+use super::frames::Frames;
+use super::merge;
+use super::row::Row;
+use crate::elf::Machine;
+
+/// Unwind table of one object: rules by address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub(super) machine: Machine,
+    /// Ordered by address, not overlapping, at least one.
+    pub(super) code: Vec<Code>,
+    /// Ordered; consecutive rows have different rules. There is no information before the first.
+    pub(super) rows: Vec<Row>,
+    /// Rules that rows refer to by index. The first is [`Rule::default`].
+    pub(super) rules: Vec<Rule>,
+}
+
+impl Table {
+    /// Builds the table of the object whose file, or memory image, is `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there is none. If only parts are unreadable, the table has no information for these parts.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        Self::build(&Contents::find(bytes)?)
+    }
+
+    pub(super) fn build(contents: &Contents) -> Result<Self, Error> {
+        let frames = Frames::read(contents, origin(&contents.code).0)?;
+        let (rows, rules) = merge::merge(frames, entry_offset(contents));
+        Ok(Self { machine: contents.machine, code: contents.code.clone(), rows, rules })
+    }
+
+    /// Architecture of the object.
+    #[must_use]
+    pub const fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// Address of the table's first page.
+    #[must_use]
+    pub fn origin(&self) -> VirtOffset {
+        origin(&self.code)
+    }
+
+    /// Executable parts of the file, ordered by address.
+    #[must_use]
+    pub fn code(&self) -> &[Code] {
+        &self.code
+    }
+
+    /// Rows in order: start address and rule.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (VirtOffset, Rule)> {
+        let origin = self.origin().0;
+        self.rows.iter().map(move |row| (VirtOffset(origin + u64::from(row.offset)), self.rule(*row)))
+    }
+
+    /// Returns the rule for `address`, as the BPF programs find it.
+    #[must_use]
+    pub fn rule_at(&self, address: VirtOffset) -> Rule {
+        let offset = address.0.checked_sub(self.origin().0).and_then(|offset| u32::try_from(offset).ok());
+        let Some(offset) = offset else { return Rule::default() };
+        let after = self.rows.partition_point(|row| row.offset <= offset);
+        after.checked_sub(1).map_or(Rule::default(), |index| self.rule(self.rows[index]))
+    }
+
+    /// Number of table pages from the origin to the last row.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        self.rows.last().map_or(0, |row| (row.offset >> PAGE_BITS) + 1)
+    }
+
+    fn rule(&self, row: Row) -> Rule {
+        self.rules[row.rule as usize]
+    }
+}
+
+/// Returns the offset of the entry point from the origin; `None` if it is not in the code.
+pub(super) fn entry_offset(contents: &Contents) -> Option<u32> {
+    let entry = Code::find(&contents.code, contents.entry.0).map(|_| contents.entry)?;
+    u32::try_from(entry.0 - origin(&contents.code).0).ok()
+}
+
+/// Returns the start of the page that contains the first code.
+pub(super) fn origin(code: &[Code]) -> VirtOffset {
+    code.first().map_or(VirtOffset(0), |code| VirtOffset(code.address.0 >> PAGE_BITS << PAGE_BITS))
+}
+
+#[cfg(test)]
+mod tests;

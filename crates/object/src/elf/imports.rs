@@ -1,0 +1,86 @@
+//! Imported symbols: relocations by which the dynamic linker fills GOT slots.
+
+use memtrace_model::VirtOffset;
+use object::LittleEndian;
+use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, Rela64, SHN_UNDEF, STT_GNU_IFUNC, Sym64};
+use object::pod;
+
+use super::dynamic_symbols::{self, Symbol, SymbolKind};
+use super::error::{BEYOND, ElfError};
+use super::file::Elf;
+use super::machine::Machine;
+use super::source::{LE, Source};
+
+/// Bound on the bytes of relocations; glibc has less than 50,000.
+const MAX_RELOCATIONS: u64 = 1 << 24;
+
+/// Bits of a relocation with its type.
+const TYPE: u64 = 0xffff_ffff;
+
+/// Symbol of which the dynamic linker stores the address in a GOT slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Import {
+    pub name: String,
+    /// Address of the object's own definition, which applies unless an object earlier in the lookup order has another.
+    pub own: Option<u64>,
+}
+
+/// Returns the symbol for the GOT slot at the address `slot`.
+pub fn at(elf: &Elf<impl Source>, slot: u64) -> Result<Option<Import>, ElfError> {
+    let Some(relocation) = relocation_of(elf, slot)? else { return Ok(None) };
+    let info = relocation.r_info.get(LE);
+    if !fills_slots(elf.machine(), info) {
+        return Ok(None);
+    }
+    let symbols = elf.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("relocations without symbols"))?;
+    let symbol: Sym64<LittleEndian> = elf.entry(symbols, info >> 32)?;
+    let name = elf.string(u64::from(symbol.st_name.get(LE)))?;
+    // The address of an indirect function is that of its resolver.
+    let is_function = symbol.st_shndx.get(LE) != SHN_UNDEF && symbol.st_type() != STT_GNU_IFUNC;
+    let own = is_function.then(|| symbol.st_value.get(LE));
+    Ok(Some(Import { name: String::from_utf8_lossy(&name).into_owned(), own }))
+}
+
+/// Returns true if the GOT slot at the address `slot` gets the address that the resolver of the object's indirect function
+/// `name` returns.
+pub(crate) fn is_slot_of_indirect(elf: &Elf<impl Source>, slot: u64, name: &str) -> Result<bool, ElfError> {
+    let Some(relocation) = relocation_of(elf, slot)? else { return Ok(false) };
+    let resolver = VirtOffset(relocation.r_addend.get(LE).cast_unsigned());
+    let is_resolver = |symbol: &Symbol| symbol.kind == SymbolKind::Indirect && symbol.virt == resolver;
+    let is_resolved = relocation.r_info.get(LE) & TYPE == indirect_relocation(elf.machine());
+    Ok(is_resolved && dynamic_symbols::definitions(elf, name)?.iter().any(is_resolver))
+}
+
+/// Returns the relocation of a GOT slot.
+fn relocation_of(elf: &Elf<impl Source>, slot: u64) -> Result<Option<Rela64<LittleEndian>>, ElfError> {
+    for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
+        let (Some(table), Some(size)) = (elf.dynamic_value(table), elf.dynamic_value(size)) else { continue };
+        let (offset, left) = elf.locate(table)?;
+        if size > left.min(MAX_RELOCATIONS) {
+            return Err(BEYOND);
+        }
+        let bytes = elf.bytes(offset, size)?;
+        let relocations: &[Rela64<LittleEndian>] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
+        if let Some(found) = relocations.iter().find(|relocation| relocation.r_offset.get(LE) == slot) {
+            return Ok(Some(*found));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns true for relocations that store a symbol's address: `R_*_GLOB_DAT` and `R_*_JUMP_SLOT`.
+fn fills_slots(machine: Machine, info: u64) -> bool {
+    let kinds = match machine {
+        Machine::X86_64 => 6..=7,
+        Machine::Aarch64 => 1025..=1026,
+    };
+    kinds.contains(&(info & TYPE))
+}
+
+/// Returns the type of relocations that store the result of a resolver: `R_*_IRELATIVE`.
+fn indirect_relocation(machine: Machine) -> u64 {
+    match machine {
+        Machine::X86_64 => 37,
+        Machine::Aarch64 => 1032,
+    }
+}

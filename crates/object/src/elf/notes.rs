@@ -1,0 +1,84 @@
+//! Notes: build ID, and the note of Go's linker.
+
+use memtrace_model::BuildId;
+use object::LittleEndian;
+use object::elf::{FileHeader64, NT_GNU_BUILD_ID, NoteType, PT_NOTE, SHT_NOTE};
+use object::read::elf::NoteIterator;
+
+use super::error::ElfError;
+use super::file::Elf;
+use super::sections::Sections;
+use super::source::{LE, Source};
+
+/// Bound on the bytes of a note segment; real ones have less than 200.
+const MAX_NOTES: u64 = 65536;
+/// Bound on the length of a build ID; linkers write 8 to 32 bytes.
+const MAX_BUILD_ID: usize = 64;
+
+/// Sections with Go's table of functions, in a fixed and in a position-independent executable.
+const GO_FUNCTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
+
+/// Returns the build ID, found by the program headers.
+pub fn build_id(elf: &Elf<impl Source>) -> Result<Option<BuildId>, ElfError> {
+    Ok(note(elf, b"GNU", NT_GNU_BUILD_ID, has_valid_length)?.map(|content| BuildId(content.into())))
+}
+
+/// Returns the build ID, found by the section headers: separate debug files have the program headers of the original
+/// object, which lead nowhere. Unreadable sections are skipped.
+pub fn build_id_of_sections(sections: &Sections<'_, impl Source>) -> Option<BuildId> {
+    let mut notes = sections.headers().iter().filter(|section| section.sh_type.get(LE) == SHT_NOTE);
+    notes.find_map(|section| {
+        let data = sections.elf.bytes(section.sh_offset.get(LE), section.sh_size.get(LE).min(MAX_NOTES)).ok()?;
+        let align = section.sh_addralign.get(LE);
+        find_note(&data, align, b"GNU", NT_GNU_BUILD_ID, has_valid_length).map(|content| BuildId(content.into()))
+    })
+}
+
+/// Returns true if Go's linker made the object: it leaves a note of this name and type (`ELF_NOTE_GOBUILDID_TAG`,
+/// cmd/link/internal/ld/elf.go), even if the C linker runs last. Without a build ID (`-buildid=`, as in many
+/// releases) there is no note, but the table of functions remains (cmd/link/internal/ld/pcln.go).
+pub fn is_go(elf: &Elf<impl Source>) -> Result<bool, ElfError> {
+    if note(elf, b"Go", NoteType(4), |_| true)?.is_some() {
+        return Ok(true);
+    }
+    let sections = Sections::read(elf);
+    Ok(sections.is_some_and(|sections| GO_FUNCTIONS.iter().any(|name| sections.named(name).is_some())))
+}
+
+/// Returns the content of the first note of this owner and type in the note segments that `is_valid` accepts.
+fn note(
+    elf: &Elf<impl Source>,
+    owner: &[u8],
+    kind: NoteType,
+    is_valid: fn(&[u8]) -> bool,
+) -> Result<Option<Vec<u8>>, ElfError> {
+    for segment in elf.segments().iter().filter(|segment| segment.kind == PT_NOTE) {
+        let data = elf.bytes(segment.offset, segment.file_size.min(MAX_NOTES))?;
+        if let Some(content) = find_note(&data, segment.align, owner, kind, is_valid) {
+            return Ok(Some(content.to_vec()));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns true if a build ID has as many bytes as linkers write.
+fn has_valid_length(build_id: &[u8]) -> bool {
+    (1..=MAX_BUILD_ID).contains(&build_id.len())
+}
+
+/// Returns the content of the first note of this owner and type that `is_valid` accepts.
+fn find_note<'data>(
+    notes: &'data [u8],
+    align: u64,
+    owner: &[u8],
+    kind: NoteType,
+    is_valid: impl Fn(&[u8]) -> bool,
+) -> Option<&'data [u8]> {
+    let mut notes = NoteIterator::<FileHeader64<LittleEndian>>::new(LE, align, notes).ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == owner && note.n_type(LE) == kind && is_valid(note.desc()) {
+            return Some(note.desc());
+        }
+    }
+    None
+}

@@ -1,0 +1,56 @@
+//! Properties of executables that limit tracing: made by Go, or stripped.
+
+use std::fs::File;
+
+use memtrace_model::Object;
+
+use super::file::Elf;
+use super::{notes, symbol_table};
+
+/// Returns true if Go's linker made the object: the Go runtime maps its heap itself. False if the file cannot be read.
+#[must_use]
+pub fn is_go(object: &Object) -> bool {
+    let file = object.handle.as_ref().and_then(|handle| File::open(handle).ok());
+    file.is_some_and(|file| Elf::parse(&file).and_then(|elf| notes::is_go(&elf)).unwrap_or(false))
+}
+
+/// Returns true if the object has no symbol table, so that an allocator linked into it cannot be found. False if the
+/// file cannot be read.
+#[must_use]
+pub fn is_stripped(object: &Object) -> bool {
+    let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };
+    Elf::parse(&file)
+        .and_then(|elf| symbol_table::find_functions(&elf, |_| false))
+        .is_ok_and(|functions| functions.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use harness::Scratch;
+    use harness::fixtures::GLIBC;
+
+    use super::*;
+
+    fn object(path: &Path) -> Object {
+        Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None }
+    }
+
+    #[test]
+    fn go_is_recognized_by_its_note_or_function_table() {
+        // As printed by `readelf -n` for a Go program: owner "Go", type 4, the toolchain's own id.
+        let source = r#"
+            __asm__(".section .note.go.buildid, \"a\", @note\n"
+                    ".long 3, 8, 4\n.asciz \"Go\"\n.byte 0\n.ascii \"abcd/efg\"\n.text");
+            int main(void) { return 0; }"#;
+        let scratch = Scratch::new();
+        assert!(is_go(&object(&scratch.compile("gcc", "with", source, &[]))));
+        assert!(is_go(&object(&scratch.compile("gcc", "stripped", source, &["-s"]))));
+        let table = r#"__asm__(".section .gopclntab, \"a\"\n.long 1\n.text"); int main(void) { return 0; }"#;
+        assert!(is_go(&object(&scratch.compile("gcc", "without-build-id", table, &["-s"]))));
+        assert!(!is_go(&object(Path::new(GLIBC))));
+        assert!(!is_go(&object(Path::new("/etc/passwd"))));
+        assert!(!is_go(&Object { handle: None, ..object(Path::new(GLIBC)) }));
+    }
+}

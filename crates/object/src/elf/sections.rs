@@ -1,0 +1,79 @@
+//! Section headers, which may be stripped: no program needs them to run.
+
+use object::elf::{CompressionHeader64, SHF_COMPRESSED, SHN_XINDEX, SectionHeader64};
+use object::{LittleEndian, pod};
+
+use super::error::{BEYOND, ElfError};
+use super::file::Elf;
+use super::source::{LE, Source, read};
+
+/// Bound on section headers. Programs and libraries have about 30; an object with a section for each
+/// function is not linked.
+const MAX_SECTIONS: u64 = 65536;
+
+/// Section headers, with the file offset of their names.
+pub struct Sections<'elf, S> {
+    pub(super) elf: &'elf Elf<S>,
+    headers: Vec<SectionHeader64<LittleEndian>>,
+    names: u64,
+}
+
+impl<'elf, S: Source> Sections<'elf, S> {
+    /// The headers in the order of the file.
+    pub fn headers(&self) -> &[SectionHeader64<LittleEndian>] {
+        &self.headers
+    }
+
+    /// Reads the section headers; `None` if there are none. Tools that strip an object may cut off the headers and
+    /// leave their number.
+    pub fn read(elf: &'elf Elf<S>) -> Option<Self> {
+        type Header = SectionHeader64<LittleEndian>;
+        let header = elf.header();
+        let offset = header.e_shoff.get(LE);
+        if offset == 0 || usize::from(header.e_shentsize.get(LE)) != size_of::<Header>() {
+            return None;
+        }
+        // Numbers that do not fit are in the first section header (elf(5), e_shnum and e_shstrndx).
+        let first = || read::<Header>(elf.source(), offset).ok();
+        let count = match header.e_shnum.get(LE) {
+            0 => first()?.sh_size.get(LE),
+            count => count.into(),
+        };
+        let names = match header.e_shstrndx.get(LE) {
+            SHN_XINDEX => first()?.sh_link.get(LE),
+            index => index.0.into(),
+        };
+        if count == 0 || count > MAX_SECTIONS {
+            return None;
+        }
+        let bytes = elf.bytes_in_file(offset, count * size_of::<Header>() as u64).ok()?;
+        let headers: &[Header] = pod::slice_from_all_bytes(&bytes).ok()?;
+        let names = headers.get(usize::try_from(names).ok()?).map_or(0, |section| section.sh_offset.get(LE));
+        Some(Self { elf, headers: headers.to_vec(), names })
+    }
+
+    /// Returns true if the section is called `name`. Reads no more than the name's length: hostile names may be as long
+    /// as the file.
+    pub fn is_named(&self, section: &SectionHeader64<LittleEndian>, name: &str) -> bool {
+        let at = self.names.saturating_add(section.sh_name.get(LE).into());
+        let bytes = self.elf.bytes(at, name.len() as u64 + 1);
+        bytes.is_ok_and(|bytes| bytes.strip_suffix(&[0]) == Some(name.as_bytes()))
+    }
+
+    /// Returns the first section called `name`.
+    pub fn named(&self, name: &str) -> Option<&SectionHeader64<LittleEndian>> {
+        self.headers.iter().find(|section| self.is_named(section, name))
+    }
+
+    /// Returns the size in bytes of a compressed section's contents as it claims; `None` if it is not compressed.
+    pub(crate) fn uncompressed_size(&self, section: &SectionHeader64<LittleEndian>) -> Result<Option<u64>, ElfError> {
+        if !section.sh_flags.get(LE).contains(SHF_COMPRESSED) {
+            return Ok(None);
+        }
+        if section.sh_size.get(LE) < size_of::<CompressionHeader64<LittleEndian>>() as u64 {
+            return Err(BEYOND);
+        }
+        let header: CompressionHeader64<LittleEndian> = read(self.elf.source(), section.sh_offset.get(LE))?;
+        Ok(Some(header.ch_size.get(LE)))
+    }
+}

@@ -1,0 +1,142 @@
+//! Symbol table (`.symtab`). Unlike the dynamic symbols, it includes local and statically linked functions. It may be
+//! stripped.
+
+use memtrace_model::VirtOffset;
+use object::elf::SectionType;
+use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_TLS, SectionHeader64, Sym64};
+use object::{LittleEndian, pod};
+
+use super::dynamic_symbols::{Symbol, SymbolKind};
+use super::error::{BEYOND, ElfError};
+use super::file::Elf;
+use super::sections::Sections;
+use super::source::{LE, Source};
+
+/// Bound on the bytes of symbols, and of their names; the largest browsers have about 100 MB.
+const MAX_TABLE: u64 = 1 << 28;
+
+/// Location of a table in the file.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    offset: u64,
+    size: u64,
+}
+
+/// Returns the functions with a name, without its version, that `has_name` accepts; `None` if the symbol table is
+/// stripped.
+pub(crate) fn find_functions(
+    elf: &Elf<impl Source>,
+    has_name: impl Fn(&[u8]) -> bool,
+) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
+    find_functions_in(elf, SHT_SYMTAB, has_name)
+}
+
+/// As [`find_functions`], in the table of dynamic symbols, which stripped objects have too.
+pub(crate) fn find_dynamic_functions(
+    elf: &Elf<impl Source>,
+    has_name: impl Fn(&[u8]) -> bool,
+) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
+    find_functions_in(elf, SHT_DYNSYM, has_name)
+}
+
+/// Returns the offset and the size of the thread-local variables with a name that `has_name` accepts; none if the symbol
+/// table is stripped.
+pub(crate) fn find_thread_locals(
+    elf: &Elf<impl Source>,
+    has_name: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<(u64, u64)>, ElfError> {
+    let mut found = Vec::new();
+    for_each_symbol(elf, SHT_SYMTAB, |name, symbol| {
+        if symbol.st_type() == STT_TLS && has_name(name) {
+            found.push((symbol.st_value.get(LE), symbol.st_size.get(LE)));
+        }
+    })?;
+    Ok(found)
+}
+
+/// As [`find_functions`], in the table of this type.
+fn find_functions_in(
+    elf: &Elf<impl Source>,
+    table: SectionType,
+    has_name: impl Fn(&[u8]) -> bool,
+) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
+    let mut functions = Vec::new();
+    let visited = for_each_symbol(elf, table, |full, symbol| {
+        let kind = match symbol.st_type() {
+            STT_FUNC => SymbolKind::Function,
+            STT_GNU_IFUNC => SymbolKind::Indirect,
+            _ => return,
+        };
+        let name = full.split(|&byte| byte == b'@').next().unwrap_or_default();
+        if has_name(name) {
+            functions.push((
+                String::from_utf8_lossy(name).into_owned(),
+                Symbol {
+                    full_name: String::from_utf8_lossy(full).into_owned(),
+                    kind,
+                    virt: VirtOffset(symbol.st_value.get(LE)),
+                    size: symbol.st_size.get(LE),
+                },
+            ));
+        }
+    })?;
+    Ok(visited.map(|()| functions))
+}
+
+/// Calls `visit` with the name and the entry of each symbol that the object defines; `None` if the table is stripped.
+fn for_each_symbol(
+    elf: &Elf<impl Source>,
+    table: SectionType,
+    mut visit: impl FnMut(&[u8], &Sym64<LittleEndian>),
+) -> Result<Option<()>, ElfError> {
+    let Some((symbols, names)) = symbol_tables(elf, table)? else { return Ok(None) };
+    let names = elf.bytes(names.offset, names.size)?;
+    let symbols = read_symbols(elf, &symbols)?;
+    for symbol in symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF) {
+        let Some(rest) = names.get(symbol.st_name.get(LE) as usize..) else { continue };
+        visit(rest.split(|&byte| byte == 0).next().unwrap_or_default(), symbol);
+    }
+    Ok(Some(()))
+}
+
+/// Returns the addresses of all functions, sorted; `None` if the symbol table is stripped.
+pub(super) fn function_starts(elf: &Elf<impl Source>) -> Result<Option<Vec<u64>>, ElfError> {
+    let Some((symbols, _)) = symbol_tables(elf, SHT_SYMTAB)? else { return Ok(None) };
+    let symbols = read_symbols(elf, &symbols)?;
+    let function = |symbol: &&Sym64<LittleEndian>| {
+        symbol.st_shndx.get(LE) != SHN_UNDEF && matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
+    };
+    let mut starts: Vec<u64> = symbols.iter().filter(function).map(|symbol| symbol.st_value.get(LE)).collect();
+    starts.sort_unstable();
+    Ok(Some(starts))
+}
+
+/// Reads the entries of a symbol table.
+fn read_symbols(elf: &Elf<impl Source>, table: &Table) -> Result<Vec<Sym64<LittleEndian>>, ElfError> {
+    let size = size_of::<Sym64<LittleEndian>>() as u64;
+    let bytes = elf.bytes(table.offset, table.size / size * size)?;
+    Ok(pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?.to_vec())
+}
+
+/// Returns the symbol table of this type and its string table.
+fn symbol_tables(elf: &Elf<impl Source>, kind: SectionType) -> Result<Option<(Table, Table)>, ElfError> {
+    type Section = SectionHeader64<LittleEndian>;
+    let Some(sections) = Sections::read(elf) else { return Ok(None) };
+    let sections = sections.headers();
+    let Some(symbols) = sections.iter().find(|section| section.sh_type.get(LE) == kind) else {
+        return Ok(None);
+    };
+    let names = sections.get(symbols.sh_link.get(LE) as usize).ok_or(BEYOND)?;
+    let table = |section: &Section| {
+        let table = Table { offset: section.sh_offset.get(LE), size: section.sh_size.get(LE) };
+        if table.size > MAX_TABLE {
+            return Err(ElfError::Malformed("too many symbols"));
+        }
+        // Don't allocate memory for a table beyond the end of the file.
+        if let Some(last) = table.size.checked_sub(1) {
+            elf.bytes(table.offset.checked_add(last).ok_or(BEYOND)?, 1)?;
+        }
+        Ok(table)
+    };
+    Ok(Some((table(symbols)?, table(names)?)))
+}

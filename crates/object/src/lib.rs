@@ -1,0 +1,12 @@
+//! Object files of traced processes: ELF, call frame information, allocators and where to probe them, and names of functions.
+//!
+//! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+pub mod allocators;
+pub mod cache_directory;
+pub mod eh_frame;
+pub mod elf;
+pub mod probe_site;
+pub mod symbolize;

@@ -1,0 +1,35 @@
+//! Selection of the probe site: the instruction of a function that gets the breakpoint.
+//!
+//! The kernel emulates some instructions under a breakpoint, so that a hit costs one trap. It copies any other instruction
+//! out of line and single-steps it, which costs a second trap, and many times as much under a hypervisor. The probe is
+//! therefore placed on the first instruction after the entry that the kernel emulates, if it provably sees the same as a
+//! probe at the entry: every call, once, with unchanged arguments and stack pointer. Without a proof, the probe is placed
+//! at the entry.
+//!
+//! The module is pure: it works on bytes and addresses and reads no file.
+
+mod aarch64;
+mod instruction;
+mod loaded_word;
+mod machine;
+mod paths;
+mod reason;
+mod result;
+mod rules;
+mod site;
+pub mod window;
+mod x86_64;
+
+pub use loaded_word::LoadedWord;
+pub use loaded_word::find as find_loaded_word;
+pub(crate) use paths::always_calls_hooked;
+pub use paths::{ObjectCode, PointerTarget, return_sites};
+pub use reason::Reason;
+pub(crate) use result::AnalysedCode;
+pub(crate) use result::Finder as ResultSiteFinder;
+pub(crate) use result::RequestedSize;
+pub(crate) use result::ResultSites;
+pub use result::{GeneralRegister, MAX_LOWERED, MAX_SAVED, Refusal as ResultRefusal};
+pub use rules::{Choice, Code, Needs, choose};
+pub use site::{Cost, Site};
+pub use window::Window;

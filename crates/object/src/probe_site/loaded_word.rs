@@ -1,0 +1,123 @@
+//! Instruction of a function that frees a block at which a register has the word in front of the block.
+//!
+//! In glibc that word is the size of the block (malloc/malloc.c, `chunk2mem`). A probe there need not read the memory of the
+//! process, which costs more than the rest of a program that counts.
+
+use super::instruction::{Arguments, Flow, Stack};
+use super::reason::Reason;
+use super::rules::{Choice, Code, prove};
+use super::site::Cost;
+
+/// Maximum distance in bytes of the instruction from the entry.
+const FAR: u64 = 64;
+
+/// Number of the argument with the block.
+const BLOCK: u8 = 0;
+
+/// Instruction at which a register has the word in front of the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadedWord {
+    /// Bytes from the entry to the instruction.
+    pub offset: u64,
+    /// DWARF number of the register.
+    pub register: u8,
+    /// Bytes by which the stack pointer is lower than at the entry.
+    pub lowered: u8,
+}
+
+impl LoadedWord {
+    /// Returns the choice of its instruction, whose window must be free of jump targets.
+    pub const fn choice(self) -> Choice {
+        Choice { offset: self.offset, reason: Reason::Proven }
+    }
+}
+
+/// Finds the first emulated instruction with the word in a register that every call with a block executes once. The argument
+/// with the block is unchanged there. The caller must still prove that no other code jumps between the entry and it.
+pub fn find(code: &Code<'_>, symbols: &[u64]) -> Option<LoadedWord> {
+    let found = candidate(code)?;
+    prove(code, symbols, found.choice()).ok().map(|_| found)
+}
+
+fn candidate(code: &Code<'_>) -> Option<LoadedWord> {
+    let block = Arguments::from_numbers(&[BLOCK]);
+    let (mut at, mut lowered, mut loaded, mut tests_block) = (0, 0_u8, None, false);
+    while at < FAR {
+        let instruction = code.decode(at)?;
+        let bytes = code.rest(at);
+        if let Some(register) = loaded
+            && instruction.cost == Cost::Emulated
+            && !matches!(instruction.flow, Flow::Call(_))
+        {
+            return Some(LoadedWord { offset: at, register, lowered });
+        }
+        match instruction.flow {
+            Flow::Next => {}
+            // Null is not freed.
+            Flow::Branch(_) if tests_block && code.machine.taken_if_null(bytes, code.entry + at) == Some(true) => {}
+            _ => return None,
+        }
+        let effects = code.machine.effects(bytes);
+        if effects.writes.intersects(block) {
+            return None;
+        }
+        match effects.stack {
+            Stack::Kept => {}
+            Stack::Lowered => lowered = lowered.checked_add(code.machine.stack_decrease(bytes)?)?,
+            Stack::Lost => return None,
+        }
+        if loaded.is_some_and(|register| code.machine.may_write(bytes, register)) {
+            loaded = None;
+        }
+        loaded = code.machine.loads_word_before(bytes, BLOCK).or(loaded);
+        tests_block = code.machine.tests_for_null(bytes, BLOCK);
+        at += instruction.length as u64;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::elf::Machine;
+
+    fn found(bytes: &[u8]) -> Option<LoadedWord> {
+        find(&Code { machine: Machine::X86_64, bytes, entry: 0x1000 }, &[])
+    }
+
+    /// The start of `free` of glibc 2.36, with `ret` at the targets of its branches.
+    const FREE: &[u8] = &[
+        0x48, 0x85, 0xff, // test %rdi,%rdi
+        0x74, 0x1b, // je +0x20
+        0x55, // push %rbp
+        0x48, 0x8d, 0x77, 0xf0, // lea -0x10(%rdi),%rsi
+        0x53, // push %rbx
+        0x48, 0x83, 0xec, 0x18, // sub $0x18,%rsp
+        0x48, 0x8b, 0x47, 0xf8, // mov -0x8(%rdi),%rax
+        0xa8, 0x02, // test $0x2,%al
+        0x75, 0x05, // jne +0x1c
+        0xc3, 0x90, 0x90, 0x90, 0x90, 0xc3, 0x90, 0x90, 0x90, 0xc3,
+    ];
+
+    #[test]
+    fn size_of_a_block_is_found_behind_its_load() {
+        assert_eq!(found(FREE), Some(LoadedWord { offset: 21, register: 0, lowered: 40 }));
+    }
+
+    #[test]
+    fn changed_registers_are_refused() {
+        let with = |at: usize, bytes: &[u8]| {
+            let mut code = FREE.to_vec();
+            code[at..at + bytes.len()].copy_from_slice(bytes);
+            found(&code)
+        };
+        // mov $2,%al; xor %edi,%edi; add $0x18,%rsp; mov -0x10(%rdi),%rax; jne after the test of the block.
+        assert_eq!(with(19, &[0xb0, 0x02]), None);
+        assert_eq!(with(19, &[0x31, 0xff]), None);
+        assert_eq!(with(11, &[0x48, 0x83, 0xc4, 0x18]), None);
+        assert_eq!(with(15, &[0x48, 0x8b, 0x47, 0xf0]), None);
+        assert_eq!(with(3, &[0x75]), None);
+        // jne into the window.
+        assert_eq!(with(21, &[0x75, 0xf0]), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Dispatch to the decoder of an architecture.
+
+use super::instruction::{Effects, Instruction};
+use super::{aarch64, x86_64};
+use crate::elf::Machine;
+
+impl Machine {
+    /// Decodes the first instruction of `code`, which lies at `address`; `None` if it is invalid.
+    pub(super) fn decode(self, code: &[u8], address: u64) -> Option<Instruction> {
+        match self {
+            Self::X86_64 => x86_64::decode(code, address),
+            Self::Aarch64 => aarch64::decode(code, address),
+        }
+    }
+
+    /// Returns the possible effects of the first instruction of `code`.
+    pub(super) fn effects(self, code: &[u8]) -> Effects {
+        match self {
+            Self::X86_64 => x86_64::effects(code),
+            Self::Aarch64 => aarch64::effects(code),
+        }
+    }
+
+    /// Disassembles the first instruction of `code`, which lies at `address`.
+    pub(super) fn text(self, code: &[u8], address: u64) -> String {
+        match self {
+            Self::X86_64 => x86_64::text(code, address),
+            Self::Aarch64 => aarch64::text(code, address),
+        }
+    }
+
+    /// Calls `on_branch` with the address and the target of every byte sequence in `code` that could be a direct branch with
+    /// a 32-bit distance, at any byte offset.
+    pub(crate) fn branches(self, code: &[u8], address: u64, on_branch: impl FnMut(u64, u64)) {
+        match self {
+            Self::X86_64 => x86_64::branches(code, address, on_branch),
+            Self::Aarch64 => aarch64::branches(code, address, on_branch),
+        }
+    }
+
+    /// Returns the address of the GOT slot that the PLT stub at the start of `code`, which lies at `address`, jumps through.
+    pub fn slot(self, code: &[u8], address: u64) -> Option<u64> {
+        match self {
+            Self::X86_64 => x86_64::slot(code, address),
+            Self::Aarch64 => aarch64::slot(code, address),
+        }
+    }
+
+    /// Returns the address of the pointer that the indirect jump or call at the start of `code`, which lies at `address`,
+    /// reads its target from; `None` if the pointer's address is not constant.
+    pub(crate) fn pointer_of(self, code: &[u8], address: u64) -> Option<u64> {
+        match self {
+            Self::X86_64 => x86_64::pointer_of(code, address),
+            Self::Aarch64 => None,
+        }
+    }
+
+    /// Returns true if the first instruction of `code` tests this argument for null.
+    pub(crate) fn tests_for_null(self, code: &[u8], argument: u8) -> bool {
+        match self {
+            Self::X86_64 => x86_64::tests_for_null(code, argument),
+            Self::Aarch64 => false,
+        }
+    }
+
+    /// If the first instruction of `code` loads the word in front of the address in this argument into a register, returns
+    /// the DWARF number of the register.
+    pub(super) fn loads_word_before(self, code: &[u8], argument: u8) -> Option<u8> {
+        match self {
+            Self::X86_64 => x86_64::loads_word_before(code, argument),
+            Self::Aarch64 => None,
+        }
+    }
+
+    /// Returns true if the first instruction of `code` may write the register with this DWARF number.
+    pub(super) fn may_write(self, code: &[u8], register: u8) -> bool {
+        match self {
+            Self::X86_64 => x86_64::may_write(code, register),
+            Self::Aarch64 => true,
+        }
+    }
+
+    /// Returns the bytes by which the first instruction of `code` lowers the stack pointer, if they are constant.
+    pub(super) fn stack_decrease(self, code: &[u8]) -> Option<u8> {
+        match self {
+            Self::X86_64 => x86_64::stack_decrease(code),
+            Self::Aarch64 => None,
+        }
+    }
+
+    /// Returns true if the branch at the start of `code`, which lies at `address`, is taken after a comparison with null,
+    /// false if it is taken otherwise; `None` if it depends on another condition.
+    pub(crate) fn taken_if_null(self, code: &[u8], address: u64) -> Option<bool> {
+        match self {
+            Self::X86_64 => x86_64::taken_if_null(code, address),
+            Self::Aarch64 => None,
+        }
+    }
+
+    /// Returns true if the first instruction of `code` is padding between functions.
+    pub(crate) fn is_padding(self, code: &[u8]) -> bool {
+        match self {
+            Self::X86_64 => x86_64::is_padding(code),
+            Self::Aarch64 => false,
+        }
+    }
+
+    /// Alignment of instructions in bytes.
+    pub(super) fn alignment(self) -> usize {
+        match self {
+            Self::X86_64 => 1,
+            Self::Aarch64 => 4,
+        }
+    }
+
+    /// Number of bytes by which consecutive pieces of code must overlap so that no instruction is split.
+    pub fn overlap(self) -> usize {
+        match self {
+            Self::X86_64 => 14,
+            Self::Aarch64 => 0,
+        }
+    }
+}

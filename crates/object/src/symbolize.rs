@@ -1,0 +1,172 @@
+//! Names of functions: offsets in the files of objects become frames.
+//!
+//! The program headers translate an offset to an address of the object's symbols, for which blazesym finds the function.
+//! Code that was generated at run time has its names in perf maps and jitdump files.
+
+mod catch_panic;
+mod debug_file;
+mod demangle;
+mod find_function;
+mod generated_code;
+mod headers;
+mod name_source;
+mod object_names;
+mod user_probes;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+
+use object_names::{FunctionsAtAddress, ObjectNames};
+
+use memtrace_model::{
+    BuildId, FileOffset, FileState, Frame, Name, Names, Object, ObjectName, PathObject, Unnamed, VirtOffset,
+};
+
+pub use find_function::{FunctionError, FunctionPlace, find_function};
+pub use generated_code::ImageCode;
+pub use name_source::NameSource;
+pub use user_probes::user_probes;
+
+/// Opens the file of an object that was closed, if it is still there. Returns the file and a path by which it can be opened
+/// as long as the file is open.
+pub type Reopen = fn(&Object) -> Option<(File, PathBuf)>;
+
+/// Finds the functions of addresses.
+#[derive(Debug)]
+pub struct Symbolizer {
+    reopen: Reopen,
+    debug_directories: Vec<PathBuf>,
+    /// Debug files from elsewhere.
+    debug_files: BTreeMap<BuildId, PathBuf>,
+    uses_debug_info: bool,
+}
+
+impl Default for Symbolizer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Symbolizer {
+    /// Creates a symbolizer that looks for debug files in the directories of distributions.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_debug_directories(debug_file::DIRECTORIES.map(PathBuf::from).into())
+    }
+
+    /// Creates a symbolizer that looks for debug files in `directories`, below the target's root and below the host's.
+    #[must_use]
+    pub(crate) const fn with_debug_directories(directories: Vec<PathBuf>) -> Self {
+        Self { reopen: |_| None, debug_directories: directories, debug_files: BTreeMap::new(), uses_debug_info: true }
+    }
+
+    /// Opens files that were closed during the run with `reopen`.
+    #[must_use]
+    pub fn with_reopen(self, reopen: Reopen) -> Self {
+        Self { reopen, ..self }
+    }
+
+    /// Reads symbol tables only, which is fast and takes little memory: names without source lines and inlined functions.
+    #[must_use]
+    pub fn with_symbol_tables_only(self) -> Self {
+        Self { uses_debug_info: false, ..self }
+    }
+
+    /// Returns the best source of function names of `object`.
+    #[must_use]
+    pub fn name_source(&self, object: &Object) -> NameSource {
+        name_source::find(object, &debug_file::directories(object.root.as_deref(), &self.debug_directories))
+    }
+
+    /// Adds the debug file of the objects with this build ID. It is used if the directories have none.
+    pub fn add_debug_file(&mut self, build_id: BuildId, path: PathBuf) {
+        self.debug_files.insert(build_id, path);
+    }
+
+    /// Returns the build IDs and paths of the `objects` that have a build ID, but no debug information on this machine.
+    #[must_use]
+    pub fn objects_without_debug_info(&self, objects: &[PathObject]) -> BTreeMap<BuildId, PathBuf> {
+        let without = objects.iter().filter_map(|known| {
+            let build_id = known.object.build_id.clone()?;
+            let source = self.with_file(known, |object| self.name_source(object));
+            matches!(source, NameSource::Symbols | NameSource::Exported).then(|| (build_id, known.object.path.clone()))
+        });
+        without.collect()
+    }
+
+    /// Passes the object to `use_object`, with an open file if it was closed and is still there.
+    fn with_file<R>(&self, known: &PathObject, use_object: impl FnOnce(&Object) -> R) -> R {
+        match (known.file != FileState::Kept).then(|| (self.reopen)(&known.object)).flatten() {
+            Some((_open, handle)) => use_object(&Object { handle: Some(handle), ..(*known.object).clone() }),
+            None => use_object(&known.object),
+        }
+    }
+
+    /// Returns the frames at each of `offsets` of `object`. Without its file, they have no names for the reason
+    /// `unreadable`.
+    fn frames_of(&self, object: &Object, offsets: &[FileOffset], unreadable: Unnamed) -> Vec<Box<[Frame]>> {
+        let name = ObjectName { path: object.path.clone(), build_id: object.build_id.clone() };
+        let mut names = ObjectNames::new(object, &self.debug_directories, &self.debug_files);
+        if !self.uses_debug_info {
+            names.forget_debug_info();
+        }
+        let mut result = vec![Box::default(); offsets.len()];
+        let (mut loaded, mut addresses) = (Vec::new(), Vec::new());
+        for (index, &offset) in offsets.iter().enumerate() {
+            if let Some(address) = names.virt_offset(offset) {
+                loaded.push(index);
+                addresses.push(address);
+            } else {
+                // Without headers, the file offset stands in for the address. They are equal in most code, and always
+                // in the kernel's `[vdso]`, which has no file.
+                let address = VirtOffset(offset.0);
+                let is_kernel_code = Object::is_kernel_code(&object.path);
+                let reason = if is_kernel_code { Unnamed::KernelCode } else { unreadable };
+                result[index] = frames(&name, address, Err(reason));
+            }
+        }
+        let functions = names.find(&addresses);
+        for ((index, address), functions) in loaded.into_iter().zip(addresses).zip(functions) {
+            result[index] = frames(&name, address, functions);
+        }
+        result
+    }
+}
+
+/// Damaged files of a target are no error: their functions have no names.
+impl Names for Symbolizer {
+    fn frames(&self, known: &PathObject, offsets: &[FileOffset]) -> Vec<Box<[Frame]>> {
+        if offsets.is_empty() {
+            return Vec::new();
+        }
+        self.with_file(known, |object| {
+            let is_closed = known.file == FileState::Closed && object.handle.is_none();
+            let reason = if is_closed { Unnamed::ObjectClosed } else { Unnamed::ObjectUnreadable };
+            self.frames_of(object, offsets, reason)
+        })
+    }
+}
+
+/// Returns the frames at one address of an object, outermost first.
+fn frames(object: &ObjectName, offset: VirtOffset, functions: FunctionsAtAddress) -> Box<[Frame]> {
+    let frame = |name: Result<Name, Unnamed>, location, inlined| Frame {
+        name,
+        object: Some(object.clone()),
+        offset: Some(offset),
+        address: None,
+        location,
+        inlined,
+        by_frame_pointer: false,
+    };
+    match functions {
+        Ok(functions) => functions
+            .into_iter()
+            .map(|function| frame(function.name.ok_or(Unnamed::NoSymbol), function.location, function.inlined))
+            .collect(),
+        Err(reason) => [frame(Err(reason), None, false)].into(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Files with the names of the code that one process image has generated.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use memtrace_model::{
+    AbsAddr, CodeNames, GeneratedCode, GeneratedFunction, NoPerfMap, ProcessImage, Unnamed, printable,
+};
+
+use super::code_ranges::CodeRanges;
+use super::runtime::{self, Runtime};
+use super::{jitdump, perf_map};
+
+/// Generated code of an image. Its files are read when the first address in them is looked up.
+#[derive(Debug)]
+pub struct ImageCode<'a> {
+    runtime: Runtime,
+    code: Option<&'a GeneratedCode>,
+    names: OnceCell<ImageNames>,
+    /// Frames without a name, and stacks that were cut because frame pointers are not reliable.
+    unnamed: u64,
+    cut: u64,
+}
+
+/// Names of an image.
+#[derive(Debug)]
+struct ImageNames {
+    jitdumps: Vec<CodeRanges>,
+    perf_map: Result<CodeRanges, NoPerfMap>,
+}
+
+impl<'a> ImageCode<'a> {
+    /// `code` has the files with the names, if there are some.
+    #[must_use]
+    pub fn new(image: &ProcessImage, code: Option<&'a GeneratedCode>) -> Self {
+        Self { runtime: Runtime::of(image), code, names: OnceCell::new(), unnamed: 0, cut: 0 }
+    }
+}
+
+impl CodeNames for ImageCode<'_> {
+    fn depends_on_time(&self) -> bool {
+        self.code.is_some_and(|code| !code.jitdumps.is_empty())
+    }
+
+    fn is_uncertain(&self) -> bool {
+        self.runtime == Runtime::HotSpot && !self.code.is_some_and(|code| code.keeps_frame_pointers)
+    }
+
+    fn find(&mut self, address: AbsAddr, taken: Duration) -> GeneratedFunction<'_> {
+        let is_uncertain = self.is_uncertain();
+        let names = self.names.get_or_init(|| ImageNames::read(self.code));
+        let at = self.code.map_or(taken, |code| code.clock_start + taken);
+        let name = names.find(address, at);
+        let finds_caller = !is_uncertain || name.as_deref().is_ok_and(runtime::hotspot_keeps_frame_pointer);
+        if name.is_err() {
+            self.unnamed += 1;
+        }
+        GeneratedFunction { name, finds_caller }
+    }
+
+    fn count_cut(&mut self) {
+        self.cut += 1;
+    }
+
+    fn advice(&self) -> Vec<String> {
+        let missing = self.names.get().filter(|names| self.unnamed > 0 && names.jitdumps.is_empty());
+        let missing = missing.and_then(|names| {
+            let reason = names.perf_map.as_ref().err().copied()?;
+            Some(self.runtime.advice_on_names(reason))
+        });
+        let cut = (self.cut > 0).then(|| String::from(runtime::ADVICE_ON_FRAME_POINTERS));
+        missing.into_iter().chain(cut).collect()
+    }
+}
+
+impl ImageNames {
+    fn read(code: Option<&GeneratedCode>) -> Self {
+        let open = |path: &Path| File::open(path).inspect_err(|error| log::debug!("{}: {error}", printable(path))).ok();
+        let perf_map = match code.map_or(Err(NoPerfMap::Missing), |code| code.perf_map.as_deref().map_err(|&why| why)) {
+            Ok(path) => open(path).map(perf_map::read).ok_or(NoPerfMap::Missing),
+            Err(reason) => Err(reason),
+        };
+        let jitdumps = code.into_iter().flat_map(|code| &code.jitdumps);
+        let jitdumps = jitdumps.filter_map(|path| open(path)).filter_map(jitdump::read).collect();
+        Self { jitdumps, perf_map }
+    }
+
+    fn find(&self, address: AbsAddr, at: Duration) -> Result<Cow<'_, str>, Unnamed> {
+        let at = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        let name = self.jitdumps.iter().find_map(|ranges| ranges.find(address.0, at));
+        let name = name.or_else(|| self.perf_map.as_ref().ok()?.find(address.0, at));
+        name.map(String::from_utf8_lossy).ok_or(match self.perf_map {
+            Ok(_) => Unnamed::NotInPerfMap,
+            Err(_) if !self.jitdumps.is_empty() => Unnamed::NotInPerfMap,
+            Err(NoPerfMap::NotOwned) => Unnamed::PerfMapNotOwned,
+            Err(NoPerfMap::Missing | NoPerfMap::NotRegular) => Unnamed::Anonymous,
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Headers of an object that symbolization needs: its segments, and the sources of names that it holds.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use memtrace_model::{BuildId, FileOffset, VirtOffset};
+use object::LittleEndian;
+use object::elf::SHT_NOBITS;
+
+use crate::elf::{self, Elf, ElfError, Segment, Source, notes};
+
+/// Largest compression ratio of zlib (zlib's technical notes). A section with a larger one is damaged or hostile, and
+/// its claimed size would be allocated to decompress it.
+const MAX_COMPRESSION: u64 = 1032;
+
+const LE: LittleEndian = LittleEndian;
+
+/// Headers of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Headers {
+    segments: Vec<Segment>,
+    /// Contents of the sections; `None` if the section headers are damaged.
+    pub(super) sections: Option<Sections>,
+}
+
+/// Sources of names in an object's sections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sections {
+    pub(super) build_id: Option<BuildId>,
+    /// The file itself holds debug information.
+    pub(super) has_debug_info: bool,
+    /// The file names a separate debug file.
+    pub(super) has_debug_link: bool,
+    /// The file has the full symbol table, not only the dynamic one.
+    pub(super) has_symbols: bool,
+}
+
+impl Headers {
+    /// Reads the headers of the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of open(2) and read(2); [`io::ErrorKind::InvalidData`] if the file is not ELF or is damaged.
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let elf = Elf::parse_headers(&file).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok(Self { segments: elf.segments().to_vec(), sections: Sections::read(&elf).ok() })
+    }
+
+    /// Returns the address of the file's byte at `offset` in terms of the object's symbols.
+    pub(super) fn virt_offset(&self, offset: FileOffset) -> Option<VirtOffset> {
+        elf::virt_offset(&self.segments, offset)
+    }
+}
+
+impl Sections {
+    fn read(elf: &Elf<impl Source>) -> Result<Self, ElfError> {
+        let Some(table) = elf::Sections::read(elf) else { return Ok(Self::default()) };
+        let mut sections = Self { build_id: notes::build_id_of_sections(&table), ..Self::default() };
+        for section in table.headers() {
+            if let Some(claimed) = table.uncompressed_size(section)?
+                && claimed > section.sh_size.get(LE).saturating_mul(MAX_COMPRESSION)
+            {
+                return Err(ElfError::Malformed("a section cannot be as large as it claims"));
+            }
+            if section.sh_type.get(LE) != SHT_NOBITS {
+                let is_named = |name| table.is_named(section, name);
+                sections.has_debug_info |= is_named(".debug_info");
+                sections.has_debug_link |= is_named(".gnu_debuglink");
+                // Fedora leaves a compressed symbol table in stripped objects: .gnu_debugdata.
+                sections.has_symbols |= is_named(".symtab") || is_named(".gnu_debugdata");
+            }
+        }
+        Ok(sections)
+    }
+}

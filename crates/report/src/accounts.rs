@@ -1,0 +1,33 @@
+//! Reports of accounts: text, CSV and JSON.
+
+mod csv;
+mod json;
+mod stacks;
+mod text;
+
+pub use stacks::of_stacks;
+
+use std::io;
+
+use memtrace_model::AccountTable;
+
+use crate::Format;
+
+/// Writes a table of accounts to `out`. Text has the first `top` rows only.
+///
+/// # Errors
+///
+/// Returns the errors of `out`, and one for formats of stacks.
+pub fn write(format: Format, table: &AccountTable, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut out = io::BufWriter::new(out);
+    match format {
+        Format::Text => text::write(table, top, &mut out)?,
+        Format::Csv => csv::write(table, &mut out)?,
+        Format::Json => json::write(table, &mut out)?,
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    }
+    io::Write::flush(&mut out)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! A report of a comparison, and changes of its values.
+
+use std::cmp::Ordering;
+
+use memtrace_model::format as number;
+use memtrace_model::{Profile, Quantity, StackEnd, plain};
+
+use crate::metrics::MetricView;
+
+/// A report of a comparison.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// Name of the report: its file, and its time if it is a moment of a recording.
+    pub name: String,
+    /// Target of the trace.
+    pub subject: String,
+    pub(super) profile: Profile,
+}
+
+impl Side {
+    /// Returns a report for a comparison. Parts that differ between runs are removed: addresses outside of objects, and
+    /// the numbers of merged stacks.
+    #[must_use]
+    pub fn new(name: String, subject: String, mut profile: Profile) -> Self {
+        for stack in profile.stacks.iter_mut().filter(|stack| stack.merged() > 0) {
+            stack.usage[Quantity::MergedStacks] = 0;
+            stack.frames = [].into();
+            stack.end = StackEnd::Merged;
+        }
+        for frame in profile.frames.iter_mut().filter(|frame| frame.object.is_none()) {
+            frame.address = None;
+            frame.offset = None;
+        }
+        Self { name, subject, profile }
+    }
+
+    /// Returns the value that the profile has in the metric of `view`.
+    pub(super) fn value(&self, view: MetricView<'_>) -> u64 {
+        self.profile.stacks.iter().map(|stack| view.value(&stack.usage)).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the target and the duration: `pid 4711 (redis-server), 30 s`.
+    pub(super) fn described(&self) -> String {
+        format!("{}, {}", plain(&self.subject), number::duration(self.profile.run.duration))
+    }
+}
+
+/// Returns a change with its sign: `+1.50 MiB`, `-3 blocks`, `±0 B`.
+pub(super) fn signed(view: MetricView<'_>, before: u64, after: u64) -> String {
+    let sign = match before.cmp(&after) {
+        Ordering::Less => '+',
+        Ordering::Equal => '±',
+        Ordering::Greater => '-',
+    };
+    format!("{sign}{}", view.text(before.abs_diff(after)))
+}

@@ -1,0 +1,148 @@
+//! Sites of both reports, and their changes. Pure.
+
+use std::collections::BTreeSet;
+
+use memtrace_model::{Profile, StackProfile};
+use rustc_hash::FxHashMap;
+
+use crate::groups::Groups;
+use crate::library::Library;
+use crate::metrics::MetricView;
+use crate::text::frames::Frames;
+use crate::text::stack::{self, Line};
+
+/// A site is stable if it changes by at most one part in this number: by 5 %.
+pub(super) const STABLE_PARTS: u64 = 20;
+
+/// A profile with its groups and the texts of its frames.
+pub(super) struct Compared<'a> {
+    pub(super) profile: &'a Profile,
+    pub(super) frames: Frames<'a>,
+    groups: Groups,
+}
+
+impl<'a> Compared<'a> {
+    pub(super) fn new(profile: &'a Profile) -> Self {
+        Self { profile, frames: Frames::new(profile), groups: Groups::by_comm(profile) }
+    }
+}
+
+/// Kind of change of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    New,
+    Grown,
+    Stable,
+    Shrunk,
+    Vanished,
+}
+
+impl Kind {
+    /// Every kind, in the order of the table.
+    pub(super) const ALL: [Self; 5] = [Self::New, Self::Grown, Self::Stable, Self::Shrunk, Self::Vanished];
+
+    /// Name in the text and in JSON.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Grown => "grown",
+            Self::Stable => "stable",
+            Self::Shrunk => "shrunk",
+            Self::Vanished => "vanished",
+        }
+    }
+}
+
+/// All stacks of processes of one name with the same lines, in both reports.
+#[derive(Debug, PartialEq)]
+pub(super) struct Site {
+    /// Short name of the processes.
+    pub(super) process: String,
+    /// Value in the first report.
+    pub(super) before: u64,
+    /// Value in the second report.
+    pub(super) after: u64,
+    /// One of its stacks: report and index.
+    example: (usize, usize),
+}
+
+impl Site {
+    pub(super) fn kind(&self) -> Kind {
+        let change = self.before.abs_diff(self.after);
+        if self.before == 0 {
+            Kind::New
+        } else if self.after == 0 {
+            Kind::Vanished
+        } else if change <= self.before / STABLE_PARTS {
+            Kind::Stable
+        } else if self.after > self.before {
+            Kind::Grown
+        } else {
+            Kind::Shrunk
+        }
+    }
+
+    /// Returns the report and the index of one of its stacks.
+    pub(super) fn example<'a>(&self, compared: &'a [Compared<'_>; 2]) -> (&'a Compared<'a>, &'a StackProfile) {
+        let (side, stack) = self.example;
+        (&compared[side], &compared[side].profile.stacks[stack])
+    }
+}
+
+/// A line without the parts that differ between builds: source lines, and numbers of folded frames.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Function(u32),
+    Libraries(BTreeSet<Library>),
+    Cut,
+    Empty(&'static str),
+    Truncated,
+}
+
+/// Returns the sites with a value in either report, those with the greatest change first.
+pub(super) fn changes(compared: &[Compared<'_>; 2], view: MetricView<'_>) -> Vec<Site> {
+    let mut names: FxHashMap<&str, u32> = FxHashMap::default();
+    let mut known: FxHashMap<(&str, Vec<Key>), usize> = FxHashMap::default();
+    let mut sites: Vec<Site> = Vec::new();
+    for (side, report) in compared.iter().enumerate() {
+        for (index, stack) in report.profile.stacks.iter().enumerate() {
+            let value = view.value(&stack.usage);
+            if value == 0 {
+                continue;
+            }
+            let lines = stack::lines(&report.frames, stack).into_iter();
+            let keys = lines.map(|line| match line {
+                Line::Frame(id) => {
+                    // There are far fewer than 2^32 names.
+                    let next = names.len() as u32;
+                    Key::Function(*names.entry(report.frames.shown(id).name.as_str()).or_insert(next))
+                }
+                Line::Library(_, libraries) => Key::Libraries(libraries),
+                Line::Cut(_) => Key::Cut,
+                Line::Empty(reason) => Key::Empty(reason),
+                // Reports of a comparison have no merged stacks.
+                Line::Other(_) => Key::Empty(""),
+                Line::Truncated => Key::Truncated,
+            });
+            let keys = keys.collect();
+            let process = report.groups.all()[report.groups.of_stack(index)].label.as_str();
+            let site = *known.entry((process, keys)).or_insert_with(|| {
+                let example = (side, index);
+                sites.push(Site { process: process.to_owned(), before: 0, after: 0, example });
+                sites.len() - 1
+            });
+            let site = &mut sites[site];
+            let sum = if side == 0 { &mut site.before } else { &mut site.after };
+            *sum = sum.saturating_add(value);
+        }
+    }
+    sites.sort_by_key(|site| std::cmp::Reverse(site.before.abs_diff(site.after)));
+    sites
+}
+
+/// Returns the sum of a number of sites, by kind of change.
+pub(super) fn sum_of(sites: &[Site], kind: Kind) -> (u64, u64, u64) {
+    sites.iter().filter(|site| site.kind() == kind).fold((0, 0, 0), |(count, before, after), site| {
+        (count + 1, before.saturating_add(site.before), after.saturating_add(site.after))
+    })
+}

@@ -1,0 +1,110 @@
+//! The comparison as text.
+
+use std::io;
+
+use memtrace_model::format as number;
+use memtrace_model::plain;
+
+use super::side::{Side, signed};
+use super::sites::{Compared, Kind, STABLE_PARTS, Site, sum_of};
+use crate::escape;
+use crate::metrics::MetricView;
+use crate::table::{self, Column};
+use crate::text::stack;
+
+/// Stable sites that are listed.
+const STABLE_SHOWN: usize = 3;
+
+/// Writes totals, a table by kind of change, and the sites that changed most.
+pub(super) fn write(
+    [before, after]: [&Side; 2],
+    compared: &[Compared<'_>; 2],
+    sites: &[Site],
+    view: MetricView<'_>,
+    top: usize,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let title = view.title();
+    let [first, last] = [before, after].map(|side| side.value(view));
+    writeln!(out, "Difference of {title}: {}", signed(view, first, last))?;
+    writeln!(out, "  before  {:>12}  {} ({})", view.text(first), plain(&before.name), before.described())?;
+    writeln!(out, "  after   {:>12}  {} ({})", view.text(last), plain(&after.name), after.described())?;
+    for (side, when) in [(before, "before"), (after, "after")] {
+        let lost = side.profile.losses.total();
+        if lost > 0 {
+            let events = number::counted(lost, "event was", "events were");
+            writeln!(out, "  {events} lost in the report {when}: its numbers are incomplete")?;
+        }
+    }
+    if sites.is_empty() {
+        return writeln!(out, "\nNo sites to compare: neither report has {title}.");
+    }
+    writeln!(out)?;
+    write_kinds(sites, view, out)?;
+
+    let (stable, changed): (Vec<_>, Vec<_>) = sites.iter().partition(|site| site.kind() == Kind::Stable);
+    let percent = 100 / STABLE_PARTS;
+    match changed.len() {
+        0 => writeln!(out, "\nNo site changed by more than {percent} %.")?,
+        many => writeln!(out, "\n{} by change of {title}", of_all(many.min(top), many))?,
+    }
+    write_sites(compared, view, changed.iter().take(top), out)?;
+    let mut stable = stable;
+    stable.sort_by_key(|site| std::cmp::Reverse(site.after));
+    if !stable.is_empty() && top > 0 {
+        let shown = stable.len().min(STABLE_SHOWN);
+        writeln!(out, "\n{} that changed by at most {percent} %, by {title}", of_all(shown, stable.len()))?;
+        write_sites(compared, view, stable.iter().take(shown), out)?;
+    }
+    Ok(())
+}
+
+/// Returns `The one site`, `All 3 sites` or `Top 10 of 47 sites`.
+fn of_all(shown: usize, all: usize) -> String {
+    match (shown, all) {
+        (_, 1) => String::from("The one site"),
+        (shown, all) if shown == all => format!("All {} sites", number::grouped(all as u64)),
+        (shown, all) => format!("Top {} of {} sites", number::grouped(shown as u64), number::grouped(all as u64)),
+    }
+}
+
+fn write_kinds(sites: &[Site], view: MetricView<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+    let sums = Kind::ALL.map(|kind| (kind.name(), sum_of(sites, kind)));
+    let total = sums.iter().fold((0, 0, 0), |(count, before, after), (_, sum)| {
+        (count + sum.0, sum.1.saturating_add(before), sum.2.saturating_add(after))
+    });
+    let rows: Vec<_> = sums.into_iter().chain([("total", total)]).collect();
+    let column =
+        |head, cell: &dyn Fn(&(u64, u64, u64)) -> String| Column::numbers(head, rows.iter().map(|(_, sum)| cell(sum)));
+    let columns = [
+        Column::text("SITES", rows.iter().map(|(name, _)| String::from(*name))),
+        column("COUNT", &|sum| number::grouped(sum.0)),
+        column("BEFORE", &|sum| view.text(sum.1)),
+        column("AFTER", &|sum| view.text(sum.2)),
+        column("CHANGE", &|sum| signed(view, sum.1, sum.2)),
+    ];
+    table::write(&columns, out)
+}
+
+fn write_sites<'a>(
+    compared: &[Compared<'_>; 2],
+    view: MetricView<'_>,
+    sites: impl Iterator<Item = &'a &'a Site>,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    for (index, site) in sites.enumerate() {
+        writeln!(
+            out,
+            "\n{:>3}. {}  {}: {} to {}, {}",
+            index + 1,
+            signed(view, site.before, site.after),
+            site.kind().name(),
+            view.text(site.before),
+            view.text(site.after),
+            escape::visible(&site.process)
+        )?;
+        let (report, example) = site.example(compared);
+        stack::write(&stack::lines(&report.frames, example), &report.frames, out)?;
+    }
+    Ok(())
+}

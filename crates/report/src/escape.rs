@@ -1,0 +1,92 @@
+//! Names from the target as entries of tables, lines and folded stacks.
+
+use memtrace_model::format as number;
+use memtrace_model::{ProcessProfile, StackEnd, StackProfile, plain};
+
+/// Returns a visible name: white space becomes blanks, and an empty name is marked.
+pub(super) fn visible(text: &str) -> String {
+    let spaced = text.replace(char::is_whitespace, " ");
+    match spaced.trim() {
+        "" => String::from("[empty name]"),
+        name => plain(name).into_owned(),
+    }
+}
+
+/// Returns a name as an entry of a folded stack, in which `;` separates entries.
+pub(super) fn folded_entry(text: &str) -> String {
+    visible(text).replace(';', ":")
+}
+
+/// Returns a name for CSV: spreadsheets take a cell that begins with one of these characters for a formula.
+pub(super) fn csv_text(name: &str) -> String {
+    let apostrophe = if name.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    format!("{apostrophe}{}", plain(name))
+}
+
+/// Returns plain text as the content of an XML element.
+pub(super) fn xml(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Returns a process or a group of processes as titles and flame graphs show it: `g++ (4711)`, `g++ ×412`.
+pub(super) fn process_title(process: &ProcessProfile) -> String {
+    let comm = process.comm.raw();
+    match &process.group {
+        Some(group) => format!("{comm} {}", times(group.runs)),
+        None => format!("{comm} ({})", process.pid),
+    }
+}
+
+/// Returns a number of process images: `×412`.
+pub(super) fn times(runs: u64) -> String {
+    format!("×{}", number::grouped(runs))
+}
+
+/// Returns the text for a sum of merged stacks: `[other: 12,345 stacks]`.
+pub(super) fn other_stacks(stacks: u64) -> String {
+    format!("[other: {}]", number::counted(stacks, "stack", "stacks"))
+}
+
+/// Returns the text for the innermost frame of a stack that is a sum of stacks, or has no frames.
+pub(super) fn instead_of_frames(stack: &StackProfile) -> Option<String> {
+    match stack.merged() {
+        0 if stack.frames.is_empty() => Some(String::from(missing_frames(stack.end))),
+        0 => None,
+        merged => Some(other_stacks(merged)),
+    }
+}
+
+/// Returns the text for a stack without frames.
+pub(super) const fn missing_frames(end: StackEnd) -> &'static str {
+    match end {
+        StackEnd::NotTaken => "[stack not taken]",
+        StackEnd::Failed => "[stack could not be taken]",
+        StackEnd::FramesLost => "[stack frames lost]",
+        StackEnd::Merged => "[other stacks]",
+        StackEnd::Complete
+        | StackEnd::Generated
+        | StackEnd::Truncated
+        | StackEnd::GeneratedCut
+        | StackEnd::NoMapping
+        | StackEnd::TablePending
+        | StackEnd::NoTable
+        | StackEnd::NoRow
+        | StackEnd::Untabled
+        | StackEnd::Unreadable
+        | StackEnd::BadFrame
+        | StackEnd::RegisterLost
+        | StackEnd::MappingsBusy => "[stack empty]",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folded_entries_have_no_separators_and_are_not_empty() {
+        assert_eq!(folded_entry("sum<[u8; 8]>"), "sum<[u8: 8]>");
+        assert_eq!(folded_entry(" two\nlines\t"), "two lines");
+        assert_eq!(folded_entry(" \n"), "[empty name]");
+    }
+}

@@ -1,0 +1,155 @@
+//! Errors of estimates.
+
+use memtrace_model::format as number;
+use memtrace_model::{Bytes, Measure, PAGE, Profile, Quantities, Quantity, ResidentKind};
+
+/// Standard deviations of the stated error: three of a thousand estimates exceed it.
+const DEVIATIONS: f64 = 3.0;
+
+/// Returns the error of `quantity` in its unit; `None` if it is counted. Only touched and live pages are sampled.
+pub(super) fn error(profile: &Profile, quantity: Quantity, usage: &Quantities) -> Option<u64> {
+    let (pages, variance) = match quantity {
+        Quantity::LiveBytes | Quantity::LiveCount => (usage.live(), Quantity::LiveVariance),
+        _ => (usage.alloc(), Quantity::AllocVariance),
+    };
+    in_unit(pages_error(profile, pages.count, usage[variance]), quantity.facts().measure)
+}
+
+/// Like [`error`], for released pages. A page touched k times that is not resident contributes k² to `alloc`; a
+/// resident one contributes (k - 1)² to the variance of releases, which is at most k² - 1.
+pub(super) fn released_error(profile: &Profile, measure: Measure, usage: &Quantities) -> Option<u64> {
+    let variance = usage[Quantity::AllocVariance].saturating_sub(usage[Quantity::LiveVariance]);
+    in_unit(pages_error(profile, usage.free().count, variance), measure)
+}
+
+/// Returns the error of a count of events that occur once per page.
+pub(super) fn count_error(profile: &Profile, count: u64) -> Option<u64> {
+    pages_error(profile, count, count.saturating_mul(u64::from(profile.run.page_sample.saturating_sub(1))))
+}
+
+/// Returns the error of a number of pages with an estimated variance.
+///
+/// The true value is at most this far above the estimate, and less far below. With z deviations and c pages for each
+/// sampled page, the error is c·z²/2 + z·√(V + c²·z²/4), the upper end of the score interval of a Poisson count
+/// (Brown, Cai and DasGupta, "Interval Estimation in Exponential Families", 2003). It holds for few sampled pages or
+/// none, unlike z·√V.
+fn pages_error(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
+    // A change between two moments of a recording is shown without its error.
+    if profile.run.page_sample < 2 || profile.run.window.is_some() {
+        return None;
+    }
+    let variance = variance as f64;
+    let stands_for = f64::from(profile.run.page_sample).max(variance / pages.max(1) as f64);
+    let half = stands_for * DEVIATIONS / 2.0;
+    #[expect(clippy::cast_sign_loss, reason = "neither a root nor a square is below zero")]
+    let pages = (DEVIATIONS * (half + (variance + half * half).sqrt())).ceil() as u64;
+    Some(pages)
+}
+
+fn in_unit(pages: Option<u64>, measure: Measure) -> Option<u64> {
+    if measure == Measure::Bytes { pages.map(|pages| size_of_pages(pages).0) } else { pages }
+}
+
+/// Returns the error of the bytes with a stack, in pages.
+pub(super) fn kind_error(profile: &Profile, resident: &ResidentKind) -> Option<u64> {
+    let error = pages_error(profile, resident.with_stack.0 / PAGE.0, resident.variance)?;
+    Some(limited(error, resident.with_stack, resident.total))
+}
+
+/// Limits an error, in pages, of an estimate of something between 0 and `most`.
+pub(super) fn limited(error: u64, estimate: Bytes, most: Bytes) -> u64 {
+    let beyond = estimate.0.max(most.0.saturating_sub(estimate.0));
+    error.min(beyond.div_ceil(PAGE.0))
+}
+
+/// Returns the size of `pages`.
+pub(super) const fn size_of_pages(pages: u64) -> Bytes {
+    Bytes(pages.saturating_mul(PAGE.0))
+}
+
+/// Formats an error as ` ± 12.00 KiB`; empty if the number is counted.
+pub(super) fn format_error(error: Option<u64>, measure: Measure) -> String {
+    error.map_or_else(String::new, |error| {
+        if measure == Measure::Bytes {
+            format!(" ± {}", Bytes(error))
+        } else {
+            format!(" ± {}", number::grouped(error))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use memtrace_model::Amount;
+    use memtrace_model::RunFacts;
+
+    const ONE_IN: u32 = 64;
+
+    fn profile(page_sample: u32) -> Profile {
+        Profile { run: RunFacts { page_sample, ..RunFacts::default() }, ..Profile::default() }
+    }
+
+    /// Usage and variance of `pages` sampled pages, each touched `times` times.
+    fn touched(pages: u64, times: u64) -> Quantities {
+        let one_in = u64::from(ONE_IN);
+        let alloc = Amount { bytes: Bytes(0), count: pages * times * one_in };
+        let variance = pages * times * times * one_in * (one_in - 1);
+        Quantities::ZERO.with_amount(Quantity::AllocBytes, alloc).with(Quantity::AllocVariance, variance)
+    }
+
+    #[test]
+    fn only_estimates_have_an_error() {
+        let usage = touched(100, 1);
+        assert_eq!(error(&profile(0), Quantity::AllocBytes, &usage), None);
+        assert_eq!(error(&profile(1), Quantity::LiveBytes, &usage), None);
+        let pages = error(&profile(ONE_IN), Quantity::AllocCount, &usage).unwrap();
+        assert_eq!(error(&profile(ONE_IN), Quantity::AllocBytes, &usage), Some(pages * 4096));
+        assert_eq!(format_error(Some(4096), Measure::Bytes), " ± 4.00 KiB");
+        assert_eq!(format_error(Some(7), Measure::Count), " ± 7");
+    }
+
+    #[test]
+    fn an_error_is_limited_by_the_possible_range() {
+        assert_eq!(limited(100, Bytes(0), size_of_pages(7)), 7);
+        assert_eq!(limited(100, size_of_pages(64), size_of_pages(70)), 64);
+        assert_eq!(limited(100, size_of_pages(64), size_of_pages(700)), 100);
+        assert_eq!(limited(100, Bytes(0), Bytes(0)), 0);
+    }
+
+    #[test]
+    fn released_pages_have_the_error_of_touched_pages() {
+        let usage = touched(100, 3);
+        let released = usage.with_free(usage.alloc());
+        let profile = profile(ONE_IN);
+        let error = error(&profile, Quantity::AllocCount, &usage);
+        assert_eq!(released_error(&profile, Measure::Count, &released), error);
+        let usage = touched(100, 1);
+        assert_eq!(count_error(&profile, usage.alloc().count), super::error(&profile, Quantity::AllocCount, &usage));
+    }
+
+    /// For every true value, estimates exceed their error as rarely as stated.
+    #[test]
+    fn three_estimates_in_a_thousand_exceed_their_error() {
+        for times in [1, 5] {
+            for truth in [0.5, 1.0, 4.0, 12.0, 30.0, 200.0, 2000.0] {
+                let mut unlikely = 0.0;
+                // Logarithm of the probability of this sample, with a Poisson distribution.
+                let mut likely = -truth;
+                // An unseen page gives no number of touches either.
+                let first = if times == 1 { 0 } else { 1 };
+                for seen in 0..10_000_u32 {
+                    let usage = touched(seen.into(), times);
+                    let error = error(&profile(ONE_IN), Quantity::AllocCount, &usage).unwrap();
+                    let off = f64::abs(f64::from(seen) - truth) * f64::from(ONE_IN) * times as f64;
+                    if seen >= first && off > error as f64 {
+                        unlikely += f64::exp(likely);
+                    }
+                    likely += f64::ln(truth / f64::from(seen + 1));
+                }
+                assert!(unlikely <= 0.003, "{truth} pages, each {times} times: {unlikely}");
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Reports of `memtrace explain`: text and JSON.
+
+mod advice;
+mod bars;
+mod json;
+mod outside_rss;
+mod painter;
+mod rss_parts;
+
+pub use self::json::write as write_json;
+
+use std::io;
+
+use memtrace_model::format as number;
+use memtrace_model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory, plain};
+
+use self::painter::Painter;
+use crate::table::{self, Column};
+use crate::wrap::wrapped;
+use crate::{escape, format};
+
+/// Options of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageOptions {
+    /// Number of entries of each list.
+    pub top: usize,
+    /// True to mark important text with terminal colours.
+    pub colour: bool,
+}
+
+/// Writes the page as text. Without colour it has no control character but the line end.
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
+pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Write) -> io::Result<()> {
+    let painter = Painter::new(options.colour);
+    let threads = number::counted(page.threads.into(), "thread", "threads");
+    let exe = page.exe.to_string_lossy();
+    writeln!(
+        out,
+        "memtrace: pid {} ({}), {}, {threads}\n",
+        page.pid,
+        escape::visible(page.comm.raw()),
+        escape::visible(&exe)
+    )?;
+    writeln!(out, "{}\n", painter.strong(&headline(page)))?;
+    let mut drawn = Vec::new();
+    bars::write(page, &rss_parts::list(page), &mut drawn)?;
+    out.write_all(painter.bars(&String::from_utf8_lossy(&drawn)).as_bytes())?;
+    writeln!(out, "\n{}", painter.strong("Assessment"))?;
+    for advice in advice::conclusions(page) {
+        let text = wrapped(&plain(&advice.text), 4);
+        writeln!(out, "  - {}", painter.by_weight(text.trim_start(), advice.weight))?;
+        if let Some(command) = advice.command {
+            writeln!(out, "      {}", painter.strong(&command))?;
+        }
+    }
+    lists(page, options, &painter, out)?;
+    outside_rss::write(page, &painter, out)
+}
+
+fn headline(page: &Explanation) -> String {
+    let mut text = format!("  RSS {}, of which {} is explained", page.counted.rss, number::percent(page.explained()));
+    if page.counted.peak > page.counted.rss {
+        text += &format!("; at most it was {}", page.counted.peak);
+    }
+    text
+}
+
+/// A line of a list: resident bytes, two more numbers, and the name.
+type Line = (Bytes, String, String, String);
+
+/// Writes the largest mappings of each part by name.
+fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
+    let named = |named: &NamedMemory| {
+        let MemorySizes { resident, reserved, .. } = named.held;
+        (resident, reserved.to_string(), number::grouped(named.mappings.into()), escape::visible(&named.name))
+    };
+    let file = |file: &FileMemory| {
+        (file.held.resident, file.copied.to_string(), file.held.reserved.to_string(), escape::visible(&file.path))
+    };
+    let lists: [(&str, [&'static str; 2], Vec<Line>); 3] = [
+        ("Other anonymous memory", ["RESERVED", "MAPPINGS"], page.anonymous.iter().map(named).collect()),
+        ("Files", ["OWN COPIES", "RESERVED"], page.files.iter().map(file).collect()),
+        ("Shared memory", ["RESERVED", "MAPPINGS"], page.shmem.iter().map(named).collect()),
+    ];
+    for (title, heads, lines) in lists {
+        list(title, heads, &lines, options.top, painter, out)?;
+    }
+    Ok(())
+}
+
+fn list(
+    title: &str,
+    [second, third]: [&'static str; 2],
+    lines: &[Line],
+    top: usize,
+    painter: &Painter,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    /// Width of a name, which the numbers leave.
+    const NAME: usize = 56;
+    let shown: Vec<_> = lines.iter().filter(|(resident, ..)| resident.0 > 0).take(top).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let more = match lines.len() - shown.len() {
+        0 => String::new(),
+        _ => format!(", the largest {} of {}", shown.len(), lines.len()),
+    };
+    writeln!(out, "\n{}", painter.strong(&format!("{title}{more}")))?;
+    table::write(
+        &[
+            Column::numbers("RESIDENT", shown.iter().map(|(resident, ..)| resident.to_string())),
+            Column::numbers(second, shown.iter().map(|(_, second, ..)| second.clone())),
+            Column::numbers(third, shown.iter().map(|(_, _, third, _)| third.clone())),
+            Column::text("NAME", shown.iter().map(|(.., name)| format::shortened_left(name, NAME))),
+        ],
+        out,
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Conclusions from the numbers, and next steps. The first says where most of the memory is.
+
+use memtrace_model::format as number;
+use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource};
+
+use super::painter::Weight;
+use super::rss_parts::{self, PartKind, share};
+
+/// A sentence or two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Advice {
+    pub(super) weight: Weight,
+    pub(super) text: String,
+    /// Command to run next.
+    pub(super) command: Option<String>,
+}
+
+/// Free heap memory from which on it is mentioned: share of the RSS and size.
+const MUCH_FREE: (f64, Bytes) = (0.1, Bytes(16 << 20));
+/// Share of its limit from which on a control group is near it.
+const NEAR_LIMIT: f64 = 0.9;
+/// Pressure from which on it is mentioned, in percent.
+const MUCH_PRESSURE: f64 = 5.0;
+/// Unexplained share of the RSS from which on it is mentioned.
+const UNEXPLAINED: f64 = 0.03;
+/// Reserved memory from which on it is mentioned: multiple of the RSS and size.
+const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
+
+/// Returns all conclusions.
+pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
+    let mut all: Vec<Advice> = limit(page).into_iter().collect();
+    let most = most(page);
+    let is_said = most.as_ref().is_some_and(|(kind, _)| *kind == PartKind::HeapUndetermined);
+    all.extend(most.map(|(_, advice)| advice));
+    all.extend(free(page));
+    all.extend(heap_doubt(page).filter(|_| !is_said));
+    all.extend(swap(page));
+    all.extend(pressure(page));
+    all.extend(reserved(page));
+    all.extend(doubt(page));
+    all
+}
+
+fn plain(text: String) -> Advice {
+    Advice { weight: Weight::Plain, text, command: None }
+}
+
+fn warning(text: String) -> Advice {
+    Advice { weight: Weight::Warning, ..plain(text) }
+}
+
+/// Returns the largest part, and the next step for it.
+fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
+    let rss = page.counted.rss;
+    let all = rss_parts::list(page);
+    // Parts that have subparts are represented by them.
+    let whole = |kind| matches!(kind, PartKind::Heap | PartKind::Files);
+    let most = all.iter().filter(|part| !whole(part.kind)).max_by_key(|part| part.resident)?;
+    if most.resident.0 == 0 {
+        return None;
+    }
+    let pid = page.pid;
+    let lead = format!("{} of the RSS ({})", number::percent(share(most.resident, rss)), most.resident);
+    let trace = Some(format!("sudo memtrace --pid {pid} -d 1m"));
+    let touches = Some(format!("sudo memtrace faults --pid {pid} -d 1m"));
+    let (text, command) = match most.kind {
+        PartKind::HeapInUse => {
+            (format!("{lead} is heap in use. To see the code that allocates and the memory that stays, run:"), trace)
+        }
+        PartKind::HeapUndetermined => {
+            let why = match &page.heap.source {
+                HeapSource::Unknown(why) => format!(", since {why}"),
+                HeapSource::Known(_) => String::new(),
+            };
+            (
+                format!(
+                    "{lead} is the heap. The part in use is unknown{why}. To see the code that allocates from now on and \
+                     the memory that stays, run:"
+                ),
+                trace,
+            )
+        }
+        PartKind::HeapFree => (
+            format!(
+                "{lead} is free heap memory that the allocator keeps. It is no leak: usage had a peak, or blocks in use are \
+                 scattered among free ones. To see the code that causes the peak, run:"
+            ),
+            Some(format!("sudo memtrace --pid {pid} -d 1m -m alloc-bytes")),
+        ),
+        PartKind::Anonymous => {
+            let name = page.anonymous.first().map_or("", |named| named.name.as_str());
+            let hint = runtime(page).unwrap_or("Heaps of runtimes (JavaScript, Java, Go, .NET) are such memory.");
+            let text = format!(
+                "{lead} is memory that the program maps without malloc, most of it {name}. {hint} To see the code that touches \
+                 it, run:"
+            );
+            (text, touches)
+        }
+        PartKind::FilesClean => (
+            format!(
+                "{lead} is unmodified file pages: the kernel reclaims them when memory is short, and reads them again on access."
+            ),
+            None,
+        ),
+        PartKind::FilesCopied => {
+            (format!("{lead} is private copies of written file pages; see the list of files."), None)
+        }
+        PartKind::Shmem => (
+            format!(
+                "{lead} is shared memory. It counts in the RSS of each process that maps it; with shared pages divided, this \
+                 process has {} in all (PSS).",
+                page.pss
+            ),
+            None,
+        ),
+        PartKind::ThreadStacks | PartKind::MainStack => {
+            (format!("{lead} is stacks: deep recursion, or many threads ({}).", page.threads), None)
+        }
+        PartKind::Special | PartKind::Heap | PartKind::Files => (format!("{lead} is {}.", most.name), None),
+    };
+    Some((most.kind, Advice { command, ..plain(text) }))
+}
+
+/// Returns the tools of a language runtime, recognized by the name of the executable.
+fn runtime(page: &Explanation) -> Option<&'static str> {
+    const RUNTIMES: [(&str, &str); 5] = [
+        (
+            "python",
+            "Python keeps small objects there (pymalloc): use tracemalloc, or restart with PYTHONMALLOC=malloc and trace.",
+        ),
+        (
+            "node",
+            "JavaScript objects are there (V8): use process.memoryUsage() or a heap snapshot (node --heapsnapshot-signal).",
+        ),
+        ("java", "Java objects are there: use jcmd PID GC.heap_info, and jcmd PID VM.native_memory for the rest."),
+        ("ruby", "Ruby objects are there: use ObjectSpace.dump_all."),
+        ("beam", "Erlang processes are there: use erlang:memory()."),
+    ];
+    let program = page.exe.file_name()?.to_string_lossy();
+    RUNTIMES.iter().find(|(start, _)| program.starts_with(start)).map(|(_, says)| *says)
+}
+
+fn free(page: &Explanation) -> Option<Advice> {
+    let all = rss_parts::list(page);
+    let free = all.iter().find(|part| part.kind == PartKind::HeapFree)?;
+    let share = share(free.resident, page.counted.rss);
+    let is_much = share >= MUCH_FREE.0 && free.resident >= MUCH_FREE.1;
+    let HeapSource::Known(stats) = &page.heap.source else { return None };
+    let arenas = match stats.arenas {
+        0 | 1 => String::new(),
+        arenas => format!("; with {arenas} arenas, fewer (MALLOC_ARENA_MAX=2) would keep less"),
+    };
+    is_much.then(|| {
+        warning(format!(
+            "{} ({}) is free heap memory that glibc has not returned to the kernel: malloc_trim(3) does{arenas}.",
+            free.resident,
+            number::percent(share)
+        ))
+    })
+}
+
+fn heap_doubt(page: &Explanation) -> Option<Advice> {
+    match &page.heap.source {
+        HeapSource::Unknown(why) if page.heap.held.resident.0 > 0 => {
+            Some(plain(format!("The part of the heap in use is unknown: {why}.")))
+        }
+        HeapSource::Known(stats) if stats.undetermined.0 > 0 => Some(plain(format!(
+            "The part in use of {} of the heap is unknown: the process changed it, or it is swapped out.",
+            stats.undetermined
+        ))),
+        _ => None,
+    }
+}
+
+fn swap(page: &Explanation) -> Option<Advice> {
+    let swap = page.counted.swap;
+    (swap.0 > 0).then(|| {
+        warning(format!("{swap} more is swapped out: the process has {} in all.", Bytes(page.counted.rss.0 + swap.0)))
+    })
+}
+
+fn limit(page: &Explanation) -> Option<Advice> {
+    let CgroupLimit { path, most, current } = page.cgroup.as_ref()?.limit.as_ref()?;
+    let used = share(*current, *most);
+    (used >= NEAR_LIMIT).then(|| Advice {
+        weight: Weight::Alarm,
+        text: format!(
+            "The control group {path} uses {} of its limit: {current} of {most}. At the limit its processes stall in \
+             reclaim, and the OOM killer kills one if nothing can be reclaimed.",
+            number::percent(used)
+        ),
+        command: None,
+    })
+}
+
+fn pressure(page: &Explanation) -> Option<Advice> {
+    let group = page.cgroup.as_ref().and_then(|group| group.pressure);
+    let (whose, pressure) =
+        group.map(|found| ("Its control group's", found)).or_else(|| Some(("The machine's", page.pressure?)))?;
+    let waited = pressure.some.minute;
+    (waited >= MUCH_PRESSURE)
+        .then(|| warning(format!("{whose} tasks stalled on memory {waited:.2}% of the last minute: memory is short.")))
+}
+
+fn reserved(page: &Explanation) -> Option<Advice> {
+    let (times, least) = MUCH_RESERVED;
+    let (rss, reserved) = (page.counted.rss, page.counted.virtual_size);
+    (reserved >= least && reserved.0 / times >= rss.0).then(|| {
+        plain(format!("{reserved} is mapped and {rss} of it resident: the rest is only reserved and takes no memory."))
+    })
+}
+
+fn doubt(page: &Explanation) -> Option<Advice> {
+    if let Some(before) = page.before {
+        let rss = page.counted.rss;
+        return Some(plain(format!(
+            "The RSS went from {before} to {rss} during the analysis; run it again for another result."
+        )));
+    }
+    (1.0 - page.explained() > UNEXPLAINED).then(|| {
+        warning(String::from(
+            "The unexplained part is the difference between the RSS counter and the mappings: from Linux 6.2 to 6.16 the counter can be \
+             off by some pages per processor.",
+        ))
+    })
+}

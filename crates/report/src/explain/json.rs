@@ -1,0 +1,130 @@
+//! The page as JSON.
+
+use std::io;
+
+use memtrace_json::{self as schema, SCHEMA_VERSION};
+use memtrace_model::{
+    CgroupMemory, Explanation, FileMemory, HeapSource, HeapStats, MappingKind, MemorySizes, NamedMemory, Pressure,
+    Stalled,
+};
+
+use crate::json::TOOL;
+use crate::json_lines;
+
+/// Writes the page as JSON.
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
+pub fn write(page: &Explanation, out: &mut dyn io::Write) -> io::Result<()> {
+    let counted = &page.counted;
+    let page = schema::Explanation {
+        schema_version: SCHEMA_VERSION,
+        tool: TOOL,
+        pid: page.pid.0,
+        comm: page.comm.raw().into(),
+        exe: page.exe.to_string_lossy(),
+        threads: page.threads,
+        rss_bytes: counted.rss.0,
+        rss_before_bytes: page.before.map(|before| before.0),
+        rss_peak_bytes: counted.peak.0,
+        rss_anonymous_bytes: counted.anonymous.0,
+        rss_file_bytes: counted.file.0,
+        rss_shmem_bytes: counted.shmem.0,
+        pss_bytes: page.pss.0,
+        virtual_bytes: counted.virtual_size.0,
+        swap_bytes: counted.swap.0,
+        page_table_bytes: counted.page_tables.0,
+        unexplained_bytes: page.unexplained(page.held()),
+        explained: page.explained(),
+        heap: heap(page),
+        anonymous: page.anonymous.iter().map(named).collect(),
+        main_stack: sizes(page.main_stack),
+        thread_stacks: schema::ThreadStacks {
+            count: page.thread_stacks.stacks,
+            sizes: sizes(page.thread_stacks.held),
+            largest_thread: page.thread_stacks.largest.map(|(tid, _)| tid.0),
+            largest_resident_bytes: page.thread_stacks.largest.map(|(_, resident)| resident.0),
+        },
+        files: page.files.iter().map(file).collect(),
+        shmem: page.shmem.iter().map(named).collect(),
+        special: sizes(page.special),
+        hugetlb: sizes(page.hugetlb),
+        kinds: page.kinds.iter().map(kind).collect(),
+        cgroup: page.cgroup.as_ref().map(cgroup),
+        pressure: page.pressure.map(pressure),
+    };
+    json_lines::write(&page, out)
+}
+
+const fn sizes(sizes: MemorySizes) -> schema::Sizes {
+    schema::Sizes {
+        reserved_bytes: sizes.reserved.0,
+        resident_bytes: sizes.resident.0,
+        swap_bytes: sizes.swap.0,
+        huge_bytes: sizes.huge.0,
+    }
+}
+
+fn heap(page: &Explanation) -> schema::Heap<'_> {
+    let (blocks, not_told) = match &page.heap.source {
+        HeapSource::Known(stats) => (Some(heap_blocks(stats)), None),
+        HeapSource::Unknown(why) => (None, Some(why.as_str().into())),
+    };
+    let allocator = page.heap.allocator.as_deref().map(Into::into);
+    schema::Heap { allocator, sizes: sizes(page.heap.held), blocks, not_told }
+}
+
+const fn heap_blocks(stats: &HeapStats) -> schema::HeapBlocks {
+    schema::HeapBlocks {
+        in_use_bytes: stats.in_use.0,
+        in_use_count: stats.blocks,
+        in_use_resident_bytes: stats.in_use_resident.0,
+        mapped_bytes: stats.mapped.0,
+        mapped_count: stats.mapped_blocks,
+        free_bytes: stats.free.0,
+        own_bytes: stats.own.0,
+        untold_resident_bytes: stats.undetermined.0,
+        arenas: stats.arenas,
+    }
+}
+
+fn named(named: &NamedMemory) -> schema::NamedMemory<'_> {
+    schema::NamedMemory { name: named.name.as_str().into(), mappings: named.mappings, sizes: sizes(named.held) }
+}
+
+fn file(file: &FileMemory) -> schema::FileMemory<'_> {
+    schema::FileMemory { path: file.path.as_str().into(), sizes: sizes(file.held), copied_bytes: file.copied.0 }
+}
+
+fn kind((kind, held): &(MappingKind, MemorySizes)) -> schema::KindMemory<'static> {
+    schema::KindMemory { kind: kind.name().into(), sizes: sizes(*held) }
+}
+
+fn cgroup(group: &CgroupMemory) -> schema::CgroupUse<'_> {
+    schema::CgroupUse {
+        path: group.path.as_str().into(),
+        current_bytes: group.current.0,
+        anonymous_bytes: group.anonymous.map(|bytes| bytes.0),
+        file_bytes: group.file.map(|bytes| bytes.0),
+        limit: group.limit.as_ref().map(|limit| schema::CgroupLimit {
+            path: limit.path.as_str().into(),
+            limit_bytes: limit.most.0,
+            current_bytes: limit.current.0,
+        }),
+        pressure: group.pressure.map(pressure),
+    }
+}
+
+fn pressure(pressure: Pressure) -> schema::Pressure {
+    schema::Pressure { some: shares(pressure.some), full: pressure.full.map(shares) }
+}
+
+const fn shares(stalled: Stalled) -> schema::PressureShares {
+    schema::PressureShares {
+        percent_10s: stalled.ten_seconds,
+        percent_60s: stalled.minute,
+        percent_300s: stalled.five_minutes,
+        total_s: stalled.total.as_secs_f64(),
+    }
+}

@@ -1,0 +1,87 @@
+//! Memory outside the RSS, and the environment of the process: a line each.
+
+use std::io;
+
+use memtrace_model::format as number;
+use memtrace_model::{Bytes, CgroupMemory, Explanation, HeapSource, Pressure, plain};
+
+use super::painter::Painter;
+use super::rss_parts::share;
+use crate::wrap::wrapped;
+
+pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
+    let counted = &page.counted;
+    writeln!(out, "\n{}", painter.strong("Outside the RSS"))?;
+    let mut lines = vec![("page tables", format!("{}, not in the RSS", counted.page_tables))];
+    lines.extend(heap(page).into_iter().map(|text| ("heap", text)));
+    lines.push(("PSS", format!("{}: the RSS with each page divided among the processes that map it", page.pss)));
+    lines.extend(huge(page));
+    lines.extend(
+        page.thread_stacks.largest.map(|(tid, resident)| ("largest stack", format!("{resident}, of thread {}", tid.0))),
+    );
+    lines.extend(page.cgroup.as_ref().map(|group| ("control group", cgroup(group))));
+    let waits = page.cgroup.as_ref().and_then(|group| group.pressure).map(|found| ("its pressure", pressure(found)));
+    lines.extend(waits);
+    lines.extend(page.pressure.map(|found| ("machine", pressure(found))));
+    for (name, text) in lines {
+        let text = wrapped(&plain(&text), 18);
+        writeln!(out, "  {name:<15} {}", text.trim_start())?;
+    }
+    Ok(())
+}
+
+fn heap(page: &Explanation) -> Option<String> {
+    let HeapSource::Known(stats) = &page.heap.source else { return None };
+    let arenas = number::counted(stats.arenas.into(), "arena", "arenas");
+    let mut text = format!("{} in {} in use", stats.in_use, number::counted(stats.blocks, "block", "blocks"));
+    if stats.mapped_blocks > 0 {
+        text += &format!(" ({} with mappings of their own, {})", number::grouped(stats.mapped_blocks), stats.mapped);
+    }
+    text += &format!(" and {} free, touched or not, in {arenas}", stats.free);
+    if stats.own.0 > 0 {
+        text += &format!(", whose metadata takes {}", stats.own);
+    }
+    Some(text + ". Freed blocks in tcache and fast bins count as in use")
+}
+
+fn huge(page: &Explanation) -> Option<(&'static str, String)> {
+    let huge = page.held().huge;
+    let pool = page.hugetlb;
+    if huge.0 == 0 && pool.reserved.0 == 0 {
+        return None;
+    }
+    let mut text = format!("{huge} of the RSS");
+    if pool.reserved.0 > 0 {
+        text += &format!("; in addition {} of {} from the kernel's pool", pool.resident, pool.reserved);
+    }
+    Some(("huge pages", text))
+}
+
+fn cgroup(group: &CgroupMemory) -> String {
+    let mut text = format!("{} uses {}", group.path, group.current);
+    let part = |name: &str, bytes: Option<Bytes>| bytes.map(|bytes| format!("{bytes} {name}"));
+    let parts: Vec<_> =
+        [part("anonymous", group.anonymous), part("page cache", group.file)].into_iter().flatten().collect();
+    if !parts.is_empty() {
+        text += &format!(" ({})", parts.join(", "));
+    }
+    match &group.limit {
+        None => text + "; no limit",
+        Some(limit) if limit.path == group.path => {
+            text + &format!(", {} of its limit of {}", number::percent(share(limit.current, limit.most)), limit.most)
+        }
+        Some(limit) => {
+            text + &format!(
+                "; the limit of {}, {}, is used to {}",
+                limit.path,
+                limit.most,
+                number::percent(share(limit.current, limit.most))
+            )
+        }
+    }
+}
+
+fn pressure(found: Pressure) -> String {
+    let full = found.full.map_or_else(String::new, |full| format!(", all of them {:.2}%", full.minute));
+    format!("tasks stalled on memory {:.2}% of the last minute{full}", found.some.minute)
+}

@@ -1,0 +1,152 @@
+use memtrace_model::{
+    CgroupLimit, CgroupMemory, HeapMemory, HeapSource, HeapStats, Pid, Pressure, Stalled, StatusCounters, ThreadStacks,
+};
+
+use super::painter::Weight;
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// A process of 100 MiB, all in use in the heap.
+fn page() -> Explanation {
+    let held = MemorySizes { reserved: Bytes(100 * MIB), resident: Bytes(100 * MIB), ..MemorySizes::default() };
+    let stats = HeapStats { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapStats::default() };
+    Explanation {
+        pid: Pid(7),
+        comm: "a".into(),
+        exe: "/bin/a".into(),
+        threads: 1,
+        counted: StatusCounters { rss: Bytes(100 * MIB), ..StatusCounters::default() },
+        before: None,
+        heap: HeapMemory { allocator: Some(String::from("glibc")), held, source: HeapSource::Known(stats) },
+        anonymous: Vec::new(),
+        main_stack: MemorySizes::default(),
+        thread_stacks: ThreadStacks::default(),
+        files: Vec::new(),
+        shmem: Vec::new(),
+        special: MemorySizes::default(),
+        hugetlb: MemorySizes::default(),
+        kinds: Vec::new(),
+        pss: Bytes(100 * MIB),
+        cgroup: None,
+        pressure: None,
+    }
+}
+
+fn said(page: &Explanation) -> Vec<String> {
+    advice::conclusions(page).into_iter().map(|advice| advice.text).collect()
+}
+
+/// The first conclusion for a page whose 100 MiB are elsewhere.
+fn first_of(change: impl Fn(&mut Explanation)) -> (String, Option<String>) {
+    let mut page = page();
+    page.heap = HeapMemory::default();
+    change(&mut page);
+    let advice = advice::conclusions(&page).remove(0);
+    (advice.text, advice.command)
+}
+
+const fn resident(mib: u64) -> MemorySizes {
+    MemorySizes { reserved: Bytes(mib * MIB), resident: Bytes(mib * MIB), swap: Bytes(0), huge: Bytes(0) }
+}
+
+#[test]
+fn a_healthy_heap_gets_one_sentence_with_a_command() {
+    let advice = advice::conclusions(&page());
+    let [one] = &advice[..] else { panic!("{advice:?}") };
+    assert!(one.text.starts_with("100% of the RSS (100.00 MiB) is heap in use."), "{one:?}");
+    assert_eq!(one.command.as_deref(), Some("sudo memtrace --pid 7 -d 1m"));
+}
+
+#[test]
+fn the_largest_part_is_named() {
+    let named = |name: &str| vec![NamedMemory { name: name.into(), mappings: 1, held: resident(100) }];
+    let file = |copied| vec![FileMemory { path: "/a".into(), held: resident(100), copied: Bytes(copied * MIB) }];
+    let first = |change: &dyn Fn(&mut Explanation)| first_of(change).0;
+    assert!(first(&|page| page.anonymous = named("arena")).contains("without malloc, most of it arena."));
+    assert!(first(&|page| page.files = file(0)).contains("reclaims them when memory is short"));
+    assert!(first(&|page| page.files = file(60)).contains("60.0% of the RSS (60.00 MiB) is private copies"));
+    assert!(first(&|page| page.shmem = named("/memfd:a")).contains("this process has 100.00 MiB in all (PSS)"));
+    assert!(first(&|page| page.main_stack = resident(100)).contains("is stacks"));
+    let python = first(&|page| {
+        page.anonymous = named("without a name");
+        page.exe = "/usr/bin/python3.11".into();
+    });
+    assert!(python.contains("tracemalloc"), "{python}");
+}
+
+#[test]
+fn an_unreadable_heap_is_explained_once() {
+    let mut page = page();
+    page.heap.source = HeapSource::Unknown(String::from("jemalloc keeps no marks"));
+    let said = said(&page);
+    let [one] = &said[..] else { panic!("{said:?}") };
+    assert!(one.contains("is unknown, since jemalloc keeps no marks."), "{one}");
+    // If the largest part is elsewhere, it is mentioned all the same.
+    page.heap.held = resident(10);
+    page.main_stack = resident(90);
+    assert_eq!(advice::conclusions(&page)[1].text, "The part of the heap in use is unknown: jemalloc keeps no marks.");
+}
+
+#[test]
+fn free_heap_memory_is_a_warning_and_no_leak() {
+    let mut page = page();
+    let HeapSource::Known(stats) = &mut page.heap.source else { unreachable!() };
+    stats.in_use_resident = Bytes(30 * MIB);
+    stats.arenas = 4;
+    let said = said(&page);
+    assert!(
+        said[0].starts_with("70.0% of the RSS (70.00 MiB) is free heap memory") && said[0].contains("no leak"),
+        "{said:?}"
+    );
+    assert!(said[1].contains("malloc_trim(3)") && said[1].contains("with 4 arenas"), "{said:?}");
+}
+
+#[test]
+fn a_near_limit_comes_first_as_an_alarm() {
+    let mut page = page();
+    let limit = |current| CgroupLimit { path: "/a".into(), most: Bytes(100 * MIB), current: Bytes(current * MIB) };
+    page.cgroup = Some(CgroupMemory { limit: Some(limit(89)), ..CgroupMemory::default() });
+    assert_eq!(said(&page).len(), 1);
+    page.cgroup = Some(CgroupMemory { limit: Some(limit(95)), ..CgroupMemory::default() });
+    let advice = advice::conclusions(&page);
+    assert_eq!(advice[0].weight, Weight::Alarm);
+    assert!(advice[0].text.starts_with("The control group /a uses 95.0% of its limit: 95.00 MiB of 100.00 MiB."));
+}
+
+#[test]
+fn swap_pressure_reservations_and_doubts_are_mentioned() {
+    let mut page = page();
+    page.counted.swap = Bytes(MIB);
+    page.counted.virtual_size = Bytes(2 << 30);
+    let waited = Stalled { minute: 7.5, ..Stalled::default() };
+    page.pressure = Some(Pressure { some: waited, full: None });
+    page.counted.rss = Bytes(110 * MIB);
+    let advice = said(&page);
+    assert_eq!(advice[1], "1.00 MiB more is swapped out: the process has 111.00 MiB in all.");
+    assert!(advice[2].starts_with("The machine's tasks stalled on memory 7.50% of the last minute"), "{advice:?}");
+    assert!(advice[3].starts_with("2.00 GiB is mapped and 110.00 MiB of it resident"), "{advice:?}");
+    assert!(advice[4].starts_with("The unexplained part"), "{advice:?}");
+    page.before = Some(Bytes(90 * MIB));
+    assert!(said(&page)[4].starts_with("The RSS went from 90.00 MiB to 110.00 MiB during the analysis"));
+}
+
+#[test]
+fn a_process_without_memory_has_a_page() {
+    let mut page = page();
+    page.heap = HeapMemory::default();
+    page.counted = StatusCounters::default();
+    assert_eq!(said(&page), [""; 0]);
+    let mut bytes = Vec::new();
+    write_text(&page, PageOptions { top: 5, colour: false }, &mut bytes).unwrap();
+    assert!(String::from_utf8(bytes).unwrap().contains("RSS 0 B, of which 100% is explained"));
+}
+
+#[test]
+fn json_is_read_as_it_was_written() {
+    let mut bytes = Vec::new();
+    write_json(&page(), &mut bytes).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let read: memtrace_json::Explanation<'static> = crate::json_lines::assert_round_trip(&text);
+    assert_eq!(read.rss_bytes, page().counted.rss.0);
+}

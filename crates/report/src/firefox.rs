@@ -1,0 +1,160 @@
+//! Profiles for the Firefox Profiler: its processed profile format, with the native allocations of each process.
+//!
+//! The format has a row for each allocation and each free, and no number of blocks. A stack has at most three rows: its live
+//! bytes, and an allocation and a free of all other bytes.
+
+use std::io;
+use std::ops::Range;
+use std::time::{Duration, UNIX_EPOCH};
+
+use fxprof_processed_profile::{
+    CategoryHandle, CpuDelta, Frame, FrameFlags, FrameHandle, FrameInfo, ProcessHandle, Profile as FirefoxProfile,
+    SamplingInterval, StackHandle, StringHandle, ThreadHandle, Timestamp,
+};
+use memtrace_model::{MemoryCounter, ProcessProfile, Profile, StackProfile, Steps};
+use rustc_hash::FxHashMap;
+
+use crate::options::Options;
+use crate::{escape, format};
+
+/// Writes the allocations of each process. "Retained memory" of the viewer shows the live bytes with those held at exit.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let product = format!("memtrace: {} ({})", escape::visible(&options.subject), format::completeness(profile));
+    // The time of day at the start of the trace is not known.
+    let mut firefox = FirefoxProfile::new(&product, UNIX_EPOCH.into(), SamplingInterval::from_millis(1));
+    firefox.set_os_name("Linux");
+    firefox.set_symbolicated(true);
+    let names: Vec<_> =
+        profile.frames.iter().map(|frame| firefox.intern_string(&escape::visible(&frame.label()))).collect();
+    // Times are those since the start of tracing.
+    let Range { start, end } = profile.shown_time();
+    let mut writer = Writer { firefox, names, start, end };
+    let mut stacks = profile.stacks.iter().enumerate().peekable();
+    for (index, process) in profile.processes.iter().enumerate() {
+        let mut track = writer.add_process(process);
+        writer.add_counter(&track, profile, process);
+        let of_process: Vec<_> = std::iter::from_fn(|| stacks.next_if(|(_, stack)| stack.process == index)).collect();
+        writer.add_stacks(&mut track, &of_process);
+    }
+    serde_json::to_writer(&mut *out, &writer.firefox)?;
+    out.write_all(b"\n")
+}
+
+struct Writer {
+    firefox: FirefoxProfile,
+    /// Names of the frames of the profile.
+    names: Vec<StringHandle>,
+    /// Start and end of the time that is shown.
+    start: Duration,
+    end: Duration,
+}
+
+/// The thread with the allocations of a process.
+struct Track {
+    process: ProcessHandle,
+    thread: ThreadHandle,
+    /// End of the process, or of the trace.
+    end: Timestamp,
+    /// Frames of the profile by their number.
+    frames: FxHashMap<usize, FrameHandle>,
+}
+
+impl Writer {
+    fn add_process(&mut self, process: &ProcessProfile) -> Track {
+        let start = timestamp(self.start);
+        let handle = self.firefox.add_process(&escape::visible(process.comm.raw()), process.pid.0, start);
+        let end = timestamp(process.ended_after.map_or(self.end, |after| self.start + after));
+        self.firefox.set_process_end_time(handle, end);
+        let thread = self.firefox.add_thread(handle, process.pid.0, start, true);
+        self.firefox.set_thread_name(thread, &escape::visible(&escape::process_title(process)));
+        self.firefox.set_thread_end_time(thread, end);
+        // The range of time that the viewer shows is that of the samples.
+        for time in [start, end] {
+            self.firefox.add_sample(thread, time, None, CpuDelta::ZERO, 0);
+        }
+        Track { process: handle, thread, end, frames: FxHashMap::default() }
+    }
+
+    /// Adds the live bytes over time, or those at the end if they are not known.
+    fn add_counter(&mut self, track: &Track, profile: &Profile, process: &ProcessProfile) {
+        let counter = self.firefox.add_counter(track.process, "malloc", "Memory", "Live bytes of traced allocations");
+        let mut last = 0;
+        self.firefox.add_counter_sample(counter, timestamp(self.start), 0.0, 0);
+        let mut add = |time: Timestamp, live: u64| {
+            let change = live.wrapping_sub(std::mem::replace(&mut last, live)).cast_signed();
+            self.firefox.add_counter_sample(counter, time, change as f64, 0);
+        };
+        match live_over_time(profile, process) {
+            Some((moments, live)) => {
+                moments.iter().enumerate().for_each(|(number, &moment)| {
+                    add(timestamp(moment), live.at(number).unwrap_or_default());
+                });
+            }
+            None => add(track.end, process.total.live().bytes.0.wrapping_add(process.total.exit().bytes.0)),
+        }
+    }
+
+    /// Adds the stacks of a process with their indices, in order of time: the viewer searches ranges of time.
+    fn add_stacks(&mut self, track: &mut Track, stacks: &[(usize, &StackProfile)]) {
+        let start = timestamp(self.start);
+        let mut at_end = Vec::new();
+        for &(index, stack) in stacks {
+            let usage = &stack.usage;
+            // In a window of a recording, the change of the live bytes can be negative.
+            let change = usage.live().bytes.0.wrapping_add(usage.exit().bytes.0).cast_signed();
+            let freed = usage.alloc().bytes.0.cast_signed().saturating_sub(change.max(0)).max(0);
+            if (change, freed) == (0, 0) {
+                continue;
+            }
+            let handle = self.stack(track, stack);
+            // Addresses of blocks.
+            let [temporary, held] = [index as u64 * 2 + 1, index as u64 * 2 + 2];
+            if freed > 0 {
+                self.firefox.add_allocation_sample(track.thread, start, handle, temporary, freed);
+                at_end.push((handle, temporary, -freed));
+            }
+            if change != 0 {
+                at_end.push((handle, held, change));
+            }
+        }
+        for (handle, block, bytes) in at_end {
+            self.firefox.add_allocation_sample(track.thread, track.end, handle, block, bytes);
+        }
+    }
+
+    fn stack(&mut self, track: &mut Track, stack: &StackProfile) -> Option<StackHandle> {
+        let mut parent = None;
+        for id in stack.frames.iter() {
+            let frame = match track.frames.get(&id.index()) {
+                Some(frame) => *frame,
+                None => *track.frames.entry(id.index()).or_insert(self.frame(track.thread, self.names[id.index()])),
+            };
+            parent = Some(self.firefox.intern_stack(track.thread, parent, frame));
+        }
+        if let Some(text) = escape::instead_of_frames(stack) {
+            let name = self.firefox.intern_string(&text);
+            let frame = self.frame(track.thread, name);
+            parent = Some(self.firefox.intern_stack(track.thread, parent, frame));
+        }
+        parent
+    }
+
+    fn frame(&mut self, thread: ThreadHandle, name: StringHandle) -> FrameHandle {
+        let category_pair = CategoryHandle::OTHER.into();
+        let frame = FrameInfo { frame: Frame::Label(name), category_pair, flags: FrameFlags::empty() };
+        self.firefox.intern_frame(thread, frame)
+    }
+}
+
+/// Returns the live bytes of a process at the moments of the timeline; `None` if several images had its PID.
+fn live_over_time<'a>(profile: &'a Profile, process: &ProcessProfile) -> Option<(&'a [Duration], &'a Steps)> {
+    let timeline = profile.run.timeline.as_ref()?;
+    let is_sole = profile.processes.iter().filter(|other| other.pid == process.pid).count() == 1;
+    let mut rows = timeline.processes.iter().filter(|row| row.id.pid == process.pid);
+    let row = rows.next().filter(|_| is_sole && rows.next().is_none())?;
+    Some((&timeline.moments, row.counters.get(&MemoryCounter::Live)?))
+}
+
+fn timestamp(since_start: Duration) -> Timestamp {
+    Timestamp::from_nanos_since_reference(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,192 @@
+//! Phrases about profiles that several formats share.
+
+use std::time::Duration;
+
+use memtrace_model::format::{counted, grouped, percent};
+use memtrace_model::{Amount, Bytes, EventClass, LeftOut, LossReason, ProcessMemory, Profile, Quantity, StackEnd};
+
+/// Returns a number with the noun of the class: `1 block`, `1,600 pages`.
+pub(super) fn blocks(class: EventClass, number: u64) -> String {
+    let words = class.words();
+    counted(number, words.one, words.many)
+}
+
+/// Returns an amount: `1.50 MiB in 1,600 blocks`.
+pub(super) fn amount(class: EventClass, amount: Amount) -> String {
+    format!("{} in {}", amount.bytes, blocks(class, amount.count))
+}
+
+/// Returns a change of bytes with its sign: `+1.50 MiB`, `-17 B`.
+pub(super) fn change(bytes: Bytes) -> String {
+    let change = bytes.0.cast_signed();
+    format!("{}{}", if change < 0 { '-' } else { '+' }, Bytes(change.unsigned_abs()))
+}
+
+/// Returns a change of a number of blocks with its sign: `+1,600 pages`.
+pub(super) fn change_in_blocks(class: EventClass, blocks: u64) -> String {
+    let change = blocks.cast_signed();
+    format!("{}{}", if change < 0 { '-' } else { '+' }, self::blocks(class, change.unsigned_abs()))
+}
+
+/// Returns the sums of the stacks with a growth of live bytes, and of those with a decrease.
+pub(super) fn grown_and_shrunk(profile: &Profile) -> (Bytes, Bytes) {
+    let mut sums = (Bytes(0), Bytes(0));
+    for stack in &profile.stacks {
+        let change = stack.usage.live().bytes.0.cast_signed();
+        let sum = if change < 0 { &mut sums.1 } else { &mut sums.0 };
+        sum.0 = sum.0.saturating_add(change.unsigned_abs());
+    }
+    sums
+}
+
+/// Returns the head of the column for live memory.
+pub(super) const fn live_head(profile: &Profile) -> &'static str {
+    if profile.run.window.is_some() { "GROWTH" } else { profile.run.class.words().heads[0] }
+}
+
+/// Returns the blocks and bytes per second of `amount` during `time`; `None` if the time is 0.
+pub(super) fn rates(amount: Amount, time: Duration) -> Option<(f64, f64)> {
+    let seconds = time.as_secs_f64();
+    (seconds > 0.0).then(|| (amount.count as f64 / seconds, amount.bytes.0 as f64 / seconds))
+}
+
+/// Returns `text` with an upper-case first letter.
+pub(super) fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Returns true if tables show live memory: in a window of a recording, if a process runs, or if the class has no memory
+/// held at exit.
+pub(super) fn shows_live(profile: &Profile) -> bool {
+    profile.run.window.is_some() || !profile.has_ended() || !Quantity::ExitBytes.is_of(profile.run.class)
+}
+
+/// Returns true if tables show memory held at exit: if there is any, or nothing else that is held.
+pub(super) fn shows_exit(profile: &Profile) -> bool {
+    profile.total().exit().count > 0 || !shows_live(profile)
+}
+
+/// Returns the number of processes in scope that are not traced, with the RSS of those that run: `not traced: 3
+/// processes, 412.00 MiB of RSS`; `None` if all are traced.
+pub(super) fn untraced(profile: &Profile) -> Option<String> {
+    let ProcessMemory { processes, rss } = profile.run.untraced.total();
+    let rss = if rss == Bytes(0) { String::new() } else { format!(", {rss} of RSS") };
+    (processes > 0).then(|| format!("not traced: {}{rss}", counted(processes, "process", "processes")))
+}
+
+/// Returns the losses and the processes that are not traced: `lost: nothing; not traced: 3 processes`.
+pub(super) fn completeness(profile: &Profile) -> String {
+    let untraced = untraced(profile).map_or_else(String::new, |untraced| format!("; {untraced}"));
+    format!("lost: {}{untraced}", losses(profile, usize::MAX))
+}
+
+/// Returns the activity that is not in the report: `12 slices shorter than 1.00 µs and the last 3 events are left out to save
+/// memory`; `None` if all is in it.
+pub(super) fn left_out(left_out: &LeftOut) -> Option<String> {
+    let LeftOut { slices, shorter_than, events } = *left_out;
+    let slices = (slices > 0).then(|| format!("{} shorter than {shorter_than}", counted(slices, "slice", "slices")));
+    let events = match events {
+        0 => None,
+        1 => Some(String::from("the last event")),
+        _ => Some(format!("the last {} events", grouped(events))),
+    };
+    let parts: Vec<_> = slices.into_iter().chain(events).collect();
+    let verb = if parts.len() == 1 && left_out.slices + left_out.events == 1 { "is" } else { "are" };
+    (!parts.is_empty()).then(|| format!("{} {verb} left out to save memory", parts.join(" and ")))
+}
+
+/// Returns the losses in at most `room` characters, the largest first.
+pub(super) fn losses(profile: &Profile, room: usize) -> String {
+    let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
+    occurred.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let all: Vec<_> = occurred.iter().map(|(reason, count)| format!("{} {}", grouped(*count), reason.name())).collect();
+    (1..=all.len())
+        .rev()
+        .map(|shown| match all.len() - shown {
+            0 => all.join(", "),
+            hidden => format!("{} and {hidden} more", all[..shown].join(", ")),
+        })
+        .find(|text| text.len() <= room)
+        .unwrap_or_else(|| match all.len() {
+            0 => String::from("nothing"),
+            _ => counted(profile.losses.total(), "event", "events"),
+        })
+}
+
+/// Returns the stack ends by share, the `most` frequent first and the rest as `other`: `98.2% complete, 1.8%
+/// truncated`; `None` without events.
+pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
+    let quality = profile.quality();
+    let mut shares: Vec<_> =
+        StackEnd::ALL.iter().map(|&end| (quality.share(end), end.words())).filter(|(share, _)| *share > 0.0).collect();
+    shares.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    if shares.len() > most {
+        let others = shares.drain(most..).map(|(share, _)| share).sum();
+        shares.push((others, "other"));
+    }
+    let shown: Vec<_> = shares.iter().map(|(share, end)| format!("{} {end}", percent(*share))).collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
+}
+
+/// Returns at most `most` characters of `text`, with an ellipsis if it is cut.
+pub(super) fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return String::from(text);
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Returns at most `most` characters of the end of `text`, the significant part of a path, with an ellipsis if it is
+/// cut.
+pub(super) fn shortened_left(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return String::from(text);
+    }
+    ['…'].into_iter().chain(text.chars().skip(length - most.saturating_sub(1))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::Nanoseconds;
+
+    use super::*;
+
+    #[test]
+    fn a_cut_text_says_so() {
+        assert_eq!((shortened_left("größe", 5), shortened_left("größe", 4)), ("größe".into(), "…öße".into()));
+        assert_eq!(shortened("größer", 6), "größer");
+        assert_eq!(shortened("größeres", 6), "größe…");
+    }
+
+    #[test]
+    fn losses_beyond_the_room_are_counted() {
+        let mut profile = Profile::default();
+        assert_eq!(losses(&profile, 100), "nothing");
+        let all = [(LossReason::RingFullAlloc, 1), (LossReason::PendingFull, 2000), (LossReason::BadRecord, 30)];
+        all.iter().for_each(|&(reason, count)| profile.losses.add(reason, count));
+        assert_eq!(losses(&profile, 100), "2,000 pending_full, 30 bad_record, 1 ring_full_alloc");
+        assert_eq!(losses(&profile, 51), "2,000 pending_full, 30 bad_record and 1 more");
+        assert_eq!(losses(&profile, 30), "2,000 pending_full and 2 more");
+        assert_eq!(losses(&profile, 20), "2,031 events");
+        assert_eq!(completeness(&profile), "lost: 2,000 pending_full, 30 bad_record, 1 ring_full_alloc");
+    }
+
+    #[test]
+    fn activity_that_is_left_out_is_counted() {
+        let text = |slices, events| left_out(&LeftOut { slices, shorter_than: Nanoseconds(1_500), events });
+        assert_eq!(text(0, 0), None);
+        assert_eq!(text(1, 0).as_deref(), Some("1 slice shorter than 1.50 µs is left out to save memory"));
+        assert_eq!(text(0, 1).as_deref(), Some("the last event is left out to save memory"));
+        let both = "1,200 slices shorter than 1.50 µs and the last 3 events are left out to save memory";
+        assert_eq!(text(1200, 3).as_deref(), Some(both));
+    }
+
+    #[test]
+    fn rates_need_a_duration() {
+        let amount = Amount { bytes: Bytes(3000), count: 10 };
+        assert_eq!(rates(amount, Duration::from_millis(2500)), Some((4.0, 1200.0)));
+        assert_eq!(rates(amount, Duration::ZERO), None);
+    }
+}

@@ -1,0 +1,57 @@
+//! Data files of heaptrack: version 3 of its text format, compressed by zstd.
+//!
+//! heaptrack has a line for each allocation and each free. A profile has their sums by stack, so the lines are made up. Their
+//! numbers and bytes equal the sums. The blocks of a stack have equal sizes, up to a byte. Blocks that were freed come first, at most three at a
+//! time, so that the peak consumption is that at the end.
+
+mod blocks;
+mod tables;
+
+use std::io::{self, Write as _};
+
+use memtrace_model::Profile;
+
+use self::blocks::Blocks;
+use self::tables::Tables;
+use crate::groups::Groups;
+use crate::json::TOOL;
+use crate::options::Options;
+use crate::{escape, format};
+
+/// Version of heaptrack with this format: 1.4.0.
+const HEAPTRACK_VERSION: u32 = 0x01_04_00;
+/// Version of the format.
+const FORMAT_VERSION: u32 = 3;
+/// Most blocks. Above it, blocks of a stack are combined.
+const MAX_BLOCKS: u64 = 50_000_000;
+
+/// Writes the allocations and frees of each stack. The outermost frame of a stack is its group. Decreases between two moments of
+/// a recording are left out.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut encoder = zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+    write_lines(profile, options, MAX_BLOCKS, &mut encoder)?;
+    encoder.finish().map(drop)
+}
+
+fn write_lines(profile: &Profile, options: &Options, max_blocks: u64, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut out = io::BufWriter::new(out);
+    let mut blocks = Blocks::new(profile, max_blocks);
+    let combined = match blocks.combined() {
+        1 => String::new(),
+        combined => format!("; {combined} blocks of a stack are written as one"),
+    };
+    writeln!(out, "v {HEAPTRACK_VERSION:x} {FORMAT_VERSION:x}")?;
+    let subject = escape::visible(&options.subject);
+    let completeness = format::completeness(profile);
+    writeln!(out, "X {} {}: {subject} ({completeness}{combined})", TOOL.name, TOOL.version)?;
+    let mut tables = Tables::new(profile, Groups::of(profile, options.by));
+    for (index, stack) in profile.stacks.iter().enumerate() {
+        if Blocks::has_any(stack) {
+            let trace = tables.trace(index, &mut out)?;
+            blocks.add(stack, trace);
+        }
+    }
+    blocks.write(&mut out)?;
+    writeln!(out, "c {:x}", profile.run.duration.as_millis())?;
+    out.flush()
+}

@@ -1,0 +1,108 @@
+//! JSON reports, as the types of `memtrace_json`, which document the fields. Fields are not removed; an incompatible
+//! change raises the version of the format.
+
+mod activity;
+mod numbers;
+mod objects;
+mod processes;
+mod reader;
+mod reclaim;
+mod stacks;
+mod timeline;
+
+pub(super) use self::objects::{by_name, in_order, occurred};
+pub use self::reader::{ReadError, SavedReport, read};
+
+use std::io;
+
+use memtrace_json::{self as schema, Object, Stream};
+use memtrace_model::{DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd, StackQuality};
+
+use crate::groups::{Group, Groups};
+use crate::json_lines;
+use crate::kernel_reported::KernelReported;
+use crate::metrics::MetricView;
+use crate::options::Options;
+
+/// This program.
+pub(super) const TOOL: schema::Tool<'static> = schema::Tool {
+    name: std::borrow::Cow::Borrowed("memtrace"),
+    version: std::borrow::Cow::Borrowed(env!("CARGO_PKG_VERSION")),
+};
+
+/// Writes the report one element of its long lists at a time, without holding the whole output.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let groups = Groups::of(profile, options.by);
+    let total = profile.total();
+    let report = schema::Report {
+        schema_version: schema::SCHEMA_VERSION,
+        tool: TOOL,
+        subject: options.subject.as_str().into(),
+        events: profile.run.class.name().into(),
+        metric: options.metric.name().into(),
+        page_sample: profile.run.class.counts_pages().then_some(profile.run.page_sample.max(1)),
+        by: options.by.name().into(),
+        duration_s: profile.run.duration.as_secs_f64(),
+        window: profile.run.window.as_ref().map(timeline::window),
+        parts: profile.run.parts.iter().map(timeline::window).collect(),
+        timeline: profile.run.timeline.as_ref().map(timeline::timeline),
+        activity: profile.run.activity.as_deref().map(activity::activity),
+        older_s: profile.run.older.map(|age| age.as_secs_f64()),
+        touches: profile.run.touches.map(|window| schema::TouchWindow {
+            method: window.method.name().into(),
+            duration_s: window.duration.as_secs_f64(),
+        }),
+        totals: numbers::of(profile, total, Some(KernelReported::of_all(profile))),
+        unmatched_frees: profile.unmatched_frees(),
+        inherited_frees: profile.inherited_frees(),
+        repeated_frees: profile.repeated_frees(),
+        peak_bytes: profile.sole_peak().map(|peak| peak.0),
+        filtered: numbers::blocks(profile.run.filtered),
+        discarded: numbers::blocks(total.discarded()),
+        histograms: numbers::histograms(&profile.histograms()),
+        processes: Stream(|| processes::all(profile)),
+        roots: Stream(|| groups.all().iter().map(|root| group(profile, root))),
+        cgroups: profile.run.class.counts_stalls().then(|| profile.cgroups.iter().map(reclaim::cgroup).collect()),
+        reclaim: profile.run.reclaim.as_ref().map(reclaim::machine),
+        oom_kills: profile.oom_kills.iter().map(|kill| reclaim::oom_kill(profile, kill)).collect(),
+        losses: losses(&profile.losses),
+        untraced: processes::untraced(&profile.run.untraced),
+        notes: profile.run.notes.iter().map(Into::into).collect(),
+        debug_files: profile.run.debug_files.as_ref().map(debug_files),
+        stack_quality: stack_quality(&profile.quality()),
+        frames: Stream(|| profile.frames.iter().map(stacks::frame)),
+        stacks: Stream(|| stacks::ranked(MetricView::new(profile, options.metric), &groups)),
+        cost: schema::Cost {
+            events: profile.run.cost.events,
+            nested: profile.run.cost.nested,
+            cpu_s: profile.run.cost.cpu.as_secs_f64(),
+            tracing_cpu_s: profile.run.cost.cpu_tracing.as_secs_f64(),
+            peak_rss_bytes: profile.run.cost.peak_rss.0,
+            probe_hits: profile.run.cost.programs.map(|programs| programs.hits),
+            programs_s: profile.run.cost.programs.map(|programs| programs.time.as_secs_f64()),
+        },
+    };
+    json_lines::write(&report, out)
+}
+
+fn group<'a>(profile: &Profile, root: &'a Group) -> schema::Group<'a> {
+    schema::Group {
+        name: root.label.as_str().into(),
+        totals: numbers::of(profile, root.usage, root.known),
+        kernel: root.known.map(numbers::kernel_counts),
+        peak_bytes: root.at_peak().map(|bytes| bytes.0),
+    }
+}
+
+fn losses(losses: &Losses) -> Object<'static, u64> {
+    in_order(losses.iter().map(|(reason, count)| (reason.name(), count)))
+}
+
+fn debug_files(counts: &DebugFileCounts) -> Object<'static, u64> {
+    let outcomes = DebugFileOutcome::ALL.map(|outcome| (outcome.name(), counts.count(outcome)));
+    by_name(outcomes.into_iter().chain([("downloaded_bytes", counts.downloaded.0)]))
+}
+
+fn stack_quality(quality: &StackQuality) -> Object<'static, f64> {
+    in_order(StackEnd::ALL.iter().map(|&end| (end.name(), quality.share(end))))
+}

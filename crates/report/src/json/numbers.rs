@@ -1,0 +1,132 @@
+//! Numbers, their errors, and the kernel's counters.
+
+use memtrace_json::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, Object, ResidentMemory};
+use memtrace_model::{
+    Amount, BlockHistograms, BlockQuantity, Measure, Profile, Quantities, Quantity, Requirement, Residency,
+    ResidentKind,
+};
+
+use super::objects::by_name;
+use crate::estimate;
+use crate::kernel_reported::{self, KernelReported};
+
+/// Returns numbers with their errors. `known` has the kernel's counters for the same owner, which limit the errors.
+pub(super) fn of(profile: &Profile, usage: Quantities, known: Option<KernelReported>) -> Numbers {
+    let live = kernel_reported::live_error(known, profile, &usage);
+    let alloc = estimate::error(profile, Quantity::AllocCount, &usage);
+    let free = estimate::released_error(profile, Measure::Count, &usage);
+    let [live_bytes, alloc_bytes, free_bytes] = [live, alloc, free].map(|n| n.map(|n| estimate::size_of_pages(n).0));
+    Numbers {
+        live_error_bytes: live_bytes,
+        live_error_count: live,
+        alloc_error_bytes: alloc_bytes,
+        alloc_error_count: alloc,
+        free_error_bytes: free_bytes,
+        free_error_count: free,
+        ..without_errors(profile, usage)
+    }
+}
+
+pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
+    let free = usage.free();
+    let mut numbers = Numbers { free_bytes: free.bytes.0, free_count: free.count, ..Numbers::default() };
+    for quantity in Quantity::ALL {
+        let value = usage[quantity];
+        match numbers.number_mut(quantity.facts().name) {
+            Some(NumberMut::Signed(number)) => *number = live(profile, value),
+            Some(NumberMut::Unsigned(number)) => *number = value,
+            Some(NumberMut::Optional(number)) => *number = is_measured(profile, quantity).then_some(value),
+            // A quantity without a key here, such as a variance.
+            None => {}
+        }
+    }
+    numbers
+}
+
+/// Returns true if the run has values of `quantity`.
+fn is_measured(profile: &Profile, quantity: Quantity) -> bool {
+    let needs_touches = Requirement::Touches.is_of(quantity);
+    quantity.is_of(profile.run.class) && (!needs_touches || profile.run.touches.is_some())
+}
+
+/// Returns a live number, or its change, which can be negative.
+fn live(profile: &Profile, number: u64) -> i64 {
+    match profile.run.window {
+        Some(_) => number.cast_signed(),
+        None => i64::try_from(number).unwrap_or(i64::MAX),
+    }
+}
+
+pub(super) const fn blocks(amount: Amount) -> Blocks {
+    Blocks { count: amount.count, bytes: amount.bytes.0 }
+}
+
+pub(super) fn kernel_counts(known: KernelReported) -> KernelCounts {
+    KernelCounts {
+        resident_bytes: known.resident.map(|bytes| bytes.0),
+        minor_faults: known.faults.map(|faults| faults.minor),
+        major_faults: known.faults.map(|faults| faults.major),
+    }
+}
+
+/// Returns the resident memory of a process by kind.
+pub(super) fn resident(profile: &Profile, residence: &Residency) -> Object<'static, ResidentMemory> {
+    let memory = |resident: &ResidentKind| ResidentMemory {
+        total_bytes: resident.total.0,
+        with_stack_bytes: resident.with_stack.0,
+        with_stack_error_bytes: estimate::kind_error(profile, resident).map(|pages| estimate::size_of_pages(pages).0),
+        before_bytes: resident.before.0,
+    };
+    by_name(residence.0.iter().map(|(kind, resident)| (kind.name(), memory(resident))))
+}
+
+/// Returns the histograms; `None` if nothing was counted.
+pub(super) fn histograms(histograms: &BlockHistograms) -> Option<Histograms> {
+    let counts = |quantity| histograms.of(quantity).map(|(log2, count)| (log2.number(), count)).collect();
+    (!histograms.is_empty()).then(|| Histograms {
+        size_log2: counts(BlockQuantity::Size),
+        lifetime_log2: counts(BlockQuantity::Lifetime),
+        age_log2: counts(BlockQuantity::Age),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use memtrace_model::{EventClass, RunFacts, TouchWindow, WorkingSetMethod};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Numbers of a class, if the value of each quantity is 1 for the first, 2 for the second, and so on. 1,000 bytes in 100
+    /// blocks are allocated.
+    fn numbers(class: EventClass, touches: Option<TouchWindow>) -> Value {
+        let values = (1..).zip(Quantity::ALL);
+        let usage = values.fold(Quantities::ZERO, |usage, (value, quantity)| usage.with(quantity, value));
+        let usage = usage.with(Quantity::AllocBytes, 1000).with(Quantity::AllocCount, 100);
+        let run = RunFacts { class, touches, ..RunFacts::default() };
+        serde_json::to_value(without_errors(&Profile { run, ..Profile::default() }, usage)).unwrap()
+    }
+
+    #[test]
+    fn a_report_has_the_numbers_of_its_class() {
+        // Of the allocated blocks, 1, 3, 9 and 11 bytes are not freed: live, held at exit, discarded and left out.
+        let common = json!({
+            "live_bytes": 1, "live_count": 2, "exit_bytes": 3, "exit_count": 4, "alloc_bytes": 1000, "alloc_count": 100,
+            "free_bytes": 976, "free_count": 72,
+        });
+        let with = |others: Value| {
+            let mut all = common.clone();
+            all.as_object_mut().unwrap().extend(others.as_object().unwrap().clone());
+            all
+        };
+        let touches = Some(TouchWindow { method: WorkingSetMethod::Idle, duration: Duration::from_secs(1) });
+        let temporary = json!({ "temporary_bytes": 7, "temporary_count": 8 });
+        let touched = json!({ "hot_bytes": 20, "cold_bytes": 21 });
+        assert_eq!(numbers(EventClass::Heap, None), with(temporary));
+        assert_eq!(numbers(EventClass::Map, touches), with(touched));
+        assert_eq!(numbers(EventClass::Fault, None), common);
+        assert_eq!(numbers(EventClass::Reclaim, None), with(json!({ "stall_count": 13, "stall_ns": 14 })));
+    }
+}

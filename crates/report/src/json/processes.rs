@@ -1,0 +1,102 @@
+//! Processes, groups of ended processes, and processes that are not traced.
+
+use memtrace_json::{self as schema};
+use memtrace_model::{
+    EndedGroup, EndedRun, ImageEnd, ProcessMemory, ProcessProfile, Profile, Untraced, UntracedProcess, UntracedReason,
+};
+
+use super::objects::{by_name, in_order};
+use super::{numbers, reclaim};
+use crate::format;
+use crate::kernel_reported::KernelReported;
+
+/// Returns the processes in the order of the profile.
+pub(super) fn all(profile: &Profile) -> impl Iterator<Item = schema::Process<'_>> {
+    profile.processes.iter().map(|one| process(profile, one))
+}
+
+fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Process<'a> {
+    let class = profile.run.class;
+    let known = KernelReported::of(process);
+    let user = process.user.as_ref();
+    let cgroup = process.cgroup.as_deref();
+    let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
+    let rates = format::rates(process.total.alloc(), profile.run.duration);
+    schema::Process {
+        pid: pid(process),
+        comm: process.comm.raw().into(),
+        exe: process.exe.as_ref().map(|path| path.to_string_lossy()),
+        ended: process.ended.map(|end| end_name(end).into()),
+        ended_s: process.ended_after.map(|time| time.as_secs_f64()),
+        group: process.group.as_ref().map(|group| group_runs(profile, group, process.ended.is_some())),
+        totals: numbers::of(profile, process.total, Some(known)),
+        unmatched_frees: process.unmatched_frees,
+        inherited_frees: process.inherited_frees,
+        repeated_frees: process.repeated_frees,
+        discarded: numbers::blocks(process.total.discarded()),
+        peak_bytes: process.peak.map(|peak| peak.0),
+        uid: user.map(|user| user.uid),
+        user: user.and_then(|user| user.name.as_deref()).map(Into::into),
+        cgroup: cgroup.map(|cgroup| cgroup.path.as_str().into()),
+        unit: cgroup.and_then(|cgroup| cgroup.unit.as_deref()).map(Into::into),
+        container: container.map(|container| container.id.as_str().into()),
+        container_runtime: container.and_then(|container| container.runtime).map(Into::into),
+        pod: cgroup.and_then(|cgroup| cgroup.pod.as_deref()).map(Into::into),
+        threads: process.threads,
+        kernel: class.counts_pages().then(|| numbers::kernel_counts(known)),
+        peak_resident_bytes: process.peak_rss.map(|bytes| bytes.0),
+        resident: process.resident.as_ref().map(|residence| numbers::resident(profile, residence)),
+        stalls: class.counts_stalls().then(|| reclaim::stalls(&process.stalls)),
+        traced_s: process.traced.as_secs_f64(),
+        allocs_per_s: rates.map(|(blocks, _)| blocks),
+        alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
+    }
+}
+
+/// Returns the process ID; `None` for a group.
+pub(super) fn pid(process: &ProcessProfile) -> Option<u32> {
+    process.group.is_none().then_some(process.pid.0)
+}
+
+/// `have_ended` is false for a group of processes that run.
+fn group_runs(profile: &Profile, group: &EndedGroup, have_ended: bool) -> schema::GroupRuns<'static> {
+    let run = |run: &EndedRun| schema::Run {
+        pid: run.pid.0,
+        start_s: run.start.as_secs_f64(),
+        end_s: run.end.as_secs_f64(),
+        ended: end_name(run.ended).into(),
+        totals: numbers::without_errors(profile, run.total),
+    };
+    schema::GroupRuns {
+        runs: group.runs,
+        ends: by_name(group.ends.iter().map(|(&end, &runs)| (end_name(end), runs))),
+        first_start_s: group.first_start.as_secs_f64(),
+        last_end_s: have_ended.then_some(group.last_end.as_secs_f64()),
+        largest_runs: group.largest.iter().map(run).collect(),
+    }
+}
+
+const fn end_name(end: ImageEnd) -> &'static str {
+    match end {
+        ImageEnd::Exit => "exit",
+        ImageEnd::OomKill => "oom_kill",
+        ImageEnd::Exec => "exec",
+    }
+}
+
+pub(super) fn untraced(untraced: &Untraced) -> schema::Untraced<'_> {
+    let memory = |memory: ProcessMemory| schema::UntracedMemory { count: memory.processes, rss_bytes: memory.rss.0 };
+    let process = |process: &'_ UntracedProcess| schema::UntracedProcess {
+        pid: process.pid.0,
+        comm: process.comm.raw().to_owned().into(),
+        exe: process.exe.as_ref().map(|path| path.to_string_lossy().into_owned().into()),
+        reason: process.reason.name().into(),
+        rss_bytes: process.rss.map(|rss| rss.0),
+    };
+    let reasons = UntracedReason::ALL.into_iter();
+    schema::Untraced {
+        total: memory(untraced.total()),
+        reasons: in_order(reasons.map(|reason| (reason.name(), memory(untraced.with_reason(reason))))),
+        processes: untraced.listed().iter().map(process).collect(),
+    }
+}

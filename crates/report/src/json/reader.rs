@@ -1,0 +1,321 @@
+//! Reads reports in JSON for comparisons.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memtrace_json::{self as schema, NumberMut, Numbers, Object, SCHEMA_VERSION};
+use serde::Deserialize;
+use serde::de::{Error as _, IgnoredAny, Unexpected};
+
+use memtrace_model::{
+    AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, ObjectName, Part,
+    Pid, ProcessProfile, Profile, ProfileRows, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Unnamed,
+    VirtOffset,
+};
+
+/// A report that was read from JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedReport {
+    /// Target of the trace, for titles.
+    pub subject: String,
+    /// Metric by which its stacks are sorted.
+    pub metric: Metric,
+    /// Processes, stacks and frames with their usage, and the losses. Everything else has its default.
+    pub profile: Profile,
+}
+
+/// Reason why a text is not a report that can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The text is no JSON, or lacks a key of a report.
+    #[error("it is not a report in JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The format has another version.
+    #[error("it has version {0} of the format, and this memtrace reads version {SCHEMA_VERSION}")]
+    Version(u32),
+    /// A name that this memtrace does not know.
+    #[error("its {key} is {value:?}, which this memtrace does not know")]
+    Unknown {
+        /// Key of the value.
+        key: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// The numbers are changes, not totals.
+    #[error("it shows the changes between two moments, not the totals at one")]
+    Window,
+    /// A stack has the index of an element that does not exist.
+    #[error("a stack refers to a {0} that is not in the report")]
+    Missing(&'static str),
+}
+
+/// Reads a report.
+///
+/// # Errors
+///
+/// Returns the reason if the text is not a report, or one of another version.
+pub fn read(text: &str) -> Result<SavedReport, ReadError> {
+    let Header { schema_version } = serde_json::from_str(text)?;
+    if schema_version != SCHEMA_VERSION {
+        return Err(ReadError::Version(schema_version));
+    }
+    let report: ComparableReport = serde_json::from_str(text)?;
+    if report.window.is_some() {
+        return Err(ReadError::Window);
+    }
+    let metric = Metric::from_name(&report.metric);
+    let class = EventClass::ALL.iter().copied().find(|class| class.name() == report.events);
+    let run = RunFacts {
+        class: class.ok_or_else(|| unknown("events", &report.events))?,
+        duration: seconds(report.duration_s),
+        older: report.older_s.map(seconds),
+        ..RunFacts::default()
+    };
+    let mut rows = ProfileRows {
+        losses: losses(&report.losses),
+        processes: report.processes.into_iter().map(process).collect(),
+        frames: report.frames.into_iter().map(frame).collect(),
+        ..ProfileRows::default()
+    };
+    for ReadStack(stack) in report.stacks {
+        let stack = stack?;
+        let process = rows.processes.get_mut(stack.process).ok_or(ReadError::Missing("process"))?;
+        if stack.frames.iter().any(|frame| frame.index() >= rows.frames.len()) {
+            return Err(ReadError::Missing("frame"));
+        }
+        process.total += stack.usage.additive();
+        rows.stacks.push(stack);
+    }
+    let metric = metric.ok_or_else(|| unknown("metric", &report.metric))?;
+    let profile = Profile::new(run, Vec::new(), rows, |_| None);
+    Ok(SavedReport { subject: report.subject.into_owned(), metric, profile })
+}
+
+fn unknown(key: &'static str, value: &str) -> ReadError {
+    ReadError::Unknown { key, value: value.to_owned() }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+/// Returns the losses. Those that this memtrace does not know are counted as damaged records.
+fn losses(by_name: &Object<'_, u64>) -> Losses {
+    let mut losses = Losses::default();
+    for (name, &count) in by_name {
+        let known = LossReason::ALL.iter().copied().find(|reason| reason.name() == name);
+        losses.add(known.unwrap_or(LossReason::BadRecord), count);
+    }
+    losses
+}
+
+#[derive(Deserialize)]
+struct Header {
+    schema_version: u32,
+}
+
+/// A report without the parts that comparisons do not need. Each stack is converted when it is read, which takes less
+/// memory than all of its fields.
+type ComparableReport = schema::Report<
+    'static,
+    Vec<schema::Process<'static>>,
+    IgnoredAny,
+    Vec<schema::Frame<'static>>,
+    Vec<ReadStack>,
+    IgnoredAny,
+>;
+
+fn process(process: schema::Process<'_>) -> ProcessProfile {
+    // The kind of the end does not matter, only that there is one. A group has no pid.
+    let ended = process.ended.map(|_| ImageEnd::Exit);
+    ProcessProfile { ended, ..ProcessProfile::new(Pid(process.pid.unwrap_or_default()), process.comm) }
+}
+
+fn frame(frame: schema::Frame<'_>) -> Frame {
+    let object = frame.object.map(|path| ObjectName { path: PathBuf::from(path.into_owned()), build_id: None });
+    // The reason for a missing name does not matter to comparisons.
+    let name = frame.name.map(|name| Name(name.into_owned())).ok_or(Unnamed::NoMapping);
+    Frame {
+        object,
+        offset: frame.offset.map(VirtOffset),
+        address: frame.address.map(AbsAddr),
+        inlined: frame.inlined,
+        ..Frame::new(name)
+    }
+}
+
+/// A stack, or the reason why it cannot be read.
+#[derive(Deserialize)]
+#[serde(from = "schema::Stack<'static>")]
+struct ReadStack(Result<StackProfile, ReadError>);
+
+impl From<schema::Stack<'static>> for ReadStack {
+    fn from(stack: schema::Stack<'static>) -> Self {
+        Self(convert(stack))
+    }
+}
+
+fn convert(stack: schema::Stack<'_>) -> Result<StackProfile, ReadError> {
+    let end = StackEnd::ALL.iter().copied().find(|end| end.name() == stack.end);
+    let end = end.ok_or_else(|| unknown("end", &stack.end))?;
+    let frames = stack.frames.into_iter().map(FrameId::new).collect();
+    Ok(StackProfile {
+        usage: usage(stack.totals)?
+            .with(Quantity::AtPeakBytes, stack.peak_bytes.unwrap_or_default())
+            .with(Quantity::MergedStacks, stack.merged_stacks),
+        ..StackProfile::new(stack.process, Part::WHOLE, frames, end)
+    })
+}
+
+fn usage(mut numbers: Numbers) -> Result<Quantities, ReadError> {
+    // Only changes can be negative.
+    let total = |number: i64| {
+        u64::try_from(number).map_err(|_| serde_json::Error::invalid_value(Unexpected::Signed(number), &"a total"))
+    };
+    let mut usage = Quantities::ZERO;
+    for quantity in Quantity::ALL {
+        usage[quantity] = match numbers.number_mut(quantity.facts().name) {
+            Some(NumberMut::Signed(number)) => total(*number)?,
+            Some(NumberMut::Unsigned(number)) => *number,
+            Some(NumberMut::Optional(number)) => number.unwrap_or_default(),
+            None => 0,
+        };
+    }
+    Ok(usage.with_free(Amount { bytes: Bytes(numbers.free_bytes), count: numbers.free_count }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use memtrace_model::{Activity, GroupBy};
+
+    use super::*;
+    use crate::options::Options;
+
+    /// A profile with two processes, a merged stack and a frame without a name.
+    fn profile() -> Profile {
+        let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 16 };
+        let usage = |live, freed| {
+            Quantities::ZERO
+                .with_amount(Quantity::LiveBytes, amount(live))
+                .with_amount(Quantity::AllocBytes, amount(live + freed))
+                .with_free(amount(freed))
+        };
+        let object = ObjectName { path: PathBuf::from("/usr/lib/libx.so"), build_id: None };
+        let unnamed =
+            Frame { object: Some(object), offset: Some(VirtOffset(0x1234)), ..Frame::new(Err(Unnamed::NoMapping)) };
+        let frames = vec![Frame::new(Ok(Name(String::from("main")))), unnamed];
+        let stack = |process, frames: &[usize], usage| StackProfile {
+            usage,
+            ..StackProfile::new(
+                process,
+                Part::WHOLE,
+                frames.iter().copied().map(FrameId::new).collect(),
+                StackEnd::Complete,
+            )
+        };
+        let merged =
+            StackProfile { end: StackEnd::Merged, ..stack(1, &[], usage(64, 0).with(Quantity::MergedStacks, 12)) };
+        let mut losses = Losses::default();
+        losses.add(LossReason::PendingFull, 3);
+        let mut profile = Profile {
+            run: RunFacts { duration: Duration::from_millis(2500), ..RunFacts::default() },
+            losses,
+            processes: vec![ProcessProfile::new(Pid(7), "one"), ProcessProfile::new(Pid(8), "two")],
+            frames,
+            stacks: vec![stack(0, &[0, 1], usage(1024, 16)), merged],
+            ..Profile::default()
+        };
+        for stack in &profile.stacks {
+            profile.processes[stack.process].total += stack.usage.additive();
+        }
+        profile
+    }
+
+    fn written(profile: &Profile) -> String {
+        let options = Options {
+            metric: Metric::LiveBytes,
+            by: GroupBy::Process,
+            top: 10,
+            all_stacks: true,
+            subject: String::from("two processes"),
+        };
+        let mut bytes = Vec::new();
+        super::super::write(profile, &options, &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn report_is_read_as_it_was_written() {
+        let profile = profile();
+        let report = read(&written(&profile)).unwrap();
+        assert_eq!((report.subject.as_str(), report.metric), ("two processes", Metric::LiveBytes));
+        assert_eq!(report.profile, profile);
+    }
+
+    #[test]
+    fn each_number_is_a_quantity() {
+        let numbers = Numbers {
+            live_bytes: 1,
+            live_count: 2,
+            exit_bytes: 3,
+            exit_count: 4,
+            alloc_bytes: 1000,
+            alloc_count: 100,
+            free_bytes: 900,
+            free_count: 90,
+            temporary_bytes: Some(5),
+            temporary_count: Some(6),
+            hot_bytes: Some(7),
+            cold_bytes: Some(8),
+            stall_ns: Some(9),
+            stall_count: Some(10),
+            ..Numbers::default()
+        };
+        let amount = |bytes, count| Amount { bytes: Bytes(bytes), count };
+        let expected = Quantities::of_blocks([amount(1, 2), amount(1000, 100), amount(5, 6)])
+            .with_amount(Quantity::ExitBytes, amount(3, 4))
+            .with_amount(Quantity::LeftOutBytes, amount(96, 4))
+            .with(Quantity::HotBytes, 7)
+            .with(Quantity::ColdBytes, 8)
+            .with(Quantity::StallTime, 9)
+            .with(Quantity::StallCount, 10);
+        assert_eq!(usage(numbers).unwrap(), expected);
+    }
+
+    #[test]
+    fn unknown_keys_are_ignored() {
+        let text = written(&profile());
+        let newer = text.replace("{\"pid\"", "{\"new_key\":[{}],\"pid\"").replace("\n\"by\"", "\"new_key\":0,\n\"by\"");
+        assert_ne!(newer, text);
+        assert_eq!(read(&newer).unwrap().profile, profile());
+    }
+
+    #[test]
+    fn activity_is_ignored() {
+        let traced =
+            Profile { run: RunFacts { activity: Some(Arc::new(Activity::default())), ..profile().run }, ..profile() };
+        let text = written(&traced);
+        assert!(text.contains("\"activity\":{"));
+        assert_eq!(read(&text).unwrap().profile, profile());
+    }
+
+    #[test]
+    fn other_texts_and_versions_are_refused() {
+        let text = written(&profile());
+        let reason = |text: &str| read(text).unwrap_err().to_string();
+        assert!(reason("").starts_with("it is not a report in JSON"));
+        assert!(reason("{}").contains("schema_version"));
+        let newer = text.replace("\"schema_version\":1", "\"schema_version\":2");
+        assert_eq!(reason(&newer), "it has version 2 of the format, and this memtrace reads version 1");
+        let foreign = text.replace("\"metric\":\"live-bytes\"", "\"metric\":\"warmth\"");
+        assert_eq!(reason(&foreign), "its metric is \"warmth\", which this memtrace does not know");
+        let window = text.replace("\"metric\":", "\"window\":{\"from_s\":1.0,\"to_s\":2.0},\n\"metric\":");
+        assert_eq!(reason(&window), "it shows the changes between two moments, not the totals at one");
+        let negative = text.replace("\"live_bytes\":1024", "\"live_bytes\":-1024");
+        assert!(reason(&negative).starts_with("it is not a report in JSON: invalid value: integer `-1024`"));
+        let damaged = text.replace("\"frames\":[0,1]", "\"frames\":[0,2]");
+        assert_eq!(reason(&damaged), "a stack refers to a frame that is not in the report");
+    }
+}

@@ -1,0 +1,141 @@
+//! Frames of language libraries and of the start of threads and programs.
+
+mod cpp;
+mod nesting;
+mod rust;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use memtrace_model::{Frame, Location, ObjectName};
+
+/// Standard library of a language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Library {
+    C,
+    Cpp,
+    Rust,
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::C => "C",
+            Self::Cpp => "C++",
+            Self::Rust => "Rust",
+        })
+    }
+}
+
+/// Start and middle of source paths that identify a library whatever the function name: names in debug information
+/// often lack their namespace.
+const SOURCES: &[(&str, &str, Library)] = &[
+    // rustc replaces the build directory of its library by this prefix and its commit.
+    ("/rustc/", "/library/", Library::Rust),
+    // Debian's build directory of rustc.
+    ("/usr/src/rustc-", "/library/", Library::Rust),
+    // Dependencies of the Rust library, mainly hashbrown.
+    ("/rust/deps/", "/", Library::Rust),
+    // Sources of `rustup component add rust-src`.
+    ("", "/lib/rustlib/src/rust/library/", Library::Rust),
+    // Headers of libstdc++ and libc++.
+    ("", "/include/c++/", Library::Cpp),
+];
+
+/// Prefixes of file names of libraries.
+const OBJECTS: &[(&str, Library)] = &[
+    ("libstd-", Library::Rust),
+    ("libstdc++.so", Library::Cpp),
+    ("libc++.so", Library::Cpp),
+    ("libc++abi.so", Library::Cpp),
+];
+
+/// Prefixes of file names of the C library: glibc and musl.
+const C_OBJECTS: &[&str] = &["libc.so", "libc-2.", "libpthread.so", "libpthread-2.", "libc.musl-", "ld-musl-"];
+
+/// Functions in which glibc and musl start programs, constructors and threads. `pthread_once` is in the list because
+/// `std::call_once` of libstdc++ passes through it. Other functions of the C library stay visible: that `strdup` or
+/// `getline` allocates is a finding.
+const C_START: &[&str] = &[
+    "_start",
+    "_start_c",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "libc_start_main_stage2",
+    "_dl_start_user",
+    "_dl_init",
+    "start_thread",
+    "clone",
+    "__clone",
+    "clone3",
+    "__clone3",
+    "pthread_once",
+    "__pthread_once",
+    "__pthread_once_slow",
+];
+
+/// Functions that start threads and constructors, with names that programs use for functions of their own. They count
+/// only in the C library's objects: glibc on aarch64, musl twice, and glibc's constructor calls.
+const C_START_IN_OBJECT: &[&str] = &["thread_start", "start", "start_c11", "call_init"];
+
+/// Returns the Rust or C++ library of `frame`.
+pub(super) fn of(frame: &Frame) -> Option<Library> {
+    let of_source = || frame.location.as_ref().and_then(of_source);
+    let of_object = || frame.object.as_ref().and_then(|object| starting_like(object, OBJECTS));
+    let of_name = || name(frame).and_then(of_name);
+    of_source().or_else(of_object).or_else(of_name)
+}
+
+/// Returns true if `frame` is start-up code of the C library, provided that all its callers are. Distributions strip
+/// the C library, so these functions may have no name.
+pub(super) fn starts_in_c(frame: &Frame) -> bool {
+    match name(frame) {
+        // A symbol may carry its version: `__libc_start_main@@GLIBC_2.34`.
+        Some(name) => {
+            let name = name.split_once('@').map_or(name, |(name, _)| name);
+            C_START.contains(&name) || (C_START_IN_OBJECT.contains(&name) && is_in_c_library(frame))
+        }
+        None => is_in_c_library(frame),
+    }
+}
+
+/// Returns true if `frame` is code of the C library.
+pub(super) fn is_in_c_library(frame: &Frame) -> bool {
+    frame.object.as_ref().is_some_and(|object| C_OBJECTS.iter().any(|start| file(object).starts_with(start)))
+}
+
+/// Returns true if `frame`, which calls `callee`, is the `main` that rustc generates.
+pub(super) fn is_rust_main(frame: &Frame, callee: &Frame) -> bool {
+    name(frame) == Some("main") && name(callee).is_some_and(|name| name.starts_with("std::rt::lang_start"))
+}
+
+fn name(frame: &Frame) -> Option<&str> {
+    frame.name.as_ref().ok().map(|name| name.0.as_str())
+}
+
+fn of_source(location: &Location) -> Option<Library> {
+    let path = location.file.to_string_lossy();
+    let matches = |start: &str, further: &str| path.strip_prefix(start).is_some_and(|rest| rest.contains(further));
+    SOURCES.iter().find(|(start, further, _)| matches(start, further)).map(|(_, _, library)| *library)
+}
+
+fn of_name(name: &str) -> Option<Library> {
+    match cpp::function(name) {
+        Some(function) => cpp::is_library(function).then_some(Library::Cpp),
+        None if cpp::is_runtime(name) => Some(Library::Cpp),
+        None => rust::is_library(name).then_some(Library::Rust),
+    }
+}
+
+fn starting_like(object: &ObjectName, table: &[(&str, Library)]) -> Option<Library> {
+    let file = file(object);
+    table.iter().find(|(start, _)| file.starts_with(start)).map(|(_, library)| *library)
+}
+
+fn file(object: &ObjectName) -> Cow<'_, str> {
+    object.path.file_name().unwrap_or_default().to_string_lossy()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! The metric of a report, and the metrics of formats that hold several of them.
+
+use memtrace_model::format::duration;
+use memtrace_model::{Bytes, Measure, Metric, Nanoseconds, ProcessProfile, Profile, Quantities, Requirement};
+use memtrace_model::{EventClass, Quantity, TouchWindow};
+
+use crate::{estimate, format};
+
+/// A profile, seen by one of its metrics.
+#[derive(Clone, Copy)]
+pub(super) struct MetricView<'a> {
+    profile: &'a Profile,
+    metric: Metric,
+}
+
+impl<'a> MetricView<'a> {
+    pub(super) const fn new(profile: &'a Profile, metric: Metric) -> Self {
+        Self { profile, metric }
+    }
+
+    /// Returns the views by the metrics that were measured, in the order of the help. Live amounts of a window of a
+    /// recording are changes, which can be negative.
+    pub(super) fn measured(profile: &'a Profile) -> Vec<Self> {
+        let views = Metric::ALL.into_iter().filter(|metric| metric.is_of(profile.run.class));
+        views.map(|metric| Self { profile, metric }).filter(Self::is_measured).collect()
+    }
+
+    /// As [`Self::measured`], with the growth instead of live amounts in a window of a recording.
+    pub(super) fn measured_growth(self) -> Vec<Self> {
+        let mut views = Self::measured(self.profile);
+        if self.profile.run.window.is_some() && Quantity::LiveBytes.is_of(self.class()) {
+            views.retain(|view| !view.is_of_live());
+            let metric = if self.is_of_marks() { self.metric } else { Metric::NetGrowth };
+            views.insert(0, Self { metric, ..self });
+        }
+        views
+    }
+
+    fn is_measured(&self) -> bool {
+        match self.metric.quantity() {
+            Quantity::LiveBytes | Quantity::LiveCount => format::shows_live(self.profile),
+            Quantity::ExitBytes | Quantity::ExitCount => format::shows_exit(self.profile),
+            _ => match self.metric.requirement() {
+                Requirement::Peaks => self.profile.processes.iter().any(|process| process.peak.is_some()),
+                Requirement::Touches => self.profile.run.touches.is_some(),
+                Requirement::Events | Requirement::Moments | Requirement::Marks => true,
+            },
+        }
+    }
+
+    pub(super) const fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+
+    pub(super) const fn class(&self) -> EventClass {
+        self.profile.run.class
+    }
+
+    /// Name on the command line and in reports.
+    pub(super) const fn name(&self) -> &'static str {
+        self.metric.name()
+    }
+
+    /// Sample type of profiles for pprof.
+    pub(super) const fn sample_type(&self) -> &'static str {
+        self.metric.facts().sample_type
+    }
+
+    /// Quantity with the values.
+    pub(super) const fn quantity(&self) -> Quantity {
+        self.metric.quantity()
+    }
+
+    /// Dimension of the values.
+    pub(super) const fn measure(&self) -> Measure {
+        self.metric.measure()
+    }
+
+    /// Returns true if values are live amounts.
+    pub(super) const fn is_of_live(&self) -> bool {
+        matches!(self.quantity(), Quantity::LiveBytes | Quantity::LiveCount)
+    }
+
+    /// Returns true if values are changes of live amounts.
+    pub(super) fn is_net_growth(&self) -> bool {
+        self.metric.needs(Requirement::Moments)
+    }
+
+    /// Returns true if only blocks that were allocated between two marks count.
+    pub(super) fn is_of_marks(&self) -> bool {
+        self.metric.needs(Requirement::Marks)
+    }
+
+    /// Returns true if values are those at the peak of each process.
+    pub(super) fn is_of_peaks(&self) -> bool {
+        self.metric.needs(Requirement::Peaks)
+    }
+
+    /// Returns true if values are parts of live amounts on touched or untouched pages.
+    pub(super) fn is_of_touches(&self) -> bool {
+        self.metric.needs(Requirement::Touches)
+    }
+
+    /// Returns true if both views have the same values, apart from their signs: growth is a change of live amounts.
+    pub(super) fn has_values_of(&self, other: &Self) -> bool {
+        self.quantity() == other.quantity()
+    }
+
+    /// Returns the value of a stack or of a sum.
+    pub(super) fn value(&self, usage: &Quantities) -> u64 {
+        self.metric.value(usage)
+    }
+
+    /// Returns the value of a process. The sum of its stacks has no peak.
+    pub(super) fn process_value(&self, process: &ProcessProfile) -> u64 {
+        if self.is_of_peaks() { process.peak.map_or(0, |peak| peak.0) } else { self.value(&process.total) }
+    }
+
+    /// Returns the value of a stack. In a window of a recording, it is negative for a decrease, and if stacks replace their
+    /// sum.
+    pub(super) fn signed_value(&self, usage: &Quantities) -> i64 {
+        self.value(usage).cast_signed()
+    }
+
+    /// Returns the value of a stack, and 0 instead of a negative one.
+    pub(super) fn increase(&self, usage: &Quantities) -> u64 {
+        self.signed_value(usage).max(0).cast_unsigned()
+    }
+
+    /// Returns the error of the value in its unit; `None` if it is counted.
+    pub(super) fn error(&self, usage: &Quantities) -> Option<u64> {
+        estimate::error(self.profile, self.quantity(), usage)
+    }
+
+    /// Returns a value with its unit.
+    pub(super) fn text(&self, value: u64) -> String {
+        self.text_of(self.measure(), value)
+    }
+
+    /// Returns the value of the other number of the same blocks or stalls, with its unit.
+    pub(super) fn text_of_pair(&self, usage: &Quantities) -> Option<String> {
+        self.quantity().facts().pair.map(|pair| self.text_of(pair.facts().measure, usage[pair]))
+    }
+
+    fn text_of(&self, measure: Measure, value: u64) -> String {
+        match measure {
+            Measure::Bytes => Bytes(value).to_string(),
+            Measure::Count => format::blocks(self.class(), value),
+            Measure::Time => Nanoseconds(value).to_string(),
+        }
+    }
+
+    /// Unit of the values.
+    pub(super) const fn unit(&self) -> &'static str {
+        match self.measure() {
+            Measure::Bytes => "bytes",
+            Measure::Count => self.class().words().many,
+            Measure::Time => "ns",
+        }
+    }
+
+    /// Returns the title: `live bytes`, or `live bytes at least 30 s old` for a profile filtered by age.
+    pub(super) fn title(&self) -> String {
+        let title = self.metric.title(self.class());
+        match (self.profile.run.older, self.profile.run.touches) {
+            (Some(age), _) if self.quantity().is_held() && self.metric.needs(Requirement::Events) => {
+                format!("{title} at least {} old", duration(age))
+            }
+            (_, Some(TouchWindow { method, duration: time })) if self.is_of_touches() => {
+                let not = if self.quantity() == Quantity::ColdBytes { "not " } else { "" };
+                format!("{} bytes {not}{} within {}", self.class().words().live, method.verb(), duration(time))
+            }
+            _ => title,
+        }
+    }
+
+    /// Returns the reason for an empty report.
+    pub(super) fn empty_reason(&self) -> String {
+        if self.is_of_peaks() && self.profile.processes.iter().all(|process| process.peak.is_none()) {
+            String::from("no peak was kept")
+        } else {
+            format!("no {}", self.title())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use memtrace_model::{ImageEnd, Pid};
+
+    use super::*;
+
+    #[test]
+    fn metrics_that_were_not_measured_are_left_out() {
+        let names = |profile: &Profile, metric| {
+            let views = MetricView { profile, metric }.measured_growth();
+            views.iter().map(MetricView::name).collect::<Vec<_>>()
+        };
+        let mut profile = Profile { processes: vec![ProcessProfile::new(Pid(1), "a")], ..Profile::default() };
+        let live = Metric::LiveBytes;
+        assert_eq!(names(&profile, live), ["live-bytes", "live-count", "alloc-bytes", "alloc-count", "temporary"]);
+        profile.processes[0].ended = Some(ImageEnd::Exit);
+        assert_eq!(names(&profile, live), ["exit-bytes", "exit-count", "alloc-bytes", "alloc-count", "temporary"]);
+        profile.run.window = Some(Duration::ZERO..Duration::from_secs(1));
+        assert_eq!(names(&profile, live), ["net-growth", "alloc-bytes", "alloc-count", "temporary"]);
+        assert_eq!(names(&profile, Metric::Growth), ["growth", "alloc-bytes", "alloc-count", "temporary"]);
+        profile.run.class = EventClass::Reclaim;
+        assert_eq!(names(&profile, live), ["stall-time", "stall-count"]);
+        let is_measured = |metric| MetricView::measured(&profile).iter().any(|view| view.metric == metric);
+        assert!(!is_measured(Metric::PeakBytes) && !is_measured(Metric::ColdBytes));
+    }
+}

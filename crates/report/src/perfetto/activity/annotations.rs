@@ -1,0 +1,76 @@
+//! Arguments of slices and events.
+
+use std::collections::BTreeMap;
+
+use memtrace_model::{ActiveThread, Activity, ActivityEvent, EventValue, Pid, Slice, SliceKind, SliceLabel, Tid};
+
+use super::argument_names::ArgumentName;
+use super::texts::Texts;
+use crate::escape;
+use crate::perfetto::messages::DebugAnnotation;
+use crate::perfetto::messages::debug_annotation::Value;
+
+/// Makes the arguments of slices and events.
+pub(super) struct Annotations<'a> {
+    activity: &'a Activity,
+    texts: &'a Texts,
+    threads: BTreeMap<(Pid, Tid), &'a ActiveThread>,
+}
+
+impl<'a> Annotations<'a> {
+    pub(super) fn new(activity: &'a Activity, texts: &'a Texts) -> Self {
+        let threads = activity.threads.iter().map(|thread| ((thread.pid, thread.tid), thread)).collect();
+        Self { activity, texts, threads }
+    }
+
+    /// Returns the arguments of a slice.
+    pub(super) fn of_slice(&self, slice: &Slice) -> Vec<DebugAnnotation> {
+        let thread = &self.activity.threads[slice.thread as usize];
+        let (lock, holder) = match slice.kind {
+            // It is on the track of the lock.
+            SliceKind::LockHold => (None, Some(thread.tid)),
+            _ => (slice.lock, slice.holder),
+        };
+        let label = slice.label.map(|label| match (label, slice.kind) {
+            (SliceLabel::Number(bytes), SliceKind::AllocatorCall) => (ArgumentName::Size, Value::Unsigned(bytes)),
+            (SliceLabel::Number(number), _) => (ArgumentName::Label, Value::Unsigned(number)),
+            (SliceLabel::Text(text), _) => (ArgumentName::Label, Value::Interned(self.texts.value(text))),
+        });
+        let address = |lock: u32| Value::Text(self.activity.locks[lock as usize].address.to_string());
+        [
+            slice.cpu.map(|cpu| (ArgumentName::CpuTime, Value::Unsigned(cpu.0))),
+            slice.allocated.map(|bytes| (ArgumentName::Allocated, Value::Unsigned(bytes.0))),
+            label,
+            lock.map(|lock| (ArgumentName::Lock, address(lock))),
+            holder.map(|tid| (ArgumentName::Holder, Value::Text(self.title_of(thread.pid, tid)))),
+            slice.stack.map(|stack| (ArgumentName::Stack, Value::Interned(Texts::stack(stack)))),
+            slice.is_open.then_some((ArgumentName::NotEnded, Value::Bool(true))),
+        ]
+        .into_iter()
+        .flatten()
+        .map(argument)
+        .collect()
+    }
+
+    /// Returns the value of an event, if it has one.
+    pub(super) fn of_event(&self, event: &ActivityEvent) -> Vec<DebugAnnotation> {
+        let value = match event.value {
+            EventValue::None => return Vec::new(),
+            EventValue::Number(number) => Value::Signed(number),
+            EventValue::Text(text) => Value::Interned(self.texts.value(text)),
+        };
+        vec![argument((ArgumentName::Value, value))]
+    }
+
+    /// Returns a thread as `worker-1 (4720)`, or its TID if it has no activity.
+    fn title_of(&self, pid: Pid, tid: Tid) -> String {
+        match self.threads.get(&(pid, tid)) {
+            Some(thread) => format!("{} ({})", escape::visible(thread.name.raw()), tid.0),
+            None => tid.0.to_string(),
+        }
+    }
+}
+
+fn argument((name, value): (ArgumentName, Value)) -> DebugAnnotation {
+    DebugAnnotation { name_iid: Some(name.iid()), name: None, value: Some(value) }
+}

@@ -1,0 +1,147 @@
+//! Tracks of locks: the threads that hold them, and the number of threads that wait for them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use memtrace_model::{Activity, LockRow, Nanoseconds, Slice, SliceKind};
+
+use super::annotations::Annotations;
+use super::texts::Texts;
+use crate::escape;
+use crate::perfetto::messages::trace_packet::Data;
+use crate::perfetto::messages::{CounterDescriptor, EventType, TrackDescriptor, TrackEvent, Unit};
+use crate::perfetto::packets::Packets;
+
+/// UUIDs of tracks of locks are above it.
+const LOCKS: u64 = 1 << 41;
+
+/// Slices of the locks that have tracks.
+pub(super) struct LockTracks<'a> {
+    locks: BTreeMap<u32, LockSlices<'a>>,
+    /// Number of tracks.
+    tracks: u64,
+}
+
+/// Slices of a lock.
+#[derive(Default)]
+struct LockSlices<'a> {
+    holds: Vec<&'a Slice>,
+    waits: Vec<&'a Slice>,
+}
+
+impl<'a> LockTracks<'a> {
+    pub(super) fn of(activity: &'a Activity) -> Self {
+        let mut locks: BTreeMap<u32, LockSlices<'a>> = BTreeMap::new();
+        for slice in &activity.slices {
+            let Some(lock) = slice.lock else { continue };
+            let slices = locks.entry(lock).or_default();
+            match slice.kind {
+                SliceKind::LockHold => slices.holds.push(slice),
+                _ => slices.waits.push(slice),
+            }
+        }
+        locks.retain(|lock, slices| activity.locks[*lock as usize].name.is_some() || slices.is_contended());
+        Self { locks, tracks: 0 }
+    }
+
+    pub(super) fn write(
+        mut self,
+        activity: &Activity,
+        annotations: &Annotations<'_>,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<()> {
+        for (lock, mut slices) in std::mem::take(&mut self.locks) {
+            let lock = &activity.locks[lock as usize];
+            let track = TrackDescriptor {
+                parent_uuid: Some(lock.pid.0.into()),
+                name: Some(title(lock, activity)),
+                ..TrackDescriptor::default()
+            };
+            let first = self.write_track(track.clone(), packets)?;
+            slices.holds.sort_by_key(|hold| hold.begin);
+            // Several threads hold a lock of readers, and a hold can be seen to end after the next one begins. Slices of a
+            // track nest, so these are on further tracks of the same name, which the viewer draws as one.
+            let mut lanes = vec![(first, Nanoseconds(0))];
+            for hold in slices.holds {
+                let lane = match lanes.iter().position(|(_, end)| *end <= hold.begin) {
+                    Some(lane) => lane,
+                    None => {
+                        lanes.push((self.write_track(track.clone(), packets)?, Nanoseconds(0)));
+                        lanes.len() - 1
+                    }
+                };
+                write_hold(lanes[lane].0, hold, activity, annotations, packets)?;
+                lanes[lane].1 = hold.end;
+            }
+            if !slices.waits.is_empty() {
+                self.write_waiters(first, &slices.waits, packets)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the number of threads that wait over time.
+    fn write_waiters(&mut self, parent: u64, waits: &[&Slice], packets: &mut Packets<'_>) -> io::Result<()> {
+        let counter = TrackDescriptor {
+            parent_uuid: Some(parent),
+            name: Some(String::from("waiters")),
+            counter: Some(CounterDescriptor::of(Unit::Count)),
+            ..TrackDescriptor::default()
+        };
+        let uuid = self.write_track(counter, packets)?;
+        let mut changes: BTreeMap<Nanoseconds, i64> = BTreeMap::new();
+        for wait in waits {
+            *changes.entry(wait.begin).or_default() += 1;
+            if !wait.is_open {
+                *changes.entry(wait.end).or_default() -= 1;
+            }
+        }
+        let mut waiters = 0;
+        for (at, change) in changes.into_iter().filter(|(_, change)| *change != 0) {
+            waiters += change;
+            packets.write_event(at, TrackEvent::integer(uuid, waiters))?;
+        }
+        Ok(())
+    }
+
+    fn write_track(&mut self, track: TrackDescriptor, packets: &mut Packets<'_>) -> io::Result<u64> {
+        self.tracks += 1;
+        let uuid = LOCKS + self.tracks;
+        packets.write(Duration::ZERO, Data::TrackDescriptor(TrackDescriptor { uuid: Some(uuid), ..track }))?;
+        Ok(uuid)
+    }
+}
+
+impl LockSlices<'_> {
+    /// Returns true for a futex with several waits, or one of which a holder is known.
+    fn is_contended(&self) -> bool {
+        self.waits.len() > 1 || self.waits.iter().any(|wait| wait.holder.is_some())
+    }
+}
+
+/// Writes a hold with the name of the thread.
+fn write_hold(
+    uuid: u64,
+    hold: &Slice,
+    activity: &Activity,
+    annotations: &Annotations<'_>,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let event = TrackEvent {
+        kind: Some(EventType::SliceBegin.into()),
+        track_uuid: Some(uuid),
+        category_iids: vec![Texts::category_of(hold.kind)],
+        name: Some(escape::visible(activity.threads[hold.thread as usize].name.raw())),
+        debug_annotations: annotations.of_slice(hold),
+        ..TrackEvent::default()
+    };
+    packets.write_event(hold.begin, event)?;
+    packets.write_event(hold.end, TrackEvent::end(uuid))
+}
+
+/// Returns the title of a track: `cache lock (0x7f00deadb000)`.
+fn title(lock: &LockRow, activity: &Activity) -> String {
+    let name = lock.name.map_or_else(|| String::from("futex"), |name| escape::visible(&activity.names[name as usize]));
+    format!("{name} ({})", lock.address)
+}

@@ -1,0 +1,159 @@
+//! Small reports: the smallest stacks and processes are merged into remainders, without a change of any sum.
+
+mod order;
+mod processes;
+mod size;
+
+use std::borrow::Cow;
+
+use memtrace_model::{FrameId, LabelId, Part, Profile, ProfileRows, Quantity, StackEnd, StackProfile};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use self::processes::RowsOfProcesses;
+use self::size::Sizes;
+use crate::Options;
+
+/// Bounds of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Size of the JSON, as estimated by [`Sizes`].
+    pub(super) bytes: usize,
+    /// Number of rows of processes.
+    pub(super) processes: usize,
+}
+
+impl Limits {
+    /// Bounds for a JSON file of 40 MiB: estimates are too high rather than too low.
+    pub(super) const FILE: Self = Self { bytes: 40 << 20, processes: 6000 };
+    /// Bounds for the stacks of a picture, which merges them where they part. More of them have callers in common than
+    /// fit into a file.
+    pub(super) const PICTURE: Self = Self { bytes: 128 << 20, processes: 6000 };
+}
+
+/// Returns a profile within `limits`: the largest stacks and processes, and for each part of a process the sum of its
+/// other stacks with the same end and label. Processes are merged if `by` does not distinguish them.
+pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limits) -> Cow<'a, Profile> {
+    let rows = processes::merged(profile, options, limits.processes);
+    let sizes = Sizes::new(profile);
+    if rows.is_none() && sizes.total() <= limits.bytes {
+        return Cow::Borrowed(profile);
+    }
+    let rows = rows.unwrap_or_else(|| RowsOfProcesses::unmerged(profile));
+    let keys: Vec<_> = profile.stacks.iter().map(|stack| remainder_of(profile, &rows, stack)).collect();
+    let kept = largest(profile, &rows, &keys, &sizes, limits.bytes);
+    let numbers = frame_numbers(profile, &kept);
+    let mut stacks = Stacks::default();
+    for ((stack, key), kept) in profile.stacks.iter().zip(keys).zip(kept) {
+        let frames = kept.then(|| stack.frames.iter().map(|frame| numbers[frame.index()]).collect());
+        stacks.add(key, frames, stack);
+    }
+    let used = |(frame, number): (&_, &FrameId)| (*number != UNUSED).then(|| Clone::clone(frame));
+    let frames = profile.frames.iter().zip(&numbers).filter_map(used).collect();
+    let rows = ProfileRows {
+        processes: rows.processes,
+        stacks: stacks.into_sorted(),
+        frames,
+        labels: profile.labels.clone(),
+        oom_kills: profile.oom_kills.clone(),
+        cgroups: profile.cgroups.clone(),
+        losses: profile.losses.clone(),
+    };
+    Cow::Owned(Profile::new(profile.run.clone(), Vec::new(), rows, |_| None))
+}
+
+/// Number of a frame of merged stacks only.
+const UNUSED: FrameId = FrameId::new(u32::MAX as usize);
+
+/// The remainder to which a stack belongs: a part of a process, the end, so that the distribution of ends remains, and the
+/// label, so that groups keep their sums.
+type Remainder = (usize, Part, StackEnd, Option<LabelId>);
+
+fn remainder_of(profile: &Profile, rows: &RowsOfProcesses, stack: &StackProfile) -> Remainder {
+    let process = rows.row_of[stack.process];
+    let is_merged = rows.processes[process].group.is_some() && profile.processes[stack.process].group.is_none();
+    let part = if is_merged { stack.part.without_thread() } else { stack.part };
+    (process, part, stack.end, stack.label)
+}
+
+/// Returns true for each of the largest stacks that fit into `bytes`, with the rest of the report.
+fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes: &Sizes, bytes: usize) -> Vec<bool> {
+    let remainders: FxHashSet<Remainder> = keys.iter().copied().collect();
+    let mut used = rows.processes.iter().map(|process| sizes.process(process)).sum::<usize>();
+    used = used.saturating_add(sizes.stacks(remainders.len())).saturating_add(sizes.head(profile));
+
+    let usages: Vec<_> = profile.stacks.iter().map(|stack| &stack.usage).collect();
+    let ranked = order::largest_first(profile.run.class, &usages);
+    let mut kept = vec![false; profile.stacks.len()];
+    let mut has_frame = vec![false; profile.frames.len()];
+    for index in ranked {
+        let stack = &profile.stacks[index];
+        // The sum of merged stacks is a part of the remainder.
+        if stack.merged() > 0 {
+            continue;
+        }
+        used = used.saturating_add(sizes.stack(stack));
+        for frame in stack.frames.iter().map(|frame| frame.index()) {
+            if !std::mem::replace(&mut has_frame[frame], true) {
+                used = used.saturating_add(sizes.frame(&profile.frames[frame]));
+            }
+        }
+        if used > bytes {
+            break;
+        }
+        kept[index] = true;
+    }
+    kept
+}
+
+/// Returns the number of each frame of the kept stacks, in the order of the profile.
+fn frame_numbers(profile: &Profile, kept: &[bool]) -> Vec<FrameId> {
+    let mut numbers = vec![UNUSED; profile.frames.len()];
+    for (stack, _) in profile.stacks.iter().zip(kept).filter(|(_, kept)| **kept) {
+        stack.frames.iter().for_each(|frame| numbers[frame.index()] = FrameId::new(0));
+    }
+    let used = numbers.iter_mut().filter(|number| **number != UNUSED);
+    used.enumerate().for_each(|(number, frame)| *frame = FrameId::new(number));
+    numbers
+}
+
+/// A remainder, or with frames a stack of it.
+type StackKey = (Remainder, Option<Box<[FrameId]>>);
+
+/// Stacks of the bounded profile.
+#[derive(Default)]
+struct Stacks {
+    all: Vec<StackProfile>,
+    /// Index of the stacks by their frames, `None` for a remainder.
+    known: FxHashMap<StackKey, usize>,
+}
+
+impl Stacks {
+    /// Adds a stack, or without frames a part of a remainder.
+    fn add(&mut self, key: Remainder, frames: Option<Box<[FrameId]>>, stack: &StackProfile) {
+        let (process, part, end, label) = key;
+        let next = self.all.len();
+        let is_kept = frames.is_some();
+        let index = *self.known.entry((key, frames)).or_insert_with_key(|(_, frames)| {
+            let frames = frames.as_deref().unwrap_or_default().into();
+            self.all.push(StackProfile { label, ..StackProfile::new(process, part, frames, end) });
+            next
+        });
+        let sum = &mut self.all[index];
+        if !is_kept {
+            sum.usage[Quantity::MergedStacks] += u64::from(stack.merged() == 0);
+        }
+        sum.usage += stack.usage;
+        sum.histograms.add(&stack.histograms);
+        sum.live_changes.merge(&stack.live_changes);
+    }
+
+    /// Returns the stacks by process, with the remainders last.
+    fn into_sorted(self) -> Vec<StackProfile> {
+        let mut all = self.all;
+        all.sort_by_key(|stack| (stack.process, stack.merged() > 0));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Flame graphs.
+
+mod colour;
+mod differential;
+mod entry;
+mod memory_strip;
+
+use std::io;
+
+use inferno::flamegraph::color::BackgroundColor;
+use memtrace_model::format as number;
+use memtrace_model::{Frame, Profile, Quantity, plain};
+
+pub(super) use self::differential::write_differential;
+
+use self::entry::{INLINED, SEPARATOR};
+use crate::fold::{Pruning, Spelling, fold};
+use crate::metrics::MetricView;
+use crate::options::Options;
+use crate::{escape, estimate, format};
+
+/// Characters of the title line at the initial width of 1200 pixels, between the buttons in the corners.
+const TITLE_CHARACTERS: usize = 96;
+/// Characters of the subtitle, which has a smaller font and a line of its own.
+const SUBTITLE_CHARACTERS: usize = 160;
+/// Entries narrower than 1/`LEAST_PARTS` of the whole are not drawn (inferno 0.12, `defaults::MIN_WIDTH`: 0.01 %).
+const LEAST_PARTS: u64 = 10_000;
+/// Size of the boxes, for a file of at most 5 MiB.
+const BOXES: usize = 4800 << 10;
+
+/// Writes the flame graph, or a picture that says that there is nothing to draw.
+pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
+    let pruning = Pruning { parts: LEAST_PARTS, bytes: (!options.all_stacks).then_some(BOXES) };
+    let spelling = Spelling { separator: SEPARATOR, frame, pruning: Some(pruning) };
+    let stacks: Vec<_> = fold(profile, options, &spelling).lines().collect();
+    let view = MetricView::new(profile, options.metric);
+    let title = title(profile, options);
+    let subtitle = subtitle(view, &stacks);
+    if stacks.is_empty() {
+        return write_empty(&title, &subtitle, &view.empty_reason(), out);
+    }
+
+    let mut drawing = inferno::flamegraph::Options::default();
+    let mut palette = colour::palette(&stacks);
+    drawing.palette_map = Some(&mut palette);
+    drawing.bgcolors = Some(BackgroundColor::Grey);
+    drawing.title = title;
+    drawing.subtitle = Some(subtitle);
+    drawing.count_name = String::from(view.unit());
+    drawing.notes = format::completeness(profile);
+    // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
+    drawing.flame_chart = true;
+
+    let shift = excess_bits(&stacks);
+    drawing.factor = (1_u64 << shift) as f64;
+    let lines: Vec<_> = stacks
+        .iter()
+        .rev()
+        .map(|(stack, value)| format!("{} {}", stack.replace(SEPARATOR, ";"), value >> shift))
+        .collect();
+    let lines = lines.iter().map(String::as_str);
+    let Some(timeline) = &profile.run.timeline else {
+        inferno::flamegraph::from_lines(&mut drawing, lines, &mut out)?;
+        return out.write_all(b"\n");
+    };
+    let mut picture = Vec::new();
+    inferno::flamegraph::from_lines(&mut drawing, lines, &mut picture)?;
+    let picture = String::from_utf8(picture).map_err(io::Error::other)?;
+    writeln!(out, "{}", memory_strip::append(picture, timeline))
+}
+
+fn frame(frame: &Frame) -> String {
+    let mut label = frame.label();
+    if frame.inlined {
+        label.push_str(INLINED);
+    }
+    label
+}
+
+/// Returns the number of low bits that values must lose for their sum to fit in 64 bits, since inferno adds them up.
+fn excess_bits(stacks: &[(String, u64)]) -> u32 {
+    let sum: u128 = stacks.iter().map(|(_, value)| u128::from(*value)).sum();
+    (u128::BITS - sum.leading_zeros()).saturating_sub(u64::BITS)
+}
+
+fn title(profile: &Profile, options: &Options) -> String {
+    let title =
+        format!("memtrace: {} of {}", MetricView::new(profile, options.metric).title(), plain(&options.subject));
+    format::shortened(&title, TITLE_CHARACTERS)
+}
+
+/// Returns the total, the duration, the losses, the processes that are not traced, and the quality of the stacks.
+fn subtitle(view: MetricView<'_>, stacks: &[(String, u64)]) -> String {
+    let profile = view.profile();
+    let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
+    let mut before = vec![view.text(sum), format!("in {}", number::duration(profile.run.duration))];
+    // Peaks of several processes are of different moments and must not be added.
+    if view.is_of_peaks() && profile.processes.len() > 1 {
+        before.remove(0);
+    }
+    if let Some((whole, tenth)) = errors(view) {
+        before[0].push_str(&whole);
+        let sampled = number::grouped(profile.run.page_sample.into());
+        before.push(format!("from one page in {sampled} (a frame of a tenth:{tenth})"));
+    }
+    if view.is_net_growth() {
+        let (_, shrunk) = format::grown_and_shrunk(profile);
+        before.insert(1, format!("grown (not drawn: {shrunk} shrunk)"));
+    }
+    let before = before.join(" ");
+    let untraced = format::untraced(profile).map(|untraced| format!(" · {untraced}")).unwrap_or_default();
+    let quality = format::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
+    let after = untraced + &quality;
+    let room = SUBTITLE_CHARACTERS.saturating_sub(before.chars().count() + after.chars().count());
+    let losses = if profile.losses.total() == 0 {
+        String::from("nothing lost")
+    } else {
+        format!("lost: {}", format::losses(profile, room))
+    };
+    format::shortened(&format!("{before} · {losses}{after}"), SUBTITLE_CHARACTERS)
+}
+
+/// Returns the error of the total, and of a frame of a tenth of it; `None` if numbers are counted.
+fn errors(view: MetricView<'_>) -> Option<(String, String)> {
+    let total = view.profile().total();
+    let shown = |usage| Some(estimate::format_error(Some(view.error(usage)?), view.measure()));
+    let tenth = Quantity::ALL.into_iter().fold(total, |tenth, quantity| tenth.with(quantity, total[quantity] / 10));
+    Some((shown(&total)?, shown(&tenth)?))
+}
+
+/// Writes a picture with two titles and a sentence, where inferno would draw an error message.
+pub(super) fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut dyn io::Write) -> io::Result<()> {
+    let [title, subtitle, reason] = [title, subtitle, reason].map(escape::xml);
+    write!(
+        out,
+        r##"<?xml version="1.0" standalone="no"?>
+<svg version="1.1" width="1200" height="140" viewBox="0 0 1200 140" xmlns="http://www.w3.org/2000/svg">
+<rect width="100%" height="100%" fill="#f8f8f8"/>
+<g font-family="monospace" font-size="12" text-anchor="middle">
+<text id="title" x="50%" y="24" font-size="17">{title}</text>
+<text id="subtitle" x="50%" y="48">{subtitle}</text>
+<text id="reason" x="50%" y="96" font-size="14">Nothing to draw: {reason}.</text>
+</g>
+</svg>
+"##
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::{GroupBy, LossReason, Metric};
+
+    use super::*;
+
+    #[test]
+    fn a_subtitle_with_every_loss_still_fits() {
+        let mut profile = Profile::default();
+        LossReason::ALL.iter().for_each(|&reason| profile.losses.add(reason, u64::MAX / 1000));
+        let options = Options {
+            metric: Metric::LiveBytes,
+            by: GroupBy::Process,
+            top: 10,
+            all_stacks: false,
+            subject: String::new(),
+        };
+        let subtitle = subtitle(MetricView::new(&profile, options.metric), &[]);
+        assert!(subtitle.chars().count() <= SUBTITLE_CHARACTERS, "{subtitle}");
+        assert!(subtitle.ends_with(" more"), "{subtitle}");
+    }
+
+    #[test]
+    fn values_lose_bits_only_where_their_sum_passes_64() {
+        let bits =
+            |values: &[u64]| excess_bits(&values.iter().map(|&value| (String::new(), value)).collect::<Vec<_>>());
+        assert_eq!(bits(&[]), 0);
+        assert_eq!(bits(&[u64::MAX]), 0);
+        assert_eq!(bits(&[u64::MAX, 1]), 1);
+        assert_eq!(bits(&[u64::MAX; 5]), 3);
+    }
+}

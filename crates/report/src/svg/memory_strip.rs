@@ -1,0 +1,85 @@
+//! Memory over time, as a strip below a flame graph.
+
+use std::time::Duration;
+
+use memtrace_model::format::duration;
+use memtrace_model::{Bytes, MemoryCounter, MemoryTimeline};
+
+/// Height of the strip in pixels: a line of text, the curves, and a margin.
+const HEIGHT: u32 = 96;
+const CURVES: u32 = 60;
+/// Width of the coordinates of the curves, which are stretched to the width of the picture.
+const WIDTH: f64 = 1000.0;
+
+/// Appends the strip to a flame graph of inferno, whose first element has its height in two attributes. Returns the picture as it
+/// is if there are fewer than two moments.
+pub(super) fn append(picture: String, timeline: &MemoryTimeline) -> String {
+    let size = picture.find("height=\"").and_then(|at| picture[at + 8..].split('"').next()?.parse::<u32>().ok());
+    let (Some(height), Some(content)) = (size, picture.strip_suffix("</svg>")) else { return picture };
+    let curves = [("live", "#c2410c", live(timeline)), ("RSS", "#1d4ed8", rss(timeline))];
+    let most = curves.iter().flat_map(|(.., values)| values.iter().flatten()).copied().max().unwrap_or_default();
+    let (Some(first), Some(last)) = (timeline.moments.first(), timeline.moments.last()) else { return picture };
+    if first == last {
+        return picture;
+    }
+    let total = height + HEIGHT;
+    let mut strip = content.replacen(&format!("height=\"{height}\""), &format!("height=\"{total}\""), 1).replacen(
+        &format!(" {height}\" xmlns"),
+        &format!(" {total}\" xmlns"),
+        1,
+    );
+    let lines: String = curves.iter().map(|(_, colour, values)| polyline(colour, values, timeline, most)).collect();
+    let names = curves.iter().filter(|(.., values)| values.iter().any(Option::is_some));
+    let legend: String =
+        names.map(|(name, colour, _)| format!("<tspan fill=\"{colour}\" dx=\"12\">━ {name}</tspan>")).collect();
+    let (baseline, top) = (height + 14, height + 22);
+    let (from, to, most) = (duration(*first), duration(*last), Bytes(most));
+    strip.push_str(&format!(
+        "<g id=\"memory\"><rect x=\"0\" y=\"{height}\" width=\"100%\" height=\"{HEIGHT}\" fill=\"#f8f8f8\"/>\
+         <text x=\"10\" y=\"{baseline}\">Memory from {from} to {to}, at most {most}:{legend}</text>\
+         <svg x=\"10\" y=\"{top}\" width=\"98.3%\" height=\"{CURVES}\" viewBox=\"0 0 {WIDTH} {CURVES}\" \
+         preserveAspectRatio=\"none\"><rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{lines}</svg></g></svg>"
+    ));
+    strip
+}
+
+/// Returns the live bytes at each moment.
+fn live(timeline: &MemoryTimeline) -> Vec<Option<u64>> {
+    let live = timeline.total.get(&MemoryCounter::Live);
+    (0..timeline.moments.len()).map(|moment| live?.at(moment)).collect()
+}
+
+/// Returns the resident set size of all processes at each moment; `None` if it is not known for all.
+fn rss(timeline: &MemoryTimeline) -> Vec<Option<u64>> {
+    let of_process = |moment: usize| {
+        let counters = timeline
+            .processes
+            .iter()
+            .flat_map(|process| MemoryCounter::RSS.iter().map(|kind| process.counters.get(kind)));
+        let known: Vec<u64> = counters.filter_map(|steps| steps?.at(moment)).collect();
+        (!known.is_empty() && timeline.left_out == 0)
+            .then(|| known.iter().fold(0, |sum, value| u64::saturating_add(sum, *value)))
+    };
+    (0..timeline.moments.len()).map(of_process).collect()
+}
+
+fn polyline(colour: &str, values: &[Option<u64>], timeline: &MemoryTimeline, most: u64) -> String {
+    let first = timeline.moments.first().copied().unwrap_or_default();
+    let span = timeline.moments.last().copied().unwrap_or_default().saturating_sub(first).max(Duration::from_nanos(1));
+    let points: Vec<_> = values
+        .iter()
+        .zip(&timeline.moments)
+        .filter_map(|(value, moment)| {
+            let x = WIDTH * moment.saturating_sub(first).as_secs_f64() / span.as_secs_f64();
+            let y = f64::from(CURVES) * (1.0 - (*value)? as f64 / most.max(1) as f64);
+            Some(format!("{x:.1},{y:.1}"))
+        })
+        .collect();
+    match points.is_empty() {
+        true => String::new(),
+        false => format!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" vector-effect=\"non-scaling-stroke\"/>",
+            points.join(" ")
+        ),
+    }
+}

@@ -1,0 +1,215 @@
+//! Totals of the activity of threads: tasks and spans, locks, and calls of allocator functions.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io;
+
+use memtrace_model::format as number;
+use memtrace_model::{
+    Activity, Bytes, CallSums, LockRow, LockSums, Log2, Nanoseconds, Pid, Profile, SliceKind, SliceSums,
+};
+
+use super::processes::COMMAND_COLUMNS;
+use crate::options::Options;
+use crate::table::{self, Column};
+use crate::wrap::wrapped;
+use crate::{escape, format};
+
+/// Writes the `top` rows of each table, with the sums of the others, and the activity that is left out.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let Some(activity) = &profile.run.activity else { return Ok(()) };
+    if activity.totals.is_empty() && activity.locks.is_empty() && activity.calls.is_empty() {
+        writeln!(out, "\nActivity of threads: no task, span or wait was recorded.")?;
+    } else if options.top > 0 {
+        spans(activity, options.top, out)?;
+        locks(activity, options.top, out)?;
+        calls(activity, options.top, out)?;
+    }
+    let Some(left_out) = format::left_out(&activity.left_out) else { return Ok(()) };
+    let totals = if activity.left_out.slices > 0 { " The totals of this report include the slices." } else { "" };
+    writeln!(out, "\n{}", wrapped(&format!("Outputs with a timeline: {left_out}.{totals}"), 0))
+}
+
+/// A row of the table of tasks and spans.
+struct SpanRow {
+    kind: Option<SliceKind>,
+    name: String,
+    sums: SliceSums,
+}
+
+fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
+    // Other slices are waits and holds of locks, and calls of the allocator, which have their own tables.
+    let is_span = |kind| matches!(kind, SliceKind::Task | SliceKind::Function | SliceKind::Stall);
+    let mut all: Vec<_> = activity.totals.iter().filter(|row| is_span(row.kind)).collect();
+    if all.is_empty() {
+        return Ok(());
+    }
+    all.sort_by_key(|row| Reverse(row.sums.time));
+    let (shown, others) = all.split_at(top.min(all.len()));
+    let shown = shown.iter().map(|row| SpanRow {
+        kind: Some(row.kind),
+        name: escape::visible(&activity.names[row.name as usize]),
+        sums: row.sums,
+    });
+    let rest = others.iter().map(|row| row.sums).reduce(|mut sum, sums| {
+        sum += sums;
+        sum
+    });
+    let rest = rest.map(|sums| SpanRow { kind: None, name: others_of(others.len()), sums });
+    let rows: Vec<_> = shown.chain(rest).collect();
+    let time = |head, of: fn(&SliceSums) -> Nanoseconds| {
+        Column::numbers(head, rows.iter().map(|row| of(&row.sums).to_string()))
+    };
+    let mut columns = vec![
+        time("TIME", |sums| sums.time),
+        Column::numbers("COUNT", rows.iter().map(|row| number::compact(row.sums.count))),
+        time("MEAN", |sums| mean(sums.time, sums.count)),
+        time("LONGEST", |sums| sums.longest),
+        time("CPU TIME", |sums| sums.cpu),
+    ];
+    if activity.counts_bytes {
+        columns.push(Column::numbers("ALLOCATED", rows.iter().map(|row| Bytes(row.sums.allocated).to_string())));
+    }
+    columns.push(Column::text("KIND", rows.iter().map(|row| row.kind.map_or("", SliceKind::title).to_owned())));
+    columns.push(Column::text("NAME", rows.iter().map(|row| row.name.clone())));
+    writeln!(out, "\nTasks and spans by time\n")?;
+    table::write(&columns, out)
+}
+
+/// A row of the table of locks.
+struct Lock {
+    pid: Option<Pid>,
+    name: String,
+    sums: LockSums,
+    /// The releases of a futex are not traced.
+    has_holds: bool,
+}
+
+fn locks(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
+    if activity.locks.is_empty() {
+        return Ok(());
+    }
+    let processes: BTreeMap<_, _> = activity.threads.iter().map(|thread| (thread.pid, thread.process.raw())).collect();
+    let (shown, others) = activity.locks.split_at(top.min(activity.locks.len()));
+    let name = |lock: &LockRow| match lock.name {
+        Some(name) => escape::visible(&activity.names[name as usize]),
+        None => format!("futex {}", lock.address),
+    };
+    let shown = shown.iter().map(|lock| Lock {
+        pid: Some(lock.pid),
+        name: name(lock),
+        sums: lock.sums,
+        has_holds: lock.name.is_some(),
+    });
+    let rest = others.iter().map(|lock| lock.sums).reduce(|mut sum, sums| {
+        sum += sums;
+        sum
+    });
+    let rest = rest.map(|sums| Lock { pid: None, name: others_of(others.len()), sums, has_holds: true });
+    let rows: Vec<_> = shown.chain(rest).collect();
+    let time = |head, of: fn(&LockSums) -> Nanoseconds| {
+        Column::numbers(head, rows.iter().map(|row| of(&row.sums).to_string()))
+    };
+    let count =
+        |head, of: fn(&LockSums) -> u64| Column::numbers(head, rows.iter().map(|row| number::compact(of(&row.sums))));
+    let of_holds = |head, of: fn(&LockSums) -> String| {
+        let cell = |row: &Lock| if row.has_holds { of(&row.sums) } else { String::from("-") };
+        Column::numbers(head, rows.iter().map(cell))
+    };
+    let process = |row: &Lock| {
+        let comm = row.pid.and_then(|pid| processes.get(&pid)).map(|comm| escape::visible(comm));
+        comm.map_or_else(String::new, |comm| format::shortened(&comm, COMMAND_COLUMNS))
+    };
+    writeln!(out, "\nLocks by the time of waiting for them\n")?;
+    table::write(
+        &[
+            time("WAITED", |sums| sums.wait_time),
+            count("WAITS", |sums| sums.waits),
+            time("LONGEST", |sums| sums.longest_wait),
+            of_holds("HELD", |sums| sums.hold_time.to_string()),
+            of_holds("HOLDS", |sums| number::compact(sums.holds)),
+            count("WAITERS", |sums| sums.most_waiters),
+            Column::numbers("PID", rows.iter().map(|row| row.pid.map_or_else(String::new, |pid| pid.to_string()))),
+            Column::text("COMMAND", rows.iter().map(process)),
+            Column::text("LOCK", rows.iter().map(|row| row.name.clone())),
+        ],
+        out,
+    )?;
+    writeln!(out, "\n{}", wrapped("WAITERS is the largest number of threads that waited for the lock at once.", 0))
+}
+
+fn calls(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
+    if activity.calls.is_empty() {
+        return Ok(());
+    }
+    let (shown, others) = activity.calls.split_at(top.min(activity.calls.len()));
+    let shown = shown.iter().map(|(name, sums)| (escape::visible(&activity.names[*name as usize]), sums.clone()));
+    let rest = (!others.is_empty()).then(|| (others_of(others.len()), sum(others.iter().map(|(_, sums)| sums))));
+    let rows: Vec<_> = shown.chain(rest).collect();
+    let below = |head, share| {
+        let cell = |(_, sums): &(String, CallSums)| match quantile(sums, share) {
+            Some(log2) => format!("< {}", Nanoseconds(log2.end())),
+            None => String::from("-"),
+        };
+        Column::numbers(head, rows.iter().map(cell))
+    };
+    writeln!(out, "\nAllocator calls by time\n")?;
+    table::write(
+        &[
+            Column::numbers("TIME", rows.iter().map(|(_, sums)| sums.time.to_string())),
+            Column::numbers("CALLS", rows.iter().map(|(_, sums)| number::compact(sums.count))),
+            Column::numbers("MEAN", rows.iter().map(|(_, sums)| mean(sums.time, sums.count).to_string())),
+            below("50%", 0.5),
+            below("99%", 0.99),
+            below("LONGEST", 1.0),
+            Column::text("FUNCTION", rows.iter().map(|(name, _)| name.clone())),
+        ],
+        out,
+    )
+}
+
+fn sum<'a>(all: impl Iterator<Item = &'a CallSums>) -> CallSums {
+    let mut sum = CallSums::default();
+    let mut histogram: BTreeMap<Log2, u64> = BTreeMap::new();
+    for sums in all {
+        sum.count += sums.count;
+        sum.time.0 += sums.time.0;
+        sums.histogram.iter().for_each(|(log2, count)| *histogram.entry(*log2).or_default() += count);
+    }
+    CallSums { histogram: histogram.into_iter().collect(), ..sum }
+}
+
+/// Returns the lowest logarithm that at least `share` (from 0 to 1) of the calls do not exceed; `None` without calls.
+fn quantile(sums: &CallSums, share: f64) -> Option<Log2> {
+    let all: u64 = sums.histogram.iter().map(|(_, count)| count).sum();
+    let mut below = 0;
+    sums.histogram.iter().filter(|(_, count)| *count > 0).find_map(|(log2, count)| {
+        below += count;
+        (below as f64 >= share * all as f64).then_some(*log2)
+    })
+}
+
+fn mean(time: Nanoseconds, count: u64) -> Nanoseconds {
+    Nanoseconds(time.0.checked_div(count).unwrap_or_default())
+}
+
+fn others_of(number: usize) -> String {
+    number::counted(number as u64, "other", "others")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_calls_are_upper_bounds() {
+        let log2 = |number| Log2::from_number(number).unwrap();
+        let one = CallSums { count: 3, time: Nanoseconds(300), histogram: vec![(log2(6), 3)] };
+        let other = CallSums { count: 1, time: Nanoseconds(900), histogram: vec![(log2(6), 0), (log2(9), 1)] };
+        let both = sum([&one, &other].into_iter());
+        assert_eq!((both.count, both.time, mean(both.time, both.count)), (4, Nanoseconds(1200), Nanoseconds(300)));
+        let of_both = |share| quantile(&both, share).map(Log2::number);
+        assert_eq!([0.0, 0.75, 0.76, 1.0].map(of_both), [6, 6, 9, 9].map(Some));
+        assert_eq!(quantile(&CallSums::default(), 0.5), None);
+    }
+}

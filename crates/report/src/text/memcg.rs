@@ -1,0 +1,147 @@
+//! Control groups with stalls, of their tasks or for their limits.
+
+use std::cmp::Reverse;
+use std::io;
+use std::time::Duration;
+
+use memtrace_model::format as number;
+use memtrace_model::{MemcgMemory, MemcgProfile, Nanoseconds, Profile, ReclaimKind, StallStats};
+
+use super::assessment;
+use super::stall_columns::{pressure_time, quantile, times};
+use crate::options::Options;
+use crate::table::{self, Column};
+use crate::wrap::wrapped;
+use crate::{escape, format};
+
+/// Maximum width of a cgroup name: the space that the numeric columns leave.
+const NAME: usize = 24;
+
+/// A group first observed within this time of the start counts as observed from the start.
+const SLACK: Duration = Duration::from_secs(1);
+const LATE: &str = "A group without a limit at the start of tracing was observed from its first stall.";
+
+/// A group with the sum of its stalls.
+struct Row<'a> {
+    name: String,
+    waits: StallStats,
+    group: &'a MemcgProfile,
+}
+
+/// Writes the groups with stalls, their memory, and its assessment.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    if options.top == 0 || profile.cgroups.iter().all(|group| group.id.is_none()) {
+        return Ok(());
+    }
+    let mut rows: Vec<_> = profile.cgroups.iter().map(Row::new).collect();
+    rows.sort_by_key(|row| Reverse(row.waits.stalls.time));
+    let all = rows.len();
+    rows.truncate(options.top);
+    let of_all = if all > rows.len() { format!(", the first {} of {all}", rows.len()) } else { String::new() };
+    writeln!(out, "\nControl groups by time stalled for memory{of_all}\n")?;
+    table::write(&waits(&rows), out)?;
+    let meaning =
+        "Waits FOR LIMIT count for the group that reached its limit, all others for the group of the waiting task.";
+    writeln!(out, "\n{}", wrapped(meaning, 0))?;
+    memory(&rows, profile.run.duration, out)
+}
+
+impl<'a> Row<'a> {
+    fn new(group: &'a MemcgProfile) -> Self {
+        let name = match (&group.path, group.id) {
+            (Some(path), _) => escape::visible(path),
+            (None, Some(id)) => format!("[not found, ID {}]", id.number()),
+            (None, None) => String::from("[unknown]"),
+        };
+        Self { name, waits: group.all(), group }
+    }
+
+    fn shown(&self) -> String {
+        format::shortened_left(&self.name, NAME)
+    }
+}
+
+fn waits(rows: &[Row<'_>]) -> Vec<Column> {
+    let stalls = || rows.iter().map(|row| &row.waits);
+    let for_limit =
+        |row: &Row<'_>| row.group.stalls.get(&ReclaimKind::Memcg).map_or(Nanoseconds(0), |stats| stats.stalls.time);
+    let [stalled, times] = times(stalls());
+    vec![
+        stalled,
+        Column::numbers("FOR LIMIT", rows.iter().map(|row| for_limit(row).to_string())),
+        times,
+        quantile("50%", stalls(), 0.5),
+        quantile("99%", stalls(), 0.99),
+        Column::numbers("LONGEST", stalls().map(|stats| stats.longest.to_string())),
+        Column::numbers("SCANNED", stalls().map(|stats| number::compact(stats.scanned))),
+        Column::text("CGROUP", rows.iter().map(Row::shown)),
+    ]
+}
+
+fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::Result<()> {
+    let known: Vec<_> = rows.iter().filter_map(|row| Some((row, row.group.memory.as_ref()?))).collect();
+    if known.is_empty() {
+        return Ok(());
+    }
+    let memories = || known.iter().map(|(_, memory)| *memory);
+    let dash = || String::from("-");
+    let of_all = |count: u64, memory: &MemcgMemory| match memory.seconds.all {
+        0 => dash(),
+        all => format!("{count} of {all} s"),
+    };
+    let pressure =
+        |memory: &MemcgMemory| memory.pressure.map_or_else(dash, |found| pressure_time(found.some, memory.watched));
+    writeln!(out, "\nMemory of these groups\n")?;
+    table::write(
+        &[
+            Column::numbers("LIMIT", memories().map(limit)),
+            Column::numbers("USED", memories().map(|memory| memory.current.map_or_else(dash, |used| used.to_string()))),
+            Column::numbers("REFAULTED", memories().map(|memory| memory.refaults.map_or_else(dash, number::compact))),
+            Column::numbers("PRESSURE (PSI)", memories().map(pressure)),
+            Column::numbers("SCANNING", memories().map(|memory| of_all(memory.seconds.scanning, memory))),
+            Column::numbers(
+                "PAGING",
+                memories().map(|memory| match memory.refaults {
+                    Some(_) => of_all(memory.seconds.paging, memory),
+                    None => dash(),
+                }),
+            ),
+            Column::text("CGROUP", known.iter().map(|(row, _)| row.shown())),
+        ],
+        out,
+    )?;
+    let missing = missing_values(memories());
+    let late = memories().any(|memory| memory.watched + SLACK < duration);
+    let late = late.then(|| String::from(LATE));
+    let assessments = known.iter().filter_map(|(row, memory)| assessment::of_group(&row.name, memory));
+    for (nth, text) in missing.into_iter().chain(late).chain(assessments).enumerate() {
+        let gap = if nth == 0 { "\n" } else { "" };
+        writeln!(out, "{gap}{}", wrapped(&text, 0))?;
+    }
+    Ok(())
+}
+
+fn limit(memory: &MemcgMemory) -> String {
+    match memory.effective_limit() {
+        None => String::from("none"),
+        Some(least) if memory.limit != Some(least) => format!("{least} (high)"),
+        Some(least) => least.to_string(),
+    }
+}
+
+/// Returns a note on values that the kernel does not report, as opposed to zeros.
+fn missing_values<'a>(memories: impl Iterator<Item = &'a MemcgMemory>) -> Option<String> {
+    let (mut pressure, mut refaults, mut version_2) = (false, false, false);
+    for memory in memories {
+        pressure |= memory.pressure.is_none();
+        refaults |= memory.refaults.is_none();
+        version_2 |= memory.version_2;
+    }
+    let by = if version_2 { "this kernel" } else { "control groups of version 1" };
+    match (pressure, refaults) {
+        (true, true) => Some(format!("Not reported by {by}: pressure (PSI) and refaults of a group.")),
+        (true, false) => Some(format!("Not reported by {by}: pressure (PSI) of a group.")),
+        (false, true) => Some(format!("Not reported by {by}: refaults of a group.")),
+        (false, false) => None,
+    }
+}

@@ -1,0 +1,209 @@
+//! The table of processes.
+
+use super::cells;
+use std::cmp::Reverse;
+use std::io;
+use std::time::Duration;
+
+use memtrace_model::format as number;
+use memtrace_model::{Amount, Bytes, Cgroup, ClassColumns, ImageEnd, ProcessProfile, Profile, Quantities, StallStats};
+
+use super::page_columns::{self, Memory};
+use crate::kernel_reported::KernelReported;
+use crate::metrics::MetricView;
+use crate::options::Options;
+use crate::table::{self, Column};
+use crate::{escape, format, stalls};
+
+/// Length of the longest short name (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
+pub(super) const COMMAND_COLUMNS: usize = 15;
+const USER_COLUMNS: usize = 10;
+/// Characters of a container ID and of a pod UID, as in `docker ps` and in names of pods.
+const ID_CHARACTERS: usize = 12;
+const UID_CHARACTERS: usize = 8;
+
+/// A row: a process, a group of processes, or the sum of the processes that are not shown.
+struct Row {
+    pid: String,
+    command: String,
+    user: Option<String>,
+    sums: Sums,
+    peak: Option<Bytes>,
+    threads: Option<u32>,
+    ended: &'static str,
+    cgroup: Option<String>,
+}
+
+/// Totals that are summed for the processes that are not shown.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    memory: Memory,
+    blocks_a_second: f64,
+    bytes_a_second: f64,
+    waits: StallStats,
+}
+
+/// Writes the `top` processes by the metric, and the sum of the others.
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+    if options.top == 0 {
+        return Ok(());
+    }
+    let view = MetricView::new(profile, options.metric);
+    let mut processes: Vec<_> = profile.processes.iter().collect();
+    // Processes without a sampled page are sorted by page faults.
+    let faults = |process: &ProcessProfile| process.faults.map_or(0, |faults| faults.total());
+    processes.sort_by_key(|process| Reverse((view.process_value(process), faults(process))));
+    let others = processes.split_off(options.top.min(processes.len()));
+    let shown = processes;
+    let duration = profile.run.duration;
+    let rows: Vec<_> = shown.iter().map(|process| row(process, duration)).chain(rest(&others, duration)).collect();
+
+    writeln!(out, "\nProcesses by {}\n", view.title())?;
+    table::write(&columns(&rows, view), out)
+}
+
+fn row(process: &ProcessProfile, duration: Duration) -> Row {
+    Row {
+        pid: process.group.as_ref().map_or_else(|| process.pid.to_string(), |_| String::new()),
+        command: command(process),
+        user: process.user.as_ref().map(|user| format::shortened(&escape::visible(&user.to_string()), USER_COLUMNS)),
+        sums: Sums::of(process, duration),
+        peak: process.peak,
+        threads: process.threads,
+        ended: ended(process),
+        cgroup: process.cgroup.as_ref().map(|cgroup| escape::visible(&place(cgroup))),
+    }
+}
+
+fn command(process: &ProcessProfile) -> String {
+    let name = escape::visible(process.comm.raw());
+    let Some(group) = &process.group else { return format::shortened(&name, COMMAND_COLUMNS) };
+    format!("{} {}", format::shortened(&name, COMMAND_COLUMNS), escape::times(group.runs))
+}
+
+/// Returns the row of the processes that are not shown.
+fn rest(others: &[&ProcessProfile], duration: Duration) -> Option<Row> {
+    (!others.is_empty()).then(|| Row {
+        pid: String::new(),
+        command: number::counted(others.iter().map(|process| process.runs()).sum(), "other", "others"),
+        user: Some(String::new()),
+        sums: others.iter().map(|process| Sums::of(process, duration)).reduce(Sums::and).unwrap_or_default(),
+        peak: None,
+        threads: None,
+        ended: "",
+        cgroup: Some(String::new()),
+    })
+}
+
+/// Returns the columns that have values.
+fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
+    let profile = view.profile();
+    let layout = profile.run.class.facts().columns;
+    let amount = |amount: Amount| cells::amount(view.measure(), amount);
+    let [_, alloc, free, rate] = profile.run.class.words().heads;
+    let live = format::live_head(profile);
+    let sums = |head, of: fn(&Quantities) -> Amount| {
+        Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums.memory.usage))))
+    };
+    let dash = || String::from("-");
+    let known = |text: &Option<String>| text.clone().unwrap_or_else(dash);
+    let is_known = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+
+    let mut columns = vec![
+        Column::numbers("PID", rows.iter().map(|row| row.pid.clone())),
+        Column::text("COMMAND", rows.iter().map(|row| row.command.clone())),
+    ];
+    if rows.iter().any(|row| is_known(&row.user)) {
+        columns.push(Column::text("USER", rows.iter().map(|row| known(&row.user))));
+    }
+    match layout {
+        ClassColumns::Stalls => columns.extend(of_waits(rows)),
+        ClassColumns::Pages => {
+            let memory: Vec<_> = rows.iter().map(|row| row.sums.memory).collect();
+            columns.extend(page_columns::columns(&memory, view));
+        }
+        ClassColumns::Amounts => columns.extend(cells::held(profile, live, sums)),
+    }
+    if rows.iter().any(|row| row.peak.is_some()) {
+        let peak = |row: &Row| row.peak.map_or_else(dash, Bytes::compact);
+        columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
+    }
+    if layout == ClassColumns::Amounts {
+        columns.push(sums(alloc, Quantities::alloc));
+        // There is no room for both amounts that were not freed and the difference of the others.
+        if !(format::shows_live(profile) && format::shows_exit(profile)) {
+            columns.push(sums(free, Quantities::free));
+        }
+        columns.push(Column::numbers(rate, rows.iter().map(|row| number::compact_rate(row.sums.blocks_a_second))));
+        let bytes = |row: &Row| number::compact_bytes(row.sums.bytes_a_second);
+        columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
+    }
+    if rows.iter().any(|row| row.threads.is_some()) {
+        let threads = |row: &Row| row.threads.map_or_else(dash, |count| count.to_string());
+        columns.push(Column::numbers("THR", rows.iter().map(threads)));
+    }
+    if rows.iter().any(|row| !row.ended.is_empty()) {
+        columns.push(Column::text("ENDED", rows.iter().map(|row| row.ended.to_owned())));
+    }
+    if rows.iter().any(|row| is_known(&row.cgroup)) {
+        columns.push(Column::text("CGROUP", rows.iter().map(|row| known(&row.cgroup))));
+    }
+    columns
+}
+
+/// Returns the columns of stalls.
+fn of_waits(rows: &[Row]) -> Vec<Column> {
+    let mut columns = Vec::from(cells::stalls(rows.iter().map(|row| row.sums.waits.stalls)));
+    columns.push(Column::numbers("LONGEST", rows.iter().map(|row| row.sums.waits.longest.to_string())));
+    columns.push(Column::numbers("SCANNED", rows.iter().map(|row| number::compact(row.sums.waits.scanned))));
+    columns.push(Column::numbers("FREED", rows.iter().map(|row| number::compact(row.sums.waits.reclaimed))));
+    columns
+}
+
+/// Returns the end of a process, or that of a group if all its processes ended in the same way.
+fn ended(process: &ProcessProfile) -> &'static str {
+    match (process.ended, &process.group) {
+        (None, _) => "",
+        (Some(_), Some(group)) if group.ends.len() > 1 => "mixed",
+        (Some(ImageEnd::Exit), _) => "exit",
+        (Some(ImageEnd::OomKill), _) => "oom-kill",
+        (Some(ImageEnd::Exec), _) => "exec",
+    }
+}
+
+/// Returns the most specific description of a control group: pod and container, unit, or path.
+fn place(cgroup: &Cgroup) -> String {
+    let start = |text: &str, most: usize| text.chars().take(most).collect::<String>();
+    let container = cgroup.container.as_ref();
+    let id = container.map(|container| start(&container.id, ID_CHARACTERS));
+    match (&cgroup.pod, id, container.and_then(|container| container.runtime), &cgroup.unit) {
+        (Some(pod), Some(id), ..) => format!("pod {}/{id}", start(pod, UID_CHARACTERS)),
+        (Some(pod), None, ..) => format!("pod {}", start(pod, UID_CHARACTERS)),
+        (None, Some(id), runtime, _) => format!("{} {id}", runtime.unwrap_or("container")),
+        (None, None, _, Some(unit)) => unit.clone(),
+        (None, None, _, None) => cgroup.path.clone(),
+    }
+}
+
+impl Sums {
+    /// Rates are those of the whole trace of `duration`, even if the process ran for a part of it.
+    fn of(process: &ProcessProfile, duration: Duration) -> Self {
+        let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc(), duration).unwrap_or_default();
+        let memory = Memory { known: Some(KernelReported::of(process)), usage: process.total };
+        Self { memory, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
+    }
+
+    fn and(self, other: Self) -> Self {
+        let mut waits = self.waits;
+        waits.merge(&other.waits);
+        Self {
+            waits,
+            memory: self.memory.and(other.memory),
+            blocks_a_second: self.blocks_a_second + other.blocks_a_second,
+            bytes_a_second: self.bytes_a_second + other.bytes_a_second,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Losses, quality of stacks, excluded events, and the cost of tracing.
+
+use std::io;
+
+use memtrace_model::format as number;
+use memtrace_model::{Amount, Cost, DebugFileCounts, DebugFileOutcome, Profile, StackEnd, plain};
+
+use crate::format;
+use crate::wrap::wrapped;
+
+/// Writes the losses, the quality of stacks, the excluded events, and the cost.
+pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    writeln!(out)?;
+    losses(profile, out)?;
+    if let Some(quality) = format::quality(profile, StackEnd::ALL.len()) {
+        writeln!(out, "{}", wrapped(&format!("Stacks: {quality}."), 0))?;
+    }
+    if let Some(counts) = &profile.run.debug_files {
+        writeln!(out, "{}", wrapped(&debug_files(counts), 0))?;
+    }
+    for sentence in left_out(profile) {
+        writeln!(out, "{}", wrapped(&sentence, 0))?;
+    }
+    writeln!(out, "{}", wrapped(&cost(profile), 0))
+}
+
+fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    if profile.losses.total() == 0 {
+        return writeln!(out, "Nothing was lost.");
+    }
+    writeln!(out, "Lost:")?;
+    for (reason, count) in profile.losses.iter().filter(|(_, count)| *count > 0) {
+        writeln!(out, "{:>14}  {}", number::grouped(count), reason.name())?;
+        writeln!(out, "{}", wrapped(reason.explanation(), 16))?;
+    }
+    writeln!(out)
+}
+
+/// Returns sentences about events that are excluded on purpose.
+fn left_out(profile: &Profile) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if profile.run.filtered != Amount::default() {
+        let allocations = number::counted(profile.run.filtered.count, "allocation", "allocations");
+        sentences
+            .push(format!("Filtered: {allocations} of {} excluded by size or thread.", profile.run.filtered.bytes));
+    }
+    let unmatched = profile.unmatched_frees();
+    if unmatched > 0 {
+        let frees = number::counted(unmatched, "free", "frees");
+        let or = if profile.run.filtered == Amount::default() { "" } else { " or filtered" };
+        sentences.push(format!("Unmatched: {frees} of unknown blocks, allocated before tracing began{or}."));
+    }
+    let inherited = profile.inherited_frees();
+    if inherited > 0 {
+        let frees = number::counted(inherited, "free", "frees");
+        let or = if profile.run.filtered == Amount::default() { "" } else { " or were filtered" };
+        sentences.push(format!("Inherited: {frees} of blocks that were allocated before a fork{or}."));
+    }
+    let repeated = profile.repeated_frees();
+    if repeated > 0 {
+        let frees = number::counted(repeated, "free", "frees");
+        sentences.push(format!("Repeated: {frees} by the C library, of blocks that were freed before."));
+    }
+    let discarded = profile.total().discarded();
+    if discarded != Amount::default() {
+        sentences.push(format!("Discarded: {}, live at exec.", format::amount(profile.run.class, discarded)));
+    }
+    sentences.extend(profile.run.notes.iter().map(|note| format!("Note: {}.", plain(note))));
+    sentences
+}
+
+/// Describes the search for debug files: `Debug files: 3 downloaded (12.1 MiB), 1 not found.`
+fn debug_files(counts: &DebugFileCounts) -> String {
+    let part = |outcome: DebugFileOutcome| {
+        let size = match outcome {
+            DebugFileOutcome::Downloaded => format!(" ({})", counts.downloaded),
+            _ => String::new(),
+        };
+        let count = Some(counts.count(outcome)).filter(|&count| count > 0)?;
+        Some(format!("{} {}{size}", number::grouped(count), outcome.name().replace('_', " ")))
+    };
+    let parts: Vec<_> = DebugFileOutcome::ALL.into_iter().filter_map(part).collect();
+    format!("Debug files: {}.", if parts.is_empty() { String::from("none needed") } else { parts.join(", ") })
+}
+
+fn cost(profile: &Profile) -> String {
+    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = profile.run.cost;
+    let share = if profile.run.duration.is_zero() {
+        String::new()
+    } else {
+        format!(" ({:.1}% of one processor)", 100.0 * cpu_tracing.as_secs_f64() / profile.run.duration.as_secs_f64())
+    };
+    let nested = match nested {
+        0 => String::new(),
+        some => format!(", {} not counted", number::counted(some, "nested call", "nested calls")),
+    };
+    let programs = programs.map_or_else(String::new, |programs| {
+        let nanoseconds = programs.time.as_nanos() / u128::from(programs.hits.max(1));
+        let hits = number::counted(programs.hits, "probe hit", "probe hits");
+        format!(" In the targets: about {hits}, each with {nanoseconds} ns in BPF programs and the cost of the trap.")
+    });
+    format!(
+        "Cost: {}{nested}; {} of processor time while tracing{share}, {} in all; peak memory {peak_rss}.{programs}",
+        number::counted(events, "event", "events"),
+        number::duration(cpu_tracing),
+        number::duration(cpu),
+    )
+}

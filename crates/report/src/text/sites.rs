@@ -1,0 +1,230 @@
+//! The largest sites. A site is a group and the lines that are shown of a stack.
+
+use std::cmp::Reverse;
+use std::hash::BuildHasher as _;
+use std::io;
+
+use hashbrown::HashTable;
+use memtrace_model::format as number;
+use memtrace_model::{
+    Amount, BlockHistograms, Bytes, LiveChanges, Measure, Profile, Quantities, Quantity, StackProfile,
+};
+use rustc_hash::FxBuildHasher;
+
+use super::frames::Frames;
+use super::{histograms, stack};
+use crate::groups::Groups;
+use crate::metrics::MetricView;
+use crate::options::Options;
+use crate::table;
+use crate::trend::Trend;
+use crate::{allocators, escape, estimate, format};
+
+/// Minimum width of a group's name.
+const MIN_GROUP_WIDTH: usize = 24;
+
+/// Indentation of the lines below the heading of a site: the column of its share.
+const INDENT: usize = 5;
+
+/// All stacks of a group with the same lines.
+#[derive(Debug, PartialEq)]
+struct Site {
+    root: usize,
+    /// First of its stacks, from which its lines are made.
+    stack: usize,
+    /// Value of the metric by which sites are sorted.
+    value: u64,
+    usage: Quantities,
+    histograms: BlockHistograms,
+    live_changes: LiveChanges,
+    /// True if one of its stacks passes through an allocator.
+    by_allocator: bool,
+}
+
+/// Writes the `top` sites.
+pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut dyn io::Write) -> io::Result<()> {
+    let view = MetricView::new(profile, options.metric);
+    let frames = Frames::new(profile);
+    let sites = ranked(view, &frames, roots);
+    let what = view.title();
+    if sites.is_empty() {
+        return writeln!(out, "\nNo sites to list: {}.", view.empty_reason());
+    }
+    if options.top == 0 {
+        return Ok(());
+    }
+    let all = sites.iter().fold(0_u64, |sum, site| sum.saturating_add(site.value));
+    match sites.len() {
+        1 => writeln!(out, "\nThe one site by {what}")?,
+        many if many <= options.top => writeln!(out, "\nAll {} sites by {what}", number::grouped(many as u64))?,
+        many => writeln!(
+            out,
+            "\nTop {} of {} sites by {what}",
+            number::grouped(options.top as u64),
+            number::grouped(many as u64)
+        )?,
+    }
+    let names_roots = !options.by.is_process() || !profile.is_of_one_image();
+    for (index, site) in sites.iter().take(options.top).enumerate() {
+        let share = site.value as f64 / all as f64;
+        let root = names_roots.then(|| roots.all()[site.root].label.as_str());
+        writeln!(out, "\n{}", heading(view, index + 1, site, share, root))?;
+        if let Some(times) = histograms::times(&site.histograms) {
+            writeln!(out, "{:INDENT$}{times}", "")?;
+        }
+        if let Some(trend) = trend(view, site) {
+            writeln!(out, "{:INDENT$}{}", "", trend.text())?;
+        }
+        stack::write(&stack::lines(&frames, &profile.stacks[site.stack]), &frames, out)?;
+    }
+    Ok(())
+}
+
+/// Returns the trend of the live memory of a site, if the values are live memory of any age.
+fn trend(view: MetricView<'_>, site: &Site) -> Option<Trend> {
+    let is_shown = view.is_of_live() && !view.is_of_marks();
+    is_shown.then(|| Trend::of(&view.profile().run.parts, &site.live_changes)).flatten()
+}
+
+/// Writes the sites with the largest decreases of live memory in a window of a recording.
+pub(super) fn write_shrunk(
+    profile: &Profile,
+    options: &Options,
+    roots: &Groups,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let view = MetricView::new(profile, options.metric);
+    if !view.is_net_growth() || options.top == 0 {
+        return Ok(());
+    }
+    let shrunk = negated(profile);
+    let frames = Frames::new(&shrunk);
+    let sites = ranked(MetricView::new(&shrunk, options.metric), &frames, roots);
+    if sites.is_empty() {
+        return Ok(());
+    }
+    let shown = options.top.min(sites.len());
+    writeln!(out, "\nSites that shrank: {} of {}", number::grouped(shown as u64), number::grouped(sites.len() as u64))?;
+    for (index, site) in sites.iter().take(shown).enumerate() {
+        let live = Amount::default() - site.usage.live();
+        let blocks = format::change_in_blocks(profile.run.class, live.count);
+        let rank = index + 1;
+        let root = &roots.all()[site.root].label;
+        let root = if !options.by.is_process() || !profile.is_of_one_image() {
+            format!(", {}", format::shortened(&escape::visible(root), MIN_GROUP_WIDTH))
+        } else {
+            String::new()
+        };
+        writeln!(out, "\n{rank:>3}. {} in {blocks}{root}", format::change(live.bytes))?;
+        stack::write(&stack::lines(&frames, &shrunk.stacks[site.stack]), &frames, out)?;
+    }
+    Ok(())
+}
+
+/// Returns the profile with the decreases of live memory in place of its growth.
+fn negated(profile: &Profile) -> Profile {
+    let mut profile = profile.clone();
+    for stack in &mut profile.stacks {
+        stack.usage = stack.usage.with_amount(Quantity::LiveBytes, Amount::default() - stack.usage.live());
+    }
+    profile
+}
+
+/// Returns the sites with a value, the largest first; equal ones keep the order of the profile.
+fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site> {
+    let profile = view.profile();
+    let mut sites: Vec<Site> = Vec::new();
+    // Lines are made again for each comparison: those of all sites would take more memory than all else.
+    let mut known: HashTable<(u64, usize)> = HashTable::new();
+    let lines_of = |stack: usize| stack::lines(frames, &profile.stacks[stack]);
+    // A stack with value 0 makes no site, but belongs to a site with the same lines.
+    let has_value = |&(_, stack): &(usize, &StackProfile)| view.value(&stack.usage) > 0;
+    let (with, without): (Vec<_>, Vec<_>) = profile.stacks.iter().enumerate().partition(has_value);
+    for (index, stack) in with.into_iter().chain(without) {
+        let root = roots.of_stack(index);
+        let lines = lines_of(index);
+        let hash = FxBuildHasher.hash_one((root, &lines));
+        let is_same = |&(other, site): &(u64, usize)| {
+            other == hash && sites[site].root == root && lines_of(sites[site].stack) == lines
+        };
+        let site = match known.find(hash, is_same) {
+            Some(&(_, site)) => site,
+            None if view.value(&stack.usage) == 0 => continue,
+            None => {
+                known.insert_unique(hash, (hash, sites.len()), |&(hash, _)| hash);
+                sites.push(Site {
+                    root,
+                    stack: index,
+                    value: 0,
+                    usage: Quantities::default(),
+                    histograms: BlockHistograms::default(),
+                    live_changes: LiveChanges::default(),
+                    by_allocator: false,
+                });
+                sites.len() - 1
+            }
+        };
+        let site = &mut sites[site];
+        site.value = site.value.saturating_add(view.value(&stack.usage));
+        site.usage += stack.usage;
+        site.live_changes.merge(&stack.live_changes);
+        site.by_allocator |= profile.run.class.holds_mappings() && allocators::is_within(profile, stack);
+        site.histograms.add(&stack.histograms);
+    }
+    if view.is_net_growth() {
+        // Stacks of a site that grew and those that shrank cancel each other.
+        sites.iter_mut().for_each(|site| site.value = view.value(&site.usage));
+        sites.retain(|site| site.value > 0);
+    }
+    sites.sort_by_key(|site| Reverse(site.value));
+    sites
+}
+
+/// Returns the heading of a site, with the numbers that belong to its value.
+fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
+    let usage = &site.usage;
+    let class = view.class();
+    let error = estimate::format_error(view.error(usage), view.measure());
+    let mut aside = aside(view, usage);
+    if class.holds_mappings() && usage.live().bytes != Bytes(0) {
+        aside.push_str(&format!(", {} touched", Bytes(usage[Quantity::ResidentBytes])));
+    }
+    if site.by_allocator {
+        aside.push_str(", in an allocator");
+    }
+    let heading = format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), view.text(site.value));
+    let Some(root) = root else { return heading };
+    // The path of a control group may exceed the line, and is still worth showing.
+    let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(MIN_GROUP_WIDTH);
+    format!("{heading}, {}", format::shortened(&escape::visible(root), room))
+}
+
+/// Returns the numbers that belong to a value: those of the same blocks, or the live amount.
+fn aside(view: MetricView<'_>, usage: &Quantities) -> String {
+    let (live, exit) = (usage.live(), usage.exit());
+    let word = view.class().words().live;
+    if view.is_net_growth() {
+        return format!(" in {}", format::change_in_blocks(view.class(), live.count));
+    }
+    if view.is_of_touches() {
+        return format!(" of {} {word}", live.bytes);
+    }
+    if view.is_of_peaks() {
+        return match (exit.bytes, live.bytes) {
+            (Bytes(0), Bytes(0)) => format!(", none of it {word} at the end"),
+            (Bytes(0), live) => format!(", {live} {word} at the end"),
+            (exit, _) => format!(", {exit} held at exit"),
+        };
+    }
+    let Some(pair) = view.text_of_pair(usage) else { return String::new() };
+    let preposition = if view.measure() == Measure::Count { "of" } else { "in" };
+    let mut aside = format!(" {preposition} {pair}");
+    if view.quantity() == Quantity::TemporaryCount {
+        let part = usage.temporary().count as f64 / usage.alloc().count.max(1) as f64;
+        aside.push_str(&format!(", {} of its blocks", number::percent(part)));
+    }
+    aside
+}
+
+#[cfg(test)]
+mod tests;

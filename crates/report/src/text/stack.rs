@@ -1,0 +1,110 @@
+//! Lines of a stack, the innermost first: library frames are folded, deep stacks are cut.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use memtrace_model::{FrameId, StackEnd, StackProfile};
+
+use super::frames::{Frames, Shown, ShownId};
+use crate::escape;
+use crate::library::Library;
+
+/// Lines of a deep stack at its ends; those in the middle are left out.
+const LEAF_LINES: usize = 16;
+const ROOT_LINES: usize = 6;
+/// Width of the column of names; longer names do not widen it.
+const NAME_COLUMNS: usize = 48;
+
+/// A line of a stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Line {
+    Frame(ShownId),
+    /// Folded frames of these libraries.
+    Library(usize, BTreeSet<Library>),
+    /// Number of lines that are left out.
+    Cut(usize),
+    /// Reason for a stack without frames.
+    Empty(&'static str),
+    /// Sum of this number of merged stacks.
+    Other(u64),
+    /// Outer frames that were not recorded.
+    Truncated,
+}
+
+/// Returns the lines of `stack`. A run of two or more library frames at either end is one line, so that user
+/// functions are seen first.
+pub(crate) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
+    if stack.merged() > 0 {
+        return vec![Line::Other(stack.merged())];
+    }
+    if stack.frames.is_empty() {
+        return vec![Line::Empty(escape::missing_frames(stack.end))];
+    }
+    let all = &stack.frames[..];
+    let mut root: Vec<_> =
+        all.iter().enumerate().map_while(|(at, id)| frames.library_at_root(*id, all.get(at + 1).copied())).collect();
+    let mut leaf: Vec<_> = all.iter().rev().map_while(|id| frames.library(*id)).collect();
+    // Without user functions nothing would remain after folding.
+    if root.len() == all.len() {
+        root.clear();
+        leaf.clear();
+    }
+    let (callers, rest) = all.split_at(root.len());
+    let (own, callees) = rest.split_at(rest.len() - leaf.len());
+
+    let mut lines = folded(frames, callees, &leaf);
+    lines.extend(unfolded(frames, own));
+    lines.extend(folded(frames, callers, &root));
+    if lines.len() > LEAF_LINES + ROOT_LINES + 1 {
+        let cut = LEAF_LINES..lines.len() - ROOT_LINES;
+        lines.splice(cut.clone(), [Line::Cut(cut.len())]);
+    }
+    if stack.end == StackEnd::Truncated {
+        lines.push(Line::Truncated);
+    }
+    lines
+}
+
+fn folded(frames: &Frames<'_>, run: &[FrameId], libraries: &[Library]) -> Vec<Line> {
+    match run {
+        [] | [_] => unfolded(frames, run).collect(),
+        many => vec![Line::Library(many.len(), libraries.iter().copied().collect())],
+    }
+}
+
+fn unfolded(frames: &Frames<'_>, run: &[FrameId]) -> impl Iterator<Item = Line> {
+    run.iter().rev().map(|id| Line::Frame(frames.id(*id)))
+}
+
+/// Writes the lines, with locations in a column.
+pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+    let width = |line: &Line| match line {
+        Line::Frame(id) => frames.shown(*id).name.chars().count(),
+        _ => 0,
+    };
+    let columns = lines.iter().map(width).filter(|width| *width <= NAME_COLUMNS).max().unwrap_or(0);
+    for line in lines {
+        let text = match line {
+            Line::Frame(id) => {
+                let Shown { name, place } = frames.shown(*id);
+                format!("{name:<columns$}  {place}")
+            }
+            Line::Library(count, libraries) => format!("… {count} frames of the {}", named(libraries)),
+            Line::Cut(count) => format!("… {count} more …"),
+            Line::Empty(why) => String::from(*why),
+            Line::Other(stacks) => escape::other_stacks(*stacks),
+            Line::Truncated => String::from("… (truncated: outer frames were not recorded)"),
+        };
+        writeln!(out, "        {}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Returns `Rust library` or `C and Rust libraries`.
+fn named(libraries: &BTreeSet<Library>) -> String {
+    let names: Vec<_> = libraries.iter().map(Library::to_string).collect();
+    format!("{} {}", names.join(" and "), if names.len() == 1 { "library" } else { "libraries" })
+}
+
+#[cfg(test)]
+mod tests;

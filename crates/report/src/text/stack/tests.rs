@@ -1,0 +1,139 @@
+use memtrace_model::{Frame, FrameId, Name, Part, Profile, StackEnd};
+
+use super::*;
+
+/// Lines of a stack of these functions, the outermost first.
+fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
+    let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
+    let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
+    let ids = (0..names.len()).map(FrameId::new).collect();
+    let stack = StackProfile::new(0, Part::WHOLE, ids, end);
+    let frames = Frames::new(&profile);
+    let mut text = Vec::new();
+    write(&lines(&frames, &stack), &frames, &mut text).unwrap();
+    String::from_utf8(text).unwrap().lines().map(|line| String::from(line.trim_start())).collect()
+}
+
+fn complete(names: &[&str]) -> Vec<String> {
+    shown(names, StackEnd::Complete)
+}
+
+#[test]
+fn libraries_are_folded_at_the_leaf_and_at_the_root() {
+    let stack = [
+        "start_thread",
+        "std::sys::thread::unix::Thread::new::thread_start",
+        "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+        "demo::run",
+        "demo::serve",
+        "alloc::vec::Vec<T,A>::reserve",
+        "alloc::alloc::realloc",
+    ];
+    assert_eq!(
+        complete(&stack),
+        ["… 2 frames of the Rust library", "demo::serve", "demo::run", "… 3 frames of the C and Rust libraries"]
+    );
+}
+
+/// As rustc 1.94 and glibc 2.36 with debug information name the frames of a thread.
+#[test]
+fn start_up_frames_of_a_rust_thread_are_folded() {
+    let stack = [
+        "clone3",
+        "start_thread",
+        "<std::sys::thread::unix::Thread>::new::thread_start",
+        "<alloc::boxed::Box<dyn core::ops::function::FnOnce<(), Output = ()> + core::marker::Send> as core::ops::function::FnOnce<()>>::call_once",
+        "core::ops::function::FnOnce::call_once{{vtable.shim}}",
+        "std::thread::lifecycle::spawn_unchecked::{{closure}}",
+        "std::panic::catch_unwind",
+        "std::panicking::catch_unwind",
+        "__rust_try",
+        "std::panicking::catch_unwind::do_call",
+        "<core::panic::unwind_safe::AssertUnwindSafe<F> as core::ops::function::FnOnce<()>>::call_once",
+        "std::thread::lifecycle::spawn_unchecked::{{closure}}::{{closure}}",
+        "std::sys::backtrace::__rust_begin_short_backtrace",
+        "demo::main::{{closure}}",
+    ];
+    assert_eq!(complete(&stack), ["demo::main::{{closure}}", "… 13 frames of the C and Rust libraries"]);
+}
+
+#[test]
+fn start_up_frames_of_a_pthread_are_folded() {
+    assert_eq!(complete(&["clone3", "start_thread", "work", "grab"]), ["grab", "work", "… 2 frames of the C library"]);
+}
+
+#[test]
+fn start_up_frames_of_a_cpp_thread_are_folded() {
+    let stack = [
+        "clone3",
+        "start_thread",
+        "execute_native_thread_routine",
+        "std::thread::_State_impl<std::thread::_Invoker<std::tuple<std::packaged_task<char* ()> > > >::_M_run()",
+        "__gthread_once",
+        "__pthread_once_slow",
+        "std::__future_base::_State_baseV2::_M_do_set(std::function<std::unique_ptr<int> ()>*, bool*)",
+        "grab(unsigned long)",
+    ];
+    assert_eq!(complete(&stack), ["grab(unsigned long)", "… 7 frames of the C and C++ libraries"]);
+}
+
+#[test]
+fn cpp_is_folded_like_rust() {
+    let stack = [
+        "_start",
+        "__libc_start_main_impl",
+        "main",
+        "std::vector<int, std::allocator<int> >::push_back(int&&)",
+        "operator new(unsigned long)",
+    ];
+    assert_eq!(complete(&stack), ["… 2 frames of the C++ library", "main", "… 2 frames of the C library"]);
+}
+
+#[test]
+fn single_library_frames_are_not_folded() {
+    let stack = ["_start", "main", "core::iter::map", "core::iter::fold", "demo::step", "alloc::alloc::alloc"];
+    assert_eq!(
+        complete(&stack),
+        ["alloc::alloc::alloc", "demo::step", "core::iter::fold", "core::iter::map", "main", "_start"]
+    );
+}
+
+#[test]
+fn the_c_library_is_folded_only_at_the_root() {
+    assert_eq!(complete(&["main", "start_thread", "__clone3"]), ["__clone3", "start_thread", "main"]);
+}
+
+#[test]
+fn the_main_of_rustc_is_folded() {
+    let rust = ["_start", "main", "std::rt::lang_start::<()>", "std::rt::lang_start_internal", "demo::main"];
+    assert_eq!(complete(&rust), ["demo::main", "… 4 frames of the C and Rust libraries"]);
+}
+
+#[test]
+fn a_stack_of_library_frames_is_not_folded() {
+    let stack = ["start_thread", "std::thread::start", "alloc::alloc::alloc"];
+    assert_eq!(complete(&stack), ["alloc::alloc::alloc", "std::thread::start", "start_thread"]);
+}
+
+#[test]
+fn a_deep_stack_is_cut_after_folding() {
+    let deep = |own: usize| {
+        let mut names = vec!["_start", "__libc_start_main"];
+        names.extend(["demo::walk"].repeat(own));
+        names.extend(["alloc::vec::grow", "alloc::alloc::alloc"]);
+        complete(&names)
+    };
+    assert_eq!(deep(21).len(), 23);
+    assert!(deep(21).iter().all(|line| !line.contains("more")));
+    assert_eq!(deep(22).len(), 23);
+    assert_eq!(deep(22)[16], "… 2 more …");
+}
+
+#[test]
+fn truncated_and_empty_stacks_are_marked() {
+    assert_eq!(
+        shown(&["demo::serve"], StackEnd::Truncated),
+        ["demo::serve", "… (truncated: outer frames were not recorded)"]
+    );
+    assert_eq!(shown(&[], StackEnd::NotTaken), ["[stack not taken]"]);
+}

@@ -1,0 +1,19 @@
+//! Events of a monitor in words.
+
+use memtrace_model::{Comm, MonitorEventKind, Pid};
+
+use crate::escape;
+
+/// Returns an event in words, as plain text. `name` returns the name of a process.
+pub(super) fn text<'a>(kind: &MonitorEventKind, name: impl Fn(Pid) -> Option<&'a Comm>) -> String {
+    let process = |pid: Pid| match name(pid) {
+        Some(comm) => format!("{} ({pid})", escape::visible(comm.raw())),
+        None => format!("process {pid}"),
+    };
+    match kind {
+        MonitorEventKind::OomKill(pid) => format!("OOM kill of {}", process(*pid)),
+        MonitorEventKind::Exit(pid) => format!("exit of {}", process(*pid)),
+        MonitorEventKind::Mark(text) => format!("mark: {}", escape::visible(text)),
+        MonitorEventKind::Trigger(text) => format!("trigger: {}", escape::visible(text)),
+    }
+}

@@ -1,0 +1,130 @@
+//! Last values of threads, for sparklines.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use memtrace_model::{MonitorInterval, MonitoredThread, ProcessInterval, SourceState, ThreadColumn};
+
+/// Number of values per thread.
+pub(super) const LENGTH: usize = 20;
+const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Values of a column in the last intervals for each thread.
+#[derive(Clone, Debug)]
+pub struct ThreadHistory {
+    column: ThreadColumn,
+    /// Values, the last one at the end; `None` for intervals without one.
+    threads: BTreeMap<MonitoredThread, VecDeque<Option<f64>>>,
+}
+
+impl ThreadHistory {
+    /// Returns an empty history. Columns without numbers have that of the default column.
+    #[must_use]
+    pub fn new(column: ThreadColumn) -> Self {
+        let column = if column.counters().is_empty() { ThreadColumn::default() } else { column };
+        Self { column, threads: BTreeMap::new() }
+    }
+
+    /// Adds an interval. Threads whose values are all older than the history are removed, and those of ended processes.
+    pub fn add(&mut self, interval: &MonitorInterval) {
+        for values in self.threads.values_mut() {
+            values.push_back(None);
+            if values.len() > LENGTH {
+                values.pop_front();
+            }
+        }
+        let (column, seconds) = (self.column, interval.seconds());
+        for process in interval.processes.iter().filter(|process| is_known(column, process)) {
+            for thread in &process.threads {
+                let values = self.threads.entry(thread.thread).or_insert_with(|| VecDeque::from([None]));
+                if let Some(last) = values.back_mut() {
+                    *last = Some(column.value(&thread.usage, seconds));
+                }
+            }
+        }
+        let running = interval.processes.iter().filter(|process| !process.has_exited);
+        let running: BTreeSet<_> = running.map(|process| process.pid).collect();
+        self.threads.retain(|thread, values| running.contains(&thread.pid) && values.iter().any(Option::is_some));
+    }
+
+    /// Returns the last values as block elements, at most `width`, aligned at the right. The lowest block is the smallest
+    /// value, or 0 if none is negative.
+    pub(super) fn sparkline(&self, thread: &MonitoredThread, width: usize) -> String {
+        let Some(values) = self.threads.get(thread) else { return String::new() };
+        let shown = || values.iter().rev().take(width).rev();
+        let [least, most] =
+            shown().flatten().fold([0.0_f64; 2], |[least, most], &value| [least.min(value), most.max(value)]);
+        let block = |value: f64| {
+            let share = if most > least { (value - least) / (most - least) } else { 0.0 };
+            let steps = BLOCKS.len() - 1;
+            BLOCKS[(0..steps).filter(|step| share * steps as f64 >= *step as f64 + 0.5).count()]
+        };
+        let blocks: String = shown().map(|value| value.map_or(' ', block)).collect();
+        format!("{blocks:>width$}")
+    }
+}
+
+/// Returns true if the source of a process knows the counters of a column for this interval.
+fn is_known(column: ThreadColumn, process: &ProcessInterval) -> bool {
+    let SourceState { source, is_stale } = process.source;
+    column.counters().iter().all(|counter| source.counts(*counter) && !(is_stale && counter.is_of_heap()))
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::{CounterSource, UsageCounter};
+
+    use super::super::tests::{process, thread};
+    use super::*;
+
+    /// Adds an interval with a thread that allocates and frees these bytes.
+    fn add(history: &mut ThreadHistory, tid: u32, alloc: u64, free: u64) {
+        let thread = thread(tid, "a", &[(UsageCounter::AllocBytes, alloc), (UsageCounter::FreeBytes, free)]);
+        let processes = vec![process(CounterSource::Bpf, vec![thread])];
+        history.add(&MonitorInterval { processes, ..MonitorInterval::default() });
+    }
+
+    fn line(history: &ThreadHistory, tid: u32, width: usize) -> String {
+        history.sparkline(&thread(tid, "a", &[]).thread, width)
+    }
+
+    #[test]
+    fn blocks_are_scaled_from_zero_to_the_largest_value() {
+        let mut history = ThreadHistory::new(ThreadColumn::Alloc);
+        (0..8).for_each(|value| add(&mut history, 1, value, 0));
+        assert_eq!(line(&history, 1, 20), format!("{:>20}", "▁▂▃▄▅▆▇█"));
+        assert_eq!(line(&history, 1, 2), "▇█");
+        (0..20).for_each(|_| add(&mut history, 1, 0, 0));
+        assert_eq!(line(&history, 1, 20), "▁".repeat(20));
+        assert_eq!(line(&history, 2, 20), "");
+    }
+
+    #[test]
+    fn negative_values_are_below_zero() {
+        let mut history = ThreadHistory::new(ThreadColumn::Tid);
+        [(0, 70), (70, 0), (0, 0)].into_iter().for_each(|(alloc, free)| add(&mut history, 1, alloc, free));
+        assert_eq!(line(&history, 1, 3), "▁█▅");
+    }
+
+    #[test]
+    fn threads_are_forgotten_after_their_last_value() {
+        let mut history = ThreadHistory::new(ThreadColumn::Alloc);
+        add(&mut history, 1, 5, 0);
+        (0..LENGTH - 1).for_each(|_| add(&mut history, 2, 5, 0));
+        assert_eq!((line(&history, 1, 20), history.threads.len()), (format!("{:<20}", "█"), 2));
+        add(&mut history, 2, 5, 0);
+        assert_eq!((line(&history, 1, 20), history.threads.len()), (String::new(), 1));
+        history.add(&MonitorInterval::default());
+        assert_eq!(history.threads.len(), 0);
+    }
+
+    #[test]
+    fn unknown_and_stale_values_are_spaces() {
+        let mut history = ThreadHistory::new(ThreadColumn::Alloc);
+        add(&mut history, 1, 5, 0);
+        let mut unknown = process(CounterSource::None, vec![thread(1, "a", &[])]);
+        history.add(&MonitorInterval { processes: vec![unknown.clone()], ..MonitorInterval::default() });
+        (unknown.source.source, unknown.source.is_stale) = (CounterSource::Jemalloc, true);
+        history.add(&MonitorInterval { processes: vec![unknown], ..MonitorInterval::default() });
+        assert_eq!(line(&history, 1, 3), "█  ");
+    }
+}

@@ -1,0 +1,88 @@
+//! Legends beside the plots.
+
+use std::io;
+
+use memtrace_model::ThreadTimeline;
+use memtrace_model::format::duration;
+
+use super::curves::Curve;
+use super::frame::{LEGEND, LEGEND_END};
+use crate::axis::Unit;
+use crate::escape;
+
+/// Height of a row.
+pub(super) const ROW: f64 = 16.0;
+/// Place of the first row below the top.
+const FIRST: f64 = 24.0;
+
+/// Value in a legend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Legend {
+    /// The last value.
+    Last,
+    /// The average over the time of the curve.
+    Mean,
+}
+
+/// Returns the height of a legend.
+pub(super) fn height(rows: usize) -> f64 {
+    FIRST + rows as f64 * ROW
+}
+
+/// Writes the legend with the names of curves and a value for each. The first `lines` curves are lines.
+pub(super) fn write(
+    curves: &[&Curve],
+    lines: usize,
+    legend: Legend,
+    unit: Unit,
+    timeline: &ThreadTimeline,
+    top: f64,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    if curves.is_empty() {
+        return Ok(());
+    }
+    let head = match legend {
+        Legend::Last => "at the end",
+        Legend::Mean => "average",
+    };
+    writeln!(out, r#"<text class="note right" x="{LEGEND_END}" y="{:.1}">{head}</text>"#, top + 9.0)?;
+    for (row, curve) in curves.iter().enumerate() {
+        let y = top + FIRST + row as f64 * ROW;
+        let value = match legend {
+            Legend::Last => curve.last(),
+            Legend::Mean => mean(curve, timeline),
+        };
+        let value = value.map_or_else(|| String::from("-"), |value| unit.text(value));
+        let height = if row < lines { 4.0 } else { 10.0 };
+        writeln!(
+            out,
+            r#"<g><title>{}</title><rect x="{LEGEND}" y="{:.1}" width="10" height="{height}" rx="2" fill="{}"/><text x="{}" y="{y:.1}">{}</text><text class="right" x="{LEGEND_END}" y="{y:.1}">{value}</text></g>"#,
+            tooltip(curve, unit, timeline),
+            y - 4.0 - height / 2.0,
+            curve.colour,
+            LEGEND + 16.0,
+            escape::xml(&curve.name),
+        )?;
+    }
+    Ok(())
+}
+
+/// Returns the name of a curve with its last value and its peak, escaped.
+pub(super) fn tooltip(curve: &Curve, unit: Unit, timeline: &ThreadTimeline) -> String {
+    let last = curve.last().map_or_else(|| String::from("unknown"), |value| format!("{} at its end", unit.text(value)));
+    let peak = curve.peak().map_or_else(String::new, |(point, value)| {
+        format!(", peak {} at {}", unit.text(value), duration(timeline.spans[point].end))
+    });
+    escape::xml(&format!("{}: {last}{peak}", curve.name))
+}
+
+/// Returns the average over the time with values.
+fn mean(curve: &Curve, timeline: &ThreadTimeline) -> Option<f64> {
+    let weighted = curve.values.iter().zip(&timeline.spans).filter_map(|(value, span)| {
+        let length = span.end.saturating_sub(span.start).as_secs_f64();
+        Some(((*value)? * length, length))
+    });
+    let (sum, time) = weighted.fold((0.0, 0.0), |(sum, time), (value, length)| (sum + value, time + length));
+    (time > 0.0).then(|| sum / time)
+}

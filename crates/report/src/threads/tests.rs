@@ -1,0 +1,111 @@
+//! Tests of the formats of the thread monitor.
+
+use std::time::Duration;
+
+use memtrace_model::{
+    Comm, CounterSource, LossReason, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval,
+    MonitoredThread, OtherThreads, Pid, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState,
+    ThreadColumn, ThreadInterval, ThreadUsage, Tid, UsageCounter,
+};
+
+use super::*;
+
+mod csv;
+mod json;
+mod picture;
+mod text;
+
+/// Control characters, separators of CSV, and characters of XML.
+const HOSTILE: &str = "=a\u{1b}[2J,\"b\"\n<c>&'\u{202e}";
+
+pub(super) fn thread(tid: u32, name: &str, values: &[(UsageCounter, u64)]) -> ThreadInterval {
+    ThreadInterval {
+        thread: MonitoredThread { pid: Pid(7), tid: Tid(tid), start_ns: 1_000_000_007 * u64::from(tid) },
+        comm: Comm::from(name),
+        state: TaskState::Sleeping,
+        usage: ThreadUsage::of(values),
+    }
+}
+
+/// A process with the usage of its threads.
+pub(super) fn process(source: CounterSource, threads: Vec<ThreadInterval>) -> ProcessInterval {
+    ProcessInterval {
+        pid: Pid(7),
+        start_ns: 7_000_000_049,
+        comm: Comm::from("server"),
+        source: SourceState { source, is_stale: false },
+        usage: threads.iter().map(|thread| thread.usage).sum(),
+        threads,
+        ended: OtherThreads::default(),
+        others: OtherThreads::default(),
+        started: 0,
+        values: ProcessValues::default(),
+        has_exited: false,
+    }
+}
+
+/// Usage with a value of each counter, times a number.
+fn usage(times: u64) -> ThreadUsage {
+    const MILLION: u64 = 1_000_000;
+    let values = [
+        3 << 20,
+        40_000,
+        1 << 20,
+        8_000,
+        600 * MILLION,
+        200 * MILLION,
+        20 * MILLION,
+        500,
+        13,
+        64 << 10,
+        5 << 20,
+        1_200,
+        2,
+    ];
+    let mut usage = ThreadUsage::default();
+    UsageCounter::ALL.iter().zip(values).for_each(|(counter, value)| usage.set(*counter, value * times));
+    usage
+}
+
+/// Two seconds of two processes: one with counters by BPF and a hostile thread, one with those of jemalloc.
+fn interval() -> MonitorInterval {
+    let busy = ThreadInterval { state: TaskState::Running, usage: usage(2), ..thread(8, "worker-1", &[]) };
+    let freeing = thread(9, HOSTILE, &[(UsageCounter::FreeBytes, 5000), (UsageCounter::FreeCount, 3)]);
+    let mut server = process(CounterSource::Bpf, vec![busy, thread(7, "server", &[]), freeing]);
+    server.ended = OtherThreads { count: 2, usage: usage(1) };
+    server.others = OtherThreads { count: 1200, usage: usage(3) };
+    server.usage = server.usage.plus(server.ended.usage).plus(server.others.usage);
+    server.started = 5;
+    for (value, number) in ProcessValue::ALL.into_iter().zip([300 << 20, 20 << 20, 1 << 20, 0, 64, 1203]) {
+        server.values.set(value, Some(number));
+    }
+    let mut store = process(CounterSource::Jemalloc, vec![ThreadInterval { usage: usage(1), ..thread(21, "", &[]) }]);
+    (store.pid, store.comm, store.source.is_stale) = (Pid(20), Comm::from("store"), true);
+    store.threads[0].thread.pid = Pid(20);
+    let mut machine = MachineUsage::default();
+    let values = [2_000, 500, 5_000, 400, 100, 4 << 20, 20 << 20, 30, 0, 1, 12 << 30, 32 << 30];
+    for (value, number) in MachineValue::ALL.into_iter().zip(values) {
+        let is_time = value.name().ends_with("_ns");
+        machine.set(value, Some(number * if is_time { 1_000_000 } else { 1 }));
+    }
+    let event = |at, kind| MonitorEvent { at: Duration::from_millis(at), kind };
+    let mut interval = MonitorInterval {
+        span: Duration::new(88, 1)..Duration::new(90, 1),
+        processes: vec![server, store],
+        machine,
+        events: vec![
+            event(88_500, MonitorEventKind::Mark(String::from(HOSTILE))),
+            event(89_000, MonitorEventKind::OomKill(Pid(20))),
+        ],
+        ..MonitorInterval::default()
+    };
+    interval.losses.add(LossReason::LedgerFull, 2);
+    interval
+}
+
+/// Returns what a writer writes.
+fn written(write: impl Fn(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
+    let mut bytes = Vec::new();
+    write(&mut bytes).unwrap();
+    String::from_utf8(bytes).unwrap()
+}

@@ -1,0 +1,308 @@
+//! Trends of live memory over the parts of a recording.
+//!
+//! Growth that happened once is harmless; the same growth that continues is not. A trend distinguishes them by rules on
+//! the changes in each part. The guide (`docs/guide/recordings.md`) lists the rules with their thresholds.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use memtrace_model::format as number;
+use memtrace_model::{Bytes, LiveChanges, PartChange};
+
+use crate::format;
+
+/// Minimum number of parts since the first change. With fewer, growth is [`Kind::Recent`].
+const FEWEST: usize = 4;
+
+/// Kind of a trend. Parts count by their time: old parts of a recording can be longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Grew in at least three quarters of the time, and the decreases are at most half of the growth. The share of the
+    /// growth of each part exceeds its share of the time by at most a quarter of the whole.
+    SteadyGrowth,
+    /// At least four fifths of the growth were in one part, or in two successive ones, of at most half of the time, and
+    /// the decreases are at most a fifth of the growth.
+    SingleGrowth,
+    /// In the second half of the time, at least twice the growth was allocated, and live memory changed by at most a
+    /// tenth of the growth.
+    Churn,
+    /// The first change was in one of the last three parts.
+    Recent,
+    /// The decreases exceed the growth.
+    Decrease,
+    /// None of these.
+    Irregular,
+}
+
+impl Kind {
+    /// Name in JSON.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::SteadyGrowth => "steady_growth",
+            Self::SingleGrowth => "single_growth",
+            Self::Churn => "churn",
+            Self::Recent => "recent",
+            Self::Decrease => "decrease",
+            Self::Irregular => "irregular",
+        }
+    }
+}
+
+/// Trend of a stack or a site.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Trend {
+    pub(super) kind: Kind,
+    /// Parts since the first change.
+    parts: Vec<Range<Duration>>,
+    /// Change of live bytes in each of them.
+    changes: Vec<i64>,
+    /// Index of the first part of the second half of the time.
+    second_half: usize,
+    /// Bytes allocated in the second half.
+    late_alloc: u64,
+}
+
+impl Trend {
+    /// Returns the trend of live bytes with these changes; `None` if they are not known, or nothing changed.
+    pub(super) fn of(parts: &[Range<Duration>], changes: &LiveChanges) -> Option<Self> {
+        let changes = changes.as_slice();
+        let first = changes.iter().position(|change| change.live != 0).filter(|_| parts.len() == changes.len())?;
+        let (parts, changes) = (parts[first..].to_vec(), &changes[first..]);
+        let second_half = second_half(&parts);
+        let late = &changes[second_half..];
+        let late_alloc = late.iter().fold(0_u64, |sum, PartChange { alloc, .. }| sum.saturating_add(*alloc));
+        let changes = changes.iter().map(|change| change.live).collect();
+        let mut trend = Self { kind: Kind::Irregular, parts, changes, second_half, late_alloc };
+        trend.kind = trend.kind();
+        Some(trend)
+    }
+
+    fn kind(&self) -> Kind {
+        let (grown, shrunk) = (self.sum(|change| change > 0), self.sum(|change| change < 0));
+        let late_change = sum(&self.changes[self.second_half..]).unsigned_abs();
+        if shrunk > grown {
+            Kind::Decrease
+        } else if self.changes.len() < FEWEST {
+            Kind::Recent
+        } else if self.late_alloc / 2 >= grown && late_change <= grown / 10 {
+            Kind::Churn
+        } else if self.is_single_growth(grown) && shrunk <= grown / 5 {
+            Kind::SingleGrowth
+        } else if self.time_of_growth() >= self.time() * 3 / 4 && self.is_even(grown) && shrunk <= grown / 2 {
+            Kind::SteadyGrowth
+        } else {
+            Kind::Irregular
+        }
+    }
+
+    /// Returns the trend in words, with its figures.
+    pub(super) fn text(&self) -> String {
+        let count = |is: fn(&i64) -> bool| self.changes.iter().filter(|change| is(change)).count();
+        let (grew, shrank, all) = (count(|change| *change > 0), count(|change| *change < 0), self.changes.len());
+        let span = |parts: &[Range<Duration>]| {
+            let [start, end] = [parts.first().map(|part| part.start), parts.last().map(|part| part.end)]
+                .map(|time| number::duration(time.unwrap_or_default()));
+            format!("from +{start} to +{end}")
+        };
+        let net = sum(&self.changes);
+        let whole = span(&self.parts);
+        match self.kind {
+            Kind::SteadyGrowth => {
+                format!("steady growth: {} in {grew} of {all} parts {whole}", rate(net, self.time()))
+            }
+            Kind::SingleGrowth => {
+                let (at, bytes) = self.largest_growth();
+                let when = span(&self.parts[at]);
+                format!("single growth: {} {when}", format::change(Bytes(bytes)))
+            }
+            Kind::Churn => {
+                let half = self.second_half;
+                let change = format::change(Bytes(sum(&self.changes[half..]).cast_unsigned()));
+                format!("churn: {} allocated, {change} live {}", Bytes(self.late_alloc), span(&self.parts[half..]))
+            }
+            Kind::Recent => format!("recent: first changed {}", span(&self.parts[..1])),
+            Kind::Decrease => format!("decrease: {} in {shrank} of {all} parts {whole}", rate(net, self.time())),
+            Kind::Irregular => {
+                let sum = |bytes| format::change(Bytes(bytes));
+                let grown = format!("{} in {grew} parts", sum(self.sum(|change| change > 0)));
+                let shrunk = sum(self.sum(|change| change < 0).wrapping_neg());
+                let shrunk = if shrank > 0 { format!(", {shrunk} in {shrank}") } else { String::new() };
+                format!("irregular: {grown}{shrunk}, of {all} {whole}")
+            }
+        }
+    }
+
+    /// Returns the sum of the absolute values of the changes that satisfy `is`.
+    fn sum(&self, is: impl Fn(i64) -> bool) -> u64 {
+        self.changes
+            .iter()
+            .filter(|change| is(**change))
+            .fold(0, |sum: u64, change| sum.saturating_add(change.unsigned_abs()))
+    }
+
+    /// Returns the part with the most growth if it has four fifths of all growth, or else the two successive parts with
+    /// the most, with their growth in bytes.
+    fn largest_growth(&self) -> (Range<usize>, u64) {
+        let growth: Vec<u64> = self.changes.iter().map(|change| (*change).max(0).unsigned_abs()).collect();
+        let sum =
+            |parts: &Range<usize>| growth[parts.clone()].iter().fold(0_u64, |sum, part| sum.saturating_add(*part));
+        // Of equal elements, max_by_key returns the last.
+        let largest = |length: usize| (0..=growth.len() - length).map(|at| at..at + length).rev().max_by_key(sum);
+        let all = sum(&(0..growth.len()));
+        let single = largest(1).filter(|part| sum(part) >= share(all, 4, 5) || growth.len() == 1);
+        let parts = single.or_else(|| largest(2)).unwrap_or(0..0);
+        let bytes = sum(&parts);
+        (parts, bytes)
+    }
+
+    /// Returns true if four fifths of the growth were in one part or two, of at most half of the time.
+    fn is_single_growth(&self, grown: u64) -> bool {
+        let (parts, growth) = self.largest_growth();
+        let time: Duration = self.parts[parts].iter().map(length).sum();
+        growth >= share(grown, 4, 5) && time <= self.time() / 2
+    }
+
+    /// Returns true if no part has much more of the growth than of the time.
+    fn is_even(&self, grown: u64) -> bool {
+        let time = self.time().as_secs_f64();
+        let is_even = |(part, change): (&Range<Duration>, &i64)| {
+            *change as f64 <= grown as f64 * (length(part).as_secs_f64() / time + 0.25)
+        };
+        self.parts.iter().zip(&self.changes).all(is_even)
+    }
+
+    fn time(&self) -> Duration {
+        self.parts.iter().map(length).sum()
+    }
+
+    /// Returns the duration of the parts with growth.
+    fn time_of_growth(&self) -> Duration {
+        self.parts.iter().zip(&self.changes).filter(|(_, change)| **change > 0).map(|(part, _)| length(part)).sum()
+    }
+}
+
+/// Returns the index of the first part that starts in the second half of the time, or of the last part.
+fn second_half(parts: &[Range<Duration>]) -> usize {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return 0 };
+    let middle = first.start + last.end.saturating_sub(first.start) / 2;
+    parts.iter().position(|part| part.start >= middle).unwrap_or(parts.len() - 1)
+}
+
+/// Returns the sum of changes. That of a damaged recording can exceed its type.
+fn sum(changes: &[i64]) -> i64 {
+    changes.iter().fold(0, |sum, change| sum.saturating_add(*change))
+}
+
+fn length(part: &Range<Duration>) -> Duration {
+    part.end.saturating_sub(part.start)
+}
+
+const fn share(number: u64, of: u64, parts: u64) -> u64 {
+    number / parts * of
+}
+
+/// Returns a change in a time as a rate, by the second, minute or hour: `+1.50 MiB/min`.
+fn rate(change: i64, time: Duration) -> String {
+    let units = [("s", 1.0), ("min", 60.0), ("h", 3600.0)];
+    let per = |seconds: f64| (change as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE) * seconds) as i64;
+    let fits = units.into_iter().find(|(_, seconds)| per(*seconds).unsigned_abs() >= 1024);
+    let (unit, seconds) = fits.unwrap_or(("h", 3600.0));
+    format!("{}/{unit}", format::change(Bytes(per(seconds).cast_unsigned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Trend of changes in KiB, in parts of two seconds. In each, `alloc` KiB are allocated.
+    fn trend(changes: &[i64], alloc: u64) -> Trend {
+        let second = |number: usize| Duration::from_secs(2 * number as u64);
+        let parts: Vec<_> = (0..changes.len()).map(|at| second(at)..second(at + 1)).collect();
+        let mut live = LiveChanges::default();
+        changes.iter().enumerate().for_each(|(at, change)| {
+            live.add(at, changes.len(), PartChange { live: change * 1024, alloc: alloc * 1024 });
+        });
+        Trend::of(&parts, &live).unwrap()
+    }
+
+    #[track_caller]
+    fn check(changes: &[i64], alloc: u64, kind: Kind, text: &str) {
+        let trend = trend(changes, alloc);
+        assert_eq!((trend.kind, trend.text().as_str()), (kind, text));
+    }
+
+    #[test]
+    fn steady_growth_has_its_rate() {
+        let text = "steady growth: +5.00 KiB/s in 8 of 8 parts from +0 s to +16 s";
+        check(&[10; 8], 10, Kind::SteadyGrowth, text);
+        // Growth with temporary blocks is growth.
+        check(&[10; 8], 1000, Kind::SteadyGrowth, text);
+        // An hour of slow growth.
+        let hour: Vec<_> =
+            (0..8).map(|at| Duration::from_secs(450 * at)..Duration::from_secs(450 * (at + 1))).collect();
+        let mut live = LiveChanges::default();
+        (0..8).for_each(|at| live.add(at, 8, PartChange { live: 16 << 10, alloc: 16 << 10 }));
+        let trend = Trend::of(&hour, &live).unwrap();
+        assert_eq!(trend.text(), "steady growth: +2.13 KiB/min in 8 of 8 parts from +0 s to +1 h");
+    }
+
+    #[test]
+    fn long_parts_have_more_growth() {
+        let part = |start: u64, end: u64| Duration::from_secs(start)..Duration::from_secs(end);
+        // The old part is as long as all others.
+        let parts: Vec<_> =
+            [part(0, 80)].into_iter().chain((0..8).map(|at| part(80 + 10 * at, 90 + 10 * at))).collect();
+        let trend = |changes: [i64; 9]| {
+            let mut live = LiveChanges::default();
+            for (at, change) in changes.into_iter().enumerate() {
+                live.add(at, 9, PartChange { live: change << 10, alloc: 0 });
+            }
+            Trend::of(&parts, &live).unwrap()
+        };
+        assert_eq!(trend([80, 10, 10, 10, 10, 10, 10, 10, 10]).kind, Kind::SteadyGrowth);
+        assert_eq!(trend([80, 10, 10, 10, 10, 10, 10, 10, 10]).second_half, 1);
+        assert_eq!(trend([80, 0, 0, 0, 0, 0, 0, 0, 1]).kind, Kind::SingleGrowth);
+        assert_eq!(trend([0, 0, 80, 0, 0, 0, 0, 0, 1]).kind, Kind::SingleGrowth);
+        assert_eq!(trend([i64::MAX >> 10, i64::MAX >> 10, 0, 0, 0, 0, 0, 0, 0]).kind, Kind::Irregular);
+    }
+
+    #[test]
+    fn single_growth_has_its_time() {
+        let text = "single growth: +90.00 KiB from +4 s to +6 s";
+        check(&[0, 1, 90, 0, 0, 1, 0, 0], 2, Kind::SingleGrowth, text);
+        // A growth across the end of a part.
+        let text = "single growth: +90.00 KiB from +4 s to +8 s";
+        check(&[1, 0, 40, 50, 0, 1, 0, 0], 2, Kind::SingleGrowth, text);
+        let text = "single growth: +90.00 KiB from +0 s to +2 s";
+        check(&[90, 0, 0, 0], 2, Kind::SingleGrowth, text);
+        let text = "single growth: +90.00 KiB from +6 s to +8 s";
+        check(&[1, 0, 0, 90], 2, Kind::SingleGrowth, text);
+    }
+
+    #[test]
+    fn churn_has_its_allocations() {
+        let text = "churn: 20.00 MiB allocated, -1.00 KiB live from +8 s to +16 s";
+        check(&[2048, 3, -2, 0, -1, 1, -1, 0], 5 << 10, Kind::Churn, text);
+    }
+
+    #[test]
+    fn other_courses_have_a_name() {
+        check(&[0, 0, 0, 0, 0, 0, 10, 9], 9, Kind::Recent, "recent: first changed from +12 s to +14 s");
+        let text = "decrease: -512 B/s in 1 of 4 parts from +4 s to +12 s";
+        // Less than a KiB a second is a rate by the minute.
+        let text = text.replace("-512 B/s", "-30.00 KiB/min");
+        check(&[0, 0, -4, 0, 0, 0], 0, Kind::Decrease, &text);
+        let text = "irregular: +60.00 KiB in 2 parts, -20.00 KiB in 1, of 6 from +0 s to +12 s";
+        check(&[30, 0, -20, 0, 30, 0], 6, Kind::Irregular, text);
+        let text = "irregular: +60.00 KiB in 2 parts, of 6 from +0 s to +12 s";
+        check(&[30, 0, 0, 0, 30, 0], 6, Kind::Irregular, text);
+    }
+
+    #[test]
+    fn nothing_is_known_without_changes() {
+        assert_eq!(Trend::of(&[], &LiveChanges::default()), None);
+        let mut still = LiveChanges::default();
+        still.add(0, 1, PartChange { live: 0, alloc: 8 });
+        assert_eq!(Trend::of(&[Duration::ZERO..Duration::from_secs(1)], &still), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! Working sets as JSON, a line for each reading.
+
+use std::io;
+
+use memtrace_json::{self as schema, SCHEMA_VERSION, WorkingSetMemory};
+use memtrace_model::{ProcessWorkingSet, ReferencedMemory, WorkingSets};
+
+use crate::json::{TOOL, by_name};
+use crate::json_lines;
+
+/// Writes a reading as an object in a line of its own.
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
+pub(super) fn write(sets: &WorkingSets, out: &mut dyn io::Write) -> io::Result<()> {
+    let line = schema::WorkingSets {
+        tool: TOOL,
+        kind: "working-sets".into(),
+        schema_version: SCHEMA_VERSION,
+        method: sets.method.name().into(),
+        cumulative: sets.is_cumulative,
+        requested_s: sets.requested.as_secs_f64(),
+        at_s: sets.at().as_secs_f64(),
+        total: memory(sets.total()),
+        processes: sets.processes.iter().map(process).collect(),
+        exited: sets.unmeasured.exited,
+        not_permitted: sets.unmeasured.not_permitted,
+        unreadable: sets.unmeasured.unreadable,
+        lost_page_faults: sets.lost_faults,
+        unmapped_cache: sets
+            .unmapped_cache
+            .map(|(all, touched)| schema::PageCache { bytes: all.0, referenced_bytes: touched.0 }),
+        last_level_cache: sets
+            .cache
+            .map(|cache| schema::CacheUse { references: cache.references, misses: cache.misses }),
+        machine: schema::MachineSeconds {
+            seconds: sets.seconds.all,
+            scanning_seconds: sets.seconds.scanning,
+            paging_seconds: sets.seconds.paging,
+            kswapd_runs: sets.kswapd_runs,
+        },
+        fit: sets.fit.map(|fit| schema::Fit {
+            needed_bytes: fit.needed.0,
+            has_swap: fit.has_swap,
+            memory_high_bytes: fit.high.map(|high| high.0),
+        }),
+    };
+    json_lines::write_line(&line, out)
+}
+
+fn process(process: &ProcessWorkingSet) -> schema::MeasuredProcess<'_> {
+    schema::MeasuredProcess {
+        pid: process.pid.0,
+        name: process.comm.raw().into(),
+        estimated_s: process.duration().as_secs_f64(),
+        clear_s: process.clear_time().as_secs_f64(),
+        read_s: process.read_time().as_secs_f64(),
+        total: memory(process.total()),
+        kinds: by_name(process.kinds.iter().map(|(kind, of_kind)| (kind.name(), memory(*of_kind)))),
+        hugetlb_bytes: process.hugetlb.0,
+        locked_bytes: process.locked.map(|bytes| bytes.0),
+    }
+}
+
+const fn memory(memory: ReferencedMemory) -> WorkingSetMemory {
+    WorkingSetMemory {
+        rss_bytes: memory.resident.0,
+        pss_bytes: memory.pss.0,
+        referenced_bytes: memory.referenced.0,
+        least_referenced_bytes: memory.least_referenced.0,
+        huge_bytes: memory.huge.0,
+    }
+}
