@@ -9,6 +9,7 @@ mod kernel_paths;
 mod paths;
 mod product;
 mod prose;
+mod public_items;
 mod shape;
 mod sizes;
 mod submodules;
@@ -58,6 +59,7 @@ const RULES: &[Check] = &[
     attributes::check,
     impls::check,
     submodules::check,
+    public_items::check,
     cycles::check,
     kernel_paths::check,
     bpf_side::check,
