@@ -73,6 +73,11 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         let nodes = &mut self.nodes;
         let next = u32::try_from(nodes.len()).ok()?.checked_add(1)?;
         let wanted = (parent, item);
+        // The first sequence through a node adds its child right after it. Most nodes have one child, and a large index is
+        // seldom in the cache.
+        if nodes.get(parent.0 as usize) == Some(&wanted) {
+            return Some(Node(parent.0 + 1));
+        }
         let is_wanted = |node: &Node| node.index().is_some_and(|index| nodes[index] == wanted);
         match self.known.entry(FxBuildHasher.hash_one(wanted), is_wanted, |node| hash_of(nodes, *node)) {
             hashbrown::hash_table::Entry::Occupied(entry) => Some(*entry.get()),
