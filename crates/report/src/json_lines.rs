@@ -3,11 +3,10 @@
 
 use std::io;
 
+use memtrace_model::is_not_plain;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
-
-use memtrace_model::is_not_plain;
 
 /// Writes a report.
 pub(super) fn write(report: &impl Serialize, mut out: &mut dyn io::Write) -> io::Result<()> {

@@ -5,9 +5,8 @@
 //! malloc_chunk`, malloc/malloc.c; the same from 2.26 to 2.43). Memory that changed during the read fails the
 //! consistency checks.
 
-use memtrace_model::{AbsAddr, Bytes};
-
 use memtrace_host::procfs::WordReader;
+use memtrace_model::{AbsAddr, Bytes};
 
 /// The previous chunk is in use.
 const PREV_INUSE: u64 = 1;

@@ -5,11 +5,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use memtrace_model::{Bytes, EventClass, Pid, UntracedProcess, format, printable};
-use memtrace_report::Format;
-
 use memtrace_host::procfs::ReadRefusal;
+use memtrace_model::{Bytes, EventClass, Pid, UntracedProcess, format, printable};
 use memtrace_object::symbolize::FunctionError;
+use memtrace_report::Format;
 
 pub(crate) mod from_engines;
 

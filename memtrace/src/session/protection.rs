@@ -3,9 +3,8 @@
 use std::io;
 use std::process;
 
-use memtrace_model::Pid;
-
 use memtrace_host::procfs;
+use memtrace_model::Pid;
 
 /// Score with which the OOM killer never chooses a process (`OOM_SCORE_ADJ_MIN`, include/uapi/linux/oom.h).
 const NEVER: i32 = -1000;

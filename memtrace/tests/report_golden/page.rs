@@ -4,7 +4,6 @@ use memtrace_model::{
     Bytes, CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MappingKind,
     MemorySizes, NamedMemory, Pid, Pressure, Stalled, StatusCounters, ThreadStacks, Tid,
 };
-
 use memtrace_report::{PageOptions, write_explanation_json, write_explanation_text};
 
 use super::assert_golden;

@@ -3,12 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashSet;
-
 use memtrace_model::{
     ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, Comm, LeftOut, LockIdentity, LockRow, LockSums,
     Nanoseconds, Pid, Slice, SliceKind, SliceRow, SliceSums,
 };
+use rustc_hash::FxHashSet;
 
 /// Adds up changes. If there are too many slices, the shortest are left out, so that none is left out that contains another one
 /// which is kept.

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
-
 use memtrace_model::{AbsAddr, ActiveThread, Bytes, Comm, Nanoseconds, Pid, SliceLabel, Tid};
+use rustc_hash::FxHashMap;
 
 /// The most threads that run at a time.
 const MAX_THREADS: usize = 1 << 14;

@@ -5,12 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::Row;
-use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-
 use memtrace_model::{
     BuildId, CounterSource, ImageEnd, ImageStart, Part, PartKey, ReclaimKind, TaskState, Tick, Unnamed,
 };
+use rusqlite::Row;
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
 /// Returns a time in nanoseconds.
 pub(super) fn nanoseconds(time: Duration) -> i64 {

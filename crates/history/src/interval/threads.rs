@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use rustc_hash::FxHashSet;
-
 use memtrace_model::{Comm, ImageId, SourceState, TaskState, ThreadUsage, Tid};
+use rustc_hash::FxHashSet;
 
 /// Number of a monitored thread in a recording. Later threads have higher numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

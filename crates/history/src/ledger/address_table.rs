@@ -2,7 +2,6 @@
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::{Entry, OccupiedEntry, VacantEntry};
-
 use memtrace_model::AbsAddr;
 
 /// Value with a unique address.

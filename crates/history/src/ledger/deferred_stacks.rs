@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
-
 use memtrace_model::{Amount, ImageId, Quantities, Tick};
+use rustc_hash::FxHashMap;
 
 /// Amounts of an image in earlier deltas, which have the sum of its stacks only.
 #[derive(Clone, Copy, Debug, Default)]

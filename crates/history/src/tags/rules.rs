@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use memtrace_model::Frame;
 use serde::Deserialize;
 use wildmatch::WildMatch;
-
-use memtrace_model::Frame;
 
 /// Most rules. Each frame is compared with all of them.
 const MAX_RULES: usize = 1000;

@@ -1,7 +1,6 @@
 //! Sizes of the BPF maps. Each map of the table can have fewer entries, so that the maps fit into less memory.
 
 use aya::EbpfLoader;
-
 use memtrace_model::Bytes;
 
 /// Map that can have fewer entries.

@@ -3,7 +3,6 @@
 //! Space is allocated from the front. It can be freed when no BPF program reads it any more.
 
 use memtrace_common::unwind::{BLOB_BITS, BLOB_ROWS, PAGE_BITS, page, row};
-
 use memtrace_model::{EntryBlock, FreeEntries, VirtOffset};
 use rustc_hash::FxHashMap;
 

@@ -1,11 +1,10 @@
 //! Activity of threads.
 
 use memtrace_json::{self as schema, Stream, Text, Value};
-use serde::Serialize;
-
 use memtrace_model::{
     ActiveThread, Activity, ActivityEvent, CallSums, EventValue, LockRow, Slice, SliceLabel, SliceRow,
 };
+use serde::Serialize;
 
 /// Returns the activity. Its slices and events are written one at a time.
 pub(super) fn activity(activity: &Activity) -> schema::Activity<'_, impl Serialize, impl Serialize> {

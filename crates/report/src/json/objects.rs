@@ -1,7 +1,6 @@
 //! Objects with names as keys.
 
 use memtrace_json::Object;
-
 use memtrace_model::Losses;
 
 /// Returns an object with sorted keys.

@@ -4,14 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtrace_json::{self as schema, NumberMut, Numbers, Object, SCHEMA_VERSION};
-use serde::Deserialize;
-use serde::de::{Error as _, IgnoredAny, Unexpected};
-
 use memtrace_model::{
     AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, ObjectName, Part,
     Pid, ProcessProfile, Profile, ProfileRows, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Unnamed,
     VirtOffset,
 };
+use serde::Deserialize;
+use serde::de::{Error as _, IgnoredAny, Unexpected};
 
 /// A report that was read from JSON.
 #[derive(Clone, Debug, PartialEq)]

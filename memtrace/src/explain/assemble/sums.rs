@@ -4,9 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use memtrace_model::{FileMemory, MemorySizes, NamedMemory};
-
 use memtrace_host::procfs::Sizes;
+use memtrace_model::{FileMemory, MemorySizes, NamedMemory};
 
 /// Memory sizes by name.
 #[derive(Debug, Default)]

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
-use memtrace_model::{AbsAddr, AllocatorId, FileOffset, Pid, Signature};
-
 use memtrace_host::kernel::{CalibrationFunction, Kernel, KernelError, Probe, Probes, Scope};
 use memtrace_host::procfs;
 use memtrace_host::procfs::{Objects, ProcessError};
+use memtrace_model::{AbsAddr, AllocatorId, FileOffset, Pid, Signature};
 use memtrace_object::probe_site::Cost as SiteCost;
 
 /// Duration of a call that is probed at its entry and its return, without the work of the BPF programs.

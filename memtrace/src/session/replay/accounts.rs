@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use memtrace_model::{AccountKeys, AccountNumber, AccountRow, AccountTable, format};
-
 use memtrace_history::accounts;
 use memtrace_history::facts::RecordedFacts;
 use memtrace_history::{Book, Boundary, Moments};
+use memtrace_model::{AccountKeys, AccountNumber, AccountRow, AccountTable, format};
 
 /// Returns the accounts by `keys` that are selected, not sorted. `notes` are those on the selection.
 pub(super) fn table(

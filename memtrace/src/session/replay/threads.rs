@@ -12,12 +12,11 @@ use memtrace_model::{
     ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn, ThreadInterval, ThreadUsage,
     TimelineBuilder,
 };
-use rustc_hash::FxHashMap;
-
 use memtrace_report::{
     Format, ThreadHistory, ThreadTableOptions, ThreadTrace, write_thread_table, write_thread_timeline,
     write_threads_csv, write_threads_csv_header, write_threads_json,
 };
+use rustc_hash::FxHashMap;
 
 /// Time since boot that stands for the start of the recording: threads may have started before it.
 const ORIGIN: i64 = 1 << 62;

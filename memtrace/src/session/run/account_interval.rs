@@ -1,8 +1,7 @@
 //! Accounts of one interval of a recording.
 
-use memtrace_model::Tick;
-
 use memtrace_history::{AccountNames, RecordedAccount};
+use memtrace_model::Tick;
 
 /// Accounts that have changed in one interval.
 #[derive(Debug)]

@@ -3,10 +3,9 @@
 use std::process;
 use std::time::Duration;
 
-use memtrace_model::{Bytes, Cost, Pid, ProgramCost};
-
 use memtrace_host::kernel::ProgramTime;
 use memtrace_host::procfs;
+use memtrace_model::{Bytes, Cost, Pid, ProgramCost};
 
 /// Returns the processor time of memtrace so far.
 pub(super) fn processor_time() -> Duration {

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use memtrace_history::pipeline::{Drained, Source};
-use memtrace_model::Event;
-
 use memtrace_host::kernel::RingReader;
+use memtrace_model::Event;
 
 pub(super) struct RingSource(pub(super) RingReader);
 

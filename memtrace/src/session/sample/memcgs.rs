@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use memtrace_model::{CgroupId, MemcgMemory, PerSecond, PressureTime, VmCounters};
-
 use memtrace_host::procfs::{GroupReading, MemoryGroups};
+use memtrace_model::{CgroupId, MemcgMemory, PerSecond, PressureTime, VmCounters};
 
 /// The most memcgs with limits that are read at the start. Reading the counters of one takes the kernel tens of
 /// microseconds.

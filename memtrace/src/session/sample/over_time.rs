@@ -9,10 +9,9 @@ use std::path::PathBuf;
 use std::process;
 
 use memtrace_history::{Fact, FactValue, Sample, Subject};
+use memtrace_host::procfs::{self, GroupReading, MemoryGroups};
 use memtrace_model::{Cgroup, ImageId, MemoryCounter, Pid};
 use rustc_hash::FxHashMap;
-
-use memtrace_host::procfs::{self, GroupReading, MemoryGroups};
 
 /// Most processes that are read at a time; the next ones are read the next time. Reading one takes the kernel tens of
 /// microseconds.

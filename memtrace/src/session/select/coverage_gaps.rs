@@ -1,7 +1,6 @@
 //! Allocators of a process that memtrace does not trace.
 
 use memtrace_model::{Pid, printable};
-
 use memtrace_object::allocators::{SkipReason, Survey, Verdict};
 
 /// Describes the allocations of a process that tracing will miss.

@@ -1,9 +1,8 @@
 //! Selection of running processes by their present properties.
 
-use memtrace_model::Pid;
-
 use memtrace_host::kernel::ProcessFilter;
 use memtrace_host::procfs::{self, Hierarchies};
+use memtrace_model::Pid;
 
 /// Decides which running processes a filter selects, by the same properties as the BPF programs.
 pub(in crate::session) struct RunningSelection {

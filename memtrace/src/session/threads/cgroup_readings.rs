@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use memtrace_history::triggers::CgroupObservation;
+use memtrace_host::procfs::MemoryGroups;
 use memtrace_model::CgroupId;
 use rustc_hash::FxHashMap;
-
-use memtrace_host::procfs::MemoryGroups;
 
 /// Reads the memory cgroups. `None` if the machine has none.
 pub(super) struct CgroupReadings {

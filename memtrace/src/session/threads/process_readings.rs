@@ -1,10 +1,9 @@
 //! Memory and descriptors of the monitored processes.
 
-use memtrace_model::{ProcessValue, ProcessValues};
-use rustc_hash::FxHashMap;
-
 use memtrace_host::kernel::{ProcessStart, RunningThread};
 use memtrace_host::procfs;
+use memtrace_model::{ProcessValue, ProcessValues};
+use rustc_hash::FxHashMap;
 
 /// Number of readings after which an idle process is read again: reclaim may have taken its pages.
 const VALID_READINGS: u32 = 10;

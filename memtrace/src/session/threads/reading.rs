@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use memtrace_host::kernel::{ProcessStart, RunningThread, ThreadTurnover};
 use memtrace_model::{MachineUsage, Pid, ProcessValues};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use memtrace_host::kernel::{ProcessStart, RunningThread, ThreadTurnover};
 
 /// Counters at a moment.
 #[derive(Clone, Debug, Default)]

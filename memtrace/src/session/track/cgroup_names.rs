@@ -5,10 +5,9 @@ use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memtrace_model::{Cgroup, CgroupId, HIERARCHIES};
-
 use memtrace_host::kernel::{RemovedCgroup, RemovedCgroupReader};
 use memtrace_host::procfs::Hierarchies;
+use memtrace_model::{Cgroup, CgroupId, HIERARCHIES};
 
 /// The most removed cgroups whose names are kept: some 4 MB. A process that has ended in an earlier one keeps the cgroup
 /// that was read while it ran.

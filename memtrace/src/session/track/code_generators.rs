@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::fs::File;
 
-use memtrace_model::Pid;
-
 use memtrace_host::procfs;
 use memtrace_host::procfs::CodeGenerator;
+use memtrace_model::Pid;
 
 /// Maximum number of perf maps that are read. Generated code of other processes has no names.
 const MAX_GENERATORS: usize = 1024;

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use memtrace_model::UntracedReason;
-
 use memtrace_object::allocators::Verdict;
 
 /// Maximum number of remembered verdicts. After that, objects are examined again.

@@ -9,9 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use memtrace_model::{Bytes, Object};
-use tokio::sync::Notify;
-
 use memtrace_object::eh_frame::{Begun, Built, Cache, Construction, Descriptions};
+use tokio::sync::Notify;
 
 /// Result of the thread.
 pub(super) enum Progress {

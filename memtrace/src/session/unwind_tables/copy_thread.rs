@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use memtrace_model::Bytes;
-use tokio::sync::Notify;
-
 use memtrace_host::kernel::RingReader;
 use memtrace_host::kernel::stack_copies::{StackCopy, StackCopyReader};
+use memtrace_model::Bytes;
+use tokio::sync::Notify;
 
 /// Limit of the copies of running processes, so that their ids leave space for other stacks in the ledgers.
 const MAX_COPIES: usize = 1 << 18;

@@ -1,8 +1,7 @@
 //! Position of an object's table in the BPF maps, and its conversion for the BPF programs.
 
-use memtrace_model::{Mapping, VirtOffset};
-
 use memtrace_host::kernel::unwind_maps::{MAX_SEGMENTS, ObjectTable, Segment, mapping};
+use memtrace_model::{Mapping, VirtOffset};
 use memtrace_object::eh_frame::Code;
 
 /// Position of an object's table, and the code that it covers.

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use memtrace_model::{PerSecond, VmCounters};
-
 use memtrace_host::procfs;
+use memtrace_model::{PerSecond, VmCounters};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -3,9 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
-
 use memtrace_model::{MonitorEventKind, MonitorInterval, Pid};
+use rustc_hash::FxHashMap;
 
 /// Ends of processes in an interval.
 pub(super) struct Ends {

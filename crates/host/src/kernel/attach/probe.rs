@@ -1,7 +1,6 @@
 //! Probe of a function.
 
 use memtrace_common::vocabulary::ResultCookie;
-
 use memtrace_model::{AllocatorId, FileOffset, Signature};
 
 /// Probe of one function.

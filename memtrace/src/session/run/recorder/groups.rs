@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memtrace_model::{EventClass, ImageId, Part, ProcessImage, Quantities, Quantity, StackEnd};
-
 use memtrace_history::{Change, Interval, PathNumber, RecordedImage, TotalKey};
 use memtrace_history::{GroupedStack, GroupedStacks, ImageStacks};
+use memtrace_model::{EventClass, ImageId, Part, ProcessImage, Quantities, Quantity, StackEnd};
 
 /// Stacks that are recorded in a second on average. So many rows take about a thousandth of a core, and 40 MiB in an hour.
 const STACKS_PER_SECOND: u64 = 500;

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memtrace_history::RecordedImage;
 use memtrace_model::{ImageEnd, ImageId, ProcessImage, Tick};
 use rustc_hash::FxHashSet;
-
-use memtrace_history::RecordedImage;
 
 /// Images in the recording.
 #[derive(Debug, Default)]

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memtrace_model::{Delta, Tick};
-
 use memtrace_history::pipeline::WaitingStacks;
+use memtrace_model::{Delta, Tick};
 
 /// Deltas of intervals that some shards have not completed.
 #[derive(Debug)]

@@ -3,11 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use memtrace_model::{EventClass, StackEnd};
-use rustc_hash::FxHashMap;
-
 use memtrace_history::LiveCall;
 use memtrace_history::{Interval, PathNumber, TotalKey};
+use memtrace_model::{EventClass, StackEnd};
+use rustc_hash::FxHashMap;
 
 /// Size and count of what is live, or duration and count of stalls. Changes wrap below zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

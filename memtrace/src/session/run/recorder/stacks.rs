@@ -9,9 +9,8 @@ use memtrace_history::{Interval, Location, ObjectNumber, PathNumber, RecordedObj
 use memtrace_model::{
     FileOffset, Frame, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks,
 };
-use rustc_hash::FxHashMap;
-
 use memtrace_object::symbolize::ImageCode;
+use rustc_hash::FxHashMap;
 
 /// Call paths of the stacks in running images, and in images that have ended recently.
 #[derive(Debug)]

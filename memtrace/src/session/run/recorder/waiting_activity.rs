@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memtrace_model::{ActivityChanges, CallSums, Nanoseconds, Pid, StackEnd, StackId};
-
 use memtrace_history::{Interval, PathNumber};
+use memtrace_model::{ActivityChanges, CallSums, Nanoseconds, Pid, StackEnd, StackId};
 
 /// Activity that waits for the interval in which it ended.
 #[derive(Debug, Default)]
