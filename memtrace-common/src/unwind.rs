@@ -158,7 +158,7 @@ pub struct FileIdReply {
 
 /// Results of identifying a file.
 pub mod file_id_status {
-    /// There is no such file, or the kernel cannot look it up.
+    /// There is no such file.
     pub const UNKNOWN: u32 = 0;
     /// The file is identified.
     pub const FOUND: u32 = 1;

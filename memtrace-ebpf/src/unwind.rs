@@ -102,9 +102,8 @@ const SIMPLE_STEPS: u64 = 2;
 
 /// Takes one step in the scratch memory of `slot`. Returns what comes next.
 ///
-/// A global function is verified once, for any argument ("Global functions", Documentation/bpf/verifier.rst; Linux
-/// 5.6). The verifier does not follow the surrounding loop through it, so the walk may have any length, on kernels
-/// without `bpf_loop` too.
+/// A global function is verified once, for any argument ("Global functions", Documentation/bpf/verifier.rst). The verifier
+/// does not follow the surrounding loop through it, so the walk may have any length. `bpf_loop` makes each frame slower.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_step(slot: u32) -> u64 {

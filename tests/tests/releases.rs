@@ -17,19 +17,19 @@ fn releases_before_5_17_are_refused_by_every_command() {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel has a release");
     let scratch = Scratch::new();
     let file = |name: &str| scratch.path(name).to_string_lossy().into_owned();
-    let commands: [&[&str]; 8] = [
-        &["--duration", "1s", "-o", &file("heap.json")],
-        &["faults", "--duration", "1s", "-o", &file("faults.json")],
-        &["maps", "--duration", "1s", "-o", &file("maps.json")],
-        &["reclaim", "--duration", "1s", "-o", &file("reclaim.json")],
-        &["record", "--duration", "1s", "-o", &file("record.memtrace")],
-        &["accounts", "--duration", "1s"],
-        &["threads", "--once"],
-        &["wss", "--method", "faults", "100ms"],
+    let commands: [&[&str]; 9] = [
+        &["--pid", &pid, "--duration", "1s", "-o", &file("heap.json")],
+        &["-o", &file("command.json"), "--", "true"],
+        &["faults", "--pid", &pid, "--duration", "1s", "-o", &file("faults.json")],
+        &["maps", "--pid", &pid, "--duration", "1s", "-o", &file("maps.json")],
+        &["reclaim", "--pid", &pid, "--duration", "1s", "-o", &file("reclaim.json")],
+        &["record", "--pid", &pid, "--duration", "1s", "-o", &file("record.memtrace")],
+        &["accounts", "--pid", &pid, "--duration", "1s"],
+        &["threads", "--pid", &pid, "--once"],
+        &["wss", "--pid", &pid, "--method", "faults", "100ms"],
     ];
     for words in commands {
-        let output = Command::new(tracer::binary()).args(words).args(["--pid", &pid]).output();
-        let output = output.expect("memtrace starts");
+        let output = Command::new(tracer::binary()).args(words).output().expect("memtrace starts");
         let stderr = String::from_utf8_lossy(&output.stderr);
         if version() >= FIND_VMA {
             assert_eq!(output.status.code(), Some(0), "{words:?}: {stderr}");
@@ -40,6 +40,7 @@ fn releases_before_5_17_are_refused_by_every_command() {
                 assert!(stderr.contains(word), "{words:?}: `{word}` is not in {stderr}");
             }
             assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
+            assert_eq!(fs::read_dir(scratch.path("")).expect("the directory exists").count(), 0, "{words:?}");
         }
     }
 }

@@ -194,8 +194,7 @@ impl Signature {
 
     /// Returns the BPF program for the entry of a function with this signature.
     ///
-    /// Signatures of [`super::FUNCTIONS`] have their own programs without a cookie, which work on every kernel; a test
-    /// checks this.
+    /// Signatures of [`super::FUNCTIONS`] have their own programs, which read no cookie; a test checks this.
     #[must_use]
     pub const fn entry_program(self) -> EntryProgram {
         let (name, cookie) = match self {

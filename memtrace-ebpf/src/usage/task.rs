@@ -62,7 +62,7 @@ pub fn record_of(task: *mut task_struct, key: ProcessKey) -> ThreadRecord {
         tid: read(task, field!(thread.task_pid)).unwrap_or(0),
         start_ns: read_word(task, field!(thread.task_start)),
         process_start_ns: key.start_ns,
-        thread_pointer: if field!(vma.known) != 0 { read_word(task, field!(vma.task_thread_pointer)) } else { 0 },
+        thread_pointer: read_word(task, field!(vma.task_thread_pointer)),
         state: state | exit_state,
         reserved: 0,
         comm: read(task, field!(task.task_comm)).unwrap_or_default(),

@@ -60,7 +60,7 @@ impl Exit {
             Self::Usage => "invalid command line",
             Self::NoProcess => "no such target or recording, or the target ended while memtrace was attaching",
             Self::NotPermitted => "not permitted; the message names the missing capability",
-            Self::Kernel => "the kernel lacks BPF, BTF, ring buffers or uprobes",
+            Self::Kernel => "the kernel is older than Linux 5.17, or lacks BPF, BTF or uprobes",
             Self::NoAllocator => "the target, or every selected process, lacks an allocator that memtrace knows",
             Self::Output => "an output file cannot be opened; nothing was traced",
             Self::Untraceable => {

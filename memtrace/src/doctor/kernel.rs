@@ -28,8 +28,11 @@ const PROBES: Trial = Trial {
     needs: &[BPF, PERFMON],
     remedy: "boot a kernel built with CONFIG_UPROBE_EVENTS=y; put memtrace's own file on a local file system",
 };
-const MMAP_EVENTS: Trial =
-    Trial { subject: "perf mmap events", needs: &[PERFMON], remedy: "boot a kernel built with CONFIG_PERF_EVENTS=y" };
+const MMAP_EVENTS: Trial = Trial {
+    subject: "perf mmap events",
+    needs: &[PERFMON],
+    remedy: "boot Linux 5.17 or newer, built with CONFIG_PERF_EVENTS=y",
+};
 
 /// Examines the kernel, and returns the cost of a probe if one could be attached.
 pub(super) fn examine(held: &Capabilities) -> (Vec<Finding>, Option<ProbeCost>) {

@@ -23,7 +23,7 @@ pub(super) fn examine() -> Finding {
                 Err(_) => Some("CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS"),
             },
             WorkingSetMethod::Faults => {
-                unless(features::require().is_ok(), "CONFIG_DEBUG_INFO_BTF, CONFIG_UPROBE_EVENTS")
+                unless(features::require().is_ok(), "Linux 5.17, CONFIG_DEBUG_INFO_BTF, CONFIG_UPROBE_EVENTS")
             }
         };
         (method, missing)

@@ -121,6 +121,7 @@ pub(super) const TOPICS: &[TestTopic] = &[
             reason: "the kernel creates no user namespace in a changed root directory, in which the guests' tests run",
         }],
     },
+    TestTopic { name: "releases", tier: Tier::Long, omitted: &[] },
     TestTopic {
         name: "alone::reclaim",
         tier: Tier::Long,

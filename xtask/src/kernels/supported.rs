@@ -63,7 +63,7 @@ pub(crate) fn by_names(list: &str) -> Result<Vec<&'static Kernel>> {
     for name in list.split(',') {
         let Some(kernel) = ALL.iter().find(|kernel| kernel.name == name.trim()) else {
             let names: Vec<_> = ALL.iter().map(|kernel| kernel.name).collect();
-            bail!("unsupported kernel {name:?}; supported: {}, all", names.join(", "));
+            bail!("unknown kernel {name:?}; known: {}, all", names.join(", "));
         };
         if !kernels.contains(&kernel) {
             kernels.push(kernel);

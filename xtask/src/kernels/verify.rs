@@ -33,6 +33,9 @@ pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resu
         arm64::build(workspace)?;
     }
     let kernels: Vec<_> = kernels.iter().filter(|kernel| kernel.is_supported).collect();
+    if kernels.is_empty() {
+        bail!("none of these kernels is supported");
+    }
     let answers = parallel::map(parallel::processors(), &kernels, |_, kernel| verify_on(workspace, kernel));
     for (kernel, answer) in kernels.iter().zip(answers) {
         match answer {

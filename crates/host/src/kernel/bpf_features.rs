@@ -1,16 +1,11 @@
-//! Features of the kernel's BPF, detected by trials.
+//! Features of the kernel's BPF, detected by a trial.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd as _;
 
 use aya_obj::generated::{BPF_ALU64, BPF_EXIT, BPF_JMP, BPF_K, BPF_MOV, bpf_insn};
 
 use super::bpf_syscall::{self, LinkPoints, ProgramCode};
-
-fn load(instructions: &[bpf_insn], multi: bool) -> io::Result<OwnedFd> {
-    let code = ProgramCode { name: "memtrace_trial", license: c"GPL", instructions, info: None, multi };
-    bpf_syscall::load_program(&code, &mut [])
-}
 
 /// Returns true if uprobe_multi links can be used for one process and for all.
 ///
@@ -18,7 +13,8 @@ fn load(instructions: &[bpf_insn], multi: bool) -> io::Result<OwnedFd> {
 /// Kernels with this fix refuse a negative pid first.
 pub(super) fn has_uprobe_multi() -> bool {
     let instructions = [instruction(BPF_ALU64 | BPF_MOV | BPF_K), instruction(BPF_JMP | BPF_EXIT)];
-    let Ok(program) = load(&instructions, true) else { return false };
+    let code = ProgramCode { name: "memtrace_trial", license: c"GPL", instructions: &instructions, info: None };
+    let Ok(program) = bpf_syscall::load_program(&code, &mut []) else { return false };
     // A directory cannot be probed, so no link is created.
     let refusal = |pid: i32| {
         let points = LinkPoints { offsets: &[0], cookies: &[0], semaphores: &[0] };

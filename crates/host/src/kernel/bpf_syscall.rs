@@ -18,8 +18,6 @@ pub(super) struct ProgramCode<'a> {
     pub(super) license: &'a CStr,
     pub(super) instructions: &'a [bpf_insn],
     pub(super) info: Option<DebugInfo<'a>>,
-    /// The program will be attached by uprobe_multi links.
-    pub(super) multi: bool,
 }
 
 /// BTF of a program. The verifier requires it for functions that are verified separately.
@@ -56,15 +54,13 @@ pub(super) struct LinkPoints<'a> {
     pub(super) semaphores: &'a [u64],
 }
 
-/// Loads a program. The verifier writes its log to `log`, which may be empty.
+/// Loads a program for uprobe_multi links. The verifier writes its log to `log`, which may be empty.
 pub(super) fn load_program(code: &ProgramCode<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     let mut attributes = zeroed_attributes();
     // SAFETY: the variant consists of integers, for which any bytes are valid.
     let load = unsafe { &mut attributes.__bindgen_anon_3 };
     load.prog_type = BPF_PROG_TYPE_KPROBE as u32;
-    if code.multi {
-        load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
-    }
+    load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
     load.insns = address(code.instructions);
     load.insn_cnt = code.instructions.len() as u32;
     load.license = code.license.as_ptr() as u64;

@@ -28,10 +28,11 @@ fn trial() -> Options {
 ///
 /// # Errors
 ///
-/// [`KernelError::Unsupported`] without BPF, ring buffers, type information or uprobes; [`KernelError::Permission`] if the
-/// caller may not use them.
+/// [`KernelError::Unsupported`] without BPF, ring buffers, type information or uprobes; [`KernelError::TooOld`];
+/// [`KernelError::Permission`] if the caller may not use them.
 pub fn require() -> Result<(), KernelError> {
     btf()?;
+    settings::find_vma()?;
     uprobes()?;
     ring_buffers()
 }
@@ -61,7 +62,7 @@ pub fn ring_buffers() -> Result<(), KernelError> {
 pub fn type_information() -> Result<(), KernelError> {
     btf()?;
     match settings::settings(&trial()) {
-        // It has type information.
+        // The structs come first.
         Ok(_) | Err(KernelError::TooOld { .. }) => Ok(()),
         Err(error) => Err(error),
     }

@@ -111,16 +111,8 @@ impl Options {
 ///
 /// [`KernelError::TooOld`]; [`KernelError::Unsupported`] if the kernel's BTF lacks a member that every run needs.
 pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
-    let missing = |subject: &str| KernelError::Unsupported {
-        action: String::from("describe its own types"),
-        reason: format!("{subject} cannot be found in {}", printable(procfs::kernel_btf())),
-    };
-    let types = std::fs::read(procfs::kernel_btf())
-        .map_err(|error| KernelError::from_error("read the kernel's type information", &error))?;
+    let types = read_types()?;
     let types = Btf::parse(&types).ok_or_else(|| missing("type information"))?;
-    if !types.has_function("bpf_find_vma") {
-        return Err(KernelError::TooOld { release: procfs::kernel_release().unwrap_or_default() });
-    }
     let offset_of = |member| {
         types.offset_of(member).ok_or_else(|| {
             let KernelMember { structure, names } = member;
@@ -149,7 +141,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let shortest =
         |of: fn(ActivityOptions) -> Option<Nanoseconds>| options.activity.and_then(of).map_or(u64::MAX, |time| time.0);
     let needs_threads = options.counts_threads || options.activity.is_some();
-    Ok(Settings {
+    let settings = Settings {
         start_ns: options.start_ns,
         min_size: options.min_size.0,
         max_size: options.max_size.0,
@@ -191,7 +183,37 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         reclaim: reclaim(&types),
         thread: if needs_threads { ThreadLayout::resolve(offset_of)? } else { ThreadLayout::default() },
         thread_io: ThreadIoLayout::resolve(offset_of).unwrap_or_default(),
-    })
+    };
+    has_find_vma(&types).map(|()| settings)
+}
+
+/// Checks if BPF programs can look up VMAs.
+///
+/// # Errors
+///
+/// [`KernelError::TooOld`]; [`KernelError::Unsupported`] without type information.
+pub(super) fn find_vma() -> Result<(), KernelError> {
+    let types = read_types()?;
+    has_find_vma(&Btf::parse(&types).ok_or_else(|| missing("type information"))?)
+}
+
+fn has_find_vma(types: &Btf<'_>) -> Result<(), KernelError> {
+    if types.has_function("bpf_find_vma") {
+        return Ok(());
+    }
+    Err(KernelError::TooOld { release: procfs::kernel_release().unwrap_or_default() })
+}
+
+fn read_types() -> Result<Vec<u8>, KernelError> {
+    std::fs::read(procfs::kernel_btf())
+        .map_err(|error| KernelError::from_error("read the kernel's type information", &error))
+}
+
+fn missing(subject: &str) -> KernelError {
+    KernelError::Unsupported {
+        action: String::from("describe its own types"),
+        reason: format!("{subject} cannot be found in {}", printable(procfs::kernel_btf())),
+    }
 }
 
 /// Arguments of the running kernel's tracepoints of reclaim (include/trace/events/vmscan.h).

@@ -109,9 +109,7 @@ impl Trace {
             pidfds: self.targets.pidfds().map_err(failed)?,
             table_requests: self.tables.requests_fd(),
             table_built: self.tables.ready(),
-            // A new allocator has to be probed before it returns many blocks. If the kernel cannot look up VMAs, stacks
-            // in new mappings need their tables soon too.
-            // The ring of activity is read then too.
+            // A new allocator has to be probed before it returns many blocks. The ring of activity is read then too.
             polls_mappings: self.has_frequent_work(),
         })
     }

@@ -82,7 +82,6 @@ impl BpfObject {
             license: &program.license,
             instructions: &function.instructions,
             info: self.btf.as_ref().map(|btf| info(btf.as_fd())),
-            multi: true,
         };
         let loaded = load(&code).map_err(|error| KernelError::from_load(&format!("load the program {name}"), &error));
         Ok((loaded?, at_return))
