@@ -81,5 +81,5 @@ pub use smaps::{Sizes, Vma, read_vmas, rollup, vmas};
 pub use status::counted;
 pub(crate) use system::kernel_btf;
 pub(crate) use system::uprobe_type;
-pub use system::{kernel_release, lockdown_modes, online_cpus, sysctl};
+pub use system::{kernel_release, kernel_version, lockdown_modes, online_cpus, sysctl};
 pub use vmstat::{has_swap, vm_counters};

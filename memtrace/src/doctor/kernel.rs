@@ -60,18 +60,12 @@ fn worked<E: Into<Refusal>>(outcome: Result<(), E>, detail: &'static str) -> Res
     outcome.map(|()| detail).map_err(Into::into)
 }
 
-/// Returns the major and minor version of a release, as in `6.1.0-30-amd64`.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
 /// Distributions port features to older kernels, so an old release alone is no failure. Without the features, the BPF programs
 /// are refused.
 fn check_release(release: Option<&str>) -> Finding {
     const SUBJECT: &str = "release";
-    match (release, release.and_then(version)) {
-        (Some(release), Some(version)) if version >= (5, 17) => {
+    match (release, release.and_then(procfs::kernel_version)) {
+        (Some(release), Some(version)) if version >= features::FIND_VMA => {
             Finding::ok(Area::Kernel, SUBJECT, format!("Linux {release}"))
         }
         (Some(release), Some(_)) => {

@@ -24,6 +24,9 @@ fn trial() -> Options {
     }
 }
 
+/// First release with `bpf_find_vma`.
+pub const FIND_VMA: (u32, u32) = (5, 17);
+
 /// Checks the features and permissions without which no tracing is possible.
 ///
 /// # Errors

@@ -132,7 +132,7 @@ fn has_preemptible_programs() -> bool {
 }
 
 fn is_preemptible_in(release: &str) -> bool {
-    release.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 7)
+    procfs::kernel_version(release).is_some_and(|(major, _)| major >= 7)
 }
 
 /// Returns the number of missed events, from the number of skipped runs of each program.

@@ -28,6 +28,13 @@ pub fn kernel_release() -> Option<String> {
     sysctl("kernel.osrelease")
 }
 
+/// Returns the major and minor version of a release, as in `6.1.0-30-amd64`.
+#[must_use]
+pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// Returns the value of a sysctl, such as `kernel.perf_event_paranoid`.
 pub fn sysctl(name: &str) -> Option<String> {
     read(&format!("/proc/sys/{}", name.replace('.', "/")))
