@@ -35,7 +35,10 @@ pub const FIND_VMA: (u32, u32) = (5, 17);
 /// [`KernelError::Permission`] if the caller may not use them.
 pub fn require() -> Result<(), KernelError> {
     btf()?;
-    settings::find_vma()?;
+    // The search takes ten milliseconds. Newer kernels have the function, and older ones can have it from their distribution.
+    if procfs::kernel_release().and_then(|release| procfs::kernel_version(&release)).is_none_or(|it| it < FIND_VMA) {
+        settings::find_vma()?;
+    }
     uprobes()?;
     ring_buffers()
 }
