@@ -140,7 +140,7 @@ impl ImageTotals {
                 self.stacks.len() as u32 - 1
             }
         };
-        self.by_key.insert_unique(hash_of(key), index, |&other| hash_of(self.stacks[other as usize].key));
+        self.add_key(index, key);
         self.limited += u32::from(is_limited(key));
         index
     }
@@ -229,8 +229,13 @@ impl ImageTotals {
         self.forget_key(index, key);
         if let Some(totals) = self.stacks.get_mut(index as usize) {
             totals.key = ended;
-            self.by_key.insert_unique(hash_of(ended), index, |&other| hash_of(self.stacks[other as usize].key));
+            self.add_key(index, ended);
         }
+    }
+
+    /// Adds the index of `key`, which the totals there have, to the table.
+    fn add_key(&mut self, index: u32, key: StackKey) {
+        self.by_key.insert_unique(hash_of(key), index, |&other| hash_of(self.stacks[other as usize].key));
     }
 
     /// Removes the index of `key` from the table.
