@@ -70,7 +70,7 @@ pub struct Interrupted {
 }
 
 impl Interrupted {
-    /// Returns the current thread, with the registers with which it entered the kernel.
+    /// Returns the current thread with its registers from before it entered the kernel.
     #[inline(always)]
     pub fn current() -> Self {
         // SAFETY: the task is the current one, as the helper requires.

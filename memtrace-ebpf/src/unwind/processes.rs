@@ -21,7 +21,7 @@ static PROCS: HashMap<u32, Process, MAX_PROCESSES> = HashMap::new();
 #[btf_map]
 static GENERATION: Array<u64, 1> = Array::new();
 
-/// Generations, which are assigned again after as many.
+/// Number of generations. After the last one, the first is assigned again.
 const GENERATIONS: u32 = (1 << 31) - 1;
 
 /// No entry: generation 0 is never assigned, and process 0 is the idle process.

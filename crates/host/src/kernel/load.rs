@@ -177,7 +177,7 @@ impl Kernel {
         &mut self.unwind_maps
     }
 
-    /// Returns the id under which the BPF programs see the file at `path`; `None` if it cannot be mapped.
+    /// Returns the id that the file at `path` has for the BPF programs; `None` if it cannot be mapped.
     pub fn file_id(&mut self, path: &Path) -> Option<ObjectKey> {
         file_id::of_path(&mut self.bpf, path)
     }
