@@ -71,7 +71,7 @@ impl Kernel {
         // aya has no type for maps in tasks.
         loader.allow_unsupported_maps();
         loader.override_global("SETTINGS", &settings_entry, true);
-        options.map_sizes.apply(&mut loader);
+        options.map_sizes.apply(&mut loader, options.counts_threads);
         let mut ebpf = loader.load(OBJECT).map_err(|error| KernelError::from_error("load the BPF programs", &error))?;
         // Requires that no map is taken out yet.
         let multi = UprobeMulti::new(OBJECT, &ebpf)?;

@@ -68,8 +68,12 @@ const MAPS: &[SizedMap] = &[
     SizedMap { name: "ACTIVE_THREADS", entries: 1 << 14, entry_bytes: 160, purpose: Purpose::Activity },
 ];
 
-/// Memory of all other maps.
+/// Memory of all other maps, without the rings that a run has for each shard.
 const OTHERS: u64 = 2 << 20;
+
+/// Maps of runs that count the usage of threads. The kernel allocates the buckets of a hash table at once: those of `SIZES`
+/// take 16 MiB.
+const MAPS_OF_COUNTS: [&str; 2] = ["SIZES", "PROCESS_USAGE"];
 
 /// Sizes of the BPF maps of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,10 +132,15 @@ impl MapSizes {
         }
     }
 
-    /// Sets the sizes of the maps that `loader` creates.
-    pub(super) fn apply(self, loader: &mut EbpfLoader<'_>) {
+    /// Sets the sizes of the maps that `loader` creates for a run that counts the usage of threads or does not.
+    pub(super) fn apply(self, loader: &mut EbpfLoader<'_>, counts_threads: bool) {
         for map in MAPS.iter().filter(|map| self.entries_of(map) != map.entries) {
             loader.map_max_entries(map.name, self.entries_of(map));
+        }
+        if !counts_threads {
+            for name in MAPS_OF_COUNTS {
+                loader.map_max_entries(name, 1);
+            }
         }
     }
 }
@@ -139,6 +148,8 @@ impl MapSizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aya_obj::generated::bpf_map_type;
+
     use crate::kernel::load::OBJECT;
 
     #[test]
@@ -148,6 +159,35 @@ mod tests {
             let max_entries = object.maps.get(map.name).unwrap().max_entries();
             assert_eq!((max_entries, map.entries.is_power_of_two()), (map.entries, true), "{}", map.name);
         }
+    }
+
+    /// Memory of a map as `htab_map_mem_usage` (kernel/bpf/hashtab.c) and `array_map_mem_usage` (kernel/bpf/arraymap.c)
+    /// compute it.
+    fn kernel_memory(map: &aya_obj::Map) -> u64 {
+        const ELEMENT: u64 = 48;
+        const BUCKET: u64 = 16;
+        let entries = u64::from(map.max_entries());
+        let [key, value] = [map.key_size(), map.value_size()].map(|size| u64::from(size).next_multiple_of(8));
+        let is_preallocated = map.map_flags() & aya_obj::generated::BPF_F_NO_PREALLOC == 0;
+        match bpf_map_type::try_from(map.map_type()).ok().unwrap() {
+            bpf_map_type::BPF_MAP_TYPE_HASH | bpf_map_type::BPF_MAP_TYPE_LRU_HASH => {
+                let elements = if is_preallocated { entries * (ELEMENT + key + value) } else { 0 };
+                entries.next_power_of_two() * BUCKET + elements
+            }
+            bpf_map_type::BPF_MAP_TYPE_ARRAY | bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS => entries * value,
+            bpf_map_type::BPF_MAP_TYPE_RINGBUF => entries,
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn the_other_maps_take_what_is_stated() {
+        let object = aya_obj::Object::parse(OBJECT).unwrap();
+        let has_size = |name: &str| MAPS.iter().any(|map| map.name == name) || MAPS_OF_COUNTS.contains(&name);
+        let others: Vec<_> = object.maps.iter().filter(|(name, _)| !has_size(name)).collect();
+        let memory: Vec<_> = others.iter().map(|(name, map)| (*name, kernel_memory(map))).collect();
+        let sum = memory.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        assert!((OTHERS / 2..=OTHERS).contains(&sum), "{sum}: {memory:#?}");
     }
 
     #[test]
