@@ -83,9 +83,10 @@ impl<T: Copy + Eq + Hash> Tree<T> {
             hashbrown::hash_table::Entry::Occupied(entry) => Some(*entry.get()),
             hashbrown::hash_table::Entry::Vacant(entry) => {
                 entry.insert(Node(next));
-                // In small steps: on average, a vector that doubles has a third of its memory unused.
+                // On average, a vector that doubles has a third of its memory unused. In steps of an eighth, copies to larger
+                // vectors took 3 % of memtrace's processor time.
                 if nodes.len() == nodes.capacity() {
-                    nodes.reserve_exact(nodes.len() / 8 + 4);
+                    nodes.reserve_exact(nodes.len() / 4 + 4);
                 }
                 nodes.push(wanted);
                 Some(Node(next))
