@@ -23,6 +23,8 @@ pub struct BadRecord;
 /// # Errors
 ///
 /// [`BadRecord`] if the record is truncated, of an unknown kind or contradictory.
+// Inline, so that the fields of an event are written where they stay: a copy in wide words waits for narrow stores.
+#[inline(always)]
 pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
     let header: Header = read(record)?;
     let (kind, upper) = RecordKind::split(header.kind);
@@ -33,14 +35,22 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         _ if upper == 0 => false,
         _ => return Err(BadRecord),
     };
-    let address = |record| read::<BlockRecord>(record).map(|block| AbsAddr(block.address));
+    // Almost all records are of these kinds.
     let kind = match kind {
         RecordKind::Alloc => alloc(&read(record)?, AllocatorId(upper), TagId::UNTAGGED),
-        RecordKind::TaggedAlloc => tagged_alloc(read(record)?, TagId(upper)),
         RecordKind::Free => EventKind::Free { address: address(record)?, is_last },
+        RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)?, is_last },
+        rare => decode_rare(rare, upper, record)?,
+    };
+    Ok(Event { pid: Pid(header.pid), tid: Tid(header.tid), tick: Tick(header.tick), kind })
+}
+
+#[inline(never)]
+fn decode_rare(kind: RecordKind, upper: u16, record: &[u8]) -> Result<EventKind, BadRecord> {
+    Ok(match kind {
+        RecordKind::TaggedAlloc => tagged_alloc(read(record)?, TagId(upper)),
         RecordKind::RepeatedFree => EventKind::RepeatedFree { address: address(record)? },
         RecordKind::Claim => EventKind::Claim { address: address(record)?, tag: TagId(upper) },
-        RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)?, is_last },
         RecordKind::UndoFree => EventKind::UndoFree { address: address(record)? },
         RecordKind::Stack => stack(record)?,
         RecordKind::Fault => {
@@ -77,12 +87,19 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         RecordKind::Exec => EventKind::Exec,
         RecordKind::Exit => EventKind::Exit,
         RecordKind::ThreadExit => EventKind::ThreadExit,
-        // These are in a ring of their own.
-        RecordKind::Activity => return Err(BadRecord),
-    };
-    Ok(Event { pid: Pid(header.pid), tid: Tid(header.tid), tick: Tick(header.tick), kind })
+        // `decode` has the first three; the last are in a ring of their own.
+        RecordKind::Alloc | RecordKind::Free | RecordKind::TentativeFree | RecordKind::Activity => {
+            return Err(BadRecord);
+        }
+    })
 }
 
+#[inline]
+fn address(record: &[u8]) -> Result<AbsAddr, BadRecord> {
+    read::<BlockRecord>(record).map(|block| AbsAddr(block.address))
+}
+
+#[inline]
 fn read<T: WireType>(record: &[u8]) -> Result<T, BadRecord> {
     wire_type::read(record).ok_or(BadRecord)
 }
