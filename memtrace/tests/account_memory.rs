@@ -23,7 +23,7 @@ fn memory(accounts: Option<PartKeys>) -> usize {
             allocator: AllocatorId::UNKNOWN,
             tag: TagId::UNTAGGED,
         };
-        ledger.apply(Event { pid: Pid(1), tid: Tid(tid + 1), tick: Tick(0), kind });
+        ledger.apply(&Event { pid: Pid(1), tid: Tid(tid + 1), tick: Tick(0), kind });
     }
     assert_eq!((ledger.live().count, ledger.losses().total()), (u64::from(THREADS), 0));
     heap::allocated() - before

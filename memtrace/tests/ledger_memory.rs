@@ -45,14 +45,14 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
     let before = heap::allocated() as u64;
     let mut ledger = Ledger::new(settings);
     for nth in 0..BLOCKS {
-        ledger.apply(alloc(nth));
+        ledger.apply(&alloc(nth));
         let peak = heap::peak() as u64 - before;
         // With fewer blocks, the fixed cost of a ledger dominates.
         assert!(nth < 1 << 17 || peak <= LIMIT * (nth + 1), "{peak} bytes at {nth} blocks");
     }
     for nth in 0..BLOCKS {
-        ledger.apply(event(EventKind::Free { address: address(nth), is_last: false }));
-        ledger.apply(alloc(BLOCKS + nth));
+        ledger.apply(&event(EventKind::Free { address: address(nth), is_last: false }));
+        ledger.apply(&alloc(BLOCKS + nth));
     }
     assert_eq!(ledger.live().count, BLOCKS);
     assert_eq!(ledger.losses().total(), 0);

@@ -58,9 +58,9 @@ fn allocate(shards: &mut [Ledger], nth: u64) {
         tag: TagId::UNTAGGED,
     };
     let shard = nth as usize % SHARDS;
-    shards[(nth / 2) as usize % SHARDS].apply(event(EventKind::Stack { id, stack: Box::new(stack(nth)) }));
-    shards[shard].apply(event(alloc));
-    shards[shard].apply(event(EventKind::Free { address, is_last: true }));
+    shards[(nth / 2) as usize % SHARDS].apply(&event(EventKind::Stack { id, stack: Box::new(stack(nth)) }));
+    shards[shard].apply(&event(alloc));
+    shards[shard].apply(&event(EventKind::Free { address, is_last: true }));
 }
 
 fn image() -> ProcessImage {
@@ -97,7 +97,7 @@ fn memory_of_a_process_with_all_stacks_of_the_limit() {
     heap::begin_peak();
     let mut parts = EndedParts::new(SHARDS);
     for shard in &mut shards {
-        shard.apply(event(EventKind::Exit));
+        shard.apply(&event(EventKind::Exit));
         parts.add(shard.take_ended());
     }
     let image = image();

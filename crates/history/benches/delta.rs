@@ -22,7 +22,7 @@ fn alloc(address: AbsAddr, stack: StackId) -> EventKind {
 
 fn delta(criterion: &mut Criterion) {
     let mut ledger = Ledger::new(Settings::UNLIMITED).with_deltas();
-    (0..STACKS).for_each(|nth| ledger.apply(event(nth, alloc)));
+    (0..STACKS).for_each(|nth| ledger.apply(&event(nth, alloc)));
     ledger.take_delta(Tick(0));
     let mut group = criterion.benchmark_group("delta");
     group.throughput(Throughput::Elements(CHANGED)).sample_size(20);
@@ -34,8 +34,8 @@ fn delta(criterion: &mut Criterion) {
                 // Every interval changes other stacks, spread over the whole table.
                 first = (first + 1) % (STACKS / CHANGED);
                 for nth in (first..STACKS).step_by((STACKS / CHANGED) as usize) {
-                    ledger.apply(event(nth, |address, _| EventKind::Free { address, is_last: false }));
-                    ledger.apply(event(nth, alloc));
+                    ledger.apply(&event(nth, |address, _| EventKind::Free { address, is_last: false }));
+                    ledger.apply(&event(nth, alloc));
                 }
                 let start = Instant::now();
                 let delta = black_box(ledger.take_delta(Tick(0)));

@@ -69,7 +69,7 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
     let before = heap::allocated();
     let mut ledger = Ledger::new(settings);
     for &address in &live {
-        ledger.apply(alloc(address));
+        ledger.apply(&alloc(address));
     }
     let print_memory = |when: &str, ledger: &Ledger| {
         assert_eq!(ledger.live().count, BLOCKS as u64);

@@ -18,7 +18,7 @@ const DEPTH: u64 = 30;
 /// Snapshot of a shard. Each stack has allocations in every shard, and frames in one.
 fn snapshot(shard: u64) -> Snapshot {
     let mut ledger = Ledger::new(Settings::UNLIMITED);
-    let mut apply = |kind| ledger.apply(Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind });
+    let mut apply = |kind| ledger.apply(&Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind });
     for nth in 0..STACKS {
         let id = StackId(2 + nth.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let address = AbsAddr(0x7f00_0000_0000 + (nth * SHARDS + shard) * 64);

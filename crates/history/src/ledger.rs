@@ -37,7 +37,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use memtrace_model::{
-    AllocatorId, Amount, Bytes, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, OutOfMemory, Part, Pid,
+    AllocatorId, Amount, Bytes, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, OutOfMemory, Owner, Part, Pid,
     StackKey, TagId, Tick, Tid, TouchedProcesses,
 };
 
@@ -45,6 +45,7 @@ pub use budget::Settings;
 
 use heap::FreeCall;
 use images::Images;
+use stack_totals::StackTotals;
 
 /// Good number of events for [`Ledger::apply_all`]: more than a processor reads at once, and few enough that their entries
 /// stay in its first-level cache until they are changed.
@@ -70,17 +71,19 @@ impl Ledger {
     /// Applies events in order and removes them from `events`. Faster than [`Self::apply`] for each: the cache misses of
     /// different events overlap.
     pub fn apply_all(&mut self, events: &mut Vec<Event>) {
-        self.load_entries(events);
-        events.drain(..).for_each(|event| self.apply(event));
+        events.chunks(BATCH).for_each(|events| self.load_entries(events));
+        events.iter().for_each(|event| self.apply(event));
+        events.clear();
     }
 
     /// Applies one event.
+    // By reference: a copy of an event waits for the stores of the event before.
     #[inline]
-    pub fn apply(&mut self, event: Event) {
+    pub fn apply(&mut self, event: &Event) {
         self.events += 1;
         self.images.merge_if_needed();
-        let Event { pid, tid, tick, kind } = event;
-        match kind {
+        let Event { pid, tid, tick, ref kind } = *event;
+        match *kind {
             EventKind::Alloc { address, size, stack, allocator, tag } => {
                 let part = self.part(tid, allocator, tag);
                 if let Some((image, budget)) = self.images.of(pid) {
@@ -157,18 +160,18 @@ impl Ledger {
                 }
             }
             EventKind::Fork { child } => self.images.fork(pid, child),
-            EventKind::Stack { id, stack } => self.images.add_stack(pid, id, &stack),
-            EventKind::Stall(stall) => {
+            EventKind::Stack { id, ref stack } => self.images.add_stack(pid, id, stack),
+            EventKind::Stall(ref stall) => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
                 if let Some((image, budget)) = self.images.of(pid) {
-                    image.stalls.get_or_insert_default().add(&stall, part, budget);
+                    image.stalls.get_or_insert_default().add(stall, part, budget);
                 }
             }
-            EventKind::OomKill(kill) => self.oom_kill(pid, *kill, tick),
+            EventKind::OomKill(ref kill) => self.oom_kill(pid, OutOfMemory::clone(kill), tick),
             EventKind::Rusage { counts, is_traced } => self.images.set_rusage(pid, counts, is_traced),
-            EventKind::Owner(owner) => {
+            EventKind::Owner(ref owner) => {
                 if let Some(process) = self.images.process_of(pid) {
-                    process.owner = Some(*owner);
+                    process.owner = Some(Owner::clone(owner));
                 }
             }
             EventKind::Exec => self.images.end_image(pid, ImageEnd::Exec, tick),
@@ -204,30 +207,32 @@ impl Ledger {
         &self.images.budget.losses
     }
 
-    /// Reads the entries that `events` will change. The entries of different events do not depend on each other, so the
-    /// processor reads several at once; [`Self::apply`] then finds them in its cache.
+    /// Reads the entries that `events`, at most [`BATCH`], will change. The entries of different events do not depend on each
+    /// other, so the processor reads several at once; [`Self::apply`] then finds them in its cache. An entry that leads to
+    /// another is read for all events first.
     fn load_entries(&self, events: &[Event]) {
         let mut slot = self.images.last;
-        let mut read = 0;
-        for &Event { pid, tid, ref kind, .. } in events {
+        let mut found = [const { None }; BATCH];
+        for (found, &Event { pid, tid, ref kind, .. }) in found.iter_mut().zip(events) {
             if self.images.processes.slot(slot).is_none_or(|process| process.id.pid != pid) {
-                let Some(found) = self.images.processes.find(pid) else { continue };
-                slot = found;
+                let Some(other) = self.images.processes.find(pid) else { continue };
+                slot = other;
             }
             let Some(image) = self.images.processes.slot(slot).and_then(|process| process.image.as_ref()) else {
                 continue;
             };
-            read ^= match *kind {
+            *found = match *kind {
                 EventKind::Alloc { address, stack, allocator, tag, .. } => {
-                    image.heap.load_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) })
+                    Some(image.heap.find_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) }))
                 }
                 EventKind::Free { address, .. }
                 | EventKind::TentativeFree { address, .. }
-                | EventKind::Claim { address, .. } => image.heap.load_free(address),
-                _ => 0,
+                | EventKind::Claim { address, .. } => Some(image.heap.find_free(address)),
+                _ => None,
             };
         }
-        black_box(read);
+        let totals = found.map(|found| found?.totals());
+        black_box(totals.map(|totals| totals.map(StackTotals::load)));
     }
 
     const fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Part {

@@ -59,6 +59,13 @@ impl<T: Addressed> AddressTable<T> {
         self.parts[part_of(hash, self.parts.len())].find(hash, |entry| entry.address() == address)
     }
 
+    /// Returns the entry of `address`, or rarely another one. Reads only the tags of the entries.
+    #[inline]
+    pub(super) fn likely(&self, address: AbsAddr) -> Option<&T> {
+        let hash = hash_of(address);
+        self.parts[part_of(hash, self.parts.len())].find(hash, |_| true)
+    }
+
     #[inline]
     pub(super) fn remove(&mut self, address: AbsAddr) -> Option<T> {
         let hash = hash_of(address);

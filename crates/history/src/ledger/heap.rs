@@ -1,5 +1,6 @@
 //! Blocks of one process image, and their totals and accounts.
 
+use std::hint::black_box;
 use std::time::Duration;
 
 use memtrace_model::{
@@ -31,8 +32,8 @@ pub(super) struct Heap {
 /// Number of parts of the list of an image's totals.
 const PARTS: usize = 8;
 
-/// Smallest number of stacks in a part.
-const MIN_PART: usize = 1024;
+/// Smallest number of stacks in a part. They take two mebibytes; each part is merged with all before it.
+const MIN_PART: usize = 1 << 14;
 
 /// A call that frees a block.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,21 @@ pub(super) struct FreeCall {
     /// The latest allocation of the thread has returned the address.
     pub(super) is_last: bool,
     pub(super) tick: Tick,
+}
+
+/// The place of the index of a stack, almost certainly the right one.
+#[derive(Clone, Copy)]
+pub(super) struct Found<'a> {
+    stack: Option<&'a u32>,
+    totals: &'a ImageTotals,
+}
+
+impl<'a> Found<'a> {
+    /// Reads the index.
+    #[inline]
+    pub(super) fn totals(self) -> Option<&'a StackTotals> {
+        self.totals.get(*self.stack?)
+    }
 }
 
 impl Heap {
@@ -90,17 +106,18 @@ impl Heap {
         budget.add_live(Amount::one(size), tick);
     }
 
-    /// Reads the entries that [`Self::alloc`] changes, and returns a value that depends on them.
+    /// Finds the entries that [`Self::alloc`] changes.
     #[inline]
-    pub(super) fn load_alloc(&self, address: AbsAddr, key: StackKey) -> u64 {
-        let block = self.blocks.get(Block::key(address)).map_or(0, |block| block.size.0);
-        block ^ self.totals.load(key)
+    pub(super) fn find_alloc(&self, address: AbsAddr, key: StackKey) -> Found<'_> {
+        black_box(self.blocks.likely(Block::key(address)));
+        Found { stack: self.totals.likely_index(key), totals: &self.totals }
     }
 
-    /// Reads the entries that [`Self::free`] changes, and returns a value that depends on them.
+    /// Finds the entries that [`Self::free`] changes.
     #[inline]
-    pub(super) fn load_free(&self, address: AbsAddr) -> u64 {
-        self.blocks.get(Block::key(address)).map_or(0, |block| self.totals.load_index(block.stack))
+    pub(super) fn find_free(&self, address: AbsAddr) -> Found<'_> {
+        let block = self.blocks.likely(Block::key(address));
+        Found { stack: block.map(|block| &block.stack), totals: &self.totals }
     }
 
     /// Frees a block.

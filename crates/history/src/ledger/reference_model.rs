@@ -400,7 +400,7 @@ proptest! {
             match step {
                 Step::Apply(event) => {
                     events += 1;
-                    ledger.apply(event.clone());
+                    ledger.apply(event);
                     naive.apply(event);
                 }
                 Step::Take => prop_assert_eq!(ledger.take_ended(), naive.take_ended()),
@@ -428,7 +428,7 @@ proptest! {
     ) {
         let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, parts: PartKeys::NONE, accounts: None };
         let mut ledger = Ledger::new(settings);
-        events.into_iter().for_each(|event| ledger.apply(event));
+        events.into_iter().for_each(|event| ledger.apply(&event));
         for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {
             prop_assert_eq!(image.total.left_out(), Amount::default());
             for (key, stack) in &image.by_stack {

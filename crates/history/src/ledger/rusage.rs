@@ -51,7 +51,7 @@ mod tests {
             accounts: None,
         });
         for kind in events {
-            ledger.apply(Event { pid: PID, tid: Tid(7), tick: Tick(0), kind });
+            ledger.apply(&Event { pid: PID, tid: Tid(7), tick: Tick(0), kind });
         }
         let images = ledger.finish(EventClass::Fault, Tick(0)).images.into_iter();
         images.map(|(ImageId { ordinal, .. }, usage)| (ordinal, usage.ended, usage.counts)).collect()

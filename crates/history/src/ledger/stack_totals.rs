@@ -43,6 +43,11 @@ impl StackTotals {
         self.alloc == Amount::default()
     }
 
+    /// Reads both cache lines, and returns a value that depends on them.
+    pub(super) const fn load(&self) -> u64 {
+        self.key.stack.0 ^ self.seen_peak
+    }
+
     /// Live, allocated and temporary amounts.
     const fn amounts(&self) -> [Amount; 3] {
         [self.live, self.alloc, self.temporary]
@@ -106,16 +111,15 @@ impl ImageTotals {
         self.by_key.find(hash_of(key), |&index| self.stacks[index as usize].key == key).copied()
     }
 
-    /// Reads the entries of `key`, and returns a value that depends on them.
+    /// Returns the place of the index of `key`, or rarely of another one. Reads only the tags of the entries.
     #[inline]
-    pub(super) fn load(&self, key: StackKey) -> u64 {
-        self.index(key).map_or(0, |index| self.load_index(index))
+    pub(super) fn likely_index(&self, key: StackKey) -> Option<&u32> {
+        self.by_key.find(hash_of(key), |_| true)
     }
 
-    /// Reads the totals at `index`, and returns a value that depends on them.
     #[inline]
-    pub(super) fn load_index(&self, index: u32) -> u64 {
-        self.stacks.get(index as usize).map_or(0, |totals| totals.live.count)
+    pub(super) fn get(&self, index: u32) -> Option<&StackTotals> {
+        self.stacks.get(index as usize)
     }
 
     /// Adds `key`, which must be new.

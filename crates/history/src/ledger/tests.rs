@@ -52,7 +52,7 @@ impl Story {
     }
 
     fn event(mut self, pid: Pid, tid: Tid, tick: u32, kind: EventKind) -> Self {
-        self.0.apply(Event { pid, tid, tick: Tick(tick), kind });
+        self.0.apply(&Event { pid, tid, tick: Tick(tick), kind });
         self
     }
 

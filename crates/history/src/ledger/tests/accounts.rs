@@ -176,14 +176,14 @@ fn each_account_beyond_the_maximum_is_one_loss() {
         }
     };
     let (other, third) = (Pid(500), Pid(600));
-    story.0.apply(alloc(PID, T1, A, S));
-    [S, R].into_iter().zip([A, B]).for_each(|(stack, address)| story.0.apply(alloc(other, T2, address, stack)));
+    story.0.apply(&alloc(PID, T1, A, S));
+    [S, R].into_iter().zip([A, B]).for_each(|(stack, address)| story.0.apply(&alloc(other, T2, address, stack)));
     let mut story = story.event(other, T2, 6, EventKind::Free { address: AbsAddr(77), is_last: false });
     assert_eq!(story.lost(LossReason::AccountsFull), 1);
     // The end of the process releases its account only.
     story = story.event(other, T2, 7, EventKind::Exit);
     story.0.take_accounts();
-    story.0.apply(alloc(third, T2, A, S));
+    story.0.apply(&alloc(third, T2, A, S));
     assert_eq!(story.lost(LossReason::AccountsFull), 2);
 }
 

@@ -59,12 +59,12 @@ fn bytes(amount: Amount) -> u64 {
 fn threads_that_ended_first_are_merged() {
     let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
     for tid in 1..=103 {
-        ledger.apply(alloc(tid, A + u64::from(tid) * 32, 10));
-        ledger.apply(alloc(tid, B + u64::from(tid) * 32, 1));
+        ledger.apply(&alloc(tid, A + u64::from(tid) * 32, 10));
+        ledger.apply(&alloc(tid, B + u64::from(tid) * 32, 1));
     }
-    (1..=103_u32).for_each(|tid| ledger.apply(free(104, B + u64::from(tid) * 32)));
+    (1..=103_u32).for_each(|tid| ledger.apply(&free(104, B + u64::from(tid) * 32)));
     seen.take(&mut ledger);
-    (1..=103).for_each(|tid| ledger.apply(exit(tid)));
+    (1..=103).for_each(|tid| ledger.apply(&exit(tid)));
     let changes = seen.take(&mut ledger);
     let [image] = changes.images.as_slice() else { panic!("{changes:?}") };
     let mut merged = image.merged.clone();
@@ -82,10 +82,10 @@ fn threads_that_ended_first_are_merged() {
 fn new_thread_with_the_id_of_a_merged_one_has_its_own_account() {
     let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
     ledger.images.budget.accounts.as_mut().unwrap().kept_threads = 0;
-    [alloc(1, A, 10), exit(1)].into_iter().for_each(|event| ledger.apply(event));
+    [alloc(1, A, 10), exit(1)].into_iter().for_each(|event| ledger.apply(&event));
     seen.take(&mut ledger);
     assert_eq!(bytes(seen.of(Tid::ENDED).alloc), 10);
-    [alloc(1, B, 7), free(1, A)].into_iter().for_each(|event| ledger.apply(event));
+    [alloc(1, B, 7), free(1, A)].into_iter().for_each(|event| ledger.apply(&event));
     seen.take(&mut ledger);
     assert_eq!((bytes(seen.of(Tid(1)).alloc), bytes(seen.of(Tid(1)).free)), (7, 0));
     let ended = seen.of(Tid::ENDED);
@@ -96,10 +96,10 @@ fn new_thread_with_the_id_of_a_merged_one_has_its_own_account() {
 fn thread_with_the_id_of_one_that_has_ended_is_not_merged() {
     let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
     ledger.images.budget.accounts.as_mut().unwrap().kept_threads = 1;
-    [alloc(1, A, 10), exit(1)].into_iter().for_each(|event| ledger.apply(event));
+    [alloc(1, A, 10), exit(1)].into_iter().for_each(|event| ledger.apply(&event));
     seen.take(&mut ledger);
     // The kernel gives a new thread the ID 1, and thread 2 ends.
-    [alloc(1, B, 7), alloc(2, B + 64, 1), exit(2)].into_iter().for_each(|event| ledger.apply(event));
+    [alloc(1, B, 7), alloc(2, B + 64, 1), exit(2)].into_iter().for_each(|event| ledger.apply(&event));
     let changes = seen.take(&mut ledger);
     assert!(
         changes.images.iter().all(|image| image.ended_threads.is_empty() && image.merged.is_empty()),
@@ -107,7 +107,7 @@ fn thread_with_the_id_of_one_that_has_ended_is_not_merged() {
     );
     assert_eq!(bytes(seen.of(Tid(1)).alloc), 17, "both threads share an account");
     // Later the new thread ends too.
-    [exit(1), alloc(3, A + 0x100, 1), exit(3)].into_iter().for_each(|event| ledger.apply(event));
+    [exit(1), alloc(3, A + 0x100, 1), exit(3)].into_iter().for_each(|event| ledger.apply(&event));
     seen.take(&mut ledger);
     assert_eq!((bytes(seen.of(Tid::ENDED).alloc), bytes(seen.of(Tid(3)).alloc)), (18, 1));
 }
@@ -116,10 +116,10 @@ fn thread_with_the_id_of_one_that_has_ended_is_not_merged() {
 fn threads_that_end_with_their_image_keep_their_accounts() {
     let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
     for tid in 1..=300 {
-        ledger.apply(alloc(tid, A + u64::from(tid) * 32, 10));
+        ledger.apply(&alloc(tid, A + u64::from(tid) * 32, 10));
     }
-    (1..=300).for_each(|tid| ledger.apply(exit(tid)));
-    ledger.apply(Event { pid: PID, tid: Tid(1), tick: Tick(8), kind: EventKind::Exec });
+    (1..=300).for_each(|tid| ledger.apply(&exit(tid)));
+    ledger.apply(&Event { pid: PID, tid: Tid(1), tick: Tick(8), kind: EventKind::Exec });
     seen.take(&mut ledger);
     assert_eq!((seen.0.len(), bytes(seen.of(Tid::ENDED).alloc)), (300, 0));
 }
@@ -130,7 +130,7 @@ fn sum_of_ended_threads_fits_into_a_full_table() {
     let mut accounts = AccountBudget::new(PartKeys::THREAD, 2);
     accounts.kept_threads = 0;
     ledger.images.budget.accounts = Some(Box::new(accounts));
-    [alloc(1, A, 10), alloc(2, B, 20), alloc(3, B + 64, 5), exit(1)].into_iter().for_each(|event| ledger.apply(event));
+    [alloc(1, A, 10), alloc(2, B, 20), alloc(3, B + 64, 5), exit(1)].into_iter().for_each(|event| ledger.apply(&event));
     seen.take(&mut ledger);
     assert_eq!(bytes(seen.of(Tid::ENDED).alloc), 10);
     assert_eq!(ledger.losses().get(LossReason::AccountsFull), 1, "that of thread 3");
@@ -148,10 +148,10 @@ fn transient_threads_need_no_more_accounts_or_stacks() {
             let tentative = EventKind::TentativeFree { address: AbsAddr(address), is_last: false };
             let realloc = Event { pid: PID, tid: Tid(tid), tick: Tick(6), kind: tentative };
             let events = [alloc(tid, address, 10), realloc, alloc(tid, grown, 20), exit(tid)];
-            events.into_iter().for_each(|event| ledger.apply(event));
+            events.into_iter().for_each(|event| ledger.apply(&event));
             // Another thread frees the block of a thread that was merged.
             if let Some(earlier) = tid.checked_sub(200).filter(|earlier| *earlier > 0) {
-                ledger.apply(free(6000, A + u64::from(earlier) * 32 + 16));
+                ledger.apply(&free(6000, A + u64::from(earlier) * 32 + 16));
             }
             if tid % 5 == 0 {
                 ledger.take_accounts();
@@ -171,12 +171,12 @@ fn parts_without_an_account_are_released() {
     accounts.kept_threads = 0;
     ledger.images.budget.accounts = Some(Box::new(accounts));
     let mut seen = Seen::default();
-    [alloc(1, A, 10), alloc(2, B, 20), exit(2)].into_iter().for_each(|event| ledger.apply(event));
+    [alloc(1, A, 10), alloc(2, B, 20), exit(2)].into_iter().for_each(|event| ledger.apply(&event));
     seen.take(&mut ledger);
     let image = ledger.images.processes.get(PID).unwrap().image.as_ref().unwrap();
     assert_eq!((image.heap.accounts.counts().own, image.heap.accounts.counts().shared), (2, 0));
     assert_eq!(bytes(seen.0[&Part::WHOLE].alloc), 20);
-    ledger.apply(free(1, B));
+    ledger.apply(&free(1, B));
     seen.take(&mut ledger);
     assert_eq!(bytes(seen.0[&Part::WHOLE].free), 20);
 }
@@ -213,13 +213,13 @@ proptest! {
         for (step, address) in steps.into_iter().chain([Step::Take]).zip((A..).step_by(128)) {
             match step {
                 Step::Alloc(tid, size) => {
-                    ledger.apply(alloc(tid, address, size));
+                    ledger.apply(&alloc(tid, address, size));
                     blocks.push((address, size, Tid(tid)));
                     model.entry(Tid(tid)).or_default().alloc += Amount::one(Bytes(size));
                 }
                 Step::Free(tid, number) if number < blocks.len() => {
                     let (address, size, owner) = blocks.remove(number);
-                    ledger.apply(free(tid, address));
+                    ledger.apply(&free(tid, address));
                     let counters = model.get_mut(&owner).unwrap();
                     counters.free += Amount::one(Bytes(size));
                     if owner != Tid(tid) {
@@ -228,7 +228,7 @@ proptest! {
                 }
                 Step::Free(..) => {}
                 Step::Exit(tid) => {
-                    ledger.apply(exit(tid));
+                    ledger.apply(&exit(tid));
                     // The ledger has seen no event of the process before.
                     if !model.is_empty() {
                         ended.push((Tid(tid), None));

@@ -73,7 +73,7 @@ impl Run {
     }
 
     fn event(&mut self, pid: u32, kind: EventKind) {
-        self.ledger.apply(Event { pid: Pid(100 + pid), tid: Tid(100 + pid), tick: Tick(5), kind });
+        self.ledger.apply(&Event { pid: Pid(100 + pid), tid: Tid(100 + pid), tick: Tick(5), kind });
     }
 
     fn alloc(&mut self, pid: u32, id: u16, size: u64) {
