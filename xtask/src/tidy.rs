@@ -8,7 +8,6 @@ mod impls;
 mod kernel_paths;
 mod paths;
 mod product;
-mod prose;
 mod public_items;
 mod shape;
 mod sizes;
@@ -54,7 +53,6 @@ type Check = fn(&Tree) -> Vec<Violation>;
 
 const RULES: &[Check] = &[
     words::check,
-    prose::check,
     shape::check,
     attributes::check,
     impls::check,
