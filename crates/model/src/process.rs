@@ -11,7 +11,6 @@ mod ordinals;
 mod pid_table;
 mod replaced;
 mod rusage;
-mod traits;
 mod untraced;
 
 pub use event::{ProcessEvent, ProcessEventKind};
@@ -25,5 +24,17 @@ pub use ordinals::Ordinals;
 pub use pid_table::PidTable;
 pub use replaced::{Replaced, Version};
 pub use rusage::{ImageRusage, PageFaults, Rusage};
-pub use traits::Traits;
 pub use untraced::{ProcessMemory, Untraced, UntracedProcess, UntracedReason};
+
+/// Properties of a process that filters compare, as far as they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traits {
+    /// Short name.
+    pub comm: Option<String>,
+    /// Real user ID.
+    pub user: Option<u32>,
+    /// Device and inode of the executable, as in `stat`.
+    pub exe: Option<(u64, u64)>,
+    /// Its control groups and their ancestors, each with the number of its hierarchy.
+    pub cgroups: Vec<(u32, CgroupId)>,
+}

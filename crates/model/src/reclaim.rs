@@ -4,7 +4,6 @@ mod kind;
 mod latencies;
 mod machine;
 mod memcg;
-mod oom_kill;
 mod order;
 mod per_second;
 mod pressure;
@@ -16,10 +15,32 @@ pub use kind::ReclaimKind;
 pub use latencies::Latencies;
 pub use machine::{KernelThread, MachineReclaim, ReclaimActivity};
 pub use memcg::{MemcgMemory, MemcgProfile};
-pub use oom_kill::OomKill;
 pub use order::{Order, Orders};
 pub use per_second::{Assessment, PerSecond};
 pub use pressure::{Pressure, PressureTime, Stalled};
 pub use stall::{Stall, StallKey, StallStats};
 pub use stall_totals::StallTotals;
 pub use vm_counters::VmCounters;
+
+use crate::{CgroupId, ImageId, Pid, Tick};
+
+/// A process killed by the OOM killer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OomKill {
+    /// Time of the kill.
+    pub at: Tick,
+    /// Image of the victim, if it is traced.
+    pub victim: ImageId,
+    /// Short name of the victim; empty if the kernel does not report it: older ones do so only if the victim is the
+    /// allocating process.
+    pub comm: String,
+    /// Process with the failed allocation.
+    pub by: Pid,
+    /// Short name of that process.
+    pub by_comm: String,
+    /// Control group of the victim's memory, if known.
+    pub group: Option<CgroupId>,
+    /// Full control group among those of the allocating process and their ancestors; `None` if none was full or it is
+    /// unknown.
+    pub full: Option<CgroupId>,
+}

@@ -1,7 +1,6 @@
 //! Working sets: the resident memory of processes, and the part of it that was used within a time.
 
 mod cache_use;
-mod comparison;
 mod faulted_pages;
 mod fit;
 mod knee;
@@ -11,7 +10,6 @@ mod process;
 mod touched_pages;
 
 pub use self::cache_use::{CacheFit, CacheUse};
-pub use self::comparison::{CacheSize, ComparedSizes};
 pub use self::faulted_pages::FaultedPages;
 pub use self::fit::Fit;
 pub use self::knee::knee;
@@ -94,6 +92,28 @@ impl WorkingSets {
         let cost = |process: &ProcessWorkingSet| process.clear_time() + process.read_time() + process.sizes_time;
         self.processes.iter().map(cost).max().unwrap_or_default()
     }
+}
+
+/// Cache of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSize {
+    /// Its level: 2 or more.
+    pub level: u8,
+    /// Its size.
+    pub size: Bytes,
+}
+
+/// Sizes with which a working set is compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ComparedSizes {
+    /// There is a swap device.
+    pub has_swap: bool,
+    /// Caches of a processor, by level.
+    pub caches: Vec<CacheSize>,
+    /// Memory that the pages of the largest TLB for data cover, in small pages; `None` if it is not known.
+    pub tlb_reach: Option<Bytes>,
+    /// Limit of the memory of the measured process, by its cgroup; `None` for none, or for several processes.
+    pub memory_limit: Option<Bytes>,
 }
 
 #[cfg(test)]

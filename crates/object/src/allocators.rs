@@ -10,7 +10,6 @@ mod functions;
 mod jemalloc_counters;
 mod jumps;
 mod kind;
-mod mapped_address;
 mod names;
 mod object_code;
 mod own_executable;
@@ -26,9 +25,9 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use memtrace_model::{FileOffset, Object, ProcessImage, Signature, VirtOffset};
+use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage, Signature, VirtOffset};
 
-use crate::elf::{Elf, ElfError, Sections, Source, notes};
+use crate::elf::{Elf, ElfError, Sections, Source, notes, virt_offset};
 use crate::probe_site::{ResultRefusal, Site};
 
 pub use error::AllocatorError;
@@ -38,7 +37,6 @@ use functions::Candidate;
 pub use functions::{HookedFunction, SkipReason, Skipped};
 pub use jemalloc_counters::{CountersRefusal, JemallocCounters, TpOffset};
 pub use kind::{Kind, Kinds};
-pub use mapped_address::address_in;
 use names::ObjectSymbols;
 pub use probed_function::ProbedFunction;
 pub use user_hooks::{Hooks, NamedAllocator, UserHooks};
@@ -310,6 +308,14 @@ fn missing(kinds: &Kinds, signatures: impl Iterator<Item = Signature>) -> Option
 fn is_dynamic_linker(soname: &str) -> bool {
     // ld-linux-x86-64.so.2, ld-linux-aarch64.so.1; ld64.so.2 on some others (shlib-versions).
     soname.starts_with("ld-linux") || soname.starts_with("ld64.so")
+}
+
+/// Returns the address in a process of a byte of an object, of which `mapping` is a part and `file` the file. `None` if the
+/// mapping belongs to no segment of the object.
+pub fn address_in(mapping: &Mapping, file: &File, virt: VirtOffset) -> Option<AbsAddr> {
+    let elf = Elf::parse_headers(file).ok()?;
+    let start = virt_offset(elf.segments(), mapping.offset)?;
+    Some(AbsAddr(mapping.start.0.wrapping_sub(start.0).wrapping_add(virt.0)))
 }
 
 #[cfg(test)]

@@ -11,22 +11,22 @@ mod generated_code;
 mod headers;
 mod name_source;
 mod object_names;
-mod user_probes;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use object_names::{FunctionsAtAddress, ObjectNames};
 
 use memtrace_model::{
-    BuildId, FileOffset, FileState, Frame, Name, Names, Object, ObjectName, PathObject, Unnamed, VirtOffset,
+    BuildId, FileOffset, FileState, Frame, Name, Names, Object, ObjectName, PathObject, Unnamed, UserProbe, VirtOffset,
 };
+
+use crate::elf::{Elf, user_probes};
 
 pub use find_function::{FunctionError, FunctionPlace, find_function};
 pub use generated_code::ImageCode;
 pub use name_source::NameSource;
-pub use user_probes::user_probes;
 
 /// Opens the file of an object that was closed, if it is still there. Returns the file and a path by which it can be opened
 /// as long as the file is open.
@@ -166,6 +166,16 @@ fn frames(object: &ObjectName, offset: VirtOffset, functions: FunctionsAtAddress
             .collect(),
         Err(reason) => [frame(Err(reason), None, false)].into(),
     }
+}
+
+/// Returns the probes of `provider` in `object`.
+///
+/// # Errors
+///
+/// The file cannot be read, or has no such probe.
+pub fn user_probes(object: &Path, provider: &str) -> Result<Vec<UserProbe>, FunctionError> {
+    let probes = user_probes::find(&Elf::parse(&File::open(object)?)?, provider)?;
+    if probes.is_empty() { Err(FunctionError::NoProbe) } else { Ok(probes) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Folded stacks: one line per stack, the outermost frame first.
 
-mod pair;
 mod pruning;
 mod sums;
 
@@ -11,7 +10,6 @@ use std::collections::BTreeMap;
 use memtrace_model::{Frame, Profile};
 use rustc_hash::FxHashMap;
 
-pub(super) use self::pair::fold_pair;
 pub(super) use self::pruning::Pruning;
 use self::sums::{Entries, Path, Sum};
 use crate::escape;
@@ -132,6 +130,18 @@ fn disarm_leaf(path: &mut [u32], entries: &mut Entries) {
     {
         *leaf = entries.number(format!("{name}_{number}"));
     }
+}
+
+/// Returns the folded stacks of both profiles with their values in each, ordered by their text.
+pub(super) fn fold_pair(profiles: [&Profile; 2], options: &Options, separator: char) -> BTreeMap<String, [u64; 2]> {
+    let spelling = Spelling { separator, frame: Frame::label, pruning: None };
+    let mut pairs: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+    for (side, profile) in profiles.into_iter().enumerate() {
+        for (stack, value) in fold(profile, options, &spelling).lines() {
+            pairs.entry(stack).or_default()[side] = value;
+        }
+    }
+    pairs
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@
 //! their attach type has to be given when they are loaded.
 
 mod bpf_object;
-mod link;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -16,11 +15,11 @@ use aya::Ebpf;
 use memtrace_model::printable;
 
 use self::bpf_object::BpfObject;
-use self::link::Link;
 use super::attach_point::{AttachPoint, Scope};
 use super::bpf_features;
 use super::bpf_syscall::{self, LinkPoints};
 use super::error::KernelError;
+use super::helper_process;
 
 /// Loader and attacher of the programs for probes.
 pub(super) struct UprobeMulti {
@@ -86,5 +85,25 @@ impl UprobeMulti {
     /// Names and descriptors of the loaded programs.
     pub(super) fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
         self.programs.iter().map(|(name, loaded)| (name.as_str(), loaded.program.as_fd()))
+    }
+}
+
+/// Link that keeps probes attached. Dropping it removes them, even if memtrace is killed during the removal.
+pub(in crate::kernel) struct Link(RawFd);
+
+impl From<OwnedFd> for Link {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(descriptor.into_raw_fd())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        let close = || {
+            // SAFETY: this owns the descriptor, and nothing uses it after this.
+            unsafe { libc::close(self.0) };
+        };
+        // SAFETY: the work is one system call.
+        unsafe { helper_process::run(close) };
     }
 }
