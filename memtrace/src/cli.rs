@@ -22,6 +22,7 @@ mod outputs;
 mod program_tags;
 mod progress;
 mod recording;
+mod reference;
 mod report;
 mod resolve;
 mod spans;
@@ -46,6 +47,12 @@ use self::console::Console;
 use self::exit::Exit;
 use self::terminal::Terminal;
 use crate::session::{self, Config, Error, Target};
+
+/// Returns a page in Markdown with all commands and options.
+#[must_use]
+pub fn reference() -> String {
+    reference::text()
+}
 
 /// Runs memtrace with `arguments`, of which the first is its own name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

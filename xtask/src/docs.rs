@@ -1,4 +1,5 @@
-//! `cargo xtask docs`: writes docs/json.md and docs/json.schema.json from the types of the JSON.
+//! `cargo xtask docs`: writes docs/json.md and docs/json.schema.json from the types of the JSON, and docs/reference.md from
+//! the definition of the command line.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -8,8 +9,8 @@ use memtrace_json as json;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::ui;
 use crate::workspace::Workspace;
+use crate::{command, ui};
 
 /// A format: the heading of its part of the page, and its type.
 type Format = (&'static str, fn(&mut SchemaGenerator) -> schemars::Schema);
@@ -24,12 +25,20 @@ const FORMATS: [Format; 7] = [
     ("JSON of `memtrace doctor`", SchemaGenerator::subschema_for::<json::Diagnosis<'static>>),
 ];
 
+const REFERENCE: &str = "docs/reference.md";
+
 /// Writes the files.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     for (path, text) in files()? {
         fs::write(workspace.join(path), text).with_context(|| format!("cannot write {path}"))?;
         ui::note(path);
     }
+    // A program of its own: only the program knows its command line.
+    let mut example = command::cargo();
+    example.current_dir(workspace.root()).args(["run", "--quiet", "--package", "memtrace", "--example", "reference"]);
+    let page = command::answer(&mut example).with_context(|| format!("failed: {}", command::shown(&example)))?;
+    fs::write(workspace.join(REFERENCE), page + "\n").with_context(|| format!("cannot write {REFERENCE}"))?;
+    ui::note(REFERENCE);
     Ok(())
 }
 
