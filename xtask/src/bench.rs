@@ -36,11 +36,15 @@ const REAL: Measurement = Measurement { name: "real", table: real::table };
 const SPANS: Measurement = Measurement { name: "spans", table: spans::table };
 const UNWIND: Measurement = Measurement { name: "unwind", table: unwind::table };
 
+/// The crates with microbenchmarks.
+const CRATES: [&str; 4] = ["memtrace-history", "memtrace-host", "memtrace-object", "memtrace-report"];
+
 /// Builds and runs the microbenchmarks.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     bpf::run(workspace)?;
     ui::step("Running the microbenchmarks");
-    command::run(command::cargo().current_dir(workspace.root()).args(["bench", "--package", "memtrace"]))
+    let packages = CRATES.iter().flat_map(|package| ["--package", package]);
+    command::run(command::cargo().current_dir(workspace.root()).arg("bench").args(packages).args(["--bench", "*"]))
 }
 
 /// Measures the time of a pair of malloc and free.
