@@ -35,9 +35,10 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         _ if upper == 0 => false,
         _ => return Err(BadRecord),
     };
-    // Almost all records are of these kinds.
+    // In traces of the heap, almost all records are of these kinds.
     let kind = match kind {
         RecordKind::Alloc => alloc(&read(record)?, AllocatorId(upper), TagId::UNTAGGED),
+        RecordKind::TaggedAlloc => tagged_alloc(read(record)?, TagId(upper)),
         RecordKind::Free => EventKind::Free { address: address(record)?, is_last },
         RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)?, is_last },
         rare => decode_rare(rare, upper, record)?,
@@ -48,7 +49,6 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
 #[inline(never)]
 fn decode_rare(kind: RecordKind, upper: u16, record: &[u8]) -> Result<EventKind, BadRecord> {
     Ok(match kind {
-        RecordKind::TaggedAlloc => tagged_alloc(read(record)?, TagId(upper)),
         RecordKind::RepeatedFree => EventKind::RepeatedFree { address: address(record)? },
         RecordKind::Claim => EventKind::Claim { address: address(record)?, tag: TagId(upper) },
         RecordKind::UndoFree => EventKind::UndoFree { address: address(record)? },
@@ -87,10 +87,12 @@ fn decode_rare(kind: RecordKind, upper: u16, record: &[u8]) -> Result<EventKind,
         RecordKind::Exec => EventKind::Exec,
         RecordKind::Exit => EventKind::Exit,
         RecordKind::ThreadExit => EventKind::ThreadExit,
-        // `decode` has the first three; the last are in a ring of their own.
-        RecordKind::Alloc | RecordKind::Free | RecordKind::TentativeFree | RecordKind::Activity => {
-            return Err(BadRecord);
-        }
+        // Activity is in a ring of its own; `decode` has the others.
+        RecordKind::Activity
+        | RecordKind::Alloc
+        | RecordKind::TaggedAlloc
+        | RecordKind::Free
+        | RecordKind::TentativeFree => return Err(BadRecord),
     })
 }
 

@@ -43,7 +43,7 @@ const fn map_of_tags(name: &'static str, entries: u32, entry_bytes: u32) -> Size
 /// Bytes of the ring of the activity of threads in runs without it: a page.
 const PAGE: u32 = 4096;
 
-/// The large maps. The others take about a mebibyte.
+/// The large maps.
 const MAPS: &[SizedMap] = &[
     map("PAGES", 1 << 20, 8),
     map("SCRATCH", 1 << 11, 3736),
@@ -68,7 +68,8 @@ const MAPS: &[SizedMap] = &[
     SizedMap { name: "ACTIVE_THREADS", entries: 1 << 14, entry_bytes: 160, purpose: Purpose::Activity },
 ];
 
-/// Memory of all other maps, without the rings that a run has for each shard.
+/// Memory of all other maps, without those that have entries for each processor or task, and without the rings that a run
+/// has for each shard.
 const OTHERS: u64 = 2 << 20;
 
 /// Maps of runs that count the usage of threads. The kernel allocates the buckets of a hash table at once: those of `SIZES`
@@ -111,7 +112,7 @@ impl MapSizes {
         sizes.into_iter().find(|sizes| sizes.memory() <= maps)
     }
 
-    /// Returns the memory of the maps without unwind rows.
+    /// Returns the memory of the maps without unwind rows, in a run that does not count threads.
     #[must_use]
     pub fn memory(self) -> Bytes {
         let scaled = MAPS.iter().map(|map| u64::from(self.entries_of(map)) * u64::from(map.entry_bytes));
