@@ -71,8 +71,10 @@ impl Ledger {
     /// Applies events in order and removes them from `events`. Faster than [`Self::apply`] for each: the cache misses of
     /// different events overlap.
     pub fn apply_all(&mut self, events: &mut Vec<Event>) {
-        events.chunks(BATCH).for_each(|events| self.load_entries(events));
-        events.iter().for_each(|event| self.apply(event));
+        for batch in events.chunks(BATCH) {
+            self.load_entries(batch);
+            batch.iter().for_each(|event| self.apply(event));
+        }
         events.clear();
     }
 
@@ -208,12 +210,12 @@ impl Ledger {
     }
 
     /// Reads the entries that `events`, at most [`BATCH`], will change. The entries of different events do not depend on each
-    /// other, so the processor reads several at once; [`Self::apply`] then finds them in its cache. An entry that leads to
-    /// another is read for all events first.
+    /// other, so the processor reads several at once; [`Self::apply`] then finds them in its cache. A first pass looks up the
+    /// blocks and stacks of all events, a second one reads the indices of the stacks, and a third one their totals.
     fn load_entries(&self, events: &[Event]) {
         let mut slot = self.images.last;
-        let mut found = [const { None }; BATCH];
-        for (found, &Event { pid, tid, ref kind, .. }) in found.iter_mut().zip(events) {
+        let mut places = [const { None }; BATCH];
+        for (place, &Event { pid, tid, ref kind, .. }) in places.iter_mut().zip(events) {
             if self.images.processes.slot(slot).is_none_or(|process| process.id.pid != pid) {
                 let Some(other) = self.images.processes.find(pid) else { continue };
                 slot = other;
@@ -221,17 +223,17 @@ impl Ledger {
             let Some(image) = self.images.processes.slot(slot).and_then(|process| process.image.as_ref()) else {
                 continue;
             };
-            *found = match *kind {
+            *place = match *kind {
                 EventKind::Alloc { address, stack, allocator, tag, .. } => {
-                    Some(image.heap.find_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) }))
+                    Some(image.heap.place_of_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) }))
                 }
                 EventKind::Free { address, .. }
                 | EventKind::TentativeFree { address, .. }
-                | EventKind::Claim { address, .. } => Some(image.heap.find_free(address)),
+                | EventKind::Claim { address, .. } => Some(image.heap.place_of_free(address)),
                 _ => None,
             };
         }
-        let totals = found.map(|found| found?.totals());
+        let totals = places.map(|place| place?.totals());
         black_box(totals.map(|totals| totals.map(StackTotals::load)));
     }
 

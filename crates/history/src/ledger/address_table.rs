@@ -59,7 +59,7 @@ impl<T: Addressed> AddressTable<T> {
         self.parts[part_of(hash, self.parts.len())].find(hash, |entry| entry.address() == address)
     }
 
-    /// Returns the entry of `address`, or rarely another one. Reads only the tags of the entries.
+    /// Returns an entry that is usually the one of `address`: the only one with its tag, or one of few. Reads only tags.
     #[inline]
     pub(super) fn likely(&self, address: AbsAddr) -> Option<&T> {
         let hash = hash_of(address);

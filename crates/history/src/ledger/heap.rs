@@ -32,7 +32,7 @@ pub(super) struct Heap {
 /// Number of parts of the list of an image's totals.
 const PARTS: usize = 8;
 
-/// Smallest number of stacks in a part. They take two mebibytes; each part is merged with all before it.
+/// Number of stacks that are not divided into parts, since each part is copied with all before it. They take three mebibytes.
 const MIN_PART: usize = 1 << 14;
 
 /// A call that frees a block.
@@ -44,14 +44,14 @@ pub(super) struct FreeCall {
     pub(super) tick: Tick,
 }
 
-/// The place of the index of a stack, almost certainly the right one.
+/// Place of the index of a stack, usually the right one. A wrong one costs a cache miss.
 #[derive(Clone, Copy)]
-pub(super) struct Found<'a> {
+pub(super) struct StackPlace<'a> {
     stack: Option<&'a u32>,
     totals: &'a ImageTotals,
 }
 
-impl<'a> Found<'a> {
+impl<'a> StackPlace<'a> {
     /// Reads the index.
     #[inline]
     pub(super) fn totals(self) -> Option<&'a StackTotals> {
@@ -106,18 +106,18 @@ impl Heap {
         budget.add_live(Amount::one(size), tick);
     }
 
-    /// Finds the entries that [`Self::alloc`] changes.
+    /// Reads the tags that [`Self::alloc`] looks at, and returns the place of its stack.
     #[inline]
-    pub(super) fn find_alloc(&self, address: AbsAddr, key: StackKey) -> Found<'_> {
+    pub(super) fn place_of_alloc(&self, address: AbsAddr, key: StackKey) -> StackPlace<'_> {
         black_box(self.blocks.likely(Block::key(address)));
-        Found { stack: self.totals.likely_index(key), totals: &self.totals }
+        StackPlace { stack: self.totals.likely_index(key), totals: &self.totals }
     }
 
-    /// Finds the entries that [`Self::free`] changes.
+    /// Reads the tags that [`Self::free`] looks at, and returns the place of its stack, in the block.
     #[inline]
-    pub(super) fn find_free(&self, address: AbsAddr) -> Found<'_> {
+    pub(super) fn place_of_free(&self, address: AbsAddr) -> StackPlace<'_> {
         let block = self.blocks.likely(Block::key(address));
-        Found { stack: block.map(|block| &block.stack), totals: &self.totals }
+        StackPlace { stack: block.map(|block| &block.stack), totals: &self.totals }
     }
 
     /// Frees a block.

@@ -43,9 +43,10 @@ impl StackTotals {
         self.alloc == Amount::default()
     }
 
-    /// Reads both cache lines, and returns a value that depends on them.
+    /// Reads its first, a middle and its last field, since it is in two or three cache lines. Returns a value that depends on
+    /// them.
     pub(super) const fn load(&self) -> u64 {
-        self.key.stack.0 ^ self.seen_peak
+        self.key.stack.0 ^ self.alloc.count ^ self.seen_peak
     }
 
     /// Live, allocated and temporary amounts.
@@ -111,7 +112,7 @@ impl ImageTotals {
         self.by_key.find(hash_of(key), |&index| self.stacks[index as usize].key == key).copied()
     }
 
-    /// Returns the place of the index of `key`, or rarely of another one. Reads only the tags of the entries.
+    /// Returns the place of an index that is usually the one of `key`. Reads only the tags of the entries.
     #[inline]
     pub(super) fn likely_index(&self, key: StackKey) -> Option<&u32> {
         self.by_key.find(hash_of(key), |_| true)
