@@ -10,7 +10,7 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use crate::workspace::Workspace;
-use crate::{command, ui};
+use crate::{bpf, command, ui};
 
 /// A format: the heading of its part of the page, and its type.
 type Format = (&'static str, fn(&mut SchemaGenerator) -> schemars::Schema);
@@ -33,11 +33,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         fs::write(workspace.join(path), text).with_context(|| format!("cannot write {path}"))?;
         ui::note(path);
     }
-    // A program of its own: only the program knows its command line.
+    // A program of its own: only memtrace knows its command line.
+    bpf::run(workspace)?;
     let mut example = command::cargo();
     example.current_dir(workspace.root()).args(["run", "--quiet", "--package", "memtrace", "--example", "reference"]);
-    let page = command::answer(&mut example).with_context(|| format!("failed: {}", command::shown(&example)))?;
-    fs::write(workspace.join(REFERENCE), page + "\n").with_context(|| format!("cannot write {REFERENCE}"))?;
+    let file = fs::File::create(workspace.join(REFERENCE)).with_context(|| format!("cannot write {REFERENCE}"))?;
+    command::run(example.stdout(file))?;
     ui::note(REFERENCE);
     Ok(())
 }

@@ -75,7 +75,7 @@ const TASKS: &[Task] = &[
     },
     Task {
         name: "docs",
-        does: "write docs/json.md and its schema from the types of the JSON",
+        does: "write docs/json.md and its schema from the types of the JSON, and docs/reference.md from those of the command line",
         run: Run::Alone(docs::run),
     },
     Task { name: "lint", does: "check formatting, clippy lints and tidy rules", run: Run::Alone(lint::run) },

@@ -43,7 +43,7 @@ pub(super) fn text() -> String {
             text.push('\n');
             table(&mut text, own.into_iter());
         }
-        // A command without targets has no option of a trace but the general ones.
+        // Commands that trace have all of these options, `threads` only those of the target.
         if shared.len() == traced.len() {
             text += "\nAll options of a trace.\n";
         } else if !shared.is_empty() {
@@ -77,9 +77,10 @@ fn table<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
         let short = argument.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
         let mut meaning = printed(&help_of(argument));
         let values = argument.get_possible_values();
-        let values: Vec<_> = values.iter().filter(|value| !value.is_hide_set()).map(PossibleValue::get_name).collect();
+        let values: Vec<_> = values.iter().filter(|value| !value.is_hide_set()).map(described).collect();
         if argument.get_action().takes_values() && !values.is_empty() {
-            let _ = write!(meaning, " Values: `{}`.", values.join("`, `"));
+            let separator = if values.iter().any(|value| value.contains(' ')) { "; " } else { ", " };
+            let _ = write!(meaning, " Values: {}.", values.join(separator));
         }
         let defaults: Vec<_> = argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
         if argument.get_action().takes_values() && !defaults.is_empty() {
@@ -89,11 +90,20 @@ fn table<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
     }
 }
 
+/// Returns the name of a value, and its meaning if it has one.
+fn described(value: &PossibleValue) -> String {
+    let name = format!("`{}`", value.get_name());
+    value.get_help().map_or(name.clone(), |help| format!("{name} {}", printed(&help.to_string()).trim_end_matches('.')))
+}
+
 /// Returns the name of an option with that of its value, or the name of an operand.
 fn name(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default().iter().map(|name| format!("<{name}>"));
     let value = values.filter(|_| argument.get_action().takes_values()).collect::<Vec<_>>().join(" ");
+    let is_optional = argument.get_num_args().is_some_and(|values| values.min_values() == 0);
     match argument.get_long() {
+        Some(long) if argument.is_require_equals_set() && is_optional => format!("--{long}[={value}]"),
+        None if argument.is_last_set() => format!("-- {value}..."),
         Some(long) if value.is_empty() => format!("--{long}"),
         Some(long) => format!("--{long} {value}"),
         None => value,
