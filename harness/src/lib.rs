@@ -8,6 +8,7 @@
 pub mod fixtures;
 pub mod heap;
 pub mod process;
+pub mod random;
 pub mod report;
 pub mod scratch;
 pub mod socket;
@@ -15,6 +16,7 @@ pub mod totals;
 pub mod victim;
 
 pub use process::Process;
+pub use random::Random;
 pub use report::Report;
 pub use scratch::Scratch;
 pub use totals::{Totals, VictimTotals};

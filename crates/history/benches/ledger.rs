@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use harness::Random;
 use harness::heap::{self, CountingAllocator};
 use memtrace_history::ledger::{BATCH, Ledger, Settings};
 use memtrace_model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, PartKeys, Pid, StackId, TagId, Tick, Tid};
@@ -13,21 +14,9 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 const BLOCKS: usize = 1_000_000;
 const STACKS: u64 = 4096;
 
-/// Pseudorandom numbers (Steele et al., `SplitMix64`, 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn shuffle(&mut self, addresses: &mut [u64]) {
-        for last in (1..addresses.len()).rev() {
-            addresses.swap(last, (self.next() % (last as u64 + 1)) as usize);
-        }
+fn shuffle(random: &mut Random, addresses: &mut [u64]) {
+    for last in (1..addresses.len()).rev() {
+        addresses.swap(last, random.below(last + 1));
     }
 }
 
@@ -53,17 +42,17 @@ fn free(address: u64) -> Event {
 }
 
 fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     // Two sets of distinct 16-byte aligned addresses in 64 GiB. The live blocks move from one to the other, one at a
     // time.
     let mut next = 0x7f00_0000_0000;
     let mut addresses: Vec<u64> = (0..2 * BLOCKS)
         .map(|_| {
-            next += 16 * (1 + random.next() % 4096);
+            next += 16 * (1 + random.number() % 4096);
             next
         })
         .collect();
-    random.shuffle(&mut addresses);
+    shuffle(&mut random, &mut addresses);
     let (mut live, mut gone) = (addresses.split_off(BLOCKS), addresses);
 
     let before = heap::allocated();
@@ -86,8 +75,8 @@ fn churn(criterion: &mut Criterion, name: &str, settings: Settings) {
         bencher.iter_custom(|iterations| {
             let mut spent = std::time::Duration::ZERO;
             for _ in 0..iterations {
-                random.shuffle(&mut live);
-                random.shuffle(&mut gone);
+                shuffle(&mut random, &mut live);
+                shuffle(&mut random, &mut gone);
                 let start = std::time::Instant::now();
                 for (old, new) in live.chunks(BATCH / 2).zip(gone.chunks(BATCH / 2)) {
                     for (&old, &new) in old.iter().zip(new) {

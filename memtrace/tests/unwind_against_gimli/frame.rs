@@ -1,5 +1,7 @@
 //! A frame with arbitrary registers in arbitrary memory.
 
+use harness::random::mix;
+
 /// A frame to unwind. Registers and memory are derived from a hash, so that two evaluations agree if and only if they
 /// read the same registers and addresses.
 #[derive(Clone, Copy, Debug)]
@@ -33,11 +35,4 @@ impl Frame {
     pub(crate) fn memory(&self, address: u64) -> u64 {
         mix(address.wrapping_add(self.seed))
     }
-}
-
-/// A hash in which any change of `number` changes about half of the bits (Steele et al., `SplitMix64`, 2014).
-fn mix(number: u64) -> u64 {
-    let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }

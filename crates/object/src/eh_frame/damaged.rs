@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use gimli::write::CallFrameInstruction as Instruction;
 use gimli::{AArch64, X86_64};
+use harness::Random;
 use memtrace_common::unwind::MAX_RULES;
 use memtrace_model::VirtOffset;
 
@@ -16,42 +17,26 @@ use crate::elf::Machine;
 /// Far longer than any of these takes: exceeding it means that reading hangs.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Deterministic random numbers (Steele et al., `SplitMix64`, 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+/// Damages `bytes` in one to eight places, or truncates them. Half of the places lie at or after `frames`.
+fn damage_bytes(random: &mut Random, bytes: &mut Vec<u8>, frames: usize) {
+    if random.below(8) == 0 {
+        bytes.truncate(random.below(bytes.len()));
+        return;
     }
-
-    fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit as u64).unwrap()
-    }
-
-    /// Damages `bytes` in one to eight places, or truncates them. Half of the places lie at or after `frames`.
-    fn damage(&mut self, bytes: &mut Vec<u8>, frames: usize) {
-        if self.below(8) == 0 {
-            bytes.truncate(self.below(bytes.len()));
-            return;
-        }
-        for _ in 0..=self.below(8) {
-            let begin = [0, frames][self.below(2)];
-            let at = begin + self.below(if begin == 0 { 512 } else { bytes.len() - frames }.min(bytes.len() - begin));
-            let written: Vec<u8> = match self.below(4) {
-                0 => vec![bytes[at] ^ (1 << self.below(8))],
-                1 => vec![[0x00, 0x7F, 0x80, 0xFF][self.below(4)]; 1 << self.below(4)],
-                2 => self.next().to_le_bytes()[..1 << self.below(4)].to_vec(),
-                _ => {
-                    let from = self.below(bytes.len());
-                    bytes[from..bytes.len().min(from + 24)].to_vec()
-                }
-            };
-            let end = bytes.len().min(at + written.len());
-            bytes[at..end].copy_from_slice(&written[..end - at]);
-        }
+    for _ in 0..=random.below(8) {
+        let begin = [0, frames][random.below(2)];
+        let at = begin + random.below(if begin == 0 { 512 } else { bytes.len() - frames }.min(bytes.len() - begin));
+        let written: Vec<u8> = match random.below(4) {
+            0 => vec![bytes[at] ^ (1 << random.below(8))],
+            1 => vec![[0x00, 0x7F, 0x80, 0xFF][random.below(4)]; 1 << random.below(4)],
+            2 => random.number().to_le_bytes()[..1 << random.below(4)].to_vec(),
+            _ => {
+                let from = random.below(bytes.len());
+                bytes[from..bytes.len().min(from + 24)].to_vec()
+            }
+        };
+        let end = bytes.len().min(at + written.len());
+        bytes[at..end].copy_from_slice(&written[..end - at]);
     }
 }
 
@@ -69,7 +54,7 @@ fn has_valid_table(bytes: &[u8], random: &mut Random) -> bool {
             assert_eq!(table.rule_at(address), rule);
         }
         for _ in 0..10 {
-            let anywhere = table.rule_at(VirtOffset(random.next()));
+            let anywhere = table.rule_at(VirtOffset(random.number()));
             assert_eq!(anywhere.reserved, 0);
         }
         let mut layout = Layout::new(Limits { blobs: 64, pages: 1 << 20 });
@@ -84,12 +69,12 @@ fn has_valid_table(bytes: &[u8], random: &mut Random) -> bool {
 /// Damages `file` in `times` ways. Some of the results must have a table and some must not; otherwise the damage hits
 /// bytes that are never read, or all files are rejected by their headers.
 fn damage(file: &[u8], times: usize, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let frames = file.windows(4).position(|bytes| bytes == [1, b'z', b'R', 0]).unwrap_or(0x1000);
     assert!(has_valid_table(file, &mut random));
     let read = (0..times).filter(|_| {
         let mut bytes = file.to_vec();
-        random.damage(&mut bytes, frames);
+        damage_bytes(&mut random, &mut bytes, frames);
         has_valid_table(&bytes, &mut random)
     });
     let read = read.count();
