@@ -55,15 +55,20 @@ impl<T: Addressed> AddressTable<T> {
 
     #[inline]
     pub(super) fn get(&self, address: AbsAddr) -> Option<&T> {
-        let hash = hash_of(address);
-        self.parts[part_of(hash, self.parts.len())].find(hash, |entry| entry.address() == address)
+        self.find(address, |entry| entry.address() == address)
     }
 
     /// Returns an entry that is usually the one of `address`: the only one with its tag, or one of few. Reads only tags.
     #[inline]
     pub(super) fn likely(&self, address: AbsAddr) -> Option<&T> {
+        self.find(address, |_| true)
+    }
+
+    /// Returns the first entry with the tag of `address` that `is_wanted` accepts.
+    #[inline]
+    fn find(&self, address: AbsAddr, is_wanted: impl Fn(&T) -> bool) -> Option<&T> {
         let hash = hash_of(address);
-        self.parts[part_of(hash, self.parts.len())].find(hash, |_| true)
+        self.parts[part_of(hash, self.parts.len())].find(hash, is_wanted)
     }
 
     #[inline]

@@ -160,7 +160,7 @@ impl ImageTotals {
             at_peak: Bytes(0),
             seen_peak: 0,
         };
-        self.forget_key(index, self.stacks.get(index as usize)?.key);
+        self.forget_key(index, self.get(index)?.key);
         let removed = std::mem::replace(self.stacks.get_mut(index as usize)?, nothing);
         let histograms = self.histograms.get_mut(index as usize).map(std::mem::take).unwrap_or_default();
         if let Some(changes) = &mut self.changes {
@@ -186,7 +186,7 @@ impl ImageTotals {
         let index = self.index(key)?;
         let other = merged_key(key);
         let other = self.index(other).unwrap_or_else(|| self.insert(other));
-        let at_peak = self.stacks.get(index as usize).map_or(Bytes(0), |totals| self.at_peak(totals));
+        let at_peak = self.get(index).map_or(Bytes(0), |totals| self.at_peak(totals));
         let (removed, histograms) = self.vacate(index)?;
         self.change(other, |totals| {
             totals.alloc += removed.alloc;
@@ -357,19 +357,19 @@ impl ImageTotals {
     }
 
     pub(super) fn key(&self, index: u32) -> StackKey {
-        self.stacks.get(index as usize).map_or(StackKey::from(StackId::FAILED), |totals| totals.key)
+        self.get(index).map_or(StackKey::from(StackId::FAILED), |totals| totals.key)
     }
 
     /// Returns the part of the process that the stack belongs to.
     #[inline]
     pub(super) fn part(&self, index: u32) -> Part {
-        self.stacks.get(index as usize).map_or(Part::WHOLE, |totals| totals.key.part)
+        self.get(index).map_or(Part::WHOLE, |totals| totals.key.part)
     }
 
     /// Returns true if the stack has allocated one block so far.
     #[inline]
     pub(super) fn has_one_allocation(&self, index: u32) -> bool {
-        self.stacks.get(index as usize).is_some_and(|totals| totals.alloc.count == 1)
+        self.get(index).is_some_and(|totals| totals.alloc.count == 1)
     }
 
     /// Usage of pages or mappings, none of which outlives its image. Inherited amounts of an ended image are left out: most
