@@ -40,7 +40,7 @@ pub struct OomKill {
     pub by_comm: String,
     /// Control group of the victim's memory, if known.
     pub group: Option<CgroupId>,
-    /// Full control group among those of the allocating process and their ancestors; `None` if none was full or it is
-    /// unknown.
+    /// Full control group: one of the allocating process, or an ancestor. `None` if no group was full, or if the group is not
+    /// known.
     pub full: Option<CgroupId>,
 }

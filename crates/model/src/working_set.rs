@@ -103,7 +103,7 @@ pub struct CacheSize {
     pub size: Bytes,
 }
 
-/// Sizes with which a working set is compared.
+/// Sizes to compare with a working set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ComparedSizes {
     /// There is a swap device.

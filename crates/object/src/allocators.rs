@@ -310,8 +310,8 @@ fn is_dynamic_linker(soname: &str) -> bool {
     soname.starts_with("ld-linux") || soname.starts_with("ld64.so")
 }
 
-/// Returns the address in a process of a byte of an object, of which `mapping` is a part and `file` the file. `None` if the
-/// mapping belongs to no segment of the object.
+/// Returns the address in a process of a byte of an object. `mapping` is a mapped part of the object, and `file` is its file.
+/// `None` if the mapping belongs to no segment of the object.
 pub fn address_in(mapping: &Mapping, file: &File, virt: VirtOffset) -> Option<AbsAddr> {
     let elf = Elf::parse_headers(file).ok()?;
     let start = virt_offset(elf.segments(), mapping.offset)?;

@@ -43,7 +43,7 @@ pub(super) fn text() -> String {
             text.push('\n');
             table(&mut text, own.into_iter());
         }
-        // Commands that trace have all of these options, `threads` only those of the target.
+        // Commands that trace have all of these options; `threads` has the options of the target.
         if shared.len() == traced.len() {
             text += "\nAll options of a trace.\n";
         } else if !shared.is_empty() {
@@ -96,7 +96,7 @@ fn described(value: &PossibleValue) -> String {
     value.get_help().map_or(name.clone(), |help| format!("{name} {}", printed(&help.to_string()).trim_end_matches('.')))
 }
 
-/// Returns the name of an option with that of its value, or the name of an operand.
+/// Returns an option with the name of its value, or the name of an operand.
 fn name(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default().iter().map(|name| format!("<{name}>"));
     let value = values.filter(|_| argument.get_action().takes_values()).collect::<Vec<_>>().join(" ");

@@ -72,8 +72,8 @@ const MAPS: &[SizedMap] = &[
 /// has for each shard.
 const OTHERS: u64 = 2 << 20;
 
-/// Maps of runs that count the usage of threads. The kernel allocates the buckets of a hash table at once: those of `SIZES`
-/// take 16 MiB.
+/// Maps of runs that count the usage of threads. The kernel allocates the buckets of a hash table at once; `SIZES` has
+/// 16 MiB of them.
 const MAPS_OF_COUNTS: [&str; 2] = ["SIZES", "PROCESS_USAGE"];
 
 /// Sizes of the BPF maps of a run.
