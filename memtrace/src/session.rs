@@ -4,11 +4,14 @@
 //! then the files that need no engine.
 
 mod bounded_set;
+mod choices;
 mod clock;
 mod config;
 mod descriptors;
+mod detach;
 pub(crate) mod difference;
 mod error;
+mod event_loop;
 pub(crate) mod explain;
 mod grouping;
 mod mark_requests;
@@ -30,9 +33,9 @@ mod track;
 mod unwind_tables;
 mod working_set;
 
+pub(crate) use choices::{Destination, MarkFunction, Moment, Output, Recording};
 pub(crate) use config::{
-    AccountReport, ActivityConfig, BlockSizes, Config, Destination, MarkFunction, Moment, Output, Percent, ProbeSite,
-    ProbesOf, Recording, SpanFunction, TagFunction, Target,
+    AccountReport, ActivityConfig, BlockSizes, Config, Percent, ProbesOf, SpanFunction, TagFunction,
 };
 pub(crate) use error::from_engines;
 pub(crate) use error::{AllocatorUser, Error};
@@ -40,6 +43,7 @@ pub(crate) use grouping::Grouping;
 pub(crate) use observer::{Observer, Progress, TableSize};
 pub(crate) use outcome::{CommandEnd, Outcome};
 pub(crate) use run::run;
+pub(crate) use select::{ProbeSite, Target};
 pub(crate) use threads::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace, monitor};
 pub(crate) use working_set::{WorkingSetConfig, WorkingSetMode, measure_working_sets};
 

@@ -1,19 +1,20 @@
 //! Configuration of a run: resolved, without conflicts.
 
-use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use memtrace_host::debuginfod::Servers;
 use memtrace_host::kernel::{MapUses, ThreadFilter};
 use memtrace_model::{
-    AccountColumn, AccountKeys, Bytes, EventClass, FilterRule, Metric, PartKeys, Pid, Requirement, TagEffect, TagValue,
+    AccountColumn, AccountKeys, Bytes, EventClass, Metric, PartKeys, Requirement, TagEffect, TagValue,
 };
 use memtrace_object::allocators::UserHooks;
 use memtrace_report::Format;
 
+use super::choices::{Destination, Moment, Output, Recording};
 use super::grouping::Grouping;
+use super::select::{ProbeSite, Target};
 
 /// Configuration of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,17 +117,6 @@ impl Config {
     }
 }
 
-/// Instruction to probe in each hooked function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ProbeSite {
-    /// The first that the kernel emulates, if it is proven to be equivalent to the entry.
-    #[default]
-    Best,
-    /// As [`Self::Best`], but the return of each function that returns a block is probed too.
-    Return,
-    Entry,
-}
-
 /// Sizes that are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BlockSizes {
@@ -160,28 +150,6 @@ impl Percent {
     pub(crate) fn share(self) -> f64 {
         f64::from(self.0) / 100.0
     }
-}
-
-/// The processes to trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// Running processes.
-    Pids {
-        pids: Vec<Pid>,
-        /// Trace their child processes too.
-        children: bool,
-    },
-    /// A command to start.
-    Command {
-        /// The executable and its arguments.
-        argv: Vec<OsString>,
-        /// Exit with the command's exit code.
-        pass_exit_code: bool,
-        /// Trace its child processes too.
-        children: bool,
-    },
-    /// All processes that match these rules, including those that start later.
-    Selected(Vec<FilterRule>),
 }
 
 /// A table of accounts.
@@ -234,31 +202,6 @@ impl AccountReport {
     pub(crate) fn needs_stacks(&self) -> bool {
         self.keys.iter().any(|key| key.needs_stacks(self.has_program_tags))
     }
-}
-
-/// A moment of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// By the wall clock.
-    Clock(SystemTime),
-    /// Time since the start of tracing.
-    AfterStart(Duration),
-    /// Time before the end of the recording.
-    BeforeEnd(Duration),
-}
-
-/// A recording to write during the run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Recording {
-    pub(crate) path: PathBuf,
-    /// Time between two recorded moments.
-    pub(crate) interval: Duration,
-    /// Largest size of the file.
-    pub(crate) size_limit: Bytes,
-    /// Socket for marks; `None` for one in the directory of the user.
-    pub(crate) socket: Option<PathBuf>,
-    /// Functions that set a mark when they are entered.
-    pub(crate) mark_functions: Vec<MarkFunction>,
 }
 
 /// A function that changes the current tag.
@@ -317,36 +260,4 @@ impl SpanFunction {
     pub(crate) fn text(&self) -> String {
         format!("{}:{}", self.object.to_string_lossy(), self.name)
     }
-}
-
-/// A function that sets a mark when it is entered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MarkFunction {
-    /// The executable or library.
-    pub(crate) object: PathBuf,
-    /// Its symbol, or its demangled name.
-    pub(crate) name: String,
-}
-
-impl MarkFunction {
-    /// Returns the text of its marks: the name of the file and the function.
-    pub(crate) fn text(&self) -> String {
-        let file = self.object.file_name().unwrap_or(self.object.as_os_str());
-        format!("{}:{}", file.to_string_lossy(), self.name)
-    }
-}
-
-/// A file to write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Output {
-    pub(crate) destination: Destination,
-    pub(crate) format: Format,
-}
-
-/// Destination of an output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Destination {
-    Stdout,
-    /// A file, replaced when the report is complete.
-    File(PathBuf),
 }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use memtrace_model::{EventClass, Metric, printable};
 use memtrace_report::{SavedReport, Side};
 
-use super::config::{Moment, Output};
 use super::error::Error;
 use super::outputs::{Content, Outputs};
 use super::replay;
+use crate::session::choices::{Moment, Output};
 
 /// Configuration of `memtrace diff`.
 #[derive(Clone, Debug, PartialEq, Eq)]

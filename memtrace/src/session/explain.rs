@@ -7,10 +7,10 @@ use memtrace_object::allocators;
 use memtrace_object::allocators::UserHooks;
 use memtrace_report::{Format, PageOptions};
 
-use super::config::Output;
 use super::error::{Error, from_engines};
 use super::outputs::{Content, Outputs};
 use crate::explain;
+use crate::session::choices::Output;
 
 /// Configuration of `memtrace explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]

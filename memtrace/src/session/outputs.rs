@@ -22,8 +22,8 @@ pub(super) use self::streamed::{StreamedOutput, Written};
 
 use self::content::fill;
 use self::sink::Sink;
-use super::config::{Destination, Output};
 use super::error::{Error, NotWritten};
+use crate::session::choices::{Destination, Output};
 
 /// Writes the content of an output in a format. The flag is true for standard output.
 pub(super) type Content<'content> = dyn Fn(Format, bool, &mut dyn Write) -> io::Result<()> + 'content;

@@ -5,9 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use memtrace_history::{Header, Settings, Writer};
 use memtrace_host::procfs;
-use memtrace_model::EventClass;
 
-use super::config::{Config, Recording};
+use super::choices::Recording;
 use super::error::Error;
 
 /// Returns the header of a history that starts at a time of the wall clock. It has no event classes.
@@ -30,14 +29,4 @@ pub(super) fn create(recording: &Recording, header: &Header, settings: Settings)
     let settings = Settings { size_limit: recording.size_limit, ..settings };
     Writer::create(&recording.path, header, settings)
         .map_err(|error| Error::Output { path: recording.path.clone(), source: io::Error::other(error) })
-}
-
-/// Returns the header of the history of a trace.
-pub(super) fn header_of_run(config: &Config, interval: Duration, start: SystemTime) -> Header {
-    Header {
-        classes: config.events.clone(),
-        page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
-        older: config.older,
-        ..header(start, interval)
-    }
 }

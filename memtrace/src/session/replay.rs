@@ -25,12 +25,12 @@ use memtrace_report::{Format, SavedReport};
 
 use self::accounts_over_time::AccountsOverTime;
 use self::threads::RecordedThreads;
-use super::config::{Moment, Output};
 use super::error::{Error, NotWritten};
 use super::grouping::Grouping;
 use super::observer::Observer;
 use super::outcome::Outcome;
 use super::outputs::{self, Content, Outputs};
+use crate::session::choices::{Moment, Output};
 
 pub(crate) use self::heap_profiles::MAX_HEAP_PROFILES;
 pub(crate) use self::moments::Span;

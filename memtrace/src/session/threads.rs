@@ -27,9 +27,9 @@ pub(crate) use self::config::{MonitorConfig, MonitorFormat, SourceChoice, Trigge
 use self::monitor_run::{FinishedRun, MonitorRun};
 use self::sampler::Request;
 use super::error::Error;
+use super::event_loop::{Signals, event_loop, process_exit, register, until};
 use super::observer::Observer;
 use super::outcome::Outcome;
-use super::run::{Signals, event_loop, process_exit, register, until};
 
 /// Interval at which new mappings are processed. Few processes map an allocator after their start.
 const MAPPINGS: Duration = Duration::from_millis(100);

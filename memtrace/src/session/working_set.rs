@@ -26,8 +26,8 @@ use self::outputs::WorkingSetOutputs;
 use self::selection::Selection;
 use super::descriptors;
 use super::error::Error;
+use super::event_loop::{Signals, event_loop, until};
 use super::observer::Observer;
-use super::run::{Signals, event_loop, until};
 
 /// Shorter times are slept through: the timer of the event loop has a resolution of a millisecond.
 const SHORT: Duration = Duration::from_millis(20);

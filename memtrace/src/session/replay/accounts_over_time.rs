@@ -11,7 +11,7 @@ use memtrace_report::AccountTrace;
 use rustc_hash::FxHashMap;
 
 use super::accounts::RecordedNames;
-use crate::session::config::Output;
+use crate::session::choices::Output;
 
 /// Maximum number of accounts with tracks.
 const MAX_TRACKS: usize = 256;

@@ -2,7 +2,7 @@
 
 use memtrace_history::{Book, Moments};
 
-use crate::session::config::Moment;
+use crate::session::choices::Moment;
 
 /// The most moments besides the end. Each profile is in memory.
 pub(crate) const MAX_HEAP_PROFILES: usize = 32;

@@ -6,7 +6,7 @@ use memtrace_history::facts::RecordedFacts;
 use memtrace_history::{Book, Boundary, MarkRow, Moments};
 use memtrace_model::{Amount, Epoch, EventClass, Quantity, format};
 
-use crate::session::config::Moment;
+use crate::session::choices::Moment;
 use crate::session::error::Error;
 
 /// A moment, or two moments, of which a report shows the totals or the changes.

@@ -19,7 +19,7 @@ use memtrace_model::{
 use memtrace_report::Format;
 
 use super::*;
-use crate::session::config::Destination;
+use crate::session::choices::Destination;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -13,8 +13,8 @@ use memtrace_object::symbolize::Symbolizer;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
-use super::wait::Signals;
 use crate::session::error::Error;
+use crate::session::event_loop::Signals;
 use crate::session::observer::Observer;
 
 /// Time in which a stopped download removes its incomplete file.

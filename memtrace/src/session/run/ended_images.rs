@@ -18,9 +18,9 @@ use memtrace_object::symbolize::ImageCode;
 
 use super::accounts::RunAccounts;
 use super::recorder::Recorder;
-use super::selection::Selection;
 use super::stack_copies::find_copy;
 use crate::session::sample::PageReader;
+use crate::session::select::Selection;
 use crate::session::track::{Coverage, ProcessTracker, generated_code};
 use crate::session::unwind_tables::UnwindTables;
 

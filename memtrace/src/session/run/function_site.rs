@@ -8,7 +8,7 @@ use memtrace_object::allocators::{self, ProbedFunction};
 use memtrace_object::probe_site::Needs;
 use memtrace_object::symbolize::FunctionPlace;
 
-use crate::session::config::ProbeSite;
+use crate::session::select::ProbeSite;
 
 /// Returns the instruction to probe in a function of `object`: the cheapest one, if it is equivalent to the entry for a probe
 /// with these needs.

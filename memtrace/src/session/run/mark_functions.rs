@@ -7,10 +7,11 @@ use memtrace_model::{LossReason, Losses};
 use memtrace_object::probe_site::Needs;
 use memtrace_object::symbolize::find_function;
 
-use crate::session::config::{MarkFunction, ProbeSite};
+use crate::session::choices::MarkFunction;
 use crate::session::error::{Error, from_engines};
 use crate::session::marks::MarkRequest;
 use crate::session::run::function_site;
+use crate::session::select::ProbeSite;
 use crate::session::select::Targets;
 
 /// Probes at the functions, and the entries that they record.

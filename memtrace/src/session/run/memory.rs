@@ -7,8 +7,9 @@ use memtrace_host::mmap_events;
 use memtrace_host::procfs;
 use memtrace_model::{Bytes, Pid, Tick};
 
-use crate::session::config::{Config, Target};
+use crate::session::config::Config;
 use crate::session::error::Error;
+use crate::session::select::Target;
 
 /// Limits of all state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -52,6 +52,7 @@ use crate::session::error::Error;
 use crate::session::marks::{MarkRequest, StoredMark};
 use crate::session::track::{ProcessTracker, generated_code};
 
+pub(in crate::session::run) use self::run_book::header_of_run;
 pub(super) use self::sites::{ClassSites, Site, SiteTotals};
 
 /// Deltas of each shard that can wait. If there are more, they stay in the shard.

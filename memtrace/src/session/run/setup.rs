@@ -7,12 +7,11 @@ use memtrace_host::kernel::{self, ActivityOptions, Kernel, Probes, ProcessFilter
 use memtrace_model::{Bytes, EventClass, Nanoseconds, PartKeys, Pid};
 
 use super::memory::MemoryPlan;
-use super::selection;
 use crate::session::config::{ActivityConfig, BlockSizes, Config};
 use crate::session::descriptors;
 use crate::session::error::{Error, from_engines};
 use crate::session::overhead::{self, Overhead, OverheadMonitor};
-use crate::session::select::{AllocatorProbes, Targets, filter};
+use crate::session::select::{AllocatorProbes, Targets, filter, running_processes};
 use crate::session::track::ProcessTracker;
 
 /// The most shards by default; otherwise there is one for each processor. One shard takes millions of events per
@@ -63,8 +62,7 @@ impl Setup {
             let costs = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks);
             if targets.ran_before() {
                 let costs = costs?;
-                let measured =
-                    if pids.is_empty() { selection::running(&options.filter, tracker) } else { pids.clone() };
+                let measured = if pids.is_empty() { running_processes(&options.filter, tracker) } else { pids.clone() };
                 let estimated = Overhead::measure(&mut kernel, &mut probes, allocators, &measured, costs)?;
                 estimate.push(estimated.describe(options.min_size));
                 if let Some(limit) = config.max_overhead {

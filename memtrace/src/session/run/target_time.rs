@@ -7,7 +7,7 @@ use memtrace_host::kernel::ProcessFilter;
 use memtrace_host::procfs;
 use memtrace_model::{ImageEnd, ImageId, Pid};
 
-use super::selection::Selection;
+use crate::session::select::Selection;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
 

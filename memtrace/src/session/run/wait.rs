@@ -2,21 +2,16 @@
 
 use std::future;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use memtrace_host::kernel::Detach;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, interval_at, sleep_until};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use super::marks::{MarkSource, MarkSources};
-use crate::session::error::Error;
+use crate::session::event_loop::{Signals, process_exit, register, until};
 
 /// Reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +34,6 @@ pub(super) enum Due {
 
 /// Interval of [`Due::Tick`].
 const TICK: Duration = Duration::from_millis(100);
-
-/// Delay before the progress of a detach is shown; most take less.
-const SHOW_DETACH_AFTER: Duration = Duration::from_millis(300);
 
 /// Interval of [`Due::Mappings`]: a new allocator is probed after this time at most. A wakeup for each mapping would
 /// cost the mapping process several times as much as the perf record itself.
@@ -110,50 +102,6 @@ impl Wakeups {
     }
 }
 
-/// Creates the event loop of a command.
-///
-/// # Errors
-///
-/// Errors of the kernel.
-pub(in crate::session) fn event_loop() -> Result<Runtime, Error> {
-    Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Failed(format!("cannot start the event loop: {error}")))
-}
-
-/// Signals that end a run.
-pub(in crate::session) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    /// Installs the handlers. Must be called inside the runtime.
-    ///
-    /// # Errors
-    ///
-    /// A handler cannot be installed.
-    pub(in crate::session) fn listen() -> Result<Self, Error> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")));
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    pub(in crate::session) async fn any(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
-    }
-}
-
 /// Waits until a signal arrives, `duration` is over or all processes have exited, and calls `handle` for work that is
 /// due.
 pub(super) async fn wait(
@@ -183,56 +131,4 @@ pub(super) async fn wait(
     };
     wakeups.pidfds = pidfds;
     stop
-}
-
-/// Waits until the probes are removed or a signal arrives. Returns true if they are removed. `removed` is notified for
-/// each step; `show` is called at each tick once the detach takes longer than a moment.
-pub(super) async fn wait_for_detach(
-    signals: &mut Signals,
-    detaching: &Detach,
-    removed: &Notify,
-    mut show: impl FnMut(&Detach),
-) -> bool {
-    let mut ticks = interval_at(Instant::now() + SHOW_DETACH_AFTER, TICK);
-    while !detaching.is_complete() {
-        tokio::select! {
-            () = signals.any() => return false,
-            () = removed.notified() => {}
-            _ = ticks.tick() => show(detaching),
-        }
-    }
-    true
-}
-
-/// Registers a descriptor with the runtime. It must stay open.
-pub(in crate::session) fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd;
-    // for other descriptors the caller guarantees that they stay open.
-    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
-}
-
-/// Waits until a process exits: its pidfd becomes readable (pidfd_open(2)). Returns true if it was the last one.
-pub(in crate::session) async fn process_exit(pidfds: &mut Vec<AsyncFd<OwnedFd>>) -> bool {
-    let exited = future::poll_fn(|context| {
-        let ready = |pidfd: &AsyncFd<OwnedFd>| match pidfd.poll_read_ready(context) {
-            Poll::Ready(Ok(_)) => true,
-            Poll::Ready(Err(error)) => {
-                log::warn!("cannot wait for a process, which is taken for ended: {error}");
-                true
-            }
-            Poll::Pending => false,
-        };
-        pidfds.iter().position(ready).map_or(Poll::Pending, Poll::Ready)
-    });
-    let exited = exited.await;
-    pidfds.swap_remove(exited);
-    pidfds.is_empty()
-}
-
-/// Waits until `deadline`, or forever without one.
-pub(in crate::session) async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => future::pending().await,
-    }
 }

@@ -6,7 +6,7 @@ use std::io;
 use memtrace_host::kernel::{Condition, ProcessFilter};
 use memtrace_model::{FilterRule, ProcessAttribute};
 
-use crate::session::config::Target;
+use super::config::Target;
 use crate::session::error::Error;
 
 /// Short name of memtrace's processes.

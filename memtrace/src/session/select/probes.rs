@@ -7,7 +7,7 @@ use memtrace_model::{AllocatorId, FUNCTIONS, FileOffset, Function, Pid};
 use memtrace_object::allocators::{Allocator, FunctionResult, FunctionResults, HookedFunction};
 use memtrace_object::probe_site::{self, Cost as SiteCost, GeneralRegister, LoadedWord};
 
-use crate::session::config::ProbeSite;
+use super::config::ProbeSite;
 
 /// Probes of one allocator in one process, or in all processes.
 pub(in crate::session) struct AllocatorProbes {

@@ -13,10 +13,10 @@ use memtrace_host::procfs;
 use memtrace_host::procfs::Process;
 use memtrace_model::{FilterRule, Object, Pid, printable};
 
+use super::config::{ProbeSite, Target};
 use super::coverage_gaps::coverage_gaps;
 use super::filter;
 use super::probes::AllocatorProbes;
-use crate::session::config::{ProbeSite, Target};
 use crate::session::error::{AllocatorUser, Error, from_engines};
 use crate::session::outcome::CommandEnd;
 use crate::session::track::ProcessTracker;

@@ -15,11 +15,12 @@ use memtrace_object::allocators::Allocator;
 
 use super::config::{MonitorConfig, SourceChoice};
 use super::jemalloc::JemallocReader;
-use crate::session::config::ProbeSite;
+use crate::session::detach::Detach;
 use crate::session::error::{Error, from_engines};
 use crate::session::observer::Observer;
 use crate::session::outcome::CommandEnd;
-use crate::session::run::{Detach, Selection};
+use crate::session::select::ProbeSite;
+use crate::session::select::Selection;
 use crate::session::select::{AllocatorProbes, LateProbes, Targets, filter};
 use crate::session::track::{Changes, Coverage, ProcessTracker};
 

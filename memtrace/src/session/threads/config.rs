@@ -7,7 +7,8 @@ use memtrace_history::triggers::{Condition, Subject};
 use memtrace_model::ThreadColumn;
 use memtrace_object::allocators::UserHooks;
 
-use crate::session::config::{Recording, Target};
+use crate::session::choices::Recording;
+use crate::session::select::Target;
 
 /// Configuration of the thread monitor.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memtrace_model::printable;
 
-use crate::session::config::Recording;
+use crate::session::choices::Recording;
 use crate::session::error::Error;
 use crate::session::mark_requests::{MarkRequests, MarkSocket};
 use crate::session::marks::{LastAnswers, MarkRequest, Service, StoredMark};

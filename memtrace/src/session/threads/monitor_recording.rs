@@ -7,8 +7,8 @@ use memtrace_history::facts::{self, RecordedGrouping};
 use memtrace_history::{MonitorRecorder, Settings, Writer};
 use memtrace_model::{MachineUsage, MonitorInterval, Tick, printable};
 
+use crate::session::choices::Recording;
 use crate::session::clock;
-use crate::session::config::Recording;
 use crate::session::error::Error;
 use crate::session::observer::Observer;
 use crate::session::recording_file;

@@ -20,11 +20,11 @@ use super::samples::KnownProcesses;
 use super::sampling_thread::SamplingThread;
 use super::trace_thread::TraceThread;
 use super::triggered_traces::TriggeredTraces;
+use crate::session::detach::Detach;
 use crate::session::error::{Error, NotWritten};
 use crate::session::marks::{LastAnswers, MarkRequest};
 use crate::session::observer::Observer;
 use crate::session::outcome::Outcome;
-use crate::session::run::Detach;
 use crate::session::{clock, own_allocator, protection};
 
 /// Maximum number of triggers in an interval with a line and a mark of their own.

@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 
 use super::cut_stacks::CutStacks;
 use super::publisher::TablePublisher;
-use crate::session::config::{Config, Target};
 use crate::session::error::{Error, from_engines};
+use crate::session::select::Target;
 use crate::session::select::Targets;
 use crate::session::track::ProcessTracker;
 
@@ -48,9 +48,11 @@ const MAX_USED: usize = 1024;
 
 impl UnwindTables {
     /// Publishes the tables of the objects that the targets have mapped or may load at their start. Unfinished stack copies
-    /// take `copy_memory` at most, and the call frame information of the objects in construction `frame_data`.
+    /// take `copy_memory` at most, and the call frame information of the objects in construction `frame_data`. Without
+    /// `takes_stacks`, there are none.
     pub(in crate::session) fn prepare(
-        config: &Config,
+        target: &Target,
+        takes_stacks: bool,
         kernel: &mut Kernel,
         targets: &Targets,
         tracker: &mut ProcessTracker,
@@ -60,8 +62,7 @@ impl UnwindTables {
         let maps = kernel.unwind_maps();
         let limits = Limits { blobs: maps.max_blobs(), pages: maps.max_pages() };
         let mut publisher = TablePublisher::new(open_cache(), limits, frame_data);
-        let takes_stacks = config.max_depth > 0;
-        let command = if takes_stacks { open_command(&config.target) } else { None };
+        let command = if takes_stacks { open_command(target) } else { None };
         if takes_stacks {
             publisher.publish_vdso(kernel);
             publisher.build_now(kernel, targets.objects.iter());
@@ -74,7 +75,7 @@ impl UnwindTables {
                     publisher.build_now(kernel, image.objects());
                 }
             }
-            if matches!(config.target, Target::Selected(_)) {
+            if matches!(target, Target::Selected(_)) {
                 let objects = tracker.objects_by_use();
                 let (first, others) = objects.split_at(objects.len().min(PREPARED));
                 publisher.build_now(kernel, first.iter());

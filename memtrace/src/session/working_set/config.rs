@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use memtrace_model::WorkingSetMethod;
 
-use crate::session::config::{Output, Target};
+use crate::session::choices::Output;
+use crate::session::select::Target;
 
 /// Configuration of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use memtrace_host::kernel::{self, Kernel, MapSizes, MapUses, ProgramTime, RingRe
 use memtrace_host::procfs::{self, PageReading, ProcessError};
 use memtrace_model::{Bytes, Event, EventKind, FaultedPages, Pid};
 
-use crate::session::config::Target;
 use crate::session::error::{Error, from_engines};
+use crate::session::select::Target;
 use crate::session::select::filter;
 
 /// Size of the ring, which has room for the faults of all processors in [`POLL`].

@@ -9,9 +9,9 @@ use memtrace_model::format::{counted, grouped, short};
 use memtrace_model::{Bytes, CgroupId, MappingKind, PagePart, Pid, ReferencedMemory, WorkingSetMethod};
 
 use super::fault_tracer::FaultTracer;
-use crate::session::config::Target;
 use crate::session::error::Error;
 use crate::session::page_tracker;
+use crate::session::select::Target;
 
 /// A method, ready for use.
 pub(super) struct Method {

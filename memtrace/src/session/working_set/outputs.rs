@@ -7,7 +7,7 @@ use memtrace_model::{ComparedSizes, WorkingSets};
 use memtrace_report::Format;
 
 use super::config::WorkingSetConfig;
-use crate::session::config::{Destination, Output};
+use crate::session::choices::{Destination, Output};
 use crate::session::error::{Error, NotWritten};
 use crate::session::observer::Observer;
 use crate::session::outputs::{Content, Outputs};

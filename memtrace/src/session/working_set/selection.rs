@@ -5,8 +5,8 @@ use std::rc::Rc;
 use memtrace_host::procfs::{self, MemoryGroups, Process, ProcessError};
 use memtrace_model::{CgroupId, FilterRule, Pid, ProcessAttribute, UnmeasuredProcesses};
 
-use crate::session::config::Target;
 use crate::session::error::{Error, from_engines};
+use crate::session::select::Target;
 use crate::session::select::{RunningSelection, filter};
 
 /// Selects processes.

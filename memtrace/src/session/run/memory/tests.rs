@@ -156,7 +156,8 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
     use memtrace_model::EventClass;
     use memtrace_object::allocators::UserHooks;
 
-    use crate::session::config::{BlockSizes, ProbeSite};
+    use crate::session::config::BlockSizes;
+    use crate::session::select::ProbeSite;
 
     Config {
         target,

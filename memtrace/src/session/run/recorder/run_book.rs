@@ -1,9 +1,12 @@
 //! The history of a run: in the file of a recording, or in memory.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use memtrace_history::{Book, Error as HistoryError, Interval, MemoryBook, Recording, Settings, Status, Writer};
+use memtrace_history::{
+    Book, Error as HistoryError, Header, Interval, MemoryBook, Recording, Settings, Status, Writer,
+};
+use memtrace_model::EventClass;
 
 use crate::session::clock::wall_time_of_start;
 use crate::session::config::Config;
@@ -25,7 +28,7 @@ impl RunBook {
         limits: &RecorderLimits,
         clock_start: Instant,
     ) -> Result<Self, Error> {
-        let header = recording_file::header_of_run(config, interval, wall_time_of_start(|| clock_start.elapsed()));
+        let header = header_of_run(config, interval, wall_time_of_start(|| clock_start.elapsed()));
         let Some(recording) = &config.recording else {
             return Ok(Self::Memory { book: Box::new(MemoryBook::new(header, limits.book)), end: Duration::ZERO });
         };
@@ -90,5 +93,15 @@ impl RunBook {
             Self::File { path, writer } => Some((path, writer.finish())),
             Self::Memory { .. } => None,
         }
+    }
+}
+
+/// Returns the header of the history of a trace.
+pub(in crate::session::run) fn header_of_run(config: &Config, interval: Duration, start: SystemTime) -> Header {
+    Header {
+        classes: config.events.clone(),
+        page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
+        older: config.older,
+        ..recording_file::header(start, interval)
     }
 }

@@ -12,7 +12,9 @@ use memtrace_model::{
 
 use super::{Trace, coverage};
 use crate::session::config::Config;
+use crate::session::detach::Detach;
 use crate::session::error::Error;
+use crate::session::event_loop::Signals;
 use crate::session::observer::Observer;
 use crate::session::outcome::Outcome;
 use crate::session::overhead::{OverheadMonitor, Sample};
@@ -20,15 +22,13 @@ use crate::session::own_allocator;
 use crate::session::run::accounts::RunAccounts;
 use crate::session::run::activity::RunActivity;
 use crate::session::run::cost::processor_time;
-use crate::session::run::detach::Detach;
 use crate::session::run::mark_functions::MarkFunctions;
 use crate::session::run::recorder::Recorder;
 use crate::session::run::reports::{FinishedTrace, Measured, Reports};
-use crate::session::run::selection::Selection;
 use crate::session::run::snapshots::{complete_snapshots, page_totals};
 use crate::session::run::stack_copies::find_copy;
 use crate::session::run::touch_meter::Touches;
-use crate::session::run::wait::Signals;
+use crate::session::select::Selection;
 use crate::session::track::{Coverage, ProcessTracker, generated_code};
 
 /// The totals of all processes, and what the history of the run lacks of them.

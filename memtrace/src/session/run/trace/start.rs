@@ -73,7 +73,15 @@ pub(in crate::session) fn start(config: &Config, observer: &mut dyn Observer) ->
     let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
     tracker.owners.name_cgroups(removed);
     let (copies, frame_data) = (plan.copies, plan.frame_data);
-    let tables = UnwindTables::prepare(config, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
+    let tables = UnwindTables::prepare(
+        &config.target,
+        config.max_depth > 0,
+        &mut kernel,
+        &targets,
+        &mut tracker,
+        copies,
+        frame_data,
+    )?;
     tag_functions::attach(&mut kernel, &mut probes, config, &targets, &tracker)?;
     tag_probes::attach(&mut kernel, &mut probes, &config.tag_probes, &targets, &tracker)?;
     let mut activity = RunActivity::attach(&mut kernel, &mut probes, config, &targets, &tracker)?;

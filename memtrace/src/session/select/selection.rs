@@ -28,7 +28,7 @@ impl<'run> Selection<'run> {
 }
 
 /// Returns the running processes that the filter selects, except for memtrace.
-pub(super) fn running(filter: &ProcessFilter, tracker: &ProcessTracker) -> Vec<Pid> {
+pub(in crate::session) fn running_processes(filter: &ProcessFilter, tracker: &ProcessTracker) -> Vec<Pid> {
     let own = Pid(process::id());
     let selection = Selection::of(filter);
     let is_selected = |pid| selection.contains(tracker, tracker.latest_id(pid));
