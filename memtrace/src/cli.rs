@@ -1,4 +1,4 @@
-//! Command line: arguments to [`session::Config`], messages to the terminal, and exit codes.
+//! Command line: arguments to the configuration of a command, messages to the terminal, and exit codes.
 
 mod accounts;
 mod activity;
@@ -46,7 +46,9 @@ use self::conflict::ArgConflict;
 use self::console::Console;
 use self::exit::Exit;
 use self::terminal::Terminal;
-use crate::session::{self, Config, Error, Target};
+use crate::run_kit::error::Error;
+use crate::targets::select::Target;
+use crate::trace::config::Config;
 
 /// Returns a page in Markdown with all commands and options.
 #[must_use]
@@ -131,7 +133,7 @@ fn run_trace(config: Result<Config, ArgConflict>, quiet: bool, verbose: u8, cons
     logging::start(console, quiet, verbose);
     let pass = matches!(config.target, Target::Command { pass_exit_code: true, .. });
     let has_command = matches!(config.target, Target::Command { .. });
-    let outcome = session::run(&config, &mut Terminal::new(console.clone(), quiet, has_command));
+    let outcome = crate::trace::run(&config, &mut Terminal::new(console.clone(), quiet, has_command));
     console.clear();
     match outcome {
         Ok(outcome) => {
@@ -152,7 +154,7 @@ fn monitor_threads(args: ThreadsArgs, console: &Console) -> ExitCode {
     };
     logging::start(console, quiet, verbose);
     let has_command = matches!(config.target, Target::Command { .. });
-    let outcome = session::monitor(&config, &mut Terminal::new(console.clone(), quiet, has_command));
+    let outcome = crate::threads::monitor(&config, &mut Terminal::new(console.clone(), quiet, has_command));
     console.clear();
     match outcome {
         Ok(outcome) => exit::code_of(&outcome, false).into(),
@@ -167,7 +169,7 @@ fn measure_working_sets(args: WorkingSetArgs, console: &Console) -> Exit {
         Err(conflict) => return exit::of_conflict(&conflict, console),
     };
     logging::start(console, quiet, verbose);
-    match session::measure_working_sets(&config, &mut Terminal::new(console.clone(), quiet, false)) {
+    match crate::working_set::measure_working_sets(&config, &mut Terminal::new(console.clone(), quiet, false)) {
         Ok(true) => Exit::Success,
         Ok(false) => Exit::Lossy,
         Err(error) => exit::of_error(&error, console),

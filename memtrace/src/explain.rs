@@ -7,6 +7,7 @@ mod allocator;
 mod assemble;
 mod chunks;
 mod glibc;
+mod run;
 mod span;
 mod stacks;
 
@@ -18,6 +19,8 @@ use memtrace_model::{AbsAddr, Bytes, Explanation, MemorySizes, StatusCounters};
 use self::allocator::MallocProvider;
 use self::assemble::{ProcessMemory, RangeInspector};
 use self::span::Span;
+
+pub(crate) use self::run::{Config, run};
 
 use memtrace_host::procfs::MemoryReader;
 use memtrace_host::procfs::Objects;

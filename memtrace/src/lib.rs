@@ -8,4 +8,9 @@
 pub mod cli;
 pub(crate) mod doctor;
 pub(crate) mod explain;
-pub(crate) mod session;
+pub(crate) mod replay;
+pub(crate) mod run_kit;
+pub(crate) mod targets;
+pub(crate) mod threads;
+pub(crate) mod trace;
+pub(crate) mod working_set;

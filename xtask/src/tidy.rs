@@ -6,12 +6,12 @@ mod cycles;
 mod file_graph;
 mod impls;
 mod kernel_paths;
+mod modules;
 mod paths;
 mod product;
 mod public_items;
 mod shape;
 mod sizes;
-mod submodules;
 mod table;
 mod tree;
 mod words;
@@ -56,7 +56,7 @@ const RULES: &[Check] = &[
     shape::check,
     attributes::check,
     impls::check,
-    submodules::check,
+    modules::check,
     public_items::check,
     cycles::check,
     kernel_paths::check,

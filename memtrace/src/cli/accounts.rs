@@ -9,7 +9,7 @@ use memtrace_report::Format;
 use super::args::{AccountsArgs, DEFAULT_KEEP_ENDED, TraceArgs};
 use super::conflict::ArgConflict;
 use super::{outputs, program_tags, recording, resolve, tags};
-use crate::session::{AccountReport, Config};
+use crate::trace::config::{AccountReport, Config};
 
 /// Interval of the table on a terminal.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -138,7 +138,7 @@ mod tests {
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::session::{Destination, Output};
+    use crate::run_kit::config::{Destination, Output};
 
     fn resolved(line: &str, is_terminal: bool) -> Result<Config, String> {
         let words = ["memtrace", "accounts"].into_iter().chain(line.split_whitespace());

@@ -3,7 +3,7 @@
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::spans::SpanArg;
-use crate::session::ActivityConfig;
+use crate::trace::config::ActivityConfig;
 
 /// Returns the activity to trace; `None` if no option asks for it.
 pub(super) fn take(args: &mut TraceArgs) -> Result<Option<ActivityConfig>, ArgConflict> {

@@ -30,7 +30,10 @@ use self::headings::{FILTERS, GENERAL, OUTPUT, TARGET, TUNING};
 use super::hooks::TaggedHooks;
 use super::tag_functions::{TagFrom, tag_from};
 use super::{filters, help, hooks, units};
-use crate::session::{BlockSizes, MarkFunction, Moment, NamedAllocator, Percent, ProbeSite};
+use crate::run_kit::config::{MarkFunction, Moment};
+use crate::targets::select::ProbeSite;
+use crate::trace::config::{BlockSizes, Percent};
+use memtrace_object::allocators::NamedAllocator;
 
 /// Number of ended processes with entries of their own.
 pub(super) const DEFAULT_KEEP_ENDED: usize = 1000;

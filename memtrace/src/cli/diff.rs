@@ -7,7 +7,7 @@ use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit::{self, Exit};
 use super::outputs;
-use crate::session::difference::{self, Config};
+use crate::replay::difference::{self, Config};
 
 /// Runs `memtrace diff`.
 pub(super) fn run(args: DiffArgs, console: &Console) -> Exit {

@@ -7,7 +7,7 @@ use memtrace_model::{EventClass, PartKeys, Quantity, Requirement};
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use crate::session::ProbeSite;
+use crate::targets::select::ProbeSite;
 
 /// Sets the event class of a subcommand that traces `class`.
 pub(super) fn only(mut args: TraceArgs, class: EventClass) -> Result<TraceArgs, ArgConflict> {

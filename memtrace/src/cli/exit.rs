@@ -7,7 +7,8 @@ use memtrace_model::UntracedReason;
 use super::conflict::ArgConflict;
 use super::console::Console;
 use crate::doctor::{Area, Finding, Verdict};
-use crate::session::{CommandEnd, Error, Outcome};
+use crate::run_kit::error::Error;
+use crate::run_kit::outcome::{CommandEnd, Outcome};
 
 /// Exit of memtrace. The discriminant is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,7 +175,7 @@ mod tests {
     use memtrace_report::Format;
 
     use super::*;
-    use crate::session::AllocatorUser;
+    use crate::run_kit::error::AllocatorUser;
 
     #[test]
     fn codes_are_unique_and_ascending() {

@@ -9,7 +9,7 @@ use super::conflict::ArgConflict;
 use super::console::{self, Console};
 use super::exit::{self, Exit};
 use super::outputs;
-use crate::session::explain::{self, Config};
+use crate::explain::{self, Config};
 
 /// Runs `memtrace explain`.
 pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
@@ -37,7 +37,7 @@ mod tests {
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::session::{Destination, Output};
+    use crate::run_kit::config::{Destination, Output};
 
     fn resolve(words: &[&str]) -> Result<Config, String> {
         let words = ["memtrace", "explain", "--pid", "7"].iter().chain(words);

@@ -1,8 +1,8 @@
 //! Moments of heap profiles.
 
 use super::conflict::ArgConflict;
-use crate::session::replay::MAX_HEAP_PROFILES;
-use crate::session::{Moment, Output};
+use crate::replay::MAX_HEAP_PROFILES;
+use crate::run_kit::config::{Moment, Output};
 
 /// Checks that an output has heap profiles of several moments, if some are given.
 pub(super) fn check(moments: &[Moment], outputs: &[Output]) -> Result<(), ArgConflict> {

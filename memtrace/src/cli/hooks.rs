@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use memtrace_model::{Function, Naming, Signature, TagAction, TagEffect, TagSource, TagValue};
 
 use super::arguments_of_functions::{argument, number, split};
-use crate::session::{Hooks, MarkFunction, NamedAllocator, TagFunction};
+use crate::run_kit::config::MarkFunction;
+use crate::trace::config::TagFunction;
+use memtrace_object::allocators::{Hooks, NamedAllocator};
 
 /// Parses `OBJECT[:PREFIX]`.
 pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {

@@ -3,7 +3,7 @@
 use super::args::{MarkArgs, ResetArgs};
 use super::console::Console;
 use super::exit::Exit;
-use crate::session::marks::{self, MarkError, Service};
+use crate::run_kit::marks::{self, MarkError, Service};
 
 /// Sets a mark in a running recording, and returns a line with it.
 pub(super) fn run(args: &MarkArgs, console: &Console) -> Result<String, Exit> {

@@ -6,7 +6,7 @@ use memtrace_model::printable;
 use memtrace_report::Format;
 
 use super::conflict::ArgConflict;
-use crate::session::{Destination, Output};
+use crate::run_kit::config::{Destination, Output};
 
 /// Determines the format of every output by its extension or else by `format`. Refuses two outputs to the same file.
 pub(super) fn resolve(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {

@@ -5,7 +5,7 @@ use memtrace_history::tags::TagRules;
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::tag_functions::TagFrom;
-use crate::session::{ProbesOf, TagFunction};
+use crate::trace::config::{ProbesOf, TagFunction};
 
 /// Returns true if blocks have the tags that the program sets.
 pub(super) fn are_given(args: &TraceArgs) -> bool {

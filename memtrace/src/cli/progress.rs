@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memtrace_model::{Bytes, format};
 
-use crate::session::Progress;
+use crate::run_kit::observer::Progress;
 
 /// Interval of the progress lines in a log.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use memtrace_report::Format;
 
 use super::args::TraceArgs;
 use super::conflict::ArgConflict;
-use crate::session::Recording;
+use crate::run_kit::config::Recording;
 
 /// Extension of recordings.
 const EXTENSION: &str = "memtrace";

@@ -11,7 +11,7 @@ use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
 use super::{accounts, heap_profiles, logging, outputs, tags};
-use crate::session::replay::{self, Config, Span, View};
+use crate::replay::{self, Config, Span, View};
 
 /// Runs `memtrace report`.
 pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
@@ -116,8 +116,8 @@ mod tests {
 
     use super::super::args::{Action, Arguments};
     use super::*;
-    use crate::session::Moment;
-    use crate::session::{Destination, Output};
+    use crate::run_kit::config::Moment;
+    use crate::run_kit::config::{Destination, Output};
 
     fn parse(line: &str) -> Result<Config, String> {
         let words = ["memtrace", "report"].into_iter().chain(line.split_whitespace());

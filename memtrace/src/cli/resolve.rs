@@ -11,7 +11,11 @@ use super::args::TraceArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::{activity, events, heap_profiles, outputs, program_tags, recording, tags, target};
-use crate::session::{ActivityConfig, Config, Grouping, Servers, ThreadFilter, UserHooks};
+use crate::run_kit::grouping::Grouping;
+use crate::trace::config::{ActivityConfig, Config};
+use memtrace_host::debuginfod::Servers;
+use memtrace_host::kernel::ThreadFilter;
+use memtrace_object::allocators::UserHooks;
 
 /// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -245,7 +249,9 @@ mod tests {
 
     use super::super::args::Arguments;
     use super::*;
-    use crate::session::{BlockSizes, Destination, Output, ProbeSite, Target};
+    use crate::run_kit::config::{Destination, Output};
+    use crate::targets::select::{ProbeSite, Target};
+    use crate::trace::config::BlockSizes;
 
     fn resolved(line: &str) -> Result<Config, String> {
         let words = std::iter::once("memtrace").chain(line.split_whitespace());

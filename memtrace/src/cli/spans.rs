@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use memtrace_model::TagValue;
 
 use super::arguments_of_functions::{argument, number};
-use crate::session::{ProbesOf, SpanFunction};
+use crate::trace::config::{ProbesOf, SpanFunction};
 
 /// Argument of one `--span`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use memtrace_model::{TagAction, TagEffect, TagSource, TagValue};
 
 use super::arguments_of_functions::{argument, number, split};
-use crate::session::{ProbesOf, TagFunction};
+use crate::trace::config::{ProbesOf, TagFunction};
 
 /// Argument of one `--tag-from`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use memtrace_model::{FilterRule, ProcessAttribute};
 use super::args::TargetArgs;
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
-use crate::session::Target;
+use crate::targets::select::Target;
 
 /// Returns the processes to trace. With `pass_exit_code`, memtrace exits with the exit code of the command.
 pub(super) fn resolve(args: &TargetArgs, pass_exit_code: bool) -> Result<Target, ArgConflict> {

@@ -6,7 +6,7 @@ use memtrace_model::{Bytes, plain, printable};
 
 use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
-use crate::session::{Observer, Progress, TableSize};
+use crate::run_kit::observer::{Observer, Progress, TableSize};
 
 /// Size of a terminal of unknown size.
 const COLUMNS: usize = 80;

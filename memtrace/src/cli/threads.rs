@@ -10,7 +10,9 @@ use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::recording;
 use super::target;
-use crate::session::{MonitorConfig, MonitorFormat, Recording, TriggeredTrace, UserHooks};
+use crate::run_kit::config::Recording;
+use crate::threads::{MonitorConfig, MonitorFormat, TriggeredTrace};
+use memtrace_object::allocators::UserHooks;
 
 const DEFAULT_SIZE: Bytes = Bytes(300 << 20);
 

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use memtrace_model::Pid;
 use memtrace_model::parse::not_a_number;
 
-use crate::session::Moment;
-use crate::session::Percent;
-use crate::session::difference::Source;
+use crate::replay::difference::Source;
+use crate::run_kit::config::Moment;
+use crate::trace::config::Percent;
 pub(super) use memtrace_model::parse::{count, duration, size};
 
 /// Parses a duration, which can have microseconds or nanoseconds as its only unit: `100us` or `100µs`, `500ns`.

@@ -9,7 +9,7 @@ use super::args::{TargetArgs, WorkingSetArgs};
 use super::conflict::ArgConflict;
 use super::filters::Excluded;
 use super::{outputs, target};
-use crate::session::{WorkingSetConfig, WorkingSetMode};
+use crate::working_set::{WorkingSetConfig, WorkingSetMode};
 
 /// Shortest duration of a profile.
 const FIRST: Duration = Duration::from_millis(1);

@@ -8,7 +8,7 @@ use memtrace_object::allocators::{Allocator, HookedFunction, SkipReason, Survey,
 
 use super::finding::{Area, Finding};
 use super::kernel::microseconds;
-use crate::session::overhead::probe_cost::ProbeCost;
+use crate::run_kit::probe_cost::ProbeCost;
 
 /// Reports the survey of a process that runs `executable`.
 pub(super) fn examine(survey: &Survey, executable: Option<&Path>) -> Vec<Finding> {

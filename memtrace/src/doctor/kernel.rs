@@ -10,7 +10,7 @@ use memtrace_host::procfs;
 use super::finding::{Area, Finding, Verdict};
 use super::permissions::{BPF, Capabilities, PERFMON};
 use super::trial::{Refusal, Trial, probe_own_process};
-use crate::session::overhead::probe_cost::ProbeCost;
+use crate::run_kit::probe_cost::ProbeCost;
 
 const NEWER: &str = "boot Linux 5.17 or newer";
 

@@ -8,8 +8,8 @@ use memtrace_object::elf;
 
 use super::finding::{Area, Finding};
 use super::{allocators, symbols};
-use crate::session::overhead::probe_cost::ProbeCost;
-use crate::session::{AllocatorUser, Error, from_engines};
+use crate::run_kit::error::{AllocatorUser, Error, from_engines};
+use crate::run_kit::probe_cost::ProbeCost;
 
 /// Examines the process `pid`, and reports the errors that a run would end with.
 pub(super) fn examine(pid: Pid, probe_cost: Option<ProbeCost>) -> Vec<Finding> {

@@ -7,8 +7,8 @@ use memtrace_host::procfs::{Objects, ProcessError};
 
 use super::finding::{Area, Finding};
 use super::permissions::{self, Capabilities, Capability, SYS_ADMIN};
-use crate::session::overhead::probe_cost;
-use crate::session::overhead::probe_cost::ProbeCost;
+use crate::run_kit::probe_cost;
+use crate::run_kit::probe_cost::ProbeCost;
 
 /// Reason for the failure of a trial.
 #[derive(Debug)]

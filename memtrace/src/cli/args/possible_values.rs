@@ -4,7 +4,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrace_model::{AccountColumn, EventClass, GroupBy, Metric, ThreadColumn, WorkingSetMethod};
 use memtrace_report::Format;
 
-use crate::session::{BlockSizes, MonitorFormat, ProbeSite, SourceChoice};
+use crate::targets::select::ProbeSite;
+use crate::threads::{MonitorFormat, SourceChoice};
+use crate::trace::config::BlockSizes;
 
 pub(super) fn formats() -> impl TypedValueParser<Value = Format> {
     report_formats(Format::OF_STACKS)

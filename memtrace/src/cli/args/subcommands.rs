@@ -8,8 +8,8 @@ use memtrace_report::Format;
 
 use super::possible_values;
 use crate::cli::units;
-use crate::session::Moment;
-use crate::session::difference::Source;
+use crate::replay::difference::Source;
+use crate::run_kit::config::Moment;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DoctorArgs {

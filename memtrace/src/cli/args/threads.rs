@@ -11,7 +11,8 @@ use super::TargetArgs;
 use super::headings::{GENERAL, OUTPUT, TARGET, TRIGGERS, TUNING};
 use super::possible_values;
 use crate::cli::{hooks, units};
-use crate::session::{MonitorFormat, NamedAllocator, SourceChoice};
+use crate::threads::{MonitorFormat, SourceChoice};
+use memtrace_object::allocators::NamedAllocator;
 
 /// The arguments, as given.
 #[derive(Debug, Args)]

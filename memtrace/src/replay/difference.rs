@@ -1,0 +1,147 @@
+//! Comparison of two saved reports, or moments of recordings.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use memtrace_model::{EventClass, Metric, printable};
+use memtrace_report::{SavedReport, Side};
+
+use crate::replay;
+use crate::run_kit::config::{Moment, Output};
+use crate::run_kit::error::Error;
+use crate::run_kit::outputs::{Content, Outputs};
+
+/// Configuration of `memtrace diff`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// The first report.
+    pub(crate) before: Source,
+    /// The second report.
+    pub(crate) after: Source,
+    /// Event class of recordings; by default the first of the trace.
+    pub(crate) events: Option<EventClass>,
+    /// Metric to compare; by default that of the reports.
+    pub(crate) metric: Option<Metric>,
+    pub(crate) outputs: Vec<Output>,
+    /// Number of sites in the text.
+    pub(crate) top: usize,
+}
+
+/// A report to compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// Its name as given: the file, and the moment.
+    pub(crate) name: String,
+    /// A report in JSON, or a recording.
+    pub(crate) path: PathBuf,
+    /// Moment of a recording; `None` for its end.
+    pub(crate) at: Option<Moment>,
+}
+
+/// Reads both reports and writes their difference.
+///
+/// # Errors
+///
+/// If a report cannot be read, if the reports cannot be compared, or if an output cannot be written.
+pub(crate) fn run(config: &Config) -> Result<(), Error> {
+    let [before, after] = [&config.before, &config.after].map(|source| read(source, config.events));
+    let (before, after) = (before?, after?);
+    let metric = comparable_metric(&before, &after, config.metric)?;
+    let outputs = Outputs::open(&config.outputs)?;
+    let side = |source: &Source, SavedReport { subject, profile, .. }| Side::new(source.name.clone(), subject, profile);
+    let (before, after) = (side(&config.before, before), side(&config.after, after));
+    let content: &Content<'_> =
+        &|format, _, out| memtrace_report::write_difference(format, &before, &after, metric, config.top, out);
+    // A comparison can be made again, so it needs no rescue file.
+    let (_, failures) = outputs.fill(content, &[]);
+    if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
+}
+
+fn read(source: &Source, class: Option<EventClass>) -> Result<SavedReport, Error> {
+    let Source { name, path, at } = source;
+    let bad = |reason: String| Error::BadReport { path: path.clone(), reason };
+    if !is_json(path).map_err(|error| bad(error.to_string()))? {
+        return replay::report_on(path, *at, class);
+    }
+    if at.is_some() {
+        return Err(Error::NotComparable {
+            message: format!("{} has no other moment than its end: it is a report in JSON", printable(name)),
+            remedy: String::from("remove the part after @, or give a recording"),
+        });
+    }
+    let bytes = fs::read(path).map_err(|error| bad(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| bad(String::from("it is not a report in JSON")))?;
+    memtrace_report::read_json(&text).map_err(|error| bad(error.to_string()))
+}
+
+/// Returns true for a report in JSON, by the name or the first character, and false for a recording.
+fn is_json(path: &Path) -> io::Result<bool> {
+    let mut start = [0];
+    let length = File::open(path)?.read(&mut start)?;
+    let is_named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    Ok(is_named || start.get(..length) == Some(b"{"))
+}
+
+/// Returns the metric to compare.
+fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<Metric>) -> Result<Metric, Error> {
+    let (first, second) = (before.profile.run.class, after.profile.run.class);
+    if first != second {
+        return Err(Error::NotComparable {
+            message: format!("the first report has {} events, the second {} events", first.name(), second.name()),
+            remedy: String::from("compare reports of one event class"),
+        });
+    }
+    if let Some(metric) = chosen.filter(|metric| !metric.is_of(first)) {
+        let names: Vec<_> = Metric::all_of(first).map(Metric::name).collect();
+        return Err(Error::NotComparable {
+            message: format!("{} events have no {}", first.name(), metric.name()),
+            remedy: format!("give --metric with one of {}", names.join(", ")),
+        });
+    }
+    match chosen {
+        Some(metric) => Ok(metric),
+        None if before.metric == after.metric => Ok(before.metric),
+        None => Err(Error::NotComparable {
+            message: format!(
+                "the first report is sorted by {}, the second by {}",
+                before.metric.name(),
+                after.metric.name()
+            ),
+            remedy: format!("choose one: --metric {}", after.metric.name()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::RunFacts;
+    use memtrace_model::{EventClass, Profile};
+
+    use super::*;
+
+    fn saved(class: EventClass, metric: Metric) -> SavedReport {
+        SavedReport {
+            subject: String::new(),
+            metric,
+            profile: Profile { run: RunFacts { class, ..RunFacts::default() }, ..Profile::default() },
+        }
+    }
+
+    #[test]
+    fn metric_is_that_of_both_reports_or_the_chosen_one() {
+        let live = saved(EventClass::Heap, Metric::LiveBytes);
+        let exit = saved(EventClass::Heap, Metric::ExitBytes);
+        let metric =
+            |before, after, chosen| comparable_metric(before, after, chosen).map_err(|error| error.to_string());
+        assert_eq!(metric(&live, &live, None), Ok(Metric::LiveBytes));
+        assert_eq!(metric(&live, &exit, Some(Metric::AllocCount)), Ok(Metric::AllocCount));
+        let refused = Err(String::from("the first report is sorted by live-bytes, the second by exit-bytes"));
+        assert_eq!(metric(&live, &exit, None), refused);
+        let refused = Err(String::from("heap events have no stall-time"));
+        assert_eq!(metric(&live, &live, Some(Metric::StallTime)), refused);
+        let maps = saved(EventClass::Map, Metric::LiveBytes);
+        let refused = Err(String::from("the first report has heap events, the second map events"));
+        assert_eq!(metric(&live, &maps, None), refused);
+    }
+}

@@ -1,0 +1,19 @@
+//! What the commands share that is not about targets: configuration, outputs, marks, messages, clocks and errors.
+
+pub(crate) mod clock;
+pub(crate) mod config;
+pub(crate) mod descriptors;
+pub(crate) mod detach;
+pub(crate) mod error;
+pub(crate) mod event_loop;
+pub(crate) mod grouping;
+pub(crate) mod mark_requests;
+pub(crate) mod marks;
+pub(crate) mod observer;
+pub(crate) mod outcome;
+pub(crate) mod outputs;
+pub(crate) mod own_allocator;
+pub(crate) mod page_tracker;
+pub(crate) mod probe_cost;
+pub(crate) mod protection;
+pub(crate) mod recording_file;

@@ -1,0 +1,91 @@
+//! The event loop of a command, and what it waits for.
+
+use std::future;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::task::Poll;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
+
+use super::error::Error;
+
+/// Creates the event loop of a command.
+///
+/// # Errors
+///
+/// Errors of the kernel.
+pub(crate) fn event_loop() -> Result<Runtime, Error> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Failed(format!("cannot start the event loop: {error}")))
+}
+
+/// Signals that end a run.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Installs the handlers. Must be called inside the runtime.
+    ///
+    /// # Errors
+    ///
+    /// A handler cannot be installed.
+    pub(crate) fn listen() -> Result<Self, Error> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")));
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    pub(crate) async fn any(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+/// Registers a descriptor with the runtime. It must stay open.
+pub(crate) fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd;
+    // for other descriptors the caller guarantees that they stay open.
+    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
+}
+
+/// Waits until a process exits: its pidfd becomes readable (pidfd_open(2)). Returns true if it was the last one.
+pub(crate) async fn process_exit(pidfds: &mut Vec<AsyncFd<OwnedFd>>) -> bool {
+    let exited = future::poll_fn(|context| {
+        let ready = |pidfd: &AsyncFd<OwnedFd>| match pidfd.poll_read_ready(context) {
+            Poll::Ready(Ok(_)) => true,
+            Poll::Ready(Err(error)) => {
+                log::warn!("cannot wait for a process, which is taken for ended: {error}");
+                true
+            }
+            Poll::Pending => false,
+        };
+        pidfds.iter().position(ready).map_or(Poll::Pending, Poll::Ready)
+    });
+    let exited = exited.await;
+    pidfds.swap_remove(exited);
+    pidfds.is_empty()
+}
+
+/// Waits until `deadline`, or forever without one.
+pub(crate) async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => future::pending().await,
+    }
+}

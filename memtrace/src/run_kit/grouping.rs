@@ -1,0 +1,53 @@
+//! The key by which stacks are grouped, and the labels that it needs.
+
+use memtrace_history::facts::RecordedGrouping;
+use memtrace_history::tags;
+use memtrace_history::tags::TagRules;
+use memtrace_model::{GroupBy, PartKeys, Profile, StackLabels};
+
+/// Grouping of stacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Grouping {
+    pub(crate) by: GroupBy,
+    /// Rules for [`GroupBy::Tag`].
+    pub(crate) tags: Option<TagRules>,
+    /// Blocks have the tags that programs set.
+    pub(crate) program_tags: bool,
+}
+
+impl Grouping {
+    /// Returns the grouping of a recorded run. A newer version can have had other rules.
+    pub(crate) fn of_recorded(recorded: RecordedGrouping) -> Self {
+        let RecordedGrouping { by, tags, program_tags } = recorded;
+        Self { by, tags: tags.and_then(|text| TagRules::parse(&text).ok()), program_tags }
+    }
+
+    /// Returns the grouping for a recording.
+    pub(crate) fn to_recorded(&self) -> RecordedGrouping {
+        let tags = self.tags.as_ref().map(|rules| rules.text().to_owned());
+        RecordedGrouping { by: self.by, tags, program_tags: self.program_tags }
+    }
+
+    /// Returns the keys of the parts that the grouping needs.
+    pub(crate) fn parts(&self) -> PartKeys {
+        match (self.by, &self.tags) {
+            (GroupBy::Tag, _) if self.program_tags => PartKeys::TAG,
+            (GroupBy::Tag, Some(rules)) if rules.tests_threads() => PartKeys::THREAD,
+            (by, _) => by.parts(),
+        }
+    }
+
+    /// Returns the labels of the stacks; `None` if groups do not depend on labels.
+    pub(crate) fn labels(&self, profile: &Profile) -> Option<StackLabels> {
+        self.labels_by(self.by, profile)
+    }
+
+    /// Returns the labels of the stacks; `None` if groups by `by` do not depend on labels.
+    pub(crate) fn labels_by(&self, by: GroupBy, profile: &Profile) -> Option<StackLabels> {
+        match (by, &self.tags) {
+            (GroupBy::Object, _) => Some(memtrace_report::object_labels(profile)),
+            (GroupBy::Tag, rules) => Some(tags::labels(profile, rules.as_ref())),
+            _ => None,
+        }
+    }
+}

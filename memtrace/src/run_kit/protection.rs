@@ -1,0 +1,63 @@
+//! Protection of memtrace from the OOM killer and from swapping.
+
+use std::io;
+use std::process;
+
+use memtrace_host::procfs;
+use memtrace_model::Pid;
+
+/// Score with which the OOM killer never chooses a process (`OOM_SCORE_ADJ_MIN`, include/uapi/linux/oom.h).
+const NEVER: i32 = -1000;
+
+/// Score with which the OOM killer chooses a process after all others.
+const LAST: i32 = -999;
+
+/// Bit of the capability that exempts from the limit of locked memory (include/uapi/linux/capability.h).
+const CAP_IPC_LOCK: u64 = 1 << 14;
+
+/// Protects memtrace. Processes that it starts later inherit the score, so a command must have been started. Returns a
+/// warning for each part that the system denies.
+pub(crate) fn protect() -> Vec<String> {
+    let memory = procfs::cgroup_memory(Pid(process::id()));
+    // If no process of a full cgroup may be killed, all of them hang in page faults: the charge fails, and the fault is
+    // repeated (`mem_cgroup_out_of_memory`, mm/memcontrol.c).
+    let score = if memory.is_some_and(|memory| memory.limit.is_some()) { LAST } else { NEVER };
+    let mut warnings = Vec::new();
+    if let Err(error) = procfs::set_own_oom_score(score) {
+        warnings.push(format!("the OOM killer can choose memtrace: oom_score_adj needs CAP_SYS_RESOURCE ({error})"));
+    }
+    if let Err(error) = lock_memory() {
+        warnings.push(format!(
+            "memtrace's memory can be swapped out: locking it needs CAP_IPC_LOCK or an unlimited RLIMIT_MEMLOCK ({error})"
+        ));
+    }
+    warnings
+}
+
+/// Locks the memory of memtrace: that which is resident now, and each page when it is first used.
+fn lock_memory() -> io::Result<()> {
+    // With a limit, allocations would fail as soon as it is reached.
+    if !has_capability() {
+        raise_limit()?;
+    }
+    // SAFETY: the call has no conditions (mlockall(2)).
+    match unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn has_capability() -> bool {
+    let capabilities = procfs::own_status().and_then(|status| procfs::effective_capabilities(&status));
+    capabilities.is_some_and(|capabilities| capabilities & CAP_IPC_LOCK != 0)
+}
+
+/// Removes the limit of locked memory.
+fn raise_limit() -> io::Result<()> {
+    let unlimited = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the pointer is to a whole limit (setrlimit(2)).
+    match unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const unlimited) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

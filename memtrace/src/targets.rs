@@ -1,0 +1,6 @@
+//! Traced processes: their selection, their mappings and allocators, and the unwind tables of their objects.
+
+mod bounded_set;
+pub(crate) mod select;
+pub(crate) mod track;
+pub(crate) mod unwind_tables;

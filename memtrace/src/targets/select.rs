@@ -1,0 +1,17 @@
+//! Selection of the processes to trace and of the probes to place in their allocators.
+
+mod config;
+mod coverage_gaps;
+pub(crate) mod filter;
+mod late;
+mod probes;
+mod running;
+mod selection;
+mod targets;
+
+pub(crate) use config::{ProbeSite, Target};
+pub(crate) use late::LateProbes;
+pub(crate) use probes::AllocatorProbes;
+pub(crate) use running::RunningSelection;
+pub(crate) use selection::{Selection, running_processes};
+pub(crate) use targets::Targets;

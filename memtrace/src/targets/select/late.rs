@@ -1,0 +1,41 @@
+//! Probes of allocators that are mapped while probes are in place.
+
+use memtrace_host::kernel::{Kernel, Probes};
+use memtrace_model::{Pid, printable};
+use memtrace_object::allocators::Allocator;
+
+use super::probes::AllocatorProbes;
+use super::targets::Targets;
+use crate::targets::track::ProcessTracker;
+
+/// Result of probing such an allocator.
+pub(crate) struct LateProbes {
+    pub(crate) are_placed: bool,
+    /// Note for the user.
+    pub(crate) note: String,
+}
+
+impl LateProbes {
+    /// Probes an allocator that `pid` has newly mapped. `None` if allocators are not probed, or its file is not open.
+    pub(crate) fn place(
+        pid: Pid,
+        allocator: &Allocator,
+        targets: &Targets,
+        tracker: &mut ProcessTracker,
+        kernel: &mut Kernel,
+        probes: &mut Probes,
+    ) -> Option<Self> {
+        let probe_site = targets.probe_site?;
+        let id = tracker.allocators.id(allocator);
+        let new = AllocatorProbes::new(pid, targets.scope(pid), allocator, id, probe_site)?;
+        let placed = new.place(kernel, probes);
+        let are_placed = placed.is_ok();
+        if !are_placed {
+            tracker.allocators.set_unattached(allocator);
+        }
+        tracker.allocators.set_probed(allocator);
+        let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
+        let path = printable(&allocator.object.path);
+        Some(Self { are_placed, note: format!("process {pid} has mapped another allocator, {path}: {result}") })
+    }
+}

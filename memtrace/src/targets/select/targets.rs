@@ -1,0 +1,283 @@
+//! The processes to trace: found, inspected, and where to probe their allocators.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+
+use memtrace_host::kernel::Scope;
+use memtrace_host::launch::{Child, Identity, Launch};
+use memtrace_host::loader::Candidates;
+use memtrace_host::procfs;
+use memtrace_host::procfs::Process;
+use memtrace_model::{FilterRule, Object, Pid, printable};
+
+use super::config::{ProbeSite, Target};
+use super::coverage_gaps::coverage_gaps;
+use super::filter;
+use super::probes::AllocatorProbes;
+use crate::run_kit::error::{AllocatorUser, Error, from_engines};
+use crate::run_kit::outcome::CommandEnd;
+use crate::targets::track::ProcessTracker;
+
+/// The most notes.
+const MAX_NOTES: usize = 200;
+
+/// The processes to trace.
+pub(crate) struct Targets {
+    /// The running processes that were named.
+    processes: Vec<Process>,
+    command: Command,
+    /// Name in reports: `pid 4711 (redis-server)`.
+    pub(crate) name: String,
+    /// Notes for the user about allocations that are not traced.
+    pub(crate) notes: Vec<String>,
+    /// Number of notes for which there was no room.
+    more_notes: u64,
+    /// Instruction to probe in allocator functions; `None` if allocators are not probed.
+    pub(crate) probe_site: Option<ProbeSite>,
+    /// The objects that the command may load at its start.
+    pub(crate) objects: Vec<Arc<Object>>,
+    /// Probes are placed for all processes, and BPF programs filter the hits.
+    shares_probes: bool,
+}
+
+/// State of a command to trace.
+enum Command {
+    None,
+    /// Started, and stopped before its first instruction.
+    Stopped(Launch),
+    /// Running or ended.
+    Released(Child),
+}
+
+impl Targets {
+    /// Finds the processes of `target`, and the probes for their allocators.
+    pub(crate) fn find(
+        target: &Target,
+        probe_site: Option<ProbeSite>,
+        tracker: &mut ProcessTracker,
+    ) -> Result<(Self, Vec<AllocatorProbes>), Error> {
+        match target {
+            Target::Pids { pids, children } => Self::find_pids(pids, *children, probe_site, tracker),
+            Target::Command { argv, children, .. } => Self::start_command(argv, *children, probe_site, tracker),
+            Target::Selected(rules) => Self::find_selected(rules, probe_site, tracker),
+        }
+    }
+
+    /// Adds a note about an allocator that was found while tracing. Returns false if there are too many: it is counted.
+    pub(crate) fn add_late_note(&mut self, note: &str) -> bool {
+        let has_room = self.notes.len() < MAX_NOTES;
+        if has_room {
+            self.notes.push(note.to_owned());
+        } else {
+            self.more_notes += 1;
+        }
+        has_room
+    }
+
+    /// Adds the number of notes for which there was no room.
+    pub(crate) fn count_late_notes(&mut self) {
+        if self.more_notes > 0 {
+            self.notes.push(format!("{} further allocators were mapped while tracing", self.more_notes));
+        }
+    }
+
+    fn new(name: String, probe_site: Option<ProbeSite>, shares_probes: bool) -> Self {
+        Self {
+            processes: Vec::new(),
+            command: Command::None,
+            name,
+            notes: Vec::new(),
+            more_notes: 0,
+            probe_site,
+            objects: Vec::new(),
+            shares_probes,
+        }
+    }
+
+    fn find_pids(
+        pids: &[Pid],
+        children: bool,
+        probe_site: Option<ProbeSite>,
+        tracker: &mut ProcessTracker,
+    ) -> Result<(Self, Vec<AllocatorProbes>), Error> {
+        if children {
+            tracker.allocators.share_probes();
+        }
+        let mut processes = Vec::new();
+        let mut probes = Vec::new();
+        let mut notes = Vec::new();
+        for &pid in pids {
+            let user_error = |error| from_engines::process(pid, error);
+            let process = procfs::inspect(pid).map_err(user_error)?;
+            tracker.track(pid);
+            tracker.read_image(pid).map_err(user_error)?;
+            let survey = tracker.survey(pid);
+            for examined in &survey.examined {
+                log::debug!("process {pid}: {examined}");
+            }
+            let Some(probe_site) = probe_site else {
+                processes.push(process);
+                continue;
+            };
+            notes.extend(coverage_gaps(pid, &survey));
+            // If the process exited during the survey, its files could not be opened: report the exit instead.
+            let missing = |error| {
+                if process.has_exited() {
+                    Error::Ended { pid }
+                } else {
+                    from_engines::allocators(AllocatorUser::Process(pid), error)
+                }
+            };
+            for allocator in survey.supported().map_err(missing)? {
+                if tracker.allocators.insert(pid, allocator) {
+                    let id = tracker.allocators.id(allocator);
+                    probes.extend(AllocatorProbes::new(pid, scope(pid, children), allocator, id, probe_site));
+                }
+            }
+            processes.push(process);
+        }
+        let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
+        let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
+        Ok((Self { processes, notes, ..Self::new(name, probe_site, children) }, probes))
+    }
+
+    fn find_selected(
+        rules: &[FilterRule],
+        probe_site: Option<ProbeSite>,
+        tracker: &mut ProcessTracker,
+    ) -> Result<(Self, Vec<AllocatorProbes>), Error> {
+        tracker.allocators.share_probes();
+        let failed = |error| Error::Failed(format!("cannot list the running processes: {error}"));
+        let allocators = tracker.track_all(&procfs::all_processes().map_err(failed)?);
+        let probes = |(pid, allocator)| {
+            AllocatorProbes::new(pid, Scope::AllProcesses, &allocator, tracker.allocators.id(&allocator), probe_site?)
+        };
+        let probes = allocators.into_iter().filter_map(probes).collect();
+        Ok((Self::new(filter::describe(rules), probe_site, true), probes))
+    }
+
+    fn start_command(
+        argv: &[OsString],
+        children: bool,
+        probe_site: Option<ProbeSite>,
+        tracker: &mut ProcessTracker,
+    ) -> Result<(Self, Vec<AllocatorProbes>), Error> {
+        if children {
+            tracker.allocators.share_probes();
+        }
+        let executable = argv.first().map(OsString::as_os_str).unwrap_or_default();
+        let Candidates { survey, objects, untraceable } = tracker.candidates(executable);
+        if probe_site.is_some()
+            && let Some(error) = untraceable
+        {
+            return Err(from_engines::allocators(AllocatorUser::Command(executable.to_owned()), error));
+        }
+        let identity = Identity::of_sudo().map_err(from_engines::launch)?;
+        let launch = Launch::prepare(argv, identity.as_ref()).map_err(from_engines::launch)?;
+        let pid = launch.pid();
+        tracker.track(pid);
+        let mut probes = Vec::new();
+        // Probe every allocator that the command may load: a probe in a library that it does not load costs nothing.
+        for allocator in survey.allocators {
+            if let Some(probe_site) = probe_site
+                && allocator.is_supported()
+                && tracker.allocators.insert(pid, &allocator)
+            {
+                let id = tracker.allocators.id(&allocator);
+                probes.extend(AllocatorProbes::new(pid, scope(pid, children), &allocator, id, probe_site));
+            }
+        }
+        let words: Vec<_> = argv.iter().map(printable).collect();
+        let name = format!("{} (pid {pid})", words.join(" "));
+        let command = Command::Stopped(launch);
+        Ok((Self { command, objects, ..Self::new(name, probe_site, children) }, probes))
+    }
+
+    /// Lets the command run, if there is one.
+    pub(crate) fn release(&mut self) -> Result<(), Error> {
+        self.command = match std::mem::replace(&mut self.command, Command::None) {
+            Command::Stopped(launch) => Command::Released(launch.release().map_err(from_engines::launch)?),
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Returns the exit status of the command, if it has ended.
+    pub(crate) fn command_end(&mut self) -> Option<CommandEnd> {
+        let Command::Released(child) = &mut self.command else { return None };
+        let status =
+            child.try_wait().inspect_err(|error| log::warn!("cannot wait for the command: {error}")).ok()??;
+        status.code().map(CommandEnd::Code).or(status.signal().map(CommandEnd::Signal))
+    }
+
+    fn command_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.command {
+            Command::None => None,
+            Command::Stopped(launch) => Some(launch.pidfd()),
+            Command::Released(child) => Some(child.pidfd()),
+        }
+    }
+
+    pub(crate) fn command_pid(&self) -> Option<Pid> {
+        match &self.command {
+            Command::None => None,
+            Command::Stopped(launch) => Some(launch.pid()),
+            Command::Released(child) => Some(child.pid()),
+        }
+    }
+
+    /// Returns the scope of probes in an object that `pid` has mapped.
+    pub(crate) fn scope(&self, pid: Pid) -> Scope {
+        scope(pid, self.shares_probes)
+    }
+
+    /// Returns the scopes of probes in an object that any process may map.
+    pub(crate) fn scopes(&self) -> Vec<Scope> {
+        match self.shares_probes {
+            true => vec![Scope::AllProcesses],
+            false => self.pids().map(Scope::Process).collect(),
+        }
+    }
+
+    /// Returns true if the processes ran before memtrace, so that their allocation rate can be measured.
+    pub(crate) fn ran_before(&self) -> bool {
+        matches!(self.command, Command::None)
+    }
+
+    pub(crate) fn pids(&self) -> impl Iterator<Item = Pid> + '_ {
+        self.processes.iter().map(|process| process.pid).chain(self.command_pid())
+    }
+
+    /// Returns a process that has exited.
+    pub(crate) fn first_exited(&self) -> Option<Pid> {
+        self.processes.iter().find(|process| process.has_exited()).map(|process| process.pid)
+    }
+
+    /// Returns the pidfds of the processes and of the command.
+    pub(crate) fn pidfds(&self) -> io::Result<Vec<OwnedFd>> {
+        let fds = self.processes.iter().map(Process::pidfd).chain(self.command_fd());
+        fds.map(|fd| fd.try_clone_to_owned()).collect()
+    }
+}
+
+fn scope(pid: Pid, shares_probes: bool) -> Scope {
+    if shares_probes { Scope::AllProcesses } else { Scope::Process(pid) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_beyond_the_limit_are_counted() {
+        let mut targets = Targets::new(String::from("all processes"), None, true);
+        assert!((0..MAX_NOTES).all(|number| targets.add_late_note(&number.to_string())));
+        assert!(!targets.add_late_note("one more") && !targets.add_late_note("another"));
+        targets.count_late_notes();
+        assert_eq!(targets.notes.len(), MAX_NOTES + 1);
+        assert_eq!(targets.notes.last().unwrap(), "2 further allocators were mapped while tracing");
+    }
+}

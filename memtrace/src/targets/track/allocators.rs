@@ -1,0 +1,189 @@
+//! The allocators in the objects that traced processes map.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memtrace_host::loader;
+use memtrace_host::loader::Candidates;
+use memtrace_host::procfs::Objects;
+use memtrace_model::{AllocatorId, FileOffset, ImageId, Mapping, Object, Pid, ProcessImage, UntracedReason};
+use memtrace_object::allocators;
+use memtrace_object::allocators::{Allocator, Survey, UserHooks};
+
+use super::allocator_ids::AllocatorIds;
+use super::late_probes::LateProbes;
+use super::verdicts::{self, Verdicts};
+use crate::run_kit::clock;
+use crate::targets::bounded_set::BoundedSet;
+
+/// The most allocators that are remembered, and the most objects. An allocator that was evicted is found again when a
+/// process maps it; probes that are in place are not placed twice.
+const MAX_REMEMBERED: usize = 1 << 16;
+
+/// The allocators found so far.
+pub(crate) struct Allocators {
+    user_hooks: UserHooks,
+    /// Events name the allocator of a block.
+    records_allocators: bool,
+    /// Probes are placed for all processes, so each object is surveyed once.
+    shares_probes: bool,
+    /// Handles of the allocators found, with the process if each process has probes of its own.
+    found: BoundedSet<(Option<Pid>, PathBuf)>,
+    /// Handles of the objects surveyed, if probes are shared.
+    surveyed: BoundedSet<PathBuf>,
+    verdicts: Verdicts,
+    ids: AllocatorIds,
+    late: LateProbes,
+    /// Events count, so an allocator found now is probed late.
+    has_started: bool,
+}
+
+impl Allocators {
+    pub(super) fn new(user_hooks: UserHooks, records_allocators: bool) -> Self {
+        Self {
+            user_hooks,
+            records_allocators,
+            shares_probes: false,
+            found: BoundedSet::new(MAX_REMEMBERED),
+            surveyed: BoundedSet::new(MAX_REMEMBERED),
+            verdicts: Verdicts::default(),
+            ids: AllocatorIds::default(),
+            late: LateProbes::default(),
+            has_started: false,
+        }
+    }
+
+    /// Counts allocators found from now on as probed late.
+    pub(super) const fn start(&mut self) {
+        self.has_started = true;
+    }
+
+    /// Places further probes for all processes.
+    pub(crate) fn share_probes(&mut self) {
+        self.shares_probes = true;
+    }
+
+    pub(super) const fn shares_probes(&self) -> bool {
+        self.shares_probes
+    }
+
+    /// Forgets objects after their files were closed: their handles can belong to other files from now on.
+    pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
+        self.found.retain(|(_, handle)| !closed.contains(handle));
+        self.surveyed.retain(|handle| !closed.contains(handle));
+        self.verdicts.forget(closed);
+        self.ids.forget(closed);
+        self.late.forget(closed);
+    }
+
+    /// Surveys the objects that a process has mapped.
+    pub(super) fn survey(&self, image: &ProcessImage) -> Survey {
+        allocators::survey(image, &self.user_hooks)
+    }
+
+    /// Returns the allocators that a command may load.
+    pub(super) fn candidates(&self, command: &OsStr, objects: &mut Objects) -> Candidates {
+        loader::candidates(command, objects, &self.user_hooks)
+    }
+
+    /// Returns the new allocators in `object`, which `pid` has mapped.
+    pub(super) fn find_new(&mut self, pid: Pid, object: &Arc<Object>) -> Vec<Allocator> {
+        let Some(handle) = object.handle.clone() else { return Vec::new() };
+        if self.shares_probes && !self.surveyed.insert(handle.clone()) {
+            return Vec::new();
+        }
+        if self.found.contains(&(Some(pid), handle)) {
+            return Vec::new();
+        }
+        let mut allocators = self.survey_object(object).allocators;
+        allocators.retain(|allocator| allocator.is_supported() && self.insert(pid, allocator));
+        for handle in allocators.iter().filter_map(|new| new.object.handle.as_deref()).filter(|_| self.has_started) {
+            self.late.add(handle);
+        }
+        allocators
+    }
+
+    /// Surveys one object, and remembers the result.
+    fn survey_object(&mut self, object: &Arc<Object>) -> Survey {
+        let mapping = Mapping {
+            start: Default::default(),
+            end: Default::default(),
+            offset: FileOffset(0),
+            object: Some(Arc::clone(object)),
+        };
+        let survey = self.survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() });
+        if let (Some(handle), Some(examined)) = (&object.handle, survey.examined.first()) {
+            self.verdicts.insert(handle.clone(), verdicts::obstacle(&examined.verdict));
+        }
+        survey
+    }
+
+    /// Returns true if the allocator in a mapped object of `pid` is known to have probes.
+    pub(super) fn has_probes(&self, pid: Pid, image: &ProcessImage) -> bool {
+        let owner = self.owner(pid);
+        let handles = image.objects().filter_map(|object| object.handle.as_ref());
+        let mut found = handles.filter(|handle| self.found.contains(&(owner, (*handle).clone())));
+        found.any(|handle| self.verdicts.get(handle) != Some(Some(UntracedReason::NotAttached)))
+    }
+
+    /// Returns the reason why `object` has no allocator with probes; `None` if it has one.
+    pub(super) fn obstacle(&mut self, pid: Pid, object: &Arc<Object>) -> Option<UntracedReason> {
+        let Some(handle) = &object.handle else { return Some(UntracedReason::Unreadable) };
+        if self.verdicts.get(handle).is_none() {
+            self.survey_object(object);
+        }
+        match self.verdicts.get(handle)? {
+            Some(reason) => Some(reason),
+            None if self.found.contains(&(self.owner(pid), handle.clone())) => None,
+            None => Some(UntracedReason::NotAttached),
+        }
+    }
+
+    /// Records that the probes of an allocator could not be attached.
+    pub(crate) fn set_unattached(&mut self, allocator: &Allocator) {
+        if let Some(handle) = &allocator.object.handle {
+            self.verdicts.insert(handle.clone(), Some(UntracedReason::NotAttached));
+        }
+    }
+
+    /// Returns the process that has an allocator for itself; `None` if probes are shared.
+    fn owner(&self, pid: Pid) -> Option<Pid> {
+        if self.shares_probes { None } else { Some(pid) }
+    }
+
+    /// Adds an allocator of `pid`. Returns true if it is new.
+    pub(crate) fn insert(&mut self, pid: Pid, allocator: &Allocator) -> bool {
+        let Some(handle) = allocator.object.handle.clone() else { return false };
+        self.ids.assign(&handle, &allocator.kinds.to_string(), &allocator.object.path);
+        self.found.insert((self.owner(pid), handle))
+    }
+
+    /// Records that the probes of an allocator are in place from now on.
+    pub(crate) fn set_probed(&mut self, allocator: &Allocator) {
+        if let Some(handle) = &allocator.object.handle {
+            self.late.set_probed(handle, clock::monotonic());
+        }
+    }
+
+    /// Returns the allocator's number, or [`AllocatorId::UNKNOWN`] if events do not name allocators.
+    pub(crate) fn id(&self, allocator: &Allocator) -> AllocatorId {
+        let handle = allocator.object.handle.as_ref().filter(|_| self.records_allocators);
+        handle.map_or(AllocatorId::UNKNOWN, |handle| self.ids.get(handle))
+    }
+
+    /// Returns the number of allocators that images mapped before their probes, as far as `is_selected` returns true.
+    pub(super) fn count_late(&self, is_selected: impl Fn(ImageId) -> bool) -> u64 {
+        self.late.count(is_selected)
+    }
+
+    /// Returns the images that mapped an allocator before its probes.
+    pub(super) const fn late(&mut self) -> &mut LateProbes {
+        &mut self.late
+    }
+
+    pub(crate) const fn names(&self) -> &BTreeMap<AllocatorId, String> {
+        self.ids.names()
+    }
+}

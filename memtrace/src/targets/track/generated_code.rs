@@ -1,0 +1,114 @@
+//! Processes that generate code at run time, and the files with its names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memtrace_host::procfs;
+use memtrace_model::{GeneratedCode, ImageEnd, ImageId, NoPerfMap, Object, Pid, ProcessImage};
+
+use super::code_generators::Generator;
+use super::tracker::ProcessTracker;
+
+/// Files with the names of the generated code of an image that has ended. They are open as long as this lives.
+pub(crate) struct EndedCode {
+    pub(crate) files: GeneratedCode,
+    _generator: Option<Generator>,
+}
+
+/// Finds the processes that generate code among those that run already.
+pub(crate) fn add_running(tracker: &mut ProcessTracker) {
+    let running = tracker.running().into_iter().collect();
+    add_of(tracker, &running);
+}
+
+/// Finds the processes that generate code among `pids`, which have mapped memory.
+pub(crate) fn add_of(tracker: &mut ProcessTracker, pids: &BTreeSet<Pid>) {
+    for &pid in pids {
+        let generates = tracker.image(pid).is_some_and(generates_code);
+        if generates && !tracker.code_generators.known.contains_key(&pid) && tracker.is_traced(pid) {
+            tracker.code_generators.add(pid);
+        }
+    }
+}
+
+/// Finds the files with the names of generated code, of processes that run and of those that have ended. The files
+/// stay open as long as the tracker lives.
+pub(crate) fn all(tracker: &mut ProcessTracker) -> BTreeMap<ImageId, GeneratedCode> {
+    let running = tracker.running().into_iter().collect();
+    add_of(tracker, &running);
+    let known: Vec<Pid> = tracker.code_generators.known.keys().copied().collect();
+    known.into_iter().filter_map(|pid| Some((tracker.latest_id(pid), code_of(tracker, pid)?))).collect()
+}
+
+/// Returns the files with the names of the generated code of an image that is the last one of its process.
+pub(crate) fn of_image(tracker: &mut ProcessTracker, id: ImageId) -> Option<GeneratedCode> {
+    if !tracker.code_generators.known.contains_key(&id.pid) || tracker.latest_id(id.pid) != id {
+        return None;
+    }
+    code_of(tracker, id.pid)
+}
+
+/// Returns the files with the names of the generated code of the last image of `pid`.
+fn code_of(tracker: &mut ProcessTracker, pid: Pid) -> Option<GeneratedCode> {
+    let clock_start = tracker.clock_start;
+    let image = tracker.image(pid)?;
+    let objects = image.objects().map(|object| &**object);
+    let roots: BTreeSet<_> = objects.clone().filter_map(|object| object.root.clone()).collect();
+    let jitdumps: BTreeSet<_> = objects.filter(|object| is_jitdump(object)).cloned().collect();
+    let has_ended = image.ended.is_some();
+    let generator = tracker.code_generators.known.get_mut(&pid)?;
+    let identity = generator.identity;
+    // The file that is there now is as new as the kept one, or newer.
+    let mut opened = if has_ended { Err(NoPerfMap::Missing) } else { procfs::perf_map_of(pid, identity) };
+    for root in roots {
+        opened = match opened {
+            Err(NoPerfMap::Missing) => procfs::perf_map(&root, identity),
+            found => found,
+        };
+    }
+    let refused = opened.as_ref().err().copied().unwrap_or(NoPerfMap::Missing);
+    generator.perf_map = opened.ok().or_else(|| generator.perf_map.take());
+    let handles = jitdumps.into_iter().filter_map(|object| object.handle);
+    Some(GeneratedCode {
+        perf_map: generator.perf_map.as_ref().map(procfs::descriptor_path).ok_or(refused),
+        jitdumps: handles.filter(|handle| procfs::belongs_to(handle, identity)).collect(),
+        clock_start,
+        keeps_frame_pointers: identity.keeps_frame_pointers,
+    })
+}
+
+/// Returns the files with the names of an image's generated code, which is the last one of its process.
+pub(crate) fn take(tracker: &mut ProcessTracker, id: ImageId, end: ImageEnd) -> Option<EndedCode> {
+    let files = if tracker.latest_id(id.pid) == id { code_of(tracker, id.pid) } else { None };
+    let generator = if end == ImageEnd::Exec { None } else { tracker.code_generators.known.remove(&id.pid) };
+    Some(EndedCode { files: files?, _generator: generator })
+}
+
+/// Returns true if the image has mapped memory without a file, or a jitdump file.
+fn generates_code(image: &ProcessImage) -> bool {
+    image.mappings.iter().any(|mapping| mapping.object.as_deref().is_none_or(is_jitdump))
+}
+
+/// Returns true for a jitdump file, `jit-PID.dump`. Its writer maps it as executable so that it is seen
+/// (tools/perf/Documentation/jitdump-specification.txt).
+fn is_jitdump(object: &Object) -> bool {
+    let name = object.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let pid = name.strip_prefix("jit-").and_then(|rest| rest.strip_suffix(".dump"));
+    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn jitdump_files_are_known_by_name() {
+        let is_jitdump =
+            |path: &str| is_jitdump(&Object { path: PathBuf::from(path), handle: None, build_id: None, root: None });
+        assert!(is_jitdump("/home/me/.debug/jit/x/jit-4711.dump"));
+        for other in ["/x/jit-.dump", "/x/jit-a.dump", "/x/jit-1.dump.so", "/x/git-1.dump"] {
+            assert!(!is_jitdump(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Applies perf mmap events to the tracker, and reads mappings again if events were lost.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace_host::mmap_events::{FileIdentity, MmapEvent, MmapEventKind};
+use memtrace_host::procfs;
+use memtrace_model::{AbsAddr, Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
+use memtrace_object::allocators::Allocator;
+
+use super::tracker::ProcessTracker;
+use crate::run_kit::clock;
+
+/// Changes of the traced processes since the last poll.
+#[derive(Default)]
+pub(crate) struct Changes {
+    /// Newly mapped allocators.
+    pub(crate) allocators: Vec<(Pid, Allocator)>,
+    /// Processes with a new mapping, or after an exec.
+    pub(crate) remapped: BTreeSet<Pid>,
+}
+
+impl ProcessTracker {
+    /// Applies the mmap events since the last call.
+    pub(crate) fn poll(&mut self) -> Changes {
+        let mut events = Vec::new();
+        let drained = match &mut self.events {
+            Some(source) => source.drain(|event| events.push(event)),
+            None => Ok(0),
+        };
+        self.owners.update();
+        let mut changes = Changes::default();
+        for event in events {
+            self.apply(event, &mut changes);
+        }
+        match drained {
+            Ok(0) => {}
+            Ok(lost) => self.read_again(lost, &mut changes),
+            Err(error) => log::warn!("cannot read perf mmap events: {error}"),
+        }
+        changes
+    }
+
+    fn apply(&mut self, event: MmapEvent, changes: &mut Changes) {
+        let pid = event.pid;
+        let counts = self.start.is_some_and(|start| Duration::from_nanos(event.time_ns) >= start);
+        let remaps = matches!(event.kind, MmapEventKind::Mapped { .. } | MmapEventKind::Exec { .. });
+        if remaps && self.is_traced(pid) {
+            changes.remapped.insert(pid);
+        }
+        let time = Duration::from_nanos(event.time_ns).saturating_sub(self.clock_start);
+        let at = Tick::at(time);
+        let mut is_exec = false;
+        let kind = match event.kind {
+            MmapEventKind::Mapped { start, end, offset, path, identity, .. } => {
+                let object = self.resolve(pid, &path, (start, end), identity);
+                if let Some(object) = &object {
+                    self.add_new_allocators(pid, object, &mut changes.allocators);
+                    self.record_late(pid, object, Duration::from_nanos(event.time_ns));
+                }
+                ProcessEventKind::Mapped { mapping: Mapping { start, end, offset, object }, at: time }
+            }
+            MmapEventKind::Exec { comm } => {
+                self.awaiting_exe.insert(pid);
+                is_exec = true;
+                if counts {
+                    ProcessEventKind::Exec { comm, at }
+                } else {
+                    self.forget(pid);
+                    ProcessEventKind::Comm { comm }
+                }
+            }
+            // Only the main thread's name is the name of the process.
+            MmapEventKind::Comm { comm } if event.tid.0 != pid.0 => {
+                ProcessEventKind::Thread { tid: event.tid, name: comm }
+            }
+            MmapEventKind::ThreadStart { creator } => ProcessEventKind::ThreadStarted { tid: event.tid, creator },
+            MmapEventKind::Comm { comm } => ProcessEventKind::Comm { comm },
+            MmapEventKind::Fork { parent } => {
+                if let Some(traced) =
+                    self.traced.as_mut().filter(|traced| self.allocators.shares_probes() && traced.contains(&parent))
+                {
+                    traced.insert(pid);
+                }
+                let (parents, child) = (self.registry.current(parent), self.registry.current(pid));
+                self.allocators.late().record_fork(parents, child, Duration::from_nanos(event.time_ns));
+                ProcessEventKind::Forked { parent, at }
+            }
+            MmapEventKind::Exit => {
+                self.awaiting_exe.remove(&pid);
+                if !counts || !self.is_traced(pid) {
+                    // The BPF programs report no exits of processes that are not traced, so the ledgers do not number
+                    // them.
+                    return self.forget(pid);
+                }
+                ProcessEventKind::Exited { at }
+            }
+        };
+        self.registry.apply(ProcessEvent { pid, kind });
+        if is_exec {
+            // A launcher sets user and control group before the exec.
+            self.read_metadata(pid);
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        pid: Pid,
+        path: &Path,
+        addresses: (AbsAddr, AbsAddr),
+        identity: FileIdentity,
+    ) -> Option<Arc<Object>> {
+        // `//anon` and similar names are memory without a file.
+        if path.as_os_str().as_encoded_bytes().starts_with(b"//") {
+            return None;
+        }
+        if self.awaiting_exe.remove(&pid) {
+            self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Exe { exe: path.to_owned() } });
+        }
+        let (build_id, inode) = match identity {
+            FileIdentity::BuildId(build_id) => (Some(build_id), None),
+            FileIdentity::Inode { major, minor, inode } => (None, Some((libc::makedev(major, minor), inode))),
+        };
+        Some(self.objects.resolve(pid, path, Some(addresses), build_id, inode))
+    }
+
+    fn record_late(&mut self, pid: Pid, object: &Object, time: Duration) {
+        if let Some(handle) = object.handle.as_ref().filter(|_| self.is_traced(pid)) {
+            let image = self.registry.current(pid);
+            self.allocators.late().record_mapping(image, handle, time);
+        }
+    }
+
+    /// Forgets the images of a process that no event refers to.
+    fn forget(&mut self, pid: Pid) {
+        self.registry.forget(pid);
+        self.allocators.late().forget_process(pid);
+    }
+
+    /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. Only the events
+    /// of processes that have exited are lost for good.
+    fn read_again(&mut self, lost: u64, changes: &mut Changes) {
+        let pids: Vec<_> = match &self.traced {
+            Some(traced) => traced.iter().copied().collect(),
+            None => procfs::all_processes().unwrap_or_default(),
+        };
+        for pid in pids {
+            let Ok(image) = procfs::read_image(pid, &mut self.objects) else {
+                self.lost += lost;
+                continue;
+            };
+            let now = clock::monotonic();
+            for object in image.objects() {
+                self.add_new_allocators(pid, object, &mut changes.allocators);
+                self.record_late(pid, object, now);
+            }
+            changes.remapped.insert(pid);
+            let at = self.now();
+            self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! State of the traced processes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace_history::registry;
+use memtrace_history::registry::Registry;
+use memtrace_host::loader;
+use memtrace_host::loader::Candidates;
+use memtrace_host::mmap_events::MmapEvents;
+use memtrace_host::procfs;
+use memtrace_host::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
+use memtrace_model::{
+    AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartKeys, Pid, ProcessEvent,
+    ProcessEventKind, ProcessImage, Snapshot, Tick, Tid,
+};
+use memtrace_object::allocators::{Allocator, Survey, UserHooks};
+
+use super::allocators::Allocators;
+use super::code_generators::CodeGenerators;
+use super::owners::Owners;
+use crate::run_kit::clock;
+
+/// Tracks the mappings and the metadata of the traced processes.
+pub(crate) struct ProcessTracker {
+    /// `None` if the kernel refuses perf mmap events: then only mappings from before the run are known.
+    pub(super) events: Option<MmapEvents>,
+    pub(super) objects: Objects,
+    pub(super) registry: Registry,
+    /// The traced processes; `None` for all. At most one entry for each pid of the system.
+    pub(super) traced: Option<HashSet<Pid>>,
+    pub(crate) allocators: Allocators,
+    pub(super) metadata: MetadataReader,
+    pub(crate) owners: Owners,
+    /// Processes after an exec: the next file that they map is their executable.
+    pub(super) awaiting_exe: HashSet<Pid>,
+    /// Origin of ticks on the monotonic clock.
+    pub(super) clock_start: Duration,
+    pub(super) records_thread_names: bool,
+    /// Lost mmap events of processes that exited before their mappings could be read again.
+    pub(super) lost: u64,
+    /// Time on the monotonic clock since which events count; `None` before.
+    pub(super) start: Option<Duration>,
+    pub(crate) code_generators: CodeGenerators,
+}
+
+impl ProcessTracker {
+    /// Opens the mmap events, with a ring of `mmap_ring` for each processor. Ticks count from `clock_start` of the
+    /// monotonic clock.
+    pub(crate) fn new(
+        clock_start: Duration,
+        parts: PartKeys,
+        user_hooks: UserHooks,
+        mmap_ring: Bytes,
+        limits: registry::Limits,
+    ) -> Self {
+        let mut events = procfs::online_cpus()
+            .and_then(|cpus| MmapEvents::open(&cpus, mmap_ring.0 as usize))
+            .inspect_err(|error| log::warn!("perf mmap events are not available, new mappings are missed: {error}"))
+            .ok();
+        let records_thread_names = parts.contains(PartKeys::THREAD);
+        if let Some(events) = events.as_mut().filter(|_| records_thread_names) {
+            events.follow_threads();
+        }
+        Self {
+            events,
+            objects: Objects::new(),
+            registry: Registry::new(limits),
+            traced: Some(HashSet::new()),
+            allocators: Allocators::new(user_hooks, parts.contains(PartKeys::ALLOCATOR)),
+            metadata: MetadataReader::new(),
+            owners: Owners::default(),
+            awaiting_exe: HashSet::new(),
+            clock_start,
+            records_thread_names,
+            lost: 0,
+            start: None,
+            code_generators: CodeGenerators::default(),
+        }
+    }
+
+    /// Records that events count since `now` on the monotonic clock.
+    pub(crate) fn start_at(&mut self, now: Duration) {
+        self.start = Some(now);
+        self.allocators.start();
+    }
+
+    /// Returns the store of mapped files.
+    pub(crate) fn objects(&mut self) -> &mut Objects {
+        &mut self.objects
+    }
+
+    /// Closes files that no known process has mapped, if too many are open or, with `deleted`, if they are deleted.
+    /// `named` has the objects of which only names are needed. Returns the handles, which can belong to other files from
+    /// now on.
+    pub(crate) fn close_unused_files<'a>(
+        &mut self,
+        deleted: bool,
+        named: impl Iterator<Item = &'a Arc<Object>>,
+    ) -> HashSet<PathBuf> {
+        let closed: HashSet<_> = self.objects.close_unused(deleted, named).into_iter().collect();
+        if !closed.is_empty() {
+            log::debug!("{} unused files are closed", closed.len());
+            self.allocators.forget(&closed);
+        }
+        closed
+    }
+
+    /// Returns the handles of the open files that no running process has mapped, the least recently used first.
+    pub(crate) fn idle_files(&self) -> Vec<PathBuf> {
+        let running = self.registry.images().values().filter(|image| image.ended.is_none());
+        let objects = running.flat_map(ProcessImage::objects);
+        let mapped: HashSet<&Path> = objects.filter_map(|object| object.handle.as_deref()).collect();
+        self.objects.handles().into_iter().filter(|handle| !mapped.contains(handle.as_path())).collect()
+    }
+
+    /// Adds `pid` to the traced processes.
+    pub(crate) fn track(&mut self, pid: Pid) {
+        if let Some(traced) = &mut self.traced {
+            traced.insert(pid);
+        }
+        if let Some(events) = &mut self.events {
+            events.follow(pid);
+        }
+    }
+
+    /// Tracks all processes and reads the mappings of `pids`. Returns the allocators in them, each with one process
+    /// that has it.
+    pub(crate) fn track_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
+        self.traced = None;
+        if let Some(events) = &mut self.events {
+            events.follow_all();
+        }
+        let mut allocators = Vec::new();
+        for &pid in pids {
+            let image = match procfs::read_image(pid, &mut self.objects) {
+                Ok(image) => image,
+                Err(ProcessError::Permission { .. }) => {
+                    ProcessImage { comm: procfs::comm(pid).unwrap_or_default().into(), ..ProcessImage::default() }
+                }
+                // It has exited.
+                Err(_) => continue,
+            };
+            for object in image.objects() {
+                self.add_new_allocators(pid, object, &mut allocators);
+            }
+            let at = self.now();
+            self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+            self.read_metadata(pid);
+        }
+        allocators
+    }
+
+    /// Returns the mapped objects, those that most processes map first.
+    pub(crate) fn objects_by_use(&self) -> Vec<Arc<Object>> {
+        let mut users: HashMap<&Path, (usize, &Arc<Object>)> = HashMap::new();
+        for object in self.registry.images().values().flat_map(ProcessImage::objects) {
+            if let Some(handle) = &object.handle {
+                users.entry(handle).or_insert((0, object)).0 += 1;
+            }
+        }
+        let mut users: Vec<_> = users.into_values().collect();
+        users.sort_by(|(more, one), (less, other)| less.cmp(more).then_with(|| one.path.cmp(&other.path)));
+        users.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+    }
+
+    /// Returns the traced processes that have not exited.
+    pub(crate) fn running(&self) -> Vec<Pid> {
+        let running = self.registry.images().iter().filter(|(_, image)| image.ended.is_none());
+        running.map(|(id, _)| id.pid).filter(|&pid| self.is_traced(pid)).collect()
+    }
+
+    /// Returns true if the image is known and has code in user space: a kernel thread has none.
+    pub(super) fn is_program(&self, id: ImageId) -> bool {
+        let image = self.registry.images().get(&id);
+        image.is_some_and(|image| self.traced.is_some() || !image.mappings.is_empty())
+    }
+
+    /// Returns the time since ticks began.
+    pub(super) fn now(&self) -> Duration {
+        clock::monotonic().saturating_sub(self.clock_start)
+    }
+
+    pub(crate) fn is_traced(&self, pid: Pid) -> bool {
+        self.traced.as_ref().is_none_or(|traced| traced.contains(&pid))
+    }
+
+    /// Reads the mappings of `pid`.
+    pub(crate) fn read_image(&mut self, pid: Pid) -> Result<&ProcessImage, ProcessError> {
+        let image = procfs::read_image(pid, &mut self.objects)?;
+        let at = self.now();
+        self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+        self.read_metadata(pid);
+        self.registry
+            .images()
+            .range(ImageId { pid, ordinal: 0 }..)
+            .next()
+            .map(|(_, image)| image)
+            .ok_or(ProcessError::Exited(pid))
+    }
+
+    /// Surveys the objects that `pid` has mapped, as far as its mappings were read.
+    pub(crate) fn survey(&self, pid: Pid) -> Survey {
+        self.image(pid).map_or_else(Survey::default, |image| self.allocators.survey(image))
+    }
+
+    /// Returns the allocators that a command may load.
+    pub(crate) fn candidates(&mut self, command: &OsStr) -> Candidates {
+        self.allocators.candidates(command, &mut self.objects)
+    }
+
+    /// Returns true if `pid` has mapped an allocator with probes.
+    pub(crate) fn has_probes(&self, pid: Pid) -> bool {
+        self.image(pid).is_some_and(|image| self.allocators.has_probes(pid, image))
+    }
+
+    /// Returns the number of allocators that an image mapped before their probes. Each is returned once.
+    pub(crate) fn take_late(&mut self, id: ImageId) -> u64 {
+        self.allocators.late().take(id)
+    }
+
+    /// Sets the user and the cgroup of images that have ended to those at their end.
+    pub(crate) fn set_owners(&mut self, owners: BTreeMap<ImageId, Owner>) {
+        self.owners.add(owners, &mut self.registry, &self.metadata);
+    }
+
+    /// Reads the user, the control group and the threads of `pid`.
+    pub(crate) fn read_metadata(&mut self, pid: Pid) {
+        let metadata = self.metadata.of(pid);
+        if metadata == ProcessMetadata::default() {
+            return;
+        }
+        let ProcessMetadata { user, cgroup, threads } = metadata;
+        self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Belongs { user, cgroup, threads } });
+        if self.records_thread_names {
+            for (tid, name) in procfs::thread_names(pid) {
+                self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Thread { tid, name } });
+            }
+        }
+    }
+
+    /// Removes the names of threads that have ended, and that nothing refers to.
+    pub(crate) fn forget_threads(&mut self, id: ImageId, ended: impl IntoIterator<Item = Tid>) {
+        self.registry.forget_threads(id, ended);
+    }
+
+    /// Reads the metadata of the running processes of `snapshot` again: they may have changed their control group or
+    /// their threads.
+    pub(crate) fn refresh_metadata(&mut self, snapshot: &Snapshot) {
+        let runs = |id: &&ImageId| self.image(id.pid).is_some_and(|image| image.ended.is_none());
+        let pids: BTreeSet<_> = snapshot.images.keys().filter(runs).map(|id| id.pid).collect();
+        for pid in pids {
+            self.read_metadata(pid);
+        }
+    }
+
+    /// Appends the new allocators in `object`, which `pid` has mapped, to `new`.
+    pub(super) fn add_new_allocators(&mut self, pid: Pid, object: &Arc<Object>, new: &mut Vec<(Pid, Allocator)>) {
+        if self.is_traced(pid) {
+            new.extend(self.allocators.find_new(pid, object).into_iter().map(|allocator| (pid, allocator)));
+        }
+    }
+
+    /// Returns the object that `pid` maps at a range, or its executable.
+    pub(crate) fn mapped_object(&mut self, pid: Pid, range: Option<(AbsAddr, AbsAddr)>) -> Option<Arc<Object>> {
+        let Some((start, end)) = range else { return procfs::program_of(pid, &mut self.objects) };
+        let mapped = procfs::object_at(pid, start, end, &mut self.objects);
+        // If the process has exited, its mmap events may have arrived before.
+        mapped.or_else(|| {
+            let mappings = &self.image(pid)?.mappings;
+            mappings.iter().find(|mapping| mapping.start <= start && start < mapping.end)?.object.clone()
+        })
+    }
+
+    /// Opens the objects with these paths that exist in memtrace's mount namespace.
+    pub(crate) fn open_objects(&mut self, paths: &[PathBuf]) -> Vec<Arc<Object>> {
+        let open = |path: &PathBuf| Some(self.objects.opened(Path::new("/"), path, procfs::regular(path).ok()?));
+        paths.iter().filter_map(open).collect()
+    }
+
+    /// Returns the libraries that `executable` may load at its start.
+    pub(crate) fn libraries(&mut self, executable: &Object) -> Vec<Arc<Object>> {
+        loader::libraries(executable, &mut self.objects)
+    }
+
+    /// Returns the latest image of `pid`.
+    pub(crate) fn image(&self, pid: Pid) -> Option<&ProcessImage> {
+        self.registry.images().get(&self.latest_id(pid))
+    }
+
+    /// Returns the id of the latest image of `pid`.
+    pub(crate) fn latest_id(&self, pid: Pid) -> ImageId {
+        let first = ImageId { pid, ordinal: 0 };
+        let all = first..=ImageId { pid, ordinal: u32::MAX };
+        self.registry.images().range(all).next_back().map_or(first, |(id, _)| *id)
+    }
+
+    /// Returns the image that `pid` ran at the time `at` since ticks began.
+    pub(crate) fn image_at(&self, pid: Pid, at: Duration) -> Option<&ProcessImage> {
+        let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
+        let mut images = self.registry.images().range(all).rev().map(|(_, image)| image);
+        images.find(|image| image.start.tick().is_none_or(|start| start <= Tick::at(at)))
+    }
+
+    /// Returns true if the mmap events have not reported the end of the image yet.
+    pub(crate) fn awaits_end(&self, id: ImageId) -> bool {
+        self.events.is_some() && self.registry.runs(id)
+    }
+
+    /// Returns the images that ended before `before`, by the mmap events.
+    pub(crate) fn ended_before(&self, before: Tick) -> impl Iterator<Item = (ImageId, ImageEnd, Tick)> + '_ {
+        self.registry.images().iter().filter_map(move |(&id, image)| {
+            let (end, at) = image.ended.filter(|(_, at)| *at < before)?;
+            Some((id, end, at))
+        })
+    }
+
+    /// Removes an image that has ended at `at` from the registry, and returns it.
+    pub(crate) fn take_ended(&mut self, id: ImageId, end: ImageEnd, at: Tick) -> Option<ProcessImage> {
+        self.owners.remove(id);
+        if self.registry.runs(id) {
+            // Its mmap events were lost, or there are none.
+            let kind = match end {
+                ImageEnd::Exec => return self.registry.images().get(&id).cloned(),
+                ImageEnd::Exit | ImageEnd::OomKill => ProcessEventKind::Exited { at },
+            };
+            self.registry.apply(ProcessEvent { pid: id.pid, kind });
+        }
+        self.registry.take(id)
+    }
+
+    pub(crate) fn images(&self) -> &BTreeMap<ImageId, ProcessImage> {
+        self.registry.images()
+    }
+
+    /// Returns the lost mmap events and the images beyond the registry's bounds.
+    pub(crate) fn losses(&self) -> Losses {
+        let mut losses = self.registry.losses().clone();
+        losses.add(LossReason::MappingsLost, self.lost);
+        losses
+    }
+}

@@ -1,0 +1,41 @@
+//! Traits of processes that filters compare: from procfs while a process runs, after that from what was recorded.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use memtrace_host::procfs::{self, Hierarchies};
+use memtrace_model::{ImageId, ProcessImage, Traits};
+
+use super::tracker::ProcessTracker;
+
+/// Returns the present traits of an image that runs, or those at its end, as far as they are known. Cgroups are looked
+/// up in `hierarchies`, if given.
+pub(crate) fn of(tracker: &ProcessTracker, id: ImageId, hierarchies: Option<&Hierarchies>) -> Traits {
+    let Some(image) = tracker.images().get(&id) else {
+        return procfs::traits(id.pid, hierarchies).unwrap_or_default();
+    };
+    // A pid can be reused.
+    let runs = image.ended.is_none() && tracker.registry.is_latest(id);
+    let present = if runs { procfs::traits(id.pid, hierarchies) } else { None };
+    present.unwrap_or_else(|| recorded(tracker, id, image, hierarchies))
+}
+
+/// Returns the traits of an image at its end.
+fn recorded(tracker: &ProcessTracker, id: ImageId, image: &ProcessImage, hierarchies: Option<&Hierarchies>) -> Traits {
+    let owner = tracker.owners.get(id);
+    Traits {
+        comm: Some(image.comm.raw().to_owned()),
+        user: owner.map(|owner| owner.real_uid).or_else(|| image.user.as_ref().map(|user| user.uid)),
+        exe: executable(image),
+        cgroups: hierarchies.map(|all| tracker.owners.cgroups_of(id, image, all)).unwrap_or_default(),
+    }
+}
+
+/// Returns device and inode of the executable; `None` if memtrace could not open it.
+fn executable(image: &ProcessImage) -> Option<(u64, u64)> {
+    let path = image.exe.as_ref()?;
+    let mut objects = image.objects();
+    let handle = objects.find(|object| object.path == *path)?.handle.as_ref()?;
+    let file = fs::metadata(handle).ok()?;
+    Some((file.dev(), file.ino()))
+}

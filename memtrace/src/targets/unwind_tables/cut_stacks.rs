@@ -1,0 +1,195 @@
+//! Stacks that were cut at an object without a table: their walks are finished in a copy once the table is there.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memtrace_host::kernel::Kernel;
+use memtrace_host::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
+use memtrace_model::{AbsAddr, Bytes, EndedImage, FinishedStacks, Mapping, Object, ProcessImage};
+use tokio::sync::Notify;
+
+use super::copy_thread::CopyThread;
+use super::placed_tables::{PlacedCode, PlacedTables};
+use crate::targets::track::ProcessTracker;
+
+/// Limit of the time of a call of [`CutStacks::finish_walks`], so that mappings, requests and tables are processed in
+/// between.
+const MAX_TIME: Duration = Duration::from_millis(10);
+
+/// Stacks that wait for tables, and finished ones.
+pub(super) struct CutStacks {
+    reader: CopyThread,
+    /// Copies that are not finished, by the handle of the object without a table.
+    waiting: HashMap<PathBuf, Vec<StackCopy>>,
+    /// Copies with walks that can be finished now. The last ones come first: the pages that they need are in use.
+    ready: Vec<StackCopy>,
+    finished: FinishedStacks,
+}
+
+impl CutStacks {
+    /// Starts to read copies. `notify` is notified when there are some.
+    pub(super) fn start(reader: StackCopyReader, memory: Bytes, notify: Arc<Notify>) -> Self {
+        Self {
+            reader: CopyThread::start(reader, memory, notify),
+            waiting: HashMap::new(),
+            ready: Vec::new(),
+            finished: FinishedStacks::default(),
+        }
+    }
+
+    /// Returns the copies that have arrived since the last call, to be passed to [`Self::finish_walks`] once all mmap
+    /// events before now are applied.
+    pub(super) fn take(&self) -> Vec<StackCopy> {
+        self.reader.take()
+    }
+
+    /// Finishes the walks of `new` copies and of those with tables that were missing, for a limited time. Returns the
+    /// objects without a table.
+    pub(super) fn finish_walks(
+        &mut self,
+        new: Vec<StackCopy>,
+        kernel: &mut Kernel,
+        tables: &mut PlacedTables,
+        tracker: &ProcessTracker,
+    ) -> Vec<Arc<Object>> {
+        let mut missing = Vec::new();
+        let ready = self.waiting.extract_if(|handle, _| tables.is_placed(handle)).flat_map(|(_, copies)| copies);
+        self.ready.extend(ready);
+        for copy in &new {
+            // Further stacks need the page too, and are not cut there any more.
+            if let Some(address) = copy.cut_at()
+                && let Some(mapping) = Mappings::of(copy, tracker).at(address)
+            {
+                tables.add_page(kernel.unwind_maps(), mapping, address);
+            }
+        }
+        self.ready.extend(new);
+        let deadline = Instant::now() + MAX_TIME;
+        while let Some(copy) = self.ready.pop() {
+            if let Some(object) = self.finish_walk(&copy, kernel, tables, tracker)
+                && let Some(handle) = &object.handle
+            {
+                let waiting = self.waiting.entry(handle.clone()).or_insert_with(|| {
+                    missing.push(Arc::clone(&object));
+                    Vec::new()
+                });
+                waiting.push(copy);
+            } else {
+                self.reader.release(&copy);
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        missing
+    }
+
+    /// Finishes a walk. Returns an object if it needs the table of that.
+    fn finish_walk(
+        &mut self,
+        copy: &StackCopy,
+        kernel: &mut Kernel,
+        tables: &mut PlacedTables,
+        tracker: &ProcessTracker,
+    ) -> Option<Arc<Object>> {
+        let mappings = Mappings::of(copy, tracker);
+        let mapping_at = |address| mappings.at(address);
+        // Each repetition has one page more.
+        loop {
+            let mut missing = None;
+            let code_at = |address| match mapping_at(address).map_or(PlacedCode::Unknown, |at| tables.placed_code(at)) {
+                PlacedCode::Mapping(mapping) => CodeLookup::Mapping(mapping),
+                PlacedCode::Unknown => CodeLookup::Unknown,
+                PlacedCode::Waiting(object) => {
+                    missing = Some(object);
+                    CodeLookup::Pending
+                }
+            };
+            let code = |address| read_code(mapping_at(address)?, address);
+            match copy.finish_walk(kernel.unwind_maps(), code_at, code) {
+                FinishedWalk::Stack(id, stack) => self.finished.add(copy.pid(), copy.id(), id, *stack),
+                FinishedWalk::Pending => return missing,
+                FinishedWalk::PendingPage(address) => {
+                    let mapping = mapping_at(address)?;
+                    if tables.add_page(kernel.unwind_maps(), mapping, address) {
+                        continue;
+                    }
+                    return mapping.object.clone();
+                }
+                FinishedWalk::Unknown => self.finished.add_cut(copy.pid(), copy.id(), copy.cut(), copy.taken),
+            }
+            return None;
+        }
+    }
+
+    /// Reads the last copies. No program may be running.
+    pub(super) fn stop(&mut self) {
+        self.reader.stop();
+    }
+
+    /// Returns true if copies wait for tables, or for their turn.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty() || self.is_ready()
+    }
+
+    /// Returns true if walks can be finished without further tables.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Returns the finished stacks.
+    pub(super) const fn finished(&self) -> &FinishedStacks {
+        &self.finished
+    }
+
+    /// Returns true if the frames of all stacks of an image that has ended are known. If IDs of merged stacks were forgotten,
+    /// only stacks that wait to be finished are unknown.
+    pub(super) fn completes(&self, image: &EndedImage) -> bool {
+        let mut copies = self.waiting.values().flatten().chain(&self.ready);
+        let has_forgotten = image.usage.iter().any(|(_, usage)| usage.has_forgotten);
+        self.finished.completes(image) || has_forgotten && copies.all(|copy| copy.pid() != image.id.pid)
+    }
+
+    /// Replaces the ids of copies in an image that has ended.
+    pub(super) fn apply_to_ended(&mut self, image: &mut EndedImage) {
+        let forgotten = self.finished.apply_to_ended(image);
+        self.reader.forget(forgotten);
+    }
+
+    /// Returns the stacks. Those that still wait for a table are cut.
+    pub(super) fn into_finished(mut self) -> FinishedStacks {
+        for copy in self.waiting.drain().flat_map(|(_, copies)| copies).chain(self.ready.drain(..)) {
+            self.finished.add_cut(copy.pid(), copy.id(), copy.cut(), copy.taken);
+        }
+        std::mem::take(&mut self.finished)
+    }
+}
+
+/// Mappings of a process at the time of a copy.
+struct Mappings<'tracker> {
+    image: Option<&'tracker ProcessImage>,
+    time: Duration,
+}
+
+impl<'tracker> Mappings<'tracker> {
+    fn of(copy: &StackCopy, tracker: &'tracker ProcessTracker) -> Self {
+        Self { image: tracker.image_at(copy.pid(), copy.taken), time: copy.taken }
+    }
+
+    fn at(&self, address: AbsAddr) -> Option<&'tracker Mapping> {
+        let image = self.image?;
+        image.mapping_in(image.replaced.holding(address, self.time), address)
+    }
+}
+
+/// Reads eight bytes at an address of `mapping` from the object's file.
+fn read_code(mapping: &Mapping, address: AbsAddr) -> Option<u64> {
+    let file = File::open(mapping.object.as_ref()?.handle.as_ref()?).ok()?;
+    let mut bytes = [0; 8];
+    file.read_exact_at(&mut bytes, mapping.offset.0 + (address.0 - mapping.start.0)).ok()?;
+    Some(u64::from_ne_bytes(bytes))
+}

@@ -1,0 +1,88 @@
+//! The thread monitor: usage of threads and processes at each interval, without events and stacks.
+
+mod attachment;
+mod cgroup_readings;
+mod config;
+mod jemalloc;
+mod marks;
+mod monitor_recording;
+mod monitor_run;
+mod output_thread;
+mod outputs;
+mod process_readings;
+mod process_selection;
+mod reading;
+mod sampler;
+mod samples;
+mod sampling_thread;
+mod trace_thread;
+mod triggered_traces;
+
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+pub(crate) use self::config::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace};
+
+use self::monitor_run::{FinishedRun, MonitorRun};
+use self::sampler::Request;
+use crate::run_kit::error::Error;
+use crate::run_kit::event_loop::{Signals, event_loop, process_exit, register, until};
+use crate::run_kit::observer::Observer;
+use crate::run_kit::outcome::Outcome;
+
+/// Interval at which new mappings are processed. Few processes map an allocator after their start.
+const MAPPINGS: Duration = Duration::from_millis(100);
+
+/// Monitors threads as `config` says.
+///
+/// # Errors
+///
+/// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, the counters
+/// could not be read, or the trace could not be written.
+pub(crate) fn monitor(config: &MonitorConfig, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    event_loop()?.block_on(async {
+        let mut signals = Signals::listen()?;
+        let (mut run, pidfds) = MonitorRun::start(config, observer).await?;
+        let pidfds = pidfds.into_iter().map(register).collect::<Result<Vec<_>, _>>();
+        let mut pidfds = pidfds.map_err(|error| Error::Failed(format!("cannot wait for the targets: {error}")))?;
+        let deadline = config.duration.map(|duration| Instant::now() + duration);
+        let mut mappings = interval(MAPPINGS);
+        mappings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut reason = None;
+        while reason.is_none() {
+            tokio::select! {
+                () = signals.any() => reason = Some("stopped"),
+                () = until(deadline) => reason = Some("the duration is over"),
+                was_last = process_exit(&mut pidfds) => {
+                    if was_last {
+                        reason = Some("all monitored processes have ended");
+                    }
+                }
+                _ = mappings.tick() => run.update(observer),
+                request = run.marks.next() => run.mark(request),
+                reading = run.sampling.next() => match reading {
+                    Some(reading) => {
+                        if !run.observe(reading, observer) {
+                            reason = Some("");
+                        }
+                    }
+                    None => reason = Some("the counters can no longer be read"),
+                },
+            }
+        }
+        if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
+            observer.note(reason);
+        }
+        run.sampling.request(Request::Stop);
+        while let Some(reading) = run.sampling.next().await {
+            run.observe(reading, observer);
+        }
+        let FinishedRun { outcome, detach, answers, trace } = run.finish(observer)?;
+        if let Some(answers) = answers {
+            answers.sent().await;
+        }
+        detach.wait(&mut signals, observer).await;
+        trace.map(|()| outcome).map_err(|failure| Error::NotWritten(vec![failure]))
+    })
+}

@@ -1,0 +1,260 @@
+//! Probes of the monitored processes, and the processes themselves.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace_history::registry;
+use memtrace_host::kernel::{self, Kernel, Probes, ProcessFilter, Scope, ThreadUsageReader};
+use memtrace_model::format;
+use memtrace_model::{Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartKeys, Pid, Tick};
+use memtrace_object::allocators::Allocator;
+
+use super::config::{MonitorConfig, SourceChoice};
+use super::jemalloc::JemallocReader;
+use crate::run_kit::detach::Detach;
+use crate::run_kit::error::{Error, from_engines};
+use crate::run_kit::observer::Observer;
+use crate::run_kit::outcome::CommandEnd;
+use crate::targets::select::ProbeSite;
+use crate::targets::select::Selection;
+use crate::targets::select::{AllocatorProbes, LateProbes, Targets, filter};
+use crate::targets::track::{Changes, Coverage, ProcessTracker};
+
+/// Size of the ring of mmap events of each processor.
+const MMAP_RING: Bytes = Bytes(1 << 17);
+
+/// Attached probes. Dropping it removes them.
+pub(super) struct Attachment {
+    kernel: Kernel,
+    probes: Probes,
+    tracker: ProcessTracker,
+    targets: Targets,
+    filter: ProcessFilter,
+    /// Processes with counters of jemalloc.
+    jemalloc: BTreeSet<Pid>,
+    /// Number of allocators that were mapped before their probes.
+    late: u64,
+}
+
+impl Attachment {
+    /// Finds the targets, attaches the probes and starts to count.
+    pub(super) fn start(
+        config: &MonitorConfig,
+        clock_start: Duration,
+    ) -> Result<(Self, ThreadUsageReader, JemallocReader), Error> {
+        kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
+        let new_tracker = || {
+            let limits = registry::Limits::default();
+            ProcessTracker::new(clock_start, PartKeys::NONE, config.user_hooks.clone(), MMAP_RING, limits)
+        };
+        let mut tracker = new_tracker();
+        let probe_site = (config.source != SourceChoice::Allocator).then_some(ProbeSite::Best);
+        let (mut targets, allocators) = match Targets::find(&config.target, probe_site, &mut tracker) {
+            // The other counters are the kernel's.
+            Err(error @ Error::NoAllocator { .. }) => {
+                tracker = new_tracker();
+                let (mut targets, allocators) = Targets::find(&config.target, None, &mut tracker)?;
+                targets.notes.push(format!("no counters of the heap: {error}"));
+                (targets, allocators)
+            }
+            found => found?,
+        };
+        let mut jemalloc = JemallocReader::default();
+        let counted = match config.source {
+            SourceChoice::Bpf => Vec::new(),
+            SourceChoice::Auto | SourceChoice::Allocator => find_jemalloc(&targets, &tracker, &mut jemalloc),
+        };
+        if config.source == SourceChoice::Allocator && jemalloc.is_empty() {
+            targets.notes.push(String::from("no counters of the heap: no allocator of --pid has counters of its own"));
+        }
+        let filter = filter::resolve(&config.target, false)?;
+        let (mut kernel, readers) =
+            Kernel::load(&options(clock_start, filter.clone())).map_err(|error| from_engines::kernel(None, error))?;
+        drop(readers);
+        for pid in targets.pids() {
+            kernel.follow(pid).map_err(|error| from_engines::kernel(Some(pid), error))?;
+        }
+        let reader = kernel.take_thread_usage().map_err(|error| from_engines::kernel(None, error))?;
+        let mut probes = Probes::default();
+        for allocator in allocators.iter().filter(|probes| !counted.iter().any(|counted| counted.replaces(probes))) {
+            let placed = allocator.place(&mut kernel, &mut probes);
+            placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
+        }
+        kernel.count_threads().map_err(|error| from_engines::kernel(None, error))?;
+        if let Some(pid) = targets.first_exited() {
+            return Err(Error::Ended { pid });
+        }
+        let jemalloc_pids = jemalloc.pids().collect();
+        Ok((Self { kernel, probes, tracker, targets, filter, jemalloc: jemalloc_pids, late: 0 }, reader, jemalloc))
+    }
+
+    /// Lets the command run, if there is one.
+    pub(super) fn release_command(&mut self) -> Result<(), Error> {
+        self.targets.release()
+    }
+
+    /// Describes the targets and probes: `to pid 4711 (redis-server), 12 probes`.
+    pub(super) fn description(&mut self) -> String {
+        let untraced = match if self.targets.ran_before() { self.untraced() } else { 0 } {
+            0 => String::new(),
+            some => format!(", {} without counters of the heap", format::counted(some as u64, "process", "processes")),
+        };
+        format!("to {}, {} probes{untraced}", self.targets.name, self.probes.len())
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.targets.name
+    }
+
+    /// Returns the paths of the cgroups of the processes of an interval.
+    pub(super) fn cgroups(&self, interval: &MonitorInterval) -> BTreeSet<&str> {
+        let images = interval.processes.iter().filter_map(|process| self.tracker.image(process.pid));
+        images.filter_map(|image| image.cgroup.as_deref()).map(|cgroup| cgroup.path.as_str()).collect()
+    }
+
+    pub(super) fn notes(&self) -> &[String] {
+        &self.targets.notes
+    }
+
+    pub(super) const fn filter(&self) -> &ProcessFilter {
+        &self.filter
+    }
+
+    pub(super) fn pidfds(&self) -> Result<Vec<OwnedFd>, Error> {
+        self.targets.pidfds().map_err(|error| Error::Failed(format!("cannot wait for the targets: {error}")))
+    }
+
+    /// Probes newly mapped allocators.
+    pub(super) fn update(&mut self, observer: &mut dyn Observer) {
+        let Changes { allocators, .. } = self.tracker.poll();
+        for (pid, allocator) in allocators {
+            self.probe(pid, &allocator, observer);
+        }
+        self.forget_ended();
+        let closed = self.tracker.close_unused_files(false, std::iter::empty());
+        self.probes.remove_objects(&closed);
+        self.kernel.flush_log();
+    }
+
+    /// Removes the processes that have ended.
+    fn forget_ended(&mut self) {
+        let ended: Vec<_> = self.tracker.ended_before(Tick(u32::MAX)).collect();
+        for (id, end, at) in ended {
+            let late = self.tracker.take_late(id);
+            if late > 0 && Selection::of(&self.filter).contains(&self.tracker, id) {
+                self.late += late;
+            }
+            self.tracker.take_ended(id, end, at);
+        }
+    }
+
+    fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
+        let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(pid));
+        let Self { targets, tracker, kernel, probes, .. } = self;
+        let Some(late) = LateProbes::place(pid, allocator, targets, tracker, kernel, probes) else { return };
+        if is_selected && self.targets.add_late_note(&late.note) {
+            observer.note(&late.note);
+        }
+    }
+
+    /// Returns the origin of the heap counters of a process.
+    pub(super) fn source(&self, pid: Pid) -> CounterSource {
+        match self.jemalloc.contains(&pid) {
+            true => CounterSource::Jemalloc,
+            false if self.targets.probe_site.is_some() && self.tracker.has_probes(pid) => CounterSource::Bpf,
+            false => CounterSource::None,
+        }
+    }
+
+    /// Adds a note about the allocators that were mapped late, if there is no room for a note about each.
+    pub(super) fn count_late_notes(&mut self, observer: &mut dyn Observer) {
+        let before = self.targets.notes.len();
+        self.targets.count_late_notes();
+        self.targets.notes[before..].iter().for_each(|note| observer.note(note));
+    }
+
+    /// Returns the number of selected processes without counters of the heap.
+    fn untraced(&mut self) -> usize {
+        let selection = Selection::of(&self.filter);
+        let coverage = Coverage::of(&mut self.tracker, &|tracker, id| selection.contains(tracker, id));
+        coverage.count(&[EventClass::Heap])
+    }
+
+    /// Returns the losses so far.
+    pub(super) fn losses(&self) -> Losses {
+        let mut losses = self.kernel.counters().losses;
+        losses.merge(&self.tracker.losses());
+        losses.add(LossReason::AllocatorLate, self.late);
+        losses
+    }
+
+    /// Returns the exit status of the command, if it has ended.
+    pub(super) fn command_end(&mut self) -> Option<CommandEnd> {
+        self.targets.command_end()
+    }
+
+    /// Starts to remove the probes.
+    pub(super) fn detach(self) -> Detach {
+        Detach::start(self.probes)
+    }
+}
+
+/// An allocator with counters of its own, which needs no probes.
+struct CountedAllocator {
+    pid: Pid,
+    /// Handle of its object.
+    object: PathBuf,
+    /// It replaces the allocator of the C library.
+    is_malloc: bool,
+}
+
+impl CountedAllocator {
+    /// Returns true if `probes` would count its blocks, or those of an allocator that the process does not use.
+    fn replaces(&self, probes: &AllocatorProbes) -> bool {
+        self.pid == probes.pid && (self.is_malloc || self.object == probes.object)
+    }
+}
+
+/// Locates the counters of jemalloc in the processes that were named.
+fn find_jemalloc(targets: &Targets, tracker: &ProcessTracker, reader: &mut JemallocReader) -> Vec<CountedAllocator> {
+    let mut counted = Vec::new();
+    // If probes are shared, those of other processes count anyway.
+    if targets.command_pid().is_some() || targets.scopes().contains(&Scope::AllProcesses) {
+        return counted;
+    }
+    for pid in targets.pids() {
+        let survey = tracker.survey(pid);
+        let Some(allocator) = survey.allocators.iter().find(|allocator| allocator.kinds.have_jemalloc()) else {
+            continue;
+        };
+        let object = &allocator.object;
+        let mapping = tracker.image(pid).and_then(|image| {
+            image.mappings.iter().find(|mapping| mapping.object.as_ref().is_some_and(|own| Arc::ptr_eq(own, object)))
+        });
+        let (Some(mapping), Some(handle)) = (mapping, object.handle.clone()) else { continue };
+        let added =
+            File::open(&handle).map_err(|error| error.to_string()).and_then(|file| reader.add(pid, mapping, &file));
+        match added {
+            Ok(()) => {
+                let is_malloc =
+                    allocator.functions.iter().any(|function| function.names().iter().any(|name| name == "malloc"));
+                counted.push(CountedAllocator { pid, object: handle, is_malloc });
+            }
+            Err(reason) => log::info!("the counters of jemalloc in process {pid} cannot be read: {reason}"),
+        }
+    }
+    counted
+}
+
+fn options(clock_start: Duration, filter: ProcessFilter) -> kernel::Options {
+    kernel::Options {
+        start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
+        filter,
+        counts_threads: true,
+        ..kernel::Options::default()
+    }
+}

@@ -1,0 +1,106 @@
+//! Configuration of the thread monitor: resolved, without conflicts.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memtrace_history::triggers::{Condition, Subject};
+use memtrace_model::ThreadColumn;
+use memtrace_object::allocators::UserHooks;
+
+use crate::run_kit::config::Recording;
+use crate::targets::select::Target;
+
+/// Configuration of the thread monitor.
+#[derive(Clone, Debug)]
+pub(crate) struct MonitorConfig {
+    pub(crate) target: Target,
+    /// `None` to monitor until a signal or the end of the target.
+    pub(crate) duration: Option<Duration>,
+    /// Time between two readings.
+    pub(crate) interval: Duration,
+    /// End after the first interval.
+    pub(crate) once: bool,
+    /// Format on standard output; `None` for none.
+    pub(crate) output: Option<MonitorFormat>,
+    /// File for a trace for Perfetto; `None` for none.
+    pub(crate) trace: Option<PathBuf>,
+    /// `None` to record nothing.
+    pub(crate) recording: Option<Recording>,
+    /// Number of threads in tables.
+    pub(crate) rows: usize,
+    /// Number of threads with values of their own; the others are summed.
+    pub(crate) max_threads: usize,
+    pub(crate) source: SourceChoice,
+    pub(crate) user_hooks: UserHooks,
+    /// Exempt memtrace from the OOM killer, and lock its memory.
+    pub(crate) protect: bool,
+    /// Priority of the readings among real-time tasks; `None` for the usual scheduling.
+    pub(crate) realtime: Option<u8>,
+    /// Column by which tables are sorted.
+    pub(crate) sort: ThreadColumn,
+    /// Conditions of triggers.
+    pub(crate) conditions: Vec<Condition>,
+    /// Trace that a trigger starts; `None` for none.
+    pub(crate) then: Option<TriggeredTrace>,
+}
+
+impl MonitorConfig {
+    pub(super) fn has_cgroup_conditions(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.subject == Subject::Cgroup)
+    }
+}
+
+/// Format of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MonitorFormat {
+    Table,
+    Csv,
+    Json,
+}
+
+impl MonitorFormat {
+    /// All formats, in the order of the help.
+    pub(crate) const ALL: &[Self] = &[Self::Table, Self::Csv, Self::Json];
+
+    /// Name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Table => "text",
+            Self::Csv => "csv",
+            Self::Json => "json",
+        }
+    }
+}
+
+/// Origin of the counters of the heap, as the user has chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SourceChoice {
+    /// The counters of the allocator if it has any, otherwise probes.
+    #[default]
+    Auto,
+    /// The counters of the allocator.
+    Allocator,
+    /// Probes.
+    Bpf,
+}
+
+impl SourceChoice {
+    /// All choices, in the order of the help.
+    pub(crate) const ALL: &[Self] = &[Self::Auto, Self::Allocator, Self::Bpf];
+
+    /// Name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Allocator => "allocator",
+            Self::Bpf => "bpf",
+        }
+    }
+}
+
+/// Full trace that a trigger starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TriggeredTrace {
+    pub(crate) duration: Duration,
+    pub(crate) directory: PathBuf,
+}

@@ -1,0 +1,67 @@
+//! The recording of a thread monitor.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memtrace_history::facts::{self, RecordedGrouping};
+use memtrace_history::{MonitorRecorder, Settings, Writer};
+use memtrace_model::{MachineUsage, MonitorInterval, Tick, printable};
+
+use crate::run_kit::clock;
+use crate::run_kit::config::Recording;
+use crate::run_kit::error::Error;
+use crate::run_kit::observer::Observer;
+use crate::run_kit::recording_file;
+
+/// A recording that is being written.
+pub(super) struct MonitorRecording {
+    path: PathBuf,
+    writer: Writer,
+    /// `None` before the first reading.
+    recorder: Option<MonitorRecorder>,
+    /// Description of the targets, recorded with the first interval.
+    target: Option<String>,
+}
+
+impl MonitorRecording {
+    /// Creates the file. The times of the monitor began at `clock_start` of the monotonic clock.
+    pub(super) fn create(recording: &Recording, target: &str, clock_start: Duration) -> Result<Self, Error> {
+        let start = clock::wall_time_of_start(|| clock::monotonic().saturating_sub(clock_start));
+        let header = recording_file::header(start, recording.interval);
+        let writer = recording_file::create(recording, &header, Settings::default())?;
+        Ok(Self { path: recording.path.clone(), writer, recorder: None, target: Some(target.to_owned()) })
+    }
+
+    /// Notes the first reading, `since_boot` after the boot of the machine less the time since the origin.
+    pub(super) fn start(&mut self, since_boot: Duration, machine: MachineUsage) {
+        self.recorder = Some(MonitorRecorder::new(since_boot, machine));
+    }
+
+    /// Adds an interval. Returns the texts of its marks as they are stored.
+    pub(super) fn write(&mut self, interval: &MonitorInterval) -> Vec<String> {
+        let Some(recorder) = &mut self.recorder else { return Vec::new() };
+        let mut recorded = recorder.convert(interval);
+        if let Some(target) = self.target.take() {
+            let start = Tick::at(interval.span.start);
+            recorded.facts.extend(facts::at_start(&target, start, &RecordedGrouping::default(), None));
+        }
+        let marks = recorded.marks.iter().map(|mark| mark.text.clone()).collect();
+        self.writer.push(recorded);
+        marks
+    }
+
+    /// Returns the end of the last stored interval.
+    pub(super) fn stored_until(&self) -> Duration {
+        self.writer.status().stored_until
+    }
+
+    /// Completes the file. Returns false if intervals could not be stored.
+    pub(super) fn finish(self, observer: &mut dyn Observer) -> bool {
+        let status = self.writer.finish();
+        observer.note(&format!("recorded {}", printable(&self.path)));
+        if let Some(gap) = &status.open_gap {
+            log::warn!("the last {} intervals are missing in the recording", gap.intervals);
+        }
+        status.open_gap.is_none()
+    }
+}

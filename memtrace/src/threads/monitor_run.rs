@@ -1,0 +1,217 @@
+//! A monitor in progress: probes, sampler, intervals and outputs.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use memtrace_history::monitor::Monitor;
+use memtrace_history::triggers::{TriggerLosses, Triggers};
+use memtrace_model::{CounterSource, MonitorEvent, MonitorEventKind, MonitorInterval, SourceState};
+
+use super::attachment::Attachment;
+use super::cgroup_readings::CgroupReadings;
+use super::config::MonitorConfig;
+use super::marks::Marks;
+use super::outputs::Outputs;
+use super::process_readings::ProcessReadings;
+use super::process_selection::ProcessSelection;
+use super::reading::Reading;
+use super::sampler::{Request, Sampler};
+use super::samples::KnownProcesses;
+use super::sampling_thread::SamplingThread;
+use super::trace_thread::TraceThread;
+use super::triggered_traces::TriggeredTraces;
+use crate::run_kit::detach::Detach;
+use crate::run_kit::error::{Error, NotWritten};
+use crate::run_kit::marks::{LastAnswers, MarkRequest};
+use crate::run_kit::observer::Observer;
+use crate::run_kit::outcome::Outcome;
+use crate::run_kit::{clock, own_allocator, protection};
+
+/// Maximum number of triggers in an interval with a line and a mark of their own.
+const MOST_FIRINGS: usize = 20;
+
+/// A monitor in progress. Dropping it removes its probes.
+pub(super) struct MonitorRun {
+    attachment: Attachment,
+    pub(super) sampling: SamplingThread,
+    pub(super) marks: Marks,
+    processes: KnownProcesses,
+    monitor: Monitor,
+    outputs: Outputs,
+    triggers: Triggers,
+    /// `None` if no condition is about cgroups.
+    cgroups: Option<CgroupReadings>,
+    /// `None` if triggers start no traces.
+    traces: Option<TriggeredTraces>,
+    once: bool,
+    /// Number of intervals so far.
+    intervals: u64,
+    /// Number of readings that came too late.
+    skipped: u64,
+    /// A monitored process has had counters of the heap.
+    has_source: bool,
+}
+
+/// A monitor that has ended.
+pub(super) struct FinishedRun {
+    pub(super) outcome: Outcome,
+    pub(super) detach: Detach,
+    /// The clients of the socket wait for them.
+    pub(super) answers: Option<LastAnswers>,
+    /// Result of writing the trace.
+    pub(super) trace: Result<(), NotWritten>,
+}
+
+impl MonitorRun {
+    /// Attaches the probes, reads the counters a first time, and lets the command run. Returns the pidfds of the targets too.
+    pub(super) async fn start(
+        config: &MonitorConfig,
+        observer: &mut dyn Observer,
+    ) -> Result<(Self, Vec<OwnedFd>), Error> {
+        let clock_start = clock::monotonic();
+        let trace = config.trace.as_deref().map(TraceThread::open).transpose()?;
+        let marks = Marks::listen(config.recording.as_ref(), observer)?;
+        let traces = config.then.clone().map(TriggeredTraces::create).transpose()?;
+        let (attachment, reader, jemalloc) = Attachment::start(config, clock_start)?;
+        let outputs = Outputs::create(config, trace, attachment.name(), clock_start, observer)?;
+        if config.protect {
+            own_allocator::reserve();
+            protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
+        }
+        let sampler = Sampler {
+            reader,
+            clock_start,
+            interval: config.interval,
+            selection: ProcessSelection::new(attachment.filter().clone()),
+            readings: ProcessReadings::default(),
+            jemalloc,
+        };
+        let pidfds = attachment.pidfds()?;
+        let sampling = SamplingThread::start(sampler, config.realtime)?;
+        let mut run = Self {
+            attachment,
+            sampling,
+            marks,
+            processes: KnownProcesses::default(),
+            monitor: Monitor::new(config.max_threads),
+            outputs,
+            triggers: Triggers::new(config.conditions.clone()),
+            cgroups: config.has_cgroup_conditions().then(CgroupReadings::new),
+            traces,
+            once: config.once,
+            intervals: 0,
+            skipped: 0,
+            has_source: false,
+        };
+        // What happens from now on counts.
+        match run.sampling.next().await {
+            Some(reading) => {
+                run.outputs.start(&reading)?;
+                run.observe(reading, observer)
+            }
+            None => {
+                return Err(run.sampling.finish().err().unwrap_or_else(|| Error::Failed(String::from("no counters"))));
+            }
+        };
+        run.attachment.release_command()?;
+        observer.attached(&run.attachment.description());
+        for note in run.attachment.notes() {
+            observer.note(note);
+        }
+        Ok((run, pidfds))
+    }
+
+    /// Probes newly mapped allocators, and answers requests for marks.
+    pub(super) fn update(&mut self, observer: &mut dyn Observer) {
+        self.attachment.update(observer);
+        self.marks.answer(self.outputs.stored_until());
+        if let Some(line) = self.traces.as_mut().and_then(TriggeredTraces::poll) {
+            observer.note(&line);
+        }
+    }
+
+    /// Sets a mark: the interval ends now.
+    pub(super) fn mark(&mut self, request: MarkRequest) {
+        if self.marks.add(request) {
+            self.sampling.request(Request::Read);
+        }
+    }
+
+    /// Adds a reading, which ends an interval. Returns false if the monitor is to end.
+    pub(super) fn observe(&mut self, reading: Reading, observer: &mut dyn Observer) -> bool {
+        self.skipped += reading.skipped;
+        let attachment = &self.attachment;
+        let has_source = &mut self.has_source;
+        let source = |pid| {
+            let source = attachment.source(pid);
+            *has_source |= source != CounterSource::None;
+            SourceState { source, is_stale: false }
+        };
+        let sampling = self.processes.sampling(reading, attachment.losses(), source);
+        let Some(mut interval) = self.monitor.observe(sampling) else { return true };
+        if self.once && self.intervals > 0 {
+            return false;
+        }
+        let at = interval.span.end;
+        interval.events.extend(self.marks.texts().map(|text| MonitorEvent { at, kind: MonitorEventKind::Mark(text) }));
+        self.fire_triggers(&mut interval, observer);
+        self.intervals += 1;
+        let marks = self.outputs.write(&interval, observer);
+        self.marks.set_sent(at, marks);
+        !self.outputs.is_closed() && !self.once
+    }
+
+    /// Adds the triggers whose conditions have become true.
+    fn fire_triggers(&mut self, interval: &mut MonitorInterval, observer: &mut dyn Observer) {
+        let cgroups = match &mut self.cgroups {
+            Some(readings) => readings.read(self.attachment.cgroups(interval)),
+            None => Vec::new(),
+        };
+        let firings = self.triggers.observe(interval, &cgroups);
+        if let Some(more) = firings.len().checked_sub(MOST_FIRINGS).filter(|more| *more > 0) {
+            observer.note(&format!("{more} more conditions became true at {:.1} s", interval.span.end.as_secs_f64()));
+        }
+        for firing in firings.into_iter().take(MOST_FIRINGS) {
+            observer.note(&format!("trigger at {:.1} s: {firing}", firing.at.as_secs_f64()));
+            if let Some(traces) = &mut self.traces {
+                observer.note(&traces.start(firing.pid, firing.at));
+            }
+            interval.events.push(MonitorEvent { at: firing.at, kind: MonitorEventKind::Trigger(firing.to_string()) });
+        }
+    }
+
+    /// Completes the outputs, and starts to remove the probes.
+    pub(super) fn finish(self, observer: &mut dyn Observer) -> Result<FinishedRun, Error> {
+        let Self { mut attachment, sampling, mut marks, outputs, skipped, triggers, traces, has_source, .. } = self;
+        let sampled = sampling.finish();
+        attachment.update(observer);
+        attachment.count_late_notes(observer);
+        let losses = attachment.losses();
+        let (complete, trace) = outputs.finish(observer);
+        // The outputs have what was read before.
+        sampled?;
+        marks.answer(Duration::MAX);
+        let answers = marks.close();
+        if skipped > 0 {
+            observer.note(&format!("{skipped} readings of the counters were too late, so their intervals are longer"));
+        }
+        if !has_source && attachment.notes().is_empty() {
+            observer.note(
+                "no monitored process had an allocator that memtrace can count; the columns of the heap are empty",
+            );
+        }
+        let TriggerLosses { subjects_full, values_unknown } = triggers.losses();
+        if subjects_full > 0 {
+            observer.note(&format!("{subjects_full} values were not compared with --when: there are too many threads"));
+        }
+        if values_unknown > 0 {
+            observer.note(&format!("{values_unknown} values could not be compared with --when: they are not known"));
+        }
+        for (reason, count) in traces.map(TriggeredTraces::finish).unwrap_or_default() {
+            observer.note(&format!("{count} traces were not started: {}", reason.explanation()));
+        }
+        let complete = complete && skipped == 0;
+        let outcome = Outcome { losses, command: attachment.command_end(), complete, none_traced: None };
+        Ok(FinishedRun { outcome, detach: attachment.detach(), answers, trace })
+    }
+}

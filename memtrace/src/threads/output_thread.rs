@@ -1,0 +1,67 @@
+//! Standard output, written by a thread of its own: a slow reader must not delay the recording.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use crate::run_kit::error::Error;
+
+/// Number of intervals that wait for the reader.
+const QUEUE: usize = 64;
+
+/// Writer of standard output.
+pub(super) struct OutputThread {
+    texts: SyncSender<Vec<u8>>,
+    thread: JoinHandle<()>,
+    /// The reader has closed the pipe, or an error has occurred.
+    is_closed: Arc<AtomicBool>,
+    /// Number of texts that were not written because the reader is too slow.
+    skipped: u64,
+}
+
+impl OutputThread {
+    pub(super) fn start() -> Result<Self, Error> {
+        let (texts, receiver) = sync_channel::<Vec<u8>>(QUEUE);
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let closed = Arc::clone(&is_closed);
+        let run = move || {
+            for text in receiver {
+                let mut out = io::stdout().lock();
+                if let Err(error) = out.write_all(&text).and_then(|()| out.flush()) {
+                    if error.kind() != io::ErrorKind::BrokenPipe {
+                        log::warn!("cannot write to standard output: {error}");
+                    }
+                    closed.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name(String::from("memtrace-output"))
+            .spawn(run)
+            .map_err(|error| Error::Failed(format!("cannot start the thread that writes: {error}")))?;
+        Ok(Self { texts, thread, is_closed, skipped: 0 })
+    }
+
+    /// Writes a text after those before it. It is skipped if too many wait.
+    pub(super) fn write(&mut self, text: Vec<u8>) {
+        if let Err(TrySendError::Full(_)) = self.texts.try_send(text) {
+            self.skipped += 1;
+        }
+    }
+
+    /// Returns true if nobody reads the output any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until everything is written. Returns the number of texts that were not.
+    pub(super) fn finish(self) -> u64 {
+        drop(self.texts);
+        // The thread does not panic.
+        let _ = self.thread.join();
+        self.skipped
+    }
+}

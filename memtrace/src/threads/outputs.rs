@@ -1,0 +1,207 @@
+//! Outputs of the intervals: standard output, the table on a terminal, the recording, and the trace.
+
+use std::io;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use memtrace_model::MonitorInterval;
+use memtrace_report::{
+    ThreadHistory, ThreadTableOptions, write_thread_table, write_threads_csv, write_threads_csv_header,
+    write_threads_json,
+};
+
+use super::config::{MonitorConfig, MonitorFormat};
+use super::monitor_recording::MonitorRecording;
+use super::output_thread::OutputThread;
+use super::reading::Reading;
+use super::trace_thread::TraceThread;
+use crate::run_kit::error::{Error, NotWritten};
+use crate::run_kit::observer::{Observer, TableSize};
+
+/// Lines of a table besides those of threads.
+const OTHER_LINES: usize = 10;
+
+/// Fewest threads in a table.
+const FEWEST_ROWS: usize = 3;
+
+/// Part of the interval, as a divisor, of which a table is worth showing.
+const SHORTEST_TABLE: u32 = 10;
+
+/// Outputs of a thread monitor.
+pub(super) struct Outputs {
+    recording: Option<MonitorRecording>,
+    trace: Option<TraceThread>,
+    format: Option<MonitorFormat>,
+    stdout: OutputThread,
+    /// The table changes in place.
+    in_place: bool,
+    history: ThreadHistory,
+    options: ThreadTableOptions,
+    /// Maximum number of threads in a table that need not fit.
+    rows: usize,
+    /// The last table that was shown in place.
+    last_table: Vec<u8>,
+    intervals: u64,
+    /// Length of the intervals.
+    interval: Duration,
+}
+
+impl Outputs {
+    /// Creates the recording, and starts the thread that writes. The times of the monitor began at `clock_start` of the
+    /// monotonic clock.
+    pub(super) fn create(
+        config: &MonitorConfig,
+        trace: Option<TraceThread>,
+        target: &str,
+        clock_start: Duration,
+        observer: &dyn Observer,
+    ) -> Result<Self, Error> {
+        let recording = config.recording.as_ref();
+        let recording =
+            recording.map(|recording| MonitorRecording::create(recording, target, clock_start)).transpose()?;
+        let is_refreshed = observer.table_size().is_some() && io::stdout().is_terminal() && !config.once;
+        Ok(Self {
+            recording,
+            trace,
+            format: config.output,
+            stdout: OutputThread::start()?,
+            in_place: is_refreshed && config.output == Some(MonitorFormat::Table),
+            history: ThreadHistory::new(config.sort),
+            options: ThreadTableOptions { sort: config.sort, rows: config.rows, width: None },
+            rows: config.rows,
+            last_table: Vec::new(),
+            intervals: 0,
+            interval: config.interval,
+        })
+    }
+
+    /// Notes the first reading.
+    ///
+    /// # Errors
+    ///
+    /// The thread that writes the trace cannot be started.
+    pub(super) fn start(&mut self, reading: &Reading) -> Result<(), Error> {
+        let since_boot = Duration::from_nanos(reading.boot_ns).saturating_sub(reading.at);
+        if let Some(recording) = &mut self.recording {
+            recording.start(since_boot, reading.machine);
+        }
+        self.trace.as_mut().map_or(Ok(()), |trace| trace.start(since_boot.as_nanos() as u64))
+    }
+
+    /// Writes an interval. Returns the texts of its marks as they are recorded.
+    pub(super) fn write(&mut self, interval: &MonitorInterval, observer: &mut dyn Observer) -> Vec<String> {
+        // First of all: the other outputs may fail.
+        let marks = self.recording.as_mut().map(|recording| recording.write(interval)).unwrap_or_default();
+        if let Some(trace) = &mut self.trace {
+            trace.add(interval);
+        }
+        let Some(format) = self.format.filter(|&format| self.shows(format, interval)) else { return marks };
+        let mut text = Vec::new();
+        if self.in_place {
+            self.fit(observer.table_size());
+        }
+        // Writing to memory does not fail.
+        let _: io::Result<()> = self.format_interval(format, interval, &mut text);
+        self.intervals += 1;
+        if self.in_place {
+            observer.table(&String::from_utf8_lossy(&text));
+            self.last_table = text;
+        } else {
+            self.stdout.write(text);
+        }
+        marks
+    }
+
+    /// Returns false for the table of the moment between the last interval and the end. Its rates mean nothing, and nobody
+    /// would see those of the interval before.
+    fn shows(&self, format: MonitorFormat, interval: &MonitorInterval) -> bool {
+        format != MonitorFormat::Table || self.intervals == 0 || is_worth_a_table(interval, self.interval)
+    }
+
+    /// Fits the table in the terminal. Its size may have changed.
+    fn fit(&mut self, size: Option<TableSize>) {
+        let lines = size.map_or(usize::MAX, |size| size.lines.saturating_sub(OTHER_LINES).max(FEWEST_ROWS));
+        self.options.rows = self.rows.min(lines);
+        self.options.width = size.map(|size| size.columns);
+    }
+
+    fn format_interval(
+        &mut self,
+        format: MonitorFormat,
+        interval: &MonitorInterval,
+        text: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        match format {
+            MonitorFormat::Json => write_threads_json(interval, text),
+            MonitorFormat::Csv => {
+                if self.intervals == 0 {
+                    write_threads_csv_header(text)?;
+                }
+                write_threads_csv(interval, text)
+            }
+            MonitorFormat::Table => {
+                if self.intervals > 0 && !self.in_place {
+                    text.push(b'\n');
+                }
+                self.history.add(interval);
+                write_thread_table(interval, &self.history, &self.options, text)
+            }
+        }
+    }
+
+    /// Returns the end of the last stored interval.
+    pub(super) fn stored_until(&self) -> Duration {
+        self.recording.as_ref().map_or(Duration::MAX, MonitorRecording::stored_until)
+    }
+
+    /// Returns true if nobody reads the output any more, and no file is written.
+    pub(super) fn is_closed(&self) -> bool {
+        self.stdout.is_closed() && self.recording.is_none() && self.trace.is_none()
+    }
+
+    /// Completes the outputs. Returns false if intervals are missing, and the result of writing the trace.
+    pub(super) fn finish(mut self, observer: &mut dyn Observer) -> (bool, Result<(), NotWritten>) {
+        let complete = self.recording.is_none_or(|recording| recording.finish(observer));
+        if self.in_place {
+            observer.erase_table();
+            self.stdout.write(self.last_table);
+        }
+        let skipped = self.stdout.finish();
+        if skipped > 0 {
+            observer.note(&format!("{skipped} intervals are missing on standard output, whose reader is too slow"));
+        }
+        let trace = self.trace.map_or(Ok(()), |trace| trace.finish(observer));
+        (complete && skipped == 0, trace)
+    }
+}
+
+/// Returns true if an interval is long enough, or has events or losses.
+fn is_worth_a_table(interval: &MonitorInterval, usual: Duration) -> bool {
+    let length = interval.span.end.saturating_sub(interval.span.start);
+    length >= usual / SHORTEST_TABLE || !interval.events.is_empty() || interval.losses.total() > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::{LossReason, MonitorEvent, MonitorEventKind};
+
+    use super::*;
+
+    #[test]
+    fn short_interval_has_a_table_if_something_happened() {
+        let second = Duration::from_secs(1);
+        let interval = |milliseconds| {
+            let end = second + Duration::from_millis(milliseconds);
+            MonitorInterval { span: second..end, ..MonitorInterval::default() }
+        };
+        assert!(is_worth_a_table(&interval(100), second));
+        let short = interval(99);
+        assert!(!is_worth_a_table(&short, second));
+        let mut lossy = short.clone();
+        lossy.losses.add(LossReason::ProcessesFull, 1);
+        assert!(is_worth_a_table(&lossy, second));
+        let kind = MonitorEventKind::Mark(String::from("deploy"));
+        let eventful = MonitorInterval { events: vec![MonitorEvent { at: second, kind }], ..short };
+        assert!(is_worth_a_table(&eventful, second));
+    }
+}

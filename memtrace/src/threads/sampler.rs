@@ -1,0 +1,126 @@
+//! Thread that reads the counters at each interval. It waits for no process that it reads.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use memtrace_host::kernel::{ProcessStart, ThreadUsageReader};
+use memtrace_host::procfs;
+use tokio::sync::mpsc::Sender;
+
+use super::jemalloc::JemallocReader;
+use super::process_readings::ProcessReadings;
+use super::process_selection::ProcessSelection;
+use super::reading::Reading;
+use crate::run_kit::clock;
+
+/// Request to the sampler.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Request {
+    /// Read now, as well as at the end of the interval.
+    Read,
+    /// Read a last time, and end.
+    Stop,
+}
+
+/// Reads counters at each interval.
+pub(super) struct Sampler {
+    pub(super) reader: ThreadUsageReader,
+    /// Origin of times on the monotonic clock.
+    pub(super) clock_start: Duration,
+    pub(super) interval: Duration,
+    pub(super) selection: ProcessSelection,
+    pub(super) readings: ProcessReadings,
+    pub(super) jemalloc: JemallocReader,
+}
+
+impl Sampler {
+    /// Sends a reading now, at the end of each interval and for each request. Returns after [`Request::Stop`], or if the
+    /// receiver is gone.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the kernel.
+    pub(super) fn run(mut self, requests: &Receiver<Request>, readings: &Sender<Reading>) -> io::Result<()> {
+        let start = Instant::now();
+        let mut skipped = 0;
+        let mut is_last = false;
+        loop {
+            let (mut reading, exited) = self.read()?;
+            reading.skipped = skipped;
+            let sent = if is_last {
+                readings.blocking_send(reading).map_err(drop)
+            } else {
+                readings.try_send(reading).map_err(drop)
+            };
+            match sent {
+                Ok(()) => {
+                    exited.into_iter().for_each(|process| self.reader.forget(process));
+                    skipped = 0;
+                }
+                Err(()) if is_last => {}
+                Err(()) => skipped += 1,
+            }
+            if is_last {
+                return Ok(());
+            }
+            match requests.recv_timeout(until_next(start.elapsed(), self.interval)) {
+                Ok(Request::Read) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => is_last = true,
+            }
+        }
+    }
+
+    /// Returns a reading, and the processes that have exited.
+    fn read(&mut self) -> io::Result<(Reading, Vec<ProcessStart>)> {
+        let mut exited = Vec::new();
+        let mut reading = Reading {
+            at: clock::monotonic().saturating_sub(self.clock_start),
+            boot_ns: clock::boot_ns(),
+            ..Reading::default()
+        };
+        // Before the running threads: the counters of a thread that exits in between are missing until the next reading,
+        // instead of being counted twice.
+        for (process, turnover) in self.reader.turnover() {
+            // The BPF programs have decided on a process that was never seen running.
+            let is_selected = match turnover.has_exited {
+                true => self.selection.has_selected(process),
+                false => self.selection.contains(process),
+            };
+            if turnover.has_exited {
+                exited.push(process);
+            }
+            if is_selected {
+                reading.turnover.insert(process, turnover);
+            }
+        }
+        let Self { reader, selection, .. } = self;
+        let threads = &mut reading.threads;
+        reader.running(|process| selection.contains(process), |thread| threads.push(thread))?;
+        self.selection.end_reading();
+        self.jemalloc.read(&mut reading);
+        reading.values = self.readings.read(&reading.threads);
+        reading.machine = procfs::machine_usage();
+        Ok((reading, exited))
+    }
+}
+
+/// Returns the time until the next multiple of `interval`. An interval that was missed is not made up for.
+fn until_next(elapsed: Duration, interval: Duration) -> Duration {
+    let interval = interval.as_nanos().max(1);
+    let wait = interval - elapsed.as_nanos() % interval;
+    Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_are_at_multiples_of_the_interval() {
+        let [interval, early, late] = [1000, 3, 2999].map(Duration::from_millis);
+        assert_eq!(until_next(early, interval), Duration::from_millis(997));
+        assert_eq!(until_next(late, interval), Duration::from_millis(1));
+        assert_eq!(until_next(interval, interval), interval);
+    }
+}

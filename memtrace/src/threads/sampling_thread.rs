@@ -1,0 +1,74 @@
+//! The thread of the sampler.
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc;
+
+use super::reading::Reading;
+use super::sampler::{Request, Sampler};
+use crate::run_kit::error::Error;
+
+/// Number of readings that wait. Output to a slow disk or pipe may take this many intervals.
+const QUEUE: usize = 64;
+
+/// A running sampler. It ends when this is dropped.
+pub(super) struct SamplingThread {
+    requests: Sender<Request>,
+    readings: mpsc::Receiver<Reading>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl SamplingThread {
+    /// Starts the sampler, with a priority among real-time tasks if it is given.
+    pub(super) fn start(sampler: Sampler, realtime: Option<u8>) -> Result<Self, Error> {
+        let (requests, receiver) = channel();
+        let (sender, readings) = mpsc::channel(QUEUE);
+        let run = move || {
+            if let Some(priority) = realtime
+                && let Err(error) = set_realtime(priority)
+            {
+                log::warn!("--realtime has no effect: it needs CAP_SYS_NICE ({error})");
+            }
+            sampler.run(&receiver, &sender)
+        };
+        let thread = std::thread::Builder::new()
+            .name(String::from("memtrace-sample"))
+            .spawn(run)
+            .map_err(|error| Error::Failed(format!("cannot start the thread that reads counters: {error}")))?;
+        Ok(Self { requests, readings, thread })
+    }
+
+    /// Waits for a reading; `None` if the sampler has ended.
+    pub(super) async fn next(&mut self) -> Option<Reading> {
+        self.readings.recv().await
+    }
+
+    /// Sends a request. A sampler that has ended receives none.
+    pub(super) fn request(&self, request: Request) {
+        let _ = self.requests.send(request);
+    }
+
+    /// Returns the error that has ended the sampler, if there was one.
+    pub(super) fn finish(self) -> Result<(), Error> {
+        drop(self.requests);
+        match self.thread.join() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Error::Failed(format!("cannot read the counters of threads: {error}"))),
+            Err(_) => Err(Error::Failed(String::from("the thread that reads counters has failed"))),
+        }
+    }
+}
+
+/// Schedules the calling thread before all threads that are not real-time tasks (sched(7), `SCHED_FIFO`).
+fn set_realtime(priority: u8) -> io::Result<()> {
+    // SAFETY: all zeros is a valid sched_param.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = priority.into();
+    // SAFETY: the pointer is to whole parameters; 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

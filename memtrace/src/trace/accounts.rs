@@ -1,0 +1,448 @@
+//! Accounts of a run: groups of the accounts that the shard counts, with their names.
+
+#[cfg(test)]
+mod group_marks;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use memtrace_history::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInterval};
+use memtrace_history::pipeline::AccountSink;
+use memtrace_history::tags;
+use memtrace_history::tags::TagRules;
+use memtrace_history::{AccountNames, RecordedAccount};
+use memtrace_model::format;
+use memtrace_model::{
+    AccountChanges, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember,
+    ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
+};
+
+use super::account_interval::AccountInterval;
+use crate::run_kit::marks::{MarkRequest, StoredMark};
+use crate::run_kit::observer::Observer;
+use crate::targets::track::ProcessTracker;
+use crate::trace::config::AccountReport;
+
+/// Changes that wait. The shard keeps further ones.
+const WAITING: usize = 16;
+
+/// Resets that wait. Further ones are refused.
+const MAX_RESETS: usize = 64;
+
+/// Groups with names of their own. Beyond it, processes that have ended are grouped by their short name, and all else is added
+/// up.
+const MAX_GROUPS: usize = 10_000;
+
+/// Ended images with accounts of which the process is not known. Beyond it, they are added up.
+const MAX_UNKNOWN: usize = 10_000;
+
+/// Accounts of a recording.
+const MAX_RECORDED: u32 = 100_000;
+
+/// A recording of this many bytes has one account at most.
+const BYTES_PER_ACCOUNT: u64 = 1024;
+
+/// Accounts of a run.
+pub(super) struct RunAccounts {
+    keys: AccountKeys,
+    changes: Receiver<(u64, AccountChanges)>,
+    groups: AccountGroups,
+    /// Images with accounts whose owners were read.
+    known: HashSet<ImageId>,
+    refresh: Option<Refresh>,
+    /// Number of the last reset.
+    last_reset: u64,
+    resets: Vec<Reset>,
+    /// Losses of the ledger.
+    losses: Losses,
+    /// Times of the resets since [`Self::note_resets`].
+    done: Vec<Duration>,
+    /// Accounts that follow from stacks have no water marks.
+    has_marks: bool,
+    /// Names of tags that programs set.
+    rules: Option<TagRules>,
+    /// Tags that programs have set, by their names.
+    tags: BTreeMap<TagId, String>,
+    /// `None` if the accounts are not recorded.
+    recorded: Option<Recorded>,
+}
+
+/// Accounts of the intervals of a recording.
+#[derive(Default)]
+struct Recorded {
+    /// Intervals that the recorder has not taken.
+    intervals: Vec<AccountInterval>,
+    /// End of the last interval.
+    until: Tick,
+}
+
+/// A request for new water marks.
+struct Reset {
+    /// Its number: changes with it, or a later one, end at the reset.
+    number: u64,
+    /// Time since the start of the trace.
+    at: Duration,
+    mark: MarkRequest,
+}
+
+/// A table that is shown during the run.
+struct Refresh {
+    every: Duration,
+    due: Instant,
+}
+
+impl RunAccounts {
+    /// Returns the accounts, and the sink of the shard. `rules` give tags of programs other names. The accounts of each
+    /// interval are kept for the history, if it has this limit.
+    pub(super) fn new(report: &AccountReport, rules: Option<&TagRules>, history: Option<Bytes>) -> (Self, AccountSink) {
+        let (sink, changes) = mpsc::sync_channel(WAITING);
+        let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every });
+        let mut groups = AccountGroups::new(MAX_GROUPS);
+        if let Some(limit) = history {
+            groups = groups.recorded(most_recorded(limit));
+        }
+        let keys = report.keys.clone();
+        let accounts = Self {
+            keys,
+            changes,
+            groups,
+            known: HashSet::new(),
+            refresh,
+            last_reset: 0,
+            resets: Vec::new(),
+            losses: Losses::default(),
+            done: Vec::new(),
+            has_marks: !report.needs_stacks(),
+            rules: rules.cloned(),
+            tags: BTreeMap::new(),
+            recorded: history.map(|_| Recorded::default()),
+        };
+        (accounts, sink)
+    }
+
+    /// Names the tags that programs have set so far.
+    pub(super) fn name_tags(&mut self, tags: &BTreeMap<TagId, TagName>) {
+        self.tags = tags.iter().map(|(id, tag)| (*id, tags::name(tag, self.rules.as_ref()))).collect();
+    }
+
+    /// Adds the changes that have arrived.
+    pub(super) fn receive(&mut self, tracker: &mut ProcessTracker) {
+        while let Ok((reached, changes)) = self.changes.try_recv() {
+            self.apply_until(reached, changes, tracker);
+        }
+    }
+
+    /// Returns new members of groups, which the shard is to count together.
+    pub(super) fn take_members(&mut self) -> Vec<GroupMember> {
+        self.groups.take_members()
+    }
+
+    /// Adds the last changes, and groups accounts of processes that were not known until now.
+    pub(super) fn finish(&mut self, last: Vec<(u64, AccountChanges)>, tracker: &mut ProcessTracker) {
+        self.receive(tracker);
+        for (reached, changes) in last {
+            self.apply_until(reached, changes, tracker);
+        }
+        // The shard has panicked.
+        self.resets.drain(..).for_each(|reset| answer(reset.mark, Err("the trace has failed")));
+        let keys = &self.keys;
+        let unknown = ProcessImage::default();
+        self.groups.finish(|id, part| key(keys, id, part, tracker.images().get(&id).unwrap_or(&unknown), tracker));
+    }
+
+    /// Gives the accounts of a process that has ended their final names. All of its changes have been sent.
+    pub(super) fn complete(&mut self, id: ImageId, end: ImageEnd, image: &ProcessImage, tracker: &ProcessTracker) {
+        self.known.remove(&id);
+        let (keys, is_full) = (&self.keys, self.groups.number_of_groups() > MAX_GROUPS);
+        self.groups.complete(
+            id,
+            end,
+            |part| key(keys, id, part, image, tracker),
+            |key| {
+                let final_part = |part: &KeyPart| match part {
+                    KeyPart::Process(_) | KeyPart::Thread(..) if is_full => {
+                        KeyPart::Named(format!("{} [ended]", image.comm.raw()).into())
+                    }
+                    KeyPart::Process(_) => KeyPart::Named(process_name(id, image).into()),
+                    KeyPart::Thread(_, tid) => KeyPart::Named(thread_name(id, *tid, image).into()),
+                    KeyPart::Allocator(_) | KeyPart::Tag(_) | KeyPart::Named(_) => part.clone(),
+                };
+                AccountKey(key.0.iter().map(final_part).collect())
+            },
+            !is_full,
+        );
+    }
+
+    /// Returns true once after each interval in which the table is to be shown.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let Some(refresh) = self.refresh.as_mut().filter(|refresh| refresh.due <= now) else { return false };
+        refresh.due = (refresh.due + refresh.every).max(now);
+        true
+    }
+
+    /// Starts new water marks when the changes until now have arrived, which is `at` after the start of the trace. Returns the
+    /// number of the split that the shard has to make now, or the reason for which the request is refused.
+    pub(super) fn reset_marks(&mut self, at: Duration, mark: MarkRequest) -> Result<u64, &'static str> {
+        let refusal = if !self.has_marks {
+            "accounts by object or tag have no water marks"
+        } else if self.resets.len() >= MAX_RESETS {
+            "64 other resets wait"
+        } else {
+            self.last_reset += 1;
+            self.resets.push(Reset { number: self.last_reset, at, mark });
+            return Ok(self.last_reset);
+        };
+        answer(mark, Err(refusal));
+        Err(refusal)
+    }
+
+    /// Shows the resets since the last call.
+    pub(super) fn note_resets(&mut self, observer: &mut dyn Observer) {
+        for at in self.done.drain(..) {
+            observer.note(&format!("new water marks at {:.3} s", at.as_secs_f64()));
+        }
+    }
+
+    /// Returns the table of a trace that began at `start`, not sorted. Its losses are those of the ledger.
+    pub(super) fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
+        let is_by_process = self.keys.are_by_process();
+        let names = |key: &AccountKey| key.0.iter().map(|part| name(part, tracker, &self.tags)).collect();
+        let rows =
+            self.groups.by_name(names, is_by_process).into_iter().map(|(names, totals)| AccountRow { names, totals });
+        AccountTable {
+            keys: self.keys.clone(),
+            rows: rows.collect(),
+            total: self.groups.total(),
+            start,
+            elapsed,
+            losses: self.losses.clone(),
+            notes: self.note_of_others().into_iter().chain(self.note_of_unrecorded()).collect(),
+        }
+    }
+
+    /// Adds changes that end at the reset with the number `reached`, or later.
+    fn apply_until(&mut self, reached: u64, changes: AccountChanges, tracker: &mut ProcessTracker) {
+        self.apply(changes, tracker);
+        let resets: Vec<_> = self.resets.extract_if(.., |reset| reset.number <= reached).collect();
+        if !resets.is_empty() {
+            self.groups.reset_marks();
+        }
+        for Reset { at, mark, .. } in resets {
+            self.done.push(at);
+            answer(mark, Ok(at));
+        }
+    }
+
+    fn apply(&mut self, changes: AccountChanges, tracker: &mut ProcessTracker) {
+        if self.keys.iter().any(|key| matches!(key, GroupBy::User | GroupBy::Cgroup | GroupBy::Thread)) {
+            for image in &changes.images {
+                if image.ended.is_some() {
+                    self.known.remove(&image.id);
+                } else if self.known.insert(image.id) {
+                    tracker.read_metadata(image.id.pid);
+                }
+            }
+        }
+        self.losses.clone_from(&changes.losses);
+        let interval_end = changes.interval_end;
+        let ended = changes.images.iter().map(|image| (image.id, image.ended_threads.clone()));
+        let ended: Vec<(ImageId, Vec<Tid>)> = ended.filter(|(_, threads)| !threads.is_empty()).collect();
+        let keys = &self.keys;
+        self.groups.apply(changes, |id, part| Some(key(keys, id, part, tracker.images().get(&id)?, tracker)));
+        ended.into_iter().for_each(|(id, threads)| tracker.forget_threads(id, threads));
+        if self.groups.number_of_unidentified() > MAX_UNKNOWN {
+            self.groups.give_up_unidentified(keys.len());
+        }
+        if let Some(until) = interval_end {
+            self.end_interval(until, tracker);
+        }
+    }
+
+    /// Returns the intervals that have ended since the last call.
+    pub(super) fn take_intervals(&mut self) -> Vec<AccountInterval> {
+        self.recorded.as_mut().map(|recorded| std::mem::take(&mut recorded.intervals)).unwrap_or_default()
+    }
+
+    /// Returns the end of the last interval of the recording.
+    pub(super) fn recorded_until(&self) -> Option<Tick> {
+        self.recorded.as_ref().map(|recorded| recorded.until)
+    }
+
+    /// Returns the changes since the last interval, and all names, at the end of the run; `None` if the accounts are not
+    /// recorded.
+    pub(super) fn last_interval(&mut self, tracker: &ProcessTracker) -> Option<AccountInterval> {
+        let RecordedInterval { totals, .. } = self.groups.end_interval()?;
+        let interval = RecordedInterval { totals, keys: self.groups.recorded_keys() };
+        Some(self.named(interval, self.recorded_until()?, tracker))
+    }
+
+    fn end_interval(&mut self, until: Tick, tracker: &ProcessTracker) {
+        let Some(interval) = self.groups.end_interval() else { return };
+        let interval = self.named(interval, until, tracker);
+        if let Some(recorded) = &mut self.recorded {
+            recorded.intervals.push(interval);
+            recorded.until = until;
+        }
+    }
+
+    fn named(&self, interval: RecordedInterval, until: Tick, tracker: &ProcessTracker) -> AccountInterval {
+        let RecordedInterval { totals, keys } = interval;
+        let accounts = totals.into_iter().map(|(number, totals)| RecordedAccount { number, totals });
+        let names = |key: AccountKey| key.0.iter().map(|part| name(part, tracker, &self.tags)).collect();
+        let total = AccountNames { number: AccountNumber::TOTAL, names: vec![String::from("total")] };
+        let names = keys.into_iter().map(|(number, key)| AccountNames { number, names: names(key) });
+        AccountInterval { until, accounts: accounts.collect(), names: names.chain([total]).collect() }
+    }
+
+    /// Returns a note about the accounts beyond the maximum number of groups.
+    fn note_of_others(&self) -> Option<String> {
+        let others = self.groups.number_of_others();
+        let accounts = format::counted(others, "account", "accounts");
+        let most = format::grouped(MAX_GROUPS as u64);
+        (others > 0).then(|| format!("there are more than {most} groups: [other] is the sum of {accounts}"))
+    }
+
+    /// Returns a note about the accounts that the recording lacks.
+    fn note_of_unrecorded(&self) -> Option<String> {
+        let missing = self.groups.number_of_unrecorded();
+        let accounts = format::counted(missing, "account", "accounts");
+        (missing > 0)
+            .then(|| format!("{accounts} more are in the table, but not recorded: a recording has a limited number"))
+    }
+}
+
+/// Returns the maximum number of accounts of a recording, of which each takes up to 200 bytes.
+fn most_recorded(size_limit: Bytes) -> u32 {
+    u32::try_from(size_limit.0 / BYTES_PER_ACCOUNT).unwrap_or(u32::MAX).min(MAX_RECORDED)
+}
+
+/// Answers a request for new water marks: with their time since the start of the trace, or the reason for which there are none.
+fn answer(MarkRequest { text, reply }: MarkRequest, result: Result<Duration, &str>) {
+    if let Some(reply) = reply {
+        // A client that no longer waits needs no answer.
+        let _ = reply.send(result.map(|at| StoredMark { text, at }).map_err(str::to_owned));
+    }
+}
+
+/// Returns the key of the group of an account.
+fn key(keys: &[GroupBy], id: ImageId, part: Part, image: &ProcessImage, tracker: &ProcessTracker) -> AccountKey {
+    let named = |name: String| KeyPart::Named(name.into());
+    let part = |by: &GroupBy| match by {
+        GroupBy::Process => KeyPart::Process(id),
+        GroupBy::Thread => KeyPart::Thread(id, part.thread()),
+        GroupBy::Allocator => {
+            KeyPart::Allocator(part.allocator().and_then(|id| first_with_name(id, tracker.allocators.names())))
+        }
+        GroupBy::Comm => named(image.comm.raw().to_owned()),
+        GroupBy::User => named(image.user.as_ref().map_or_else(|| unknown("user"), user_name)),
+        GroupBy::Cgroup => {
+            named(image.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone()))
+        }
+        GroupBy::Tag if part.tag().is_some() => KeyPart::Tag(part.tag()),
+        // These are grouped by their stacks, at the end.
+        GroupBy::Memory | GroupBy::Object | GroupBy::Tag => named(unknown(by.name())),
+    };
+    AccountKey(keys.iter().map(part).collect())
+}
+
+/// Returns the first allocator with the name of `id`: the same allocator can be in several files. `None` if `id` has no name.
+fn first_with_name(id: AllocatorId, names: &BTreeMap<AllocatorId, String>) -> Option<AllocatorId> {
+    let name = names.get(&id)?;
+    names.iter().find_map(|(id, other)| (other == name).then_some(*id))
+}
+
+fn name(part: &KeyPart, tracker: &ProcessTracker, tags: &BTreeMap<TagId, String>) -> String {
+    let unknown_image = ProcessImage::default();
+    let image = |id: &ImageId| tracker.images().get(id).unwrap_or(&unknown_image);
+    match part {
+        KeyPart::Process(id) => process_name(*id, image(id)),
+        KeyPart::Thread(id, tid) => thread_name(*id, *tid, image(id)),
+        KeyPart::Allocator(Some(id)) => {
+            tracker.allocators.names().get(id).cloned().unwrap_or_else(|| unknown("allocator"))
+        }
+        KeyPart::Allocator(None) => unknown("allocator"),
+        KeyPart::Tag(Some(TagId::UNTAGGED)) => String::from("[no tag]"),
+        KeyPart::Tag(id) => id.and_then(|id| tags.get(&id).cloned()).unwrap_or_else(|| unknown("tag")),
+        KeyPart::Named(name) => name.as_ref().to_owned(),
+    }
+}
+
+fn process_name(id: ImageId, image: &ProcessImage) -> String {
+    format!("{} ({})", image.comm.raw(), id.pid)
+}
+
+/// Returns the name of a thread, with that of its process.
+fn thread_name(id: ImageId, tid: Option<Tid>, image: &ProcessImage) -> String {
+    let name = match tid {
+        Some(Tid::ENDED) => String::from("[ended threads]"),
+        Some(tid) => match image.thread_names.get(&tid) {
+            Some(name) => format!("{name} ({})", tid.0),
+            // The first thread has the name of the process.
+            None if tid.0 == id.pid.0 => format!("{} ({})", image.comm.raw(), tid.0),
+            None => format!("thread {}", tid.0),
+        },
+        None => unknown("thread"),
+    };
+    match tid {
+        // The first thread has the ID of its process.
+        Some(tid) if tid.0 == id.pid.0 => name,
+        _ => format!("{name} of {}", process_name(id, image)),
+    }
+}
+
+fn user_name(user: &User) -> String {
+    user.name.clone().unwrap_or_else(|| user.uid.to_string())
+}
+
+fn unknown(what: &str) -> String {
+    format!("[{what} not known]")
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::AccountColumn;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    fn run_accounts(key: GroupBy) -> RunAccounts {
+        let (outputs, sort) = (Vec::new(), AccountColumn::Current);
+        let report = AccountReport {
+            keys: vec![key].into(),
+            outputs,
+            sort,
+            refresh: None,
+            socket: None,
+            has_program_tags: false,
+            interval: Duration::ZERO,
+        };
+        RunAccounts::new(&report, None, None).0
+    }
+
+    #[test]
+    fn refused_resets_have_a_reason() {
+        let refusal = |accounts: &mut RunAccounts| {
+            let (reply, mut answer) = oneshot::channel();
+            let request = MarkRequest { text: String::from("reset"), reply: Some(reply) };
+            let _ = accounts.reset_marks(Duration::ZERO, request);
+            answer.try_recv().ok().and_then(Result::err)
+        };
+        let mut accounts = run_accounts(GroupBy::Thread);
+        for number in 0..MAX_RESETS {
+            assert_eq!(refusal(&mut accounts), None, "{number}");
+        }
+        assert_eq!(refusal(&mut accounts).as_deref(), Some("64 other resets wait"));
+        let mut by_object = run_accounts(GroupBy::Object);
+        assert_eq!(refusal(&mut by_object).as_deref(), Some("accounts by object or tag have no water marks"));
+    }
+
+    #[test]
+    fn allocators_with_one_name_are_one_key() {
+        let names = [(1, "glibc (libc.so.6)"), (2, "jemalloc (server)"), (7, "glibc (libc.so.6)")];
+        let names = names.map(|(id, name)| (AllocatorId(id), name.to_owned())).into();
+        let first = |id| first_with_name(AllocatorId(id), &names).map(|id| id.0);
+        assert_eq!([1, 2, 7].map(first), [Some(1), Some(2), Some(1)]);
+        assert_eq!(first(AllocatorId::UNKNOWN.0), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! Probes at which threads take steps: user probes of `memtrace.h`, and functions (`--span`).
+
+use std::path::PathBuf;
+
+use memtrace_history::activity::{SiteLabel, SpanSite};
+use memtrace_host::kernel::{Kernel, Probes, Scope, StepSite};
+use memtrace_model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe};
+use memtrace_object::allocators::{self, ReturnSites};
+use memtrace_object::symbolize::find_function;
+
+use crate::run_kit::error::{Error, from_engines};
+use crate::targets::select::Targets;
+use crate::targets::track::ProcessTracker;
+use crate::trace::config::{ActivityConfig, SpanFunction};
+use crate::trace::tag_functions::objects;
+use crate::trace::user_probe_sites;
+
+/// Number of the site of all tasks.
+const TASKS: u32 = 0;
+
+/// Functions whose calls are events, with their first argument, in all objects of the targets. This one returns free memory to the
+/// kernel.
+const EVENTS: [&str; 1] = ["malloc_trim"];
+
+/// A step of no site.
+const NO_STEP: StepProbe =
+    StepProbe { action: StepAction::Call, site: 0, value: None, is_half: false, name: None, text: None };
+
+/// Attaches the probes, before the first event is recorded. Returns the sites, by number.
+///
+/// # Errors
+///
+/// There are no probes, a function is not found, or they cannot be attached.
+pub(super) fn attach(
+    kernel: &mut Kernel,
+    probes: &mut Probes,
+    config: &ActivityConfig,
+    targets: &Targets,
+    tracker: &ProcessTracker,
+) -> Result<Vec<SpanSite>, Error> {
+    let failed = |error| from_engines::kernel(None, error);
+    for source in &config.probes {
+        let found = user_probe_sites::find(source, targets, tracker, sites)
+            .map_err(|error| Error::SpanProbes { object: source.object.clone(), source: error })?;
+        for (scope, object, sites) in found {
+            kernel.attach_steps(probes, scope, &object, &sites).map_err(failed)?;
+        }
+    }
+    let mut all = vec![SpanSite { name: None, label: SiteLabel::None }];
+    for (number, function) in (TASKS + 1..).zip(&config.functions) {
+        let sites = function_sites(function, number)?;
+        for scope in targets.scopes() {
+            kernel.attach_steps(probes, scope, &function.object, &sites).map_err(failed)?;
+        }
+        let label = match function.label {
+            None => SiteLabel::None,
+            Some((_, TagValue::Name)) => SiteLabel::Text,
+            Some((_, TagValue::Word | TagValue::Half)) => SiteLabel::Number,
+        };
+        all.push(SpanSite { name: Some(function.name.clone()), label });
+    }
+    for name in EVENTS {
+        // There are far fewer than 2^32.
+        let step = StepProbe { action: StepAction::Call, site: all.len() as u32, value: Some(0), ..NO_STEP };
+        let mut attached: Vec<(Scope, PathBuf)> = Vec::new();
+        for (pid, object) in objects(targets, tracker) {
+            let key = (targets.scope(pid), object.to_owned());
+            if let Ok(place) = find_function(object, name)
+                && !attached.contains(&key)
+            {
+                let site = StepSite { offset: place.offset, semaphore: None, step };
+                kernel.attach_steps(probes, key.0, object, &[site]).map_err(failed)?;
+                attached.push(key);
+            }
+        }
+        all.push(SpanSite { name: Some(name.to_owned()), label: SiteLabel::Number });
+    }
+    Ok(all)
+}
+
+/// Returns the entry of a function and its returns. Those come first: the end of each span whose begin is seen is then seen too.
+fn function_sites(function: &SpanFunction, number: u32) -> Result<Vec<StepSite>, Error> {
+    let SpanFunction { object, name, label } = function;
+    let failed = |source| Error::SpanFunction { function: function.text(), source };
+    let place = find_function(object, name).map_err(failed)?;
+    let site = |offset: FileOffset, action| StepSite {
+        offset,
+        semaphore: None,
+        step: StepProbe { action, site: number, ..NO_STEP },
+    };
+    let mut sites = match allocators::returns_of(object, place.virt) {
+        ReturnSites::At(offsets) => offsets.into_iter().map(|offset| site(offset, StepAction::End)).collect(),
+        ReturnSites::Uretprobe => vec![site(place.offset, StepAction::EndAtReturn)],
+        ReturnSites::Unknown => return Err(Error::SpanReturns { function: function.text() }),
+    };
+    let entry = site(place.offset, StepAction::Begin);
+    let step = match *label {
+        None => entry.step,
+        Some((argument, TagValue::Name)) => StepProbe { name: Some(argument), ..entry.step },
+        Some((argument, value)) => StepProbe { value: Some(argument), is_half: value == TagValue::Half, ..entry.step },
+    };
+    sites.push(StepSite { step, ..entry });
+    Ok(sites)
+}
+
+/// Returns the user probes that are steps. Ends come first.
+fn sites(probes: &[UserProbe]) -> Vec<StepSite> {
+    let mut sites: Vec<_> = probes.iter().filter_map(site).collect();
+    sites.sort_by_key(|site| site.step.action != StepAction::End);
+    sites
+}
+
+fn site(probe: &UserProbe) -> Option<StepSite> {
+    /// Place of the argument with the value, the name, and the text.
+    type Places = [Option<usize>; 3];
+    let (action, places): (_, Places) = match probe.name.as_str() {
+        "task_begin" => (StepAction::Begin, [None, Some(0), None]),
+        "task_end" => (StepAction::End, [None; 3]),
+        "lock_wait" => (StepAction::LockWait, [Some(0), Some(1), None]),
+        "lock_acquire" => (StepAction::LockAcquire, [Some(0), None, None]),
+        "lock_release" => (StepAction::LockRelease, [Some(0), None, None]),
+        "event_number" => (StepAction::Number, [Some(1), Some(0), None]),
+        "event_text" => (StepAction::Text, [None, Some(0), Some(1)]),
+        _ => return None,
+    };
+    // An argument in no register of a call cannot be read.
+    let argument = |place: Option<usize>| match place {
+        None => Some(None),
+        Some(place) => probe.arguments.get(place).copied().flatten().map(Some),
+    };
+    let [value, name, text] = places.map(argument);
+    let step = StepProbe { action, site: TASKS, value: value?, is_half: false, name: name?, text: text? };
+    Some(StepSite { offset: probe.offset, semaphore: probe.semaphore, step })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_probes_are_steps() {
+        let step = |name: &str, arguments: Vec<Option<u8>>| {
+            let (offset, semaphore) = (FileOffset(7), Some(FileOffset(9)));
+            site(&UserProbe { name: name.into(), offset, semaphore, arguments }).map(|site| site.step)
+        };
+        let none =
+            StepProbe { action: StepAction::End, site: TASKS, value: None, is_half: false, name: None, text: None };
+        assert_eq!(step("task_end", vec![]), Some(none));
+        let begin = StepProbe { action: StepAction::Begin, name: Some(0), ..none };
+        assert_eq!(step("task_begin", vec![Some(0)]), Some(begin));
+        let wait = StepProbe { action: StepAction::LockWait, value: Some(0), name: Some(1), ..none };
+        assert_eq!(step("lock_wait", vec![Some(0), Some(1)]), Some(wait));
+        let number = StepProbe { action: StepAction::Number, value: Some(1), name: Some(0), ..none };
+        assert_eq!(step("event_number", vec![Some(0), Some(1)]), Some(number));
+        assert_eq!(step("event_text", vec![Some(0), None]), None, "its argument is in no register of a call");
+        assert_eq!(step("tag_begin", vec![Some(0)]), None);
+    }
+}

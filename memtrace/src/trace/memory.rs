@@ -1,0 +1,370 @@
+//! Division of a limited memory among maps, rings, ledgers and the state of processes.
+
+use memtrace_history::EndedSettings;
+use memtrace_history::registry;
+use memtrace_host::kernel::{MapSizes, MapUses};
+use memtrace_host::mmap_events;
+use memtrace_host::procfs;
+use memtrace_model::{Bytes, Pid, Tick};
+
+use crate::run_kit::error::Error;
+use crate::targets::select::Target;
+use crate::trace::config::Config;
+
+/// Limits of all state of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MemoryPlan {
+    pub(super) maps: MapSizes,
+    pub(super) ring_size: Bytes,
+    /// Size of the ring of mmap events of each processor.
+    pub(super) mmap_ring: Bytes,
+    /// Maximum number of live blocks of all shards.
+    pub(super) live: u64,
+    /// Maximum number of stacks of running images in each shard.
+    pub(super) stacks: u32,
+    /// Maximum number of stacks of ended images and their groups.
+    pub(super) ended_stacks: usize,
+    /// Maximum number of distinct call paths of ended images.
+    pub(super) call_paths: usize,
+    pub(super) registry: registry::Limits,
+    /// Maximum number of open object files.
+    pub(super) files: usize,
+    /// Maximum memory of stack copies.
+    pub(super) copies: Bytes,
+    /// Maximum memory of call frame information that unwind tables are to be built from. One object can exceed it.
+    pub(super) frame_data: Bytes,
+    /// Maximum memory of the names of generated code.
+    pub(super) generated_names: Bytes,
+    /// Stacks have histograms.
+    pub(super) has_histograms: bool,
+    /// `None` if no deltas are needed.
+    pub(super) recorder: Option<RecorderLimits>,
+}
+
+/// Limits of the state of a recorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecorderLimits {
+    /// Maximum number of distinct call paths.
+    pub(super) call_paths: usize,
+    /// Maximum number of stacks of groups that wait to be recorded.
+    pub(super) grouped_stacks: usize,
+    /// Maximum number of stacks with rows that the writer knows.
+    pub(super) known_totals: usize,
+    /// Number of rows of waiting intervals above which intervals are merged.
+    pub(super) queued_rows: usize,
+    /// Maximum memory of a history without a file.
+    pub(super) book: Bytes,
+    /// Maximum number of stacks in deltas that wait for the recorder. One delta of each shard can exceed it.
+    pub(super) waiting_stacks: usize,
+}
+
+/// memtrace without its state: its program, and the kernel's descriptions of types.
+const PROGRAM: u64 = 20 << 20;
+
+/// Memory that the report takes at the end, for symbols, while the state is still there. It is left free in a memory cgroup,
+/// where the kernel ends a process that takes more than the limit.
+const REPORT: u64 = 8 << 20;
+
+/// Default limit of the memory if processes are selected by their properties: such a trace may run for weeks.
+const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
+
+/// Default limit of such a trace with a recording, which leaves as much for the rest.
+const RECORDED_LIMIT: Bytes = Bytes(352 << 20);
+
+/// Shares of the memory without the program, one in these numbers.
+const MAPS: u64 = 4;
+const RINGS: u64 = 4;
+const UNWIND_ROWS: u64 = 8;
+const FRAME_DATA: u64 = 32;
+const GENERATED_NAMES: u64 = 64;
+const RECORDER: u64 = 8;
+
+/// Shares, in sixteenths, of the memory that these leave.
+mod sixteenths {
+    pub(super) const LIVE_BLOCKS: u64 = 4;
+    pub(super) const STACKS: u64 = 4;
+    pub(super) const ENDED_STACKS: u64 = 1;
+    pub(super) const CALL_PATHS: u64 = 2;
+    pub(super) const REGISTRY: u64 = 3;
+    pub(super) const COPIES: u64 = 1;
+    pub(super) const MMAP_RINGS: u64 = 1;
+}
+
+/// Shares, in eighths, of the memory of the registry and its objects.
+mod eighths {
+    pub(super) const IMAGES: u64 = 2;
+    pub(super) const MAPPINGS: u64 = 3;
+    pub(super) const THREAD_NAMES: u64 = 1;
+    pub(super) const FILES: u64 = 2;
+}
+
+/// Shares, in ninths, of the memory of the recorder.
+mod recorder_ninths {
+    pub(super) const CALL_PATHS: u64 = 3;
+    pub(super) const GROUPED_STACKS: u64 = 1;
+    pub(super) const KNOWN_TOTALS: u64 = 3;
+    pub(super) const QUEUED_ROWS: u64 = 1;
+    pub(super) const WAITING_STACKS: u64 = 1;
+}
+
+/// Memory of one entry of each kind. A file includes the kernel's descriptions and its unwind table's position. Totals of an
+/// ended stack are encoded in about ten bytes; when paths are removed, a list has their numbers.
+///
+/// A stack takes up to twice its share if all stacks of the limit exist (`tests/stack_memory.rs`): the other shares are not full
+/// at that time, and with half as many stacks, 10 % of the allocations in the soak have merged stacks
+/// (docs/design/0062).
+const BLOCK: u64 = 80;
+const STACK: u64 = 288;
+/// Path of a stack of a running image that is recorded.
+const RECORDED_STACK: u64 = 48;
+const ENDED_STACK: u64 = 16;
+/// Additional memory of a stack for its histograms: two headers, and 8 bytes for each of 26 buckets. Most stacks have
+/// fewer than ten.
+const HISTOGRAMS: u64 = 256;
+/// Additional memory of the histograms of an ended stack: a bucket takes about three bytes.
+const ENDED_HISTOGRAMS: u64 = 32;
+const KNOWN_TOTAL: u64 = 48;
+const QUEUED_ROW: u64 = 192;
+/// Totals of a changed stack, or the frames of a new one.
+const WAITING_STACK: u64 = 256;
+/// A call path: its call and callers, their entry in a hash table, and its number in the recording.
+const CALL_PATH: u64 = 36;
+const IMAGE: u64 = 640;
+const MAPPING: u64 = 64;
+const THREAD_NAME: u64 = 64;
+const FILE: u64 = 1024;
+const ROWS: u64 = 1 << 20;
+
+/// Smallest ring that absorbs a burst of some thousand events.
+const SMALLEST_RING: u64 = 1 << 18;
+
+/// Smallest ring of mmap events: 50 mappings between two polls.
+const SMALLEST_MMAP_RING: u64 = 1 << 13;
+
+/// Limit of a cgroup below which memtrace adapts to it.
+const LOW_LIMIT: Bytes = Bytes(512 << 20);
+
+/// Origin of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Option,
+    /// memtrace's own memory cgroup.
+    Cgroup,
+    /// The default of traces that may run for weeks.
+    Default,
+}
+
+impl MemoryPlan {
+    /// Limits of a run without a limit of its memory.
+    fn full(config: &Config) -> Self {
+        let has_intervals = config.views_moments() || config.every.or(config.timeline).is_some();
+        let recorder = has_intervals.then_some(match config.recording {
+            Some(_) => RecorderLimits::FULL,
+            None => RecorderLimits::WITHOUT_FILE,
+        });
+        Self {
+            maps: MapSizes::FULL.with(config.map_uses()),
+            ring_size: config.ring_size,
+            mmap_ring: Bytes(mmap_events::LARGEST_RING as u64),
+            live: config.max_live,
+            stacks: 1 << 20,
+            ended_stacks: 1 << 22,
+            call_paths: 1 << 23,
+            registry: registry::Limits::default(),
+            files: 1 << 16,
+            copies: Bytes(64 << 20),
+            // Six compilers have that much.
+            frame_data: Bytes(16 << 20),
+            generated_names: Bytes(32 << 20),
+            has_histograms: config.lifetimes,
+            recorder,
+        }
+    }
+
+    /// Returns the largest limits within `limit`, none larger than those of `full`; `None` if the smallest do not fit.
+    /// There is a ring of mmap events for each of `processors`.
+    fn within(limit: Bytes, rings: u32, processors: u64, full: Self) -> Option<Self> {
+        let rest = limit.0.checked_sub(PROGRAM)?;
+        let rings = u64::from(rings.max(1));
+        let rows = u32::try_from(rest / UNWIND_ROWS / ROWS).unwrap_or(u32::MAX);
+        let maps = MapSizes::within(Bytes(rest / MAPS), rows, full.maps.uses)?;
+        let ring = power_of_two(rest / RINGS / rings).filter(|&ring| ring >= SMALLEST_RING)?;
+        let ring_size = full.ring_size.min(Bytes(ring));
+        let frame_data = full.frame_data.min(Bytes(rest / FRAME_DATA));
+        let generated_names = full.generated_names.min(Bytes(rest / GENERATED_NAMES));
+        let tables = u64::from(maps.rows) * ROWS + frame_data.0;
+        let recorder = full.recorder.map(|full| full.within(Bytes(rest / RECORDER)));
+        let (of_recorder, recorded_stack) = if recorder.is_some() { (rest / RECORDER, RECORDED_STACK) } else { (0, 0) };
+        let taken = maps.memory().0 + tables + ring_size.0 * rings + of_recorder;
+        // A recorder has names of its own.
+        let taken = taken + generated_names.0 * if recorder.is_some() { 2 } else { 1 };
+        let part = rest.checked_sub(taken)? / 16;
+        let mmap_ring = power_of_two(part * sixteenths::MMAP_RINGS / processors.max(1));
+        let mmap_ring = mmap_ring.filter(|&ring| ring >= SMALLEST_MMAP_RING)?;
+        let (stack, ended_stack) = stack_memory(full.has_histograms);
+        let stack = stack + recorded_stack;
+        let entries = |sixteenths: u64, bytes: u64| part * sixteenths / bytes;
+        let state = |eighths: u64, bytes: u64| count(entries(sixteenths::REGISTRY, 8) * eighths / bytes);
+        let registry = registry::Limits {
+            images: full.registry.images.min(state(eighths::IMAGES, IMAGE)),
+            mappings: full.registry.mappings.min(state(eighths::MAPPINGS, MAPPING)),
+            thread_names: full.registry.thread_names.min(state(eighths::THREAD_NAMES, THREAD_NAME)),
+        };
+        Some(Self {
+            maps,
+            ring_size,
+            mmap_ring: full.mmap_ring.min(Bytes(mmap_ring)),
+            live: full.live.min(entries(sixteenths::LIVE_BLOCKS, BLOCK)),
+            stacks: full.stacks.min(u32::try_from(entries(sixteenths::STACKS, stack) / rings).unwrap_or(u32::MAX)),
+            ended_stacks: full.ended_stacks.min(count(entries(sixteenths::ENDED_STACKS, ended_stack))),
+            call_paths: full.call_paths.min(count(entries(sixteenths::CALL_PATHS, CALL_PATH))),
+            registry,
+            files: full.files.min(state(eighths::FILES, FILE)),
+            copies: full.copies.min(Bytes(entries(sixteenths::COPIES, 1))),
+            frame_data,
+            generated_names,
+            has_histograms: full.has_histograms,
+            recorder,
+        })
+    }
+
+    /// Returns the limit of the history of a run, if something shows other moments than its end.
+    pub(super) fn history_limit(&self, config: &Config) -> Option<Bytes> {
+        let of_file = config.recording.as_ref().map(|recording| recording.size_limit);
+        let in_memory = self.recorder.filter(|_| config.views_moments()).map(|limits| limits.book);
+        of_file.or(in_memory)
+    }
+
+    /// Returns the limits of ended processes in a trace since `start`, which lists `keep` of them.
+    pub(super) fn of_ended(&self, keep: usize, start: Tick) -> EndedSettings {
+        EndedSettings {
+            keep,
+            max_stack_entries: self.ended_stacks,
+            max_call_paths: self.call_paths,
+            max_name_bytes: count(self.generated_names.0),
+            start,
+        }
+    }
+}
+
+/// Returns the memory of a stack and of an ended stack.
+const fn stack_memory(has_histograms: bool) -> (u64, u64) {
+    if has_histograms { (STACK + HISTOGRAMS, ENDED_STACK + ENDED_HISTOGRAMS) } else { (STACK, ENDED_STACK) }
+}
+
+impl RecorderLimits {
+    const FULL: Self = Self {
+        call_paths: 1 << 23,
+        grouped_stacks: 1 << 20,
+        known_totals: 1 << 20,
+        queued_rows: 1 << 20,
+        book: Bytes(0),
+        waiting_stacks: 1 << 20,
+    };
+
+    /// Limits of a run with its history in memory. Ten minutes with 100 busy accounts take 4 MiB, and with 100 busy threads
+    /// 10 MiB.
+    const WITHOUT_FILE: Self = Self { known_totals: 0, queued_rows: 0, book: Bytes(128 << 20), ..Self::FULL };
+
+    /// Returns the largest limits within `memory`, none larger than these.
+    fn within(self, memory: Bytes) -> Self {
+        let entries = |ninths: u64, bytes: u64| count(memory.0 / 9 * ninths / bytes);
+        Self {
+            call_paths: self.call_paths.min(entries(recorder_ninths::CALL_PATHS, CALL_PATH)),
+            grouped_stacks: self.grouped_stacks.min(entries(recorder_ninths::GROUPED_STACKS, ENDED_STACK)),
+            known_totals: self.known_totals.min(entries(recorder_ninths::KNOWN_TOTALS, KNOWN_TOTAL)),
+            queued_rows: self.queued_rows.min(entries(recorder_ninths::QUEUED_ROWS, QUEUED_ROW)),
+            // A run with a file has no such history, and one without has neither known totals nor queued rows.
+            book: self.book.min(Bytes(memory.0 / 9 * (recorder_ninths::KNOWN_TOTALS + recorder_ninths::QUEUED_ROWS))),
+            waiting_stacks: self.waiting_stacks.min(entries(recorder_ninths::WAITING_STACKS, WAITING_STACK)),
+        }
+    }
+}
+
+/// Returns the limits for `config` with `rings` rings, and a note for the user if they are unusually low.
+///
+/// # Errors
+///
+/// [`Error::Memory`] if the smallest limits exceed the memory.
+pub(super) fn plan(config: &Config, rings: u32) -> Result<(MemoryPlan, Option<String>), Error> {
+    let full = MemoryPlan::full(config);
+    let processors = procfs::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
+    let least = smallest(rings, processors, full.maps.uses);
+    let Some((limit, origin)) = limit(config, own_limit(), least) else { return Ok((full, None)) };
+    let Some(plan) = MemoryPlan::within(limit, rings, processors, full) else {
+        return Err(Error::Memory { limit, required: least, is_option: origin == Origin::Option });
+    };
+    let reason = match origin {
+        Origin::Option => "--memory-limit allows",
+        Origin::Cgroup => "this memory cgroup leaves",
+        Origin::Default => {
+            log::info!("memtrace uses at most {limit} (--memory-limit): {plan:?}");
+            return Ok((plan, None));
+        }
+    };
+    let note = format!(
+        "{reason} {limit}: the rings have {} each, and at most {} live blocks are kept",
+        plan.ring_size, plan.live
+    );
+    Ok((plan, Some(note)))
+}
+
+/// Returns the limit of the memory; `None` if there is none. `own` is that of memtrace's own cgroup, `least` the lowest
+/// possible one.
+fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes, Origin)> {
+    if let Some(limit) = config.memory_limit {
+        return Some((limit, Origin::Option));
+    }
+    let free = own.map(|own| own.free);
+    match config.target {
+        Target::Selected(_) => {
+            let default = if config.views_moments() { RECORDED_LIMIT } else { DEFAULT_LIMIT };
+            // A quarter of a low limit can be too little.
+            let quarter = own.map(|own| Bytes(own.limit.0 / 4).max(least).min(own.free));
+            match quarter.filter(|quarter| *quarter < default) {
+                Some(quarter) => Some((quarter, Origin::Cgroup)),
+                None => Some((default.max(least), Origin::Default)),
+            }
+        }
+        Target::Pids { .. } | Target::Command { .. } => {
+            free.filter(|free| *free < LOW_LIMIT).map(|free| (free, Origin::Cgroup))
+        }
+    }
+}
+
+/// Memory of memtrace's own cgroup.
+#[derive(Clone, Copy, Debug)]
+struct OwnLimit {
+    limit: Bytes,
+    /// Rest of it, without the memory of the report.
+    free: Bytes,
+}
+
+fn own_limit() -> Option<OwnLimit> {
+    let memory = procfs::cgroup_memory(Pid(std::process::id()))?;
+    let limit = memory.limit?;
+    // The page cache of the cgroup gives way.
+    let used = limit.current.0.saturating_sub(memory.file.unwrap_or_default().0);
+    Some(OwnLimit { limit: limit.most, free: Bytes(limit.most.0.saturating_sub(used + REPORT)) })
+}
+
+/// Returns the lowest limit within which memtrace runs with `rings` rings and these optional parts.
+fn smallest(rings: u32, processors: u64, uses: MapUses) -> Bytes {
+    let maps = MAPS * MapSizes::SMALLEST.with(uses).memory().0;
+    let rings = RINGS * SMALLEST_RING * u64::from(rings.max(1));
+    // A fifth of the memory is left for the tables of a recorded run.
+    let mmap_rings = 5 * 16 * SMALLEST_MMAP_RING * processors;
+    Bytes((PROGRAM + maps.max(rings).max(mmap_rings).max(UNWIND_ROWS * ROWS)).next_multiple_of(1 << 20))
+}
+
+/// Returns the largest power of two up to `number`.
+fn power_of_two(number: u64) -> Option<u64> {
+    number.checked_ilog2().map(|bits| 1 << bits)
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+use super::*;
+
+/// All optional parts.
+const USES: MapUses = MapUses { tags: true, activity: true };
+
+const FULL: MemoryPlan = MemoryPlan {
+    maps: MapSizes::FULL,
+    ring_size: Bytes(16 << 20),
+    mmap_ring: Bytes(1 << 19),
+    live: 32_000_000,
+    stacks: 1 << 20,
+    ended_stacks: 1 << 22,
+    call_paths: 1 << 23,
+    registry: registry::Limits { images: 1 << 17, mappings: 1 << 20, thread_names: 1 << 17 },
+    files: 1 << 16,
+    copies: Bytes(64 << 20),
+    frame_data: Bytes(16 << 20),
+    generated_names: Bytes(32 << 20),
+    has_histograms: false,
+    recorder: Some(RecorderLimits::FULL),
+};
+
+/// Memory of everything that a plan limits. A new field of a plan does not compile without a line here.
+fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
+    let MemoryPlan {
+        maps,
+        ring_size,
+        mmap_ring,
+        live,
+        stacks,
+        ended_stacks,
+        call_paths,
+        registry: registry::Limits { images, mappings, thread_names },
+        files,
+        copies,
+        frame_data,
+        generated_names,
+        has_histograms,
+        recorder,
+    } = plan;
+    let (stack, ended_stack) = stack_memory(has_histograms);
+    let none = RecorderLimits {
+        call_paths: 0,
+        grouped_stacks: 0,
+        book: Bytes(0),
+        waiting_stacks: 0,
+        ..RecorderLimits::WITHOUT_FILE
+    };
+    let stack = if recorder.is_some() { stack + RECORDED_STACK } else { stack };
+    let RecorderLimits { call_paths: recorded_paths, grouped_stacks, known_totals, queued_rows, book, waiting_stacks } =
+        recorder.unwrap_or(none);
+    let rings = u64::from(rings);
+    let entries = [
+        (live, BLOCK),
+        (u64::from(stacks) * rings, stack),
+        (ended_stacks as u64, ended_stack),
+        ((call_paths + recorded_paths) as u64, CALL_PATH),
+        (grouped_stacks as u64, ENDED_STACK),
+        (known_totals as u64, KNOWN_TOTAL),
+        (queued_rows as u64, QUEUED_ROW),
+        (book.0, 1),
+        (waiting_stacks as u64, WAITING_STACK),
+        (images as u64, IMAGE),
+        (mappings as u64, MAPPING),
+        (thread_names as u64, THREAD_NAME),
+        (files as u64, FILE),
+        (u64::from(maps.rows), ROWS),
+        (rings, ring_size.0),
+        (processors, mmap_ring.0),
+    ];
+    let bytes = maps.memory().0 + copies.0 + frame_data.0 + generated_names.0 * if recorder.is_some() { 2 } else { 1 };
+    PROGRAM + bytes + entries.iter().map(|(count, bytes)| count * bytes).sum::<u64>()
+}
+
+#[test]
+fn everything_fits_into_every_limit_from_the_smallest_on() {
+    for (rings, processors) in [(1, 1), (2, 2), (4, 8), (4, 64), (16, 256)] {
+        let least = smallest(rings, processors, FULL.maps.uses);
+        for limit in (least.0..1 << 30).step_by(1 << 20) {
+            let with_histograms = MemoryPlan { has_histograms: true, ..FULL };
+            let plan = MemoryPlan::within(Bytes(limit), rings, processors, with_histograms).unwrap();
+            assert!(memory(plan, rings, processors) <= limit && plan.stacks > 25, "{limit}: {plan:?}");
+            let without_file = MemoryPlan { recorder: Some(RecorderLimits::WITHOUT_FILE), ..FULL };
+            let plan = MemoryPlan::within(Bytes(limit), rings, processors, without_file).unwrap();
+            assert!(memory(plan, rings, processors) <= limit, "{limit}: {plan:?}");
+            assert!(plan.recorder.unwrap().book > Bytes(1 << 20), "{limit}: {plan:?}");
+            let plan = MemoryPlan::within(Bytes(limit), rings, processors, FULL).unwrap();
+            let used = memory(plan, rings, processors);
+            assert!(used <= limit, "{used} of {limit} bytes, {rings} rings: {plan:?}");
+            assert!(plan.ring_size.0 >= SMALLEST_RING && plan.live > 10_000 && plan.stacks > 50, "{limit}: {plan:?}");
+            assert!(plan.frame_data.0 > 1 << 19 && plan.generated_names.0 > 1 << 18, "{limit}: {plan:?}");
+            assert!(plan.registry.images > 300 && plan.registry.mappings > 4000 && plan.files > 200, "{plan:?}");
+        }
+    }
+}
+
+#[test]
+fn the_smallest_limit_is_the_first_that_suffices() {
+    assert_eq!(smallest(2, 2, MapUses::default()), Bytes(40 << 20));
+    for (rings, processors) in [(2, 2), (16, 8)] {
+        let less = Bytes(smallest(rings, processors, FULL.maps.uses).0 - (1 << 20));
+        assert_eq!(MemoryPlan::within(less, rings, processors, FULL), None);
+        let with_uses = MemoryPlan { maps: MapSizes::FULL.with(USES), ..FULL };
+        let least = smallest(rings, processors, USES);
+        assert!(MemoryPlan::within(least, rings, processors, with_uses).is_some());
+        assert_eq!(MemoryPlan::within(Bytes(least.0 - (1 << 20)), rings, processors, with_uses), None);
+    }
+}
+
+#[test]
+fn a_large_limit_changes_nothing() {
+    assert_eq!(MemoryPlan::within(Bytes(1 << 40), 4, 8, FULL), Some(FULL));
+}
+
+#[test]
+fn options_remain_upper_limits() {
+    let full = MemoryPlan { ring_size: Bytes(4096), live: 7, ..FULL };
+    let plan = MemoryPlan::within(Bytes(64 << 20), 2, 2, full).unwrap();
+    assert_eq!((plan.ring_size, plan.live), (Bytes(4096), 7));
+}
+
+#[test]
+fn shares_add_up_to_the_whole() {
+    let all = sixteenths::LIVE_BLOCKS
+        + sixteenths::STACKS
+        + sixteenths::ENDED_STACKS
+        + sixteenths::CALL_PATHS
+        + sixteenths::REGISTRY
+        + sixteenths::COPIES
+        + sixteenths::MMAP_RINGS;
+    assert_eq!(all, 16);
+    assert_eq!(eighths::IMAGES + eighths::MAPPINGS + eighths::THREAD_NAMES + eighths::FILES, 8);
+    let recorder = recorder_ninths::CALL_PATHS
+        + recorder_ninths::GROUPED_STACKS
+        + recorder_ninths::KNOWN_TOTALS
+        + recorder_ninths::QUEUED_ROWS
+        + recorder_ninths::WAITING_STACKS;
+    assert_eq!(recorder, 9);
+}
+
+/// A machine with 5,000 processes of ten executable mappings each, and a program with half a million blocks.
+#[test]
+fn the_default_suffices_for_a_busy_machine() {
+    for (limit, full) in [(DEFAULT_LIMIT, MemoryPlan { recorder: None, ..FULL }), (RECORDED_LIMIT, FULL)] {
+        let plan = MemoryPlan::within(limit, 4, 16, full).unwrap();
+        assert!(plan.registry.images >= 5000 && plan.registry.mappings >= 50_000, "{plan:?}");
+        assert!(plan.live >= 350_000 && plan.files >= 4000, "{plan:?}");
+        assert_eq!(plan.maps.memory(), MapSizes::FULL.memory());
+    }
+}
+
+fn config(target: Target, memory_limit: Option<u64>) -> Config {
+    use std::num::NonZeroU32;
+
+    use memtrace_host::debuginfod::Servers;
+    use memtrace_model::EventClass;
+    use memtrace_object::allocators::UserHooks;
+
+    use crate::run_kit::grouping::Grouping;
+    use crate::targets::select::ProbeSite;
+    use crate::trace::config::BlockSizes;
+
+    Config {
+        target,
+        duration: None,
+        outputs: Vec::new(),
+        recording: None,
+        every: None,
+        timeline: None,
+        heap_profiles: Vec::new(),
+        activity: None,
+        accounts: None,
+        events: vec![EventClass::Heap],
+        page_sample: NonZeroU32::MIN,
+        metric: None,
+        min_size: None,
+        max_size: None,
+        older: None,
+        cold_after: None,
+        lifetimes: false,
+        grouping: Grouping::default(),
+        top: 10,
+        keep_ended: 1000,
+        all_stacks: false,
+        max_depth: 64,
+        shards: None,
+        ring_size: Bytes(16 << 20),
+        probe_site: ProbeSite::Best,
+        user_hooks: UserHooks::default(),
+        threads: Default::default(),
+        tag_functions: Vec::new(),
+        tag_probes: Vec::new(),
+        sizes: BlockSizes::Requested,
+        max_live: 32_000_000,
+        debuginfod: Servers::None,
+        memory_limit: memory_limit.map(Bytes),
+        max_overhead: None,
+        protect: false,
+        quiet: false,
+    }
+}
+
+#[test]
+fn only_selections_have_a_default_limit() {
+    const MIB: u64 = 1 << 20;
+    let own = |limit, free| Some(OwnLimit { limit: Bytes(limit * MIB), free: Bytes(free * MIB) });
+    let of = |target, given, own| {
+        let found = limit(&config(target, given), own, Bytes(40 * MIB));
+        found.map(|(limit, origin)| (limit.0 / MIB, origin))
+    };
+    let all = || Target::Selected(Vec::new());
+    let pid = || Target::Pids { pids: vec![Pid(1)], children: false };
+    assert_eq!(of(all(), None, None), Some((256, Origin::Default)));
+    assert_eq!(of(all(), None, own(8192, 8000)), Some((256, Origin::Default)));
+    assert_eq!(of(all(), None, own(512, 400)), Some((128, Origin::Cgroup)));
+    assert_eq!(of(all(), None, own(100, 90)), Some((40, Origin::Cgroup)), "a quarter is too little");
+    assert_eq!(of(all(), None, own(100, 30)), Some((30, Origin::Cgroup)), "refused");
+    assert_eq!(of(all(), Some(700 * MIB), own(512, 400)), Some((700, Origin::Option)));
+    assert_eq!(of(pid(), None, None), None);
+    assert_eq!(of(pid(), None, own(8192, 8000)), None);
+    assert_eq!(of(pid(), None, own(600, 400)), Some((400, Origin::Cgroup)));
+    assert_eq!(of(pid(), Some(64 * MIB), own(600, 400)), Some((64, Origin::Option)));
+}

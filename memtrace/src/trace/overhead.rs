@@ -1,0 +1,10 @@
+//! Overhead of tracing: an estimate before a running process is traced, and its measurement during the trace.
+
+mod estimate;
+mod load;
+mod measure;
+mod monitor;
+mod warning;
+
+pub(super) use measure::{Overhead, call_costs};
+pub(super) use monitor::{OverheadMonitor, Sample};

@@ -1,0 +1,121 @@
+//! Measurement of the target's allocation rate and of the cost of a call.
+
+use std::time::Duration;
+
+use memtrace_host::kernel::{Kernel, Probe, Probes};
+use memtrace_host::procfs;
+use memtrace_model::{Bytes, Pid, Signature, format};
+use memtrace_object::probe_site::Cost as SiteCost;
+
+use super::estimate::{self, Estimate};
+use super::load::{CallCosts, Load};
+use super::warning;
+use crate::run_kit::error::{Error, from_engines};
+use crate::run_kit::probe_cost;
+use crate::targets::select::AllocatorProbes;
+use crate::targets::track::ProcessTracker;
+use crate::trace::config::Percent;
+
+/// Duration of the count of allocator calls.
+const COUNT_TIME: Duration = Duration::from_millis(100);
+
+/// Time of the BPF programs for an allocation and its free: without a stack, and the addition for a stack. From `cargo
+/// xtask bench overhead`; the traps, which are most of the cost and differ most between machines, are measured.
+const RECORD: Duration = Duration::from_nanos(150);
+const STACK: Duration = Duration::from_nanos(500);
+
+/// Measured allocation rate, and cost of a call.
+pub(in crate::trace) struct Overhead {
+    load: Load,
+    costs: CallCosts,
+}
+
+impl Overhead {
+    /// Counts the allocations of `pids`. It places the entry probes of all functions that return a block without taking
+    /// one; tracing needs these probes anyway.
+    pub(in crate::trace) fn measure(
+        kernel: &mut Kernel,
+        probes: &mut Probes,
+        allocators: &[AllocatorProbes],
+        pids: &[Pid],
+        costs: CallCosts,
+    ) -> Result<Self, Error> {
+        for allocator in allocators {
+            for (probe, _) in allocator.probes.iter().filter(|(probe, _)| probe.signature.is_alloc()) {
+                kernel
+                    .attach_entry(probes, allocator.scope, &allocator.object, probe)
+                    .map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
+            }
+        }
+        let processor_time = |&pid: &Pid| Some((pid, procfs::processor_time(pid)?));
+        let before = pids.iter().filter_map(processor_time).collect::<Vec<_>>();
+        let rate = kernel.count_calls(COUNT_TIME).map_err(|error| from_engines::kernel(None, error))?;
+        let since = |(pid, before)| Some(procfs::processor_time(pid)?.saturating_sub(before));
+        let busy = before.into_iter().filter_map(since).sum();
+        let counted = Load { calls: rate.calls, filtered: 0, during: rate.during, own: busy };
+        let count_cost = rate.calls.total() as f64 * costs.count.as_secs_f64();
+        Ok(Self { load: counted.without(count_cost), costs })
+    }
+
+    /// Estimates the overhead of tracing allocations of at least `min_size`.
+    fn estimate(&self, min_size: Bytes) -> Estimate {
+        estimate::estimate(&self.load, self.costs, min_size)
+    }
+
+    /// Describes the estimate in a sentence.
+    pub(in crate::trace) fn describe(&self, min_size: Bytes) -> String {
+        self.estimate(min_size).expected()
+    }
+
+    /// Returns a warning if tracing takes much of the target's time.
+    pub(in crate::trace) fn warning(&self, min_size: Bytes) -> Option<String> {
+        warning::warning(&self.load, self.costs, min_size)
+    }
+
+    /// Returns the smallest minimum size, at least `min_size`, that keeps the slowdown within `limit`.
+    pub(in crate::trace) fn min_size_within(&self, limit: Percent, min_size: Bytes) -> Result<Bytes, Error> {
+        let size = estimate::min_size_within(&self.load, self.costs, limit.share());
+        let over_budget = || Error::OverBudget {
+            estimated: format::rough_percent(self.estimate(min_size).slowdown.unwrap_or_default()),
+            allowed: format::rough_percent(limit.share()),
+        };
+        size.map(|size| size.max(min_size)).ok_or_else(over_budget)
+    }
+}
+
+/// Measures the cost of a call on this machine, with probes in memtrace itself.
+pub(in crate::trace) fn call_costs(
+    kernel: &mut Kernel,
+    probes: &mut Probes,
+    tracker: &mut ProcessTracker,
+    allocators: &[AllocatorProbes],
+    takes_stacks: bool,
+) -> Result<CallCosts, Error> {
+    let probe_cost = probe_cost::measure(kernel, probes, tracker.objects()).map_err(|error| match error {
+        probe_cost::Error::Kernel(error) => from_engines::kernel(None, error),
+        other => Error::Failed(format!("cannot measure the cost of a probe: {other}")),
+    })?;
+    let first = |has_signature: fn(&Signature) -> bool| {
+        let mut probes = allocators.iter().flat_map(|allocator| &allocator.probes);
+        probes.find(|(probe, _)| has_signature(&probe.signature))
+    };
+    let alloc = first(|signature| matches!(signature, Signature::Alloc { .. }));
+    let free = first(|signature| matches!(signature, Signature::Free { .. }));
+    let at_entry = |probe: Option<&(Probe, SiteCost)>| {
+        probe_cost.without_return(probe.map_or(SiteCost::Emulated, |(_, cost)| *cost))
+    };
+    let (count, alloc) = match alloc {
+        Some((probe, _)) if kernel.uses_results(probe) => {
+            let trap = probe_cost.at_result_site();
+            (trap, trap)
+        }
+        alloc => {
+            let both = probe_cost.per_call(alloc.map_or(SiteCost::Emulated, |(_, cost)| *cost));
+            (at_entry(alloc), both)
+        }
+    };
+    let stack = if takes_stacks { STACK } else { Duration::ZERO };
+    let costs = CallCosts { count, traps: alloc + at_entry(free), record: RECORD, stack };
+    log::debug!("costs of an allocator call: {costs:?}");
+    Ok(costs)
+}

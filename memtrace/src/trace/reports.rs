@@ -1,0 +1,344 @@
+//! The reports of a run, one for each event class: opened before it, written after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memtrace_history::{
+    ChangesInParts, EndOfRun, EndedProcesses, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts,
+    has_trends,
+};
+use memtrace_host::debuginfod;
+use memtrace_host::kernel::{Counters, ProgramTime};
+use memtrace_host::procfs::Objects;
+use memtrace_model::{
+    AccountTable, Bytes, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RunFacts,
+    Snapshot, Snapshots, TagId, TagName, Tick, TouchWindow, printable,
+};
+use memtrace_object::symbolize::{ImageCode, Symbolizer};
+
+use super::accounts::RunAccounts;
+use super::activity::RunActivity;
+use super::cost::cost_so_far;
+use super::debug_files;
+use super::recorder::{Recorder, header_of_run};
+use super::run_report::{RunReport, fail};
+use crate::run_kit::clock::{self, wall_time_of_start};
+use crate::run_kit::config::Output;
+use crate::run_kit::error::{Error, NotWritten};
+use crate::run_kit::event_loop::Signals;
+use crate::run_kit::observer::Observer;
+use crate::run_kit::outputs::{self, Outputs};
+use crate::run_kit::own_allocator;
+use crate::targets::select::Targets;
+use crate::targets::track::{Coverage, ProcessTracker};
+use crate::trace::config::{AccountReport, Config};
+use crate::trace::sample::{self, MeasuredReclaim};
+
+/// Open outputs, and what the reports need besides the totals.
+pub(super) struct Reports {
+    /// Outputs of stacks.
+    outputs: BTreeMap<EventClass, Outputs>,
+    debuginfod: Option<debuginfod::Settings>,
+    /// `None` if nothing reads intervals.
+    recorder: Option<Recorder>,
+    /// Outputs of accounts at the end.
+    account_outputs: Option<Outputs>,
+    /// Outputs of accounts over time.
+    over_time: Option<Outputs>,
+    accounts: Option<RunAccounts>,
+    /// `None` if the activity of threads was not traced.
+    activity: Option<RunActivity>,
+}
+
+/// Results of a finished run except for its snapshots.
+pub(super) struct FinishedTrace<'run> {
+    /// With the name of the targets in reports, and notes.
+    pub(super) targets: &'run Targets,
+    pub(super) tracker: &'run ProcessTracker,
+    pub(super) coverage: &'run Coverage,
+    /// Files with the names of generated code.
+    pub(super) generated_code: BTreeMap<ImageId, GeneratedCode>,
+    /// How hot and cold bytes were measured.
+    pub(super) touches: Option<TouchWindow>,
+    pub(super) measured: Measured,
+    /// Number of events.
+    pub(super) events: u64,
+    /// Facts that were known when the run started.
+    pub(super) facts_at_start: Vec<Fact>,
+    /// Origin of ticks on the monotonic clock.
+    pub(super) clock_start: Duration,
+}
+
+/// What memtrace and the kernel have counted when tracing stops.
+pub(super) struct Measured {
+    pub(super) window: Range<Tick>,
+    pub(super) duration: Duration,
+    /// Processor time of memtrace while events were recorded.
+    pub(super) cpu: Duration,
+    pub(super) counters: Counters,
+    pub(super) programs: ProgramTime,
+    /// Tags that programs have set.
+    pub(super) tags: BTreeMap<TagId, TagName>,
+    pub(super) reclaim: Option<MeasuredReclaim>,
+}
+
+impl Reports {
+    /// Opens the files of every report, or none.
+    pub(super) fn open(config: &Config) -> Result<Self, Error> {
+        let outputs = Outputs::open_for(&config.events, &config.outputs)?.into_iter().collect();
+        let (mut account_outputs, mut over_time) = (None, None);
+        if let Some(accounts) = &config.accounts {
+            let is_over_time = |output: &Output| output.format.shows_accounts_over_time();
+            let (of_intervals, at_end): (Vec<_>, _) = accounts.outputs.iter().cloned().partition(is_over_time);
+            account_outputs = Some(Outputs::open(&at_end)?);
+            over_time = (!of_intervals.is_empty()).then(|| Outputs::open(&of_intervals)).transpose()?;
+        }
+        let debuginfod = debug_files::settings(&config.debuginfod)?;
+        let (recorder, accounts, activity) = (None, None, None);
+        Ok(Self { outputs, debuginfod, recorder, account_outputs, over_time, accounts, activity })
+    }
+
+    /// Completes this recording too: it has all changes, but no names.
+    pub(super) fn with_recorder(self, recorder: Option<Recorder>) -> Self {
+        Self { recorder, ..self }
+    }
+
+    /// Writes these accounts too.
+    pub(super) fn with_accounts(self, accounts: Option<RunAccounts>) -> Self {
+        Self { accounts, ..self }
+    }
+
+    /// Shows this activity of threads too.
+    pub(super) fn with_activity(self, activity: Option<RunActivity>) -> Self {
+        Self { activity, ..self }
+    }
+
+    /// Writes every report, and completes the recording. Returns the losses, and false if a part of the history could not be
+    /// recorded or read.
+    pub(super) async fn write(
+        self,
+        config: &Config,
+        snapshots: Snapshots,
+        ended: EndedProcesses,
+        finished: &FinishedTrace<'_>,
+        signals: &mut Signals,
+        observer: &mut dyn Observer,
+    ) -> Result<(Losses, bool), Error> {
+        let Self { outputs, debuginfod, mut recorder, account_outputs, over_time, accounts, activity } = self;
+        let mut facts = finished.facts(config, &snapshots);
+        let recorder_of_images = recorder.as_mut();
+        let changes = recorder_of_images.map(|recorder| finished.record_images(config, recorder, &snapshots));
+        let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id));
+        let (images, window) = (finished.tracker.images(), &finished.measured.window);
+        let end = EndOfRun::new(snapshots, images, code_of, ended, window, changes.unwrap_or_default());
+        let mut symbolizer = Symbolizer::new().with_reopen(Objects::reopen);
+        if let Some(settings) = &debuginfod {
+            let objects = end.objects_with_calls();
+            let counts = debug_files::find(settings, &mut symbolizer, &objects, signals, observer).await;
+            facts.extend(facts::of_debug_files(&counts));
+        }
+        let end = end.with_activity(activity.map(|activity| Arc::new(activity.into_activity(&symbolizer))));
+        let mut names = NameTable::new(FramesByObject::default(), symbolizer);
+        if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
+            names.add(recorder.paths());
+            recorder.record_names(names.known().clone());
+        }
+        let allocations = end.allocations(EventClass::Heap);
+        let (mut recording, mut only_end) = (None, finished.only_end(config));
+        let has_intervals = recorder.is_some();
+        let book = recorder.as_mut().and_then(|recorder| recorder.view(&mut recording));
+        let is_lost = has_intervals && book.is_none();
+        let book = book.unwrap_or(&mut only_end);
+        book.set_end_of_run(end);
+        let all_facts = finished.facts_at_start.iter().chain(&facts).cloned().collect();
+        let report = RunReport::new(config, book, all_facts, observer);
+        let report = if is_lost { report.without_intervals() } else { report };
+        let accounts = config.accounts.as_ref().zip(accounts.as_ref()).zip(account_outputs);
+        let (failures, losses) = (Vec::new(), Losses::default());
+        let mut writer = ReportWriter { config, finished, outputs, accounts, observer, facts, failures, losses };
+        let cost = |class| finished.cost(class, allocations);
+        let is_read =
+            report.for_each_class(&names, cost, |class, profile, options| writer.write(class, profile, &options));
+        let ReportWriter { observer, facts, mut failures, losses, .. } = writer;
+        if let (Some(outputs), Some(accounts)) = (over_time, &config.accounts) {
+            failures.extend(match is_lost {
+                true => fail(outputs, "the recording cannot be read", observer),
+                false => report.write_accounts(&accounts.keys, outputs, observer),
+            });
+        }
+        // The writer cannot complete the file while it is read.
+        drop(report);
+        drop(recording);
+        let mut is_complete = !is_lost;
+        if let Some(mut recorder) = recorder {
+            recorder.add_facts(facts);
+            if let Some((path, status)) = recorder.finish() {
+                is_complete &= is_recorded(&path, &status, observer);
+            }
+        }
+        is_complete &= is_read?;
+        if failures.is_empty() { Ok((losses, is_complete)) } else { Err(Error::NotWritten(failures)) }
+    }
+}
+
+/// Writes the report of each event class.
+struct ReportWriter<'a> {
+    config: &'a Config,
+    finished: &'a FinishedTrace<'a>,
+    outputs: BTreeMap<EventClass, Outputs>,
+    /// Accounts are written instead of stacks.
+    accounts: Option<((&'a AccountReport, &'a RunAccounts), Outputs)>,
+    observer: &'a mut dyn Observer,
+    /// Facts of the run.
+    facts: Vec<Fact>,
+    failures: Vec<NotWritten>,
+    losses: Losses,
+}
+
+impl ReportWriter<'_> {
+    fn write(&mut self, class: EventClass, profile: Profile, options: &memtrace_report::Options) {
+        let Self { config, finished, .. } = *self;
+        self.facts.extend(facts::of_cost(class, &profile.run.cost));
+        self.facts.extend(facts::of_notes(&profile.run.notes));
+        let outputs = self.outputs.remove(&class);
+        let (written, failures, summary) = match self.accounts.take() {
+            Some(((report, accounts), outputs)) => {
+                let table = account_table(config, report, accounts, &profile, finished);
+                let content = |format, _, out: &mut dyn io::Write| {
+                    memtrace_report::write_accounts(format, &table, config.top, out)
+                };
+                let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
+                (written, failures, (!report.shows_text()).then(|| text_of_accounts(&table, config.top)))
+            }
+            None => {
+                let written = outputs.map(|outputs| outputs.write(&profile, options, &outputs::rescue_directories()));
+                let (written, failures) = written.unwrap_or_default();
+                let mut summary = Vec::new();
+                // Writing to a vector does not fail.
+                let _ = memtrace_report::write(memtrace_report::Format::Text, &profile, options, &mut summary);
+                (written, failures, Some(String::from_utf8_lossy(&summary).into_owned()))
+            }
+        };
+        if let Some(summary) = summary {
+            self.observer.summary(&summary);
+        }
+        for path in written {
+            self.observer.note(&format!("wrote {}", printable(&path)));
+        }
+        self.failures.extend(failures);
+        // Each class contains the losses of all; only lost frames belong to one class.
+        if profile.losses.total() > self.losses.total() {
+            self.losses = profile.losses;
+        }
+    }
+}
+
+impl FinishedTrace<'_> {
+    /// Returns the facts that are known at the end of the run, except for its cost and debug files.
+    fn facts(&self, config: &Config, snapshots: &Snapshots) -> Vec<Fact> {
+        let Measured { window, duration, .. } = &self.measured;
+        let mut facts = facts::at_end(window.end, *duration).to_vec();
+        facts.extend(facts::of_notes(&self.targets.notes));
+        for &class in &config.events {
+            facts.extend(facts::of_class(&self.facts_of_class(class, snapshots)));
+        }
+        facts
+    }
+
+    fn facts_of_class(&self, class: EventClass, snapshots: &Snapshots) -> RunFacts {
+        let measured = &self.measured;
+        let probes_allocators = class.probes_allocators();
+        let reclaim = measured.reclaim.as_ref().filter(|_| class.counts_stalls());
+        let killed = snapshots.0.get(&class).map(killed_cgroups).unwrap_or_default();
+        RunFacts {
+            class,
+            allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
+            tags: if probes_allocators { measured.tags.clone() } else { BTreeMap::new() },
+            killed_cgroups: sample::paths_of(&killed),
+            reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
+            cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
+            filtered: if probes_allocators { measured.counters.filtered } else { Default::default() },
+            touches: self.touches,
+            untraced: self.coverage.untraced(class, snapshots),
+            ..RunFacts::default()
+        }
+    }
+
+    /// Returns the cost of the run so far. `allocations` is the number of allocated blocks.
+    fn cost(&self, class: EventClass, allocations: u64) -> Vec<Fact> {
+        own_allocator::trim();
+        let Measured { counters, cpu, programs, .. } = &self.measured;
+        let hits = if class.probes_allocators() { allocations } else { 0 };
+        facts::of_cost(class, &cost_so_far(self.events, counters.nested, *cpu, programs, hits))
+    }
+
+    /// Records the images of the end, and returns the changes of live memory over the parts of the run.
+    fn record_images(&self, config: &Config, recorder: &mut Recorder, snapshots: &Snapshots) -> ChangesInParts {
+        if recorder.is_viewed() {
+            recorder.record_images(snapshots, self.tracker.images());
+        }
+        let with_trends: Vec<_> = config.events.iter().copied().filter(|&class| shows_trends(config, class)).collect();
+        recorder.live_changes(&with_trends, snapshots, &self.measured.window)
+    }
+
+    /// Returns a history with one interval, to which the end can be added.
+    fn only_end(&self, config: &Config) -> MemoryBook {
+        let span = Duration::ZERO..self.measured.window.end.since_start();
+        let start = wall_time_of_start(|| clock::monotonic().saturating_sub(self.clock_start));
+        let mut book = MemoryBook::new(header_of_run(config, span.end, start), Bytes(u64::MAX));
+        book.append(Interval { span, ..Interval::default() });
+        book
+    }
+}
+
+/// Returns true if the report of this class has trends. Those of blocks are of any age.
+fn shows_trends(config: &Config, class: EventClass) -> bool {
+    has_trends(class) && !(config.older.is_some() && class.probes_allocators())
+}
+
+/// Shows the state of the complete recording. Returns false if intervals could not be recorded.
+fn is_recorded(path: &Path, status: &Status, observer: &mut dyn Observer) -> bool {
+    observer.note(&format!("recorded {}", printable(path)));
+    if let Some(gap) = &status.open_gap {
+        log::warn!("the last {} intervals are missing in the recording", gap.intervals);
+    }
+    status.open_gap.is_none()
+}
+
+/// Returns the memcgs of OOM kills.
+fn killed_cgroups(snapshot: &Snapshot) -> BTreeSet<CgroupId> {
+    snapshot.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect()
+}
+
+/// Returns the accounts of a run.
+fn account_table(
+    config: &Config,
+    report: &AccountReport,
+    accounts: &RunAccounts,
+    profile: &Profile,
+    finished: &FinishedTrace<'_>,
+) -> AccountTable {
+    let mut table = match report.needs_stacks() {
+        true => memtrace_report::accounts_of_stacks(profile, &report.keys, |by| config.grouping.labels_by(by, profile)),
+        false => accounts.table(finished.measured.window.start, finished.measured.duration, finished.tracker),
+    };
+    table.losses.clone_from(&profile.losses);
+    table.notes.extend(profile.run.notes.iter().cloned());
+    if table.rows.is_empty() {
+        table.notes.push(String::from("no traced thread has allocated or freed a block"));
+    }
+    table.sort(report.sort);
+    table
+}
+
+/// Returns the first `top` rows of a table as text.
+pub(super) fn text_of_accounts(table: &AccountTable, top: usize) -> String {
+    let mut text = Vec::new();
+    // Writing to a vector does not fail.
+    let _ = memtrace_report::write_accounts(memtrace_report::Format::Text, table, top, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}

@@ -1,0 +1,141 @@
+//! The reports at the end of a run: views of its history.
+
+use std::io;
+use std::path::PathBuf;
+
+use memtrace_history::facts::RecordedFacts;
+use memtrace_history::{Book, Fact, Moments};
+use memtrace_model::{AccountKeys, EventClass, Names, PartKeys, Profile};
+
+use super::config;
+use crate::replay::accounts_over_time::AccountsOverTime;
+use crate::replay::moments::contains;
+use crate::replay::{Config, EarlierProfiles, Opened, Span, View, fill, unreadable};
+use crate::run_kit::config::Moment;
+use crate::run_kit::error::{Error, NotWritten};
+use crate::run_kit::observer::Observer;
+use crate::run_kit::outputs::Outputs;
+
+/// The reports of a run.
+pub(super) struct RunReport<'a> {
+    run: &'a config::Config,
+    config: Config,
+    book: &'a dyn Book,
+    facts: RecordedFacts,
+    /// The history has the intervals of the run, if anything reads them.
+    has_intervals: bool,
+}
+
+impl<'a> RunReport<'a> {
+    /// Reports on a run with this configuration. `book` is its history, and `facts` are those at its end, except for the cost.
+    pub(super) fn new(
+        run: &'a config::Config,
+        book: &'a dyn Book,
+        facts: Vec<Fact>,
+        observer: &mut dyn Observer,
+    ) -> Self {
+        let facts = RecordedFacts::new(facts);
+        let heap_profiles = chosen(book, &facts, &run.heap_profiles, observer);
+        let path = run.recording.as_ref().map_or_else(|| PathBuf::from("the history"), |file| file.path.clone());
+        let config = Config {
+            path,
+            view: View::Stacks,
+            span: Span::End,
+            heap_profiles,
+            outputs: run.outputs.clone(),
+            metric: run.metric,
+            by: Some(run.grouping.by),
+            tags: run.grouping.tags.clone(),
+            top: run.top,
+            keep_ended: run.keep_ended,
+            all_stacks: run.all_stacks,
+            has_summary: true,
+        };
+        Self { run, config, book, facts, has_intervals: true }
+    }
+
+    /// Shows the end of the run only.
+    pub(super) fn without_intervals(self) -> Self {
+        log::warn!("the reports have neither trends nor memory over time nor heap profiles of earlier moments");
+        Self { has_intervals: false, ..self }
+    }
+
+    /// Passes the report of each event class to `each`. `names` has the names of calls. `cost` returns the cost of the run when
+    /// the stacks of a class are complete. Returns false if a part of the history cannot be read: the totals at the end do not
+    /// depend on it.
+    pub(super) fn for_each_class(
+        &self,
+        names: &dyn Names,
+        cost: impl FnMut(EventClass) -> Vec<Fact>,
+        each: impl FnMut(EventClass, Profile, memtrace_report::Options),
+    ) -> Result<bool, Error> {
+        let mut is_complete = true;
+        let mut warn = |missing, error| {
+            log::warn!("the reports have no {missing}: {error}");
+            is_complete = false;
+        };
+        let (opened, without_timeline) =
+            (self.opened(self.run.timeline.is_some() && self.has_intervals), self.opened(false));
+        let earlier = if self.run.shows_heap_profiles() && self.has_intervals {
+            opened.earlier_profiles(names)
+        } else {
+            Ok(Default::default())
+        };
+        let earlier = earlier.unwrap_or_else(|error| {
+            warn("heap profiles of earlier moments", error);
+            EarlierProfiles::new()
+        });
+        let views = opened.views(names).or_else(|error| {
+            warn("memory over time", error);
+            without_timeline.views(names)
+        });
+        opened.for_each_class(views?, earlier, cost, each);
+        Ok(is_complete)
+    }
+
+    /// Writes the accounts over time. Returns the outputs that failed.
+    pub(super) fn write_accounts(
+        &self,
+        keys: &AccountKeys,
+        outputs: Outputs,
+        observer: &mut dyn Observer,
+    ) -> Vec<NotWritten> {
+        let opened = self.opened(false);
+        match AccountsOverTime::read(opened.book, &opened.moments, keys) {
+            Ok(accounts) => fill(outputs, &|_, _, out| accounts.write(out), observer),
+            Err(source) => fail(outputs, &unreadable(&self.config, source).to_string(), observer),
+        }
+    }
+
+    fn opened(&self, has_timeline: bool) -> Opened<'_> {
+        let Self { run, config, book, facts, .. } = self;
+        Opened {
+            config,
+            book: *book,
+            moments: Moments::new(*book, facts, None, book.end()),
+            facts: facts.clone(),
+            grouping: run.grouping.clone(),
+            keeps_parts: run.grouping.parts() != PartKeys::NONE,
+            has_timeline,
+            metric: run.metric,
+        }
+    }
+}
+
+/// Returns the failures of outputs that cannot be written for this reason.
+pub(super) fn fail(outputs: Outputs, reason: &str, observer: &mut dyn Observer) -> Vec<NotWritten> {
+    fill(outputs, &|_, _, _| Err(io::Error::other(reason)), observer)
+}
+
+/// Returns the moments of the trace, and notes those that are not in it.
+fn chosen(book: &dyn Book, facts: &RecordedFacts, moments: &[Moment], observer: &mut dyn Observer) -> Vec<Moment> {
+    let (chosen, others): (Vec<_>, Vec<_>) = moments.iter().copied().partition(|moment| contains(book, facts, *moment));
+    if !others.is_empty() {
+        observer.note(&format!(
+            "{} of {} heap profiles are missing: the trace does not contain their times",
+            others.len(),
+            moments.len()
+        ));
+    }
+    chosen
+}

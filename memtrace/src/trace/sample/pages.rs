@@ -1,0 +1,115 @@
+//! Resident pages of the traced processes, read at the start and at the end of a run.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use memtrace_history::reconcile::residency;
+use memtrace_history::reconcile::residency::Pages;
+use memtrace_history::reconcile::rusage;
+use memtrace_history::reconcile::rusage::Baselines;
+use memtrace_host::procfs;
+use memtrace_model::{
+    EventClass, ImageId, ImageStart, ImageUsage, PartKeys, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick,
+};
+
+use crate::targets::track::ProcessTracker;
+use crate::trace::config::Config;
+
+/// Resident pages and rusage of the processes that ran at the start, and how pages are sampled.
+#[derive(Debug)]
+pub(in crate::trace) struct PageReader {
+    first: Resident,
+    rusage: BTreeMap<Pid, Rusage>,
+    one_in: NonZeroU32,
+    by_kind: bool,
+}
+
+impl PageReader {
+    /// Reads the resident pages of `pids`; pages touched from now on are traced too. Returns `None` if neither page
+    /// faults nor mappings are traced.
+    pub(in crate::trace) fn start(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
+        // A process that has exited has no resident pages.
+        let read = |&pid: &Pid| Some((pid, procfs::resident(pid).ok()?));
+        let follows_pages = config.follows(EventClass::counts_pages);
+        let pids: Vec<_> = pids.into_iter().filter(|_| follows_pages).collect();
+        // The rusage first, since it takes the least time: faults from then on are traced.
+        let rusage = pids.iter().filter_map(|&pid| Some((pid, procfs::kernel_counts(pid)?))).collect();
+        (follows_pages || config.follows(EventClass::holds_mappings)).then(|| Self {
+            first: pids.iter().filter_map(read).collect(),
+            rusage,
+            one_in: config.page_sample,
+            by_kind: config.parts().contains(PartKeys::MEMORY),
+        })
+    }
+
+    /// Returns the pages that were resident at the start in a process, or in the process that it was forked from.
+    fn first(&self, mut pid: Pid, parents: &BTreeMap<Pid, Pid>) -> &[ResidentRange] {
+        for _ in 0..=parents.len() {
+            match (self.first.get(&pid), parents.get(&pid)) {
+                (Some(first), _) => return first,
+                (None, Some(&parent)) => pid = parent,
+                (None, None) => break,
+            }
+        }
+        &[]
+    }
+
+    /// Reconciles the page and mapping totals with the page tables, and with the rusage since `start`. `is_selected`
+    /// returns true for the images that the filter selects.
+    pub(in crate::trace) fn reconcile(
+        &self,
+        snapshots: &mut Snapshots,
+        tracker: &ProcessTracker,
+        start: Tick,
+        is_selected: &dyn Fn(ImageId) -> bool,
+    ) {
+        let mut resident = BTreeMap::new();
+        if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Fault) {
+            let is_traced = |id: ImageId| tracker.is_traced(id.pid) && is_selected(id);
+            let now = |pid| procfs::kernel_counts(pid);
+            let baselines =
+                Baselines { images: tracker.images(), before: &self.rusage, start, now: &now, is_traced: &is_traced };
+            rusage::reconcile_rusage(snapshot, &baselines);
+            self.reconcile_pages(snapshot, &mut resident);
+        }
+        if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Map) {
+            for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
+                residency::set_resident_bytes(usage, read_once(id.pid, &mut resident));
+            }
+        }
+    }
+
+    /// Completes the page totals of an image that has ended. `start` is the start of tracing, `began` that of the image.
+    /// Returns false if the image has neither totals nor page faults.
+    pub(in crate::trace) fn complete_ended(
+        &self,
+        usage: &mut ImageUsage,
+        id: ImageId,
+        began: ImageStart,
+        start: Tick,
+    ) -> bool {
+        let is_reported = rusage::complete_ended(usage, (id, began), self.rusage.get(&id.pid).copied(), start);
+        residency::reconcile_pages(usage, None, self.one_in.get());
+        is_reported
+    }
+
+    fn reconcile_pages(&self, snapshot: &mut Snapshot, resident: &mut Resident) {
+        let parents: BTreeMap<Pid, Pid> =
+            snapshot.images.iter().filter_map(|(id, usage)| Some((id.pid, usage.copy_of?))).collect();
+        for (id, usage) in &mut snapshot.images {
+            let now = if usage.ended.is_none() { Some(read_once(id.pid, resident)) } else { None };
+            let before = if id.ordinal == 0 { self.first(id.pid, &parents) } else { &[] };
+            let one_in = self.one_in.get();
+            let pages = now.map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
+            residency::reconcile_pages(usage, pages, one_in);
+        }
+    }
+}
+
+/// Resident pages by process.
+type Resident = BTreeMap<Pid, Vec<ResidentRange>>;
+
+/// Returns the resident pages of `pid`, which are read once; none if it has exited.
+fn read_once(pid: Pid, resident: &mut Resident) -> &[ResidentRange] {
+    resident.entry(pid).or_insert_with(|| procfs::resident(pid).unwrap_or_default())
+}

@@ -1,0 +1,146 @@
+//! Loads the BPF programs for a run, and estimates the overhead with their help.
+
+use std::thread;
+use std::time::Duration;
+
+use memtrace_host::kernel::{self, ActivityOptions, Kernel, Probes, ProcessFilter, RingReader};
+use memtrace_model::{Bytes, EventClass, Nanoseconds, PartKeys, Pid};
+
+use super::memory::MemoryPlan;
+use crate::run_kit::descriptors;
+use crate::run_kit::error::{Error, from_engines};
+use crate::targets::select::{AllocatorProbes, Targets, filter, running_processes};
+use crate::targets::track::ProcessTracker;
+use crate::trace::config::{ActivityConfig, BlockSizes, Config};
+use crate::trace::overhead::{self, Overhead, OverheadMonitor};
+
+/// The most shards by default; otherwise there is one for each processor. One shard takes millions of events per
+/// second.
+const DEFAULT_SHARDS: usize = 4;
+
+/// Loaded BPF programs, and the probes that the overhead estimate has placed.
+pub(super) struct Setup {
+    pub(super) kernel: Kernel,
+    pub(super) readers: Vec<RingReader>,
+    pub(super) filter: ProcessFilter,
+    /// The first probes in the targets.
+    pub(super) probes: Probes,
+    /// The probes in memtrace itself.
+    pub(super) own_probes: Probes,
+    /// The expected overhead, for the user.
+    pub(super) estimate: Vec<String>,
+    /// Measurement of the overhead during the trace; `None` if allocators are not probed, or if the estimate suffices.
+    pub(super) overhead: Option<OverheadMonitor>,
+}
+
+impl Setup {
+    /// Loads the BPF programs. If the targets run already, it counts their allocations and estimates the overhead; if
+    /// that exceeds the limit, it raises the minimum size. Otherwise, the overhead is measured during the trace.
+    pub(super) fn load(
+        config: &Config,
+        plan: &MemoryPlan,
+        clock_start: Duration,
+        targets: &Targets,
+        allocators: &[AllocatorProbes],
+        tracker: &mut ProcessTracker,
+    ) -> Result<Self, Error> {
+        descriptors::raise_limit();
+        tracker.objects().limit_files(plan.files);
+        // Programs at tracepoints, as those of page faults and of the activity of threads, run for all processes.
+        let only_probes = config.activity.is_none() && config.events.iter().all(|class| class.probes_allocators());
+        let filter = filter::resolve(&config.target, only_probes)?;
+        let rings = rings(config);
+        let mut options = options(config, clock_start, filter, rings, plan);
+        let mut probes = Probes::default();
+        let mut own_probes = Probes::default();
+        let mut estimate = Vec::new();
+        let pids: Vec<_> = targets.pids().collect();
+        let (mut kernel, mut readers) = load(&options, &pids)?;
+        let mut overhead = None;
+        if config.follows(EventClass::probes_allocators) {
+            let takes_stacks = config.max_depth > 0;
+            let costs = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks);
+            if targets.ran_before() {
+                let costs = costs?;
+                let measured = if pids.is_empty() { running_processes(&options.filter, tracker) } else { pids.clone() };
+                let estimated = Overhead::measure(&mut kernel, &mut probes, allocators, &measured, costs)?;
+                estimate.push(estimated.describe(options.min_size));
+                if let Some(limit) = config.max_overhead {
+                    let size = estimated.min_size_within(limit, options.min_size)?;
+                    if size > options.min_size {
+                        let note =
+                            format!("to stay below --max-overhead, only allocations of at least {size} are traced");
+                        estimate.push(note);
+                        // The minimum size is fixed when the programs are loaded.
+                        options.min_size = size;
+                        probes = Probes::default();
+                        (kernel, readers) = load(&options, &pids)?;
+                    }
+                }
+                let warning = estimated.warning(options.min_size);
+                // The processor time of all processes of a machine would cost much to read.
+                if !pids.is_empty() || measured.is_empty() {
+                    overhead = Some(OverheadMonitor::new(costs, options.min_size, warning.is_some()));
+                }
+                estimate.extend(warning);
+            } else {
+                let costs = costs.inspect_err(|error| log::warn!("the overhead is not measured: {error}")).ok();
+                overhead = costs.map(|costs| OverheadMonitor::new(costs, options.min_size, false));
+            }
+        }
+        Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate, overhead })
+    }
+}
+
+/// Loads the BPF programs, and lists the processes to trace.
+fn load(options: &kernel::Options, pids: &[Pid]) -> Result<(Kernel, Vec<RingReader>), Error> {
+    let (mut kernel, readers) = Kernel::load(options).map_err(|error| from_engines::kernel(None, error))?;
+    for &pid in pids {
+        kernel.follow(pid).map_err(|error| from_engines::kernel(Some(pid), error))?;
+    }
+    Ok((kernel, readers))
+}
+
+fn activity_options(activity: &ActivityConfig) -> ActivityOptions {
+    let nanoseconds = |time: Duration| Nanoseconds(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    let (min_wait, min_call) = (activity.min_wait.map(nanoseconds), activity.min_call.map(nanoseconds));
+    ActivityOptions { min_wait, min_call }
+}
+
+/// Returns the number of rings.
+pub(super) fn rings(config: &Config) -> u32 {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);
+    // A peak needs the order of all events, which only a single ring keeps.
+    if config.keeps_peaks() { 1 } else { config.shards.map_or(default, u32::from) }
+}
+
+fn options(
+    config: &Config,
+    clock_start: Duration,
+    filter: ProcessFilter,
+    rings: u32,
+    plan: &MemoryPlan,
+) -> kernel::Options {
+    kernel::Options {
+        rings,
+        ring_size: plan.ring_size,
+        map_sizes: plan.maps,
+        max_depth: config.max_depth,
+        min_size: config.min_size.unwrap_or(Bytes(0)),
+        max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
+        start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
+        filter,
+        threads: config.threads.clone(),
+        records_allocators: config.parts().contains(PartKeys::ALLOCATOR),
+        records_tags: config.parts().contains(PartKeys::TAG),
+        records_thread_exits: config.accounts.as_ref().is_some_and(|accounts| !accounts.needs_stacks()),
+        usable_sizes: config.sizes == BlockSizes::Usable,
+        page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
+        records_moves: config.follows(EventClass::counts_pages),
+        reclaim: config.follows(EventClass::counts_stalls),
+        records_mappings: config.follows(EventClass::holds_mappings),
+        counts_threads: false,
+        activity: config.activity.as_ref().map(activity_options),
+    }
+}

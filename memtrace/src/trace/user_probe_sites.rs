@@ -1,0 +1,50 @@
+//! Objects with user probes of `memtrace.h`.
+
+use std::path::{Path, PathBuf};
+
+use memtrace_host::kernel::Scope;
+use memtrace_model::{UserProbe, printable};
+use memtrace_object::symbolize::{FunctionError, user_probes};
+
+use super::tag_functions::objects;
+use crate::targets::select::Targets;
+use crate::targets::track::ProcessTracker;
+use crate::trace::config::ProbesOf;
+
+/// Name of the provider in `memtrace.h` and in the crate `memtrace-probes`.
+const PROVIDER: &str = "memtrace";
+
+/// Returns the sites of the user probes of an object, or of all objects of the targets, with the processes in which they are to
+/// be attached. `sites_of` returns those of the probes of one object.
+///
+/// # Errors
+///
+/// The object has no such site, or no object has one.
+pub(super) fn find<T: Clone>(
+    source: &ProbesOf,
+    targets: &Targets,
+    tracker: &ProcessTracker,
+    sites_of: impl Fn(&[UserProbe]) -> Vec<T>,
+) -> Result<Vec<(Scope, PathBuf, Vec<T>)>, FunctionError> {
+    let sites = |object: &Path| {
+        let sites = sites_of(&user_probes(object, PROVIDER)?);
+        if sites.is_empty() { Err(FunctionError::NoProbe) } else { Ok(sites) }
+    };
+    if let Some(object) = &source.object {
+        let sites = sites(object)?;
+        return Ok(targets.scopes().into_iter().map(|scope| (scope, object.clone(), sites.clone())).collect());
+    }
+    let mut found: Vec<(Scope, PathBuf, Vec<T>)> = Vec::new();
+    for (pid, object) in objects(targets, tracker) {
+        let scope = targets.scope(pid);
+        if found.iter().any(|(other, path, _)| *other == scope && path == object) {
+            continue;
+        }
+        match sites(object) {
+            Ok(sites) => found.push((scope, object.to_owned(), sites)),
+            Err(FunctionError::NoProbe) => {}
+            Err(error) => log::debug!("the probes of {}: {error}", printable(object)),
+        }
+    }
+    if found.is_empty() { Err(FunctionError::NoProbe) } else { Ok(found) }
+}

@@ -1,0 +1,134 @@
+//! The event loop of a run: waits for its end, and calls back for work that is due.
+
+use std::future;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+use super::marks::{MarkSource, MarkSources};
+use crate::run_kit::event_loop::{Signals, process_exit, register, until};
+
+/// Reason for the end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    Signal,
+    Duration,
+    TargetsExited,
+}
+
+/// Work that is due.
+#[derive(Debug)]
+pub(super) enum Due {
+    /// Process new mappings and their unwind tables.
+    Mappings,
+    /// All periodic work.
+    Tick,
+    /// Set marks.
+    Mark(MarkSource),
+}
+
+/// Interval of [`Due::Tick`].
+const TICK: Duration = Duration::from_millis(100);
+
+/// Interval of [`Due::Mappings`]: a new allocator is probed after this time at most. A wakeup for each mapping would
+/// cost the mapping process several times as much as the perf record itself.
+const MAPPINGS: Duration = Duration::from_millis(4);
+
+/// Descriptors and notifications of a run.
+pub(super) struct WakeupSources {
+    pub(super) pidfds: Vec<OwnedFd>,
+    /// Readable if BPF programs request unwind tables. It must stay open as long as the wakeups.
+    pub(super) table_requests: RawFd,
+    /// Notified when an unwind table is built.
+    pub(super) table_built: Arc<Notify>,
+    /// New mappings are processed each [`MAPPINGS`] instead of each [`TICK`].
+    pub(super) polls_mappings: bool,
+}
+
+/// Wakeups of a run, registered with the runtime.
+pub(super) struct Wakeups {
+    pidfds: Vec<AsyncFd<OwnedFd>>,
+    /// `None` after an error.
+    table_requests: Option<AsyncFd<RawFd>>,
+    table_built: Arc<Notify>,
+    mappings: Option<Interval>,
+}
+
+impl Wakeups {
+    /// Registers the sources. Must be called inside the runtime.
+    pub(super) fn listen(sources: WakeupSources) -> io::Result<Self> {
+        let mappings = sources.polls_mappings.then(|| {
+            let mut mappings = interval(MAPPINGS);
+            mappings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            mappings
+        });
+        Ok(Self {
+            pidfds: sources.pidfds.into_iter().map(register).collect::<Result<_, _>>()?,
+            table_requests: Some(register(sources.table_requests)?),
+            table_built: sources.table_built,
+            mappings,
+        })
+    }
+
+    /// Waits until mappings or unwind tables are due.
+    async fn mappings_due(&mut self) {
+        let requests = async {
+            match &self.table_requests {
+                // Clear readiness before the ring is read, so that a request during the read wakes again.
+                Some(requests) => requests.readable().await.map(|mut ready| ready.clear_ready()),
+                None => future::pending().await,
+            }
+        };
+        let mappings = async {
+            match &mut self.mappings {
+                Some(mappings) => mappings.tick().await,
+                None => future::pending().await,
+            }
+        };
+        let requests = tokio::select! {
+            result = requests => result,
+            () = self.table_built.notified() => Ok(()),
+            _ = mappings => Ok(()),
+        };
+        if let Err(error) = requests {
+            log::warn!("requests for unwind tables are answered late: {error}");
+            self.table_requests = None;
+        }
+    }
+}
+
+/// Waits until a signal arrives, `duration` is over or all processes have exited, and calls `handle` for work that is
+/// due.
+pub(super) async fn wait(
+    signals: &mut Signals,
+    duration: Option<Duration>,
+    wakeups: &mut Wakeups,
+    marks: &mut MarkSources,
+    mut handle: impl FnMut(Due),
+) -> Stop {
+    let deadline = duration.map(|duration| Instant::now() + duration);
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut pidfds = std::mem::take(&mut wakeups.pidfds);
+    let stop = loop {
+        tokio::select! {
+            () = signals.any() => break Stop::Signal,
+            () = until(deadline) => break Stop::Duration,
+            was_last = process_exit(&mut pidfds) => {
+                if was_last {
+                    break Stop::TargetsExited;
+                }
+            }
+            () = wakeups.mappings_due() => handle(Due::Mappings),
+            _ = ticks.tick() => handle(Due::Tick),
+            source = marks.next() => handle(Due::Mark(source)),
+        }
+    };
+    wakeups.pidfds = pidfds;
+    stop
+}

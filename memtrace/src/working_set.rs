@@ -1,0 +1,182 @@
+//! Measurement of working sets: references are cleared, and read after a time.
+
+mod cache_meter;
+mod cleared;
+mod config;
+mod cost;
+mod fault_tracer;
+mod machine;
+mod method;
+mod outputs;
+mod selection;
+
+use std::time::{Duration, Instant};
+
+use memtrace_host::procfs::{self, UnmappedCache};
+use memtrace_model::{Fit, UnmeasuredProcesses, WorkingSets};
+
+pub(crate) use self::config::{WorkingSetConfig, WorkingSetMode};
+
+use self::cache_meter::CacheMeter;
+use self::cleared::ClearedProcesses;
+use self::cost::Cost;
+use self::machine::MachineReader;
+use self::method::Method;
+use self::outputs::WorkingSetOutputs;
+use self::selection::Selection;
+use crate::run_kit::descriptors;
+use crate::run_kit::error::Error;
+use crate::run_kit::event_loop::{Signals, event_loop, until};
+use crate::run_kit::observer::Observer;
+
+/// Shorter times are slept through: the timer of the event loop has a resolution of a millisecond.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Measures working sets as `config` says. Returns false if readings are missing in the outputs.
+///
+/// # Errors
+///
+/// No process can be measured, or an output cannot be written.
+pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn Observer) -> Result<bool, Error> {
+    let method = Method::open(config.method, &config.target)?;
+    // A pidfd for each process.
+    descriptors::raise_limit();
+    let selection = Selection::resolve(&config.target)?;
+    let mut outputs = WorkingSetOutputs::open(config)?;
+    observer.note(&format!("method {}: {}", method.kind().name(), method.kind().side_effects()));
+    let mut cost = Cost::default();
+    let measured = event_loop()?.block_on(measure(config, &method, &selection, &mut outputs, &mut cost, observer));
+    if cost.is_empty() {
+        return measured.map(|()| true);
+    }
+    observer.note(&cost.text());
+    method.tracing_cost().iter().for_each(|line| observer.note(line));
+    if let Some(warning) = cost.warning() {
+        log::warn!("{warning}");
+    }
+    // Also after an error: the earlier readings are valid.
+    let written = outputs.finish(observer);
+    measured.and(written)
+}
+
+/// Clears and reads until the schedule, the duration or all processes end, or a signal arrives.
+async fn measure(
+    config: &WorkingSetConfig,
+    method: &Method,
+    selection: &Selection,
+    outputs: &mut WorkingSetOutputs,
+    cost: &mut Cost,
+    observer: &mut dyn Observer,
+) -> Result<(), Error> {
+    let mut signals = Signals::listen()?;
+    let mut machine = MachineReader::start();
+    let cache = method.unmapped_cache(&Selection::groups(&config.target))?;
+    let mut meter = CacheMeter::default();
+    let first_wait = config.mode.wait(0).unwrap_or_default();
+    let start = Instant::now();
+    let mut deadline = None;
+    let unmeasured = 'measurements: loop {
+        let mut cleared = ClearedProcesses::clear(method, selection, config.pause, first_wait, start)?;
+        if let Some(cache) = &cache {
+            cache.clear().map_err(|error| unreadable(&error))?;
+        }
+        let at = Instant::now();
+        meter.start(&cleared.pids(), observer);
+        deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
+        let mut reading = 0;
+        while let Some(wait) = config.mode.wait(reading).filter(|_| !cleared.is_empty()) {
+            let is_over = !sleep(at + wait, deadline, &mut signals, &mut machine).await;
+            // A shorter time than requested is better than nothing.
+            if is_over && !cost.is_empty() {
+                break 'measurements cleared.unmeasured();
+            }
+            let mut sets = cleared.read(if is_over { at.elapsed() } else { wait });
+            sets.cache = meter.read(observer);
+            sets.is_cumulative = config.mode.is_cumulative();
+            (sets.seconds, sets.kswapd_runs) = machine.result();
+            sets.unmapped_cache =
+                cache.as_ref().map(UnmappedCache::read).transpose().map_err(|error| unreadable(&error))?;
+            sets.fit = config.fit.then(|| fit(&sets));
+            if !sets.processes.is_empty() {
+                cost.add(&sets);
+                outputs.add(sets);
+            }
+            if is_over || outputs.is_closed() {
+                break 'measurements cleared.unmeasured();
+            }
+            reading += 1;
+        }
+        if selection.has_ended() && !cost.is_empty() {
+            observer.note("all measured processes have ended");
+            return Ok(());
+        }
+        let unmeasured = cleared.unmeasured();
+        // Monitors of DAMON end before the pause.
+        drop(cleared);
+        let next = config.mode.next(start.elapsed()).map(|time| start + time).filter(|_| !selection.has_ended());
+        let has_time = |next: &Instant| deadline.is_none_or(|deadline| *next + first_wait <= deadline);
+        let is_over = match next.filter(has_time) {
+            Some(next) => !sleep(next, deadline, &mut signals, &mut machine).await,
+            None => true,
+        };
+        if is_over {
+            break unmeasured;
+        }
+    };
+    if cost.is_empty() { Err(nothing_measured(unmeasured)) } else { Ok(()) }
+}
+
+/// Returns the error for page cache that cannot be read.
+fn unreadable(error: &std::io::Error) -> Error {
+    Error::Failed(format!("cannot read the page cache of the control groups: {error}"))
+}
+
+/// Returns the memory that processes need.
+fn fit(sets: &WorkingSets) -> Fit {
+    let cache = sets.unmapped_cache.map(|(_, touched)| touched).unwrap_or_default();
+    let high = if let [process] = &sets.processes[..] { procfs::memory_high(process.pid) } else { None };
+    Fit::of(&sets.processes, cache, procfs::has_swap(), high)
+}
+
+/// Returns the error for a measurement without a reading.
+fn nothing_measured(unmeasured: UnmeasuredProcesses) -> Error {
+    let UnmeasuredProcesses { exited, not_permitted, unreadable } = unmeasured;
+    if not_permitted > 0 {
+        return Error::Permission {
+            action: String::from("read the selected processes"),
+            capability: String::from("CAP_SYS_PTRACE and CAP_DAC_OVERRIDE, and no sandbox that refuses it"),
+        };
+    }
+    let message = match exited + unreadable {
+        0 => "no running process is selected",
+        _ => "all selected processes ended before they were read",
+    };
+    Error::NothingSelected {
+        message: message.to_owned(),
+        remedy: String::from("`ps -e` lists the running processes; a shorter time of measurement may help"),
+    }
+}
+
+/// Waits until `time`. Returns false if the deadline is before it, or a signal arrives.
+async fn sleep(time: Instant, deadline: Option<Instant>, signals: &mut Signals, machine: &mut MachineReader) -> bool {
+    let is_last = deadline.is_some_and(|deadline| deadline < time);
+    let end = if is_last { deadline.unwrap_or(time) } else { time };
+    let coarse = end.checked_sub(SHORT).unwrap_or(end);
+    // Signals are only received while the event loop runs.
+    tokio::task::yield_now().await;
+    loop {
+        let until_next = coarse.min(machine.next());
+        tokio::select! {
+            biased;
+            () = signals.any() => return false,
+            () = until(Some(tokio::time::Instant::from_std(until_next))) => {}
+        }
+        machine.tick();
+        if until_next == coarse {
+            break;
+        }
+    }
+    std::thread::sleep(end.saturating_duration_since(Instant::now()));
+    machine.tick();
+    !is_last
+}
