@@ -1,39 +1,32 @@
 //! Reports of recordings: the totals at a moment, or their changes between two moments.
 
-mod accounts;
-pub(crate) mod accounts_over_time;
 pub(crate) mod difference;
-mod heap_profiles;
-pub(crate) mod moments;
 mod threads;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use memtrace_history::facts::RecordedFacts;
 use memtrace_history::tags::TagRules;
-use memtrace_history::{Book, Fact, Moments, Recording, ViewOptions, Views, counts_growth, has_epochs, notes_of};
+use memtrace_history::{Book, Moments, Recording, notes_of};
 use memtrace_host::procfs::Objects;
 use memtrace_model::{
-    AccountColumn, EventClass, GroupBy, Losses, Metric, Names, PartKeys, Profile, Quantity, Requirement, ThreadColumn,
-    printable,
+    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, ThreadColumn,
 };
 use memtrace_object::symbolize::Symbolizer;
 use memtrace_report::{Format, SavedReport};
 
-use self::accounts_over_time::AccountsOverTime;
 use self::threads::RecordedThreads;
 use crate::run_kit::config::{Moment, Output};
 use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::grouping::Grouping;
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
-use crate::run_kit::outputs::{self, Content, Outputs};
-
-pub(crate) use self::heap_profiles::MAX_HEAP_PROFILES;
-pub(crate) use self::moments::Span;
+use crate::run_kit::outputs::Outputs;
+use crate::run_kit::reports::accounts_over_time::AccountsOverTime;
+use crate::run_kit::reports::moments::Span;
+use crate::run_kit::reports::{BookReports, ReportOptions, accounts, fill, moments, no_facts, unreadable};
 
 /// Configuration of `memtrace report`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,14 +50,12 @@ pub(crate) struct Config {
     pub(crate) keep_ended: usize,
     /// Write every stack and process.
     pub(crate) all_stacks: bool,
-    /// A text is shown besides the outputs, as at the end of a run.
-    pub(crate) has_summary: bool,
 }
 
 impl Config {
-    /// Returns true if an output shows something, or the summary of a run.
+    /// Returns true if an output shows something.
     fn shows(&self, is_shown: fn(Format) -> bool) -> bool {
-        self.has_summary && is_shown(Format::Text) || self.outputs.iter().any(|output| is_shown(output.format))
+        self.outputs.iter().any(|output| is_shown(output.format))
     }
 
     /// Returns the configuration of a report at the end, with all rows and without outputs.
@@ -81,7 +72,6 @@ impl Config {
             top: 0,
             keep_ended: LISTED,
             all_stacks: true,
-            has_summary: false,
         }
     }
 }
@@ -108,14 +98,14 @@ const LISTED: usize = 1000;
 /// The recording cannot be read, does not have what the configuration needs, or an output cannot be written.
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let recording = open(config)?;
-    let opened = Opened::new(config, &recording)?;
+    let reports = reports_of(config, &recording)?;
     match config.view {
-        View::Accounts(sort) => return write_accounts(&opened, sort, observer),
-        View::Threads(sort) => return write_threads(&opened, &recording, sort, observer),
+        View::Accounts(sort) => return write_accounts(config, &reports, sort, observer),
+        View::Threads(sort) => return write_threads(config, &reports, &recording, sort, observer),
         View::Stacks => {}
     }
     let outputs = Outputs::open_for(&recording.header().classes, &config.outputs)?;
-    let losses = opened.write(outputs.into_iter().collect(), observer)?;
+    let losses = write_stacks(&reports, outputs.into_iter().collect(), observer)?;
     Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }
 
@@ -128,12 +118,12 @@ pub(crate) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
     let span = at.map_or(Span::End, Span::At);
     let config = Config { span, by: Some(GroupBy::Comm), ..Config::whole(path, View::Stacks) };
     let recording = open(&config)?;
-    let opened = Opened::new(&config, &recording)?;
+    let reports = reports_of(&config, &recording)?;
     let classes = &recording.header().classes;
     let wanted = class.or_else(|| classes.first().copied()).unwrap_or_default();
     let mut report = None;
-    let views = opened.views(&symbolizer())?;
-    opened.for_each_class(views, BTreeMap::new(), no_facts, |class, profile, options| {
+    let views = reports.views(&symbolizer())?;
+    reports.for_each_class(views, BTreeMap::new(), no_facts, |class, profile, options| {
         let memtrace_report::Options { subject, metric, .. } = options;
         if class == wanted {
             report = Some(SavedReport { subject, metric, profile });
@@ -145,15 +135,8 @@ pub(crate) fn report_on(path: &Path, at: Option<Moment>, class: Option<EventClas
     })
 }
 
-/// Totals at earlier moments, in order of time.
-pub(crate) type EarlierProfiles = BTreeMap<EventClass, Vec<(Duration, Profile)>>;
-
-pub(crate) fn unreadable(config: &Config, source: memtrace_history::Error) -> Error {
-    Error::Recording { path: config.path.clone(), source }
-}
-
 fn open(config: &Config) -> Result<Recording, Error> {
-    Recording::open(&config.path).map_err(|source| unreadable(config, source))
+    Recording::open(&config.path).map_err(|source| unreadable(&config.path, source))
 }
 
 /// Returns the source of names that are not recorded: the file of an object, if it has the recorded build ID.
@@ -161,131 +144,59 @@ fn symbolizer() -> Symbolizer {
     Symbolizer::new().with_reopen(Objects::reopen)
 }
 
-/// Returns no facts: a recording has all of them.
-const fn no_facts(_: EventClass) -> Vec<Fact> {
-    Vec::new()
+/// Returns the reports of a recording.
+///
+/// # Errors
+///
+/// The recording cannot be read, or does not have what the configuration needs.
+fn reports_of<'a>(config: &Config, book: &'a dyn Book) -> Result<BookReports<'a>, Error> {
+    let unreadable = |source| unreadable(&config.path, source);
+    if book.intervals().is_empty() {
+        return Err(unreadable(memtrace_history::Error::Empty));
+    }
+    let facts = RecordedFacts::new(book.facts(book.end()).map_err(unreadable)?);
+    let mut moments = moments::find(book, &facts, &config.span, &unreadable)?;
+    if !config.shows(Format::shows_trends) {
+        moments = moments.without_parts();
+    }
+    let recorded = Grouping::of_recorded(facts.grouping());
+    let grouping = match config.view {
+        View::Stacks => grouping(config, &recorded)?,
+        View::Accounts(_) | View::Threads(_) => Grouping::default(),
+    };
+    let options = ReportOptions {
+        keeps_parts: keeps_parts(&grouping, &recorded)?,
+        grouping,
+        has_timeline: config.shows(Format::shows_timeline),
+        metric: metric(config.metric, &facts, &moments)?,
+        heap_profiles: config.shows(Format::shows_moments).then(|| config.heap_profiles.clone()),
+        top: config.top,
+        keep_ended: config.keep_ended,
+        all_stacks: config.all_stacks,
+    };
+    Ok(BookReports { book, path: config.path.clone(), facts, moments, options })
 }
 
-/// A history, and the numbers that its reports show.
-pub(crate) struct Opened<'a> {
-    pub(crate) config: &'a Config,
-    pub(crate) book: &'a dyn Book,
-    pub(crate) facts: RecordedFacts,
-    pub(crate) moments: Moments,
-    pub(crate) grouping: Grouping,
-    pub(crate) keeps_parts: bool,
-    /// Memory over time is shown.
-    pub(crate) has_timeline: bool,
-    pub(crate) metric: Option<Metric>,
-}
-
-impl<'a> Opened<'a> {
-    fn new(config: &'a Config, book: &'a dyn Book) -> Result<Self, Error> {
-        let unreadable = |source| unreadable(config, source);
-        if book.intervals().is_empty() {
-            return Err(unreadable(memtrace_history::Error::Empty));
+/// Writes the report of each event class, and returns the losses.
+fn write_stacks(
+    reports: &BookReports<'_>,
+    mut outputs: BTreeMap<EventClass, Outputs>,
+    observer: &mut dyn Observer,
+) -> Result<Losses, Error> {
+    let mut losses = Losses::default();
+    let mut failures = Vec::new();
+    let names = symbolizer();
+    let earlier = reports.earlier_profiles(&names)?;
+    reports.for_each_class(reports.views(&names)?, earlier, no_facts, |class, profile, options| {
+        if let Some(outputs) = outputs.remove(&class) {
+            failures.extend(write(outputs, &profile, &options, observer));
         }
-        let facts = RecordedFacts::new(book.facts(book.end()).map_err(unreadable)?);
-        let mut moments = moments::find(book, &facts, &config.span, &unreadable)?;
-        if !config.shows(Format::shows_trends) {
-            moments = moments.without_parts();
+        if profile.losses.total() > losses.total() {
+            losses = profile.losses;
         }
-        let recorded = Grouping::of_recorded(facts.grouping());
-        let grouping = match config.view {
-            View::Stacks => grouping(config, &recorded)?,
-            View::Accounts(_) | View::Threads(_) => Grouping::default(),
-        };
-        let keeps_parts = keeps_parts(&grouping, &recorded)?;
-        let metric = metric(config.metric, &facts, &moments)?;
-        let has_timeline = config.shows(Format::shows_timeline);
-        Ok(Self { config, book, facts, moments, grouping, keeps_parts, has_timeline, metric })
-    }
-
-    /// Writes the report of each event class, and returns the losses.
-    fn write(&self, mut outputs: BTreeMap<EventClass, Outputs>, observer: &mut dyn Observer) -> Result<Losses, Error> {
-        let mut losses = Losses::default();
-        let mut failures = Vec::new();
-        let names = symbolizer();
-        self.for_each_class(
-            self.views(&names)?,
-            self.earlier_profiles(&names)?,
-            no_facts,
-            |class, profile, options| {
-                if let Some(outputs) = outputs.remove(&class) {
-                    failures.extend(write(outputs, &profile, &options, observer));
-                }
-                if profile.losses.total() > losses.total() {
-                    losses = profile.losses;
-                }
-            },
-        );
-        all_written(failures)?;
-        Ok(losses)
-    }
-
-    /// Returns the totals at earlier moments of each event class in order of time, if an output shows them.
-    pub(crate) fn earlier_profiles(&self, names: &dyn Names) -> Result<EarlierProfiles, Error> {
-        let Self { config, book, facts, moments, grouping, keeps_parts, .. } = self;
-        let mut all = EarlierProfiles::new();
-        if moments.is_window() || !config.shows(Format::shows_moments) {
-            return Ok(all);
-        }
-        for moment in heap_profiles::moments(*book, moments, &config.heap_profiles) {
-            let earlier = moments::find(*book, facts, &Span::At(moment), &|source| unreadable(config, source))?;
-            if earlier.to() < moments.to() {
-                let (facts, grouping, moments) = (facts.clone(), grouping.clone(), earlier.without_parts());
-                let (keeps_parts, has_timeline, metric) = (*keeps_parts, false, None);
-                let earlier = Self { facts, moments, grouping, keeps_parts, has_timeline, metric, ..*self };
-                earlier.for_each_class(earlier.views(names)?, BTreeMap::new(), no_facts, |class, profile, _| {
-                    all.entry(class).or_default().push((profile.shown_time().end, profile));
-                });
-            }
-        }
-        for profiles in all.values_mut() {
-            profiles.sort_by_key(|(at, _)| *at);
-            profiles.dedup_by_key(|(at, _)| *at);
-        }
-        Ok(all)
-    }
-
-    /// Reads what the reports show. Calls without recorded names get those that `names` finds.
-    pub(crate) fn views(&self, names: &dyn Names) -> Result<Views<'_>, Error> {
-        let options = ViewOptions {
-            keeps_parts: self.keeps_parts,
-            keep_ended: self.config.keep_ended,
-            counts_growth: counts_growth(self.metric),
-            has_timeline: self.has_timeline,
-        };
-        let views = memtrace_history::view(self.book, &self.facts, &self.moments, names, options);
-        views.map_err(|source| unreadable(self.config, source))
-    }
-
-    /// Passes the report of each event class to `each`. The profiles contain the `earlier` ones. `late` returns facts that are
-    /// measured when the stacks of a class are complete.
-    pub(crate) fn for_each_class(
-        &self,
-        mut views: Views<'_>,
-        mut earlier: EarlierProfiles,
-        mut late: impl FnMut(EventClass) -> Vec<Fact>,
-        mut each: impl FnMut(EventClass, Profile, memtrace_report::Options),
-    ) {
-        let Self { config, book, grouping, metric, .. } = self;
-        let mut facts = self.facts.clone();
-        for &class in &book.header().classes {
-            let earlier = earlier.remove(&class).unwrap_or_default();
-            let stacks = views.take(class);
-            facts.add(late(class));
-            let profile = views.profile(class, stacks, &facts, earlier, |profile| grouping.labels(profile));
-            let options = memtrace_report::Options {
-                metric: metric_of(&profile, *metric),
-                by: grouping.by,
-                top: config.top,
-                all_stacks: config.all_stacks,
-                subject: facts.subject().to_owned(),
-            };
-            each(class, profile, options);
-        }
-    }
+    });
+    all_written(failures)?;
+    Ok(losses)
 }
 
 fn write(
@@ -297,29 +208,24 @@ fn write(
     fill(outputs, &|format, _, out| memtrace_report::write(format, profile, options, out), observer)
 }
 
-/// Writes the outputs, and returns those that failed.
-pub(crate) fn fill(outputs: Outputs, content: &Content<'_>, observer: &mut dyn Observer) -> Vec<NotWritten> {
-    // The report can be made again, but the recording may be gone by then.
-    let (written, failures) = outputs.fill(content, &outputs::rescue_directories());
-    for path in written {
-        observer.note(&format!("wrote {}", printable(&path)));
-    }
-    failures
-}
-
 fn all_written(failures: Vec<NotWritten>) -> Result<(), Error> {
     if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
 }
 
 /// Writes the accounts of a recording, sorted by a column.
-fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn Observer) -> Result<Outcome, Error> {
-    let Opened { config, book, facts, moments, .. } = opened;
+fn write_accounts(
+    config: &Config,
+    reports: &BookReports<'_>,
+    sort: AccountColumn,
+    observer: &mut dyn Observer,
+) -> Result<Outcome, Error> {
+    let BookReports { book, facts, moments, .. } = reports;
     let keys = facts.account_keys().ok_or_else(|| Error::NotRecorded {
         message: String::from("the recording has no accounts"),
         remedy: String::from("record them: `memtrace accounts --by KEY --record FILE`"),
     })?;
     let outputs = Outputs::open(&config.outputs)?;
-    let unreadable = |source| unreadable(config, source);
+    let unreadable = |source| unreadable(&config.path, source);
     let over_time = AccountsOverTime::for_outputs(&config.outputs, *book, moments, &keys).map_err(unreadable)?;
     let table = accounts::table(*book, facts, moments, keys.clone(), notes_of(*book, moments));
     let mut table = table.map_err(unreadable)?;
@@ -334,13 +240,14 @@ fn write_accounts(opened: &Opened<'_>, sort: AccountColumn, observer: &mut dyn O
 
 /// Writes the usage of threads of a recording.
 fn write_threads(
-    opened: &Opened<'_>,
+    config: &Config,
+    reports: &BookReports<'_>,
     recording: &Recording,
     sort: ThreadColumn,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, Error> {
-    let Opened { config, facts, moments, .. } = opened;
-    let unreadable = |source| unreadable(config, source);
+    let BookReports { facts, moments, .. } = reports;
+    let unreadable = |source| unreadable(&config.path, source);
     if !recording.has_thread_usage().map_err(unreadable)? {
         return Err(Error::NotRecorded {
             message: String::from("the recording has no usage of threads"),
@@ -443,19 +350,6 @@ fn metric(chosen: Option<Metric>, facts: &RecordedFacts, moments: &Moments) -> R
         None if moments.first_epoch().is_some() => Ok(Some(Metric::Growth)),
         None if moments.is_window() => Ok(Some(Metric::NetGrowth)),
         None => Ok(facts.metric().filter(|metric| is_at_end || !(needs_peaks(metric) || needs_touches(metric)))),
-    }
-}
-
-/// Returns the metric of a profile: the growth of live memory in place of live memory in a window.
-fn metric_of(profile: &Profile, metric: Option<Metric>) -> Metric {
-    match metric {
-        Some(Metric::Growth) if has_epochs(profile.run.class) => Metric::Growth,
-        Some(Metric::Growth | Metric::NetGrowth | Metric::LiveBytes | Metric::LiveCount)
-            if profile.run.window.is_some() && Quantity::LiveBytes.is_of(profile.run.class) =>
-        {
-            Metric::NetGrowth
-        }
-        metric => profile.metric(metric),
     }
 }
 

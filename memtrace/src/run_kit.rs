@@ -1,4 +1,4 @@
-//! What the commands share that is not about targets: configuration, outputs, marks, messages, clocks and errors.
+//! What the commands share that is not about targets: configuration, outputs, reports, marks, messages, clocks and errors.
 
 pub(crate) mod clock;
 pub(crate) mod config;
@@ -17,3 +17,4 @@ pub(crate) mod page_tracker;
 pub(crate) mod probe_cost;
 pub(crate) mod protection;
 pub(crate) mod recording_file;
+pub(crate) mod reports;

@@ -1,8 +1,8 @@
 //! Moments of heap profiles.
 
 use super::conflict::ArgConflict;
-use crate::replay::MAX_HEAP_PROFILES;
 use crate::run_kit::config::{Moment, Output};
+use crate::run_kit::reports::heap_profiles::MAX_HEAP_PROFILES;
 
 /// Checks that an output has heap profiles of several moments, if some are given.
 pub(super) fn check(moments: &[Moment], outputs: &[Output]) -> Result<(), ArgConflict> {

@@ -11,7 +11,8 @@ use super::console::Console;
 use super::exit;
 use super::terminal::Terminal;
 use super::{accounts, heap_profiles, logging, outputs, tags};
-use crate::replay::{self, Config, Span, View};
+use crate::replay::{self, Config, View};
+use crate::run_kit::reports::moments::Span;
 
 /// Runs `memtrace report`.
 pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
@@ -61,7 +62,6 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
         top: args.top.unwrap_or(default_top),
         keep_ended: args.keep_ended,
         all_stacks: args.all_stacks,
-        has_summary: false,
     })
 }
 
@@ -139,7 +139,6 @@ mod tests {
             top: 10,
             keep_ended: 1000,
             all_stacks: false,
-            has_summary: false,
             heap_profiles: Vec::new(),
         };
         assert_eq!(parse("run.memtrace"), Ok(expected));
@@ -161,7 +160,6 @@ mod tests {
             top: 3,
             keep_ended: 0,
             all_stacks: true,
-            has_summary: false,
             heap_profiles: Vec::new(),
         };
         let line = "a --from +90s --to -5m -o b.svg -m alloc-bytes --by thread --top 3 --keep-ended 0 --all-stacks";

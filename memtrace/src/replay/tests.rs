@@ -164,7 +164,6 @@ fn config(path: &Path, span: Span, output: &Path, format: Format) -> Config {
         top: 10,
         keep_ended: 1000,
         all_stacks: false,
-        has_summary: false,
     }
 }
 

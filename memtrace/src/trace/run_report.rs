@@ -1,57 +1,39 @@
 //! The reports at the end of a run: views of its history.
 
-use std::io;
 use std::path::PathBuf;
 
 use memtrace_history::facts::RecordedFacts;
 use memtrace_history::{Book, Fact, Moments};
 use memtrace_model::{AccountKeys, EventClass, Names, PartKeys, Profile};
 
-use super::config;
-use crate::replay::accounts_over_time::AccountsOverTime;
-use crate::replay::moments::contains;
-use crate::replay::{Config, EarlierProfiles, Opened, Span, View, fill, unreadable};
+use super::config::Config;
 use crate::run_kit::config::Moment;
 use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outputs::Outputs;
+use crate::run_kit::reports::accounts_over_time::AccountsOverTime;
+use crate::run_kit::reports::moments::contains;
+use crate::run_kit::reports::{BookReports, EarlierProfiles, ReportOptions, fail, fill, unreadable};
 
 /// The reports of a run.
 pub(super) struct RunReport<'a> {
-    run: &'a config::Config,
-    config: Config,
+    run: &'a Config,
+    /// The file of the recording, or what errors call the history.
+    path: PathBuf,
     book: &'a dyn Book,
     facts: RecordedFacts,
+    heap_profiles: Vec<Moment>,
     /// The history has the intervals of the run, if anything reads them.
     has_intervals: bool,
 }
 
 impl<'a> RunReport<'a> {
     /// Reports on a run with this configuration. `book` is its history, and `facts` are those at its end, except for the cost.
-    pub(super) fn new(
-        run: &'a config::Config,
-        book: &'a dyn Book,
-        facts: Vec<Fact>,
-        observer: &mut dyn Observer,
-    ) -> Self {
+    pub(super) fn new(run: &'a Config, book: &'a dyn Book, facts: Vec<Fact>, observer: &mut dyn Observer) -> Self {
         let facts = RecordedFacts::new(facts);
         let heap_profiles = chosen(book, &facts, &run.heap_profiles, observer);
         let path = run.recording.as_ref().map_or_else(|| PathBuf::from("the history"), |file| file.path.clone());
-        let config = Config {
-            path,
-            view: View::Stacks,
-            span: Span::End,
-            heap_profiles,
-            outputs: run.outputs.clone(),
-            metric: run.metric,
-            by: Some(run.grouping.by),
-            tags: run.grouping.tags.clone(),
-            top: run.top,
-            keep_ended: run.keep_ended,
-            all_stacks: run.all_stacks,
-            has_summary: true,
-        };
-        Self { run, config, book, facts, has_intervals: true }
+        Self { run, path, book, facts, heap_profiles, has_intervals: true }
     }
 
     /// Shows the end of the run only.
@@ -74,10 +56,10 @@ impl<'a> RunReport<'a> {
             log::warn!("the reports have no {missing}: {error}");
             is_complete = false;
         };
-        let (opened, without_timeline) =
-            (self.opened(self.run.timeline.is_some() && self.has_intervals), self.opened(false));
+        let has_timeline = self.run.timeline.is_some() && self.has_intervals;
+        let (reports, without_timeline) = (self.reports(has_timeline), self.reports(false));
         let earlier = if self.run.shows_heap_profiles() && self.has_intervals {
-            opened.earlier_profiles(names)
+            reports.earlier_profiles(names)
         } else {
             Ok(Default::default())
         };
@@ -85,11 +67,11 @@ impl<'a> RunReport<'a> {
             warn("heap profiles of earlier moments", error);
             EarlierProfiles::new()
         });
-        let views = opened.views(names).or_else(|error| {
+        let views = reports.views(names).or_else(|error| {
             warn("memory over time", error);
             without_timeline.views(names)
         });
-        opened.for_each_class(views?, earlier, cost, each);
+        reports.for_each_class(views?, earlier, cost, each);
         Ok(is_complete)
     }
 
@@ -100,31 +82,29 @@ impl<'a> RunReport<'a> {
         outputs: Outputs,
         observer: &mut dyn Observer,
     ) -> Vec<NotWritten> {
-        let opened = self.opened(false);
-        match AccountsOverTime::read(opened.book, &opened.moments, keys) {
+        let reports = self.reports(false);
+        match AccountsOverTime::read(reports.book, &reports.moments, keys) {
             Ok(accounts) => fill(outputs, &|_, _, out| accounts.write(out), observer),
-            Err(source) => fail(outputs, &unreadable(&self.config, source).to_string(), observer),
+            Err(source) => fail(outputs, &unreadable(&self.path, source).to_string(), observer),
         }
     }
 
-    fn opened(&self, has_timeline: bool) -> Opened<'_> {
-        let Self { run, config, book, facts, .. } = self;
-        Opened {
-            config,
-            book: *book,
-            moments: Moments::new(*book, facts, None, book.end()),
-            facts: facts.clone(),
+    fn reports(&self, has_timeline: bool) -> BookReports<'_> {
+        let Self { run, path, book, facts, .. } = self;
+        let shows_moments = run.outputs.iter().any(|output| output.format.shows_moments());
+        let options = ReportOptions {
             grouping: run.grouping.clone(),
             keeps_parts: run.grouping.parts() != PartKeys::NONE,
             has_timeline,
             metric: run.metric,
-        }
+            heap_profiles: shows_moments.then(|| self.heap_profiles.clone()),
+            top: run.top,
+            keep_ended: run.keep_ended,
+            all_stacks: run.all_stacks,
+        };
+        let moments = Moments::new(*book, facts, None, book.end());
+        BookReports { book: *book, path: path.clone(), facts: facts.clone(), moments, options }
     }
-}
-
-/// Returns the failures of outputs that cannot be written for this reason.
-pub(super) fn fail(outputs: Outputs, reason: &str, observer: &mut dyn Observer) -> Vec<NotWritten> {
-    fill(outputs, &|_, _, _| Err(io::Error::other(reason)), observer)
 }
 
 /// Returns the moments of the trace, and notes those that are not in it.

@@ -14,7 +14,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "doctor", imports: &["run_kit"] },
     Module { name: "explain", imports: &["run_kit"] },
     Module { name: "replay", imports: &["run_kit"] },
-    Module { name: "trace", imports: &["replay", "run_kit", "targets"] },
+    Module { name: "trace", imports: &["run_kit", "targets"] },
     Module { name: "threads", imports: &["run_kit", "targets"] },
     Module { name: "working_set", imports: &["run_kit", "targets"] },
     Module {

@@ -44,7 +44,6 @@ fn trace(recording: &Path, output: &Path, span: Span) -> (usize, Vec<u8>) {
         top: 10,
         keep_ended: 1000,
         all_stacks: false,
-        has_summary: false,
     };
     run(&config, &mut Silent).unwrap();
     let bytes = fs::read(output).unwrap();

@@ -66,7 +66,7 @@ struct Step<'a> {
 
 impl<'a> AccountsOverTime<'a> {
     /// Reads the accounts if one of the outputs shows them over time.
-    pub(super) fn for_outputs(
+    pub(crate) fn for_outputs(
         outputs: &[Output],
         book: &'a dyn Book,
         moments: &'a Moments,

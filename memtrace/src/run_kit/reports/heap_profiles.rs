@@ -9,7 +9,7 @@ pub(crate) const MAX_HEAP_PROFILES: usize = 32;
 
 /// Returns the chosen moments, and those of the marks before the end of the report. If there are too many marks, the first ones are
 /// left out.
-pub(super) fn moments(book: &dyn Book, moments: &Moments, chosen: &[Moment]) -> Vec<Moment> {
+pub(crate) fn moments(book: &dyn Book, moments: &Moments, chosen: &[Moment]) -> Vec<Moment> {
     let marks = book.marks().iter().filter(|mark| mark.boundary < moments.to());
     let marks: Vec<_> = marks.map(|mark| Moment::AfterStart(moments.since_start(mark.boundary))).collect();
     let free = MAX_HEAP_PROFILES.saturating_sub(chosen.len());

@@ -9,7 +9,7 @@ use memtrace_history::{Book, Boundary, Moments};
 use memtrace_model::{AccountKeys, AccountNumber, AccountRow, AccountTable, format};
 
 /// Returns the accounts by `keys` that are selected, not sorted. `notes` are those on the selection.
-pub(super) fn table(
+pub(crate) fn table(
     book: &dyn Book,
     facts: &RecordedFacts,
     moments: &Moments,
@@ -47,20 +47,20 @@ pub(super) fn table(
 }
 
 /// Names of the accounts of a book.
-pub(super) struct RecordedNames {
+pub(crate) struct RecordedNames {
     names: BTreeMap<AccountNumber, Vec<String>>,
     keys: usize,
 }
 
 impl RecordedNames {
     /// Reads the names of accounts by this number of keys.
-    pub(super) fn read(book: &dyn Book, keys: usize) -> Result<Self, memtrace_history::Error> {
+    pub(crate) fn read(book: &dyn Book, keys: usize) -> Result<Self, memtrace_history::Error> {
         let names = book.account_names()?.into_iter().map(|account| (account.number, account.names)).collect();
         Ok(Self { names, keys })
     }
 
     /// Returns the names of an account, one for each key.
-    pub(super) fn of(&self, number: AccountNumber) -> Vec<String> {
+    pub(crate) fn of(&self, number: AccountNumber) -> Vec<String> {
         let unknown = || vec![format!("[account {}]", number.0); self.keys];
         self.names.get(&number).filter(|names| names.len() == self.keys).cloned().unwrap_or_else(unknown)
     }

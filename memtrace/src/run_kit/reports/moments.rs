@@ -25,7 +25,7 @@ pub(crate) enum Span {
 }
 
 /// Finds the boundaries of `span` in a history with these facts.
-pub(super) fn find(
+pub(crate) fn find(
     book: &dyn Book,
     facts: &RecordedFacts,
     span: &Span,
