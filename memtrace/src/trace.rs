@@ -1,31 +1,31 @@
 //! `memtrace` and the commands that trace: one run, from its configuration to its report.
 
 mod account_interval;
-mod accounts;
-mod activity;
+mod account_text;
 mod activity_changes;
 pub(crate) mod config;
+mod context;
 mod cost;
 mod debug_files;
 mod ended_images;
+mod facts;
 mod function_site;
 mod mark_functions;
 mod marks;
 mod memory;
 mod overhead;
-mod periodic_sites;
+mod part;
+mod parts;
 mod recorder;
 mod reports;
 mod ring_source;
 mod run;
 mod run_report;
-mod sample;
 mod setup;
 mod snapshots;
 mod stack_copies;
 mod tag_functions;
 mod tag_probes;
-mod target_time;
 mod touch_meter;
 mod user_probe_sites;
 mod wait;

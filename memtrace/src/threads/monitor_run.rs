@@ -44,7 +44,13 @@ pub(super) struct MonitorRun {
     /// `None` if triggers start no traces.
     traces: Option<TriggeredTraces>,
     once: bool,
-    /// Number of intervals so far.
+    seen: Seen,
+}
+
+/// What a monitor has seen so far.
+#[derive(Default)]
+struct Seen {
+    /// Number of intervals.
     intervals: u64,
     /// Number of readings that came too late.
     skipped: u64,
@@ -99,9 +105,7 @@ impl MonitorRun {
             cgroups: config.has_cgroup_conditions().then(CgroupReadings::new),
             traces,
             once: config.once,
-            intervals: 0,
-            skipped: 0,
-            has_source: false,
+            seen: Seen::default(),
         };
         // What happens from now on counts.
         match run.sampling.next().await {
@@ -139,9 +143,9 @@ impl MonitorRun {
 
     /// Adds a reading, which ends an interval. Returns false if the monitor is to end.
     pub(super) fn observe(&mut self, reading: Reading, observer: &mut dyn Observer) -> bool {
-        self.skipped += reading.skipped;
+        self.seen.skipped += reading.skipped;
         let attachment = &self.attachment;
-        let has_source = &mut self.has_source;
+        let has_source = &mut self.seen.has_source;
         let source = |pid| {
             let source = attachment.source(pid);
             *has_source |= source != CounterSource::None;
@@ -149,13 +153,13 @@ impl MonitorRun {
         };
         let sampling = self.processes.sampling(reading, attachment.losses(), source);
         let Some(mut interval) = self.monitor.observe(sampling) else { return true };
-        if self.once && self.intervals > 0 {
+        if self.once && self.seen.intervals > 0 {
             return false;
         }
         let at = interval.span.end;
         interval.events.extend(self.marks.texts().map(|text| MonitorEvent { at, kind: MonitorEventKind::Mark(text) }));
         self.fire_triggers(&mut interval, observer);
-        self.intervals += 1;
+        self.seen.intervals += 1;
         let marks = self.outputs.write(&interval, observer);
         self.marks.set_sent(at, marks);
         !self.outputs.is_closed() && !self.once
@@ -182,7 +186,8 @@ impl MonitorRun {
 
     /// Completes the outputs, and starts to remove the probes.
     pub(super) fn finish(self, observer: &mut dyn Observer) -> Result<FinishedRun, Error> {
-        let Self { mut attachment, sampling, mut marks, outputs, skipped, triggers, traces, has_source, .. } = self;
+        let Self { mut attachment, sampling, mut marks, outputs, seen, triggers, traces, .. } = self;
+        let Seen { skipped, has_source, .. } = seen;
         let sampled = sampling.finish();
         attachment.update(observer);
         attachment.count_late_notes(observer);

@@ -7,22 +7,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use memtrace_history::pipeline::{EndedParts, EndedSink, Shards, missing_frames};
+use memtrace_history::pipeline::{EndedParts, EndedSink, missing_frames};
 use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings};
 use memtrace_host::kernel::ProcessFilter;
 use memtrace_model::{
-    EndedImage, EventClass, ImageEnd, ImageId, ImageStart, ImageUsage, LossReason, Object, Pid, Snapshots, Stacks,
-    Tick, UnsentStacks,
+    EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Object, Snapshots, Stacks, Tick, UnsentStacks,
 };
 use memtrace_object::symbolize::ImageCode;
 
-use super::accounts::RunAccounts;
+use super::context::Context;
+use super::part::LeftImage;
+use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stack_copies::find_copy;
 use crate::targets::select::Selection;
-use crate::targets::track::{Coverage, ProcessTracker, generated_code};
-use crate::targets::unwind_tables::UnwindTables;
-use crate::trace::sample::PageReader;
+use crate::targets::track::{Coverage, generated_code};
 
 /// Batches of parts that the shards can send before they keep them.
 const BATCHES: usize = 256;
@@ -52,20 +51,6 @@ pub(super) struct EndedImages {
     next_question: Tick,
     /// Images that the shards were asked to end, with the time of the question.
     asked: BTreeMap<ImageId, Tick>,
-    /// Processes in scope that have exited since [`Self::take_exits`].
-    exits: Vec<Pid>,
-}
-
-/// Parts of a run that complete an image.
-pub(super) struct Completion<'run> {
-    pub(super) tracker: &'run mut ProcessTracker,
-    pub(super) tables: &'run mut UnwindTables,
-    pub(super) pages: Option<&'run PageReader>,
-    pub(super) filter: &'run ProcessFilter,
-    pub(super) classes: &'run [EventClass],
-    pub(super) start: Tick,
-    pub(super) recorder: Option<&'run mut Recorder>,
-    pub(super) accounts: Option<&'run mut RunAccounts>,
 }
 
 /// Returns the channel from the shards.
@@ -84,38 +69,36 @@ impl EndedImages {
             frames_lost: BTreeMap::new(),
             next_question: Tick::default(),
             asked: BTreeMap::new(),
-            exits: Vec::new(),
         }
     }
 
-    /// Completes the images that have ended some time before `now`, and asks `shards` for overdue parts. All mmap events
+    /// Completes the images that have ended some time before `now`, and asks the shards for overdue parts. All mmap events
     /// up to `now` must be applied.
-    pub(super) fn complete(&mut self, now: Tick, shards: &Shards, run: &mut Completion<'_>) {
+    pub(super) fn complete(&mut self, now: Tick, context: &mut Context, parts: &mut Parts) {
         self.receive();
         let (settled, overdue) = (earlier(now, SETTLED), earlier(now, OVERDUE));
         let stacks_overdue = earlier(now, STACKS_OVERDUE);
         let images = self.assembly.take_complete(|image| {
-            let has_ended = image.at < overdue || image.at < settled && !run.tracker.awaits_end(image.id);
+            let has_ended = image.at < overdue || image.at < settled && !context.tracker.awaits_end(image.id);
             // Ticks end after 52 days.
-            now == Tick(u32::MAX) || has_ended && (image.at < stacks_overdue || run.tables.completes(image))
+            now == Tick(u32::MAX) || has_ended && (image.at < stacks_overdue || context.tables.completes(image))
         });
-        run.tracker.set_owners(images.iter().filter_map(|image| Some((image.id, image.owner?))).collect());
+        context.tracker.set_owners(images.iter().filter_map(|image| Some((image.id, image.owner?))).collect());
+        let filter = context.filter.clone();
         if !images.is_empty() {
-            let selection = Selection::of(run.filter);
+            let selection = Selection::of(&filter);
             for image in images {
                 self.asked.remove(&image.id);
-                self.add(image, now, run, &selection);
+                self.add(image, now, context, parts, &selection);
             }
         }
         if self.next_question <= now {
             self.next_question = Tick::at(now.since_start() + ASK_EVERY);
-            self.ask(now, shards, run);
+            self.ask(now, &filter, context, parts);
         }
-    }
-
-    /// Returns the processes in scope that have exited and were completed since the last call.
-    pub(super) fn take_exits(&mut self) -> Vec<Pid> {
-        mem::take(&mut self.exits)
+        if let Some(age) = context.recorder.as_mut().and_then(Recorder::take_deferral) {
+            context.shards.defer_stacks(age);
+        }
     }
 
     /// Returns the objects in the stacks of the ended processes, each with one reference.
@@ -136,56 +119,45 @@ impl EndedImages {
     }
 
     /// Adds an image to the ended processes at `now`.
-    fn add(&mut self, mut ended: EndedImage, now: Tick, run: &mut Completion<'_>, selection: &Selection<'_>) {
+    fn add(
+        &mut self,
+        mut ended: EndedImage,
+        now: Tick,
+        context: &mut Context,
+        parts: &mut Parts,
+        selection: &Selection<'_>,
+    ) {
         let EndedImage { id, end, at, .. } = ended;
-        if let Some(recorder) = &mut run.recorder {
-            recorder.end_image(&ended, now, run.tracker, &find_copy(run.tables.finished_stacks()));
+        let Context { recorder, tracker, tables, .. } = context;
+        if let Some(recorder) = recorder {
+            recorder.end_image(&ended, now, tracker, &find_copy(tables.finished_stacks()));
         }
-        run.tables.apply_to_ended(&mut ended);
-        if let Some(pages) = run.pages {
-            let began = run.tracker.images().get(&id).map_or(ImageStart::Unseen, |image| image.start);
-            let mut added = None;
-            let mut complete = |usage: &mut ImageUsage| {
-                let was_known = usage.counts.faults().is_some();
-                let is_reported = pages.complete_ended(usage, id, began, run.start);
-                added = usage.counts.faults().filter(|_| !was_known && is_reported);
-                is_reported
-            };
-            ended.usage.retain_mut(|(class, usage)| *class != EventClass::Fault || complete(usage));
-            if let (Some(recorder), Some(faults)) = (&mut run.recorder, added) {
-                recorder.add_faults(id, faults);
-            }
-        }
-        if let Some(recorder) = &mut run.recorder {
+        tables.apply_to_ended(&mut ended);
+        parts.image_ended(&mut ended, context);
+        let Context { recorder, tracker, tables, .. } = context;
+        if let Some(recorder) = recorder {
             let has_no_totals = |usage: &ImageUsage| usage.total.is_zero() && usage.by_stack.is_empty();
             let without_totals = ended.usage.iter().filter(|(_, usage)| has_no_totals(usage));
             recorder.list_idle(id, without_totals.map(|(class, _)| *class));
         }
         let recorded: Vec<_> = ended.usage.iter().map(|(class, _)| *class).collect();
-        let late = run.tracker.take_late(id);
-        let is_in_scope = !recorded.is_empty() || run.tracker.is_traced(id.pid) && selection.contains(run.tracker, id);
+        let late = tracker.take_late(id);
+        let is_in_scope = !recorded.is_empty() || tracker.is_traced(id.pid) && selection.contains(tracker, id);
         if is_in_scope {
             self.coverage.add_late(late);
         }
         if end != ImageEnd::Exec && is_in_scope {
-            self.exits.push(id.pid);
-            let idle = self.coverage.add_ended(run.tracker, id, &recorded, run.classes);
-            if let Some(recorder) = &mut run.recorder {
+            let idle = self.coverage.add_ended(tracker, id, &recorded, &context.classes);
+            if let Some(recorder) = recorder {
                 recorder.list_idle(id, idle.iter().copied());
             }
             let usage = ImageUsage { ended: Some(end), ..ImageUsage::default() };
             ended.usage.extend(idle.into_iter().map(|class| (class, usage.clone())));
         }
-        let generated = generated_code::take(run.tracker, id, end);
-        // The shard has sent the accounts before the image.
-        if let Some(accounts) = &mut run.accounts {
-            accounts.receive(run.tracker);
-        }
-        let image = run.tracker.take_ended(id, end, at).unwrap_or_default();
-        if let Some(accounts) = &mut run.accounts {
-            accounts.complete(id, end, &image, run.tracker);
-        }
-        run.tables.remember_objects(&image);
+        let generated = generated_code::take(tracker, id, end);
+        let image = tracker.take_ended(id, end, at).unwrap_or_default();
+        tables.remember_objects(&image);
+        parts.image_left(&LeftImage { id, end, image: &image, is_in_scope }, context);
         for (class, usage) in &ended.usage {
             *self.frames_lost.entry(*class).or_default() += missing_frames(usage, &ended.stacks);
         }
@@ -195,7 +167,7 @@ impl EndedImages {
             let generated = generated.as_ref().map(|code| &code.files);
             let completed = CompletedImage { id, end, at, image, usage, stacks };
             let mut code = ImageCode::new(&completed.image, generated);
-            match &mut run.recorder {
+            match &mut context.recorder {
                 Some(recorder) if has_group => {
                     let (image, stacks) = self.processes.add_recorded(completed, &mut code, recorder.live_paths());
                     recorder.group_image(id, (end, at), now, &image, stacks);
@@ -207,9 +179,9 @@ impl EndedImages {
 
     /// Asks the shards to end the images of which the record of the end was lost. An image that no shard knows leaves the
     /// registry without a report.
-    fn ask(&mut self, now: Tick, shards: &Shards, run: &mut Completion<'_>) {
+    fn ask(&mut self, now: Tick, filter: &ProcessFilter, context: &mut Context, parts: &mut Parts) {
         let overdue = earlier(now, OVERDUE);
-        let missing = self.assembly.incomplete(overdue).chain(run.tracker.ended_before(overdue));
+        let missing = self.assembly.incomplete(overdue).chain(context.tracker.ended_before(overdue));
         let missing: BTreeMap<_, _> = missing.map(|(id, end, at)| (id, (end, at))).collect();
         let mut new = Vec::new();
         for (id, (end, at)) in missing {
@@ -221,20 +193,19 @@ impl EndedImages {
                 }
                 Some(&asked) if asked < overdue && !self.assembly.has_part(id) => {
                     self.asked.remove(&id);
-                    let late = run.tracker.take_late(id);
-                    if late > 0 && Selection::of(run.filter).contains(run.tracker, id) {
+                    let tracker = &mut context.tracker;
+                    let late = tracker.take_late(id);
+                    if late > 0 && Selection::of(filter).contains(tracker, id) {
                         self.coverage.add_late(late);
                     }
-                    let image = run.tracker.take_ended(id, end, at);
-                    if let Some(accounts) = &mut run.accounts {
-                        accounts.complete(id, end, &image.unwrap_or_default(), run.tracker);
-                    }
+                    let image = tracker.take_ended(id, end, at).unwrap_or_default();
+                    parts.image_left(&LeftImage { id, end, image: &image, is_in_scope: false }, context);
                 }
                 Some(_) => {}
             }
         }
         if !new.is_empty() {
-            shards.end_images(new);
+            context.shards.end_images(new);
         }
     }
 

@@ -22,23 +22,35 @@ pub(super) struct MemoryPlan {
     pub(super) live: u64,
     /// Maximum number of stacks of running images in each shard.
     pub(super) stacks: u32,
-    /// Maximum number of stacks of ended images and their groups.
-    pub(super) ended_stacks: usize,
-    /// Maximum number of distinct call paths of ended images.
-    pub(super) call_paths: usize,
+    pub(super) ended: EndedLimits,
     pub(super) registry: registry::Limits,
     /// Maximum number of open object files.
     pub(super) files: usize,
-    /// Maximum memory of stack copies.
-    pub(super) copies: Bytes,
-    /// Maximum memory of call frame information that unwind tables are to be built from. One object can exceed it.
-    pub(super) frame_data: Bytes,
+    pub(super) unwinding: UnwindLimits,
     /// Maximum memory of the names of generated code.
     pub(super) generated_names: Bytes,
     /// Stacks have histograms.
     pub(super) has_histograms: bool,
     /// `None` if no deltas are needed.
     pub(super) recorder: Option<RecorderLimits>,
+}
+
+/// Limits of the state of ended images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EndedLimits {
+    /// Maximum number of stacks of ended images and their groups.
+    pub(super) stacks: usize,
+    /// Maximum number of distinct call paths of ended images.
+    pub(super) call_paths: usize,
+}
+
+/// Limits of the state of unwinding in user space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnwindLimits {
+    /// Maximum memory of stack copies.
+    pub(super) copies: Bytes,
+    /// Maximum memory of call frame information that unwind tables are to be built from. One object can exceed it.
+    pub(super) frame_data: Bytes,
 }
 
 /// Limits of the state of a recorder.
@@ -168,13 +180,11 @@ impl MemoryPlan {
             mmap_ring: Bytes(mmap_events::LARGEST_RING as u64),
             live: config.max_live,
             stacks: 1 << 20,
-            ended_stacks: 1 << 22,
-            call_paths: 1 << 23,
+            ended: EndedLimits { stacks: 1 << 22, call_paths: 1 << 23 },
             registry: registry::Limits::default(),
             files: 1 << 16,
-            copies: Bytes(64 << 20),
-            // Six compilers have that much.
-            frame_data: Bytes(16 << 20),
+            // Six compilers have that much call frame information.
+            unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
             generated_names: Bytes(32 << 20),
             has_histograms: config.lifetimes,
             recorder,
@@ -190,7 +200,7 @@ impl MemoryPlan {
         let maps = MapSizes::within(Bytes(rest / MAPS), rows, full.maps.uses)?;
         let ring = power_of_two(rest / RINGS / rings).filter(|&ring| ring >= SMALLEST_RING)?;
         let ring_size = full.ring_size.min(Bytes(ring));
-        let frame_data = full.frame_data.min(Bytes(rest / FRAME_DATA));
+        let frame_data = full.unwinding.frame_data.min(Bytes(rest / FRAME_DATA));
         let generated_names = full.generated_names.min(Bytes(rest / GENERATED_NAMES));
         let tables = u64::from(maps.rows) * ROWS + frame_data.0;
         let recorder = full.recorder.map(|full| full.within(Bytes(rest / RECORDER)));
@@ -216,12 +226,16 @@ impl MemoryPlan {
             mmap_ring: full.mmap_ring.min(Bytes(mmap_ring)),
             live: full.live.min(entries(sixteenths::LIVE_BLOCKS, BLOCK)),
             stacks: full.stacks.min(u32::try_from(entries(sixteenths::STACKS, stack) / rings).unwrap_or(u32::MAX)),
-            ended_stacks: full.ended_stacks.min(count(entries(sixteenths::ENDED_STACKS, ended_stack))),
-            call_paths: full.call_paths.min(count(entries(sixteenths::CALL_PATHS, CALL_PATH))),
+            ended: EndedLimits {
+                stacks: full.ended.stacks.min(count(entries(sixteenths::ENDED_STACKS, ended_stack))),
+                call_paths: full.ended.call_paths.min(count(entries(sixteenths::CALL_PATHS, CALL_PATH))),
+            },
             registry,
             files: full.files.min(state(eighths::FILES, FILE)),
-            copies: full.copies.min(Bytes(entries(sixteenths::COPIES, 1))),
-            frame_data,
+            unwinding: UnwindLimits {
+                copies: full.unwinding.copies.min(Bytes(entries(sixteenths::COPIES, 1))),
+                frame_data,
+            },
             generated_names,
             has_histograms: full.has_histograms,
             recorder,
@@ -239,8 +253,8 @@ impl MemoryPlan {
     pub(super) fn of_ended(&self, keep: usize, start: Tick) -> EndedSettings {
         EndedSettings {
             keep,
-            max_stack_entries: self.ended_stacks,
-            max_call_paths: self.call_paths,
+            max_stack_entries: self.ended.stacks,
+            max_call_paths: self.ended.call_paths,
             max_name_bytes: count(self.generated_names.0),
             start,
         }

@@ -9,6 +9,7 @@ mod images;
 mod intervals;
 mod live_changes;
 mod marks;
+mod memory_sampler;
 mod old_blocks;
 mod readings;
 mod run_book;
@@ -64,34 +65,57 @@ const BYTES_PER_PATH: u64 = 64;
 /// Records a run, or adds up its changes for the top sites.
 pub(super) struct Recorder {
     book: RunBook,
-    /// Something shows other moments than the end: the history needs names and facts.
-    is_viewed: bool,
-    /// An output shows memory over time.
-    has_timeline: bool,
+    uses: Uses,
     /// `None` if no sites are shown during the run.
     sites: Option<LiveSites>,
     /// `None` if no values are read at the ends of intervals.
     readings: Option<IntervalReadings>,
     deltas: Receiver<(usize, Delta)>,
-    accounts: AccountIntervals,
-    activity: WaitingActivity,
     open: OpenIntervals,
+    waiting: Waiting,
     stacks: RecordedStacks,
     changes: PathChanges,
-    images: RecordedImages,
+    of_images: OfImages,
+    next: Next,
+}
+
+/// What reads the history.
+struct Uses {
+    /// Something shows other moments than the end: the history needs names and facts.
+    is_viewed: bool,
+    /// An output shows memory over time.
+    has_timeline: bool,
+    /// A mark starts new water marks of accounts.
+    has_resets: bool,
+}
+
+/// What waits for the interval in which it happened.
+#[derive(Default)]
+struct Waiting {
+    accounts: AccountIntervals,
+    activity: WaitingActivity,
+    marks: Marks,
+}
+
+/// Images, and what is recorded of those that have ended.
+struct OfImages {
+    known: RecordedImages,
     old_blocks: OldBlocks,
     deferral: Deferral,
     groups: GroupedImages,
-    /// Changes that belong to no delta, for the next interval: stacks that replace their sum.
-    late: Vec<(ImageId, ImageUsage)>,
-    marks: Marks,
-    /// Losses outside of the ledgers at the last interval.
-    losses: Losses,
+}
+
+/// What the next interval gets besides a delta.
+#[derive(Default)]
+struct Next {
     /// End of the last interval.
-    end: Duration,
-    /// Facts for the next interval.
+    start: Duration,
+    /// Changes that belong to no delta: stacks that replace their sum.
+    late: Vec<(ImageId, ImageUsage)>,
+    /// Losses outside of the ledgers at the last interval.
+    losses_before: Losses,
     facts: Vec<Fact>,
-    /// Values of images that belong to no delta, for the next interval: those of images without events are zero.
+    /// Values of images that belong to no delta: those of images without events are zero.
     image_changes: Vec<ImageChange>,
 }
 
@@ -119,25 +143,24 @@ impl Recorder {
         let recorder = Self {
             readings: (recording.is_some() || config.timeline.is_some()).then(|| IntervalReadings::new(interval)),
             book: RunBook::create(config, interval, &limits, clock_start)?,
-            is_viewed: config.views_moments(),
-            has_timeline: config.timeline.is_some(),
+            uses: Uses {
+                is_viewed: config.views_moments(),
+                has_timeline: config.timeline.is_some(),
+                has_resets: config.accounts.is_some(),
+            },
             sites: config.every.map(|_| LiveSites::default()),
             deltas,
-            accounts: AccountIntervals::default(),
-            activity: WaitingActivity::default(),
             open: OpenIntervals::new(interval, waiting.clone(), shards),
+            waiting: Waiting::default(),
             stacks: RecordedStacks::new(paths),
             changes: PathChanges::default(),
-            images: RecordedImages::default(),
-            old_blocks: OldBlocks::new(config.older.is_some()),
-            deferral: Deferral::new(config),
-            groups: GroupedImages::new(limits.grouped_stacks),
-            late: Vec::new(),
-            marks: Marks::default(),
-            losses: Losses::default(),
-            end: Duration::ZERO,
-            facts: Vec::new(),
-            image_changes: Vec::new(),
+            of_images: OfImages {
+                known: RecordedImages::default(),
+                old_blocks: OldBlocks::new(config.older.is_some()),
+                deferral: Deferral::new(config),
+                groups: GroupedImages::new(limits.grouped_stacks),
+            },
+            next: Next::default(),
         };
         Ok(Some((recorder, DeltaSink { interval, start: clock_start, sender, waiting })))
     }
@@ -154,10 +177,13 @@ impl Recorder {
     ) {
         if let Some(readings) = &mut self.readings {
             let images = tracker.images();
-            let running = self.images.running().filter_map(|id| Some((id, images.get(&id)?.cgroup.as_deref())));
+            let running =
+                self.of_images.known.running().filter_map(|id| Some((id, images.get(&id)?.cgroup.as_deref())));
             readings.update(now.since_start(), running, &self.book.status());
         }
         self.receive();
+        // The accounts of an interval are recorded with its delta.
+        let settled = self.waiting.accounts.known_until(settled);
         while let Some(delta) = self.open.take_complete(settled) {
             self.write(delta, tracker, find_copy, losses);
         }
@@ -176,8 +202,8 @@ impl Recorder {
             return;
         }
         let id = ended.id;
-        self.deferral.add_ended();
-        self.late.extend(ended.unsent_change().map(|change| (id, change)));
+        self.of_images.deferral.add_ended();
+        self.next.late.extend(ended.unsent_change().map(|change| (id, change)));
         let generated = generated_code::of_image(tracker, id);
         if let Some(image) = tracker.images().get(&id) {
             self.stacks.add_unknown(id, image, &ended.stacks, generated.as_ref());
@@ -185,8 +211,8 @@ impl Recorder {
         let used = ended.usage.iter().flat_map(|(_, usage)| usage.by_stack.keys());
         let copies = used.filter(|key| self.stacks.find(key.stack).is_none()).map(|key| (id, key.stack)).collect();
         self.add_copies(copies, tracker, find_copy);
-        self.images.end(id, (ended.end, ended.at), now, tracker.images().get(&id), None);
-        self.old_blocks.add_ended(ended);
+        self.of_images.known.end(id, (ended.end, ended.at), now, tracker.images().get(&id), None);
+        self.of_images.old_blocks.add_ended(ended);
     }
 
     /// Adds the stacks of an image, of which no delta has one, to its group. They are live paths.
@@ -198,8 +224,8 @@ impl Recorder {
         image: &ProcessImage,
         stacks: ImageStacks,
     ) {
-        let group = self.groups.add(image, stacks);
-        self.images.end(id, ended, now, Some(image), Some(group));
+        let group = self.of_images.groups.add(image, stacks);
+        self.of_images.known.end(id, ended, now, Some(image), Some(group));
     }
 
     /// Returns the call paths, to add those of ended images.
@@ -209,29 +235,29 @@ impl Recorder {
 
     /// Returns the age at which images have their own stacks, once: from now on, those of new images can be deferred.
     pub(super) fn take_deferral(&mut self) -> Option<Duration> {
-        self.deferral.take()
+        self.of_images.deferral.take()
     }
 
     /// Lists an image without totals of `classes`.
     pub(super) fn list_idle(&mut self, id: ImageId, classes: impl IntoIterator<Item = EventClass>) {
-        self.image_changes.extend(classes.into_iter().map(|class| listed(id, class)));
+        self.next.image_changes.extend(classes.into_iter().map(|class| listed(id, class)));
     }
 
     /// Adds the page faults of an image that has ended, of which its last delta does not know the number at its start.
     pub(super) fn add_faults(&mut self, id: ImageId, faults: PageFaults) {
-        self.image_changes.extend(changes::fault_values(id, EventClass::Fault, faults));
+        self.next.image_changes.extend(changes::fault_values(id, EventClass::Fault, faults));
     }
 
     /// Records the start of tracing, and facts of the run.
     pub(super) fn start(&mut self, start: Tick, facts: impl IntoIterator<Item = Fact>) {
-        self.marks.set_start(start.since_start());
-        self.activity.set_start(start.since_start());
+        self.waiting.marks.set_start(start.since_start());
+        self.waiting.activity.set_start(start.since_start());
         self.add_facts(facts);
     }
 
     /// Records facts of the run with the next interval.
     pub(super) fn add_facts(&mut self, facts: impl IntoIterator<Item = Fact>) {
-        self.facts.extend(facts);
+        self.next.facts.extend(facts);
     }
 
     /// Records the remaining changes, of which `left` were not sent.
@@ -247,26 +273,26 @@ impl Recorder {
         left.into_iter().for_each(|(shard, delta)| self.open.add(shard, delta));
         for (stacks, id, change) in unsent {
             self.add_stacks(id, &stacks, tracker);
-            self.late.push((id, change));
+            self.next.late.push((id, change));
         }
         while let Some(delta) = self.open.take_first() {
             self.write(delta, tracker, find_copy, losses);
         }
         let mut interval = self.last_interval();
-        self.groups.move_to(&mut interval, true);
-        self.activity.move_to(&mut interval, Duration::MAX);
+        self.of_images.groups.move_to(&mut interval, true);
+        self.waiting.activity.move_to(&mut interval, Duration::MAX);
         self.stacks.add_new_paths(&mut interval);
         self.push(interval);
-        let losses = losses.since(&self.losses);
+        let losses = losses.since(&self.next.losses_before);
         if losses.total() > 0 {
             let interval = Interval { losses, ..self.last_interval() };
             self.push(interval);
         }
     }
 
-    /// Adds accounts that have changed in intervals. They are recorded with the delta that ends then, or later.
-    pub(super) fn add_accounts(&mut self, intervals: Vec<AccountInterval>) {
-        self.accounts.add(intervals);
+    /// Adds accounts that have changed in the intervals until `until`. They are recorded with the delta that ends then, or later.
+    pub(super) fn add_accounts(&mut self, intervals: Vec<AccountInterval>, until: Tick) {
+        self.waiting.accounts.add(intervals, until);
     }
 
     /// Adds the deltas that have arrived.
@@ -293,17 +319,12 @@ impl Recorder {
 
     /// Returns true if something shows other moments than the end, and everything of them is kept.
     pub(super) const fn is_viewed(&self) -> bool {
-        self.is_viewed
+        self.uses.is_viewed
     }
 
     /// Returns true if a recording or an output shows marks.
     pub(super) const fn keeps_marks(&self) -> bool {
-        self.is_viewed || self.has_timeline
-    }
-
-    /// Returns true if the run has a recording.
-    pub(super) const fn has_file(&self) -> bool {
-        self.book.is_file()
+        self.uses.is_viewed || self.uses.has_timeline
     }
 
     /// Adds activity of threads. The mmap events up to now are applied.
@@ -320,20 +341,20 @@ impl Recorder {
                 self.stacks.add_unknown(id, image, &stacks, generated.as_ref());
             }
         }
-        self.activity.without_frames.append(&mut changes.stacks);
-        let without = std::mem::take(&mut self.activity.without_frames);
+        self.waiting.activity.without_frames.append(&mut changes.stacks);
+        let without = std::mem::take(&mut self.waiting.activity.without_frames);
         let unknown = without.iter().filter(|(.., id)| self.stacks.find(*id).is_none());
         let copies = unknown.map(|&(_, pid, id)| (tracker.latest_id(pid), id)).collect();
         self.add_copies(copies, tracker, find_copy);
         for (number, pid, id) in without {
             match self.stacks.find(id) {
-                Some((path, end)) => self.activity.stacks.push((number, path, end)),
-                None => self.activity.without_frames.push((number, pid, id)),
+                Some((path, end)) => self.waiting.activity.stacks.push((number, path, end)),
+                None => self.waiting.activity.without_frames.push((number, pid, id)),
             }
         }
-        self.activity.changes.append(changes);
+        self.waiting.activity.changes.append(changes);
         for (name, sums) in calls {
-            *self.activity.calls.entry(name).or_default() += &sums;
+            *self.waiting.activity.calls.entry(name).or_default() += &sums;
         }
     }
 
@@ -345,19 +366,21 @@ impl Recorder {
 
     /// Adds a mark, at which the shards have to end their deltas. Returns false if it is refused.
     pub(super) fn add_mark(&mut self, request: MarkRequest) -> bool {
-        self.marks.add(request)
+        self.waiting.marks.add(request)
     }
 
-    /// Answers the requests of marks that have been stored since the last call, and returns these marks.
+    /// Answers the requests of marks that have been stored since the last call, and returns these marks for the user.
     pub(super) fn take_stored_marks(&mut self) -> Vec<StoredMark> {
-        if !self.marks.has_unstored() {
+        if !self.waiting.marks.has_unstored() {
             return Vec::new();
         }
-        self.marks.take_stored(&self.book.status())
+        let stored = self.waiting.marks.take_stored(&self.book.status());
+        // A reset of accounts has a note of its own.
+        if self.uses.has_resets && !self.book.is_file() { Vec::new() } else { stored }
     }
 
     fn write(&mut self, mut delta: Delta, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>, losses: &Losses) {
-        for (id, change) in self.late.drain(..) {
+        for (id, change) in self.next.late.drain(..) {
             delta.add_usage(EventClass::Heap, id, change);
         }
         for (id, stacks) in std::mem::take(&mut delta.stacks) {
@@ -371,33 +394,36 @@ impl Recorder {
         self.add_copies(unknown, tracker, find_copy);
         let (until, is_marked) = (delta.until, delta.is_marked);
         // No two boundaries have the same time.
-        let end = until.since_start().max(self.end + Duration::from_nanos(1));
-        let mut interval =
-            Interval { span: self.end..end, oom_kills: delta.oom_kills.into_iter().collect(), ..Interval::default() };
-        self.end = end;
-        interval.losses = losses.since(&self.losses);
+        let end = until.since_start().max(self.next.start + Duration::from_nanos(1));
+        let mut interval = Interval {
+            span: self.next.start..end,
+            oom_kills: delta.oom_kills.into_iter().collect(),
+            ..Interval::default()
+        };
+        self.next.start = end;
+        interval.losses = losses.since(&self.next.losses_before);
         interval.losses.merge(&delta.losses);
-        self.losses = losses.clone();
-        interval.facts = std::mem::take(&mut self.facts);
-        interval.image_changes = std::mem::take(&mut self.image_changes);
+        self.next.losses_before = losses.clone();
+        interval.facts = std::mem::take(&mut self.next.facts);
+        interval.image_changes = std::mem::take(&mut self.next.image_changes);
         let changed = delta.usage.values().flat_map(|images| images.keys().copied());
         let changed: BTreeSet<ImageId> =
             changed.chain(interval.image_changes.iter().map(|change| change.image)).collect();
-        interval.images = self.images.describe(changed, &delta.ends, until, tracker.images());
+        interval.images = self.of_images.known.describe(changed, &delta.ends, until, tracker.images());
         self.changes.add(delta.usage, &self.stacks, &mut interval);
-        self.groups.move_to(&mut interval, is_marked);
-        self.activity.move_to(&mut interval, end);
+        self.of_images.groups.move_to(&mut interval, is_marked);
+        self.waiting.activity.move_to(&mut interval, end);
         self.stacks.add_new_paths(&mut interval);
         if is_marked {
-            self.marks.end_interval(&mut interval);
+            self.waiting.marks.end_interval(&mut interval);
         }
-        interval.finished = self.images.take_old(self.open.taken_until(), tracker.images());
+        interval.finished = self.of_images.known.take_old(self.open.taken_until(), tracker.images());
         for &id in &interval.finished {
-            interval.details.extend(self.old_blocks.take(id, &self.stacks));
+            interval.details.extend(self.of_images.old_blocks.take(id, &self.stacks));
             self.stacks.forget(id);
             self.changes.forget(id);
         }
-        self.accounts.move_to(until, &mut interval);
+        self.waiting.accounts.move_to(until, &mut interval);
         if let Some(sites) = &mut self.sites {
             sites.add(&interval);
         }
@@ -411,7 +437,7 @@ impl Recorder {
         if stacks.is_empty() {
             return;
         }
-        self.deferral.add_stacks(stacks.ids().count());
+        self.of_images.deferral.add_stacks(stacks.ids().count());
         let generated = generated_code::of_image(tracker, id);
         // The stacks of an image that has left the tracker are known.
         if let Some(image) = tracker.images().get(&id) {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +11,18 @@ use memtrace_history::{
     has_trends,
 };
 use memtrace_host::debuginfod;
-use memtrace_host::kernel::{Counters, ProgramTime};
 use memtrace_host::procfs::Objects;
 use memtrace_model::{
     AccountTable, Bytes, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RunFacts,
-    Snapshot, Snapshots, TagId, TagName, Tick, TouchWindow, printable,
+    Snapshot, Snapshots, TouchWindow, printable,
 };
 use memtrace_object::symbolize::{ImageCode, Symbolizer};
 
-use super::accounts::RunAccounts;
-use super::activity::RunActivity;
+use super::account_text::text_of_accounts;
 use super::cost::cost_so_far;
 use super::debug_files;
+use super::facts::{Measured, MeasuredReclaim, UnnamedActivity};
+use super::parts::reclaim::paths_of;
 use super::recorder::{Recorder, header_of_run};
 use super::run_report::RunReport;
 use crate::run_kit::clock::{self, wall_time_of_start};
@@ -37,25 +36,31 @@ use crate::run_kit::reports::fail;
 use crate::targets::select::Targets;
 use crate::targets::track::{Coverage, ProcessTracker};
 use crate::trace::config::{AccountReport, Config};
-use crate::trace::sample::{self, MeasuredReclaim};
 
 /// Open outputs, and what the reports need besides the totals.
 pub(super) struct Reports {
     /// Outputs of stacks.
     outputs: BTreeMap<EventClass, Outputs>,
     debuginfod: Option<debuginfod::Settings>,
-    /// `None` if nothing reads intervals.
-    recorder: Option<Recorder>,
     /// Outputs of accounts at the end.
     account_outputs: Option<Outputs>,
     /// Outputs of accounts over time.
     over_time: Option<Outputs>,
-    accounts: Option<RunAccounts>,
-    /// `None` if the activity of threads was not traced.
-    activity: Option<RunActivity>,
 }
 
-/// Results of a finished run except for its snapshots.
+/// What a run has counted.
+pub(super) struct Results {
+    pub(super) snapshots: Snapshots,
+    pub(super) ended: EndedProcesses,
+    /// The history, which has all changes, but no names; `None` if nothing reads intervals.
+    pub(super) recorder: Option<Recorder>,
+    /// Accounts that do not follow from stacks.
+    pub(super) accounts: Option<AccountTable>,
+    /// `None` if the activity of threads was not traced.
+    pub(super) activity: Option<UnnamedActivity>,
+}
+
+/// How a run was traced.
 pub(super) struct FinishedTrace<'run> {
     /// With the name of the targets in reports, and notes.
     pub(super) targets: &'run Targets,
@@ -66,25 +71,13 @@ pub(super) struct FinishedTrace<'run> {
     /// How hot and cold bytes were measured.
     pub(super) touches: Option<TouchWindow>,
     pub(super) measured: Measured,
+    pub(super) reclaim: Option<MeasuredReclaim>,
     /// Number of events.
     pub(super) events: u64,
     /// Facts that were known when the run started.
     pub(super) facts_at_start: Vec<Fact>,
     /// Origin of ticks on the monotonic clock.
-    pub(super) clock_start: Duration,
-}
-
-/// What memtrace and the kernel have counted when tracing stops.
-pub(super) struct Measured {
-    pub(super) window: Range<Tick>,
-    pub(super) duration: Duration,
-    /// Processor time of memtrace while events were recorded.
-    pub(super) cpu: Duration,
-    pub(super) counters: Counters,
-    pub(super) programs: ProgramTime,
-    /// Tags that programs have set.
-    pub(super) tags: BTreeMap<TagId, TagName>,
-    pub(super) reclaim: Option<MeasuredReclaim>,
+    pub(super) origin: Duration,
 }
 
 impl Reports {
@@ -99,23 +92,7 @@ impl Reports {
             over_time = (!of_intervals.is_empty()).then(|| Outputs::open(&of_intervals)).transpose()?;
         }
         let debuginfod = debug_files::settings(&config.debuginfod)?;
-        let (recorder, accounts, activity) = (None, None, None);
-        Ok(Self { outputs, debuginfod, recorder, account_outputs, over_time, accounts, activity })
-    }
-
-    /// Completes this recording too: it has all changes, but no names.
-    pub(super) fn with_recorder(self, recorder: Option<Recorder>) -> Self {
-        Self { recorder, ..self }
-    }
-
-    /// Writes these accounts too.
-    pub(super) fn with_accounts(self, accounts: Option<RunAccounts>) -> Self {
-        Self { accounts, ..self }
-    }
-
-    /// Shows this activity of threads too.
-    pub(super) fn with_activity(self, activity: Option<RunActivity>) -> Self {
-        Self { activity, ..self }
+        Ok(Self { outputs, debuginfod, account_outputs, over_time })
     }
 
     /// Writes every report, and completes the recording. Returns the losses, and false if a part of the history could not be
@@ -123,13 +100,13 @@ impl Reports {
     pub(super) async fn write(
         self,
         config: &Config,
-        snapshots: Snapshots,
-        ended: EndedProcesses,
+        results: Results,
         finished: &FinishedTrace<'_>,
         signals: &mut Signals,
         observer: &mut dyn Observer,
     ) -> Result<(Losses, bool), Error> {
-        let Self { outputs, debuginfod, mut recorder, account_outputs, over_time, accounts, activity } = self;
+        let Self { outputs, debuginfod, account_outputs, over_time } = self;
+        let Results { snapshots, ended, mut recorder, accounts, activity } = results;
         let mut facts = finished.facts(config, &snapshots);
         let recorder_of_images = recorder.as_mut();
         let changes = recorder_of_images.map(|recorder| finished.record_images(config, recorder, &snapshots));
@@ -142,7 +119,7 @@ impl Reports {
             let counts = debug_files::find(settings, &mut symbolizer, &objects, signals, observer).await;
             facts.extend(facts::of_debug_files(&counts));
         }
-        let end = end.with_activity(activity.map(|activity| Arc::new(activity.into_activity(&symbolizer))));
+        let end = end.with_activity(activity.map(|activity| Arc::new(activity(&symbolizer))));
         let mut names = NameTable::new(FramesByObject::default(), symbolizer);
         if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
             names.add(recorder.paths());
@@ -158,9 +135,10 @@ impl Reports {
         let all_facts = finished.facts_at_start.iter().chain(&facts).cloned().collect();
         let report = RunReport::new(config, book, all_facts, observer);
         let report = if is_lost { report.without_intervals() } else { report };
-        let accounts = config.accounts.as_ref().zip(accounts.as_ref()).zip(account_outputs);
+        let accounts =
+            config.accounts.as_ref().zip(account_outputs).map(|(report, outputs)| (report, accounts, outputs));
         let (failures, losses) = (Vec::new(), Losses::default());
-        let mut writer = ReportWriter { config, finished, outputs, accounts, observer, facts, failures, losses };
+        let mut writer = ReportWriter { config, outputs, accounts, observer, facts, failures, losses };
         let cost = |class| finished.cost(class, allocations);
         let is_read =
             report.for_each_class(&names, cost, |class, profile, options| writer.write(class, profile, &options));
@@ -189,10 +167,9 @@ impl Reports {
 /// Writes the report of each event class.
 struct ReportWriter<'a> {
     config: &'a Config,
-    finished: &'a FinishedTrace<'a>,
     outputs: BTreeMap<EventClass, Outputs>,
     /// Accounts are written instead of stacks.
-    accounts: Option<((&'a AccountReport, &'a RunAccounts), Outputs)>,
+    accounts: Option<(&'a AccountReport, Option<AccountTable>, Outputs)>,
     observer: &'a mut dyn Observer,
     /// Facts of the run.
     facts: Vec<Fact>,
@@ -202,13 +179,13 @@ struct ReportWriter<'a> {
 
 impl ReportWriter<'_> {
     fn write(&mut self, class: EventClass, profile: Profile, options: &memtrace_report::Options) {
-        let Self { config, finished, .. } = *self;
+        let config = self.config;
         self.facts.extend(facts::of_cost(class, &profile.run.cost));
         self.facts.extend(facts::of_notes(&profile.run.notes));
         let outputs = self.outputs.remove(&class);
         let (written, failures, summary) = match self.accounts.take() {
-            Some(((report, accounts), outputs)) => {
-                let table = account_table(config, report, accounts, &profile, finished);
+            Some((report, accounts, outputs)) => {
+                let table = account_table(config, report, accounts, &profile);
                 let content = |format, _, out: &mut dyn io::Write| {
                     memtrace_report::write_accounts(format, &table, config.top, out)
                 };
@@ -253,13 +230,13 @@ impl FinishedTrace<'_> {
     fn facts_of_class(&self, class: EventClass, snapshots: &Snapshots) -> RunFacts {
         let measured = &self.measured;
         let probes_allocators = class.probes_allocators();
-        let reclaim = measured.reclaim.as_ref().filter(|_| class.counts_stalls());
+        let reclaim = self.reclaim.as_ref().filter(|_| class.counts_stalls());
         let killed = snapshots.0.get(&class).map(killed_cgroups).unwrap_or_default();
         RunFacts {
             class,
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             tags: if probes_allocators { measured.tags.clone() } else { BTreeMap::new() },
-            killed_cgroups: sample::paths_of(&killed),
+            killed_cgroups: paths_of(&killed),
             reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
             cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
             filtered: if probes_allocators { measured.counters.filtered } else { Default::default() },
@@ -289,7 +266,7 @@ impl FinishedTrace<'_> {
     /// Returns a history with one interval, to which the end can be added.
     fn only_end(&self, config: &Config) -> MemoryBook {
         let span = Duration::ZERO..self.measured.window.end.since_start();
-        let start = wall_time_of_start(|| clock::monotonic().saturating_sub(self.clock_start));
+        let start = wall_time_of_start(|| clock::monotonic().saturating_sub(self.origin));
         let mut book = MemoryBook::new(header_of_run(config, span.end, start), Bytes(u64::MAX));
         book.append(Interval { span, ..Interval::default() });
         book
@@ -319,14 +296,12 @@ fn killed_cgroups(snapshot: &Snapshot) -> BTreeSet<CgroupId> {
 fn account_table(
     config: &Config,
     report: &AccountReport,
-    accounts: &RunAccounts,
+    accounts: Option<AccountTable>,
     profile: &Profile,
-    finished: &FinishedTrace<'_>,
 ) -> AccountTable {
-    let mut table = match report.needs_stacks() {
-        true => memtrace_report::accounts_of_stacks(profile, &report.keys, |by| config.grouping.labels_by(by, profile)),
-        false => accounts.table(finished.measured.window.start, finished.measured.duration, finished.tracker),
-    };
+    let of_stacks =
+        || memtrace_report::accounts_of_stacks(profile, &report.keys, |by| config.grouping.labels_by(by, profile));
+    let mut table = accounts.unwrap_or_else(of_stacks);
     table.losses.clone_from(&profile.losses);
     table.notes.extend(profile.run.notes.iter().cloned());
     if table.rows.is_empty() {
@@ -334,12 +309,4 @@ fn account_table(
     }
     table.sort(report.sort);
     table
-}
-
-/// Returns the first `top` rows of a table as text.
-pub(super) fn text_of_accounts(table: &AccountTable, top: usize) -> String {
-    let mut text = Vec::new();
-    // Writing to a vector does not fail.
-    let _ = memtrace_report::write_accounts(memtrace_report::Format::Text, table, top, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
 }

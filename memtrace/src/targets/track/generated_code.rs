@@ -49,7 +49,7 @@ pub(crate) fn of_image(tracker: &mut ProcessTracker, id: ImageId) -> Option<Gene
 
 /// Returns the files with the names of the generated code of the last image of `pid`.
 fn code_of(tracker: &mut ProcessTracker, pid: Pid) -> Option<GeneratedCode> {
-    let clock_start = tracker.clock_start;
+    let clock_start = tracker.clock.origin;
     let image = tracker.image(pid)?;
     let objects = image.objects().map(|object| &**object);
     let roots: BTreeSet<_> = objects.clone().filter_map(|object| object.root.clone()).collect();

@@ -45,12 +45,12 @@ impl ProcessTracker {
 
     fn apply(&mut self, event: MmapEvent, changes: &mut Changes) {
         let pid = event.pid;
-        let counts = self.start.is_some_and(|start| Duration::from_nanos(event.time_ns) >= start);
+        let counts = self.clock.start.is_some_and(|start| Duration::from_nanos(event.time_ns) >= start);
         let remaps = matches!(event.kind, MmapEventKind::Mapped { .. } | MmapEventKind::Exec { .. });
         if remaps && self.is_traced(pid) {
             changes.remapped.insert(pid);
         }
-        let time = Duration::from_nanos(event.time_ns).saturating_sub(self.clock_start);
+        let time = Duration::from_nanos(event.time_ns).saturating_sub(self.clock.origin);
         let at = Tick::at(time);
         let mut is_exec = false;
         let kind = match event.kind {

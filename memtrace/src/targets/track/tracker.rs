@@ -37,14 +37,19 @@ pub(crate) struct ProcessTracker {
     pub(crate) owners: Owners,
     /// Processes after an exec: the next file that they map is their executable.
     pub(super) awaiting_exe: HashSet<Pid>,
-    /// Origin of ticks on the monotonic clock.
-    pub(super) clock_start: Duration,
+    pub(super) clock: TrackerClock,
     pub(super) records_thread_names: bool,
     /// Lost mmap events of processes that exited before their mappings could be read again.
     pub(super) lost: u64,
-    /// Time on the monotonic clock since which events count; `None` before.
-    pub(super) start: Option<Duration>,
     pub(crate) code_generators: CodeGenerators,
+}
+
+/// Times of a tracker, on the monotonic clock.
+pub(super) struct TrackerClock {
+    /// Origin of ticks.
+    pub(super) origin: Duration,
+    /// Time since which events count; `None` before.
+    pub(super) start: Option<Duration>,
 }
 
 impl ProcessTracker {
@@ -74,17 +79,16 @@ impl ProcessTracker {
             metadata: MetadataReader::new(),
             owners: Owners::default(),
             awaiting_exe: HashSet::new(),
-            clock_start,
+            clock: TrackerClock { origin: clock_start, start: None },
             records_thread_names,
             lost: 0,
-            start: None,
             code_generators: CodeGenerators::default(),
         }
     }
 
     /// Records that events count since `now` on the monotonic clock.
     pub(crate) fn start_at(&mut self, now: Duration) {
-        self.start = Some(now);
+        self.clock.start = Some(now);
         self.allocators.start();
     }
 
@@ -181,7 +185,7 @@ impl ProcessTracker {
 
     /// Returns the time since ticks began.
     pub(super) fn now(&self) -> Duration {
-        clock::monotonic().saturating_sub(self.clock_start)
+        clock::monotonic().saturating_sub(self.clock.origin)
     }
 
     pub(crate) fn is_traced(&self, pid: Pid) -> bool {

@@ -9,12 +9,10 @@ const FULL: MemoryPlan = MemoryPlan {
     mmap_ring: Bytes(1 << 19),
     live: 32_000_000,
     stacks: 1 << 20,
-    ended_stacks: 1 << 22,
-    call_paths: 1 << 23,
+    ended: EndedLimits { stacks: 1 << 22, call_paths: 1 << 23 },
     registry: registry::Limits { images: 1 << 17, mappings: 1 << 20, thread_names: 1 << 17 },
     files: 1 << 16,
-    copies: Bytes(64 << 20),
-    frame_data: Bytes(16 << 20),
+    unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
     generated_names: Bytes(32 << 20),
     has_histograms: false,
     recorder: Some(RecorderLimits::FULL),
@@ -28,12 +26,10 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         mmap_ring,
         live,
         stacks,
-        ended_stacks,
-        call_paths,
+        ended: EndedLimits { stacks: ended_stacks, call_paths },
         registry: registry::Limits { images, mappings, thread_names },
         files,
-        copies,
-        frame_data,
+        unwinding: UnwindLimits { copies, frame_data },
         generated_names,
         has_histograms,
         recorder,
@@ -88,7 +84,7 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
             let used = memory(plan, rings, processors);
             assert!(used <= limit, "{used} of {limit} bytes, {rings} rings: {plan:?}");
             assert!(plan.ring_size.0 >= SMALLEST_RING && plan.live > 10_000 && plan.stacks > 50, "{limit}: {plan:?}");
-            assert!(plan.frame_data.0 > 1 << 19 && plan.generated_names.0 > 1 << 18, "{limit}: {plan:?}");
+            assert!(plan.unwinding.frame_data.0 > 1 << 19 && plan.generated_names.0 > 1 << 18, "{limit}: {plan:?}");
             assert!(plan.registry.images > 300 && plan.registry.mappings > 4000 && plan.files > 200, "{plan:?}");
         }
     }

@@ -9,18 +9,28 @@ use crate::trace::account_interval::AccountInterval;
 
 /// Accounts that have changed in the intervals of a recording, in order of time.
 #[derive(Debug, Default)]
-pub(super) struct AccountIntervals(VecDeque<AccountInterval>);
+pub(super) struct AccountIntervals {
+    waiting: VecDeque<AccountInterval>,
+    /// End of the last interval; `None` if the run has no accounts.
+    until: Option<Tick>,
+}
 
 impl AccountIntervals {
-    /// Adds later intervals.
-    pub(super) fn add(&mut self, intervals: Vec<AccountInterval>) {
-        self.0.extend(intervals);
+    /// Adds later intervals, which are all until `until`.
+    pub(super) fn add(&mut self, intervals: Vec<AccountInterval>, until: Tick) {
+        self.waiting.extend(intervals);
+        self.until = Some(until);
+    }
+
+    /// Returns the time until which all accounts are known, `now` at most.
+    pub(super) fn known_until(&self, now: Tick) -> Tick {
+        self.until.map_or(now, |until| until.min(now))
     }
 
     /// Moves the accounts of all intervals until `until` to the interval that ends then.
     pub(super) fn move_to(&mut self, until: Tick, interval: &mut Interval) {
         while let Some(AccountInterval { accounts, names, .. }) =
-            self.0.pop_front_if(|interval| interval.until <= until)
+            self.waiting.pop_front_if(|interval| interval.until <= until)
         {
             let (account_names, span) = (names, interval.span.clone());
             interval.merge(Interval { span, accounts, account_names, ..Interval::default() });

@@ -42,7 +42,7 @@ impl Recorder {
     /// with a recorded end contain theirs.
     pub(in crate::trace) fn record_values_at_end(&mut self, snapshots: &Snapshots) {
         let values_at_end = |(&id, usage): (&ImageId, &ImageUsage)| {
-            if self.images.has_end(id) {
+            if self.of_images.known.has_end(id) {
                 return None;
             }
             let change = ImageUsage { histograms: ages(usage), ..peak_and_touches(usage) };
@@ -63,7 +63,7 @@ impl Recorder {
     /// Records the amounts of the blocks that have the minimum age, if the run has one.
     pub(in crate::trace) fn record_old_blocks(&mut self, snapshots: &Snapshots) {
         let heap = snapshots.0.get(&EventClass::Heap);
-        let details = heap.map(|heap| self.old_blocks.finish(&heap.images, &self.stacks)).unwrap_or_default();
+        let details = heap.map(|heap| self.of_images.old_blocks.finish(&heap.images, &self.stacks)).unwrap_or_default();
         if !details.is_empty() {
             let interval = Interval { details, ..self.last_interval() };
             self.push(interval);
@@ -119,12 +119,12 @@ impl Recorder {
     /// Records the facts, and completes the history. Returns its file, if it has one, and what is stored.
     pub(in crate::trace) fn finish(mut self) -> Option<(PathBuf, Status)> {
         let mut interval = self.last_interval();
-        interval.facts = std::mem::take(&mut self.facts);
-        interval.image_changes = std::mem::take(&mut self.image_changes);
+        interval.facts = std::mem::take(&mut self.next.facts);
+        interval.image_changes = std::mem::take(&mut self.next.image_changes);
         self.push(interval);
         let finished = self.book.finish();
         if let Some((_, status)) = &finished {
-            self.marks.take_stored(status);
+            self.waiting.marks.take_stored(status);
         }
         finished
     }
@@ -132,14 +132,14 @@ impl Recorder {
     /// Returns a further interval at the end. Tracing is over, so it takes no time; but no two boundaries have the same
     /// time.
     pub(super) fn last_interval(&mut self) -> Interval {
-        let start = self.end;
-        self.end += Duration::from_nanos(1);
-        Interval { span: start..self.end, ..Interval::default() }
+        let start = self.next.start;
+        self.next.start += Duration::from_nanos(1);
+        Interval { span: start..self.next.start, ..Interval::default() }
     }
 
     pub(super) fn push(&mut self, interval: Interval) {
         // Memory over time and trends need no more than this.
-        let needed = match self.is_viewed {
+        let needed = match self.uses.is_viewed {
             true => interval,
             false => {
                 let Interval { span, images, finished, changes, samples, marks, .. } = interval;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use memtrace_history::{Interval, Status};
 use memtrace_model::{Cgroup, ImageId};
 
-use crate::trace::sample::{MemorySampler, Readings};
+use super::memory_sampler::{MemorySampler, Readings};
 
 /// Most readings that wait for their intervals. Beyond it, nothing is read.
 const MAX_WAITING: usize = 16;

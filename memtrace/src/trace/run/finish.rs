@@ -6,11 +6,11 @@ use std::mem;
 use memtrace_history::EndedProcesses;
 use memtrace_history::pipeline::{RunTotals, count_missing_frames};
 use memtrace_model::{
-    AccountChanges, Delta, FinishedStacks, ImageId, ImageUsage, LossReason, Losses, PartKeys, Snapshots, Stacks, TagId,
-    TagName, Tick,
+    CallsBySize, Delta, FinishedStacks, ImageId, ImageUsage, LossReason, PartKeys, Snapshots, Stacks,
 };
 
-use super::{Trace, coverage};
+use super::Trace;
+use super::start::coverage;
 use crate::run_kit::detach::Detach;
 use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::Signals;
@@ -19,31 +19,30 @@ use crate::run_kit::outcome::Outcome;
 use crate::run_kit::own_allocator;
 use crate::targets::select::Selection;
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
-use crate::trace::accounts::RunAccounts;
-use crate::trace::activity::RunActivity;
 use crate::trace::config::Config;
+use crate::trace::context::Context;
 use crate::trace::cost::processor_time;
-use crate::trace::mark_functions::MarkFunctions;
-use crate::trace::overhead::{OverheadMonitor, Sample};
+use crate::trace::facts::{Facts, Measured};
 use crate::trace::recorder::Recorder;
-use crate::trace::reports::{FinishedTrace, Measured, Reports};
+use crate::trace::reports::{FinishedTrace, Reports, Results};
 use crate::trace::snapshots::{complete_snapshots, page_totals};
 use crate::trace::stack_copies::find_copy;
 use crate::trace::touch_meter::Touches;
 
-/// The totals of all processes, and what the history of the run lacks of them.
-struct Counted {
-    snapshots: Snapshots,
+/// What the shards have not sent.
+struct Unsent {
+    deltas: Vec<(usize, Delta)>,
+    /// Changes of images that no delta has, with their stacks.
+    changes: Vec<(Stacks, ImageId, ImageUsage)>,
+}
+
+/// What the history of the run lacks, and what only reports need.
+struct Rest {
     /// Totals of pages before they were compared with the page tables.
     before: Snapshots,
     ended: EndedProcesses,
     coverage: Coverage,
-    /// Losses outside of the ledgers.
-    losses: Losses,
-    /// What the shards have not sent.
-    deltas: Vec<(usize, Delta)>,
-    unsent: Vec<(Stacks, ImageId, ImageUsage)>,
-    accounts: Vec<(u64, AccountChanges)>,
+    unsent: Unsent,
     /// Number of events.
     events: u64,
 }
@@ -58,164 +57,148 @@ impl Trace {
         signals: &mut Signals,
         observer: &mut dyn Observer,
     ) -> Result<(Outcome, Detach), Error> {
-        let (measured, overhead) = self.close(config, observer);
-        let totals = self.end_shards(config, touches.as_ref(), overhead, measured.window.end);
-        let Counted { mut snapshots, before, ended, coverage, losses, deltas, unsent, accounts, events } =
-            self.count(totals, &measured);
+        let mut facts = self.close(config, observer);
+        let totals = self.end_shards(config, touches.as_ref(), &mut facts);
+        let rest = self.count(totals, &mut facts);
+        let Self { mut context, parts, mark_functions, own_probes, facts: facts_at_start, .. } = self;
+        parts.finish(&mut context, &mut facts, observer);
         // Detach before symbolization, so that the targets run at full speed again.
-        let detach = self.detach();
-        self.finish_accounts(accounts, &measured.tags, observer);
-        let generated_code = generated_code::all(&mut self.tracker);
-        let stacks = self.tables.finish(&mut self.kernel, &self.tracker);
-        self.record_end(config, [&snapshots, &before], deltas, unsent, &stacks, &losses);
-        for snapshot in snapshots.0.values_mut() {
+        let mut probes = mem::take(&mut context.probes);
+        probes.merge(own_probes);
+        mark_functions.into_iter().for_each(|functions| probes.merge(functions.into_probes()));
+        let detach = Detach::start(probes);
+        let generated_code = generated_code::all(&mut context.tracker);
+        let stacks = context.tables.finish(&mut context.kernel, &context.tracker);
+        let Rest { before, ended, coverage, unsent, events } = rest;
+        record_end(config, &mut context, &mut facts, &before, unsent, &stacks);
+        for snapshot in facts.snapshots.0.values_mut() {
             stacks.apply(snapshot);
             count_missing_frames(snapshot);
         }
-        let none_traced = coverage.largest_if_none_is_traced(&snapshots);
-        let reports = reports.with_recorder(self.recorder.take()).with_accounts(self.accounts.take());
-        let reports = reports.with_activity(self.activity.take());
+        let none_traced = coverage.largest_if_none_is_traced(&facts.snapshots);
+        let Context { targets, tracker, clock, recorder, complete, .. } = &mut context;
+        let recorder = recorder.take();
+        let Facts { measured, snapshots, accounts, activity, reclaim, .. } = facts;
         let finished = FinishedTrace {
-            targets: &self.targets,
-            tracker: &self.tracker,
+            targets,
+            tracker,
             coverage: &coverage,
             generated_code,
             touches: touches.map(|touches| touches.window),
             measured,
+            reclaim,
             events,
-            facts_at_start: mem::take(&mut self.facts),
-            clock_start: self.clock_start,
+            facts_at_start,
+            origin: clock.origin,
         };
-        let (losses, recorded) = reports.write(config, snapshots, ended, &finished, signals, observer).await?;
-        let complete = self.complete && recorded;
-        Ok((Outcome { losses, command: self.targets.command_end(), complete, none_traced }, detach))
+        let results = Results { snapshots, ended, recorder, accounts, activity };
+        let (losses, recorded) = reports.write(config, results, &finished, signals, observer).await?;
+        let complete = *complete && recorded;
+        Ok((Outcome { losses, command: targets.command_end(), complete, none_traced }, detach))
     }
 
-    /// Stops counting events, and reads what memtrace and the kernel have counted. Returns the measurement of the overhead too.
-    fn close(&mut self, config: &Config, observer: &mut dyn Observer) -> (Measured, Option<(OverheadMonitor, Sample)>) {
-        if let Err(error) = self.kernel.close() {
+    /// Stops counting events, and reads what memtrace, the kernel and the parts have counted.
+    fn close(&mut self, config: &Config, observer: &mut dyn Observer) -> Facts {
+        if let Err(error) = self.context.kernel.close() {
             log::warn!("{error}");
-            self.complete = false;
+            self.context.complete = false;
         }
         self.mark_entered_functions();
         // At one moment, so that the last interval ends with the trace.
-        let (duration, now) = (self.start.elapsed(), self.now());
-        let overhead = self.overhead.take().map(|overhead| (overhead, self.overhead_sample()));
+        let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
+        self.parts.stop(&mut self.context);
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
-        self.tables.stop();
-        self.targets.count_late_notes();
+        self.context.tables.stop();
+        self.context.targets.count_late_notes();
         self.update_mappings(observer);
-        self.kernel.flush_log();
-        self.finish_activity(now);
-        let measured = Measured {
-            window: self.start_tick..now,
-            duration,
-            cpu,
-            counters: self.kernel.counters(),
-            reclaim: self.reclaim.take().map(|reclaim| reclaim.finish(&self.kernel)),
-            programs: self.kernel.program_time(),
-            tags: if config.parts().contains(PartKeys::TAG) { self.kernel.tags() } else { BTreeMap::new() },
+        let kernel = &mut self.context.kernel;
+        kernel.flush_log();
+        let counters = kernel.counters();
+        let mut facts = Facts {
+            losses: counters.losses.clone(),
+            measured: Measured {
+                window: self.context.clock.start_tick..now,
+                duration,
+                cpu,
+                counters,
+                programs: kernel.program_time(),
+                tags: if config.parts().contains(PartKeys::TAG) { kernel.tags() } else { BTreeMap::new() },
+            },
+            snapshots: Snapshots::default(),
+            calls: CallsBySize::default(),
+            account_changes: Vec::new(),
+            accounts: None,
+            last_accounts: None,
+            activity: None,
+            reclaim: None,
         };
-        (measured, overhead)
+        self.parts.read_rest(now, &mut self.context, &mut facts);
+        facts
     }
 
-    /// Ends the shards at `now`, and returns their totals with the touched pages.
-    fn end_shards(
-        &mut self,
-        config: &Config,
-        touches: Option<&Touches>,
-        overhead: Option<(OverheadMonitor, Sample)>,
-        now: Tick,
-    ) -> RunTotals {
-        touches.iter().for_each(|touches| self.shards.set_touches(&touches.processes));
-        let mut totals = self.shards.finish(now);
+    /// Ends the shards, and returns their totals with the touched pages.
+    fn end_shards(&mut self, config: &Config, touches: Option<&Touches>, facts: &mut Facts) -> RunTotals {
+        let Context { shards, targets, complete, .. } = &mut self.context;
+        touches.iter().for_each(|touches| shards.set_touches(&touches.processes));
+        let mut totals = shards.finish(facts.measured.window.end);
         if config.cold_after.is_some() && touches.is_none() {
             let note = "hot and cold bytes were not measured, because all traced processes had ended";
-            self.targets.notes.push(String::from(note));
+            targets.notes.push(String::from(note));
         }
         // The mapped ranges are removed when they are compared with the page tables.
         touches.iter().for_each(|touches| touches.add_to_mappings(&mut totals.snapshots));
-        let calls = totals.calls;
-        self.targets.notes.extend(overhead.and_then(|(overhead, sample)| overhead.finish(Sample { calls, ..sample })));
         for failure in &totals.failures {
             log::warn!("{failure}; its events are missing from the report");
-            self.complete = false;
+            *complete = false;
         }
         totals
     }
 
-    /// Completes the totals with ended processes, losses, idle processes and page tables.
-    fn count(&mut self, totals: RunTotals, measured: &Measured) -> Counted {
-        let RunTotals { mut snapshots, ended, deltas, accounts, events, .. } = totals;
-        let (ended, coverage_of_ended, unsent) = self.ended.finish(ended, &mut snapshots);
+    /// Completes the totals with ended processes, losses and idle processes.
+    fn count(&mut self, totals: RunTotals, facts: &mut Facts) -> Rest {
+        let RunTotals { mut snapshots, ended, deltas, accounts, events, calls, .. } = totals;
+        (facts.account_changes, facts.calls) = (accounts, calls);
+        let (ended, coverage_of_ended, changes) = self.ended.finish(ended, &mut snapshots);
         own_allocator::trim();
         // Processes that have ended are selected by their owners.
-        self.tracker.set_owners(snapshots.owners());
-        let mut coverage = coverage(&self.filter, &mut self.tracker);
+        self.context.tracker.set_owners(snapshots.owners());
+        let mut coverage = coverage(&mut self.context);
         coverage.merge(coverage_of_ended);
+        let Context { targets, tracker, filter, recorder, .. } = &mut self.context;
         if coverage.has_no_process() {
-            self.targets.notes.push(String::from("no process matched the selection"));
+            targets.notes.push(String::from("no process matched the selection"));
         }
-        let selection = Selection::of(&self.filter);
+        let selection = Selection::of(filter);
         let is_selected = |tracker: &ProcessTracker, id| selection.contains(tracker, id);
-        coverage.add_remaining_late(&self.tracker, &is_selected);
-        let mut losses = measured.counters.losses.clone();
-        if self.targets.probe_site.is_some() {
-            losses.add(LossReason::AllocatorLate, coverage.late());
+        coverage.add_remaining_late(tracker, &is_selected);
+        if targets.probe_site.is_some() {
+            facts.losses.add(LossReason::AllocatorLate, coverage.late());
         }
-        let of_activity = self.activity.as_ref().map(RunActivity::losses);
-        let of_marks = self.mark_functions.as_ref().map(MarkFunctions::losses);
-        of_activity.into_iter().chain(of_marks).for_each(|lost| losses.merge(&lost));
-        let is_viewed = self.recorder.as_ref().is_some_and(Recorder::is_viewed);
+        self.mark_functions.iter().for_each(|functions| facts.losses.merge(&functions.losses()));
+        let is_viewed = recorder.as_ref().is_some_and(Recorder::is_viewed);
         let before = if is_viewed { page_totals(&snapshots) } else { Snapshots::default() };
-        let (tracker, pages) = (&mut self.tracker, self.pages.as_ref());
-        let snapshots =
-            complete_snapshots(snapshots, &losses, tracker, pages, &measured.window, &coverage, &is_selected);
-        Counted { snapshots, before, ended, coverage, losses, deltas, unsent, accounts, events }
+        let end = facts.measured.window.end;
+        facts.snapshots = complete_snapshots(snapshots, &facts.losses, tracker, end, &coverage, &is_selected);
+        Rest { before, ended, coverage, unsent: Unsent { deltas, changes }, events }
     }
+}
 
-    /// Starts to remove all probes.
-    fn detach(&mut self) -> Detach {
-        let mut probes = mem::take(&mut self.probes);
-        probes.merge(mem::take(&mut self.own_probes));
-        self.mark_functions.take().into_iter().for_each(|functions| probes.merge(functions.into_probes()));
-        Detach::start(probes)
-    }
-
-    /// Adds the `last` changes of accounts, and names the groups.
-    fn finish_accounts(
-        &mut self,
-        last: Vec<(u64, AccountChanges)>,
-        tags: &BTreeMap<TagId, TagName>,
-        observer: &mut dyn Observer,
-    ) {
-        if let Some(accounts) = &mut self.accounts {
-            accounts.finish(last, &mut self.tracker);
-            accounts.name_tags(tags);
-            accounts.note_resets(observer);
-        }
-    }
-
-    /// Adds the end of the run to its history, if there is one: what the shards have not sent, and facts that only ledgers
-    /// and page tables have.
-    fn record_end(
-        &mut self,
-        config: &Config,
-        [snapshots, before]: [&Snapshots; 2],
-        deltas: Vec<(usize, Delta)>,
-        unsent: Vec<(Stacks, ImageId, ImageUsage)>,
-        stacks: &FinishedStacks,
-        losses: &Losses,
-    ) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let mut losses = losses.clone();
-        losses.merge(&self.tracker.losses());
-        recorder.add_accounts(self.accounts.as_mut().map(RunAccounts::take_intervals).unwrap_or_default());
-        recorder.record_rest(deltas, unsent, &mut self.tracker, &find_copy(Some(stacks)), &losses);
-        recorder.record_pages(snapshots, before, config.page_sample.get() > 1);
-        recorder.record_values_at_end(snapshots);
-        recorder.record_old_blocks(snapshots);
-        let last = self.accounts.as_mut().and_then(|accounts| accounts.last_interval(&self.tracker));
-        last.into_iter().for_each(|last| recorder.record_accounts(last));
-    }
+/// Adds the end of the run to its history, if there is one: what the shards have not sent, and facts that only ledgers
+/// and page tables have.
+fn record_end(
+    config: &Config,
+    context: &mut Context,
+    facts: &mut Facts,
+    before: &Snapshots,
+    unsent: Unsent,
+    stacks: &FinishedStacks,
+) {
+    let Some(recorder) = &mut context.recorder else { return };
+    let mut losses = facts.losses.clone();
+    losses.merge(&context.tracker.losses());
+    recorder.record_rest(unsent.deltas, unsent.changes, &mut context.tracker, &find_copy(Some(stacks)), &losses);
+    recorder.record_pages(&facts.snapshots, before, config.page_sample.get() > 1);
+    recorder.record_values_at_end(&facts.snapshots);
+    recorder.record_old_blocks(&facts.snapshots);
+    facts.last_accounts.take().into_iter().for_each(|last| recorder.record_accounts(last));
 }

@@ -28,14 +28,14 @@ const CGROUP_PATH: &str = "cgroup_path";
 
 /// Values and facts that have changed since the last reading.
 #[derive(Debug, Default, PartialEq)]
-pub(in crate::trace) struct Readings {
-    pub(in crate::trace) samples: Vec<Sample>,
-    pub(in crate::trace) facts: Vec<Fact>,
+pub(super) struct Readings {
+    pub(super) samples: Vec<Sample>,
+    pub(super) facts: Vec<Fact>,
 }
 
 /// Reads values over time.
 #[derive(Debug)]
-pub(in crate::trace) struct MemorySampler {
+pub(super) struct MemorySampler {
     /// `None` if no hierarchy with the memory controller is mounted.
     groups: Option<MemoryGroups>,
     /// The last values, by owner.
@@ -47,13 +47,13 @@ pub(in crate::trace) struct MemorySampler {
 
 impl MemorySampler {
     /// Finds the cgroups.
-    pub(in crate::trace) fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self { groups: MemoryGroups::find(), last: FxHashMap::default(), last_process: None, last_cgroup: None }
     }
 
     /// Reads the values of `processes`, which run, of their cgroups, of the machine and of memtrace. `own` are further values
     /// of memtrace.
-    pub(in crate::trace) fn read<'a>(
+    pub(super) fn read<'a>(
         &mut self,
         processes: impl Iterator<Item = (ImageId, Option<&'a Cgroup>)>,
         own: &[(&'static str, u64)],

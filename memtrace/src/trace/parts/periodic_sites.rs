@@ -13,8 +13,12 @@ use memtrace_host::procfs::Objects;
 use memtrace_model::{Bytes, Frame, Names, Nanoseconds, format, plain};
 use memtrace_object::symbolize::Symbolizer;
 
-use super::recorder::{ClassSites, Site, SiteTotals};
 use crate::run_kit::error::Error;
+use crate::run_kit::observer::Observer;
+use crate::trace::config::Config;
+use crate::trace::context::Context;
+use crate::trace::part::Part;
+use crate::trace::recorder::{ClassSites, Site, SiteTotals};
 
 /// Functions that are shown of each site, the innermost first.
 const FUNCTIONS: usize = 6;
@@ -25,6 +29,8 @@ const NAME: usize = 60;
 /// Shows the top sites at an interval.
 pub(super) struct PeriodicSites {
     every: Duration,
+    /// Number of sites.
+    top: usize,
     due: Instant,
     requests: Sender<TopSites>,
     texts: Receiver<String>,
@@ -34,15 +40,16 @@ pub(super) struct PeriodicSites {
 
 /// The top sites at a moment.
 #[derive(Debug)]
-pub(super) struct TopSites {
+struct TopSites {
     /// Time since the start of the trace.
-    pub(super) elapsed: Duration,
-    pub(super) classes: Vec<ClassSites>,
+    elapsed: Duration,
+    classes: Vec<ClassSites>,
 }
 
 impl PeriodicSites {
-    /// Starts the thread.
-    pub(super) fn start(every: Duration) -> Result<Self, Error> {
+    /// Starts the thread, if sites are shown during the run.
+    pub(super) fn start(config: &Config) -> Result<Option<Self>, Error> {
+        let Some(every) = config.every else { return Ok(None) };
         let (requests, received) = mpsc::channel::<TopSites>();
         let (sender, texts) = mpsc::channel();
         let name_all = move || {
@@ -55,18 +62,18 @@ impl PeriodicSites {
         };
         let thread = thread::Builder::new().name(String::from("memtrace-sites")).spawn(name_all);
         thread.map_err(|error| Error::Failed(format!("cannot start the thread of --every: {error}")))?;
-        Ok(Self { every, due: Instant::now() + every, requests, texts, is_waiting: false })
+        Ok(Some(Self { every, due: Instant::now() + every, top: config.top, requests, texts, is_waiting: false }))
     }
 
     /// Returns the text of the last request once, when it is ready.
-    pub(super) fn take_text(&mut self) -> Option<String> {
+    fn take_text(&mut self) -> Option<String> {
         let text = self.texts.try_recv().ok()?;
         self.is_waiting = false;
         Some(text)
     }
 
     /// Returns true once after each interval, unless names are still being found.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+    fn is_due(&mut self, now: Instant) -> bool {
         if now < self.due || self.is_waiting {
             return false;
         }
@@ -75,8 +82,22 @@ impl PeriodicSites {
     }
 
     /// Requests the text of `sites`.
-    pub(super) fn request(&mut self, sites: TopSites) {
+    fn request(&mut self, sites: TopSites) {
         self.is_waiting = self.requests.send(sites).is_ok();
+    }
+}
+
+impl Part for PeriodicSites {
+    fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
+        let Some(recorder) = &context.recorder else { return };
+        if let Some(text) = self.take_text() {
+            observer.summary(&text);
+        }
+        let now = Instant::now();
+        if self.is_due(now) {
+            let elapsed = now.saturating_duration_since(context.clock.start);
+            self.request(TopSites { elapsed, classes: recorder.top_sites(self.top) });
+        }
     }
 }
 

@@ -1,8 +1,14 @@
-//! Tables of accounts that fit on a terminal.
+//! Tables of accounts as text.
 
 use memtrace_model::AccountTable;
 
-use crate::trace::reports::text_of_accounts;
+/// Returns the first `top` rows of a table as text.
+pub(super) fn text_of_accounts(table: &AccountTable, top: usize) -> String {
+    let mut text = Vec::new();
+    // Writing to a vector does not fail.
+    let _ = memtrace_report::write_accounts(memtrace_report::Format::Text, table, top, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
 
 /// Returns a table as text of at most `lines` lines, if possible: with fewer rows than `top`, but with the total and the
 /// losses.

@@ -1,4 +1,4 @@
-//! Resident pages of the traced processes, read at the start and at the end of a run.
+//! Resident pages of the traced processes, read at the start and at the end of a run, which complete the totals.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -9,15 +9,21 @@ use memtrace_history::reconcile::rusage;
 use memtrace_history::reconcile::rusage::Baselines;
 use memtrace_host::procfs;
 use memtrace_model::{
-    EventClass, ImageId, ImageStart, ImageUsage, PartKeys, Pid, ResidentRange, Rusage, Snapshot, Snapshots, Tick,
+    EndedImage, EventClass, ImageId, ImageStart, ImageUsage, PartKeys, Pid, ResidentRange, Rusage, Snapshot, Snapshots,
+    Tick,
 };
 
+use crate::run_kit::observer::Observer;
+use crate::targets::select::Selection;
 use crate::targets::track::ProcessTracker;
 use crate::trace::config::Config;
+use crate::trace::context::Context;
+use crate::trace::facts::Facts;
+use crate::trace::part::Part;
 
 /// Resident pages and rusage of the processes that ran at the start, and how pages are sampled.
 #[derive(Debug)]
-pub(in crate::trace) struct PageReader {
+pub(super) struct PageReader {
     first: Resident,
     rusage: BTreeMap<Pid, Rusage>,
     one_in: NonZeroU32,
@@ -25,17 +31,19 @@ pub(in crate::trace) struct PageReader {
 }
 
 impl PageReader {
-    /// Reads the resident pages of `pids`; pages touched from now on are traced too. Returns `None` if neither page
-    /// faults nor mappings are traced.
-    pub(in crate::trace) fn start(config: &Config, pids: impl IntoIterator<Item = Pid>) -> Option<Self> {
-        // A process that has exited has no resident pages.
-        let read = |&pid: &Pid| Some((pid, procfs::resident(pid).ok()?));
+    /// Reads the resident pages of the processes that run; pages touched from now on are traced too. Returns `None` if neither
+    /// page faults nor mappings are traced.
+    pub(super) fn start(config: &Config, context: &Context) -> Option<Self> {
         let follows_pages = config.follows(EventClass::counts_pages);
-        let pids: Vec<_> = pids.into_iter().filter(|_| follows_pages).collect();
+        // A command's pages from before its exec belong to memtrace.
+        let running = (follows_pages && context.targets.ran_before()).then(|| context.tracker.running());
+        let pids: Vec<Pid> = running.into_iter().flatten().collect();
         // The rusage first, since it takes the least time: faults from then on are traced.
         let rusage = pids.iter().filter_map(|&pid| Some((pid, procfs::kernel_counts(pid)?))).collect();
+        // A process that has exited has no resident pages.
+        let first = pids.iter().filter_map(|&pid| Some((pid, procfs::resident(pid).ok()?))).collect();
         (follows_pages || config.follows(EventClass::holds_mappings)).then(|| Self {
-            first: pids.iter().filter_map(read).collect(),
+            first,
             rusage,
             one_in: config.page_sample,
             by_kind: config.parts().contains(PartKeys::MEMORY),
@@ -56,7 +64,7 @@ impl PageReader {
 
     /// Reconciles the page and mapping totals with the page tables, and with the rusage since `start`. `is_selected`
     /// returns true for the images that the filter selects.
-    pub(in crate::trace) fn reconcile(
+    fn reconcile(
         &self,
         snapshots: &mut Snapshots,
         tracker: &ProcessTracker,
@@ -81,13 +89,7 @@ impl PageReader {
 
     /// Completes the page totals of an image that has ended. `start` is the start of tracing, `began` that of the image.
     /// Returns false if the image has neither totals nor page faults.
-    pub(in crate::trace) fn complete_ended(
-        &self,
-        usage: &mut ImageUsage,
-        id: ImageId,
-        began: ImageStart,
-        start: Tick,
-    ) -> bool {
+    fn complete_ended(&self, usage: &mut ImageUsage, id: ImageId, began: ImageStart, start: Tick) -> bool {
         let is_reported = rusage::complete_ended(usage, (id, began), self.rusage.get(&id.pid).copied(), start);
         residency::reconcile_pages(usage, None, self.one_in.get());
         is_reported
@@ -103,6 +105,31 @@ impl PageReader {
             let pages = now.map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
             residency::reconcile_pages(usage, pages, one_in);
         }
+    }
+}
+
+impl Part for PageReader {
+    fn image_ended(&mut self, ended: &mut EndedImage, context: &mut Context) {
+        let id = ended.id;
+        let began = context.tracker.images().get(&id).map_or(ImageStart::Unseen, |image| image.start);
+        let mut added = None;
+        let mut complete = |usage: &mut ImageUsage| {
+            let was_known = usage.counts.faults().is_some();
+            let is_reported = self.complete_ended(usage, id, began, context.clock.start_tick);
+            added = usage.counts.faults().filter(|_| !was_known && is_reported);
+            is_reported
+        };
+        ended.usage.retain_mut(|(class, usage)| *class != EventClass::Fault || complete(usage));
+        if let (Some(recorder), Some(faults)) = (&mut context.recorder, added) {
+            recorder.add_faults(id, faults);
+        }
+    }
+
+    fn finish(self: Box<Self>, context: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
+        let selection = Selection::of(&context.filter);
+        let tracker = &context.tracker;
+        let start = facts.measured.window.start;
+        self.reconcile(&mut facts.snapshots, tracker, start, &|id| selection.contains(tracker, id));
     }
 }
 

@@ -12,7 +12,7 @@ use memtrace_model::{CgroupId, MemcgMemory, PerSecond, PressureTime, VmCounters}
 const MAX_AT_START: usize = 512;
 
 /// Path and memory of each memcg.
-pub(in crate::trace) type Memcgs = BTreeMap<CgroupId, (PathBuf, MemcgMemory)>;
+pub(super) type Memcgs = BTreeMap<CgroupId, (PathBuf, MemcgMemory)>;
 
 /// Returns the paths of those memcgs in `ids` that still exist.
 pub(in crate::trace) fn paths_of(ids: &BTreeSet<CgroupId>) -> BTreeMap<CgroupId, String> {
@@ -101,9 +101,9 @@ impl MemcgReader {
     }
 
     /// Returns the memory of each memcg in which a process waited.
-    pub(super) fn finish(self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) -> Memcgs {
+    pub(super) fn finish(&mut self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) -> Memcgs {
         let Some(hierarchy) = &self.hierarchy else { return Memcgs::new() };
-        let waited = self.watched.into_iter().filter(|(id, _)| scanned.contains_key(id));
+        let waited = std::mem::take(&mut self.watched).into_iter().filter(|(id, _)| scanned.contains_key(id));
         let finish = |(id, watch): (CgroupId, Watch)| {
             let last = hierarchy.read(&watch.path).unwrap_or(watch.last);
             (id, watch.finish(last, hierarchy.is_version_2(), now))

@@ -11,18 +11,23 @@ use memtrace_history::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInt
 use memtrace_history::pipeline::AccountSink;
 use memtrace_history::tags;
 use memtrace_history::tags::TagRules;
-use memtrace_history::{AccountNames, RecordedAccount};
+use memtrace_history::{AccountNames, Fact, RecordedAccount, facts};
 use memtrace_model::format;
 use memtrace_model::{
-    AccountChanges, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, GroupBy, GroupMember,
-    ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
+    AccountChanges, AccountColumn, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes,
+    EndedImage, GroupBy, GroupMember, ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 
-use super::account_interval::AccountInterval;
 use crate::run_kit::marks::{MarkRequest, StoredMark};
 use crate::run_kit::observer::Observer;
 use crate::targets::track::ProcessTracker;
+use crate::trace::account_interval::AccountInterval;
+use crate::trace::account_text::fitting_text;
 use crate::trace::config::AccountReport;
+use crate::trace::context::Context;
+use crate::trace::facts::{Facts, Measured};
+use crate::trace::part::{self, LeftImage};
+use crate::trace::recorder::Recorder;
 
 /// Changes that wait. The shard keeps further ones.
 const WAITING: usize = 16;
@@ -51,13 +56,9 @@ pub(super) struct RunAccounts {
     /// Images with accounts whose owners were read.
     known: HashSet<ImageId>,
     refresh: Option<Refresh>,
-    /// Number of the last reset.
-    last_reset: u64,
-    resets: Vec<Reset>,
+    resets: Resets,
     /// Losses of the ledger.
     losses: Losses,
-    /// Times of the resets since [`Self::note_resets`].
-    done: Vec<Duration>,
     /// Accounts that follow from stacks have no water marks.
     has_marks: bool,
     /// Names of tags that programs set.
@@ -77,6 +78,16 @@ struct Recorded {
     until: Tick,
 }
 
+/// Requests for new water marks.
+#[derive(Default)]
+struct Resets {
+    /// Number of the last reset.
+    last: u64,
+    waiting: Vec<Reset>,
+    /// Times of the resets since [`RunAccounts::note_resets`].
+    done: Vec<Duration>,
+}
+
 /// A request for new water marks.
 struct Reset {
     /// Its number: changes with it, or a later one, end at the reset.
@@ -90,14 +101,23 @@ struct Reset {
 struct Refresh {
     every: Duration,
     due: Instant,
+    /// Number of accounts that are shown.
+    top: usize,
+    sort: AccountColumn,
 }
 
 impl RunAccounts {
     /// Returns the accounts, and the sink of the shard. `rules` give tags of programs other names. The accounts of each
     /// interval are kept for the history, if it has this limit.
-    pub(super) fn new(report: &AccountReport, rules: Option<&TagRules>, history: Option<Bytes>) -> (Self, AccountSink) {
+    pub(super) fn new(
+        report: &AccountReport,
+        rules: Option<&TagRules>,
+        top: usize,
+        history: Option<Bytes>,
+    ) -> (Self, AccountSink) {
         let (sink, changes) = mpsc::sync_channel(WAITING);
-        let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every });
+        let sort = report.sort;
+        let refresh = report.refresh.map(|every| Refresh { every, due: Instant::now() + every, top, sort });
         let mut groups = AccountGroups::new(MAX_GROUPS);
         if let Some(limit) = history {
             groups = groups.recorded(most_recorded(limit));
@@ -109,10 +129,8 @@ impl RunAccounts {
             groups,
             known: HashSet::new(),
             refresh,
-            last_reset: 0,
-            resets: Vec::new(),
+            resets: Resets::default(),
             losses: Losses::default(),
-            done: Vec::new(),
             has_marks: !report.needs_stacks(),
             rules: rules.cloned(),
             tags: BTreeMap::new(),
@@ -122,37 +140,37 @@ impl RunAccounts {
     }
 
     /// Names the tags that programs have set so far.
-    pub(super) fn name_tags(&mut self, tags: &BTreeMap<TagId, TagName>) {
+    fn name_tags(&mut self, tags: &BTreeMap<TagId, TagName>) {
         self.tags = tags.iter().map(|(id, tag)| (*id, tags::name(tag, self.rules.as_ref()))).collect();
     }
 
     /// Adds the changes that have arrived.
-    pub(super) fn receive(&mut self, tracker: &mut ProcessTracker) {
+    fn receive(&mut self, tracker: &mut ProcessTracker) {
         while let Ok((reached, changes)) = self.changes.try_recv() {
             self.apply_until(reached, changes, tracker);
         }
     }
 
     /// Returns new members of groups, which the shard is to count together.
-    pub(super) fn take_members(&mut self) -> Vec<GroupMember> {
+    fn take_members(&mut self) -> Vec<GroupMember> {
         self.groups.take_members()
     }
 
     /// Adds the last changes, and groups accounts of processes that were not known until now.
-    pub(super) fn finish(&mut self, last: Vec<(u64, AccountChanges)>, tracker: &mut ProcessTracker) {
+    fn add_rest(&mut self, last: Vec<(u64, AccountChanges)>, tracker: &mut ProcessTracker) {
         self.receive(tracker);
         for (reached, changes) in last {
             self.apply_until(reached, changes, tracker);
         }
         // The shard has panicked.
-        self.resets.drain(..).for_each(|reset| answer(reset.mark, Err("the trace has failed")));
+        self.resets.waiting.drain(..).for_each(|reset| answer(reset.mark, Err("the trace has failed")));
         let keys = &self.keys;
         let unknown = ProcessImage::default();
         self.groups.finish(|id, part| key(keys, id, part, tracker.images().get(&id).unwrap_or(&unknown), tracker));
     }
 
     /// Gives the accounts of a process that has ended their final names. All of its changes have been sent.
-    pub(super) fn complete(&mut self, id: ImageId, end: ImageEnd, image: &ProcessImage, tracker: &ProcessTracker) {
+    fn complete(&mut self, id: ImageId, end: ImageEnd, image: &ProcessImage, tracker: &ProcessTracker) {
         self.known.remove(&id);
         let (keys, is_full) = (&self.keys, self.groups.number_of_groups() > MAX_GROUPS);
         self.groups.complete(
@@ -174,38 +192,55 @@ impl RunAccounts {
         );
     }
 
-    /// Returns true once after each interval in which the table is to be shown.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
-        let Some(refresh) = self.refresh.as_mut().filter(|refresh| refresh.due <= now) else { return false };
+    /// Shows the table if it is due.
+    fn refresh(&mut self, context: &Context, observer: &mut dyn Observer) {
+        let now = Instant::now();
+        let Some(refresh) = self.refresh.as_mut().filter(|refresh| refresh.due <= now) else { return };
         refresh.due = (refresh.due + refresh.every).max(now);
-        true
+        let (top, sort) = (refresh.top, refresh.sort);
+        self.name_tags(&context.kernel.tags());
+        let clock = &context.clock;
+        let mut table = self.table(clock.start_tick, now.duration_since(clock.start), &context.tracker);
+        table.losses.merge(&context.losses);
+        table.losses.merge(&context.tracker.losses());
+        table.sort(sort);
+        let lines = observer.table_size().map(|size| size.lines);
+        observer.table(&fitting_text(&table, top, lines));
+    }
+
+    /// Passes the accounts of the intervals that have ended to the history.
+    fn record(&mut self, recorder: &mut Recorder) {
+        if let Some(until) = self.recorded_until() {
+            recorder.add_accounts(self.take_intervals(), until);
+        }
     }
 
     /// Starts new water marks when the changes until now have arrived, which is `at` after the start of the trace. Returns the
     /// number of the split that the shard has to make now, or the reason for which the request is refused.
-    pub(super) fn reset_marks(&mut self, at: Duration, mark: MarkRequest) -> Result<u64, &'static str> {
+    fn reset_marks(&mut self, at: Duration, mark: MarkRequest) -> Result<u64, &'static str> {
         let refusal = if !self.has_marks {
             "accounts by object or tag have no water marks"
-        } else if self.resets.len() >= MAX_RESETS {
+        } else if self.resets.waiting.len() >= MAX_RESETS {
             "64 other resets wait"
         } else {
-            self.last_reset += 1;
-            self.resets.push(Reset { number: self.last_reset, at, mark });
-            return Ok(self.last_reset);
+            let number = self.resets.last + 1;
+            self.resets.last = number;
+            self.resets.waiting.push(Reset { number, at, mark });
+            return Ok(number);
         };
         answer(mark, Err(refusal));
         Err(refusal)
     }
 
     /// Shows the resets since the last call.
-    pub(super) fn note_resets(&mut self, observer: &mut dyn Observer) {
-        for at in self.done.drain(..) {
+    fn note_resets(&mut self, observer: &mut dyn Observer) {
+        for at in self.resets.done.drain(..) {
             observer.note(&format!("new water marks at {:.3} s", at.as_secs_f64()));
         }
     }
 
     /// Returns the table of a trace that began at `start`, not sorted. Its losses are those of the ledger.
-    pub(super) fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
+    fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
         let is_by_process = self.keys.are_by_process();
         let names = |key: &AccountKey| key.0.iter().map(|part| name(part, tracker, &self.tags)).collect();
         let rows =
@@ -224,12 +259,12 @@ impl RunAccounts {
     /// Adds changes that end at the reset with the number `reached`, or later.
     fn apply_until(&mut self, reached: u64, changes: AccountChanges, tracker: &mut ProcessTracker) {
         self.apply(changes, tracker);
-        let resets: Vec<_> = self.resets.extract_if(.., |reset| reset.number <= reached).collect();
+        let resets: Vec<_> = self.resets.waiting.extract_if(.., |reset| reset.number <= reached).collect();
         if !resets.is_empty() {
             self.groups.reset_marks();
         }
         for Reset { at, mark, .. } in resets {
-            self.done.push(at);
+            self.resets.done.push(at);
             answer(mark, Ok(at));
         }
     }
@@ -260,18 +295,18 @@ impl RunAccounts {
     }
 
     /// Returns the intervals that have ended since the last call.
-    pub(super) fn take_intervals(&mut self) -> Vec<AccountInterval> {
+    fn take_intervals(&mut self) -> Vec<AccountInterval> {
         self.recorded.as_mut().map(|recorded| std::mem::take(&mut recorded.intervals)).unwrap_or_default()
     }
 
     /// Returns the end of the last interval of the recording.
-    pub(super) fn recorded_until(&self) -> Option<Tick> {
+    fn recorded_until(&self) -> Option<Tick> {
         self.recorded.as_ref().map(|recorded| recorded.until)
     }
 
     /// Returns the changes since the last interval, and all names, at the end of the run; `None` if the accounts are not
     /// recorded.
-    pub(super) fn last_interval(&mut self, tracker: &ProcessTracker) -> Option<AccountInterval> {
+    fn last_interval(&mut self, tracker: &ProcessTracker) -> Option<AccountInterval> {
         let RecordedInterval { totals, .. } = self.groups.end_interval()?;
         let interval = RecordedInterval { totals, keys: self.groups.recorded_keys() };
         Some(self.named(interval, self.recorded_until()?, tracker))
@@ -309,6 +344,70 @@ impl RunAccounts {
         let accounts = format::counted(missing, "account", "accounts");
         (missing > 0)
             .then(|| format!("{accounts} more are in the table, but not recorded: a recording has a limited number"))
+    }
+}
+
+impl part::Part for RunAccounts {
+    fn start(&mut self, _: &Context, recorded: &mut Vec<Fact>) {
+        recorded.push(facts::of_accounts(&self.keys));
+    }
+
+    /// Adds the changes of accounts, asks for new ones, and shows the table if it is due.
+    fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
+        self.receive(&mut context.tracker);
+        self.note_resets(observer);
+        let members = self.take_members();
+        if !members.is_empty() {
+            context.shards.group_accounts(members);
+        }
+        context.shards.send_accounts();
+        self.refresh(context, observer);
+        if let Some(recorder) = &mut context.recorder {
+            self.record(recorder);
+        }
+    }
+
+    /// Starts new water marks. A recording gets the mark too.
+    fn mark(
+        &mut self,
+        request: MarkRequest,
+        context: &mut Context,
+        observer: &mut dyn Observer,
+    ) -> Option<MarkRequest> {
+        if let Some(recorder) = context.recorder.as_mut().filter(|recorder| recorder.is_viewed())
+            && recorder.add_mark(MarkRequest { text: request.text.clone(), reply: None })
+        {
+            context.shards.mark(context.clock.now());
+        }
+        let is_signal = request.reply.is_none();
+        match self.reset_marks(context.clock.start.elapsed(), request) {
+            Ok(number) => context.shards.split_accounts(number, context.clock.now()),
+            Err(reason) if is_signal => observer.note(&format!("no new water marks: {reason}")),
+            Err(_) => {}
+        }
+        None
+    }
+
+    fn image_ended(&mut self, _: &mut EndedImage, context: &mut Context) {
+        // The shard has sent the accounts before the image.
+        self.receive(&mut context.tracker);
+    }
+
+    fn image_left(&mut self, left: &LeftImage<'_>, context: &mut Context) {
+        self.complete(left.id, left.end, left.image, &context.tracker);
+    }
+
+    /// Adds the last changes, and names the groups.
+    fn finish(mut self: Box<Self>, context: &mut Context, facts: &mut Facts, observer: &mut dyn Observer) {
+        self.add_rest(std::mem::take(&mut facts.account_changes), &mut context.tracker);
+        self.name_tags(&facts.measured.tags);
+        self.note_resets(observer);
+        if let Some(recorder) = &mut context.recorder {
+            self.record(recorder);
+        }
+        facts.last_accounts = self.last_interval(&context.tracker);
+        let Measured { window, duration, .. } = &facts.measured;
+        facts.accounts = self.has_marks.then(|| self.table(window.start, *duration, &context.tracker));
     }
 }
 
@@ -417,7 +516,7 @@ mod tests {
             has_program_tags: false,
             interval: Duration::ZERO,
         };
-        RunAccounts::new(&report, None, None).0
+        RunAccounts::new(&report, None, 10, None).0
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Activity of threads during a run: attaches its probes, reads its records, and collects slices and events.
 
 mod sites;
+mod wait_stacks;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -8,78 +9,72 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_history::activity::{ActivityBuilder, ActivityCollector};
-use memtrace_history::{Fact, facts};
-use memtrace_history::{LiveCall, LivePaths, frames_of_calls};
-use memtrace_host::kernel::{ActivityReader, Kernel, Probes, ThreadActivity};
+use memtrace_history::{Fact, facts, frames_of_calls};
+use memtrace_host::kernel::{ActivityReader, Kernel, ThreadActivity};
 use memtrace_host::procfs::{self, FutexWaiter};
 use memtrace_model::{
-    Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Names, Nanoseconds, Node, Object, Pid,
-    StackId, Stacks, StepKind, ThreadStep, Tid,
+    Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Names, Nanoseconds, Object, Pid,
+    StackId, StepKind, ThreadStep, Tick, Tid,
 };
-use memtrace_object::symbolize::ImageCode;
-use rustc_hash::FxHashMap;
 
-use super::activity_changes::RecordedChanges;
-use super::stack_copies::FindCopy;
+use self::wait_stacks::WaitStacks;
 use crate::run_kit::error::{Error, from_engines};
-use crate::targets::select::Targets;
-use crate::targets::track::{ProcessTracker, generated_code};
+use crate::run_kit::observer::Observer;
+use crate::targets::track::ProcessTracker;
+use crate::trace::activity_changes::RecordedChanges;
 use crate::trace::config::Config;
+use crate::trace::context::Context;
+use crate::trace::facts::Facts;
+use crate::trace::part::Part;
+use crate::trace::recorder::Recorder;
+use crate::trace::stack_copies::{FindCopy, find_copy};
+
+/// Durations of calls are read for a recording in one tick of this number: each second.
+const CALLS_READ_EVERY: u32 = 10;
 
 /// The most records that are read in one go. The rest follows in the next tick.
 const MAX_RECORDS: usize = 100_000;
-
-/// The most call paths of waits.
-const MAX_PATHS: usize = 1 << 16;
-
-/// The most stacks with known paths. A stack that occurs again after they were forgotten has its frames sent again, sooner or
-/// later.
-const MAX_KNOWN: usize = 1 << 16;
-
-/// Bytes of the names of generated code in the stacks of waits.
-const MAX_NAME_BYTES: usize = 1 << 20;
-
-/// The most frames that are shown of a wait.
-const MAX_FRAMES: usize = 32;
 
 /// Activity of the threads of a run.
 pub(super) struct RunActivity {
     reader: ActivityReader,
     builder: ActivityBuilder,
     collector: ActivityCollector,
-    paths: LivePaths,
-    /// Frames of stacks that have arrived, by process, until they are converted.
-    frames: BTreeMap<Pid, Stacks>,
-    /// Stacks of waits by number: their calls, the innermost first.
-    stacks: BTreeMap<u32, Vec<LiveCall>>,
-    /// Call paths of stacks.
-    known: FxHashMap<StackId, Node>,
-    /// Stacks that slices refer to, and that have no calls yet.
-    waiting: Vec<(u32, Pid, StackId)>,
+    stacks: WaitStacks,
     /// Shortest wait for a futex; `None` if they are not traced.
     min_wait: Option<Duration>,
     /// Start of tracing, since the start of the clock.
     start: Duration,
-    /// Calls of allocators are timed.
-    times_calls: bool,
-    calls: BTreeMap<u32, CallSums>,
+    /// `None` if calls of allocators are not timed.
+    calls: Option<TimedCalls>,
     /// Bytes that threads allocate are known.
     counts_bytes: bool,
 }
 
+/// Durations of the calls of allocators.
+#[derive(Default)]
+struct TimedCalls {
+    /// Sums at the last reading, by the number of the name of the function.
+    sums: BTreeMap<u32, CallSums>,
+    ticks: u32,
+}
+
+impl TimedCalls {
+    /// Returns true in one call of [`CALLS_READ_EVERY`].
+    const fn are_due(&mut self) -> bool {
+        self.ticks = self.ticks.wrapping_add(1);
+        self.ticks.is_multiple_of(CALLS_READ_EVERY)
+    }
+}
+
 impl RunActivity {
-    /// Attaches the probes of a run with activity; `None` without. The trace starts at `start`.
+    /// Attaches the probes of a run with activity; `None` without.
     ///
     /// # Errors
     ///
     /// Those of the probes.
-    pub(super) fn attach(
-        kernel: &mut Kernel,
-        probes: &mut Probes,
-        config: &Config,
-        targets: &Targets,
-        tracker: &ProcessTracker,
-    ) -> Result<Option<Self>, Error> {
+    pub(super) fn attach(config: &Config, context: &mut Context) -> Result<Option<Self>, Error> {
+        let Context { kernel, probes, targets, tracker, .. } = context;
         let Some(activity) = &config.activity else { return Ok(None) };
         let reader = kernel.take_activity().map_err(|error| from_engines::kernel(None, error))?;
         let Some(reader) = reader else { return Ok(None) };
@@ -90,38 +85,22 @@ impl RunActivity {
             reader,
             builder,
             collector: ActivityCollector::default(),
-            paths: LivePaths::new(MAX_PATHS, MAX_NAME_BYTES),
-            frames: BTreeMap::new(),
-            stacks: BTreeMap::new(),
-            known: FxHashMap::default(),
-            waiting: Vec::new(),
+            stacks: WaitStacks::new(),
             min_wait: activity.min_wait,
             start: Duration::ZERO,
-            times_calls: activity.min_call.is_some(),
-            calls: BTreeMap::new(),
+            calls: activity.min_call.map(|_| TimedCalls::default()),
             counts_bytes: config.follows(EventClass::probes_allocators),
         }))
     }
 
-    /// Returns the fact for a recording that the bytes that threads allocate are known, if they are.
-    pub(super) fn fact(&self) -> Option<Fact> {
-        self.counts_bytes.then(facts::of_slice_bytes)
-    }
-
-    /// Sets the start of tracing, since the start of the clock.
-    pub(super) fn start(&mut self, start: Duration) {
-        self.start = start;
-        self.builder.set_start(nanoseconds(start));
-    }
-
     /// Reads the records since the last call. The mmap events up to now are applied. Returns the changes, for a recording.
-    pub(super) fn read(&mut self, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) -> RecordedChanges {
+    fn read(&mut self, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) -> RecordedChanges {
         let mut records = Vec::new();
         self.reader.drain(MAX_RECORDS, |record| records.push(record));
         for record in records {
             match record {
                 ThreadActivity::Step(step) => self.builder.add(with_checked_holder(step)),
-                ThreadActivity::Stack(pid, id, stack) => self.frames.entry(pid).or_default().insert(id, &stack),
+                ThreadActivity::Stack(pid, id, stack) => self.stacks.insert(pid, id, &stack),
             }
         }
         self.name_threads();
@@ -129,7 +108,7 @@ impl RunActivity {
     }
 
     /// Ends all slices at the end of the trace, `end` after the start of the clock, and returns the last changes.
-    pub(super) fn finish(
+    fn end_slices(
         &mut self,
         end: Duration,
         kernel: &Kernel,
@@ -159,44 +138,32 @@ impl RunActivity {
 
     /// Reads the durations of the calls of allocators. Returns the calls since the last time, by the number of the name of the
     /// function.
-    pub(super) fn take_calls(&mut self, kernel: &Kernel) -> BTreeMap<u32, CallSums> {
-        if !self.times_calls {
-            return BTreeMap::new();
-        }
+    fn take_calls(&mut self, kernel: &Kernel) -> BTreeMap<u32, CallSums> {
+        let Some(calls) = &mut self.calls else { return BTreeMap::new() };
         let times = kernel.call_times().into_iter();
         let now: BTreeMap<_, _> =
             times.map(|(function, sums)| (self.builder.name_of_function(function), sums)).collect();
         let none = CallSums::default();
-        let since = |(name, sums): (&u32, &CallSums)| (*name, sums.since(self.calls.get(name).unwrap_or(&none)));
+        let since = |(name, sums): (&u32, &CallSums)| (*name, sums.since(calls.sums.get(name).unwrap_or(&none)));
         let new = now.iter().map(since).filter(|(_, sums)| sums.count > 0).collect();
-        self.calls = now;
+        calls.sums = now;
         new
     }
 
     /// Returns the activity of the whole run, with the names of the stacks of waits.
-    pub(super) fn into_activity(self, names: &dyn Names) -> Activity {
-        let Self { collector, calls, stacks, counts_bytes, .. } = self;
-        let (numbers, calls_of): (Vec<u32>, Vec<_>) = stacks.into_iter().unzip();
+    fn into_activity(self: Box<Self>, names: &dyn Names) -> Activity {
+        let Self { collector, calls, stacks, counts_bytes, .. } = *self;
+        let (numbers, calls_of) = stacks.into_calls();
         let frames = frames_of_calls(&calls_of, names);
         let labels = frames.iter().map(|frames| frames.iter().map(Frame::label).collect());
-        collector.finish(calls, numbers.into_iter().zip(labels).collect(), counts_bytes)
+        collector.finish(calls.unwrap_or_default().sums, numbers.into_iter().zip(labels).collect(), counts_bytes)
     }
 
     /// Returns the losses in user space.
-    pub(super) fn losses(&self) -> Losses {
+    fn losses(&self) -> Losses {
         let mut losses = self.builder.losses().clone();
         losses.add(LossReason::BadRecord, self.reader.bad_records());
         losses
-    }
-
-    /// Returns the objects of the stacks, each with one reference.
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
-        self.paths.objects()
-    }
-
-    /// Forgets the handles of files that were closed.
-    pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
-        self.paths.forget_files(closed);
     }
 
     /// Adds the waits for futexes that last at the end of the trace, such as those of a deadlock. Those that began before the trace
@@ -232,38 +199,62 @@ impl RunActivity {
 
     fn take_changes(&mut self, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) -> RecordedChanges {
         let changes = self.builder.take_changes();
-        self.waiting.extend(changes.stacks.iter().copied());
-        // Frames that user space has found arrive later.
-        for &(_, pid, id) in &self.waiting {
-            if !self.known.contains_key(&id)
-                && let Some((_, Some(stack))) = find_copy(pid, id)
-            {
-                self.frames.entry(pid).or_default().insert(id, &stack);
-            }
-        }
-        let mut frames = BTreeMap::new();
-        for (pid, stacks) in std::mem::take(&mut self.frames) {
-            let id = tracker.latest_id(pid);
-            let generated = generated_code::of_image(tracker, id);
-            let Some(image) = tracker.images().get(&id) else { continue };
-            let mut code = ImageCode::new(image, generated.as_ref());
-            let converted = self.paths.convert(image, &stacks, &mut code);
-            self.known.extend(converted.into_iter().map(|(stack, path, _)| (stack, path)));
-            frames.insert(id, stacks);
-        }
-        let Self { waiting, known, stacks, paths, .. } = self;
-        waiting.retain(|(number, _, id)| match known.get(id) {
-            Some(&path) => {
-                stacks.insert(*number, paths.calls(path).take(MAX_FRAMES).collect());
-                false
-            }
-            None => true,
-        });
-        if self.known.len() > MAX_KNOWN {
-            self.known.clear();
-        }
+        let frames = self.stacks.convert(&changes.stacks, tracker, find_copy);
         self.collector.add(changes.clone());
         RecordedChanges { changes, frames, calls: BTreeMap::new() }
+    }
+}
+
+impl Part for RunActivity {
+    fn start(&mut self, context: &Context, recorded: &mut Vec<Fact>) {
+        self.start = context.clock.start_tick.since_start();
+        self.builder.set_start(nanoseconds(self.start));
+        recorded.extend(self.counts_bytes.then(facts::of_slice_bytes));
+    }
+
+    fn is_frequent(&self) -> bool {
+        true
+    }
+
+    fn poll(&mut self, context: &mut Context) {
+        let changes = self.read(&mut context.tracker, &find_copy(context.tables.finished_stacks()));
+        record(changes, context);
+    }
+
+    fn tick(&mut self, context: &mut Context, _: &mut dyn Observer) {
+        let mut changes = self.read(&mut context.tracker, &find_copy(context.tables.finished_stacks()));
+        let is_due = self.calls.as_mut().is_some_and(TimedCalls::are_due);
+        if is_due && context.recorder.as_ref().is_some_and(Recorder::is_viewed) {
+            changes.calls = self.take_calls(&context.kernel);
+        }
+        record(changes, context);
+    }
+
+    fn objects(&self) -> Vec<&Arc<Object>> {
+        self.stacks.objects().collect()
+    }
+
+    fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        self.stacks.forget_files(closed);
+    }
+
+    fn read_rest(&mut self, end: Tick, context: &mut Context, facts: &mut Facts) {
+        let Context { kernel, tracker, tables, .. } = context;
+        let changes = self.end_slices(end.since_start(), kernel, tracker, &find_copy(tables.finished_stacks()));
+        record(changes, context);
+        facts.losses.merge(&self.losses());
+    }
+
+    fn finish(self: Box<Self>, _: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
+        facts.activity = Some(Box::new(move |names: &dyn Names| self.into_activity(names)));
+    }
+}
+
+/// Adds changes to the history, if something shows activity at other moments than the end.
+fn record(changes: RecordedChanges, context: &mut Context) {
+    let Context { recorder, tracker, tables, .. } = context;
+    if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
+        recorder.add_activity(changes, tracker, &find_copy(tables.finished_stacks()));
     }
 }
 

@@ -1,19 +1,27 @@
 //! Reclaim of the whole machine while it is traced.
 
+mod memcgs;
+
 use std::time::{Duration, Instant};
 
-use memtrace_host::kernel::{Kernel, ReclaimCounters};
+use memtrace_host::kernel::ReclaimCounters;
 use memtrace_host::procfs;
 use memtrace_model::{EventClass, MachineReclaim, PerSecond, Pressure, PressureTime, VmCounters};
 
-use super::memcgs::{MemcgReader, Memcgs};
+use self::memcgs::MemcgReader;
+use crate::run_kit::observer::Observer;
 use crate::trace::config::Config;
+use crate::trace::context::Context;
+use crate::trace::facts::{Facts, MeasuredReclaim};
+use crate::trace::part::Part;
+
+pub(in crate::trace) use self::memcgs::paths_of;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Reads the kernel's reclaim counters during a run.
 #[derive(Debug)]
-pub(in crate::trace) struct ReclaimReader {
+pub(super) struct ReclaimReader {
     first: VmCounters,
     pressure: Option<Pressure>,
     last: VmCounters,
@@ -21,18 +29,13 @@ pub(in crate::trace) struct ReclaimReader {
     second_end: Instant,
     seconds: PerSecond,
     memcgs: MemcgReader,
-}
-
-/// Reclaim during a run.
-#[derive(Debug)]
-pub(in crate::trace) struct MeasuredReclaim {
-    pub(in crate::trace) machine: MachineReclaim,
-    pub(in crate::trace) memcgs: Memcgs,
+    /// Result at the end of the trace.
+    measured: Option<MeasuredReclaim>,
 }
 
 impl ReclaimReader {
     /// Reads the counters. Returns `None` if reclaim events are not traced.
-    pub(in crate::trace) fn start(config: &Config) -> Option<Self> {
+    pub(super) fn start(config: &Config) -> Option<Self> {
         config.follows(EventClass::counts_stalls).then(|| {
             let first = counters();
             let pressure = procfs::machine_pressure();
@@ -43,13 +46,17 @@ impl ReclaimReader {
                 second_end: Instant::now() + SECOND,
                 seconds: PerSecond::default(),
                 memcgs: MemcgReader::start(),
+                measured: None,
             }
         })
     }
+}
 
-    /// Ends the current second if it is over. Call this a few times a second.
-    pub(in crate::trace) fn tick(&mut self, now: Instant, kernel: &Kernel) {
-        let scanned = kernel.scanned_by_memcg();
+impl Part for ReclaimReader {
+    /// Ends the current second if it is over.
+    fn tick(&mut self, context: &mut Context, _: &mut dyn Observer) {
+        let now = Instant::now();
+        let scanned = context.kernel.scanned_by_memcg();
         self.memcgs.add_new(&scanned, now);
         if now < self.second_end {
             return;
@@ -62,8 +69,8 @@ impl ReclaimReader {
         self.second_end = (self.second_end + SECOND).max(now);
     }
 
-    /// Returns the reclaim since the start.
-    pub(in crate::trace) fn finish(mut self, kernel: &Kernel) -> MeasuredReclaim {
+    fn stop(&mut self, context: &mut Context) {
+        let kernel = &context.kernel;
         let now = Instant::now();
         let scanned = kernel.scanned_by_memcg();
         self.memcgs.add_new(&scanned, now);
@@ -72,14 +79,18 @@ impl ReclaimReader {
             efforts,
             threads,
             counters: counters().since(&self.first),
-            seconds: self.seconds,
+            seconds: std::mem::take(&mut self.seconds),
             pressure: self
                 .pressure
                 .zip(procfs::machine_pressure())
                 .map(|(first, now)| PressureTime::between(&first, &now)),
             missing: kernel.missing_tracepoints().iter().map(ToString::to_string).collect(),
         };
-        MeasuredReclaim { machine, memcgs: self.memcgs.finish(&scanned, now) }
+        self.measured = Some(MeasuredReclaim { machine, memcgs: self.memcgs.finish(&scanned, now) });
+    }
+
+    fn finish(self: Box<Self>, _: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
+        facts.reclaim = self.measured;
     }
 }
 

@@ -1,0 +1,60 @@
+//! What all parts of a run use.
+
+use std::time::{Duration, Instant};
+
+use memtrace_history::pipeline::Shards;
+use memtrace_host::kernel::{Kernel, Probes, ProcessFilter};
+use memtrace_model::{EventClass, Losses, Tick};
+
+use super::recorder::Recorder;
+use crate::run_kit::clock;
+use crate::targets::select::Targets;
+use crate::targets::track::ProcessTracker;
+use crate::targets::unwind_tables::UnwindTables;
+
+/// What all parts of a run use. Dropping it removes the probes of the run.
+pub(super) struct Context {
+    pub(super) kernel: Kernel,
+    /// Probes in the targets.
+    pub(super) probes: Probes,
+    pub(super) shards: Shards,
+    pub(super) tracker: ProcessTracker,
+    pub(super) tables: UnwindTables,
+    pub(super) targets: Targets,
+    pub(super) filter: ProcessFilter,
+    pub(super) clock: RunClock,
+    /// The traced event classes.
+    pub(super) classes: Vec<EventClass>,
+    /// History of the run; `None` if nothing reads intervals.
+    pub(super) recorder: Option<Recorder>,
+    /// Losses of the BPF programs at the last tick.
+    pub(super) losses: Losses,
+    /// False if events are missing that no loss counts.
+    pub(super) complete: bool,
+}
+
+/// Times of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunClock {
+    /// Origin of ticks on the monotonic clock.
+    pub(super) origin: Duration,
+    /// Time at which all probes were in place.
+    pub(super) start: Instant,
+    /// The same time as a tick.
+    pub(super) start_tick: Tick,
+}
+
+impl RunClock {
+    /// Starts a clock now. Ticks began at `origin`.
+    pub(super) fn start(origin: Duration) -> Self {
+        Self { origin, start: Instant::now(), start_tick: tick_since(origin) }
+    }
+
+    pub(super) fn now(&self) -> Tick {
+        tick_since(self.origin)
+    }
+}
+
+fn tick_since(origin: Duration) -> Tick {
+    Tick::at(clock::monotonic().saturating_sub(origin))
+}

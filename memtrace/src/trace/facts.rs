@@ -1,0 +1,57 @@
+//! What the parts of a run know at its end.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memtrace_host::kernel::{Counters, ProgramTime};
+use memtrace_model::{
+    AccountChanges, AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names,
+    Snapshots, TagId, TagName, Tick,
+};
+
+use super::account_interval::AccountInterval;
+
+/// What is known at the end of a run. The parts complete it.
+pub(super) struct Facts {
+    pub(super) measured: Measured,
+    /// Losses outside of the ledgers.
+    pub(super) losses: Losses,
+    /// Totals of all processes.
+    pub(super) snapshots: Snapshots,
+    /// Number of allocations by size.
+    pub(super) calls: CallsBySize,
+    /// Changes of accounts that the shards have kept.
+    pub(super) account_changes: Vec<(u64, AccountChanges)>,
+    /// Accounts that do not follow from stacks.
+    pub(super) accounts: Option<AccountTable>,
+    /// Accounts since the last recorded interval.
+    pub(super) last_accounts: Option<AccountInterval>,
+    /// `None` if the activity of threads was not traced.
+    pub(super) activity: Option<UnnamedActivity>,
+    pub(super) reclaim: Option<MeasuredReclaim>,
+}
+
+/// Activity of threads. The argument has the names of the stacks of waits.
+pub(super) type UnnamedActivity = Box<dyn FnOnce(&dyn Names) -> Activity>;
+
+/// What memtrace and the kernel have counted when tracing stops.
+pub(super) struct Measured {
+    pub(super) window: Range<Tick>,
+    pub(super) duration: Duration,
+    /// Processor time of memtrace while events were recorded.
+    pub(super) cpu: Duration,
+    pub(super) counters: Counters,
+    pub(super) programs: ProgramTime,
+    /// Tags that programs have set.
+    pub(super) tags: BTreeMap<TagId, TagName>,
+}
+
+/// Reclaim during a run.
+#[derive(Debug)]
+pub(super) struct MeasuredReclaim {
+    pub(super) machine: MachineReclaim,
+    /// Path and memory of each memcg.
+    pub(super) memcgs: BTreeMap<CgroupId, (PathBuf, MemcgMemory)>,
+}

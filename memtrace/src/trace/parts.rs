@@ -1,0 +1,213 @@
+//! The parts of a run: one row for each kind of observation, in the order of their work.
+
+mod accounts;
+mod activity;
+mod overhead;
+mod pages;
+mod periodic_sites;
+pub(super) mod reclaim;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memtrace_history::Fact;
+use memtrace_history::pipeline::AccountSink;
+use memtrace_model::{EndedImage, Object, Tick};
+
+use self::accounts::RunAccounts;
+use self::activity::RunActivity;
+use self::overhead::MeasuredOverhead;
+use self::pages::PageReader;
+use self::periodic_sites::PeriodicSites;
+use self::reclaim::ReclaimReader;
+use super::config::Config;
+use super::context::Context;
+use super::facts::Facts;
+use super::memory::MemoryPlan;
+use super::overhead::OverheadMonitor;
+use super::part::{LeftImage, Part};
+use crate::run_kit::error::Error;
+use crate::run_kit::marks::MarkRequest;
+use crate::run_kit::observer::Observer;
+
+/// What exists before the context of a run.
+pub(super) struct Prepared {
+    accounts: Option<RunAccounts>,
+    overhead: Option<OverheadMonitor>,
+}
+
+/// A possible part of a run.
+struct Row {
+    name: &'static str,
+    begins: Begins,
+    create: Create,
+}
+
+/// Creates a part; `None` if the run has no such part.
+type Create = fn(&Config, &mut Prepared, &mut Context) -> Result<Option<Box<dyn Part>>, Error>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// Before events count: the part receives all, or attaches probes.
+    BeforeEvents,
+    /// When events count: the part reads values at the start.
+    WithEvents,
+}
+
+/// The possible parts, in the order of their work.
+const ROWS: &[Row] = &[
+    Row {
+        name: "accounts",
+        begins: Begins::BeforeEvents,
+        create: |_, prepared, _| Ok(boxed(prepared.accounts.take())),
+    },
+    Row {
+        name: "activity",
+        begins: Begins::BeforeEvents,
+        create: |config, _, context| RunActivity::attach(config, context).map(boxed),
+    },
+    Row {
+        name: "pages",
+        begins: Begins::WithEvents,
+        create: |config, _, context| Ok(boxed(PageReader::start(config, context))),
+    },
+    Row { name: "reclaim", begins: Begins::WithEvents, create: |config, _, _| Ok(boxed(ReclaimReader::start(config))) },
+    Row {
+        name: "overhead",
+        begins: Begins::WithEvents,
+        create: |_, prepared, context| {
+            Ok(boxed(prepared.overhead.take().map(|monitor| MeasuredOverhead::start(monitor, context))))
+        },
+    },
+    Row { name: "sites", begins: Begins::WithEvents, create: |config, _, _| PeriodicSites::start(config).map(boxed) },
+];
+
+fn boxed<T: Part + 'static>(part: Option<T>) -> Option<Box<dyn Part>> {
+    part.map(|part| Box::new(part) as Box<dyn Part>)
+}
+
+impl Prepared {
+    /// Prepares the parts, and returns the sink of the shards for accounts.
+    pub(super) fn new(
+        config: &Config,
+        plan: &MemoryPlan,
+        overhead: Option<OverheadMonitor>,
+    ) -> (Self, Option<AccountSink>) {
+        let report = config.accounts.as_ref();
+        let accounts = report.map(|report| {
+            let (tags, history) = (config.grouping.tags.as_ref(), plan.history_limit(config));
+            RunAccounts::new(report, tags, config.top, history)
+        });
+        let (accounts, sink) = accounts.unzip();
+        (Self { accounts, overhead }, sink)
+    }
+}
+
+/// The parts of a run, each with its row.
+pub(super) struct Parts {
+    prepared: Prepared,
+    parts: Vec<(usize, Box<dyn Part>)>,
+}
+
+impl Parts {
+    /// Creates the parts that begin before events count.
+    pub(super) fn attach(config: &Config, prepared: Prepared, context: &mut Context) -> Result<Self, Error> {
+        let mut parts = Self { prepared, parts: Vec::new() };
+        parts.create(Begins::BeforeEvents, config, context)?;
+        Ok(parts)
+    }
+
+    /// Creates the others when events count. Returns what a recording says about the parts.
+    pub(super) fn start(&mut self, config: &Config, context: &mut Context) -> Result<Vec<Fact>, Error> {
+        self.create(Begins::WithEvents, config, context)?;
+        let mut facts = Vec::new();
+        self.each().for_each(|part| part.start(context, &mut facts));
+        Ok(facts)
+    }
+
+    fn create(&mut self, begins: Begins, config: &Config, context: &mut Context) -> Result<(), Error> {
+        for (number, row) in ROWS.iter().enumerate().filter(|(_, row)| row.begins == begins) {
+            if let Some(part) = (row.create)(config, &mut self.prepared, context)? {
+                log::debug!("the run has the part {}", row.name);
+                self.parts.push((number, part));
+            }
+        }
+        self.parts.sort_by_key(|(number, _)| *number);
+        Ok(())
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = &mut Box<dyn Part>> {
+        self.parts.iter_mut().map(|(_, part)| part)
+    }
+
+    /// Returns true if a part has to be polled every few milliseconds.
+    pub(super) fn are_frequent(&self) -> bool {
+        self.parts.iter().any(|(_, part)| part.is_frequent())
+    }
+
+    pub(super) fn poll(&mut self, context: &mut Context) {
+        self.each().for_each(|part| part.poll(context));
+    }
+
+    pub(super) fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
+        self.each().for_each(|part| part.tick(context, observer));
+    }
+
+    /// Returns a request for a mark that no part has handled.
+    pub(super) fn mark(
+        &mut self,
+        request: MarkRequest,
+        context: &mut Context,
+        observer: &mut dyn Observer,
+    ) -> Option<MarkRequest> {
+        self.each().try_fold(request, |request, part| part.mark(request, context, observer))
+    }
+
+    pub(super) fn image_ended(&mut self, ended: &mut EndedImage, context: &mut Context) {
+        self.each().for_each(|part| part.image_ended(ended, context));
+    }
+
+    pub(super) fn image_left(&mut self, left: &LeftImage<'_>, context: &mut Context) {
+        self.each().for_each(|part| part.image_left(left, context));
+    }
+
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.parts.iter().flat_map(|(_, part)| part.objects())
+    }
+
+    pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
+        self.each().for_each(|part| part.forget_files(closed));
+    }
+
+    pub(super) fn stop(&mut self, context: &mut Context) {
+        self.each().for_each(|part| part.stop(context));
+    }
+
+    pub(super) fn read_rest(&mut self, end: Tick, context: &mut Context, facts: &mut Facts) {
+        self.each().for_each(|part| part.read_rest(end, context, facts));
+    }
+
+    pub(super) fn finish(self, context: &mut Context, facts: &mut Facts, observer: &mut dyn Observer) {
+        self.parts.into_iter().for_each(|(_, part)| part.finish(context, facts, observer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn position(name: &str) -> usize {
+        ROWS.iter().position(|row| row.name == name).unwrap()
+    }
+
+    #[test]
+    fn accounts_get_a_mark_before_other_parts() {
+        assert_eq!(position("accounts"), 0);
+    }
+
+    #[test]
+    fn pages_are_reconciled_before_facts_of_the_totals() {
+        assert!(position("pages") < position("reclaim") && position("pages") < position("overhead"));
+    }
+}

@@ -1,0 +1,128 @@
+//! Overhead during a run, from the processor time of the targets.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use memtrace_host::kernel::ProcessFilter;
+use memtrace_host::procfs;
+use memtrace_model::{ImageEnd, ImageId, LossReason, Pid};
+
+use crate::run_kit::observer::Observer;
+use crate::targets::select::{Selection, Targets};
+use crate::targets::track::ProcessTracker;
+use crate::trace::context::Context;
+use crate::trace::facts::Facts;
+use crate::trace::overhead::{OverheadMonitor, Sample};
+use crate::trace::part::{LeftImage, Part};
+
+/// Measures the overhead during a run, and warns once if it is high.
+pub(super) struct MeasuredOverhead {
+    monitor: OverheadMonitor,
+    time: TargetTime,
+    /// Sample at the end of the trace.
+    last: Option<Sample>,
+}
+
+impl MeasuredOverhead {
+    /// Starts the first period.
+    pub(super) fn start(monitor: OverheadMonitor, context: &Context) -> Self {
+        let mut overhead = Self { monitor, time: TargetTime::default(), last: None };
+        let sample = overhead.sample(context);
+        // The first sample ends no period.
+        overhead.monitor.update(sample);
+        overhead
+    }
+
+    fn sample(&mut self, context: &Context) -> Sample {
+        let (processor_time, missing) = self.time.read(&context.targets, &context.filter, &context.tracker);
+        let counters = context.kernel.counters();
+        Sample {
+            at: Instant::now(),
+            calls: context.shards.progress().calls,
+            not_recorded: counters.filtered.count + counters.losses.get(LossReason::RingFullAlloc),
+            processor_time,
+            missing,
+        }
+    }
+
+    /// Ends the period of the measurement if it is over.
+    fn measure(&mut self, context: &Context, observer: &mut dyn Observer) {
+        if self.monitor.is_due(Instant::now()) {
+            let sample = self.sample(context);
+            self.monitor.update(sample).iter().for_each(|message| observer.note(message));
+        }
+    }
+}
+
+impl Part for MeasuredOverhead {
+    fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
+        self.measure(context, observer);
+    }
+
+    fn image_left(&mut self, left: &LeftImage<'_>, context: &mut Context) {
+        if left.is_in_scope && left.end != ImageEnd::Exec {
+            self.time.add_exit(left.id.pid, &context.targets, &context.filter);
+        }
+    }
+
+    fn stop(&mut self, context: &mut Context) {
+        self.last = Some(self.sample(context));
+    }
+
+    fn finish(self: Box<Self>, context: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
+        let note = self.last.and_then(|last| self.monitor.finish(Sample { calls: facts.calls, ..last }));
+        context.targets.notes.extend(note);
+    }
+}
+
+/// Reads the processor time of the targets.
+#[derive(Default)]
+struct TargetTime {
+    /// Images at the last reading: true if they are selected. To find that out takes several files of procfs.
+    is_selected: HashMap<ImageId, bool>,
+    /// Number of targets that have left the registry with an unknown time.
+    missing: usize,
+}
+
+impl TargetTime {
+    /// Adds a target that has ended and left the registry.
+    fn add_exit(&mut self, pid: Pid, targets: &Targets, filter: &ProcessFilter) {
+        if !is_kept(targets, filter)(pid) {
+            self.missing += 1;
+        }
+    }
+
+    /// Returns the processor time of the targets, and the number of targets that have ended and are missing in it.
+    fn read(&mut self, targets: &Targets, filter: &ProcessFilter, tracker: &ProcessTracker) -> (Duration, usize) {
+        let selection = Selection::of(filter);
+        let is_family = *filter == ProcessFilter::Families;
+        let is_kept = is_kept(targets, filter);
+        let mut running: BTreeSet<_> = targets.command_pid().into_iter().collect();
+        let mut missing = self.missing;
+        let before = std::mem::take(&mut self.is_selected);
+        for (&id, image) in tracker.images().iter().filter(|(id, _)| tracker.is_traced(id.pid)) {
+            let is_selected = before.get(&id).copied().unwrap_or_else(|| selection.contains(tracker, id));
+            self.is_selected.insert(id, is_selected);
+            match image.ended {
+                _ if !is_selected => {}
+                Some((ImageEnd::Exec, _)) => {}
+                Some(_) => missing += usize::from(!is_kept(id.pid)),
+                None => _ = running.insert(id.pid),
+            }
+        }
+        let time = |pid: &Pid| {
+            let children = if is_family { procfs::processor_time_of_children(*pid) } else { None };
+            Some(procfs::processor_time(*pid)? + children.unwrap_or_default())
+        };
+        (running.iter().filter_map(time).sum(), missing)
+    }
+}
+
+/// Returns a function that is true for the processes whose time is not missing after their exit: a child's time passes to
+/// the parent that waits for it, and memtrace waits for its command at the end of the run.
+fn is_kept(targets: &Targets, filter: &ProcessFilter) -> impl Fn(Pid) -> bool {
+    let is_family = *filter == ProcessFilter::Families;
+    let command = targets.command_pid();
+    let named: BTreeSet<_> = targets.pids().collect();
+    move |pid| Some(pid) == command || is_family && !named.contains(&pid)
+}
