@@ -64,6 +64,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         console.line(help::INTRODUCTION);
         return Exit::Usage.into();
     }
+    if asks_for_short_help(&arguments)
+        && let Err(help) = help::short(Arguments::command()).try_get_matches_from(&arguments)
+    {
+        return refuse(help, &console).into();
+    }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(refusal) => return refuse(refusal, &console).into(),
@@ -110,6 +115,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
         }
     }
+}
+
+fn asks_for_short_help(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "-h")
 }
 
 /// Traces events of `class` alone.

@@ -49,7 +49,7 @@ pub(super) const DEFAULT_KEEP_ENDED: usize = 1000;
     name = "memtrace",
     version,
     override_usage = help::USAGE,
-    after_help = help::short_end(),
+    after_help = help::SHORT_END,
     after_long_help = help::long_end(),
     max_term_width = 100,
     args_conflicts_with_subcommands = true,
@@ -77,13 +77,13 @@ pub(super) enum Action {
     /// Trace mappings: their size, and their resident part. Short for --events map
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::MAPS_USAGE)]
     Maps(Box<TraceArgs>),
-    /// Record the changes of each interval, to be read by `report` or SQL. Short for -o run.memtrace
+    /// Record the changes of each interval, for `report` or SQL. Short for -o run.memtrace
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::RECORD_USAGE)]
     Record(Box<TraceArgs>),
-    /// Count blocks by process, user, thread, allocator and others, with low and high water marks
+    /// Count blocks by process, user, thread and others, with low and high water marks
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::ACCOUNTS_USAGE)]
     Accounts(Box<AccountsArgs>),
-    /// Monitor the threads of processes: blocks, processor time, I/O and page faults at each interval
+    /// Monitor threads at each interval: blocks, processor time, I/O and page faults
     #[command(version, disable_help_flag = true, disable_version_flag = true, override_usage = help::THREADS_USAGE)]
     Threads(Box<ThreadsArgs>),
     /// Measure working sets: the resident memory of processes that is touched within a time
@@ -101,7 +101,7 @@ pub(super) enum Action {
     /// Compare two reports: sites that grew, shrank, appeared and vanished
     #[command(disable_help_flag = true)]
     Diff(DiffArgs),
-    /// Explain the memory of a process without tracing it: the parts of its RSS, and memory outside of it
+    /// Explain the memory of a process without tracing it: its RSS by part, and the rest
     #[command(disable_help_flag = true)]
     Explain(ExplainArgs),
     /// Check this machine for everything that tracing needs
@@ -127,6 +127,9 @@ pub(super) enum Action {
 /// The arguments of `memtrace accounts`.
 #[derive(Debug, Args)]
 pub(super) struct AccountsArgs {
+    #[command(flatten)]
+    pub(super) trace: TraceArgs,
+
     /// Sort the table by this column, the largest first
     #[arg(
         long,
@@ -137,9 +140,6 @@ pub(super) struct AccountsArgs {
         help_heading = OUTPUT
     )]
     pub(super) sort: AccountColumn,
-
-    #[command(flatten)]
-    pub(super) trace: TraceArgs,
 }
 
 /// The arguments of a trace.
@@ -155,7 +155,7 @@ pub(super) struct TraceArgs {
     ///
     /// The name at the allocation, of at most 15 bytes. May be given more than once. Other blocks count as filtered. Frees
     /// by any thread count.
-    #[arg(long = "thread", value_name = "NAME", value_parser = filters::thread, help_heading = TARGET)]
+    #[arg(long = "thread", value_name = "NAME", value_parser = filters::thread, hide_short_help = true, help_heading = TARGET)]
     pub(super) threads: Vec<String>,
 
     /// Also trace the allocator in this object, perhaps with prefixed functions
@@ -163,7 +163,7 @@ pub(super) struct TraceArgs {
     /// May be given more than once. Allocators that define malloc and free are found without it; this is for others, as
     /// in libpool.so:pool_ for pool_malloc, pool_free and related functions. The object is a path, a file name or a
     /// soname.
-    #[arg(long = "allocator", value_name = "OBJECT[:PREFIX]", value_parser = hooks::allocator, help_heading = TARGET)]
+    #[arg(long = "allocator", value_name = "OBJECT[:PREFIX]", value_parser = hooks::allocator, hide_short_help = true, help_heading = TARGET)]
     pub(super) allocators: Vec<NamedAllocator>,
 
     /// Also trace these functions, as in 'alloc=take(size=arg0)->ret,free=give(arg0)'
@@ -172,14 +172,14 @@ pub(super) struct TraceArgs {
     /// counted. A size may be a product, size=arg0*arg1; an address may be stored through an argument, ->arg0; and a
     /// function may reallocate, realloc=grow(old=arg0,size=arg1)->ret. A block can have a tag, tag=arg1, or tagname=arg1 for a
     /// C string.
-    #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, help_heading = TARGET)]
+    #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, hide_short_help = true, help_heading = TARGET)]
     pub(super) hooks: Vec<TaggedHooks>,
 
     /// Trace these event classes, as in heap,reclaim [default: heap]
     ///
     /// Each class has a report of its own, since classes overlap. With several classes, file names contain the class:
     /// memtrace.heap.svg.
-    #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = possible_values::event_classes(), help_heading = TARGET)]
+    #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = possible_values::event_classes(), hide_short_help = true, help_heading = TARGET)]
     pub(super) events: Vec<EventClass>,
 
     /// Stop after this time, as in 30s, 5m or 1h30m
@@ -192,7 +192,7 @@ pub(super) struct TraceArgs {
     ///
     /// If a signal killed the command, the exit code is 128 plus the signal's number. Only with a command. If memtrace
     /// itself fails, its own exit code takes precedence.
-    #[arg(long, help_heading = TARGET)]
+    #[arg(long, hide_short_help = true, help_heading = TARGET)]
     pub(super) exit_code: bool,
 
     /// Write to this file; '-' is standard output [default: memtrace.svg]
@@ -211,7 +211,7 @@ pub(super) struct TraceArgs {
         value_name = "TIME",
         value_parser = units::moment,
         allow_hyphen_values = true,
-        help_heading = OUTPUT
+        hide_short_help = true, help_heading = OUTPUT
     )]
     pub(super) heap_profiles: Vec<Moment>,
 
@@ -224,21 +224,21 @@ pub(super) struct TraceArgs {
     /// Record at this interval, as in 10s; at least 100ms [default: 1s]
     ///
     /// Also the interval of the values of memory over time in .html, .pftrace and .firefox.json, and of accounts in .pftrace.
-    #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = OUTPUT)]
+    #[arg(short, long, value_name = "DURATION", value_parser = units::duration, hide_short_help = true, help_heading = OUTPUT)]
     pub(super) interval: Option<Duration>,
 
     /// Limit the size of the recording, as in 200MiB; at least 4MiB [default: 1GiB]
     ///
     /// Old intervals are merged into longer ones, so that a recording can run for weeks. Totals at the ends of the
     /// intervals that remain are exact, and marks remain.
-    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = OUTPUT)]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = OUTPUT)]
     pub(super) size_limit: Option<Bytes>,
 
     /// Receive marks of the recording, or resets of accounts, at this Unix socket
     ///
     /// For `memtrace mark --socket PATH` and `memtrace reset --socket PATH`. By default, it is in /run/memtrace for root, and in a directory of the user for
     /// others. Only root and the user of memtrace can set marks.
-    #[arg(long, value_name = "PATH", help_heading = OUTPUT)]
+    #[arg(long, value_name = "PATH", hide_short_help = true, help_heading = OUTPUT)]
     pub(super) socket: Option<PathBuf>,
 
     /// Set a mark of the recording at each entry of this function
@@ -246,21 +246,21 @@ pub(super) struct TraceArgs {
     /// EXE is the path of an executable or library, FUNCTION one of its symbols or its demangled name. Entries by traced
     /// processes count. A mark is set as soon as memtrace learns of the entry, usually within a millisecond. May be given
     /// more than once.
-    #[arg(long, value_name = "EXE:FUNCTION", value_parser = hooks::mark_function, help_heading = OUTPUT)]
+    #[arg(long, value_name = "EXE:FUNCTION", value_parser = hooks::mark_function, hide_short_help = true, help_heading = OUTPUT)]
     pub(super) mark_on: Vec<MarkFunction>,
 
     /// Show the top sites at this interval, as in 10s; at least 1s
     ///
     /// On standard error, with the live bytes of all processes and the innermost functions of each site. --top sets the number
     /// of sites. Source lines and inlined functions are in the report only.
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with = "quiet", help_heading = OUTPUT)]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with = "quiet", hide_short_help = true, help_heading = OUTPUT)]
     pub(super) every: Option<Duration>,
 
     /// Set the format of outputs without a known extension
     ///
     /// Required for '-' and for files with another extension. A known extension takes precedence. Without --output, it
     /// determines the extension of the default file.
-    #[arg(long, value_parser = possible_values::formats(), help_heading = OUTPUT)]
+    #[arg(long, value_parser = possible_values::formats(), hide_short_help = true, help_heading = OUTPUT)]
     pub(super) format: Option<Format>,
 
     /// Download debug files of stripped objects after the trace [default: as DEBUGINFOD_URLS]
@@ -268,7 +268,7 @@ pub(super) struct TraceArgs {
     /// From debuginfod servers at these URLs, separated by blanks, or else at those in DEBUGINFOD_URLS or in
     /// /etc/debuginfod. Build IDs are sent to the servers. 'off' contacts none. Files are stored in
     /// DEBUGINFOD_CACHE_PATH or ~/.cache/debuginfod_client. DEBUGINFOD_TIMEOUT and DEBUGINFOD_MAXSIZE apply.
-    #[arg(long, value_name = "URLS", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = OUTPUT)]
+    #[arg(long, value_name = "URLS", num_args = 0..=1, require_equals = true, default_missing_value = "", hide_short_help = true, help_heading = OUTPUT)]
     pub(super) debuginfod: Option<String>,
 
     /// Draw this metric, and rank stacks by it [default: live-bytes]
@@ -278,11 +278,11 @@ pub(super) struct TraceArgs {
     #[arg(short, long, value_parser = possible_values::metrics(), help_heading = OUTPUT)]
     pub(super) metric: Option<Metric>,
 
-    /// Group stacks by this key [default: process, or tag with --tags or --tag-from]
+    /// Group stacks by this key [default: process; tag with --tags or --tag-from]
     ///
     /// The key is the root of the flame graph and of folded stacks, and the summary has a table of it. The JSON always
     /// contains the processes. Allocators are recorded only if they are the key, and threads also if rules of --tags
-    /// name them.
+    /// name them. `memtrace accounts` takes several keys, as in --by process,thread.
     #[arg(long, value_name = "KEY", value_delimiter = ',', value_parser = possible_values::group_keys(), help_heading = OUTPUT)]
     pub(super) by: Vec<GroupBy>,
 
@@ -290,7 +290,7 @@ pub(super) struct TraceArgs {
     ///
     /// Each rule of the TOML file has a tag, and patterns for the function, object, source file or thread. A stack has
     /// the tag of its innermost frame that matches a rule. `memtrace report --tags` applies rules to recordings.
-    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = OUTPUT)]
     pub(super) tags: Option<PathBuf>,
 
     /// Tag blocks as these functions of the program say, as in 'set=set_module(id=arg0)'
@@ -301,14 +301,14 @@ pub(super) struct TraceArgs {
     /// condition. A file can precede the function, as in set=/usr/bin/server:set_module(id=arg0). `probes` takes the tags
     /// from the probes of memtrace.h in all objects of the targets, and FILE:probes from those of a file. A block keeps the
     /// tag with which it was allocated.
-    #[arg(long, value_name = "FUNCTIONS", value_parser = tag_from, help_heading = OUTPUT)]
+    #[arg(long, value_name = "FUNCTIONS", value_parser = tag_from, hide_short_help = true, help_heading = OUTPUT)]
     pub(super) tag_from: Vec<TagFrom>,
 
     /// Count the requested or the usable size of each block [default: requested]
     ///
     /// The usable size is that of malloc_usable_size. It is known for glibc; blocks of other allocators are counted with
     /// their requested size, and as lost events (size_requested).
-    #[arg(long, value_name = "SIZES", value_parser = possible_values::block_sizes(), help_heading = OUTPUT)]
+    #[arg(long, value_name = "SIZES", value_parser = possible_values::block_sizes(), hide_short_help = true, help_heading = OUTPUT)]
     pub(super) size: Option<BlockSizes>,
 
     /// List N sites and N processes in the summary [default: 10; 40 accounts]
@@ -320,21 +320,21 @@ pub(super) struct TraceArgs {
     /// Histograms have buckets of powers of two, for all blocks and for each stack. The summary states the times below
     /// which 50% and 90% of the freed blocks of a site lived; the JSON contains all counts. Each stack usually takes
     /// 100 bytes more, and at most 1 KiB.
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
     pub(super) lifetimes: bool,
 
     /// Keep separate entries for the N largest processes that have ended
     ///
     /// The others are added up, with their stacks, by executable, control group and user, and shown as in g++ ×412. Sums
     /// are exact. With 0, all are added up.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_KEEP_ENDED, help_heading = OUTPUT)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_KEEP_ENDED, hide_short_help = true, help_heading = OUTPUT)]
     pub(super) keep_ended: usize,
 
     /// Write every stack and process
     ///
     /// By default, a JSON file has at most 40MiB and a picture at most 5MiB: the smallest stacks and processes are shown
     /// as sums, as in [other: 12,345 stacks]. Sums are exact. The summary always includes every stack.
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
     pub(super) all_stacks: bool,
 
     /// Ignore allocations smaller than this, as in 4096, 64KiB or 1M
@@ -344,7 +344,7 @@ pub(super) struct TraceArgs {
     pub(super) min_size: Option<Bytes>,
 
     /// Ignore allocations larger than this
-    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = FILTERS)]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = FILTERS)]
     pub(super) max_size: Option<Bytes>,
 
     /// Sample one page in N [default: 1]
@@ -352,7 +352,7 @@ pub(super) struct TraceArgs {
     /// For page faults, to trace them all the time. The numbers of stacks are then estimates, shown with their standard
     /// error (±), except in folded stacks. The resident bytes and page faults of a process remain exact, since the
     /// kernel counts them.
-    #[arg(long, value_name = "N", help_heading = FILTERS)]
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = FILTERS)]
     pub(super) sample: Option<NonZeroU32>,
 
     /// Count as live only blocks that are at least this old
@@ -367,14 +367,14 @@ pub(super) struct TraceArgs {
     /// Before the report is written, memtrace watches for this time which pages the traced processes touch. The report has
     /// the metrics hot-bytes and cold-bytes, and draws cold-bytes by default. Needs a kernel with
     /// CONFIG_IDLE_PAGE_TRACKING; with CONFIG_MEM_SOFT_DIRTY only, pages that are only read are cold too.
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, help_heading = FILTERS)]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, hide_short_help = true, help_heading = FILTERS)]
     pub(super) cold_after: Option<Duration>,
 
     /// Limit the additional processor time of the target, as in 10%
     ///
     /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the
     /// limit, only larger allocations are traced; if that is not enough, nothing is traced. Not with a command.
-    #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", help_heading = TUNING)]
+    #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", hide_short_help = true, help_heading = TUNING)]
     pub(super) max_overhead: Option<Percent>,
 
     /// Record at most N frames of a stack, 0 to 256; 0 records no stacks
@@ -383,34 +383,34 @@ pub(super) struct TraceArgs {
         value_name = "N",
         value_parser = value_parser!(u32).range(..=MAX_FRAMES as i64),
         default_value_t = DEFAULT_FRAMES,
-        help_heading = TUNING
+        hide_short_help = true, help_heading = TUNING
     )]
     pub(super) max_depth: u32,
 
     /// Process events in N rings and threads, 1 to 16 [default: by processors]
     ///
     /// The report is the same for each number. The metric peak-bytes needs a single shard.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MAX_RINGS)), help_heading = TUNING)]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MAX_RINGS)), hide_short_help = true, help_heading = TUNING)]
     pub(super) shards: Option<u32>,
 
     /// Set the size of each ring buffer
     ///
     /// A power of two from 4KiB to 2GiB. Events wait there for memtrace; a larger ring absorbs longer bursts. Increase
     /// it if the report lists events lost to a full ring.
-    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB", help_heading = TUNING)]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB", hide_short_help = true, help_heading = TUNING)]
     pub(super) ring_size: Bytes,
 
     /// Probe these instructions of each function
     ///
     /// The other values cost more; use them for comparisons.
-    #[arg(long, value_name = "WHICH", value_parser = possible_values::probe_sites(), default_value = "best", help_heading = TUNING)]
+    #[arg(long, value_name = "WHICH", value_parser = possible_values::probe_sites(), default_value = "best", hide_short_help = true, help_heading = TUNING)]
     pub(super) probe_site: ProbeSite,
 
     /// Keep at most this number of live blocks
     ///
     /// For example 500k or 32M; units are powers of 1000. A block takes at most 80 bytes of memory. Beyond the limit,
     /// allocations are counted as lost.
-    #[arg(long, value_name = "BLOCKS", value_parser = units::count, default_value = "32M", help_heading = TUNING)]
+    #[arg(long, value_name = "BLOCKS", value_parser = units::count, default_value = "32M", hide_short_help = true, help_heading = TUNING)]
     pub(super) max_live: u64,
 
     /// Use at most this memory while tracing, as in 64MiB
@@ -419,14 +419,14 @@ pub(super) struct TraceArgs {
     /// remain upper limits. With --all and selections the default is 256MiB (352MiB with a recording) or, if that is
     /// less, a quarter of the limit of the memory cgroup that memtrace runs in. --pid and commands have no limit,
     /// unless that cgroup leaves less than 512MiB.
-    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = TUNING)]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = TUNING)]
     pub(super) memory_limit: Option<Bytes>,
 
     /// Protect memtrace from the OOM killer, and lock its memory
     ///
     /// For traces that run all the time. In a cgroup with a memory limit, it is killed last instead of never. Each part that
     /// the system denies is a warning. Free memory is not returned to the system then.
-    #[arg(long, help_heading = TUNING)]
+    #[arg(long, hide_short_help = true, help_heading = TUNING)]
     pub(super) protect: bool,
 
     /// Show neither progress nor summary
@@ -436,10 +436,10 @@ pub(super) struct TraceArgs {
     pub(super) quiet: bool,
 
     /// Log more; -vv for debugging
-    #[arg(short, long, action = ArgAction::Count, help_heading = GENERAL)]
+    #[arg(short, long, action = ArgAction::Count, hide_short_help = true, help_heading = GENERAL)]
     pub(super) verbose: u8,
 
-    /// Print help; -h is short, --help is long
+    /// Print help: -h the options that are used most, --help all
     #[arg(short, long, action = ArgAction::Help, help_heading = GENERAL)]
     help: Option<bool>,
 

@@ -1,6 +1,7 @@
 //! Texts of help and man page in addition to the options.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command};
 use memtrace_model::{ALLOCATORS, FUNCTIONS, Naming};
 
 use super::exit::Exit;
@@ -9,16 +10,7 @@ use super::exit::Exit;
 pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
                                 memtrace [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER>\n       \
-                                memtrace record|faults|maps|reclaim|accounts|threads [OPTIONS] --pid <PID>...|--all|-- <CMD> [ARGS]...\n       \
-                                memtrace wss [OPTIONS] --pid <PID>...|--all [DURATION]\n       \
-                                memtrace mark [--socket <PATH>] <TEXT>\n       \
-                                memtrace reset [--socket <PATH>]\n       \
-                                memtrace report [OPTIONS] <FILE>\n       \
-                                memtrace diff <BEFORE> <AFTER> [OPTIONS]\n       \
-                                memtrace explain --pid <PID> [OPTIONS]\n       \
-                                memtrace doctor [--pid <PID>] [--json]\n       \
-                                memtrace completions <SHELL>\n       \
-                                memtrace man";
+                                memtrace <COMMAND> [OPTIONS] [ARGS]...";
 
 /// Usage of a subcommand that traces.
 macro_rules! usage_of {
@@ -41,7 +33,7 @@ pub(super) const RECORD_USAGE: &str = usage_of!("record");
 pub(super) const ACCOUNTS_USAGE: &str = usage_of!("accounts");
 pub(super) const THREADS_USAGE: &str = usage_of!("threads");
 pub(super) const WSS_USAGE: &str = "memtrace wss [OPTIONS] --pid <PID>... [DURATION]\n       \
-                                    memtrace wss [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER> \
+                                    memtrace wss [OPTIONS] --all|--comm <NAME>|--cgroup <PATH>|--user <USER> \
                                     [DURATION]";
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
@@ -82,14 +74,22 @@ memtrace shows which code holds the memory of a running Linux system. Examples:
   sudo memtrace --all -d 1m             trace the whole machine for a minute
 
 It writes the flame graph memtrace.svg, and a summary to the terminal.
-`memtrace -h` lists all options, `memtrace doctor` checks this machine.";
+`memtrace -h` lists the options that are used most, `memtrace doctor` checks this
+machine.";
 
 /// Effect of `--exit-code`.
 pub(super) const PASSED_ON: &str = "With --exit-code, the command's exit code replaces 0 and 20.";
 
 /// The end of the short help.
-pub(super) fn short_end() -> String {
-    format!("{}\nFor more, use --help, or: memtrace man | man -l -", examples(2))
+pub(super) const SHORT_END: &str = "All options, exit codes and examples: memtrace --help, or memtrace man | man -l -";
+
+/// Returns the definition for `-h`, in which options have no lists of values.
+pub(super) fn short(command: Command) -> Command {
+    let without_values = |argument: Arg| {
+        let has_values = argument.get_action().takes_values();
+        if has_values { argument.hide_possible_values(true) } else { argument }
+    };
+    command.mut_args(without_values).mut_subcommands(short)
 }
 
 /// The end of the long help.
@@ -97,7 +97,7 @@ pub(super) fn long_end() -> String {
     let codes = Exit::ALL.iter().map(|exit| format!("  {:>2}  {}\n", exit.code(), exit.meaning())).collect::<String>();
     format!("{}\n{codes}  {PASSED_ON}\n\n{}\n  {}", heading("Exit codes:"), heading("Hooked functions:"), functions())
         + "\n\n"
-        + examples(EXAMPLES.len()).trim_end()
+        + examples().trim_end()
 }
 
 /// Subcommands that do not trace and have the option `--pid`, as in their usage.
@@ -134,8 +134,8 @@ fn tip(word: &str) -> String {
             format!("an option of a command to trace goes after --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "record" | "report" | "diff" | "mark" | "faults" | "maps" | "reclaim" | "explain" | "doctor"
-        | "completions" | "man" => {
+        "accounts" | "completions" | "diff" | "doctor" | "explain" | "faults" | "man" | "maps" | "mark" | "reclaim"
+        | "record" | "report" | "reset" | "threads" | "wss" => {
             format!("give it as the first argument: memtrace {word}")
         }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),
@@ -164,8 +164,8 @@ pub(super) fn functions() -> String {
     )
 }
 
-fn examples(count: usize) -> String {
-    let shown = EXAMPLES[..count].iter().map(|(purpose, command)| format!("  {purpose}\n    {command}\n"));
+fn examples() -> String {
+    let shown = EXAMPLES.iter().map(|(purpose, command)| format!("  {purpose}\n    {command}\n"));
     format!("{}\n{}", heading("Examples:"), shown.collect::<String>())
 }
 

@@ -20,14 +20,14 @@ pub(in crate::cli) struct ActivityArgs {
     /// thread allocates in it. The summary has totals; .html, .pftrace and .json have each span. The two probes of a task
     /// cost less than 2 µs. Those of a call cost several, and 10 to 25 µs on a virtual machine, because the kernel
     /// single-steps the return on x86-64. May be given more than once.
-    #[arg(long = "span", value_name = "EXE:FUNCTION", value_parser = span, help_heading = ACTIVITY)]
+    #[arg(long = "span", value_name = "EXE:FUNCTION", value_parser = span, hide_short_help = true, help_heading = ACTIVITY)]
     pub(in crate::cli) spans: Vec<SpanArg>,
 
     /// Trace waits for futexes of at least this duration, as in 1ms
     ///
     /// Mutexes, condition variables and semaphores wait for futexes. A wait is recorded when it ends, with its stack
     /// and, for mutexes of glibc, the thread that held the lock. Units are ns, us, ms, s, m and h.
-    #[arg(long, value_name = "DURATION", value_parser = units::short_duration, help_heading = ACTIVITY)]
+    #[arg(long, value_name = "DURATION", value_parser = units::short_duration, hide_short_help = true, help_heading = ACTIVITY)]
     pub(in crate::cli) min_wait: Option<Duration>,
 
     /// Time the calls of allocators, and trace those of at least this duration, as in 100us
@@ -35,7 +35,7 @@ pub(in crate::cli) struct ActivityArgs {
     /// The report has a histogram of the durations for each function. They contain a part of the cost of the probes,
     /// about 1 µs. Frees are probed at their return too, which makes them as expensive as allocations. Units are those
     /// of --min-wait.
-    #[arg(long, value_name = "DURATION", value_parser = units::short_duration, help_heading = ACTIVITY)]
+    #[arg(long, value_name = "DURATION", value_parser = units::short_duration, hide_short_help = true, help_heading = ACTIVITY)]
     pub(in crate::cli) allocator_latency: Option<Duration>,
 }
 

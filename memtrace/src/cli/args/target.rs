@@ -19,7 +19,7 @@ pub(in crate::cli) struct TargetArgs {
     #[arg(short, long = "pid", value_name = "PID", value_parser = units::pid, allow_negative_numbers = true, help_heading = TARGET)]
     pub(in crate::cli) pids: Vec<Pid>,
 
-    /// Trace the whole machine: every process, including those that start later
+    /// Trace the whole machine, with the processes that start later
     ///
     /// With --comm, --exe, --cgroup or --user, only matching processes are traced, as without --all. --exclude leaves
     /// out others.
@@ -34,7 +34,7 @@ pub(in crate::cli) struct TargetArgs {
     pub(in crate::cli) comms: Vec<String>,
 
     /// Trace processes that run this executable
-    #[arg(long = "exe", value_name = "PATH", help_heading = TARGET)]
+    #[arg(long = "exe", value_name = "PATH", hide_short_help = true, help_heading = TARGET)]
     pub(in crate::cli) exes: Vec<PathBuf>,
 
     /// Trace processes in or below this control group: a container, a service
@@ -51,18 +51,18 @@ pub(in crate::cli) struct TargetArgs {
     ///
     /// By comm, exe, cgroup, user or pid, or by the name of a thread. May be given more than once. It overrides all other
     /// options.
-    #[arg(long, value_name = "KIND=VALUE", value_parser = filters::excluded, help_heading = TARGET)]
+    #[arg(long, value_name = "KIND=VALUE", value_parser = filters::excluded, hide_short_help = true, help_heading = TARGET)]
     pub(in crate::cli) exclude: Vec<Excluded>,
 
     /// Also trace child processes of --pid
     ///
     /// Child processes of a command are traced unless --no-children is given. Probes then apply to all processes that
     /// use the same libraries; the others are slowed down a little.
-    #[arg(long, overrides_with = "no_children", help_heading = TARGET)]
+    #[arg(long, overrides_with = "no_children", hide_short_help = true, help_heading = TARGET)]
     pub(in crate::cli) children: bool,
 
     /// Trace only the process of the command
-    #[arg(long, overrides_with = "children", help_heading = TARGET)]
+    #[arg(long, overrides_with = "children", hide_short_help = true, help_heading = TARGET)]
     pub(in crate::cli) no_children: bool,
 
     /// Start this command and trace it from its first instruction to its end

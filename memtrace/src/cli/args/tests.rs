@@ -10,6 +10,15 @@ fn definition_is_valid() {
 }
 
 #[test]
+fn long_help_has_every_option() {
+    let mut command = Arguments::command();
+    let help = command.render_long_help().to_string();
+    for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+        assert!(help.lines().any(|line| line.trim_start().contains(&format!("--{option}"))), "--{option}");
+    }
+}
+
+#[test]
 fn help_states_the_ranges_of_numbers() {
     let command = Arguments::command();
     let help = |id: &str| {

@@ -21,7 +21,7 @@ pub(in crate::cli) struct ThreadsArgs {
     pub(in crate::cli) target: TargetArgs,
 
     /// Also count the blocks of the allocator in this object, perhaps with prefixed functions
-    #[arg(long = "allocator", value_name = "OBJECT[:PREFIX]", value_parser = hooks::allocator, help_heading = TARGET)]
+    #[arg(long = "allocator", value_name = "OBJECT[:PREFIX]", value_parser = hooks::allocator, hide_short_help = true, help_heading = TARGET)]
     pub(in crate::cli) allocators: Vec<NamedAllocator>,
 
     /// Stop after this time, as in 30s, 5m or 1h30m
@@ -60,11 +60,11 @@ pub(in crate::cli) struct ThreadsArgs {
     /// Limit the size of the recording, as in 200MiB; at least 4MiB [default: 300MiB]
     ///
     /// Old intervals are merged into longer ones, so that a recording can run for weeks.
-    #[arg(long, value_name = "SIZE", value_parser = units::size, requires = "record", help_heading = OUTPUT)]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, requires = "record", hide_short_help = true, help_heading = OUTPUT)]
     pub(in crate::cli) size_limit: Option<Bytes>,
 
     /// Receive marks of the recording at this Unix socket
-    #[arg(long, value_name = "PATH", requires = "record", help_heading = OUTPUT)]
+    #[arg(long, value_name = "PATH", requires = "record", hide_short_help = true, help_heading = OUTPUT)]
     pub(in crate::cli) socket: Option<PathBuf>,
 
     /// Sort the threads of texts by this column, the largest first
@@ -92,26 +92,26 @@ pub(in crate::cli) struct ThreadsArgs {
     pub(in crate::cli) then: Option<Duration>,
 
     /// Write the reports of these traces into this directory [default: .]
-    #[arg(long, value_name = "DIRECTORY", requires = "then", help_heading = TRIGGERS)]
+    #[arg(long, value_name = "DIRECTORY", requires = "then", hide_short_help = true, help_heading = TRIGGERS)]
     pub(in crate::cli) then_dir: Option<PathBuf>,
 
     /// Read the counters of the heap from here
-    #[arg(long, value_name = "SOURCE", value_parser = possible_values::counter_sources(), default_value = "auto", help_heading = TUNING)]
+    #[arg(long, value_name = "SOURCE", value_parser = possible_values::counter_sources(), default_value = "auto", hide_short_help = true, help_heading = TUNING)]
     pub(in crate::cli) source: SourceChoice,
 
     /// Keep separate values of at most N threads; the others are summed for each process
-    #[arg(long, value_name = "N", default_value_t = 10_000, help_heading = TUNING)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, hide_short_help = true, help_heading = TUNING)]
     pub(in crate::cli) max_threads: usize,
 
     /// Exempt memtrace from the OOM killer, and lock its memory
-    #[arg(long, help_heading = TUNING)]
+    #[arg(long, hide_short_help = true, help_heading = TUNING)]
     pub(in crate::cli) protect: bool,
 
     /// Read the counters with this real-time priority, from 1 to 99
     ///
     /// The thread that reads them then runs before all threads that are not real-time tasks. It runs for less than a
     /// millisecond at each interval.
-    #[arg(long, value_name = "PRIORITY", value_parser = value_parser!(u8).range(1..=99), help_heading = TUNING)]
+    #[arg(long, value_name = "PRIORITY", value_parser = value_parser!(u8).range(1..=99), hide_short_help = true, help_heading = TUNING)]
     pub(in crate::cli) realtime: Option<u8>,
 
     /// Show only the `attached` line and errors on standard error
@@ -119,7 +119,7 @@ pub(in crate::cli) struct ThreadsArgs {
     pub(in crate::cli) quiet: bool,
 
     /// Show more messages; twice for even more
-    #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet", help_heading = GENERAL)]
+    #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet", hide_short_help = true, help_heading = GENERAL)]
     pub(in crate::cli) verbose: u8,
 
     /// Print help

@@ -30,7 +30,7 @@ pub(in crate::cli) struct WorkingSetArgs {
     pub(in crate::cli) comms: Vec<String>,
 
     /// Measure processes that run this executable
-    #[arg(long = "exe", value_name = "PATH", help_heading = TARGET)]
+    #[arg(long = "exe", value_name = "PATH", hide_short_help = true, help_heading = TARGET)]
     pub(in crate::cli) exes: Vec<PathBuf>,
 
     /// Measure processes in or below this control group
@@ -42,7 +42,7 @@ pub(in crate::cli) struct WorkingSetArgs {
     pub(in crate::cli) users: Vec<String>,
 
     /// Exclude processes, as in comm=bash or user=root
-    #[arg(long, value_name = "KIND=VALUE", value_parser = filters::excluded, help_heading = TARGET)]
+    #[arg(long, value_name = "KIND=VALUE", value_parser = filters::excluded, hide_short_help = true, help_heading = TARGET)]
     pub(in crate::cli) exclude: Vec<Excluded>,
 
     /// Count the memory that is touched in this time, as in 10ms or 1m
@@ -61,7 +61,7 @@ pub(in crate::cli) struct WorkingSetArgs {
     ///
     /// Gives an exact measurement time. Uses the freezer of the control group (version 2), never signals. The group must not
     /// contain other processes.
-    #[arg(long, help_heading = TUNING)]
+    #[arg(long, hide_short_help = true, help_heading = TUNING)]
     pub(in crate::cli) pause: bool,
 
     /// Measure again at this interval, until Ctrl-C
@@ -73,7 +73,7 @@ pub(in crate::cli) struct WorkingSetArgs {
     pub(in crate::cli) duration: Option<Duration>,
 
     /// Clear the references once, and read them at each DURATION, until Ctrl-C
-    #[arg(long, conflicts_with = "profile", help_heading = TUNING)]
+    #[arg(long, conflicts_with = "profile", hide_short_help = true, help_heading = TUNING)]
     pub(in crate::cli) cumulative: bool,
 
     /// Clear the references once, and read them N times: after --start, and after durations that double
@@ -81,7 +81,7 @@ pub(in crate::cli) struct WorkingSetArgs {
     pub(in crate::cli) profile: Option<u32>,
 
     /// Set the shortest duration of a profile [default: 1ms]
-    #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "profile", help_heading = TUNING)]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "profile", hide_short_help = true, help_heading = TUNING)]
     pub(in crate::cli) start: Option<Duration>,
 
     /// Write to this file; '-' is standard output, the default. May be given more than once. The extension determines
@@ -98,7 +98,7 @@ pub(in crate::cli) struct WorkingSetArgs {
     pub(in crate::cli) quiet: bool,
 
     /// Show more messages; twice for even more
-    #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet", help_heading = GENERAL)]
+    #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet", hide_short_help = true, help_heading = GENERAL)]
     pub(in crate::cli) verbose: u8,
 
     /// Print help
