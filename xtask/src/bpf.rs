@@ -8,7 +8,7 @@ use bpf_artifact::Machine;
 
 use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
-use crate::{command, kernels, setup, ui, verifier};
+use crate::{command, ui, verifier};
 
 /// The linker makes BTF of debug information; the programs cannot be loaded without it. `v3` enables 32-bit ALU and jump
 /// instructions (Linux 5.1).
@@ -19,26 +19,6 @@ const ATTEMPTS: usize = 3;
 
 /// Selects the architecture of the registers (read by aya-build).
 const REGISTERS_OF: &str = "AYA_BPF_TARGET_ARCH";
-
-/// Builds the objects: with `--kernels`, runs the verifiers of these kernels on them; with `--machine`, builds them for
-/// another architecture.
-pub(crate) fn run_with(workspace: &Workspace, options: &[String]) -> Result<()> {
-    if let [option, name] = options
-        && option == "--machine"
-    {
-        let machine = Machine::from_name(name).with_context(|| format!("there are no objects for {name}"))?;
-        return build_for(workspace, machine);
-    }
-    let kernels = kernels::from_options(options)?;
-    run(workspace)?;
-    match kernels {
-        Some(kernels) => {
-            setup::for_guests(workspace, &kernels)?;
-            kernels::verify(workspace, &kernels)
-        }
-        None => Ok(()),
-    }
-}
 
 /// Builds the objects for this machine and checks the verified instruction counts.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {

@@ -17,19 +17,19 @@ mod supported;
 mod transcript;
 mod verify;
 
-use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bpf_artifact::Machine;
 pub(crate) use built::REQUIREMENTS as REQUIREMENTS_OF_BUILDS;
 pub(crate) use features::write as write_table;
 pub(crate) use guest::emulator;
 use selection::Share;
 pub(crate) use supported::{Kernel, from_options};
-pub(crate) use verify::verify;
+pub(crate) use verify::build_bpf;
 
-use crate::test::{Binary, Group, Results, Tier};
+use crate::test::{Binary, Group, Results};
+use crate::tier::Tier;
 use crate::workspace::Workspace;
 use crate::{parallel, ui};
 
@@ -96,8 +96,4 @@ pub(crate) fn run_tests(
         problems.into_iter().for_each(|problem| results.problem(format!("Linux {}: {problem}", kernel.name)));
     }
     Ok(())
-}
-
-fn text(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }

@@ -12,10 +12,12 @@ mod libraries;
 mod lint;
 mod parallel;
 mod privilege;
+mod requirement;
 mod setup;
 mod soak;
 mod test;
 mod tidy;
+mod tier;
 mod toolchain;
 mod ui;
 mod verifier;
@@ -61,7 +63,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "bpf",
         does: "build the BPF objects that memtrace embeds (--kernels LIST|all: also run their verifiers)",
-        run: Run::WithOptions(bpf::run_with),
+        run: Run::WithOptions(kernels::build_bpf),
     },
     Task {
         name: "bpf verify",

@@ -6,17 +6,10 @@ use anyhow::{Result, bail};
 use bpf_artifact::Machine;
 
 use crate::kernels::{self, Kernel};
-use crate::test::Tier;
+use crate::requirement::Requirement;
+use crate::tier::Tier;
 use crate::workspace::Workspace;
 use crate::{command, debian, libraries, toolchain, ui, viewers};
-
-/// A required program or file, and the Debian package that contains it.
-#[derive(Clone, Copy)]
-pub(crate) struct Requirement {
-    /// Name of a program in `PATH`, or an absolute path.
-    pub(crate) name: &'static str,
-    pub(crate) package: &'static str,
-}
 
 /// Requirements of the demo and the build.
 const BUILD: &[Requirement] = &[Requirement { name: "gcc", package: "gcc" }];

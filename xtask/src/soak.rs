@@ -20,7 +20,7 @@ use trace::{Measured, Trace};
 use workload::Workload;
 
 use crate::privilege::Root;
-use crate::test::Tier;
+use crate::tier::Tier;
 use crate::workspace::{self, Workspace};
 use crate::{bpf, command, setup, ui};
 

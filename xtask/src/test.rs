@@ -4,19 +4,17 @@ mod binaries;
 mod execute;
 mod lanes;
 mod results;
-mod tier;
+mod scope;
 mod times;
 mod topics;
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, bail};
-pub(crate) use binaries::Binary;
-use execute::Selection;
+use anyhow::{Result, bail};
+use binaries::PRIVILEGED_PACKAGE;
+pub(crate) use binaries::{Binary, privileged};
+use execute::{PRIVILEGED_DEADLINE, Selection};
 pub(crate) use execute::{REPORT_TIME, UNSTABLE};
 pub(crate) use results::{BinaryResult, Group, Results};
-use tier::Scope;
-pub(crate) use tier::Tier;
+use scope::Scope;
 use times::Steps;
 pub(crate) use times::TestLine;
 pub(crate) use topics::list as list_tests;
@@ -24,17 +22,12 @@ use topics::{LONG_PATH, Topics};
 
 use crate::kernels::{self, Kernel};
 use crate::privilege::Root;
+use crate::tier::Tier;
 use crate::workspace::Workspace;
 use crate::{bpf, lint, setup, soak, ui};
 
-/// All tests of this package run as root.
-const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
-
 /// Name prefix of tests in other packages that run as root.
 const PRIVILEGED_PREFIX: &str = "privileged_";
-
-/// Time limit of a process that runs privileged tests, in case that a target hangs.
-const PRIVILEGED_DEADLINE: Duration = Duration::from_secs(20 * 60);
 
 /// Runs the tests of a tier, or with `--kernels` only the guest tests.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
@@ -77,7 +70,7 @@ fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
         ui::warning(&format!("the privileged tests cannot run, so this command will fail: {error:#}"));
     }
     steps.time("requirements", || setup::for_tests(workspace, tier))?;
-    let kernels = tier.kernels();
+    let kernels = scope::kernels_of(tier);
     let guests = steps.time("requirements of the guests", || setup::for_guests(workspace, &kernels));
     if let Err(error) = &guests {
         ui::warning(&format!("the guest tests cannot run, so this command will fail: {error:#}"));
@@ -161,10 +154,4 @@ fn run_privileged(
 
 fn run_soak(workspace: &Workspace, root: Root, tier: Tier, binaries: &[Binary]) -> Result<()> {
     soak::run_in_tests(workspace, root, tier, privileged(binaries)?.neighbour("memtrace")?)
-}
-
-/// Returns the binary of the privileged tests.
-pub(crate) fn privileged(binaries: &[Binary]) -> Result<&Binary> {
-    let binary = binaries.iter().find(|binary| binary.package == PRIVILEGED_PACKAGE);
-    binary.context("there is no binary of the privileged tests")
 }

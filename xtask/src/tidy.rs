@@ -14,39 +14,15 @@ mod shape;
 mod sizes;
 mod table;
 mod tree;
+mod violation;
 mod words;
 
-use std::fmt;
-
 use anyhow::{Result, bail};
-use tree::{Source, Tree};
+use tree::Tree;
+use violation::Violation;
 
 use crate::ui;
 use crate::workspace::Workspace;
-
-/// A violation of a rule.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Violation {
-    path: String,
-    /// The line, from 1; 0 for the whole file.
-    line: usize,
-    message: String,
-}
-
-impl Violation {
-    fn new(source: &Source, line: usize, message: impl Into<String>) -> Self {
-        Self { path: source.path.clone(), line, message: message.into() }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(out, "{}: {}", self.path, self.message),
-            line => write!(out, "{}:{line}: {}", self.path, self.message),
-        }
-    }
-}
 
 /// The function of a rule.
 type Check = fn(&Tree) -> Vec<Violation>;
@@ -104,12 +80,5 @@ mod tests {
         assert!(tree.sources.len() > 30, "cannot find the sources");
         let violations: Vec<String> = violations(&tree).iter().map(ToString::to_string).collect();
         assert!(violations.is_empty(), "\n{}", violations.join("\n"));
-    }
-
-    #[test]
-    fn violation_is_shown_with_file_and_line() {
-        let violation = Violation { path: String::from("a.rs"), line: 3, message: String::from("no") };
-        assert_eq!(violation.to_string(), "a.rs:3: no");
-        assert_eq!(Violation { line: 0, ..violation }.to_string(), "a.rs: no");
     }
 }

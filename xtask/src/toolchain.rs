@@ -3,6 +3,7 @@
 mod compiler;
 mod linker;
 mod llvm;
+mod version;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use compiler::Compiler;
 
 use crate::workspace::Workspace;
-use crate::{command, debian, ui};
+use crate::{debian, ui};
 
 /// Debian's stable compiler with a compiled `core` for BPF.
 const COMPILER_PACKAGES: &[&str] = &["rustc-web", "libstd-rust-web-dev-bpf"];
@@ -64,14 +65,4 @@ pub(crate) fn obtain(workspace: &Workspace) -> Result<Toolchain> {
     ui::note(&format!("BPF compiler: {compiler}"));
     ui::note(&format!("BPF linker: {}", linker.display()));
     Ok(Toolchain { compiler: compiler.clone(), linker })
-}
-
-/// Returns the number before the first dot of a version.
-fn llvm_major(version: &str) -> Option<u32> {
-    version.split('.').next()?.trim().parse().ok()
-}
-
-/// Returns the output of a program called with one argument.
-fn ask(program: &std::path::Path, argument: &str) -> Option<String> {
-    command::answer(Command::new(program).arg(argument))
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::test::Tier;
+use crate::tier::Tier;
 use crate::workspace::{Workspace, create_empty};
 use crate::{command, ui};
 

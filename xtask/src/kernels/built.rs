@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::apt::Apt;
-use crate::setup::Requirement;
+use crate::requirement::Requirement;
 use crate::{command, ui};
 
 /// Requirements of the build.

@@ -12,7 +12,7 @@ use bpf_artifact::Machine;
 
 use super::cpio::Archive;
 use super::images::Image;
-use crate::setup::Requirement;
+use crate::requirement::Requirement;
 use crate::{command, ui};
 
 /// Returns the emulator of a machine and its package.

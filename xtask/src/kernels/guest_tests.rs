@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::arm64;
 use super::boot::boot;
 use super::features::{self, Features};
 use super::selection::Share;
 use super::supported::Kernel;
-use super::transcript::{Script, Transcript};
-use super::{arm64, text};
-use crate::test::{self, Binary, BinaryResult, REPORT_TIME, UNSTABLE, list_tests};
+use super::transcript::{Script, Transcript, text};
+use crate::test::{Binary, BinaryResult, REPORT_TIME, UNSTABLE, list_tests, privileged};
 use crate::workspace::Workspace;
 
 /// Time limit of a guest that runs tests.
@@ -35,7 +35,7 @@ pub(super) fn run(workspace: &Workspace, share: &Share, binaries: &[Binary]) -> 
     let kernel = share.kernel;
     // The features of a kernel with few options say nothing about others.
     let is_first = share.number == 1 && kernel.config.is_none() && kernel.is_supported;
-    let binary = test::privileged(binaries)?;
+    let binary = privileged(binaries)?;
     let memtrace = binary.neighbour("memtrace")?;
     let memtrace = text(&memtrace)?;
     let mut script = Script::with(&[("MEMTRACE_GUEST", "1"), ("RUST_BACKTRACE", "0"), UNSTABLE]);

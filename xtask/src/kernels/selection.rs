@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use bpf_artifact::Machine;
 
 use super::supported::Kernel;
-use crate::test::Tier;
+use crate::tier::Tier;
 
 /// A topic of the privileged tests that runs in guests.
 pub(super) struct TestTopic {

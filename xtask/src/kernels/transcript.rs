@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::ExitStatus;
+
+use anyhow::{Context as _, Result};
 
 use crate::test::{BinaryResult, TestLine};
 
@@ -122,6 +125,11 @@ impl Part {
         let unexpected = ran.difference(expected).map(|name| format!("{name} ran unexpectedly"));
         missing.chain(unexpected).collect()
     }
+}
+
+/// Returns a path as text, as scripts contain it.
+pub(super) fn text(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! Runs the verifiers of other kernels on the BPF programs.
+//! `cargo xtask bpf`: builds the BPF objects, and runs the verifiers of other kernels on them.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bpf_artifact::Machine;
 
+use super::arm64;
 use super::boot::boot;
 use super::guest_tests::PART_SECONDS;
-use super::supported::Kernel;
-use super::transcript::{Script, Transcript};
-use super::{arm64, text};
+use super::supported::{Kernel, from_options};
+use super::transcript::{Script, Transcript, text};
 use crate::verifier::{self, Verdict, Verdicts};
 use crate::workspace::Workspace;
-use crate::{parallel, ui};
+use crate::{bpf, parallel, setup, ui};
 
 /// Time limit of a guest.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -21,12 +21,32 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h).
 const MAX_VERIFIED: u64 = 600_000;
 
+/// Builds the BPF objects: with `--kernels`, runs the verifiers of these kernels on them; with `--machine`, builds them for
+/// another architecture.
+pub(crate) fn build_bpf(workspace: &Workspace, options: &[String]) -> Result<()> {
+    if let [option, name] = options
+        && option == "--machine"
+    {
+        let machine = Machine::from_name(name).with_context(|| format!("there are no objects for {name}"))?;
+        return bpf::build_for(workspace, machine);
+    }
+    let kernels = from_options(options)?;
+    bpf::run(workspace)?;
+    match kernels {
+        Some(kernels) => {
+            setup::for_guests(workspace, &kernels)?;
+            verify(workspace, &kernels)
+        }
+        None => Ok(()),
+    }
+}
+
 /// Prints the verdict of each supported kernel on each program.
 ///
 /// # Errors
 ///
 /// If a kernel cannot boot, or refuses a program.
-pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
+fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     let mut problems = Vec::new();
     let mut columns = Vec::new();
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {

@@ -1,9 +1,7 @@
 //! The limits, and the table of measured values.
 
-use std::time::Duration;
-
 use super::memory;
-use super::options::{Limited, Options};
+use super::options::{LONG, Limited, Options};
 use super::trace::Measured;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -13,10 +11,6 @@ const GROWTH: f64 = 1.0;
 
 /// Allocations a second for which the processor time has a limit: faster machines run more of the loops.
 const RATE: f64 = 230_000.0;
-
-/// Shortest run in which the slope of all samples has a limit. The RSS rises and falls by some 10 MiB, which gives the slope
-/// of 3 minutes a standard error of about 10 MiB per 10 minutes, and that of 25 minutes one of 0.4.
-pub(super) const LONG: Duration = Duration::from_secs(30 * 60);
 
 /// A measured value and its limit.
 pub(super) struct Row {

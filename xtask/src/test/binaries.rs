@@ -11,6 +11,9 @@ use crate::privilege::Root;
 use crate::workspace::Workspace;
 use crate::{command, ui};
 
+/// All tests of this package run as root.
+pub(super) const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
+
 /// A test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binary {
@@ -94,6 +97,12 @@ fn package_name(id: &str, folder: &Path) -> Option<String> {
         Some((name, _)) => Some(name.to_owned()),
         None => Some(folder.file_name()?.to_string_lossy().into_owned()),
     }
+}
+
+/// Returns the binary of the privileged tests.
+pub(crate) fn privileged(binaries: &[Binary]) -> Result<&Binary> {
+    let binary = binaries.iter().find(|binary| binary.package == PRIVILEGED_PACKAGE);
+    binary.context("there is no binary of the privileged tests")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -14,6 +14,9 @@ use crate::{command, ui};
 /// unstable features is needed too.
 pub(crate) const REPORT_TIME: &[&str] = &["-Zunstable-options", "--report-time"];
 pub(crate) const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
+
+/// Time limit of a process that runs privileged tests, in case that a target hangs.
+pub(super) const PRIVILEGED_DEADLINE: Duration = Duration::from_secs(20 * 60);
 
 /// Selection of the tests of a binary.
 #[derive(Clone, Copy)]

@@ -10,9 +10,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use super::binaries::Binary;
+use super::execute::{self, PRIVILEGED_DEADLINE};
 use super::results::{BinaryResult, Group, Results};
 use super::topics::Topic;
-use super::{PRIVILEGED_DEADLINE, execute};
 use crate::privilege::Root;
 use crate::workspace::{self, Workspace};
 use crate::{command, parallel, ui};

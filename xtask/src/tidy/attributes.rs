@@ -5,8 +5,8 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Macro};
 
-use super::Violation;
 use super::tree::{Source, Tree};
+use super::violation::Violation;
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     tree.rust_below("").flat_map(check_file).collect()

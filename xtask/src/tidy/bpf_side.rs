@@ -2,8 +2,9 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 
+use super::paths;
 use super::tree::{Source, Tree};
-use super::{Violation, paths};
+use super::violation::Violation;
 
 const SOURCES: &str = "memtrace-ebpf/src/";
 const PROBES: &str = "memtrace-ebpf/src/probes/";

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::{Item, ItemImpl, Type};
 
-use super::Violation;
 use super::product::{CRATES, ProductFile, files_below};
 use super::tree::Tree;
+use super::violation::Violation;
 
 /// Most files with methods of a type.
 const MOST: usize = 2;

@@ -4,8 +4,9 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Lit, LitStr, Macro};
 
+use super::product;
 use super::tree::{Source, Tree};
-use super::{Violation, product};
+use super::violation::Violation;
 
 /// The crate and the module that may contain the paths.
 const READER: (&str, &str) = ("crates/host/src/", "procfs");

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::Violation;
 use super::file_graph::{Edge, FileGraph};
 use super::table::MODULES;
 use super::tree::Tree;
+use super::violation::Violation;
 
 const SOURCES: &str = "memtrace/src/";
 const TABLE: &str = "xtask/src/tidy/table.rs";

@@ -8,9 +8,9 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{ImplItem, Item, ItemImpl, Type, UseRename, UseTree, Visibility};
 
-use super::Violation;
 use super::product::{self, ProductFile};
 use super::tree::{Source, Tree};
+use super::violation::Violation;
 
 /// The crates without users outside of this workspace, by the folder of their sources.
 const INTERNAL: [&str; 5] =

@@ -1,7 +1,7 @@
 //! Size and names of files.
 
-use super::Violation;
 use super::tree::{Source, Tree};
+use super::violation::Violation;
 
 /// A longer file probably has two responsibilities.
 const LONG: usize = 700;

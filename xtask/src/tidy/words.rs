@@ -1,7 +1,7 @@
 //! Forbidden words: markers of unfinished work, paths of one machine, hosts of package registries.
 
-use super::Violation;
 use super::tree::{Source, Tree};
+use super::violation::Violation;
 
 /// Markers of unfinished work, written in two parts so that this table is not a violation.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];

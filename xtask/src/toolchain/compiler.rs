@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{ask, llvm_major};
+use super::version::{ask, llvm_major};
 use crate::command;
 
 /// A Rust compiler that can build for BPF.

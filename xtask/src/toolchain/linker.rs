@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
-use super::ask;
 use super::llvm::Llvm;
+use super::version::ask;
 use crate::workspace::Workspace;
 use crate::{command, ui};
 

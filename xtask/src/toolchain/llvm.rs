@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::{ask, llvm_major};
+use super::version::{ask, llvm_major};
 use crate::{command, debian};
 
 /// Versions of LLVM that bpf-linker has a feature for.

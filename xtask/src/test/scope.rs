@@ -3,23 +3,13 @@
 use anyhow::Result;
 
 use crate::kernels::{self, Kernel};
+use crate::tier::Tier;
 
-/// Extent of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tier {
-    /// For each change.
-    Short,
-    /// Everything: also the tests in modules `long`, all kernels, and a soak with limits of times.
-    Long,
-}
-
-impl Tier {
-    /// Returns the kernels of the guests.
-    pub(super) fn kernels(self) -> Vec<&'static Kernel> {
-        match self {
-            Self::Short => kernels::default_kernels(),
-            Self::Long => kernels::all(),
-        }
+/// Returns the kernels of the guests of a tier.
+pub(super) fn kernels_of(tier: Tier) -> Vec<&'static Kernel> {
+    match tier {
+        Tier::Short => kernels::default_kernels(),
+        Tier::Long => kernels::all(),
     }
 }
 
@@ -65,6 +55,6 @@ mod tests {
 
     #[test]
     fn long_tier_has_all_kernels() {
-        assert!(Tier::Long.kernels().len() > Tier::Short.kernels().len());
+        assert!(kernels_of(Tier::Long).len() > kernels_of(Tier::Short).len());
     }
 }
