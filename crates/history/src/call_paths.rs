@@ -242,8 +242,13 @@ impl CallPaths {
 
     /// Returns the path of a call with the path of its callers.
     pub(super) fn push(&mut self, callers: Node, call: Call) -> Node {
-        let id = self.number(call);
+        let call = self.number(call);
+        self.push_numbered(callers, call)
+    }
+
+    /// As [`Self::push`], for the number of a call.
+    fn push_numbered(&mut self, callers: Node, call: CallId) -> Node {
         // The number of paths is bounded far below 2^32.
-        self.tree.push(callers, id).unwrap_or(callers)
+        self.tree.push(callers, call).unwrap_or(callers)
     }
 }

@@ -143,7 +143,7 @@ impl EndedProcesses {
         let facts = self.facts_of(image);
         let row = Row::new(id, ended, image, facts, usage, PathTotals::default());
         let start = self.settings.start;
-        self.classes.entry(class).or_insert_with(|| EndedClass::new(class, start)).add_member(&row, &mut self.paths);
+        self.classes.entry(class).or_insert_with(|| EndedClass::new(class, start)).add_member(row, &mut self.paths);
         self.limit();
     }
 

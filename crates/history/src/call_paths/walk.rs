@@ -9,7 +9,7 @@ use memtrace_model::{
 };
 use rustc_hash::FxHashMap;
 
-use super::{Call, CallLocation, CallPaths};
+use super::{Call, CallId, CallLocation, CallPaths};
 use crate::generated_names::{GeneratedFrame, GeneratedNames};
 use crate::path_totals::{PathKey, PathTotals, PathUsage};
 
@@ -25,6 +25,10 @@ pub(crate) struct Walk<'a, 's> {
     /// Number of the path of each visited call, by its index; 0 for the others. Empty if the location of a call depends
     /// on the time of its stack, because mappings were replaced or names have times.
     visited: Vec<u32>,
+    /// Numbers of the calls by their frame. Empty as `visited`.
+    located: FxHashMap<AbsAddr, CallId>,
+    /// Calls on the way to a known path.
+    open: Vec<(Node, AbsAddr)>,
     /// Callers of generated code may be wrong.
     is_uncertain: bool,
     has_addresses: bool,
@@ -51,6 +55,8 @@ impl<'a, 's> Walk<'a, 's> {
             objects: FxHashMap::default(),
             // Zeroed memory that is not used costs nothing: most of the stacks may belong to other images.
             visited: vec![0; visited],
+            located: FxHashMap::default(),
+            open: Vec::new(),
             is_uncertain,
             has_addresses: false,
         }
@@ -79,7 +85,7 @@ impl<'a, 's> Walk<'a, 's> {
     pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> PathTotals {
         let (mut stacks_in_other, has_forgotten) = (usage.merged_stacks, usage.has_forgotten);
         let by_stack = std::mem::take(&mut usage.by_stack);
-        let keys = by_stack.keys().map(|&key| {
+        let keys = by_stack.iter().map(|(&key, usage)| {
             let path = self.key(key, has_forgotten);
             let merged = match path.end {
                 // The number is that of the whole image: its first part has it.
@@ -88,13 +94,13 @@ impl<'a, 's> Walk<'a, 's> {
                 _ => 0,
             };
             each(key, path);
-            (path, key, merged)
+            (path, usage, merged)
         });
-        // Only the keys are sorted: a list of the totals would take as much memory again.
+        // References are sorted: a list of the totals would take as much memory again.
         let mut keys: Vec<_> = keys.collect();
         keys.sort_unstable_by_key(|&(path, ..)| path);
-        let totals = PathTotals::from_sorted(keys.into_iter().map(|(path, key, merged)| {
-            let usage = by_stack[&key].with(Quantity::MergedStacks, merged);
+        let totals = PathTotals::from_sorted(keys.into_iter().map(|(path, usage, merged)| {
+            let usage = usage.with(Quantity::MergedStacks, merged);
             (path, PathUsage { usage, ..PathUsage::default() })
         }));
         drop(by_stack);
@@ -116,7 +122,7 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     fn path(&mut self, leaf: Node, taken: Duration) -> Node {
-        let (mut call, mut path, mut open) = (leaf, Node::ROOT, Vec::new());
+        let (mut call, mut path, mut open) = (leaf, Node::ROOT, std::mem::take(&mut self.open));
         while let Some((caller, frame)) = self.stacks.calls().get(call) {
             let visited = call.index().and_then(|index| self.visited.get(index)).copied().unwrap_or(0);
             if visited != 0 {
@@ -126,14 +132,28 @@ impl<'a, 's> Walk<'a, 's> {
             open.push((call, frame));
             call = caller;
         }
-        for (call, frame) in open.into_iter().rev() {
-            let (located, _) = self.locate(frame, taken);
-            path = self.paths.push(path, located);
+        for (call, frame) in open.drain(..).rev() {
+            let number = self.number(frame, taken);
+            path = self.paths.push_numbered(path, number);
             if let Some(visited) = call.index().and_then(|index| self.visited.get_mut(index)) {
                 *visited = path.number();
             }
         }
+        self.open = open;
         path
+    }
+
+    /// Returns the number of a call. Most calls are in many paths, and to find a mapping takes longer than to look up a frame.
+    fn number(&mut self, frame: AbsAddr, taken: Duration) -> CallId {
+        if let Some(&known) = self.located.get(&frame) {
+            return known;
+        }
+        let (located, _) = self.locate(frame, taken);
+        let number = self.paths.number(located);
+        if !self.visited.is_empty() {
+            self.located.insert(frame, number);
+        }
+        number
     }
 
     /// Returns the path up to the first caller that was found by frame pointer from code that may keep none, and true

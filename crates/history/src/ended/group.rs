@@ -58,8 +58,8 @@ impl Group {
         }
     }
 
-    /// Adds an image of a trace that began at `start`.
-    pub(super) fn add(&mut self, row: &Row, start: Tick, paths: &mut CallPaths) {
+    /// Adds an image of a trace that began at `start`, and takes its stacks.
+    pub(super) fn add(&mut self, row: &mut Row, start: Tick, paths: &mut CallPaths) {
         let run = row.run(start);
         let (image, usage) = (row.image(), row.usage());
         self.count_name(row.facts.comm.clone(), 1);
@@ -72,15 +72,9 @@ impl Group {
         self.inherited_frees += inherited;
         self.faults = sum(self.faults, usage.counts.faults());
         self.peak_rss = self.peak_rss.max(usage.counts.peak_rss());
-        let has_addresses = row.has_addresses;
-        let mut known = FxHashMap::default();
-        let mut common = |(key, mut totals): (PathKey, PathUsage)| {
-            let path = if has_addresses { paths.without_addresses(key.path, &mut known) } else { key.path };
-            // Each process has its peak at another time.
-            totals.usage[Quantity::AtPeakBytes] = 0;
-            (PathKey { path, part: key.part.without_thread(), ..key }, totals)
-        };
-        self.stacks.push(PathTotals::new(row.stacks.iter().map(&mut common).collect()));
+        let has_own = row.has_addresses || usage.peak.is_some() || row.stacks.keys().any(is_of_thread);
+        let stacks = std::mem::take(&mut row.stacks);
+        self.stacks.push(if has_own { common_stacks(&stacks, row.has_addresses, paths) } else { stacks });
         self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(usage) });
     }
 
@@ -246,6 +240,24 @@ impl Group {
         let name = majority.map(|(name, _)| name.clone()).or(file_name).or_else(|| Some(most_frequent?.0.clone()));
         name.map(|name| process::shown_name(&name)).unwrap_or_default()
     }
+}
+
+/// Returns true if a key has a thread.
+fn is_of_thread(key: PathKey) -> bool {
+    key.part != key.part.without_thread()
+}
+
+/// Returns the totals by stack without what belongs to one process: threads, addresses outside of files, and the bytes at
+/// its peak.
+fn common_stacks(stacks: &PathTotals, has_addresses: bool, paths: &mut CallPaths) -> PathTotals {
+    let mut known = FxHashMap::default();
+    let common = |(key, mut totals): (PathKey, PathUsage)| {
+        let path = if has_addresses { paths.without_addresses(key.path, &mut known) } else { key.path };
+        // Each process has its peak at another time.
+        totals.usage[Quantity::AtPeakBytes] = 0;
+        (PathKey { path, part: key.part.without_thread(), ..key }, totals)
+    };
+    PathTotals::new(stacks.iter().map(common).collect())
 }
 
 /// Returns the totals without those that are not added.
