@@ -148,8 +148,8 @@ impl RecordKind {
 #[repr(C)]
 pub struct Header {
     /// The [`RecordKind`] in the lower half. In the upper half, from [`UPPER_SHIFT`] on: in an [`AllocRecord`], the number
-    /// that user space gave the allocator, 0 if it is not known, or the number of the tag, 0 for none; in a free,
-    /// [`LAST_BLOCK`]; 0 in other records.
+    /// that user space gave the allocator, 0 if it is not known, or the number of the tag, 0 for none; in a claim, the
+    /// number of the tag; in a free, [`LAST_BLOCK`]; 0 in other records.
     pub kind: u32,
     /// Thread, in the root pid namespace.
     pub tid: u32,
@@ -211,7 +211,7 @@ impl TaggedSize {
     }
 }
 
-/// A block was freed, tentatively freed, or kept after that; or a page had a major fault.
+/// A record with an address only. Its kind says what happened to the block or page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockRecord {
@@ -221,7 +221,7 @@ pub struct BlockRecord {
     pub address: u64,
 }
 
-/// An exec or exit of a process, or a failed unmap.
+/// An exec or exit of a process, the exit of a thread, or a failed unmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ProcessRecord {

@@ -13,7 +13,7 @@ use crate::thread::Thread;
 #[btf_map]
 static GATE: Array<u64, 1> = Array::new();
 
-/// Returns the gate for the current thread: closed if its process is not traced.
+/// Returns the gate for `thread`. It is closed if the process of the thread is not traced.
 #[inline(always)]
 pub fn of(thread: Thread) -> u64 {
     let gate = GATE.get(0).copied().unwrap_or(values::CLOSED);

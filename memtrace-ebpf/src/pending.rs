@@ -77,7 +77,7 @@ pub struct ReturnedCall {
     pub pending: Pending,
     /// Number that user space gave the allocator; 0 if records do not name allocators.
     pub allocator: u16,
-    /// Each block of the allocator has its size before it, as in glibc.
+    /// True if the allocator stores the size of a block in front of the block, as glibc does.
     pub has_sizes: bool,
     slot: &'static mut Slot,
 }

@@ -55,7 +55,7 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine) -> Resu
             .arg(&target)
             .env(REGISTERS_OF, machine.name())
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_RUSTFLAGS", RUSTFLAGS)
-            // These override the target's flags.
+            // These variables would override the flags of the target.
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             // An incremental build has more codegen units. The verifier refuses the code that the linker makes of them.

@@ -21,7 +21,7 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T: Hash + Eq> Numbered<T> {
-    /// Returns the number of `value`, which `make` creates if it is new.
+    /// Returns the number of `value`. If the value is new, `make` creates the copy that is stored.
     pub(super) fn number<Q: Hash + Eq + ?Sized>(&mut self, value: &Q, make: impl FnOnce() -> T) -> u32
     where
         T: Borrow<Q>,

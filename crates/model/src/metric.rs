@@ -228,12 +228,12 @@ impl Metric {
         all
     };
 
-    /// Returns the metrics of stacks of `class`. The first is the default.
+    /// Returns the metrics of stacks of `class`. The first is the default while processes run.
     pub fn all_of(class: EventClass) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |metric| metric.is_of(class))
     }
 
-    /// Returns the default metric of `class`. If all processes have ended, nothing is live.
+    /// Returns the default metric of `class`. If all processes have ended, it is no metric of live memory: nothing is live.
     #[must_use]
     pub(crate) fn default_of(class: EventClass, has_ended: bool) -> Self {
         let is_live = |metric: Self| matches!(metric.quantity(), Quantity::LiveBytes | Quantity::LiveCount);

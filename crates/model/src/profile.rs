@@ -210,7 +210,7 @@ impl FrameId {
     }
 }
 
-/// Label of a stack: an index into [`Profile::labels`].
+/// Index of the label of a stack, in [`Profile::labels`] or in labels by another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelId(u32);
 

@@ -22,8 +22,7 @@ pub struct Snapshot {
     pub images: BTreeMap<ImageId, ImageUsage>,
     /// Frames of every stack that arrived.
     pub stacks: Stacks,
-    /// Ends of images and their times: of those that ended with their process, and of others with totals. Every shard has
-    /// all of them.
+    /// How and when images ended. An image that an exec replaced is here only if it has totals.
     pub ends: BTreeMap<ImageId, (ImageEnd, Tick)>,
     /// Users and control groups of the images in `ends`, as far as they are known. Every shard has all of them.
     pub owners: BTreeMap<ImageId, Owner>,

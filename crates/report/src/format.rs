@@ -44,7 +44,7 @@ pub(super) const fn live_head(profile: &Profile) -> &'static str {
     if profile.run.window.is_some() { "GROWTH" } else { profile.run.class.words().heads[0] }
 }
 
-/// Returns the blocks and bytes per second of `amount` during `time`; `None` if the time is 0.
+/// Divides the blocks and the bytes of `amount` by `time` in seconds. Returns `None` if the time is 0.
 pub(super) fn rates(amount: Amount, time: Duration) -> Option<(f64, f64)> {
     let seconds = time.as_secs_f64();
     (seconds > 0.0).then(|| (amount.count as f64 / seconds, amount.bytes.0 as f64 / seconds))

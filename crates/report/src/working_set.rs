@@ -72,8 +72,8 @@ pub fn write_end(readings: &[WorkingSets], sizes: &ComparedSizes, out: &mut dyn 
     writeln!(out, "{}", assessment::of_machine(last, sizes.has_swap))
 }
 
-/// Returns a sentence that compares the last reading with the caches and the limit of the memory. `None` if nothing is known, or if the
-/// reading is a lower bound.
+/// Returns a sentence that compares the last reading with the reach of the TLB, the caches and the limit of the memory. Returns
+/// `None` if no size is known, if there is no process, or if the reading is a lower bound.
 fn comparison(readings: &[WorkingSets], sizes: &ComparedSizes) -> Option<String> {
     let last = readings.last().filter(|sets| !sets.processes.is_empty() && sets.method != WorkingSetMethod::Faults)?;
     let touched = last.total().referenced;

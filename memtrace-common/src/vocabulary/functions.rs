@@ -32,7 +32,8 @@ impl Naming {
         unprefixed.then_some("").into_iter().chain(allocators.iter().flat_map(|allocator| allocator.prefixes).copied())
     }
 
-    /// Returns true for the functions of C allocators, which are found per prefix.
+    /// Returns true if an object can have these functions several times, with different prefixes: those of C allocators. The
+    /// prefix may be empty.
     #[must_use]
     pub const fn has_prefix(self) -> bool {
         matches!(self, Self::Standard | Self::Own(_))

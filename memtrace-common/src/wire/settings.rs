@@ -47,7 +47,7 @@ pub struct Settings {
     pub records_tags: u32,
     /// 1 if blocks have the usable size of their allocator, 0 if they have the requested one.
     pub usable_sizes: u32,
-    /// One page in this number is recorded: 1 or more.
+    /// N if one page in N is recorded; 1 records every page.
     pub page_sample: u32,
     /// 1 if forks are recorded, else 0.
     pub records_forks: u32,

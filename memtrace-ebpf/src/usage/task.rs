@@ -1,4 +1,4 @@
-//! Counters of a task.
+//! Reads the counters, the name and the identity of a task from the kernel.
 
 use aya_ebpf::bindings::task_struct;
 use memtrace_common::wire::{COMM, ProcessKey, ThreadRecord, usage};

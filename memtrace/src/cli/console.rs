@@ -29,7 +29,8 @@ pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
     if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Returns true if a stream gets colours: it is a terminal, and `NO_COLOR` is not set (<https://no-color.org>).
+/// Returns true if a stream gets colours: it is a terminal that has colours, and `NO_COLOR` is not set
+/// (<https://no-color.org>).
 pub(super) fn wants_colour(stream: &impl IsTerminal) -> bool {
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");

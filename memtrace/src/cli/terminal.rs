@@ -17,7 +17,7 @@ const LINES: usize = 24;
 pub(super) struct Terminal {
     console: Console,
     quiet: bool,
-    /// A traced command can write to the same terminal, so nothing above the status line is erased.
+    /// True if a traced command can write to the same terminal. Then only the status line is erased.
     shares_terminal: bool,
     log: LogLines,
 }

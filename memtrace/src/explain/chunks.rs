@@ -34,7 +34,7 @@ pub(super) struct ChunkTotals {
     pub(super) free: Bytes,
     /// Fenceposts.
     pub(super) fences: Bytes,
-    /// End of the walk.
+    /// Address after the last chunk or fencepost that was read.
     pub(super) end: AbsAddr,
 }
 

@@ -59,7 +59,7 @@ impl WorkingSetMode {
         Some(every.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX).saturating_add(1)))
     }
 
-    /// Returns true if the references are cleared once, before the first reading.
+    /// Returns true if several readings follow one clearing of the references.
     pub(super) const fn is_cumulative(self) -> bool {
         matches!(self, Self::Cumulative { .. } | Self::Profile { .. })
     }

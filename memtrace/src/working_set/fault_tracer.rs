@@ -124,7 +124,7 @@ impl Drop for FaultTracer {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A panic of the thread has been printed.
+            // If the thread has panicked, its message is printed already.
             let _ = thread.join();
         }
     }

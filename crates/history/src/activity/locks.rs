@@ -5,10 +5,10 @@ use rustc_hash::FxHashMap;
 
 use super::names::Names;
 
-/// The most locks with rows of their own.
+/// At most this many locks have rows of their own.
 const MAX_LOCKS: usize = 1 << 14;
 
-/// The most threads that hold a lock for reading.
+/// At most this many readers of a lock are known. Further ones are ignored.
 const MAX_HOLDERS: usize = 64;
 
 /// Name of a lock that was acquired without a wait.

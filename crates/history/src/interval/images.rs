@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use memtrace_model::{Cgroup, Comm, ImageEnd, ImageId, ImageStart, ProcessImage, Tick, Tid, User};
 
-/// Facts of a process image. They are sent before or together with its first change, and again after each change of a
-/// fact, such as its end.
+/// Facts of a process image. An interval has them before, or together with, the first totals of the image. A later interval
+/// has them again if a fact changes, for example when the image ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedImage {
     /// The image.

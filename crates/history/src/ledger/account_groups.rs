@@ -35,7 +35,7 @@ impl AccountGroups {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Adds an account with the amount `current`.
+    /// Adds the live amount of a new member to its group.
     pub(super) fn join(&mut self, id: AccountGroupId, current: Amount) {
         let index = id.0 as usize;
         if self.groups.len() <= index {

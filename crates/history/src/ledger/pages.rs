@@ -28,8 +28,8 @@ pub(super) struct Pages {
 #[derive(Clone, Copy, Debug, Default)]
 struct Touches {
     major_faults: u64,
-    /// Sum of the squared numbers of touches of each page. All touches of a sampled page are recorded, so a page that is
-    /// touched often increases the variance. If stacks touch the same page, the later one gets the increase.
+    /// Each page adds the square of its number of touches. Sampling takes all touches of a page or none, so a page with many
+    /// touches increases the variance of the estimate. If several stacks touch a page, the last one gets the increase.
     squares: u64,
 }
 

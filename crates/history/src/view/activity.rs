@@ -10,7 +10,7 @@ use crate::file::Error;
 use crate::interval::{Location, Locations, PathNumber, RecordedActivity, RecordedPath};
 use crate::moments::Moments;
 
-/// The most frames that are shown of a wait.
+/// At most this many calls are shown of a wait, with the functions that are inlined in them.
 const MAX_FRAMES: usize = 32;
 
 /// Reads the activity in the part that the report shows; `None` if none was traced. `counts_bytes` is true if the bytes in slices

@@ -90,7 +90,7 @@ impl ActivityReader {
         Ok(Self { ring: bpf.take_ring("ACTIVITY", "read the activity of threads")?, bad: 0 })
     }
 
-    /// Passes the records since the last call to `sink`, in order. At most `limit` are read.
+    /// Passes unread records to `sink`, in order: at most `limit` of them. The next call reads the rest.
     pub fn drain(&mut self, limit: usize, mut sink: impl FnMut(ThreadActivity)) {
         for _ in 0..limit {
             let Some(record) = self.ring.next() else { return };

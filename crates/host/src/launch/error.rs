@@ -5,7 +5,7 @@ use std::io;
 
 use memtrace_model::{Pid, printable};
 
-/// Reason why a command cannot be started. Every message says what to do about it.
+/// Reason why a command cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// There is no executable of this name.

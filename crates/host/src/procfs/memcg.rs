@@ -118,7 +118,8 @@ fn id_of(directory: &fs::Metadata) -> Option<CgroupId> {
     CgroupId::of(directory.ino())
 }
 
-/// Returns the sum of the counters with the prefix `start`; `None` if there is none, as in version 1 of older kernels.
+/// Returns the sum of the counters with names that begin with `start`; `None` if `stat` has no such counter. Version 1 of
+/// cgroups has none on older kernels.
 fn sum(stat: &str, start: &str) -> Option<u64> {
     let counters =
         stat.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' ')?.1.trim().parse::<u64>().ok());

@@ -158,7 +158,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Returns the duration.
+    /// Returns the time from begin to end; 0 if the end is before the begin.
     #[must_use]
     pub const fn duration(&self) -> Nanoseconds {
         Nanoseconds(self.end.0.saturating_sub(self.begin.0))

@@ -60,11 +60,11 @@ pub enum ProcessEventKind {
     },
     /// User, control group and threads of the process became known.
     Belongs {
-        /// User of the process.
+        /// User of the process; `None` if it is not known.
         user: Option<User>,
-        /// Control group of the process.
+        /// Control group of the process; `None` if it is not known.
         cgroup: Option<Arc<Cgroup>>,
-        /// Number of threads.
+        /// Number of threads; `None` if it is not known.
         threads: Option<u32>,
     },
     /// A thread of the process was started, with the name of its creator.

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Code that a process generates at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedCode {
-    /// Path by which memtrace can read the perf map (`/tmp/perf-PID.map`) during the whole run, or the reason why there
-    /// is none.
+    /// memtrace reads the perf map (`/tmp/perf-PID.map`) by this path, even after the file is deleted. If memtrace cannot use
+    /// a perf map, this is the reason.
     pub perf_map: Result<PathBuf, NoPerfMap>,
     /// Paths of the mapped jitdump files (`jit-PID.dump`).
     pub jitdumps: Vec<PathBuf>,

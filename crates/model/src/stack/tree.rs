@@ -33,7 +33,8 @@ impl Node {
         Self(number)
     }
 
-    /// Returns the index of the node, counted from 0 without the root; `None` for the root. Indices never change.
+    /// Returns the position of the node in the order of creation: 0 for the first one after the root. The root has none. Only
+    /// [`Tree::retain`] changes positions.
     #[must_use]
     pub const fn index(self) -> Option<usize> {
         match self.0.checked_sub(1) {

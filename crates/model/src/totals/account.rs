@@ -164,7 +164,7 @@ impl AccountNumber {
     /// Stands for accounts that are not recorded, since there are too many.
     pub const NOT_RECORDED: Self = Self(u32::MAX);
 
-    /// Returns true if the account is recorded.
+    /// Returns false for [`Self::NOT_RECORDED`].
     #[must_use]
     pub const fn is_recorded(self) -> bool {
         self.0 != Self::NOT_RECORDED.0

@@ -19,7 +19,7 @@ pub(super) type Section<'data> = EhFrame<EndianSlice<'data, LittleEndian>>;
 pub(super) const END: Rule = of_kind(cfa::END);
 /// Rule for information that no other rule can express.
 pub(super) const UNTABLED: Rule = of_kind(cfa::UNTABLED);
-/// Rule of a signal frame.
+/// Rule of a signal frame with the layout of the kernel. Other signal frames are [`UNTABLED`].
 const SIGNAL: Rule = of_kind(cfa::SIGNAL);
 
 /// Encoding of expressions in 64-bit objects. The version matters only to operations that have no rule.

@@ -50,8 +50,9 @@ pub(crate) fn virt_offset(segments: &[Segment], offset: FileOffset) -> Option<Vi
     segment.virt.checked_add(offset.0 - segment.offset).map(VirtOffset)
 }
 
-/// Returns the number of bytes of variables from the file's byte at `offset` on, including `.bss`, which is not in
-/// the file. The kernel maps whole pages, so that a mapping may begin before its segment.
+/// Returns the number of bytes from the file offset `offset` to the end of its writable segment in memory, with `.bss`;
+/// `None` if no such segment contains the offset. The offset may be before the segment, in its first page: the kernel maps
+/// whole pages.
 pub fn variables_from(segments: &[Segment], offset: u64) -> Option<u64> {
     segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.writable).find_map(|segment| {
         let end = segment.offset.checked_add(segment.memory_size)?;

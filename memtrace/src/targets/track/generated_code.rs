@@ -47,7 +47,8 @@ pub(crate) fn of_image(tracker: &mut ProcessTracker, id: ImageId) -> Option<Gene
     code_of(tracker, id.pid)
 }
 
-/// Returns the files with the names of the generated code of the last image of `pid`.
+/// Returns the files that name the generated functions of the last image of `pid`, and keeps its perf map open. Returns `None`
+/// if the process is not known to generate code.
 fn code_of(tracker: &mut ProcessTracker, pid: Pid) -> Option<GeneratedCode> {
     let clock_start = tracker.clock.origin;
     let image = tracker.image(pid)?;

@@ -20,7 +20,7 @@ pub(in crate::trace) struct CallCosts {
 /// Lower bound for the targets' own share of the processor time that they used.
 const LEAST_OWN: f64 = 0.02;
 
-/// Allocation calls of the targets in a period, and the processor time that they used for their own work.
+/// Allocation calls of the targets in a period, and their processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     /// The calls that are recorded, unless they are below a minimum size.
@@ -29,6 +29,7 @@ pub(super) struct Load {
     pub(super) filtered: u64,
     /// Length of the period.
     pub(super) during: Duration,
+    /// Processor time of the targets. The time that tracing took is in it until it is subtracted.
     pub(super) own: Duration,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use memtrace_history::pipeline::WaitingStacks;
 use memtrace_model::{Delta, Tick};
 
-/// Deltas of intervals that some shards have not completed.
+/// Deltas of intervals that were not taken yet.
 #[derive(Debug)]
 pub(super) struct OpenIntervals {
     interval: Duration,

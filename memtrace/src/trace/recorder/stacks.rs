@@ -54,7 +54,7 @@ impl RecordedStacks {
         self.insert(id, converted);
     }
 
-    /// Adds the stacks of an image that are not known.
+    /// Adds those stacks of an image that have no path yet.
     pub(super) fn add_unknown(
         &mut self,
         id: ImageId,
