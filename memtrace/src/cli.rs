@@ -117,8 +117,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Returns true for `-h`, also together with other short options, as in `-qh`.
 fn asks_for_short_help(arguments: &[OsString]) -> bool {
-    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "-h")
+    let is_help = |argument: &str| argument.starts_with('-') && !argument.starts_with("--") && argument.ends_with('h');
+    let options = arguments.iter().take_while(|argument| *argument != "--");
+    options.filter_map(|argument| argument.to_str()).any(is_help)
 }
 
 /// Traces events of `class` alone.

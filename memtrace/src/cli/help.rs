@@ -74,8 +74,7 @@ memtrace shows which code holds the memory of a running Linux system. Examples:
   sudo memtrace --all -d 1m             trace the whole machine for a minute
 
 It writes the flame graph memtrace.svg, and a summary to the terminal.
-`memtrace -h` lists the options that are used most, `memtrace doctor` checks this
-machine.";
+`memtrace -h` lists more options, `memtrace doctor` checks this machine.";
 
 /// Effect of `--exit-code`.
 pub(super) const PASSED_ON: &str = "With --exit-code, the command's exit code replaces 0 and 20.";

@@ -12,7 +12,7 @@ use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
 use crate::targets::unwind_tables::UnwindTables;
 
-/// What all parts of a run use. Dropping it removes the probes of the run.
+/// What all parts of a run use. Dropping it removes the probes in `probes`.
 pub(super) struct Context {
     pub(super) kernel: Kernel,
     /// Probes in the targets.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use memtrace_history::pipeline::{EndedParts, EndedSink, missing_frames};
 use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings};
-use memtrace_host::kernel::ProcessFilter;
 use memtrace_model::{
     EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Object, Snapshots, Stacks, Tick, UnsentStacks,
 };
@@ -84,8 +83,8 @@ impl EndedImages {
             now == Tick(u32::MAX) || has_ended && (image.at < stacks_overdue || context.tables.completes(image))
         });
         context.tracker.set_owners(images.iter().filter_map(|image| Some((image.id, image.owner?))).collect());
-        let filter = context.filter.clone();
         if !images.is_empty() {
+            let filter = context.filter.clone();
             let selection = Selection::of(&filter);
             for image in images {
                 self.asked.remove(&image.id);
@@ -94,7 +93,7 @@ impl EndedImages {
         }
         if self.next_question <= now {
             self.next_question = Tick::at(now.since_start() + ASK_EVERY);
-            self.ask(now, &filter, context, parts);
+            self.ask(now, context, parts);
         }
         if let Some(age) = context.recorder.as_mut().and_then(Recorder::take_deferral) {
             context.shards.defer_stacks(age);
@@ -146,7 +145,8 @@ impl EndedImages {
         if is_in_scope {
             self.coverage.add_late(late);
         }
-        if end != ImageEnd::Exec && is_in_scope {
+        let is_listed_exit = is_in_scope && end != ImageEnd::Exec;
+        if is_listed_exit {
             let idle = self.coverage.add_ended(tracker, id, &recorded, &context.classes);
             if let Some(recorder) = recorder {
                 recorder.list_idle(id, idle.iter().copied());
@@ -157,7 +157,7 @@ impl EndedImages {
         let generated = generated_code::take(tracker, id, end);
         let image = tracker.take_ended(id, end, at).unwrap_or_default();
         tables.remember_objects(&image);
-        parts.image_left(&LeftImage { id, end, image: &image, is_in_scope }, context);
+        parts.image_left(&LeftImage { id, end, image: &image, is_listed_exit }, context);
         for (class, usage) in &ended.usage {
             *self.frames_lost.entry(*class).or_default() += missing_frames(usage, &ended.stacks);
         }
@@ -179,7 +179,7 @@ impl EndedImages {
 
     /// Asks the shards to end the images of which the record of the end was lost. An image that no shard knows leaves the
     /// registry without a report.
-    fn ask(&mut self, now: Tick, filter: &ProcessFilter, context: &mut Context, parts: &mut Parts) {
+    fn ask(&mut self, now: Tick, context: &mut Context, parts: &mut Parts) {
         let overdue = earlier(now, OVERDUE);
         let missing = self.assembly.incomplete(overdue).chain(context.tracker.ended_before(overdue));
         let missing: BTreeMap<_, _> = missing.map(|(id, end, at)| (id, (end, at))).collect();
@@ -193,13 +193,13 @@ impl EndedImages {
                 }
                 Some(&asked) if asked < overdue && !self.assembly.has_part(id) => {
                     self.asked.remove(&id);
-                    let tracker = &mut context.tracker;
+                    let Context { tracker, filter, .. } = context;
                     let late = tracker.take_late(id);
                     if late > 0 && Selection::of(filter).contains(tracker, id) {
                         self.coverage.add_late(late);
                     }
                     let image = tracker.take_ended(id, end, at).unwrap_or_default();
-                    parts.image_left(&LeftImage { id, end, image: &image, is_in_scope: false }, context);
+                    parts.image_left(&LeftImage { id, end, image: &image, is_listed_exit: false }, context);
                 }
                 Some(_) => {}
             }

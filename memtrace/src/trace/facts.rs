@@ -52,6 +52,8 @@ pub(super) struct Measured {
 #[derive(Debug)]
 pub(super) struct MeasuredReclaim {
     pub(super) machine: MachineReclaim,
-    /// Path and memory of each memcg.
-    pub(super) memcgs: BTreeMap<CgroupId, (PathBuf, MemcgMemory)>,
+    pub(super) memcgs: Memcgs,
 }
+
+/// Path and memory of each memcg.
+pub(super) type Memcgs = BTreeMap<CgroupId, (PathBuf, MemcgMemory)>;

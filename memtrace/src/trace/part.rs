@@ -14,7 +14,7 @@ use crate::run_kit::observer::Observer;
 
 /// A kind of observation.
 pub(super) trait Part {
-    /// Events count from now on, for parts that were attached before. Adds what a recording says about the part to `facts`.
+    /// The clock of the run has started. Adds what a recording says about the part to `facts`.
     fn start(&mut self, _context: &Context, _facts: &mut Vec<Fact>) {}
 
     /// Returns true if [`Self::poll`] has to be called every few milliseconds.
@@ -22,7 +22,7 @@ pub(super) trait Part {
         false
     }
 
-    /// Reads what has arrived, at least in each tick. The mmap events up to now are applied.
+    /// Reads what has arrived: before each tick, and as [`Self::is_frequent`] says. The mmap events up to now are applied.
     fn poll(&mut self, _context: &mut Context) {}
 
     /// Works at each tick. The mmap events up to now are applied.
@@ -67,6 +67,6 @@ pub(super) struct LeftImage<'a> {
     pub(super) id: ImageId,
     pub(super) end: ImageEnd,
     pub(super) image: &'a ProcessImage,
-    /// It was traced, and the filter selects it.
-    pub(super) is_in_scope: bool,
+    /// Its process has exited, and the report lists it.
+    pub(super) is_listed_exit: bool,
 }

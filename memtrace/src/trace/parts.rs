@@ -72,7 +72,6 @@ const ROWS: &[Row] = &[
         begins: Begins::WithEvents,
         create: |config, _, context| Ok(boxed(PageReader::start(config, context))),
     },
-    Row { name: "reclaim", begins: Begins::WithEvents, create: |config, _, _| Ok(boxed(ReclaimReader::start(config))) },
     Row {
         name: "overhead",
         begins: Begins::WithEvents,
@@ -80,6 +79,7 @@ const ROWS: &[Row] = &[
             Ok(boxed(prepared.overhead.take().map(|monitor| MeasuredOverhead::start(monitor, context))))
         },
     },
+    Row { name: "reclaim", begins: Begins::WithEvents, create: |config, _, _| Ok(boxed(ReclaimReader::start(config))) },
     Row { name: "sites", begins: Begins::WithEvents, create: |config, _, _| PeriodicSites::start(config).map(boxed) },
 ];
 
@@ -118,12 +118,16 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Creates the others when events count. Returns what a recording says about the parts.
-    pub(super) fn start(&mut self, config: &Config, context: &mut Context) -> Result<Vec<Fact>, Error> {
-        self.create(Begins::WithEvents, config, context)?;
+    /// Creates the others as soon as events count: what they read now is the state before the events.
+    pub(super) fn begin(&mut self, config: &Config, context: &mut Context) -> Result<(), Error> {
+        self.create(Begins::WithEvents, config, context)
+    }
+
+    /// Starts the parts when the clock of the run has started. Returns what a recording says about them.
+    pub(super) fn start(&mut self, context: &Context) -> Vec<Fact> {
         let mut facts = Vec::new();
         self.each().for_each(|part| part.start(context, &mut facts));
-        Ok(facts)
+        facts
     }
 
     fn create(&mut self, begins: Begins, config: &Config, context: &mut Context) -> Result<(), Error> {
@@ -202,12 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_get_a_mark_before_other_parts() {
-        assert_eq!(position("accounts"), 0);
-    }
-
-    #[test]
-    fn pages_are_reconciled_before_facts_of_the_totals() {
-        assert!(position("pages") < position("reclaim") && position("pages") < position("overhead"));
+    fn overhead_is_sampled_before_parts_that_read_files() {
+        assert!(position("overhead") < position("reclaim"));
     }
 }

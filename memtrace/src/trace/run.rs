@@ -113,6 +113,7 @@ impl Trace {
         let now = self.context.clock.now();
         self.update_mappings(observer);
         self.context.losses = self.context.kernel.counters().losses;
+        self.parts.poll(&mut self.context);
         self.parts.tick(&mut self.context, observer);
         self.ended.complete(now, &mut self.context, &mut self.parts);
         self.record(now, observer);

@@ -13,6 +13,9 @@ use super::{Call, CallId, CallLocation, CallPaths};
 use crate::generated_names::{GeneratedFrame, GeneratedNames};
 use crate::path_totals::{PathKey, PathTotals, PathUsage};
 
+/// At most this many frames of an image have known calls: a compiler has some ten thousand. More would double a table of 270 KiB.
+const MAX_LOCATED: usize = 14_000;
+
 /// Walk through the stacks of one image.
 pub(crate) struct Walk<'a, 's> {
     paths: &'s mut CallPaths,
@@ -85,7 +88,7 @@ impl<'a, 's> Walk<'a, 's> {
     pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> PathTotals {
         let (mut stacks_in_other, has_forgotten) = (usage.merged_stacks, usage.has_forgotten);
         let by_stack = std::mem::take(&mut usage.by_stack);
-        let keys = by_stack.iter().map(|(&key, usage)| {
+        let entries = by_stack.iter().map(|(&key, quantities)| {
             let path = self.key(key, has_forgotten);
             let merged = match path.end {
                 // The number is that of the whole image: its first part has it.
@@ -94,13 +97,13 @@ impl<'a, 's> Walk<'a, 's> {
                 _ => 0,
             };
             each(key, path);
-            (path, usage, merged)
+            (path, quantities, merged)
         });
         // References are sorted: a list of the totals would take as much memory again.
-        let mut keys: Vec<_> = keys.collect();
-        keys.sort_unstable_by_key(|&(path, ..)| path);
-        let totals = PathTotals::from_sorted(keys.into_iter().map(|(path, usage, merged)| {
-            let usage = usage.with(Quantity::MergedStacks, merged);
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_unstable_by_key(|&(path, ..)| path);
+        let totals = PathTotals::from_sorted(entries.into_iter().map(|(path, quantities, merged)| {
+            let usage = quantities.with(Quantity::MergedStacks, merged);
             (path, PathUsage { usage, ..PathUsage::default() })
         }));
         drop(by_stack);
@@ -150,7 +153,7 @@ impl<'a, 's> Walk<'a, 's> {
         }
         let (located, _) = self.locate(frame, taken);
         let number = self.paths.number(located);
-        if !self.visited.is_empty() {
+        if !self.visited.is_empty() && self.located.len() < MAX_LOCATED {
             self.located.insert(frame, number);
         }
         number

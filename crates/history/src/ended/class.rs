@@ -35,9 +35,9 @@ impl EndedClass {
     }
 
     /// Adds an image to its group.
-    pub(super) fn add_member(&mut self, mut row: Row, paths: &mut CallPaths) {
+    pub(super) fn add_member(&mut self, row: Row, paths: &mut CallPaths) {
         let (rank, run) = (Rank::new(self.class, row.id, &row.total()), row.run(self.start));
-        let group = self.groups.add(&mut row, self.start, paths);
+        let group = self.groups.add(row, self.start, paths);
         self.runs.insert(rank, (group, run));
     }
 
@@ -66,10 +66,10 @@ impl EndedClass {
     }
 
     fn group_smallest(&mut self, paths: &mut CallPaths) -> Option<(Rank, EndedRun, usize)> {
-        let (rank, mut row) = self.rows.pop_first()?;
+        let (rank, row) = self.rows.pop_first()?;
         self.row_entries -= row.stacks.len();
         let run = row.run(self.start);
-        let group = self.groups.add(&mut row, self.start, paths);
+        let group = self.groups.add(*row, self.start, paths);
         Some((rank, run, group))
     }
 

@@ -59,7 +59,7 @@ impl Group {
     }
 
     /// Adds an image of a trace that began at `start`, and takes its stacks.
-    pub(super) fn add(&mut self, row: &mut Row, start: Tick, paths: &mut CallPaths) {
+    pub(super) fn add(&mut self, row: Row, start: Tick, paths: &mut CallPaths) {
         let run = row.run(start);
         let (image, usage) = (row.image(), row.usage());
         self.count_name(row.facts.comm.clone(), 1);
@@ -73,8 +73,8 @@ impl Group {
         self.faults = sum(self.faults, usage.counts.faults());
         self.peak_rss = self.peak_rss.max(usage.counts.peak_rss());
         let has_own = row.has_addresses || usage.peak.is_some() || row.stacks.keys().any(is_of_thread);
-        let stacks = std::mem::take(&mut row.stacks);
-        self.stacks.push(if has_own { common_stacks(&stacks, row.has_addresses, paths) } else { stacks });
+        let Row { stacks, has_addresses, .. } = row;
+        self.stacks.push(if has_own { common_stacks(&stacks, has_addresses, paths) } else { stacks });
         self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(usage) });
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Groups {
 
 impl Groups {
     /// Adds an image to its group, and returns the number of the group.
-    pub(super) fn add(&mut self, row: &mut Row, start: Tick, paths: &mut CallPaths) -> usize {
+    pub(super) fn add(&mut self, row: Row, start: Tick, paths: &mut CallPaths) -> usize {
         let number = self.number(GroupKey::of(&row.facts));
         let group = &mut self.all[number];
         self.entries -= group.entries();

@@ -13,8 +13,8 @@ use memtrace_history::{Fact, facts, frames_of_calls};
 use memtrace_host::kernel::{ActivityReader, Kernel, ThreadActivity};
 use memtrace_host::procfs::{self, FutexWaiter};
 use memtrace_model::{
-    Activity, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Names, Nanoseconds, Object, Pid,
-    StackId, StepKind, ThreadStep, Tick, Tid,
+    Activity, ActivityChanges, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Names, Nanoseconds,
+    Object, Pid, StackId, StepKind, ThreadStep, Tick, Tid,
 };
 
 use self::wait_stacks::WaitStacks;
@@ -222,12 +222,11 @@ impl Part for RunActivity {
     }
 
     fn tick(&mut self, context: &mut Context, _: &mut dyn Observer) {
-        let mut changes = self.read(&mut context.tracker, &find_copy(context.tables.finished_stacks()));
         let is_due = self.calls.as_mut().is_some_and(TimedCalls::are_due);
         if is_due && context.recorder.as_ref().is_some_and(Recorder::is_viewed) {
-            changes.calls = self.take_calls(&context.kernel);
+            let calls = self.take_calls(&context.kernel);
+            record(RecordedChanges { changes: ActivityChanges::default(), frames: BTreeMap::new(), calls }, context);
         }
-        record(changes, context);
     }
 
     fn objects(&self) -> Vec<&Arc<Object>> {

@@ -44,23 +44,19 @@ impl MeasuredOverhead {
             missing,
         }
     }
+}
 
+impl Part for MeasuredOverhead {
     /// Ends the period of the measurement if it is over.
-    fn measure(&mut self, context: &Context, observer: &mut dyn Observer) {
+    fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
         if self.monitor.is_due(Instant::now()) {
             let sample = self.sample(context);
             self.monitor.update(sample).iter().for_each(|message| observer.note(message));
         }
     }
-}
-
-impl Part for MeasuredOverhead {
-    fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
-        self.measure(context, observer);
-    }
 
     fn image_left(&mut self, left: &LeftImage<'_>, context: &mut Context) {
-        if left.is_in_scope && left.end != ImageEnd::Exec {
+        if left.is_listed_exit {
             self.time.add_exit(left.id.pid, &context.targets, &context.filter);
         }
     }
@@ -87,7 +83,7 @@ struct TargetTime {
 impl TargetTime {
     /// Adds a target that has ended and left the registry.
     fn add_exit(&mut self, pid: Pid, targets: &Targets, filter: &ProcessFilter) {
-        if !is_kept(targets, filter)(pid) {
+        if !is_kept(pid, targets, filter) {
             self.missing += 1;
         }
     }
@@ -96,7 +92,6 @@ impl TargetTime {
     fn read(&mut self, targets: &Targets, filter: &ProcessFilter, tracker: &ProcessTracker) -> (Duration, usize) {
         let selection = Selection::of(filter);
         let is_family = *filter == ProcessFilter::Families;
-        let is_kept = is_kept(targets, filter);
         let mut running: BTreeSet<_> = targets.command_pid().into_iter().collect();
         let mut missing = self.missing;
         let before = std::mem::take(&mut self.is_selected);
@@ -106,7 +101,7 @@ impl TargetTime {
             match image.ended {
                 _ if !is_selected => {}
                 Some((ImageEnd::Exec, _)) => {}
-                Some(_) => missing += usize::from(!is_kept(id.pid)),
+                Some(_) => missing += usize::from(!is_kept(id.pid, targets, filter)),
                 None => _ = running.insert(id.pid),
             }
         }
@@ -118,11 +113,9 @@ impl TargetTime {
     }
 }
 
-/// Returns a function that is true for the processes whose time is not missing after their exit: a child's time passes to
-/// the parent that waits for it, and memtrace waits for its command at the end of the run.
-fn is_kept(targets: &Targets, filter: &ProcessFilter) -> impl Fn(Pid) -> bool {
+/// Returns true for a process with a time that is not missing after its exit: a child's time passes to the parent that waits
+/// for it, and memtrace waits for its command at the end of the run.
+fn is_kept(pid: Pid, targets: &Targets, filter: &ProcessFilter) -> bool {
     let is_family = *filter == ProcessFilter::Families;
-    let command = targets.command_pid();
-    let named: BTreeSet<_> = targets.pids().collect();
-    move |pid| Some(pid) == command || is_family && !named.contains(&pid)
+    targets.command_pid() == Some(pid) || is_family && targets.pids().all(|named| named != pid)
 }

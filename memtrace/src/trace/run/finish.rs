@@ -106,8 +106,8 @@ impl Trace {
         self.mark_entered_functions();
         // At one moment, so that the last interval ends with the trace.
         let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
-        self.parts.stop(&mut self.context);
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
+        self.parts.stop(&mut self.context);
         self.context.tables.stop();
         self.context.targets.count_late_notes();
         self.update_mappings(observer);

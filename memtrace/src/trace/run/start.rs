@@ -30,8 +30,7 @@ use crate::trace::{memory, tag_functions, tag_probes};
 /// The most processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
 
-/// Finds the targets, attaches the probes and starts to count events. `observer` gets the estimated overhead before
-/// that.
+/// Finds the targets, attaches the probes and starts to count events. `observer` gets the estimated overhead.
 ///
 /// # Errors
 ///
@@ -40,8 +39,8 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
     let (origin, clock_instant) = (clock::monotonic(), Instant::now());
     let (plan, note) = memory::plan(config, setup::rings(config))?;
-    let (parts, user_hooks) = (config.parts(), config.user_hooks.clone());
-    let mut tracker = ProcessTracker::new(origin, parts, user_hooks, plan.mmap_ring, plan.registry);
+    let (keys, user_hooks) = (config.parts(), config.user_hooks.clone());
+    let mut tracker = ProcessTracker::new(origin, keys, user_hooks, plan.mmap_ring, plan.registry);
     let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
     let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
     let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
@@ -69,6 +68,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         tables,
         targets,
         filter,
+        // Started again when all probes are in place.
         clock: RunClock::start(origin),
         classes: config.events.clone(),
         recorder,
@@ -77,6 +77,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     };
     let (mut parts, mark_functions) = attach(config, prepared, &allocators, &mut context)?;
     begin(&mut context)?;
+    parts.begin(config, &mut context)?;
     for line in note.iter().chain(&estimate) {
         observer.note(line);
     }
@@ -87,7 +88,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     context.clock = RunClock::start(origin);
     let (start, start_tick) = (context.clock.start, context.clock.start_tick);
     let mut facts = facts::at_start(&context.targets.name, start_tick, &config.grouping.to_recorded(), config.metric);
-    facts.extend(parts.start(config, &mut context)?);
+    facts.extend(parts.start(&context));
     if let Some(recorder) = &mut context.recorder {
         recorder.start(start_tick, facts.iter().cloned());
     }

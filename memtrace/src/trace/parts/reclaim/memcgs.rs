@@ -7,12 +7,11 @@ use std::time::Instant;
 use memtrace_host::procfs::{GroupReading, MemoryGroups};
 use memtrace_model::{CgroupId, MemcgMemory, PerSecond, PressureTime, VmCounters};
 
+use crate::trace::facts::Memcgs;
+
 /// The most memcgs with limits that are read at the start. Reading the counters of one takes the kernel tens of
 /// microseconds.
 const MAX_AT_START: usize = 512;
-
-/// Path and memory of each memcg.
-pub(super) type Memcgs = BTreeMap<CgroupId, (PathBuf, MemcgMemory)>;
 
 /// Returns the paths of those memcgs in `ids` that still exist.
 pub(in crate::trace) fn paths_of(ids: &BTreeSet<CgroupId>) -> BTreeMap<CgroupId, String> {
