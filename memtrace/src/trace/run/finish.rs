@@ -104,8 +104,6 @@ impl Trace {
             self.context.complete = false;
         }
         self.mark_entered_functions();
-        // At one moment, so that the last interval ends with the trace.
-        let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
         self.parts.stop(&mut self.context);
         self.context.tables.stop();
@@ -114,6 +112,9 @@ impl Trace {
         let kernel = &mut self.context.kernel;
         kernel.flush_log();
         let counters = kernel.counters();
+        // At one moment, so that the last interval ends with the trace. As late as possible, because a shard that reaches the
+        // end of an interval after it makes that interval longer than the trace.
+        let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
         let mut facts = Facts {
             losses: counters.losses.clone(),
             measured: Measured {
