@@ -185,14 +185,19 @@ impl Shards {
         }
     }
 
+    /// Ends the trace at `now`, which is the present: the shards begin to finish, and end no interval later.
+    pub fn stop(&self, now: Tick) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports, or if it has this command already.
+            let _ = shard.commands.send(Command::Finish(now));
+        }
+    }
+
     /// Applies the remaining events of the sources and returns the merged totals at the time `now`. The sources must no longer
     /// be filled: a shard finishes when its source is empty.
     #[must_use]
     pub fn finish(&mut self, now: Tick) -> RunTotals {
-        for shard in &self.shards {
-            // Sending fails if the shard panicked, which the join below reports.
-            let _ = shard.commands.send(Command::Finish(now));
-        }
+        self.stop(now);
         // The progress is final once the thread is joined.
         let ended: Vec<_> = self.shards.drain(..).map(|shard| (shard.thread.join(), shard.progress.read())).collect();
         let mut all = RunTotals {

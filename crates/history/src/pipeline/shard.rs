@@ -1,6 +1,7 @@
 //! Shard: applies the events of one source to one ledger.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
 use std::time::Duration;
@@ -111,8 +112,42 @@ impl<S: Source> Shard<S> {
         self.source.begin();
         let mut pause = SHORTEST_PAUSE;
         loop {
+            if let ControlFlow::Break(end) = self.obey_all(commands) {
+                return end.map(|end| self.finish(end));
+            }
+            let records = self.drain().records;
+            if records < DRAIN_LIMIT {
+                self.end_images();
+                end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
+                if let Some(accounts) = &mut self.accounts {
+                    accounts.take_at_all_splits(&mut self.ledger);
+                }
+            }
+            self.send_accounts();
+            self.send_ended();
+            // The events can have taken a while, and no interval ends after the end of the trace.
+            if let ControlFlow::Break(end) = self.obey_all(commands) {
+                return end.map(|end| self.finish(end));
+            }
+            let ended = self.deltas.as_mut().and_then(|deltas| deltas.send(&mut self.ledger));
+            if let (Some(until), Some(accounts)) = (ended, &mut self.accounts) {
+                accounts.end_interval(until, &mut self.ledger);
+            }
+            if records >= DRAIN_LIMIT {
+                pause = SHORTEST_PAUSE;
+                continue;
+            }
+            pause = next_pause(pause, records);
+            self.source.wait(pause);
+        }
+    }
+
+    /// Obeys the commands that wait. Breaks with the end of the trace if the shard is to finish, and with `None` if the sender of
+    /// commands is dropped.
+    fn obey_all(&mut self, commands: &Receiver<Command>) -> ControlFlow<Option<Tick>> {
+        loop {
             match commands.try_recv() {
-                Ok(Command::Finish(now)) => return Some(self.finish(now)),
+                Ok(Command::Finish(now)) => return ControlFlow::Break(Some(now)),
                 Ok(Command::SetTouches(touches)) => self.ledger.set_touches(touches),
                 Ok(Command::Mark(at)) => {
                     if let Some(deltas) = &mut self.deltas {
@@ -132,29 +167,9 @@ impl<S: Source> Shard<S> {
                     }
                 }
                 Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
-                Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return ControlFlow::Break(None),
+                Err(TryRecvError::Empty) => return ControlFlow::Continue(()),
             }
-            let records = self.drain().records;
-            if records < DRAIN_LIMIT {
-                self.end_images();
-                end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
-                if let Some(accounts) = &mut self.accounts {
-                    accounts.take_at_all_splits(&mut self.ledger);
-                }
-            }
-            self.send_accounts();
-            self.send_ended();
-            let ended = self.deltas.as_mut().and_then(|deltas| deltas.send(&mut self.ledger));
-            if let (Some(until), Some(accounts)) = (ended, &mut self.accounts) {
-                accounts.end_interval(until, &mut self.ledger);
-            }
-            if records >= DRAIN_LIMIT {
-                pause = SHORTEST_PAUSE;
-                continue;
-            }
-            pause = next_pause(pause, records);
-            self.source.wait(pause);
         }
     }
 
@@ -163,6 +178,7 @@ impl<S: Source> Shard<S> {
             self.send_ended();
         }
         self.end_images();
+        end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
         self.send_ended();
         let deltas = self.deltas.take().map(|deltas| deltas.finish(&mut self.ledger, now)).unwrap_or_default();
         let mut ended = std::mem::take(&mut self.unsent);

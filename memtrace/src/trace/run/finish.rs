@@ -57,7 +57,7 @@ impl Trace {
         signals: &mut Signals,
         observer: &mut dyn Observer,
     ) -> Result<(Outcome, Detach), Error> {
-        let mut facts = self.close(config, observer);
+        let mut facts = self.close(config, touches.as_ref(), observer);
         let totals = self.end_shards(config, touches.as_ref(), &mut facts);
         let rest = self.count(totals, &mut facts);
         let Self { mut context, parts, mark_functions, own_probes, facts: facts_at_start, .. } = self;
@@ -98,12 +98,16 @@ impl Trace {
     }
 
     /// Stops counting events, and reads what memtrace, the kernel and the parts have counted.
-    fn close(&mut self, config: &Config, observer: &mut dyn Observer) -> Facts {
+    fn close(&mut self, config: &Config, touches: Option<&Touches>, observer: &mut dyn Observer) -> Facts {
         if let Err(error) = self.context.kernel.close() {
             log::warn!("{error}");
             self.context.complete = false;
         }
         self.mark_entered_functions();
+        touches.iter().for_each(|touches| self.context.shards.set_touches(&touches.processes));
+        // At one moment, so that the last interval ends with the trace.
+        let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
+        self.context.shards.stop(now);
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
         self.parts.stop(&mut self.context);
         self.context.tables.stop();
@@ -112,9 +116,6 @@ impl Trace {
         let kernel = &mut self.context.kernel;
         kernel.flush_log();
         let counters = kernel.counters();
-        // At one moment, so that the last interval ends with the trace. As late as possible, because a shard that reaches the
-        // end of an interval after it makes that interval longer than the trace.
-        let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
         let mut facts = Facts {
             losses: counters.losses.clone(),
             measured: Measured {
@@ -140,7 +141,6 @@ impl Trace {
     /// Ends the shards, and returns their totals with the touched pages.
     fn end_shards(&mut self, config: &Config, touches: Option<&Touches>, facts: &mut Facts) -> RunTotals {
         let Context { shards, targets, complete, .. } = &mut self.context;
-        touches.iter().for_each(|touches| shards.set_touches(&touches.processes));
         let mut totals = shards.finish(facts.measured.window.end);
         if config.cold_after.is_some() && touches.is_none() {
             let note = "hot and cold bytes were not measured, because all traced processes had ended";

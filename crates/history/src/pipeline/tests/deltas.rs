@@ -246,3 +246,23 @@ fn delta_ends_at_the_mark() {
     let deltas: Vec<_> = receiver.try_iter().chain(totals.deltas).map(|(_, delta)| live(&delta)).collect();
     assert_eq!(deltas, [(true, Tick(30), 54_000), (false, NOW, 600_000)]);
 }
+
+#[test]
+fn no_interval_ends_after_the_trace() {
+    let (sender, receiver) = mpsc::sync_channel(10);
+    // Each poll ends an interval, which is later than the end of the trace.
+    let start = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
+    let deltas = DeltaSink { interval: Duration::ZERO, start, sender, waiting: WaitingStacks::new(0, 0) };
+    let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };
+    let ((started, drains), (feed, events)) = (channel(), channel());
+    let source = GatedSource { started, events };
+    let mut shards = Shards::start(vec![source], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
+    // The trace ends while the shard reads events.
+    drains.recv().unwrap();
+    shards.stop(NOW);
+    feed.send(vec![alloc(16, 10)]).unwrap();
+    drop(feed);
+    let totals = shards.finish(NOW);
+    let ends: Vec<_> = receiver.try_iter().chain(totals.deltas).map(|(_, delta)| delta.until).collect();
+    assert_eq!(ends, [NOW]);
+}
