@@ -1,36 +1,29 @@
 //! Command line: arguments to the configuration of a command, messages to the terminal, and exit codes.
 
 mod accounts;
-mod activity;
 mod args;
 mod arguments_of_functions;
 mod conflict;
 mod console;
 mod diff;
 mod doctor;
-mod events;
 mod exit;
 mod explain;
-mod filters;
-mod heap_profiles;
+mod groups;
+mod headings;
 mod help;
 mod hooks;
 mod logging;
 mod man;
 mod mark;
-mod outputs;
-mod program_tags;
+mod possible_values;
 mod progress;
-mod recording;
 mod reference;
 mod report;
-mod resolve;
-mod spans;
 mod tag_functions;
-mod tags;
-mod target;
 mod terminal;
 mod threads;
+mod trace;
 mod units;
 mod working_set;
 
@@ -39,16 +32,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use memtrace_model::EventClass;
 
-use self::args::{Action, Arguments, ThreadsArgs, TraceArgs, WorkingSetArgs};
-use self::conflict::ArgConflict;
+use self::args::{Action, Arguments};
 use self::console::Console;
 use self::exit::Exit;
-use self::terminal::Terminal;
-use crate::run_kit::error::Error;
-use crate::targets::select::Target;
-use crate::trace::config::Config;
 
 /// Returns a page in Markdown with all commands and options.
 #[must_use]
@@ -74,22 +61,20 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(refusal) => return refuse(refusal, &console).into(),
     };
     match arguments.action {
-        None => trace(arguments.trace, &console),
-        Some(Action::Record(args)) => trace(recording::with_default(*args), &console),
-        Some(Action::Faults(args)) => trace_only(*args, EventClass::Fault, &console),
-        Some(Action::Reclaim(args)) => trace_only(*args, EventClass::Reclaim, &console),
-        Some(Action::Maps(args)) => trace_only(*args, EventClass::Map, &console),
-        Some(Action::Accounts(args)) => {
-            let (quiet, verbose) = (args.trace.quiet, args.trace.verbose);
-            run_trace(accounts::config(*args, console.is_terminal()), quiet, verbose, &console)
+        None => trace::run(arguments.trace, &console),
+        Some(Action::Record(mut args)) => {
+            args.common.recording.add_default(&mut args.common.output);
+            trace::run(*args, &console)
         }
-        Some(Action::Threads(args)) => monitor_threads(*args, &console),
-        Some(Action::Wss(args)) => measure_working_sets(*args, &console).into(),
+        Some(Action::Faults(args)) => trace::run((*args).into(), &console),
+        Some(Action::Reclaim(args)) => trace::run((*args).into(), &console),
+        Some(Action::Maps(args)) => trace::run((*args).into(), &console),
+        Some(Action::Accounts(args)) => accounts::run(*args, &console),
+        Some(Action::Threads(args)) => threads::run(*args, &console),
+        Some(Action::Wss(args)) => working_set::run(*args, &console).into(),
         Some(Action::Doctor(args)) => {
-            let findings = crate::doctor::examine(args.pid);
-            let colour = console::wants_colour(&io::stdout());
-            let text = if args.json { doctor::json(&findings) } else { doctor::text(&findings, colour) };
-            print(text.as_bytes(), exit::of_findings(&findings), &console).into()
+            let (text, exit) = doctor::run(&args);
+            print(text.as_bytes(), exit, &console).into()
         }
         Some(Action::Explain(args)) => explain::run(args, &console).into(),
         Some(Action::Mark(args)) => match mark::run(&args, &console) {
@@ -124,70 +109,6 @@ fn asks_for_short_help(arguments: &[OsString]) -> bool {
     options.filter_map(|argument| argument.to_str()).any(is_help)
 }
 
-/// Traces events of `class` alone.
-fn trace_only(args: TraceArgs, class: EventClass, console: &Console) -> ExitCode {
-    match events::only(args, class) {
-        Ok(args) => trace(args, console),
-        Err(conflict) => exit::of_conflict(&conflict, console).into(),
-    }
-}
-
-fn trace(args: TraceArgs, console: &Console) -> ExitCode {
-    let (quiet, verbose) = (args.quiet, args.verbose);
-    run_trace(resolve::config(args), quiet, verbose, console)
-}
-
-fn run_trace(config: Result<Config, ArgConflict>, quiet: bool, verbose: u8, console: &Console) -> ExitCode {
-    let config = match config {
-        Ok(config) => config,
-        Err(conflict) => return exit::of_conflict(&conflict, console).into(),
-    };
-    logging::start(console, quiet, verbose);
-    let pass = matches!(config.target, Target::Command { pass_exit_code: true, .. });
-    let has_command = matches!(config.target, Target::Command { .. });
-    let outcome = crate::trace::run(&config, &mut Terminal::new(console.clone(), quiet, has_command));
-    console.clear();
-    match outcome {
-        Ok(outcome) => {
-            if let Some(process) = &outcome.none_traced {
-                exit::of_error(&Error::NoneTraced(process.clone()), console);
-            }
-            exit::code_of(&outcome, pass).into()
-        }
-        Err(error) => exit::of_error(&error, console).into(),
-    }
-}
-
-fn monitor_threads(args: ThreadsArgs, console: &Console) -> ExitCode {
-    let (quiet, verbose) = (args.quiet, args.verbose);
-    let config = match threads::config(args) {
-        Ok(config) => config,
-        Err(conflict) => return exit::of_conflict(&conflict, console).into(),
-    };
-    logging::start(console, quiet, verbose);
-    let has_command = matches!(config.target, Target::Command { .. });
-    let outcome = crate::threads::monitor(&config, &mut Terminal::new(console.clone(), quiet, has_command));
-    console.clear();
-    match outcome {
-        Ok(outcome) => exit::code_of(&outcome, false).into(),
-        Err(error) => exit::of_error(&error, console).into(),
-    }
-}
-
-fn measure_working_sets(args: WorkingSetArgs, console: &Console) -> Exit {
-    let (quiet, verbose) = (args.quiet, args.verbose);
-    let config = match working_set::config(args) {
-        Ok(config) => config,
-        Err(conflict) => return exit::of_conflict(&conflict, console),
-    };
-    logging::start(console, quiet, verbose);
-    match crate::working_set::measure_working_sets(&config, &mut Terminal::new(console.clone(), quiet, false)) {
-        Ok(true) => Exit::Success,
-        Ok(false) => Exit::Lossy,
-        Err(error) => exit::of_error(&error, console),
-    }
-}
-
 /// Prints help, the version, or an error in the arguments.
 fn refuse(refusal: clap::Error, console: &Console) -> Exit {
     if !refusal.use_stderr() {
@@ -196,7 +117,7 @@ fn refuse(refusal: clap::Error, console: &Console) -> Exit {
         let text = if colour { text.ansi().to_string() } else { text.to_string() };
         return print(text.as_bytes(), Exit::Success, console);
     }
-    let text = help::with_tip(refusal).render();
+    let text = help::with_tip(refusal, &Arguments::command()).render();
     let text = if console.has_colour() { text.ansi().to_string() } else { text.to_string() };
     console.styled_line(&format!("memtrace: {text}"));
     Exit::Usage

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 /// All exit codes.
 const CODES: [&str; 14] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "20"];
 
-/// Returns a memtrace whose output does not depend on the terminal.
+/// Returns a memtrace command with output that does not depend on the terminal.
 fn memtrace(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memtrace"));
     command.args(arguments).stdin(Stdio::null()).env_remove("COLUMNS").env_remove("LINES");
@@ -27,7 +27,8 @@ fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).expect("UTF-8 on standard error")
 }
 
-/// Runs memtrace with invalid arguments: its error contains all of `parts`, its exit code is 2.
+/// Asserts that memtrace refuses invalid arguments with exit code 2, and that the error contains
+/// all `parts`.
 fn refused(line: &str, parts: &[&str]) {
     let output = run(&line.split_whitespace().collect::<Vec<_>>());
     let text = stderr(&output);
@@ -39,7 +40,7 @@ fn refused(line: &str, parts: &[&str]) {
     }
 }
 
-/// Compares the output with a reviewed file.
+/// Compares the output with its golden file.
 fn golden(name: &str, printed: &str) -> Result<(), String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/cli").join(name);
     let shown = path.display();
@@ -69,7 +70,7 @@ fn long_help_lists_every_exit_code() {
     assert_eq!(listed, CODES);
 }
 
-/// Returns the long options, from the help.
+/// Returns the long options that the help lists.
 fn options() -> Vec<String> {
     let output = run(&["--help"]);
     let rows = stdout(&output).lines().map(str::trim_start).filter(|line| line.starts_with('-'));
@@ -80,7 +81,7 @@ fn options() -> Vec<String> {
     options
 }
 
-/// Returns the names of the commands, from the help.
+/// Returns the names of the commands that the help lists.
 fn commands() -> Vec<String> {
     let output = run(&["-h"]);
     let list = stdout(&output).split_once("Commands:\n").expect("a list of commands").1;
@@ -128,6 +129,16 @@ fn trace_without_a_target_is_refused() {
     refused("--exclude comm=bash -d 1m", &["--exclude is given without a target", "add --all"]);
     refused("--all --pid 1", &["--all is given together with --pid or a command"]);
     refused("reclaim -a -- ls", &["--all is given together with --pid or a command"]);
+}
+
+#[test]
+fn options_of_other_traces_are_refused_with_a_tip() {
+    for line in ["faults --min-size 1k -a", "maps --sample 8 -a", "reclaim --hook a -a", "faults --events heap -a"] {
+        let option = line.split_whitespace().nth(1).expect("an option");
+        refused(line, &["unexpected argument", option, "memtrace --events heap,fault"]);
+    }
+    refused("accounts --older 1m -a", &["unexpected argument '--older'", "accounts count blocks of any age"]);
+    refused("accounts -m live-count -a", &["unexpected argument '-m'", "for stacks, write: memtrace -m"]);
 }
 
 #[test]

@@ -1,14 +1,22 @@
-//! `memtrace accounts`: its configuration.
+//! `memtrace accounts`: its options and its configuration.
 
 use std::num::NonZeroU32;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use memtrace_model::{DEFAULT_FRAMES, EventClass, GroupBy};
+use clap::Args;
+use memtrace_model::{AccountColumn, DEFAULT_FRAMES, EventClass, GroupBy};
 use memtrace_report::Format;
 
-use super::args::{AccountsArgs, DEFAULT_KEEP_ENDED, TraceArgs};
-use super::conflict::ArgConflict;
-use super::{outputs, program_tags, recording, resolve, tags};
+use super::conflict::{ArgConflict, first_given};
+use super::console::Console;
+use super::groups::{
+    DEFAULT_INTERVAL, DEFAULT_KEEP_ENDED, EndArgs, GeneralArgs, GroupArgs, HeapArgs, OutputArgs, RecordingArgs,
+    ShardArgs, SpanArgs, StackArgs, TargetArgs, TuningArgs, resolve_view, tags_without_rules,
+};
+use super::headings::OUTPUT;
+use super::possible_values;
+use super::trace::{self, CommonArgs, RunArgs, TraceArgs};
 use crate::trace::config::{AccountReport, Config};
 
 /// Interval of the table on a terminal.
@@ -17,93 +25,130 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// Rows of texts.
 pub(super) const DEFAULT_TOP: usize = 40;
 
+/// Options of `memtrace accounts`.
+#[derive(Debug, Args)]
+pub(super) struct AccountsArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    end: EndArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    recording: RecordingArgs,
+    #[command(flatten)]
+    grouping: GroupArgs,
+    #[command(flatten)]
+    heap: HeapArgs,
+    #[command(flatten)]
+    tuning: TuningArgs,
+    #[command(flatten)]
+    general: GeneralArgs,
+
+    /// Sort the table by this column, the largest first
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        value_parser = possible_values::account_columns(),
+        default_value = "current",
+        hide_possible_values = true,
+        help_heading = OUTPUT
+    )]
+    sort: AccountColumn,
+}
+
+/// Runs `memtrace accounts`.
+pub(super) fn run(args: AccountsArgs, console: &Console) -> ExitCode {
+    let verbose = args.general.verbose;
+    trace::run_config(config(args, console.is_terminal()), verbose, console)
+}
+
 /// Returns the configuration of a run that writes accounts. `is_terminal` is true if standard error is a terminal.
-pub(super) fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> {
-    let AccountsArgs { mut trace, sort } = args;
-    let socket = trace.socket.take();
-    let recording = recording::resolve(&mut trace)?;
-    let interval = recording.as_ref().map(|recording| recording.interval).or(trace.interval);
-    let interval = interval.unwrap_or(recording::DEFAULT_INTERVAL);
-    (trace.interval, trace.size_limit) = (None, None);
-    let of_stacks = [
-        ("--metric", trace.metric.is_some()),
-        ("--older", trace.older.is_some()),
-        ("--cold-after", trace.cold_after.is_some()),
-        ("--lifetimes", trace.lifetimes),
-        ("--debuginfod", trace.debuginfod.is_some()),
-        ("--events", trace.events.iter().any(|class| *class != EventClass::Heap)),
-    ];
-    if let Some((option, _)) = of_stacks.iter().find(|(_, is_given)| *is_given) {
-        return Err(ArgConflict::new(
-            format!("{option} does not apply to accounts, which count blocks of any age"),
-            "remove it",
-        ));
-    }
-    if let Some(shards) = trace.shards.filter(|shards| *shards > 1) {
-        return Err(ArgConflict::new(
-            format!("water marks need a single shard, but --shards is {shards}"),
-            "remove --shards, or give --shards 1",
-        ));
-    }
-    let has_program_tags = program_tags::are_given(&trace);
-    let keys = keys(&trace.by, trace.tags.is_some(), has_program_tags)?;
-    let (paths, format) = (std::mem::take(&mut trace.outputs), trace.format.take());
-    let outputs = outputs::resolve_view(paths, format, "accounts", Format::OF_ACCOUNTS)?;
+fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> {
+    let AccountsArgs { target, end, heap, mut output, mut recording, mut grouping, mut tuning, general, sort } = args;
+    let socket = recording.socket.take();
+    let given_interval = recording.interval;
+    let recorded = recording.take(&mut output)?;
+    let interval = recorded.as_ref().map(|recorded| recorded.interval).or(given_interval).unwrap_or(DEFAULT_INTERVAL);
+    let has_program_tags = heap.has_program_tags();
+    let keys = keys(&grouping.by, grouping.tags.is_some(), has_program_tags)?;
+    let (paths, format) = (std::mem::take(&mut output.outputs), output.format.take());
+    let outputs = resolve_view(paths, format, "accounts", Format::OF_ACCOUNTS)?;
     let mut report =
         AccountReport { keys: keys.into(), outputs, sort, refresh: None, socket, has_program_tags, interval };
-    if let Some(option) = option_without_effect(&trace, report.needs_stacks() || recording.is_some()) {
-        return Err(ArgConflict::new(format!("{option} has no effect on these accounts"), "remove it"));
+    let needs_stacks = report.needs_stacks();
+    if !needs_stacks && recorded.is_none() {
+        check_without_stacks(&output, &tuning)?;
+        tuning.max_depth = 0;
     }
-    if recording.is_some() && report.needs_stacks() {
-        return Err(ArgConflict::new(
-            "accounts by object or tag follow from stacks, and are not recorded",
-            "record the stacks: `memtrace record`, then `memtrace report --by object`",
-        ));
-    }
-    if report.is_over_time() && report.needs_stacks() {
-        return Err(ArgConflict::new(
-            "a trace for Perfetto shows accounts over time, but those by object or tag are known at the end only",
-            "write a table, as in -o accounts.csv, or give other keys, as in --by process,thread",
-        ));
-    }
-    let every = recording::every(&trace, None)?;
-    if every.is_some() && report.needs_stacks() {
-        return Err(ArgConflict::new(
-            "--every shows no accounts by object or tag, which are known at the end only",
-            "remove it, or give other keys, as in --by process,thread",
-        ));
+    let every = output.resolve_every(None)?;
+    output.every = None;
+    if needs_stacks {
+        check_with_stacks(&report, recorded.is_some(), every.is_some())?;
     }
     // The table would erase the output of a command.
-    let is_shown = is_terminal && !trace.quiet && trace.target.command.is_empty() && !report.needs_stacks();
+    let is_shown = is_terminal && !general.quiet && target.command.is_empty() && !needs_stacks;
     report.refresh = every.or(is_shown.then_some(REFRESH));
-    trace.every = None;
     // Stacks are grouped by the key that depends on them.
     let of_stacks = |by: &GroupBy| report.keys.contains(by);
-    trace.by = [GroupBy::Tag, GroupBy::Object].into_iter().find(of_stacks).into_iter().collect();
-    trace.top.get_or_insert(DEFAULT_TOP);
-    if !report.needs_stacks() && recording.is_none() {
-        trace.max_depth = 0;
-    }
-    let config = resolve::config(trace)?;
+    grouping.by = [GroupBy::Tag, GroupBy::Object].into_iter().find(of_stacks).into_iter().collect();
+    output.top.get_or_insert(DEFAULT_TOP);
+    let common = CommonArgs {
+        target,
+        end,
+        output,
+        recording: RecordingArgs::default(),
+        stacks: StackArgs::default(),
+        grouping,
+        spans: SpanArgs::default(),
+    };
+    let run = RunArgs { shards: ShardArgs::default(), tuning, general };
+    let config = trace::config(TraceArgs { heap, ..TraceArgs::of_class(EventClass::Heap, common, run) })?;
     if has_program_tags && config.grouping.tags.as_ref().is_some_and(|rules| !rules.only_name_numbers()) {
         return Err(ArgConflict::new(
             "the rules for tags match stacks, but accounts have the tags that the program sets",
             "give rules with `number` only, or remove --tags or --tag-from",
         ));
     }
-    Ok(Config { outputs: Vec::new(), shards: Some(NonZeroU32::MIN), accounts: Some(report), recording, ..config })
+    // Water marks need a single shard.
+    let shards = Some(NonZeroU32::MIN);
+    Ok(Config { outputs: Vec::new(), shards, accounts: Some(report), recording: recorded, ..config })
 }
 
-/// Returns an option that is given and would be ignored.
-fn option_without_effect(trace: &TraceArgs, needs_stacks: bool) -> Option<&'static str> {
-    let of_stacks = [
+/// Refuses options of stacks if the accounts need none.
+fn check_without_stacks(output: &OutputArgs, tuning: &TuningArgs) -> Result<(), ArgConflict> {
+    let options = [
         // A depth of 0 means no stacks.
-        ("--max-depth", trace.max_depth != DEFAULT_FRAMES && trace.max_depth != 0),
-        ("--keep-ended", trace.keep_ended != DEFAULT_KEEP_ENDED),
+        ("--max-depth", tuning.max_depth != DEFAULT_FRAMES && tuning.max_depth != 0),
+        ("--keep-ended", output.keep_ended != DEFAULT_KEEP_ENDED),
     ];
-    let ignored =
-        [("--all-stacks", trace.all_stacks)].into_iter().chain(of_stacks.into_iter().filter(|_| !needs_stacks));
-    ignored.into_iter().find_map(|(option, is_given)| is_given.then_some(option)).or_else(|| trace.activity.given())
+    match first_given(&options) {
+        Some(option) => Err(ArgConflict::new(format!("{option} has no effect on these accounts"), "remove it")),
+        None => Ok(()),
+    }
+}
+
+/// Refuses outputs of accounts by object or tag that need totals before the end of the trace.
+fn check_with_stacks(report: &AccountReport, is_recorded: bool, has_every: bool) -> Result<(), ArgConflict> {
+    if is_recorded {
+        return Err(ArgConflict::new(
+            "accounts by object or tag follow from stacks, and are not recorded",
+            "record the stacks: `memtrace record`, then `memtrace report --by object`",
+        ));
+    }
+    if report.is_over_time() {
+        return Err(ArgConflict::new(
+            "a trace for Perfetto shows accounts over time, but those by object or tag are known at the end only",
+            "write a table, as in -o accounts.csv, or give other keys, as in --by process,thread",
+        ));
+    }
+    if has_every {
+        return Err(ArgConflict::new(
+            "--every shows no accounts by object or tag, which are known at the end only",
+            "remove it, or give other keys, as in --by process,thread",
+        ));
+    }
+    Ok(())
 }
 
 fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Vec<GroupBy>, ArgConflict> {
@@ -125,7 +170,7 @@ fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Ve
             "--by memory is for page faults, which have no accounts",
             "give another key, or use `memtrace faults --by memory`",
         ),
-        keys if keys.contains(&GroupBy::Tag) && !has_tags => Err(tags::without_rules()),
+        keys if keys.contains(&GroupBy::Tag) && !has_tags => Err(tags_without_rules()),
         _ => Ok(keys),
     }
 }
@@ -221,15 +266,14 @@ mod tests {
             ("--pid 7 --by user,comm,thread", "accounts have more than two keys"),
             ("--pid 7 --by memory", "--by memory is for page faults, which have no accounts"),
             ("--pid 7 --by tag", "--by tag needs rules for tags"),
-            ("--pid 7 --shards 2", "water marks need a single shard, but --shards is 2"),
-            ("--pid 7 -m alloc-bytes", "--metric does not apply"),
-            ("--pid 7 --events fault", "--events does not apply"),
+            ("--pid 7 --shards 2", "unexpected argument '--shards'"),
+            ("--pid 7 -m alloc-bytes", "unexpected argument '-m'"),
+            ("--pid 7 --events fault", "unexpected argument '--events'"),
+            ("--pid 7 --all-stacks", "unexpected argument '--all-stacks'"),
             ("--pid 7 --by object --record a.memtrace", "accounts by object or tag follow from stacks"),
             ("--pid 7 --interval 2s", "--interval is given without a recording"),
             ("--pid 7 --by user,object --every 2s", "--every shows no accounts by object or tag"),
             ("--pid 7 --by process,user --tags a.toml", "--tags and --tag-from add the key tag"),
-            ("--pid 7 --all-stacks", "--all-stacks has no effect on these accounts"),
-            ("--pid 7 --by object --all-stacks", "--all-stacks has no effect on these accounts"),
             ("--pid 7 --max-depth 5", "--max-depth has no effect on these accounts"),
             ("--pid 7 --keep-ended 7", "--keep-ended has no effect on these accounts"),
             ("--pid 7 -o a.svg", "accounts are not written as svg"),

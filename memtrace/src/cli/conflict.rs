@@ -13,3 +13,8 @@ impl ArgConflict {
         Self { message: message.into(), remedy: remedy.into() }
     }
 }
+
+/// Returns the first option that is given.
+pub(super) fn first_given(options: &[(&'static str, bool)]) -> Option<&'static str> {
+    options.iter().find_map(|(option, is_given)| is_given.then_some(*option))
+}

@@ -1,12 +1,41 @@
-//! Output of `doctor` as text and as JSON.
+//! `memtrace doctor`: its options, and its output as text and as JSON.
 
+use std::io;
+
+use clap::Args;
 use memtrace_json::{self as schema, Diagnosis, SCHEMA_VERSION};
+use memtrace_model::Pid;
 
-use super::console::{Style, paint};
+use super::console::{self, Style, paint};
+use super::exit::{self, Exit};
+use super::groups::HelpFlag;
+use super::units;
 use crate::doctor::{Finding, Verdict};
 
+/// Options of `memtrace doctor`.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// Examine this process too
+    #[arg(short, long, value_name = "PID", value_parser = units::pid)]
+    pid: Option<Pid>,
+
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    help: HelpFlag,
+}
+
+/// Examines the machine, and returns the output and the exit code.
+pub(super) fn run(args: &DoctorArgs) -> (String, Exit) {
+    let findings = crate::doctor::examine(args.pid);
+    let text = if args.json { json(&findings) } else { text(&findings, console::wants_colour(&io::stdout())) };
+    (text, exit::of_findings(&findings))
+}
+
 /// Formats a line for each finding, and another one for its remedy.
-pub(super) fn text(findings: &[Finding], colour: bool) -> String {
+fn text(findings: &[Finding], colour: bool) -> String {
     let width = findings.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for Finding { subject, verdict, detail, remedy, .. } in findings {
@@ -26,7 +55,7 @@ pub(super) fn text(findings: &[Finding], colour: bool) -> String {
 }
 
 /// Formats an object with the worst verdict and every finding, in the order of the text.
-pub(super) fn json(findings: &[Finding]) -> String {
+fn json(findings: &[Finding]) -> String {
     let verdicts = findings.iter().map(|finding| finding.verdict).filter(|verdict| *verdict != Verdict::Info);
     let worst = verdicts.max().unwrap_or(Verdict::Ok);
     let findings = findings.iter().map(|Finding { subject, verdict, detail, remedy, .. }| schema::Finding {

@@ -1,15 +1,43 @@
-//! `memtrace explain`: its configuration and exit code.
+//! `memtrace explain`: its options, configuration and exit code.
 
 use std::io;
+use std::path::PathBuf;
 
+use clap::Args;
+use memtrace_model::Pid;
 use memtrace_report::Format;
 
-use super::args::ExplainArgs;
 use super::conflict::ArgConflict;
 use super::console::{self, Console};
 use super::exit::{self, Exit};
-use super::outputs;
+use super::groups::{HelpFlag, resolve_view};
+use super::possible_values;
+use super::units;
 use crate::explain::{self, Config};
+
+/// Options of `memtrace explain`.
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// Analyse this process
+    #[arg(short, long, value_name = "PID", value_parser = units::pid, allow_negative_numbers = true)]
+    pid: Pid,
+
+    /// Write to this file, as text (.txt) or as JSON (.json); '-' is standard output, the default. May be given more
+    /// than once
+    #[arg(short, long = "output", value_name = "FILE")]
+    outputs: Vec<PathBuf>,
+
+    /// Set the format of outputs without a known extension [default: txt]
+    #[arg(long, value_parser = possible_values::explain_formats())]
+    format: Option<Format>,
+
+    /// List N names of each kind
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    top: usize,
+
+    #[command(flatten)]
+    help: HelpFlag,
+}
 
 /// Runs `memtrace explain`.
 pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
@@ -24,7 +52,7 @@ pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
 }
 
 fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
-    let outputs = outputs::resolve_view(args.outputs, args.format, "explanations", Format::OF_EXPLANATIONS)?;
+    let outputs = resolve_view(args.outputs, args.format, "explanations", Format::OF_EXPLANATIONS)?;
     Ok(Config { pid: args.pid, outputs, top: args.top, colour: console::wants_colour(&io::stdout()) })
 }
 

@@ -102,29 +102,42 @@ pub(super) fn long_end() -> String {
 /// Subcommands that do not trace and have the option `--pid`, as in their usage.
 const NAME_A_PROCESS: [&str; 2] = [" explain ", " doctor "];
 
-/// Adds a tip to the error for an unexpected argument: a command to trace, a pid, or a subcommand.
-pub(super) fn with_tip(mut refusal: clap::Error) -> clap::Error {
-    let tip = match (refusal.kind(), refusal.get(ContextKind::InvalidArg), refusal.get(ContextKind::Usage)) {
-        // Other subcommands accept no command to trace.
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(word)), Some(ContextValue::StyledStr(usage)))
-            if usage.to_string().contains(USAGE) =>
-        {
-            tip(word)
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(pid)), Some(ContextValue::StyledStr(usage)))
-            if pid.parse::<u32>().is_ok() && NAME_A_PROCESS.iter().any(|name| usage.to_string().contains(name)) =>
-        {
-            format!("to name a process, write: --pid {pid}")
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(option)), Some(ContextValue::StyledStr(usage)))
-            if option.starts_with('-') && usage.to_string().contains(" report ") =>
-        {
-            format!("selections, filters and settings are those of the trace: memtrace record {option}")
-        }
-        _ => return refusal,
+/// Subcommands that trace one event class.
+const TRACE_ONE_CLASS: [&str; 3] = [" faults ", " maps ", " reclaim "];
+
+/// Adds a tip to the error for an unexpected argument: a command to trace, a pid, or a subcommand. `command` is the
+/// definition of the command line.
+pub(super) fn with_tip(mut refusal: clap::Error, command: &Command) -> clap::Error {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(word)), Some(ContextValue::StyledStr(usage))) =
+        (refusal.kind(), refusal.get(ContextKind::InvalidArg), refusal.get(ContextKind::Usage))
+    else {
+        return refusal;
+    };
+    let usage = usage.to_string();
+    let is_pid = word.parse::<u32>().is_ok();
+    let is_of_trace = || command.get_arguments().any(|argument| is_named(argument, word));
+    let tip = if usage.contains(USAGE) {
+        tip(word)
+    } else if is_pid && NAME_A_PROCESS.iter().any(|name| usage.contains(name)) {
+        format!("to name a process, write: --pid {word}")
+    } else if word.starts_with('-') && usage.contains(" report ") {
+        format!("selections, filters and settings are those of the trace: memtrace record {word}")
+    } else if TRACE_ONE_CLASS.iter().any(|name| usage.contains(name)) && is_of_trace() {
+        format!("{word} is for other event classes, as in: memtrace --events heap,fault {word}")
+    } else if usage.contains(" accounts ") && is_of_trace() {
+        format!("accounts count blocks of any age, without call stacks; for stacks, write: memtrace {word}")
+    } else {
+        return refusal;
     };
     refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     refusal
+}
+
+/// Returns true if `word` is a name of the option, with its hyphens.
+fn is_named(argument: &Arg, word: &str) -> bool {
+    let long = argument.get_long().map(|long| format!("--{long}"));
+    let short = argument.get_short().map(|short| format!("-{short}"));
+    [long, short].into_iter().flatten().any(|name| name == word)
 }
 
 fn tip(word: &str) -> String {

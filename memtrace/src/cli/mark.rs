@@ -1,9 +1,38 @@
 //! `memtrace mark` and `memtrace reset`.
 
-use super::args::{MarkArgs, ResetArgs};
+use std::path::PathBuf;
+
+use clap::Args;
+
 use super::console::Console;
 use super::exit::Exit;
+use super::groups::HelpFlag;
 use crate::run_kit::marks::{self, MarkError, Service};
+
+/// Options of `memtrace mark`.
+#[derive(Debug, Args)]
+pub(super) struct MarkArgs {
+    /// Text of the mark, at most 200 bytes; if the recording has it already, #2 is appended, or the next number
+    text: String,
+
+    /// Choose the recording by its socket; required if several are running
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    #[command(flatten)]
+    help: HelpFlag,
+}
+
+/// Options of `memtrace reset`.
+#[derive(Debug, Args)]
+pub(super) struct ResetArgs {
+    /// Choose the trace by its socket; required if several are running
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    #[command(flatten)]
+    help: HelpFlag,
+}
 
 /// Sets a mark in a running recording, and returns a line with it.
 pub(super) fn run(args: &MarkArgs, console: &Console) -> Result<String, Exit> {

@@ -43,12 +43,14 @@ pub(super) fn text() -> String {
             text.push('\n');
             table(&mut text, own.into_iter());
         }
-        // Commands that trace have all of these options; `threads` has the options of the target.
-        if shared.len() == traced.len() {
+        let missing = traced.iter().copied().filter(|argument| !shared.iter().any(|shared| is_same(shared, argument)));
+        let missing: Vec<_> = missing.collect();
+        if missing.is_empty() {
             text += "\nAll options of a trace.\n";
+        } else if missing.len() < shared.len() {
+            let _ = writeln!(text, "\nAll options of a trace but {}.", names(&missing));
         } else if !shared.is_empty() {
-            let names: Vec<_> = shared.iter().map(|argument| format!("`{}`", name(argument))).collect();
-            let _ = writeln!(text, "\nOptions of a trace: {}.", names.join(", "));
+            let _ = writeln!(text, "\nOptions of a trace: {}.", names(&shared));
         }
     }
     let _ = writeln!(text, "\n# Exit codes\n\n| code | meaning |\n|---:|---|");
@@ -94,6 +96,15 @@ fn table<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
 fn described(value: &PossibleValue) -> String {
     let name = format!("`{}`", value.get_name());
     value.get_help().map_or(name.clone(), |help| format!("{name} {}", printed(&help.to_string()).trim_end_matches('.')))
+}
+
+/// Returns the names of options, as code.
+fn names(arguments: &[&Arg]) -> String {
+    let names = arguments.iter().map(|argument| match argument.get_long() {
+        Some(long) => format!("`--{long}`"),
+        None => format!("`{}`", name(argument)),
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns an option with the name of its value, or the name of an operand.

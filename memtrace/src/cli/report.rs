@@ -1,18 +1,126 @@
-//! `memtrace report`: its configuration and exit code.
+//! `memtrace report`: its options, configuration and exit code.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use memtrace_model::{AccountColumn, ThreadColumn};
+use clap::{Args, ValueEnum};
+use memtrace_model::{AccountColumn, GroupBy, Metric, ThreadColumn};
 use memtrace_report::Format;
 
-use super::args::{RecordingView, ReportArgs};
 use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit;
+use super::groups::{DEFAULT_KEEP_ENDED, HelpFlag, check_heap_profiles, resolve_tags, resolve_view};
+use super::possible_values;
 use super::terminal::Terminal;
-use super::{accounts, heap_profiles, logging, outputs, tags};
+use super::{accounts, logging, units};
 use crate::replay::{self, Config, View};
+use crate::run_kit::config::Moment;
 use crate::run_kit::reports::moments::Span;
+
+/// Options of `memtrace report`.
+#[derive(Debug, Args)]
+pub(super) struct ReportArgs {
+    /// The recording, which may still be written
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Show the totals at this time instead of those at the end: +90s after the start, -5m before the end, or
+    /// 2026-11-22T21:05:00Z
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = units::moment,
+        allow_hyphen_values = true,
+        conflicts_with_all = ["from", "to", "between", "peak"]
+    )]
+    at: Option<Moment>,
+
+    /// Show the changes from this time on [default: from the start]
+    #[arg(long, value_name = "TIME", value_parser = units::moment, allow_hyphen_values = true)]
+    from: Option<Moment>,
+
+    /// Show the changes up to this time [default: to the end]
+    #[arg(long, value_name = "TIME", value_parser = units::moment, allow_hyphen_values = true)]
+    to: Option<Moment>,
+
+    /// Show what was allocated between two marks, and is live at the second one
+    #[arg(long, value_names = ["MARK", "MARK"], num_args = 2, conflicts_with_all = ["from", "to", "peak"])]
+    between: Vec<String>,
+
+    /// Show the totals at the end of the interval with the most live bytes
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    peak: bool,
+
+    /// Add a heap profile of this time to Perfetto traces, in addition to those of marks and of the end
+    ///
+    /// Perfetto shows the differences between consecutive heap profiles. May be given more than once; at most 32 are written.
+    #[arg(
+        long = "heap-profile",
+        value_name = "TIME",
+        value_parser = units::moment,
+        allow_hyphen_values = true,
+        conflicts_with_all = ["from", "to", "between"]
+    )]
+    heap_profiles: Vec<Moment>,
+
+    /// Show this part of the recording
+    #[arg(long, value_name = "VIEW", value_enum, default_value_t)]
+    view: RecordingView,
+
+    /// Sort accounts or threads by this column, the largest first [default: current; net for threads]
+    #[arg(long, value_name = "COLUMN")]
+    sort: Option<String>,
+
+    /// Write to this file; '-' is standard output, the default. May be given more than once. The extension determines
+    /// the format: .svg, .html, .folded, .json, .txt, .pb.gz (pprof), .pftrace (Perfetto), .firefox.json, .speedscope.json or .heaptrack.zst; for accounts
+    /// .txt, .csv, .json or .pftrace; for threads .svg, .txt, .csv, .json or .pftrace
+    #[arg(short, long = "output", value_name = "FILE")]
+    outputs: Vec<PathBuf>,
+
+    /// Set the format of outputs without a known extension [default: txt]
+    #[arg(long, value_parser = possible_values::formats())]
+    format: Option<Format>,
+
+    /// Draw this metric, and rank stacks by it [default: that of the trace; net-growth between two times]
+    #[arg(short, long, value_parser = possible_values::metrics())]
+    metric: Option<Metric>,
+
+    /// Group stacks by this key [default: that of the trace]
+    #[arg(long, value_name = "KEY", value_parser = possible_values::group_keys())]
+    by: Option<GroupBy>,
+
+    /// Group stacks by the tags of the rules in this file
+    #[arg(long, value_name = "FILE")]
+    tags: Option<PathBuf>,
+
+    /// List N sites and N processes, or N accounts, in texts [default: 10; 40 accounts]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+
+    /// Keep separate entries for the N largest processes that have ended
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_KEEP_ENDED)]
+    keep_ended: usize,
+
+    /// Write every stack and process
+    #[arg(long)]
+    all_stacks: bool,
+
+    #[command(flatten)]
+    help: HelpFlag,
+}
+
+/// Part of a recording that a report shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum RecordingView {
+    /// Call stacks
+    #[default]
+    Stacks,
+    /// Accounts, of `memtrace accounts --record`
+    Accounts,
+    /// Usage of threads, of `memtrace threads --record`
+    Threads,
+}
 
 /// Runs `memtrace report`.
 pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
@@ -39,17 +147,17 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
         (None, None, None, Err(_)) => Span::End,
         (None, from, to, _) => Span::Window(from, to),
     };
-    let (by, tags) = tags::resolve(args.tags.as_deref(), args.by)?;
+    let (by, tags) = resolve_tags(args.tags.as_deref(), args.by)?;
     let (outputs, default_top) = match view {
-        View::Stacks => (outputs::resolve_view(args.outputs, args.format, "stacks", Format::OF_STACKS)?, DEFAULT_TOP),
+        View::Stacks => (resolve_view(args.outputs, args.format, "stacks", Format::OF_STACKS)?, DEFAULT_TOP),
         View::Accounts(_) => {
-            (outputs::resolve_view(args.outputs, args.format, "accounts", Format::OF_ACCOUNTS)?, accounts::DEFAULT_TOP)
+            (resolve_view(args.outputs, args.format, "accounts", Format::OF_ACCOUNTS)?, accounts::DEFAULT_TOP)
         }
         View::Threads(_) => {
-            (outputs::resolve_view(args.outputs, args.format, "threads", Format::OF_THREADS)?, accounts::DEFAULT_TOP)
+            (resolve_view(args.outputs, args.format, "threads", Format::OF_THREADS)?, accounts::DEFAULT_TOP)
         }
     };
-    heap_profiles::check(&args.heap_profiles, &outputs)?;
+    check_heap_profiles(&args.heap_profiles, &outputs)?;
     Ok(Config {
         path: args.file,
         view,

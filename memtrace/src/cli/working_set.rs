@@ -1,27 +1,133 @@
-//! `memtrace wss`: its configuration.
+//! `memtrace wss`: its options, configuration and exit code.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use memtrace_model::WorkingSetMethod;
+use clap::{Args, value_parser};
+use memtrace_model::{Pid, WorkingSetMethod};
 use memtrace_report::Format;
 
-use super::args::{TargetArgs, WorkingSetArgs};
 use super::conflict::ArgConflict;
-use super::filters::Excluded;
-use super::{outputs, target};
+use super::console::Console;
+use super::exit::{self, Exit};
+use super::groups::{Excluded, GeneralArgs, TargetArgs, excluded, resolve_view};
+use super::headings::{OUTPUT, TARGET, TUNING};
+use super::possible_values;
+use super::terminal::Terminal;
+use super::{logging, units};
 use crate::working_set::{WorkingSetConfig, WorkingSetMode};
 
 /// Shortest duration of a profile.
 const FIRST: Duration = Duration::from_millis(1);
 
+/// Options of `memtrace wss`.
+#[derive(Debug, Args)]
+pub(super) struct WorkingSetArgs {
+    /// Measure this running process
+    ///
+    /// May be given more than once.
+    #[arg(short, long = "pid", value_name = "PID", value_parser = units::pid, allow_negative_numbers = true, help_heading = TARGET)]
+    pids: Vec<Pid>,
+
+    /// Measure every process
+    #[arg(short, long, help_heading = TARGET)]
+    all: bool,
+
+    /// Measure processes with this name, as `ps -o comm` shows it
+    #[arg(long = "comm", value_name = "NAME", help_heading = TARGET)]
+    comms: Vec<String>,
+
+    /// Measure processes that run this executable
+    #[arg(long = "exe", value_name = "PATH", hide_short_help = true, help_heading = TARGET)]
+    exes: Vec<PathBuf>,
+
+    /// Measure processes in or below this control group
+    #[arg(long = "cgroup", value_name = "PATH", help_heading = TARGET)]
+    cgroups: Vec<PathBuf>,
+
+    /// Measure processes of this user, by name or id
+    #[arg(long = "user", value_name = "USER", help_heading = TARGET)]
+    users: Vec<String>,
+
+    /// Exclude processes, as in comm=bash or user=root
+    #[arg(long, value_name = "KIND=VALUE", value_parser = excluded, hide_short_help = true, help_heading = TARGET)]
+    exclude: Vec<Excluded>,
+
+    /// Count the memory that is touched in this time, as in 10ms or 1m
+    #[arg(value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
+    wait: Duration,
+
+    /// Find touched pages by this method [default: referenced]
+    #[arg(long, value_parser = possible_values::working_set_methods(), help_heading = TUNING)]
+    method: Option<WorkingSetMethod>,
+
+    /// Estimate the memory limit at which the processes start to page
+    #[arg(long, help_heading = TUNING)]
+    fit: bool,
+
+    /// Freeze the processes while they are cleared and read
+    ///
+    /// Gives an exact measurement time. Uses the freezer of the control group (version 2), never signals. The group must not
+    /// contain other processes.
+    #[arg(long, hide_short_help = true, help_heading = TUNING)]
+    pause: bool,
+
+    /// Measure again at this interval, until Ctrl-C
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with_all = ["cumulative", "profile"], help_heading = TUNING)]
+    every: Option<Duration>,
+
+    /// Stop after this time, as in 30s, 5m or 1h30m
+    #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = TUNING)]
+    duration: Option<Duration>,
+
+    /// Clear the references once, and read them at each DURATION, until Ctrl-C
+    #[arg(long, conflicts_with = "profile", hide_short_help = true, help_heading = TUNING)]
+    cumulative: bool,
+
+    /// Clear the references once, and read them N times: after --start, and after durations that double
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(2..=32), conflicts_with = "wait", help_heading = TUNING)]
+    profile: Option<u32>,
+
+    /// Set the shortest duration of a profile [default: 1ms]
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, requires = "profile", hide_short_help = true, help_heading = TUNING)]
+    start: Option<Duration>,
+
+    /// Write to this file; '-' is standard output, the default. May be given more than once. The extension determines
+    /// the format: .txt, .svg, .csv or .json
+    #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
+    outputs: Vec<PathBuf>,
+
+    /// Set the format of outputs without a known extension [default: txt]
+    #[arg(long, value_parser = possible_values::working_set_formats(), help_heading = OUTPUT)]
+    format: Option<Format>,
+
+    #[command(flatten)]
+    general: GeneralArgs,
+}
+
+/// Runs `memtrace wss`.
+pub(super) fn run(args: WorkingSetArgs, console: &Console) -> Exit {
+    let (quiet, verbose) = (args.general.quiet, args.general.verbose);
+    let config = match config(args) {
+        Ok(config) => config,
+        Err(conflict) => return exit::of_conflict(&conflict, console),
+    };
+    logging::start(console, quiet, verbose);
+    match crate::working_set::measure_working_sets(&config, &mut Terminal::new(console.clone(), quiet, false)) {
+        Ok(true) => Exit::Success,
+        Ok(false) => Exit::Lossy,
+        Err(error) => exit::of_error(&error, console),
+    }
+}
+
 /// Returns the configuration of the measurement.
-pub(super) fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
+fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
     if args.exclude.iter().any(|excluded| matches!(excluded, Excluded::Threads(_))) {
         return Err(ArgConflict::new("--exclude thread= does not apply to working sets", "exclude processes"));
     }
     let mode = mode(&args)?;
     check_method(&args, mode)?;
-    let outputs = outputs::resolve_view(args.outputs, args.format, "working sets", Format::OF_WORKING_SETS)?;
+    let outputs = resolve_view(args.outputs, args.format, "working sets", Format::OF_WORKING_SETS)?;
     let is_once = matches!(mode, WorkingSetMode::Once { .. });
     if is_once && outputs.iter().any(|output| output.format == Format::Svg) {
         return Err(ArgConflict::new(
@@ -35,21 +141,19 @@ pub(super) fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConfli
             "give the time of a measurement without an option, as in `memtrace wss --pid PID 10s`, or add --every",
         ));
     }
-    let target = target::resolve(
-        &TargetArgs {
-            pids: args.pids,
-            all: args.all,
-            comms: args.comms,
-            exes: args.exes,
-            cgroups: args.cgroups,
-            users: args.users,
-            exclude: args.exclude,
-            children: false,
-            no_children: false,
-            command: Vec::new(),
-        },
-        false,
-    )?;
+    let target = TargetArgs {
+        pids: args.pids,
+        all: args.all,
+        comms: args.comms,
+        exes: args.exes,
+        cgroups: args.cgroups,
+        users: args.users,
+        exclude: args.exclude,
+        children: false,
+        no_children: false,
+        command: Vec::new(),
+    };
+    let target = target.resolve(false)?;
     Ok(WorkingSetConfig {
         target,
         method: args.method,

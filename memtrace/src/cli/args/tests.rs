@@ -1,8 +1,28 @@
 //! Definition of the command line.
 
 use clap::CommandFactory;
+use memtrace_model::{GroupBy, MAX_FRAMES, MAX_RINGS, Metric};
+use memtrace_report::Format;
 
 use super::*;
+use crate::cli::trace;
+use crate::trace::config::Config;
+
+/// Parses the options of a trace, without checks of combinations.
+pub(in crate::cli) fn parsed_trace(line: &str) -> TraceArgs {
+    let words = std::iter::once("memtrace").chain(line.split_whitespace());
+    Arguments::try_parse_from(words).expect("each argument is valid").trace
+}
+
+/// Returns the configuration of a trace, or the message of the conflict.
+pub(in crate::cli) fn resolved_trace(line: &str) -> Result<Config, String> {
+    trace::config(parsed_trace(line)).map_err(|conflict| conflict.message)
+}
+
+/// Returns the message of the conflict between options.
+pub(in crate::cli) fn refusal_of_trace(line: &str) -> String {
+    resolved_trace(line).expect_err(line)
+}
 
 #[test]
 fn definition_is_valid() {
@@ -33,14 +53,14 @@ fn help_states_the_ranges_of_numbers() {
 fn all_formats_metrics_and_keys_are_accepted() {
     for key in GroupBy::ALL {
         let args = Arguments::try_parse_from(["memtrace", "--by", key.name()]).expect("a key");
-        assert_eq!(args.trace.by, [*key]);
+        assert_eq!(args.trace.common.grouping.by, [*key]);
     }
     for format in Format::OF_STACKS {
         let args = Arguments::try_parse_from(["memtrace", "--format", format.name()]).expect("a format");
-        assert_eq!(args.trace.format, Some(*format));
+        assert_eq!(args.trace.common.output.format, Some(*format));
     }
     for metric in Metric::ALL {
         let args = Arguments::try_parse_from(["memtrace", "--metric", metric.name()]).expect("a metric");
-        assert_eq!(args.trace.metric, Some(metric));
+        assert_eq!(args.trace.common.stacks.metric, Some(metric));
     }
 }

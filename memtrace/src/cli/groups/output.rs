@@ -1,15 +1,82 @@
-//! Output files and their formats.
+//! Options of output files, and their formats.
 
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
+use clap::Args;
 use memtrace_model::printable;
 use memtrace_report::Format;
 
-use super::conflict::ArgConflict;
+use crate::cli::conflict::ArgConflict;
+use crate::cli::headings::OUTPUT;
+use crate::cli::possible_values;
+use crate::cli::units;
 use crate::run_kit::config::{Destination, Output};
 
+/// Number of ended processes with entries of their own.
+pub(in crate::cli) const DEFAULT_KEEP_ENDED: usize = 1000;
+const SHORTEST_EVERY: Duration = Duration::from_secs(1);
+
+/// Output files and their extent.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct OutputArgs {
+    /// Write to this file; '-' is standard output [default: memtrace.svg]
+    ///
+    /// May be given more than once. `memtrace accounts` writes to standard output by default. The extension determines the format: .svg, .html, .folded, .json, .txt, .pb.gz (pprof), .pftrace (Perfetto),
+    /// .firefox.json, .speedscope.json or .heaptrack.zst. Files are opened before tracing starts. A file with the extension .memtrace is a recording, as with --record.
+    #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
+    pub(in crate::cli) outputs: Vec<PathBuf>,
+
+    /// Set the format of outputs without a known extension
+    ///
+    /// Required for '-' and for files with another extension. A known extension takes precedence. Without --output, it
+    /// determines the extension of the default file.
+    #[arg(long, value_parser = possible_values::formats(), hide_short_help = true, help_heading = OUTPUT)]
+    pub(in crate::cli) format: Option<Format>,
+
+    /// Show the top sites at this interval, as in 10s; at least 1s
+    ///
+    /// On standard error, with the live bytes of all processes and the innermost functions of each site. --top sets the number
+    /// of sites. Source lines and inlined functions are in the report only.
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with = "quiet", hide_short_help = true, help_heading = OUTPUT)]
+    pub(in crate::cli) every: Option<Duration>,
+
+    /// List N sites and N processes in the summary [default: 10; 40 accounts]
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    pub(in crate::cli) top: Option<usize>,
+
+    /// Keep separate entries for the N largest processes that have ended
+    ///
+    /// The others are added up, with their stacks, by executable, control group and user, and shown as in g++ ×412. Sums
+    /// are exact. With 0, all are added up.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_KEEP_ENDED, hide_short_help = true, help_heading = OUTPUT)]
+    pub(in crate::cli) keep_ended: usize,
+}
+
+impl OutputArgs {
+    /// Returns true if an output has such a format.
+    pub(in crate::cli) fn has(&self, is_such: fn(Format) -> bool) -> bool {
+        let of_paths = self.outputs.iter().filter_map(|path| Format::of_path(path));
+        of_paths.chain(self.format).any(is_such)
+    }
+
+    /// Returns the interval at which the top sites are shown. `shortest` is the interval of the run.
+    pub(in crate::cli) fn resolve_every(&self, shortest: Option<Duration>) -> Result<Option<Duration>, ArgConflict> {
+        match (self.every, shortest) {
+            (Some(every), _) if every < SHORTEST_EVERY => {
+                Err(ArgConflict::new("--every is shorter than 1s", "give a longer one, as in 10s"))
+            }
+            (Some(every), Some(interval)) if every < interval => Err(ArgConflict::new(
+                "--every is shorter than --interval",
+                "shorten --interval: the sites are known at the end of an interval",
+            )),
+            (every, _) => Ok(every),
+        }
+    }
+}
+
 /// Determines the format of every output by its extension or else by `format`. Refuses two outputs to the same file.
-pub(super) fn resolve(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
+pub(in crate::cli) fn resolve_outputs(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
     if paths.is_empty() {
         let format = format.unwrap_or(Format::Svg);
         let file = PathBuf::from(format!("memtrace.{}", format.extension()));
@@ -18,8 +85,8 @@ pub(super) fn resolve(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec
     resolve_paths(paths, format, "stacks", Format::OF_STACKS)
 }
 
-/// As [`resolve`], for a view that has only the `known` formats. Standard output is the default, and has text by default.
-pub(super) fn resolve_view(
+/// As [`resolve_outputs`], for a view that has only the `known` formats. Standard output is the default, and has text by default.
+pub(in crate::cli) fn resolve_view(
     paths: Vec<PathBuf>,
     format: Option<Format>,
     view: &str,
@@ -125,7 +192,7 @@ mod tests {
             Destination::Stdout => ("-".to_owned(), output.format),
             Destination::File(path) => (printable(&path).into_owned(), output.format),
         };
-        resolve(paths.iter().map(PathBuf::from).collect(), format)
+        resolve_outputs(paths.iter().map(PathBuf::from).collect(), format)
             .map(|outputs| outputs.into_iter().map(show).collect())
             .map_err(|conflict| conflict.message)
     }

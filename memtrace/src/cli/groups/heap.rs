@@ -1,0 +1,267 @@
+//! Options of traces with heap events.
+
+use std::time::Duration;
+
+use clap::Args;
+use memtrace_host::kernel::ThreadFilter;
+use memtrace_model::{Bytes, Metric, Requirement, format};
+use memtrace_object::allocators::{NamedAllocator, UserHooks};
+
+use super::target::{TargetArgs, thread};
+use crate::cli::conflict::{ArgConflict, first_given};
+use crate::cli::headings::{ACTIVITY, FILTERS, OUTPUT, TARGET, TUNING};
+use crate::cli::hooks::TaggedHooks;
+use crate::cli::possible_values;
+use crate::cli::tag_functions::{TagFrom, tag_from};
+use crate::cli::{hooks, units};
+use crate::targets::select::ProbeSite;
+use crate::trace::config::{BlockSizes, Percent, ProbesOf, TagFunction};
+
+/// Options of the allocations that are traced, and of the tags of blocks.
+#[derive(Debug, Default, Args)]
+pub(in crate::cli) struct HeapArgs {
+    /// Count only blocks that threads with this name allocate
+    ///
+    /// The name at the allocation, of at most 15 bytes. May be given more than once. Other blocks count as filtered. Frees
+    /// by any thread count.
+    #[arg(long = "thread", value_name = "NAME", value_parser = thread, hide_short_help = true, help_heading = TARGET)]
+    pub(in crate::cli) threads: Vec<String>,
+
+    /// Also trace the allocator in this object, perhaps with prefixed functions
+    ///
+    /// May be given more than once. Allocators that define malloc and free are found without it; this is for others, as
+    /// in libpool.so:pool_ for pool_malloc, pool_free and related functions. The object is a path, a file name or a
+    /// soname.
+    #[arg(long = "allocator", value_name = "OBJECT[:PREFIX]", value_parser = hooks::allocator, hide_short_help = true, help_heading = TARGET)]
+    pub(in crate::cli) allocators: Vec<NamedAllocator>,
+
+    /// Also trace these functions, as in 'alloc=take(size=arg0)->ret,free=give(arg0)'
+    ///
+    /// May be given more than once. For pools with functions of their own: allocations inside these functions are not
+    /// counted. A size may be a product, size=arg0*arg1; an address may be stored through an argument, ->arg0; and a
+    /// function may reallocate, realloc=grow(old=arg0,size=arg1)->ret. A block can have a tag, tag=arg1, or tagname=arg1 for a
+    /// C string.
+    #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, hide_short_help = true, help_heading = TARGET)]
+    pub(in crate::cli) hooks: Vec<TaggedHooks>,
+
+    /// Tag blocks as these functions of the program say, as in 'set=set_module(id=arg0)'
+    ///
+    /// May be given more than once, and with several functions: set=FUNC(id=argN) sets the tag of the thread to an
+    /// argument, enter=FUNC(id=argN),leave=FUNC nest, get=FUNC()->ret sets it to a result, and process=FUNC(id=argN)
+    /// sets that of threads without one. name=argN is a C string, id=argN:32 a number of 32 bits, and if=argN==VALUE a
+    /// condition. A file can precede the function, as in set=/usr/bin/server:set_module(id=arg0). `probes` takes the tags
+    /// from the probes of memtrace.h in all objects of the targets, and FILE:probes from those of a file. A block keeps the
+    /// tag with which it was allocated.
+    #[arg(long, value_name = "FUNCTIONS", value_parser = tag_from, hide_short_help = true, help_heading = OUTPUT)]
+    pub(in crate::cli) tag_from: Vec<TagFrom>,
+
+    /// Count the requested or the usable size of each block [default: requested]
+    ///
+    /// The usable size is that of malloc_usable_size. It is known for glibc; blocks of other allocators are counted with
+    /// their requested size, and as lost events (size_requested).
+    #[arg(long, value_name = "SIZES", value_parser = possible_values::block_sizes(), hide_short_help = true, help_heading = OUTPUT)]
+    pub(in crate::cli) size: Option<BlockSizes>,
+
+    /// Ignore allocations smaller than this, as in 4096, 64KiB or 1M
+    ///
+    /// Units are powers of 1024. Smaller allocations are filtered in the kernel, and the report shows their number.
+    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = FILTERS)]
+    pub(in crate::cli) min_size: Option<Bytes>,
+
+    /// Ignore allocations larger than this
+    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = FILTERS)]
+    pub(in crate::cli) max_size: Option<Bytes>,
+
+    /// Limit the additional processor time of the target, as in 10%
+    ///
+    /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the
+    /// limit, only larger allocations are traced; if that is not enough, nothing is traced. Not with a command.
+    #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", hide_short_help = true, help_heading = TUNING)]
+    pub(in crate::cli) max_overhead: Option<Percent>,
+
+    /// Probe these instructions of each function
+    ///
+    /// The other values cost more; use them for comparisons.
+    #[arg(long, value_name = "WHICH", value_parser = possible_values::probe_sites(), default_value = "best", hide_short_help = true, help_heading = TUNING)]
+    pub(in crate::cli) probe_site: ProbeSite,
+}
+
+impl HeapArgs {
+    /// Returns an option that is given.
+    pub(in crate::cli) fn given(&self) -> Option<&'static str> {
+        first_given(&[
+            ("--min-size", self.min_size.is_some()),
+            ("--max-size", self.max_size.is_some()),
+            ("--allocator", !self.allocators.is_empty()),
+            ("--hook", !self.hooks.is_empty()),
+            ("--thread", !self.threads.is_empty()),
+            ("--tag-from", !self.tag_from.is_empty()),
+            ("--size", self.size.is_some()),
+            ("--max-overhead", self.max_overhead.is_some()),
+            ("--probe-site", self.probe_site != ProbeSite::default()),
+        ])
+    }
+
+    pub(in crate::cli) fn check(&self) -> Result<(), ArgConflict> {
+        match (self.min_size, self.max_size) {
+            (Some(min), Some(max)) if min > max => Err(ArgConflict::new(
+                format!(
+                    "--min-size {} is more than --max-size {}, which matches no allocation",
+                    format::size_argument(min.0),
+                    format::size_argument(max.0)
+                ),
+                "swap them, or remove one",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the threads whose allocations are traced.
+    pub(in crate::cli) fn thread_filter(&mut self, target: &TargetArgs) -> ThreadFilter {
+        ThreadFilter {
+            excluded: target.excluded_threads().map(str::to_owned).collect(),
+            included: std::mem::take(&mut self.threads),
+        }
+    }
+
+    /// Returns true if blocks have the tags that the program sets.
+    pub(in crate::cli) fn has_program_tags(&self) -> bool {
+        !self.tag_from.is_empty() || self.hooks.iter().any(|hooks| !hooks.tags.is_empty())
+    }
+
+    /// Returns the functions and the probes that change the current tag: those of `--tag-from`, and of `--hook` with a tag.
+    pub(in crate::cli) fn take_tags(
+        &mut self,
+        target: &TargetArgs,
+    ) -> Result<(Vec<TagFunction>, Vec<ProbesOf>), ArgConflict> {
+        let (mut functions, mut probes) = (Vec::new(), Vec::new());
+        for from in std::mem::take(&mut self.tag_from) {
+            match from {
+                TagFrom::Functions(of_threads) => functions.extend(of_threads),
+                TagFrom::Probes(object) => probes.push(object),
+            }
+        }
+        functions.extend(self.hooks.iter_mut().flat_map(|hooks| std::mem::take(&mut hooks.tags)));
+        let has_target = target.names_processes();
+        if let Some(function) = functions.iter().find(|function| function.object.is_none() && !has_target) {
+            return Err(ArgConflict::new(
+                format!("no file is given for the tags of {}, and no process", function.name),
+                "give its file, as in --tag-from 'set=/usr/bin/server:set_module(id=arg0)'; for a tag of --hook, give --pid or a command",
+            ));
+        }
+        if !has_target && probes.iter().any(|probes| probes.object.is_none()) {
+            return Err(ArgConflict::new(
+                "no file is given for the probes with tags, and no process",
+                "give the file with the probes, as in --tag-from /usr/bin/server:probes",
+            ));
+        }
+        Ok((functions, probes))
+    }
+
+    /// Returns the allocators and functions to trace in addition to those that are found.
+    pub(in crate::cli) fn into_user_hooks(self) -> UserHooks {
+        UserHooks { allocators: self.allocators, hooks: self.hooks.into_iter().map(|hooks| hooks.hooks).collect() }
+    }
+}
+
+/// Options of the ages, lifetimes and calls of blocks that have stacks.
+#[derive(Debug, Default, Args)]
+pub(in crate::cli) struct BlockArgs {
+    /// Count as live only blocks that are at least this old
+    ///
+    /// Applies to blocks held at exit too. Only with the metrics live-bytes, live-count, exit-bytes and exit-count, and
+    /// not longer than --duration.
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, help_heading = FILTERS)]
+    pub(in crate::cli) older: Option<Duration>,
+
+    /// Count blocks by size, lifetime and age
+    ///
+    /// Histograms have buckets of powers of two, for all blocks and for each stack. The summary states the times below
+    /// which 50% and 90% of the freed blocks of a site lived; the JSON contains all counts. Each stack usually takes
+    /// 100 bytes more, and at most 1 KiB.
+    #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
+    pub(in crate::cli) lifetimes: bool,
+
+    /// Time the calls of allocators, and trace those of at least this duration, as in 100us
+    ///
+    /// The report has a histogram of the durations for each function. They contain a part of the cost of the probes,
+    /// about 1 µs. Frees are probed at their return too, which makes them as expensive as allocations. Units are those
+    /// of --min-wait.
+    #[arg(long, value_name = "DURATION", value_parser = units::short_duration, hide_short_help = true, help_heading = ACTIVITY)]
+    pub(in crate::cli) allocator_latency: Option<Duration>,
+}
+
+impl BlockArgs {
+    /// Returns an option that is given.
+    pub(in crate::cli) fn given(&self) -> Option<&'static str> {
+        first_given(&[
+            ("--older", self.older.is_some()),
+            ("--lifetimes", self.lifetimes),
+            ("--allocator-latency", self.allocator_latency.is_some()),
+        ])
+    }
+
+    /// Checks that blocks can be as old as `--older`, and that the metric counts live blocks only.
+    pub(in crate::cli) fn check(&self, metric: Option<Metric>, duration: Option<Duration>) -> Result<(), ArgConflict> {
+        let Some(older) = self.older else { return Ok(()) };
+        let shown = format::duration_argument(older);
+        let applies = |metric: &Metric| metric.quantity().is_held() && metric.needs(Requirement::Events);
+        match duration {
+            _ if let Some(metric) = metric.filter(|metric| !applies(metric)) => Err(ArgConflict::new(
+                format!("--older {shown} applies to live blocks, and --metric {} counts others too", metric.name()),
+                "remove --older, or use --metric live-bytes, live-count, exit-bytes or exit-count",
+            )),
+            Some(duration) if older > duration => Err(ArgConflict::new(
+                format!(
+                    "--older {shown} is longer than --duration {}, but no block is older than the trace",
+                    format::duration_argument(duration)
+                ),
+                "increase --duration, or reduce --older",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::{GroupBy, PartKeys};
+
+    use crate::cli::args::{refusal_of_trace as refused, resolved_trace as resolved};
+
+    #[test]
+    fn conflicting_sizes_and_ages_are_refused() {
+        assert_eq!(
+            refused("-p 1 --min-size 2k --max-size 1000"),
+            "--min-size 2KiB is more than --max-size 1000, which matches no allocation"
+        );
+        assert!(resolved("-p 1 --min-size 1k --max-size 1024").is_ok());
+        assert!(refused("-p 1 --older 1m -d 59s").starts_with("--older 1m is longer than --duration 59s"));
+        assert!(resolved("-p 1 --older 1m -d 1m").is_ok());
+        assert!(resolved("-p 1 --older 1m").is_ok());
+        assert_eq!(refused("-p 1 -d 0s"), "--duration 0s traces nothing");
+        for metric in ["alloc-bytes", "alloc-count", "peak-bytes"] {
+            let message = refused(&format!("-p 1 --older 5s -m {metric}"));
+            assert!(message.starts_with("--older 5s applies to live blocks"), "{message}");
+            assert!(message.contains(metric), "{message}");
+        }
+    }
+
+    #[test]
+    fn functions_imply_the_key() {
+        let resolved = |words: &[&str]| {
+            let config = resolved(&words.join(" "))?;
+            Ok::<_, String>((config.grouping.by, config.parts(), config.tag_functions.len()))
+        };
+        let set = "set=/bin/a:f(id=arg0)";
+        assert_eq!(resolved(&["--all", "--tag-from", set]), Ok((GroupBy::Tag, PartKeys::TAG, 1)));
+        let hook = "alloc=take(size=arg0,tag=arg1)->ret,free=give(arg0)";
+        let both = ["--pid", "7", "--hook", hook, "--by", "tag", "--tag-from", "get=g->ret"];
+        assert_eq!(resolved(&both), Ok((GroupBy::Tag, PartKeys::TAG, 2)));
+        let refused = |line: &[&str]| resolved(line).expect_err("a conflict");
+        assert!(refused(&["--all", "--hook", hook]).contains("no file is given for the tags of take"));
+        assert!(refused(&["--all", "--tag-from", set, "--by", "user"]).contains("given with --by user"));
+        assert!(refused(&["--pid", "7", "--by", "tag"]).contains("needs rules for tags, or functions"));
+        assert!(refused(&["--pid", "7", "--tag-from", set, "--events", "fault"]).contains("--tag-from"));
+    }
+}

@@ -1,0 +1,237 @@
+//! A trace: its configuration from the options, with checks of their combinations, and its exit code.
+
+mod args;
+mod events;
+
+use std::num::NonZeroU32;
+use std::process::ExitCode;
+
+use memtrace_model::EventClass;
+use memtrace_report::Format;
+
+pub(super) use self::args::{CommonArgs, FaultsArgs, MapsArgs, ReclaimArgs, RunArgs, TraceArgs};
+use super::conflict::ArgConflict;
+use super::console::Console;
+use super::groups::{OutputArgs, check_heap_profiles, resolve_outputs};
+use super::terminal::Terminal;
+use super::{exit, logging};
+use crate::run_kit::error::Error;
+use crate::targets::select::Target;
+use crate::trace::config::{ActivityConfig, Config};
+
+/// Entries of lists in the summary.
+const DEFAULT_TOP: usize = 10;
+
+/// Runs a trace.
+pub(super) fn run(args: TraceArgs, console: &Console) -> ExitCode {
+    let verbose = args.run.general.verbose;
+    run_config(config(args), verbose, console)
+}
+
+/// Traces as `config` says, or prints its conflict.
+pub(super) fn run_config(config: Result<Config, ArgConflict>, verbose: u8, console: &Console) -> ExitCode {
+    let config = match config {
+        Ok(config) => config,
+        Err(conflict) => return exit::of_conflict(&conflict, console).into(),
+    };
+    logging::start(console, config.quiet, verbose);
+    let pass = matches!(config.target, Target::Command { pass_exit_code: true, .. });
+    let has_command = matches!(config.target, Target::Command { .. });
+    let outcome = crate::trace::run(&config, &mut Terminal::new(console.clone(), config.quiet, has_command));
+    console.clear();
+    match outcome {
+        Ok(outcome) => {
+            if let Some(process) = &outcome.none_traced {
+                exit::of_error(&Error::NoneTraced(process.clone()), console);
+            }
+            exit::code_of(&outcome, pass).into()
+        }
+        Err(error) => exit::of_error(&error, console).into(),
+    }
+}
+
+/// Returns the configuration of a trace.
+pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
+    args.common.stacks.check()?;
+    let events = events::resolve(&args)?;
+    let TraceArgs { common, mut heap, blocks, pages, touches, run, .. } = args;
+    let CommonArgs { target, end, mut output, mut recording, stacks, grouping, spans } = common;
+    let RunArgs { shards, tuning, general } = run;
+    end.check()?;
+    heap.check()?;
+    blocks.check(stacks.metric, end.duration)?;
+    tuning.check()?;
+    let metric = stacks.resolve_metric(&touches, &blocks)?;
+    let shards = shards.resolve(metric)?;
+    let selected = target.resolve(end.exit_code)?;
+    let has_outputs = !output.outputs.is_empty();
+    let recorded = recording.take(&mut output)?;
+    // A recording alone needs no report.
+    let needs_report = !has_outputs || !output.outputs.is_empty();
+    let timeline = recording.timeline(&output, recorded.as_ref());
+    let every = output.resolve_every(recorded.as_ref().map(|recorded| recorded.interval).or(timeline))?;
+    let grouping = grouping.resolve(heap.has_program_tags())?;
+    let (tag_functions, tag_probes) = heap.take_tags(&target)?;
+    let activity = spans.resolve(blocks.allocator_latency, &target)?.or_else(|| stalls_as_spans(&output, &events));
+    let threads = heap.thread_filter(&target);
+    let outputs = if needs_report { resolve_outputs(output.outputs, output.format)? } else { Vec::new() };
+    check_heap_profiles(&stacks.heap_profiles, &outputs)?;
+    Ok(Config {
+        metric,
+        page_sample: pages.sample.unwrap_or(NonZeroU32::MIN),
+        events,
+        outputs,
+        debuginfod: stacks.servers(),
+        heap_profiles: stacks.heap_profiles,
+        recording: recorded,
+        every,
+        timeline,
+        activity,
+        accounts: None,
+        target: selected,
+        duration: end.duration,
+        grouping,
+        min_size: heap.min_size,
+        max_size: heap.max_size,
+        older: blocks.older,
+        cold_after: touches.cold_after,
+        lifetimes: blocks.lifetimes,
+        top: output.top.unwrap_or(DEFAULT_TOP),
+        keep_ended: output.keep_ended,
+        all_stacks: stacks.all_stacks,
+        max_depth: tuning.max_depth,
+        shards,
+        ring_size: tuning.ring_size,
+        probe_site: heap.probe_site,
+        threads,
+        tag_functions,
+        tag_probes,
+        sizes: heap.size.unwrap_or_default(),
+        max_overhead: heap.max_overhead,
+        user_hooks: heap.into_user_hooks(),
+        max_live: tuning.max_live,
+        memory_limit: tuning.memory_limit,
+        protect: tuning.protect,
+        quiet: general.quiet,
+    })
+}
+
+/// Returns the activity of a run that traces stalls, if an output shows them over time.
+fn stalls_as_spans(output: &OutputArgs, events: &[EventClass]) -> Option<ActivityConfig> {
+    let is_shown = events.iter().any(|class| class.counts_stalls()) && output.has(Format::shows_slices);
+    is_shown.then(ActivityConfig::default)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use memtrace_host::debuginfod::Servers;
+    use memtrace_host::kernel::ThreadFilter;
+    use memtrace_model::{Bytes, GroupBy, Metric, Pid};
+    use memtrace_object::allocators::UserHooks;
+
+    use super::*;
+    use crate::cli::args::resolved_trace as resolved;
+    use crate::run_kit::config::{Destination, Output};
+    use crate::run_kit::grouping::Grouping;
+    use crate::targets::select::{ProbeSite, Target};
+    use crate::trace::config::BlockSizes;
+
+    #[test]
+    fn defaults_are_these() {
+        let expected = Config {
+            user_hooks: UserHooks::default(),
+            threads: ThreadFilter::default(),
+            tag_functions: Vec::new(),
+            tag_probes: Vec::new(),
+            sizes: BlockSizes::Requested,
+            target: Target::Pids { pids: vec![Pid(4711)], children: false },
+            duration: None,
+            outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
+            recording: None,
+            every: None,
+            timeline: None,
+            heap_profiles: Vec::new(),
+            activity: None,
+            accounts: None,
+            events: vec![EventClass::default()],
+            page_sample: NonZeroU32::MIN,
+            metric: None,
+            grouping: Grouping::default(),
+            min_size: None,
+            max_size: None,
+            older: None,
+            cold_after: None,
+            lifetimes: false,
+            top: 10,
+            keep_ended: 1000,
+            all_stacks: false,
+            max_depth: 128,
+            shards: None,
+            ring_size: Bytes(16 << 20),
+            probe_site: ProbeSite::Best,
+            max_live: 32_000_000,
+            debuginfod: Servers::Environment,
+            memory_limit: None,
+            max_overhead: None,
+            protect: false,
+            quiet: false,
+        };
+        assert_eq!(resolved("--pid 4711"), Ok(expected));
+    }
+
+    #[test]
+    fn every_argument_reaches_the_configuration() {
+        let expected = Config {
+            user_hooks: UserHooks::default(),
+            threads: ThreadFilter::default(),
+            tag_functions: Vec::new(),
+            tag_probes: Vec::new(),
+            sizes: BlockSizes::Requested,
+            target: Target::Command {
+                argv: vec!["ls".into(), "-l".into(), "--pid".into()],
+                pass_exit_code: true,
+                children: true,
+            },
+            duration: Some(Duration::from_secs(90)),
+            outputs: vec![
+                Output { destination: Destination::File("a.json".into()), format: Format::Json },
+                Output { destination: Destination::Stdout, format: Format::Text },
+            ],
+            recording: None,
+            every: None,
+            timeline: None,
+            heap_profiles: Vec::new(),
+            activity: None,
+            accounts: None,
+            events: vec![EventClass::Heap, EventClass::Fault],
+            page_sample: NonZeroU32::new(64).expect("64 is not zero"),
+            metric: Some(Metric::LiveCount),
+            grouping: Grouping { by: GroupBy::Thread, ..Grouping::default() },
+            min_size: Some(Bytes(1024)),
+            max_size: Some(Bytes(1 << 20)),
+            older: Some(Duration::from_secs(60)),
+            cold_after: None,
+            lifetimes: true,
+            top: 3,
+            keep_ended: 0,
+            all_stacks: true,
+            max_depth: 0,
+            shards: NonZeroU32::new(16),
+            ring_size: Bytes(4096),
+            probe_site: ProbeSite::Entry,
+            max_live: 500_000,
+            debuginfod: Servers::Urls("http://a".into()),
+            memory_limit: Some(Bytes(64 << 20)),
+            max_overhead: None,
+            protect: true,
+            quiet: true,
+        };
+        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 --keep-ended 0 --all-stacks --lifetimes \
+                    --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
+                    500k --memory-limit 64MiB --protect --debuginfod=http://a -q --exit-code -- ls -l --pid";
+        assert_eq!(resolved(line), Ok(expected));
+    }
+}

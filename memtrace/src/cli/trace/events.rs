@@ -1,0 +1,86 @@
+//! The event classes that options need.
+
+use memtrace_model::{EventClass, PartKeys, Quantity, Requirement};
+
+use super::args::TraceArgs;
+use crate::cli::conflict::{ArgConflict, first_given};
+
+/// Returns the traced event classes, each once. Refuses options that need another class.
+pub(in crate::cli) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgConflict> {
+    let events = args.events.classes();
+    let has = |fact: fn(EventClass) -> bool| events.iter().any(|&class| fact(class));
+    if !has(EventClass::probes_allocators)
+        && let Some(option) = heap_option(args)
+    {
+        return Err(ArgConflict::new(
+            format!("{option} needs heap events, which are not traced"),
+            format!("remove it, or add heap: --events heap,{}", names(&events)),
+        ));
+    }
+    let is_by_memory = args.common.grouping.by.iter().any(|by| by.parts() == PartKeys::MEMORY);
+    let page_option = if is_by_memory { Some("--by memory") } else { args.pages.sample.map(|_| "--sample") };
+    if let Some(option) = page_option.filter(|_| !has(EventClass::counts_pages)) {
+        return Err(ArgConflict::new(
+            format!("{option} needs page faults, which are not traced"),
+            "remove it, or trace page faults: `memtrace faults`",
+        ));
+    }
+    if args.touches.cold_after.is_some() && !events.iter().any(|class| Quantity::ColdBytes.is_of(*class)) {
+        return Err(ArgConflict::new(
+            "--cold-after needs heap or map events, which are not traced",
+            format!("remove it, or add them: --events heap,{}", names(&events)),
+        ));
+    }
+    if let Some(metric) = args.common.stacks.metric.filter(|metric| !events.iter().any(|class| metric.is_of(*class))) {
+        let other = EventClass::ALL.iter().find(|class| metric.is_of(**class)).copied().unwrap_or_default();
+        return Err(ArgConflict::new(
+            format!("--metric {} needs {} events, which are not traced", metric.name(), other.name()),
+            format!("remove it, or add them: --events {},{}", other.name(), names(&events)),
+        ));
+    }
+    Ok(events)
+}
+
+/// Returns a given option that needs heap events.
+fn heap_option(args: &TraceArgs) -> Option<&'static str> {
+    let common = &args.common;
+    let others = [
+        ("--metric peak-bytes", common.stacks.metric.is_some_and(|metric| metric.needs(Requirement::Peaks))),
+        ("--exclude thread=", common.target.excluded_threads().next().is_some()),
+        ("--by allocator", common.grouping.by.iter().any(|by| by.parts() == PartKeys::ALLOCATOR)),
+    ];
+    args.heap.given().or_else(|| args.blocks.given()).or_else(|| first_given(&others))
+}
+
+fn names(events: &[EventClass]) -> String {
+    events.iter().map(|class| class.name()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::parsed_trace as parse;
+
+    #[test]
+    fn heap_events_are_the_default() {
+        assert_eq!(resolve(&parse("")), Ok(vec![EventClass::Heap]));
+        assert_eq!(resolve(&parse("--events fault,heap,fault")), Ok(vec![EventClass::Heap, EventClass::Fault]));
+    }
+
+    #[test]
+    fn option_needs_its_event_class() {
+        let refused = |line: &str| resolve(&parse(line)).unwrap_err().message;
+        assert!(refused("--events fault --older 1s").starts_with("--older needs heap events"));
+        assert!(refused("--events map --lifetimes").starts_with("--lifetimes needs heap events"));
+        assert!(refused("--events fault -m peak-bytes").starts_with("--metric peak-bytes needs heap events"));
+        assert!(refused("--sample 8").starts_with("--sample needs page faults"));
+        assert!(refused("--by memory").starts_with("--by memory needs page faults"));
+        assert_eq!(refused("-m stall-time"), "--metric stall-time needs reclaim events, which are not traced");
+        assert_eq!(
+            refused("--events reclaim -m live-bytes"),
+            "--metric live-bytes needs heap events, which are not traced"
+        );
+        assert!(resolve(&parse("--events heap,reclaim -m stall-count")).is_ok());
+        assert!(resolve(&parse("--events heap,fault --older 1s --sample 8")).is_ok());
+    }
+}
