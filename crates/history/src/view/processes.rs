@@ -93,7 +93,7 @@ pub(super) fn read(
     let described: BTreeMap<ImageId, ProcessImage> =
         images.into_iter().map(|(id, image)| (id, process_image(image, &calls))).collect();
     let RecordedCalls { paths, frames, .. } = calls;
-    let mut recorded = RecordedProcesses::new(paths, keep_ended, moments.start());
+    let mut recorded = RecordedProcesses::new(paths, keep_ended, moments.window().start);
     for &class in &book.header().classes {
         let mut losses = losses.clone();
         losses.add(LossReason::StackFramesLost, lost.get(&class).copied().unwrap_or_default());

@@ -203,3 +203,27 @@ fn merged_images_of_both_have_equal_sums() {
     };
     assert_eq!(difference(&json(of_file, &shown), &json(of_memory, &shown)), None);
 }
+
+/// Returns the largest `field` of the processes of a report.
+fn latest(json: &str, field: &str) -> f64 {
+    let name = format!("\"{field}\":");
+    let after = json.split(&name).skip(1);
+    let times = after.filter_map(|rest| rest.split([',', '\n', '}']).next()?.parse::<f64>().ok());
+    times.fold(f64::NEG_INFINITY, f64::max)
+}
+
+#[test]
+fn ends_of_groups_count_from_the_start_of_the_window() {
+    let scratch = Scratch::in_memory();
+    let all: Vec<_> = (0..40).map(|at| image_merges::second(at, 20)).collect();
+    let (file, _) = stored(&scratch, &all, false);
+    let report = |keep_ended| {
+        let options = ViewOptions { keeps_parts: false, keep_ended, counts_growth: false, has_timeline: false };
+        json(&file, &Shown { moments: [10, 40], is_between_marks: false, options })
+    };
+    // The window lasts 30 s, and processes end in its last second.
+    for json in [report(1000), report(0)] {
+        assert!((29.0..=30.0).contains(&latest(&json, "ended_s")), "{}", latest(&json, "ended_s"));
+        assert!((29.0..=30.0).contains(&latest(&json, "last_end_s")), "{}", latest(&json, "last_end_s"));
+    }
+}
