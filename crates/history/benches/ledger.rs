@@ -99,7 +99,7 @@ fn ledger(criterion: &mut Criterion) {
     churn(criterion, "free_and_alloc_on_1M_live", Settings::UNLIMITED);
     churn(criterion, "free_and_alloc_on_1M_live_with_lifetimes", Settings { lifetimes: true, ..Settings::UNLIMITED });
     churn(criterion, "free_and_alloc_on_1M_live_with_peak", Settings { track_peak: true, ..Settings::UNLIMITED });
-    // The accounts of the only thread, compared with the same totals.
+    // Accounts by thread, compared with totals by thread. There is only one thread.
     let by_thread = Settings { parts: PartKeys::THREAD, ..Settings::UNLIMITED };
     churn(criterion, "free_and_alloc_on_1M_live_by_thread", by_thread);
     let accounts = Settings { accounts: Some(PartKeys::THREAD), ..by_thread };

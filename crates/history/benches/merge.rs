@@ -15,7 +15,7 @@ const SHARDS: u64 = 4;
 const STACKS: u64 = 20_000;
 const DEPTH: u64 = 30;
 
-/// Snapshot of a shard. Each stack has allocations in every shard, and frames in one.
+/// Snapshot of a shard. Each stack has allocations in every shard, but frames only in one.
 fn snapshot(shard: u64) -> Snapshot {
     let mut ledger = Ledger::new(Settings::UNLIMITED);
     let mut apply = |kind| ledger.apply(&Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind });

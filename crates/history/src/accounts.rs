@@ -1,12 +1,15 @@
 //! Accounts of groups: sums of counters, and bounds of water marks. Pure.
 //!
-//! A ledger has exact water marks for each account of an image, between two takes, and for the sum of the members of each group. Those
-//! of a group with other accounts lie within bounds, because the order of changes of different accounts is not known: between two
-//! takes, the group has at most the sum of the highest amounts, and at least the highest amount of one account with the lowest
-//! ones of the others. The members count as one account. No group has more than the sum of all. A group of one account or of
-//! members only, and the sum of all, have equal bounds.
+//! For each interval, a ledger has exact water marks of each account of an image, and of the sum of the members of
+//! each group. A group can have further accounts that are not members. The order of changes of different accounts
+//! is not known, so the water marks of such a group lie within bounds. The group has at most the sum of the highest
+//! amounts of its accounts in the interval. Its high-water mark is at least the highest amount of one account plus
+//! the lowest amounts of the others. The members count as one account in these sums. No group has more than the sum
+//! of all groups. The upper and lower bounds are equal for a group of one account, for a group of members only, and
+//! for the sum of all groups.
 //!
-//! An account has marks of its own until its image is identified. They are merged with those of the group then.
+//! An account keeps water marks of its own until its image is identified. Then they are merged into the marks of
+//! the group.
 
 mod account;
 mod group;
@@ -35,35 +38,35 @@ pub use recorded::RecordedInterval;
 use running::RunningAccounts;
 use step::Step;
 
-/// Accounts of groups.
+/// Groups of accounts, with their totals and water marks.
 #[derive(Debug)]
 pub struct AccountGroups {
     /// Maximum number of groups with final keys.
     max: usize,
     groups: Vec<Group>,
-    /// Indices without a group.
+    /// Free indices of `groups`.
     vacant: Vec<usize>,
     by_key: FxHashMap<AccountKey, usize>,
     /// Number of groups with final keys.
     named: usize,
-    /// Number of times that something was added to the group of all others.
+    /// Number of accounts and ended processes that were added to the group [`AccountKey::other`].
     others: u64,
-    /// Keys of processes, and of their threads.
+    /// Keys of the groups of one process or one thread, by process image.
     of_images: FxHashMap<ImageId, Vec<AccountKey>>,
-    /// Accounts of the images that run.
+    /// Accounts of running images.
     running: FxHashMap<ImageId, RunningAccounts>,
-    /// Accounts of images that have ended and are not identified, as groups of one account.
+    /// Accounts of ended images that are not identified yet. Each account is a group of its own.
     unidentified: FxHashMap<ImageId, Vec<(Part, Group)>>,
     total: Group,
-    /// New members of groups of several images.
+    /// Accounts that have joined groups of several images since the last [`Self::take_members`].
     members: Vec<GroupMember>,
     /// `None` if the accounts are not recorded.
     recorded: Option<RecordedGroups>,
 }
 
 impl AccountGroups {
-    /// Creates groups without accounts. Beyond `max` groups with final keys, accounts are added to [`AccountKey::other`];
-    /// ended processes, of which `complete` can shorten the names, beyond a tenth more.
+    /// Creates an empty collection. `max`: maximum number of groups with final keys. Further accounts are added to
+    /// [`AccountKey::other`]. For ended processes, which [`Self::complete`] renames, the maximum is a tenth higher.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self {
@@ -82,7 +85,8 @@ impl AccountGroups {
         }
     }
 
-    /// Adds the changes of an interval. `identify` returns the group of an account; `None` if the image is not known yet.
+    /// Adds the changes of an interval. `identify` returns the key of an account's group; `None` if the image is
+    /// not known yet.
     pub fn apply(&mut self, changes: AccountChanges, mut identify: impl FnMut(ImageId, Part) -> Option<AccountKey>) {
         let AccountChanges { images, groups, joined, live, marks, peak_at, .. } = changes;
         let mut steps: FxHashMap<usize, Step> = FxHashMap::default();
@@ -101,22 +105,22 @@ impl AccountGroups {
         }
     }
 
-    /// Returns the accounts that are new members of groups since the last call, for exact marks of the groups. Accounts of
-    /// one thread or process are groups of their own.
+    /// Removes and returns the accounts that have joined groups of several images since the last call. The ledger
+    /// keeps exact water marks of the sum of these members. A group of one thread or process needs no members.
     pub fn take_members(&mut self) -> Vec<GroupMember> {
         std::mem::take(&mut self.members)
     }
 
-    /// Starts new water marks at the end of the last changes.
+    /// Starts new water marks at the current live amounts.
     pub fn reset_marks(&mut self) {
         self.groups.iter_mut().chain([&mut self.total]).for_each(Group::reset_marks);
         self.unidentified.values_mut().flatten().for_each(|(_, group)| group.reset_marks());
         self.running.values_mut().flat_map(RunningAccounts::accounts_mut).for_each(Account::reset_marks);
     }
 
-    /// Identifies the accounts of an image that has ended, and has no later changes. `identify` returns the group of an
-    /// account, and `rename` the final key of a group of this process, or of its threads. If `is_unique` is true, equal
-    /// final keys are those of the same process, of which the images run one after another.
+    /// Identifies the accounts of an ended image, which must have no later changes. `identify` returns the key of
+    /// an account's group. `rename` returns the final key of a group of this process or of one of its threads.
+    /// `is_unique`: groups with equal final keys belong to images of one process, which run one after another.
     pub fn complete(
         &mut self,
         id: ImageId,
@@ -125,7 +129,7 @@ impl AccountGroups {
         rename: impl Fn(&AccountKey) -> AccountKey,
         is_unique: bool,
     ) {
-        // The ledger can lack the memory to report an end.
+        // The ledger limits the ended images that it reports, so the changes may lack the end of this one.
         let mut steps = FxHashMap::default();
         self.end_image(id, end, &mut steps);
         self.add_steps(steps, self.total.high());
@@ -139,7 +143,8 @@ impl AccountGroups {
         }
     }
 
-    /// Adds all accounts of ended images that are not identified to the group of all others, of a table with `columns` keys.
+    /// Adds all unidentified accounts of ended images to the group [`AccountKey::other`]. `columns`: number of
+    /// parts of its key.
     pub fn give_up_unidentified(&mut self, columns: usize) {
         for (_, account) in std::mem::take(&mut self.unidentified).into_values().flatten() {
             let group = self.other_group(columns);
@@ -147,7 +152,7 @@ impl AccountGroups {
         }
     }
 
-    /// Identifies all accounts that are not identified, at the end of a run.
+    /// At the end of a run, identifies all accounts that are not identified yet.
     pub fn finish(&mut self, mut identify: impl FnMut(ImageId, Part) -> AccountKey) {
         let ended = std::mem::take(&mut self.unidentified).into_iter();
         let mut late: Vec<_> = ended
@@ -162,8 +167,8 @@ impl AccountGroups {
         }
     }
 
-    /// Returns the totals of the groups by name, in no particular order. Groups with equal names are added up. If `is_unique` is
-    /// true, they are of images of the same process, which run one after another.
+    /// Returns the totals of the groups by name, in no particular order. Groups with equal names are added up.
+    /// `is_unique`: groups with equal names belong to images of one process, which run one after another.
     pub fn by_name(
         &self,
         name: impl Fn(&AccountKey) -> Vec<String>,
@@ -197,7 +202,7 @@ impl AccountGroups {
         self.unidentified.len()
     }
 
-    /// Returns the number of accounts, and of ended processes, that were added to the group of all others.
+    /// Returns the number of accounts and ended processes that were added to the group [`AccountKey::other`].
     #[must_use]
     pub const fn number_of_others(&self) -> u64 {
         self.others
@@ -224,12 +229,13 @@ impl AccountGroups {
             {
                 let is_of_several = key.image().is_none();
                 let group = self.group_of(key);
-                // The number of accounts limits that of groups.
+                // There are at most as many groups as accounts, and a u32 limits the number of accounts.
                 let number = group as u32;
                 if is_of_several && ended.is_none() {
                     self.members.push(GroupMember { image: id, account: part, group: AccountGroupId(number) });
                 }
-                // The steps of this interval are added later, so the group is at the start of the interval too.
+                // The steps of this interval are added later, so `late` and the group both have their state at the
+                // start of the interval.
                 self.add_late(group, &late);
                 account.identify(number);
             }
@@ -244,8 +250,8 @@ impl AccountGroups {
         }
     }
 
-    /// Removes accounts of ended threads whose counters another account of the image includes. A group of a thread has no other
-    /// accounts.
+    /// Removes the accounts of ended threads that the ledger has merged into another account of the image, together
+    /// with the groups of these threads. The group of a thread has no other accounts.
     fn remove_merged(&mut self, id: ImageId, merged: &[Part]) {
         let Some(accounts) = self.running.get_mut(&id) else { return };
         let mut removed = FxHashSet::default();
@@ -280,7 +286,7 @@ impl AccountGroups {
         }
     }
 
-    /// Adds the changes of an interval, in which all groups together had at most `most`.
+    /// Adds the changes of an interval. `most`: highest amount of all groups together.
     fn add_steps(&mut self, steps: FxHashMap<usize, Step>, most: Amount) {
         for (group, step) in steps {
             if let Some(group) = self.changing(group) {
@@ -289,7 +295,7 @@ impl AccountGroups {
         }
     }
 
-    /// Adds an account that was not identified until now to its group.
+    /// Adds a newly identified account to its group.
     fn add_late(&mut self, group: usize, account: &Group) {
         let most = self.total.high();
         if let Some(group) = self.changing(group) {
@@ -297,7 +303,8 @@ impl AccountGroups {
         }
     }
 
-    /// Returns the group with this key, which is added if needed.
+    /// Returns the index of the group with this key. Adds the group if it is new; if there are too many groups,
+    /// returns the index of [`AccountKey::other`].
     fn group_of(&mut self, key: AccountKey) -> usize {
         if let Some(&group) = self.by_key.get(&key) {
             return group;
@@ -310,7 +317,7 @@ impl AccountGroups {
         self.add_group(key)
     }
 
-    /// Returns the group of all others, which is added if needed, and counts the addition.
+    /// Returns the index of the group [`AccountKey::other`], and counts an addition to it.
     fn other_group(&mut self, columns: usize) -> usize {
         self.others += 1;
         let other = AccountKey::other(columns);
@@ -326,7 +333,7 @@ impl AccountGroups {
         group
     }
 
-    /// Returns a group that is about to change.
+    /// Returns a group that is about to change, and notes the change for the recording.
     fn changing(&mut self, index: usize) -> Option<&mut Group> {
         let group = self.groups.get_mut(index)?;
         if let Some(recorded) = &mut self.recorded {
@@ -335,7 +342,7 @@ impl AccountGroups {
         Some(group)
     }
 
-    /// Removes and returns a group. Its index can be that of another one then.
+    /// Removes and returns a group. A later group can get its index.
     fn remove_group(&mut self, index: usize) -> Group {
         self.vacant.push(index);
         let group = std::mem::take(&mut self.groups[index]);
@@ -343,7 +350,7 @@ impl AccountGroups {
         group
     }
 
-    /// Gives a group of an image its final key.
+    /// Gives the group of a process or thread its final key. If another group has this key, merges the two groups.
     fn rename(&mut self, key: &AccountKey, mut name: AccountKey, mut is_unique: bool) {
         let Some(group) = self.by_key.remove(key) else { return };
         if !self.by_key.contains_key(&name) {
@@ -356,7 +363,7 @@ impl AccountGroups {
         }
         match self.by_key.get(&name) {
             Some(&into) => {
-                // Only accounts of the image, which has ended, refer to the group.
+                // The group can be removed: only accounts of the ended image have referred to its index.
                 let merged = self.remove_group(group);
                 let most = self.total.high();
                 match self.changing(into) {

@@ -1,7 +1,7 @@
-//! Slices, events and totals of threads over time, from their steps. Pure.
+//! Slices, events and totals of threads over time, from the steps of the threads. Pure.
 //!
-//! [`ActivityBuilder`] pairs the steps of a run and returns the changes of each interval. [`ActivityCollector`] adds up changes,
-//! those of a run or of a recording, in bounded memory.
+//! [`ActivityBuilder`] pairs the steps of a run to slices and returns the changes of each interval.
+//! [`ActivityCollector`] adds up the changes of a run or a recording, in bounded memory.
 
 mod builder;
 mod collector;

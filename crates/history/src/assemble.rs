@@ -13,18 +13,19 @@ use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
 use super::path_totals::{PathKey, PathTotals, PathUsage};
 
-/// Changes of live memory of running images over the parts of a run.
+/// Changes of live memory in each part of a run, by event class, running image and stack.
 pub type LiveChangesByStack = BTreeMap<(EventClass, ImageId), FxHashMap<StackKey, LiveChanges>>;
 
 /// Changes of live memory by call path.
 pub(super) type ChangesByPath = FxHashMap<PathKey, LiveChanges>;
 
-/// A process, or a group of them, with the totals of its call paths.
+/// A process, or a group of processes, with its totals by call path.
 #[derive(Clone, Debug)]
 pub(super) struct ReportProcess {
     pub(super) process: ProcessProfile,
     pub(super) totals: PathTotals,
-    /// Empty unless the process runs at the moment of a report, and its changes are recorded.
+    /// Changes of live memory. Empty if the process has ended before the moment of the report, or if its changes
+    /// are not recorded.
     pub(super) live_changes: ChangesByPath,
 }
 
@@ -35,20 +36,21 @@ impl ReportProcess {
     }
 }
 
-/// Converts the totals of each process by call path to stacks with frames. `frames` are those of each call of `paths`.
+/// Converts the totals of each process by call path to stacks with frames. `frames`: frames of each call in
+/// `paths`.
 pub(super) fn name_stacks(
     processes: Vec<ReportProcess>,
     paths: &CallPaths,
     frames: &FramesOfCalls,
 ) -> (Vec<ProcessProfile>, Vec<StackProfile>) {
     let mut sequences = FrameSequences::new(paths, frames);
-    // Reserved for all of them: growth would hold them twice, and untouched capacity costs nothing.
+    // The capacity is enough for all stacks: growth would hold them twice, and untouched memory costs nothing.
     let mut stacks = Vec::with_capacity(processes.iter().map(|process| process.totals.len()).sum());
     let mut profiles = Vec::with_capacity(processes.len());
     for (number, ReportProcess { process, totals, live_changes }) in processes.into_iter().enumerate() {
         let mut groups: Vec<_> = totals.keys().enumerate().map(|(entry, key)| (sequences.group(key), entry)).collect();
         groups.sort_unstable();
-        // Stacks of one process with the same frames are merged: they differ only in offsets within a line.
+        // Merges the stacks of one process with equal frames. They differ only in offsets within a source line.
         let (mut last, mut stack_of_entry) = (None, vec![0; groups.len()]);
         for (group, entry) in groups {
             if last.replace(group) != Some(group) {
@@ -70,15 +72,15 @@ pub(super) fn name_stacks(
     (profiles, stacks)
 }
 
-/// Frame sequences of paths, root first.
+/// Frames of each call path, root first.
 struct FrameSequences {
     tree: Tree<FrameId>,
-    /// The sequence of each path.
+    /// Frame sequence of each path, as a node of `tree`.
     of_paths: Merged,
-    /// Positions of the sorted sequences, by their node's number. Comparing the sequences themselves took a quarter of the
-    /// time of a report with a million stacks.
+    /// Position of each sequence among the sorted ones, by the number of its node. Comparing the sequences
+    /// themselves would take a quarter of the time of a report with a million stacks.
     positions: Vec<u32>,
-    /// The sequences of stacks, each stored once.
+    /// Sequences that [`Self::get`] has returned, each stored once.
     known: FxHashMap<Node, Arc<[FrameId]>>,
 }
 
@@ -112,7 +114,7 @@ impl FrameSequences {
 /// Grouping and sort key of a process's stacks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct StackGroup {
-    /// Position of the frames among the sorted sequences.
+    /// Position of the frame sequence among the sorted ones.
     position: u32,
     end: StackEnd,
     part: Part,

@@ -18,34 +18,35 @@ use super::header::Header;
 use super::interval::{AccountNames, Fact, Locations, RecordedActivity, RecordedImage, TotalKey};
 use super::totals::Totals;
 
-/// The history of a run: what has changed in each interval, by process image and stack.
+/// The history of a run: the changes of each interval, by process image and stack.
 ///
-/// A boundary is a moment between two intervals: all totals are known there. [`Recording`](super::Recording) reads the
-/// history in a file, and [`MemoryBook`](super::MemoryBook) holds one in memory. Both give equal answers for the same
-/// intervals. Errors are errors of the file.
+/// A boundary is a moment between two intervals. All totals are known at a boundary.
+/// [`Recording`](super::Recording) reads the history from a file, and [`MemoryBook`](super::MemoryBook) holds it in
+/// memory. Both give equal answers for the same intervals. Only reading a file can fail.
 pub trait Book: Debug {
-    /// Facts that do not change.
+    /// Returns the facts that are known when the run starts.
     fn header(&self) -> &Header;
 
-    /// The intervals in order of time. Old ones are longer than those at the end.
+    /// Returns the intervals in order of time. Old intervals can be longer than recent ones, because they are
+    /// merged.
     fn intervals(&self) -> &[IntervalRow];
 
-    /// The marks in order of time.
+    /// Returns the marks in order of time.
     fn marks(&self) -> &[MarkRow];
 
-    /// Spans of intervals that could not be stored when they ended.
+    /// Returns the spans of intervals that could not be stored when they ended.
     fn gaps(&self) -> &[Gap];
 
     /// Returns true if the history has the end of the run.
     fn is_complete(&self) -> bool;
 
-    /// Returns true if only the intervals before damage are known.
+    /// Returns true if the file is damaged, and only the intervals before the damage are known.
     fn is_salvaged(&self) -> bool;
 
-    /// Adds what the run knows of its end. All of its intervals have been added.
+    /// Adds the exact totals at the end of the run. All intervals must have been added before.
     fn set_end_of_run(&mut self, end: EndOfRun);
 
-    /// Returns what the run knows of its end; `None` before it, and in a history of an earlier run.
+    /// Returns the exact totals at the end of the run; `None` before the end, and in a recording of an earlier run.
     fn end_of_run(&self) -> Option<&EndOfRun>;
 
     /// Returns the facts at a boundary, sorted by topic and item.
@@ -54,9 +55,9 @@ pub trait Book: Debug {
     /// Returns all code locations.
     fn locations(&self) -> Result<Locations, Error>;
 
-    /// Returns the changes from the first of `bounds` to the last one. From [`Boundary::START`], these are the totals at
-    /// the last one. If there are more than two, stacks of images that run at the last one have their changes in each part
-    /// between two successive ones.
+    /// Returns the changes from the first to the last of `bounds`. If the first is [`Boundary::START`], the changes
+    /// are the totals at the last bound. With more than two bounds, stacks of images that run at the last bound
+    /// also have the changes of each part between two successive bounds.
     fn totals_in_parts(&self, bounds: &[Boundary]) -> Result<Totals, Error>;
 
     /// Returns the changes of live and allocated bytes in each part between two successive `bounds`, for the stacks of
@@ -69,15 +70,16 @@ pub trait Book: Debug {
     /// Returns the memory of processes over time, up to a boundary.
     fn memory_over_time(&self, to: Boundary) -> Result<MemoryTimelineBuilder, Error>;
 
-    /// Returns the losses of each interval between two boundaries that has any, by its end.
+    /// Returns the losses of each interval between two boundaries, by the end of the interval. Intervals without
+    /// losses are left out.
     fn losses_of_intervals(&self, from: Boundary, to: Boundary) -> Result<BTreeMap<Boundary, Losses>, Error>;
 
-    /// Returns the images that are known at a boundary. An image that ends later has no end yet; its name and other facts
-    /// are the last ones of the history.
+    /// Returns the images that are known at a boundary. An image that ends after the boundary has no end here.
+    /// Names and other facts of an image are the last ones in the history.
     fn images(&self, at: Boundary) -> Result<BTreeMap<ImageId, RecordedImage>, Error>;
 
-    /// Returns the merged images that ended between two boundaries, by their group and event class. The totals of the group
-    /// include theirs.
+    /// Returns the merged images that ended between two boundaries, by group and event class. The totals of the
+    /// group include the totals of its merged images.
     fn merged_images(
         &self,
         from: Boundary,
@@ -87,16 +89,17 @@ pub trait Book: Debug {
     /// Returns the OOM kills up to a boundary, in order of time.
     fn oom_kills(&self, at: Boundary) -> Result<Vec<OomKill>, Error>;
 
-    /// Returns the activity of threads between two boundaries; `None` if the run has traced none. A slice belongs to the part
-    /// in which it ended.
+    /// Returns the activity of threads between two boundaries; `None` if the run did not trace activity. A slice
+    /// belongs to the interval of its end.
     fn activity(&self, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error>;
 
-    /// Returns the accounts at the boundary `at`, with the water marks since the boundary `from`. Accounts without a change
-    /// since then have no marks of their own: they are at their live amount.
+    /// Returns the accounts at the boundary `at`, with the water marks since the boundary `from`. For an account
+    /// without a change since `from`, both marks equal its live amount.
     fn accounts(&self, from: Boundary, at: Boundary) -> Result<BTreeMap<AccountNumber, AccountTotals>, Error>;
 
-    /// Calls `each` for the accounts that have changed in each interval until the boundary `to`, in order of time: with their
-    /// totals at its end, and the water marks within it. An account can have several rows of an interval.
+    /// Calls `each` for each changed account of each interval up to the boundary `to`, in order of time. The
+    /// arguments are the end of the interval, the account, and its totals at this end with the water marks within
+    /// the interval. An account can have several rows in one interval.
     fn each_account_row(
         &self,
         to: Boundary,
@@ -106,7 +109,8 @@ pub trait Book: Debug {
     /// Returns the names of the accounts.
     fn account_names(&self) -> Result<Vec<AccountNames>, Error>;
 
-    /// Returns the changes from one boundary to another. From [`Boundary::START`], these are the totals at `to`.
+    /// Returns the changes from one boundary to another. If `from` is [`Boundary::START`], the changes are the
+    /// totals at `to`.
     ///
     /// # Errors
     ///

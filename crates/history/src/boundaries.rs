@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::interval::Mark;
 
-/// A boundary between intervals: a moment at which the totals are known exactly.
+/// A boundary between intervals: the totals are known exactly at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boundary {
     /// Number of the interval that ends here; 0 for the start of the recording.
@@ -30,7 +30,7 @@ pub struct IntervalRow {
     pub(super) id: i64,
     /// Span since the start of the trace.
     pub span: Range<Duration>,
-    /// Number of intervals of which it consists.
+    /// Number of original intervals in this one; 1 if it was not merged.
     pub merged: u64,
 }
 

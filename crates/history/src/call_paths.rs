@@ -1,4 +1,5 @@
-//! Calls of all stacks as locations in objects: each location once, and each common path of stacks once. Pure.
+//! Call paths of all stacks. Calls are locations in objects; each location and each common path is stored once.
+//! Pure.
 
 mod walk;
 
@@ -25,18 +26,19 @@ pub(super) enum CallLocation {
     InObject(u32, FileOffset),
     /// Code that was generated at run time, in the function with this name.
     Generated(NameId),
-    /// Code outside of all files, at an address of one process; `None` in paths of several processes.
+    /// Code outside of all files: its address in one process, and the reason for the missing name. The address is
+    /// `None` in paths that several processes share.
     OutsideObjects(Option<AbsAddr>, Unnamed),
 }
 
 /// Indices of the calls at each offset of an object.
 pub(super) type CallsByOffset = BTreeMap<FileOffset, Vec<usize>>;
 
-/// A call in stacks.
+/// A call in a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
     pub(super) location: CallLocation,
-    /// The frame was found by frame pointer.
+    /// True if the frame was found by frame pointer.
     pub(super) by_frame_pointer: bool,
 }
 
@@ -45,19 +47,19 @@ pub(super) struct Call {
 pub(super) struct CallPaths {
     objects: Numbered<PathObject>,
     calls: Numbered<Call>,
-    /// Root first. Processes of the same program share paths, independently of load addresses.
+    /// Paths of calls, root first. Processes with the same executable share paths, independently of load addresses.
     tree: Tree<CallId>,
     removals: u64,
 }
 
 impl CallPaths {
-    /// Converts the paths to nodes of another tree: `push` returns the node of a path, from the node of its callers and the
-    /// index of its last call.
+    /// Converts the paths to nodes of another tree. `push` receives the node of the callers and the index of the
+    /// last call, and returns the node of the path.
     pub(super) fn convert(&self, mut push: impl FnMut(Node, usize) -> Node) -> Merged {
         self.tree.convert(|callers, call| push(callers, call.0 as usize))
     }
 
-    /// Returns the calls of a path, the last one first.
+    /// Returns the calls of a path, innermost first.
     pub(super) fn calls_from_last(&self, path: Node) -> impl Iterator<Item = Call> + '_ {
         self.tree.to_root(path).map(|call| *self.calls.get(call.0))
     }
@@ -77,17 +79,17 @@ impl CallPaths {
         self.tree.len()
     }
 
-    /// Returns the number of times that paths were removed, after which the remaining ones have other nodes.
+    /// Returns the number of removals of paths. Each removal changes the nodes of the remaining paths.
     pub(super) const fn removals(&self) -> u64 {
         self.removals
     }
 
-    /// Returns the callers and the last call of a path; `None` for the root.
+    /// Returns the path of the callers and the last call of a path; `None` for the root.
     pub(super) fn get(&self, path: Node) -> Option<(Node, Call)> {
         self.tree.get(path).map(|(callers, call)| (callers, *self.calls.get(call.0)))
     }
 
-    /// Returns the calls in objects, by object, each with its indices.
+    /// Returns each object with the indices of its calls by offset.
     pub(super) fn in_objects(&self) -> Vec<(&PathObject, CallsByOffset)> {
         let mut by_object: Vec<CallsByOffset> = vec![CallsByOffset::new(); self.objects.len()];
         for (index, call) in self.calls.iter().enumerate() {
@@ -98,12 +100,12 @@ impl CallPaths {
         self.objects.iter().zip(by_object).collect()
     }
 
-    /// Returns the objects, each with one reference.
+    /// Returns each object once. This collection holds one [`Arc`] reference to each object.
     pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.objects.iter().map(|known| &known.object)
     }
 
-    /// Forgets the handles of files that were closed.
+    /// Removes the handles of closed files from the objects.
     pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
         for known in self.objects.iter_mut() {
             if known.object.handle.as_ref().is_some_and(|handle| closed.contains(handle)) {
@@ -113,7 +115,8 @@ impl CallPaths {
         }
     }
 
-    /// Returns the paths after the first `count`, each after its callers: the path, that of the callers, and the last call.
+    /// Returns the paths after the first `count`: the path, the path of its callers, and its last call. Callers
+    /// come first.
     pub(super) fn paths_after(&self, count: usize) -> impl Iterator<Item = (Node, Node, Call)> + '_ {
         // A u32 limits the number of paths.
         let paths = (count as u32 + 1..).map(Node::from_number);
@@ -125,7 +128,7 @@ impl CallPaths {
         (0..).zip(self.objects.iter()).skip(count).map(|(number, object)| (number, object.object.as_ref()))
     }
 
-    /// Returns the calls outside of all files, each with its index.
+    /// Returns the calls outside of all files: address, reason for the missing name, and index of the call.
     pub(super) fn outside_objects(&self) -> impl Iterator<Item = (Option<AbsAddr>, Unnamed, usize)> + '_ {
         self.calls.iter().enumerate().filter_map(|(index, call)| match call.location {
             CallLocation::OutsideObjects(address, reason) => Some((address, reason, index)),
@@ -146,7 +149,7 @@ impl CallPaths {
         self.calls.iter().enumerate().filter(|(_, call)| call.by_frame_pointer).map(|(index, _)| index)
     }
 
-    /// Returns true for each call, by its index, that is in one of `paths`.
+    /// Returns a flag for each call, by its index: true if one of `paths` contains the call.
     pub(super) fn used_calls(&self, paths: impl IntoIterator<Item = Node>) -> Vec<bool> {
         let mut is_used = vec![false; self.calls.len()];
         let mut is_visited = vec![false; self.tree.len()];
@@ -163,8 +166,8 @@ impl CallPaths {
         is_used
     }
 
-    /// Returns the path that several processes have in common with `path`: addresses outside of files, which belong to
-    /// one process, are left out. `known` has the results of earlier calls.
+    /// Returns `path` without addresses outside of files, which are valid in one process only. `known`: results of
+    /// earlier calls of this function.
     pub(super) fn without_addresses(&mut self, path: Node, known: &mut FxHashMap<Node, Node>) -> Node {
         let (mut open, mut result, mut at) = (Vec::new(), Node::ROOT, path);
         while let Some((callers, call)) = self.tree.get(at) {
@@ -188,8 +191,8 @@ impl CallPaths {
         result
     }
 
-    /// Removes the paths that are no part of `used`, with their calls, objects and names. Returns the remaining paths,
-    /// which keep their order.
+    /// Removes all paths except `used` and their callers, and the calls, objects and names that no path needs any
+    /// more. Returns the new node of each remaining path. The order of the paths does not change.
     pub(super) fn retain(&mut self, used: impl IntoIterator<Item = Node>, names: &mut GeneratedNames) -> Merged {
         let (old, mut kept) = (std::mem::take(&mut self.calls), Numbered::default());
         let (old_objects, mut objects) = (std::mem::take(&mut self.objects), Numbered::default());
@@ -211,7 +214,7 @@ impl CallPaths {
         merged
     }
 
-    /// Returns the number of an object.
+    /// Returns the number of an object. Adds the object if it is new.
     pub(super) fn object(&mut self, object: &Arc<Object>) -> u32 {
         let object = PathObject { object: Arc::clone(object), file: FileState::Kept };
         let number = self.objects.number(&object, || object.clone());
@@ -230,7 +233,7 @@ impl CallPaths {
         self.objects.number(&object, || object.clone())
     }
 
-    /// Returns the number of a call.
+    /// Returns the number of a call. Adds the call if it is new.
     fn number(&mut self, call: Call) -> CallId {
         CallId(self.calls.number(&call, || call))
     }
@@ -240,13 +243,13 @@ impl CallPaths {
         self.tree.reserve(paths);
     }
 
-    /// Returns the path of a call with the path of its callers.
+    /// Returns the path that extends `callers` by `call`. Adds the path if it is new.
     pub(super) fn push(&mut self, callers: Node, call: Call) -> Node {
         let call = self.number(call);
         self.push_numbered(callers, call)
     }
 
-    /// As [`Self::push`], for the number of a call.
+    /// Does the same as [`Self::push`], for the number of a call.
     fn push_numbered(&mut self, callers: Node, call: CallId) -> Node {
         // The number of paths is bounded far below 2^32.
         self.tree.push(callers, call).unwrap_or(callers)

@@ -1,4 +1,4 @@
-//! The end of a run, as its ledgers know it.
+//! The exact totals at the end of a run.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,14 +15,14 @@ use super::report_stacks::ReportStacks;
 /// cannot be read.
 #[derive(Debug, Default)]
 pub struct ChangesInParts {
-    /// The parts, since the start of tracing.
+    /// Spans of the parts, since the start of tracing.
     pub parts: Vec<Range<Duration>>,
-    /// The changes of each stack in the parts.
+    /// Changes of live memory of each stack in each part.
     pub by_stack: LiveChangesByStack,
 }
 
-/// The end of the run that wrote a history. It is exact, and complete without any interval: neither merging nor a full disk
-/// concerns it.
+/// The totals at the end of a run, from its ledgers. They are exact, because they do not depend on the intervals of
+/// the history, which can be merged, or missing because of a full disk.
 #[derive(Debug)]
 pub struct EndOfRun {
     pub(super) stacks: ReportStacks,
@@ -33,8 +33,9 @@ pub struct EndOfRun {
 }
 
 impl EndOfRun {
-    /// Converts the stacks of a run during `window`. `snapshots`: images that still run, described by `images`. `code_of`
-    /// returns the names of the code that an image has generated. `ended`: images that ended earlier.
+    /// Converts the stacks of a run to call paths. `snapshots`: totals of the images that still run. `images`:
+    /// their metadata. `code_of` returns the names of the code that an image has generated. `ended`: images that
+    /// ended earlier. `window`: time of the trace.
     #[must_use]
     pub fn new<C: CodeNames>(
         snapshots: Snapshots,

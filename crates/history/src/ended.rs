@@ -1,4 +1,4 @@
-//! Process images that have ended. The largest are kept as rows, the others are added to groups. Pure.
+//! Process images that have ended. The largest images keep rows of their own; the others are added to groups. Pure.
 
 mod class;
 mod group;
@@ -27,13 +27,13 @@ use super::translated_paths::PathSource;
 pub(super) use self::group_key::GroupKey;
 pub(super) use self::row::ImageFacts;
 
-/// Most groups of an event class.
+/// Maximum number of groups in an event class.
 const MAX_GROUPS: usize = 4096;
 
-/// Mean number of stacks for which each group has space.
+/// Minimum number of stacks for each group: the limit of stacks divided by this number limits the groups.
 const MIN_ENTRIES: usize = 8;
 
-/// A process image that has ended, with everything that all shards know about it.
+/// A process image that has ended, with its totals and stacks from all shards.
 #[derive(Clone, Debug)]
 pub struct CompletedImage {
     /// The image.
@@ -44,30 +44,31 @@ pub struct CompletedImage {
     pub at: Tick,
     /// Names, owner and mappings.
     pub image: ProcessImage,
-    /// Totals of the event classes in which it is listed.
+    /// Totals in each event class that lists the image.
     pub usage: Vec<(EventClass, ImageUsage)>,
-    /// Frames of its stacks in all classes.
+    /// Frames of the image's stacks in all classes.
     pub stacks: Stacks,
 }
 
-/// An image with stacks as call paths.
+/// An ended image after the conversion of its stacks to call paths.
 struct ConvertedImage {
     image: ProcessImage,
     rows: Vec<(EventClass, Row)>,
-    /// Numbers of the objects of its stacks.
+    /// Numbers of the objects that occur in the stacks.
     objects: Vec<u32>,
 }
 
 /// Limits of [`EndedProcesses`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedSettings {
-    /// Number of ended images that are listed by themselves, for each event class. The others are in groups only.
+    /// Maximum number of ended images that an event class lists, as rows or as the largest images of groups.
+    /// Further images only count in the sums of their groups.
     pub keep: usize,
-    /// Number of stacks of all ended images and groups. A quarter is for images, the rest for groups.
+    /// Maximum number of stacks of all ended images and groups. A quarter is for images, the rest for groups.
     pub max_stack_entries: usize,
-    /// Number of distinct call paths of all ended images.
+    /// Maximum number of distinct call paths of all ended images.
     pub max_call_paths: usize,
-    /// Number of bytes of all names of generated code.
+    /// Maximum size of all names of generated code, in bytes.
     pub max_name_bytes: usize,
     /// Start of tracing.
     pub start: Tick,
@@ -75,9 +76,9 @@ pub struct EndedSettings {
 
 /// Totals of the process images that have ended.
 ///
-/// The largest images keep their stacks, until there are more than [`EndedSettings::keep`] of them or too many stacks.
-/// Then the smallest are added to groups of one executable, cgroup and user. If groups have too many stacks, the
-/// smallest ones are merged, and counted. Totals are exact in all cases.
+/// An ended image has a row with its stacks. If there are more than [`EndedSettings::keep`] images or too many
+/// stacks, the smallest images are added to groups of one executable, cgroup and user. If groups have too many
+/// stacks, the smallest stacks are merged and counted. Totals are exact in all cases.
 #[derive(Debug)]
 pub struct EndedProcesses {
     settings: EndedSettings,
@@ -107,15 +108,15 @@ impl EndedProcesses {
         }
     }
 
-    /// Returns an empty collection for stacks with these paths, all of which are kept. Of the images, the largest `keep`
-    /// are listed by themselves.
+    /// Returns an empty collection for stacks with these paths. No path or stack is removed. `keep`: maximum number
+    /// of listed images, as [`EndedSettings::keep`].
     pub(super) fn with_paths(paths: CallPaths, keep: usize, start: Tick) -> Self {
         let all = usize::MAX;
         let settings = EndedSettings { keep, max_stack_entries: all, max_call_paths: all, max_name_bytes: 0, start };
         Self { paths, ..Self::new(settings) }
     }
 
-    /// Adds an image with stacks that are paths of this collection.
+    /// Adds an image. `stacks`: its totals by path of this collection.
     pub(super) fn add_converted(
         &mut self,
         class: EventClass,
@@ -131,7 +132,7 @@ impl EndedProcesses {
         self.limit();
     }
 
-    /// Adds an image to its group, which has its stacks.
+    /// Adds an image without stacks to its group. [`Self::add_group`] adds the stacks.
     pub(super) fn add_member(
         &mut self,
         class: EventClass,
@@ -147,8 +148,8 @@ impl EndedProcesses {
         self.limit();
     }
 
-    /// Adds `stacks` to the group of `image`. `merged` are the members of the group that were merged in the recording, and
-    /// `usage` their totals without stacks; [`Self::add_member`] adds the others.
+    /// Adds `stacks` to the group of `image`. `merged`: members of the group that the recording has merged.
+    /// `usage`: their totals without stacks. [`Self::add_member`] adds the other members.
     pub(super) fn add_group(
         &mut self,
         class: EventClass,
@@ -168,14 +169,14 @@ impl EndedProcesses {
         groups.add_merged(image, merged, usage, start);
     }
 
-    /// Adds an image. `code` has the names of its generated code, which are looked up now.
+    /// Adds an image. `code`: names of its generated code, which are read before this returns.
     pub fn add(&mut self, completed: CompletedImage, code: &mut dyn CodeNames) {
         let ConvertedImage { rows, .. } = self.convert(completed, code);
         self.add_rows(rows);
     }
 
-    /// Adds an image as [`Self::add`]. Returns the image, and its totals of blocks by the call paths of `live`, without the
-    /// number of stacks that the ledger merged.
+    /// Adds an image as [`Self::add`] does. Returns the image, and its heap totals by the call paths of `live`.
+    /// These totals leave out the number of stacks that the ledger merged, which [`ImageUsage::merged_stacks`] has.
     pub fn add_recorded(
         &mut self,
         completed: CompletedImage,
@@ -252,7 +253,7 @@ impl EndedProcesses {
         }
         if self.group_entries() > of_groups {
             self.classes.values_mut().for_each(|class| class.groups.merge_parts());
-            // Below the limit, so that this happens rarely.
+            // Merges to a number below the limit, so that merges are rare.
             if self.group_entries() > of_groups - of_groups / 8 {
                 self.limit_group_entries(of_groups - of_groups / 4);
             }
@@ -277,7 +278,8 @@ impl EndedProcesses {
         }
     }
 
-    /// Removes call paths until at most `most` remain: first those without a stack, then those of the smallest stacks.
+    /// Removes call paths until at most `most` remain: first paths without a stack, then paths of the smallest
+    /// stacks.
     fn limit_paths(&mut self, most: usize) {
         self.remove_unused_paths();
         while self.paths.len() > most {
@@ -308,24 +310,24 @@ impl EndedProcesses {
         self.classes.values().map(|class| class.groups.entries()).sum()
     }
 
-    /// Removes and returns everything.
+    /// Returns this collection, and leaves an empty one with the same settings.
     #[must_use]
     pub fn take(&mut self) -> Self {
         let empty = Self::new(self.settings);
         std::mem::replace(self, empty)
     }
 
-    /// Returns the objects of all stacks, each with one reference.
+    /// Returns the objects of all stacks, each once. This collection holds one [`Arc`] reference to each object.
     pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.paths.objects()
     }
 
-    /// Forgets the handles of files that were closed.
+    /// Removes the handles of closed files from the objects.
     pub fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
         self.paths.forget_files(closed);
     }
 
-    /// Returns the images, the groups and their call paths.
+    /// Returns the images, the groups, and the call paths that their stacks use.
     pub(super) fn into_parts(mut self) -> EndedParts {
         self.remove_unused_paths();
         self.into_parts_with_all_paths()

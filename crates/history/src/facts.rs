@@ -1,4 +1,4 @@
-//! Facts of a run that are no totals, as rows of a history.
+//! Facts of a run that are not totals, as rows of a history.
 
 mod reclaim;
 mod row;
@@ -31,7 +31,7 @@ pub struct RecordedGrouping {
     pub by: GroupBy,
     /// Text of the rules for tags.
     pub tags: Option<String>,
-    /// Blocks have the tags that programs set.
+    /// True if blocks have the tags that targets set.
     pub program_tags: bool,
 }
 
@@ -59,14 +59,14 @@ pub fn of_slice_bytes() -> Fact {
     text(RUN, "slice_bytes", "recorded")
 }
 
-/// Returns the facts of the whole run that are known when it ends, at `end`.
+/// Returns the facts that are known when the run ends. `end`: end of tracing. `run`: duration of tracing.
 pub fn at_end(end: Tick, run: Duration) -> [Fact; 2] {
     [duration(RUN, "end_ns", end.since_start()), duration(RUN, "duration_ns", run)]
 }
 
 /// Returns the notes of a report.
 pub fn of_notes(notes: &[String]) -> Vec<Fact> {
-    // In the order of their items.
+    // Leading zeros keep the order of the notes, because items are sorted as text.
     notes.iter().enumerate().map(|(index, note)| text(NOTE, format!("{index:04}"), note)).collect()
 }
 
@@ -197,7 +197,8 @@ impl RecordedFacts {
         notes.collect()
     }
 
-    /// Returns the facts of `class` that [`of_class`] has recorded.
+    /// Returns the recorded facts of `class`, except facts that are measured at the end of the run: touches,
+    /// reclaim and memory of cgroups.
     pub fn of_class(&self, class: EventClass) -> RunFacts {
         let texts = |topic| {
             self.topic(topic).filter_map(|(item, value)| match value {
@@ -231,7 +232,7 @@ impl RecordedFacts {
         }
     }
 
-    /// Returns the facts of [`Self::of_class`], with those that are measured when the run ends.
+    /// Returns the facts of [`Self::of_class`], and the facts that are measured when the run ends.
     pub(crate) fn of_class_at_end(&self, class: EventClass) -> RunFacts {
         let touches = self.touches().filter(|_| Quantity::ColdBytes.is_of(class));
         let facts = RunFacts { touches, ..self.of_class(class) };
@@ -257,7 +258,7 @@ impl RecordedFacts {
         Some(counts)
     }
 
-    /// Returns true if hot and cold bytes are known at the end.
+    /// Returns true if the hot and cold bytes at the end of the run are known.
     pub fn has_touches(&self) -> bool {
         self.touches().is_some()
     }

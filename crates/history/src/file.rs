@@ -1,7 +1,7 @@
 //! Recordings: traces over time in an SQLite database, which stays readable if the writer is killed.
 //!
-//! A recording is a sequence of [`Interval`](crate::Interval)s. Each holds what changed since the interval before it, so that the totals at
-//! a moment are the sum of all intervals up to it. `docs/recording.md` describes the tables.
+//! A recording is a sequence of [`Interval`](crate::Interval)s. Each holds the changes since the previous interval,
+//! so the totals at a moment are the sum of all intervals before it. `docs/recording.md` describes the tables.
 
 mod compaction;
 mod error;

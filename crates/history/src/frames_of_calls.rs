@@ -1,4 +1,4 @@
-//! Frames of calls: functions, with those that the compiler inlined.
+//! Frames of calls: functions, including inline frames.
 
 use memtrace_model::{Frame, FrameId};
 
@@ -10,7 +10,8 @@ pub(super) struct FramesOfCalls {
 }
 
 impl FramesOfCalls {
-    /// Numbers the frames of each call. Frames are sorted, so that the order of stacks does not depend on load addresses.
+    /// Numbers the frames of each call in the sort order of frames, so that the order of stacks does not depend on
+    /// load addresses.
     pub(super) fn new(frames: Vec<Box<[Frame]>>) -> Self {
         let mut of_calls: Vec<Box<[FrameId]>> =
             frames.iter().map(|frames| vec![FrameId::new(0); frames.len()].into()).collect();
@@ -29,7 +30,7 @@ impl FramesOfCalls {
         Self { frames: distinct, of_calls }
     }
 
-    /// Keeps the frames of the calls for which `is_used` has true. The others have none.
+    /// Keeps the frames of used calls, and removes all other frames. `is_used`: one flag for each call.
     pub(super) fn retain(&mut self, is_used: &[bool]) {
         let mut numbers: Vec<Option<FrameId>> = vec![None; self.frames.len()];
         for (of_call, is_used) in self.of_calls.iter_mut().zip(is_used) {

@@ -9,13 +9,13 @@ use std::time::Duration;
 pub struct Gap {
     /// The span since the start of the trace.
     pub span: Range<Duration>,
-    /// The first reason.
+    /// Reason why the first of these intervals could not be stored.
     pub reason: GapReason,
-    /// Number of intervals.
+    /// Number of intervals in the span.
     pub intervals: u64,
 }
 
-/// Reason for which an interval could not be stored.
+/// Reason why an interval could not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GapReason {
     /// The disk is full, or a quota is exhausted.

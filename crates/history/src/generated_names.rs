@@ -1,4 +1,4 @@
-//! Names of the functions that processes have generated at run time, each once.
+//! Names of the functions that processes have generated at run time. Each name is stored once.
 
 mod function_name;
 
@@ -19,15 +19,15 @@ pub(super) struct NameId(u32);
 pub(super) struct GeneratedNames {
     names: Numbered<Box<str>>,
     bytes: usize,
-    /// Limit of the bytes of all names. Further names are left out.
+    /// Maximum of `bytes`. Further names are left out.
     max_bytes: usize,
-    /// Number of names that were left out.
+    /// Number of lookups of names that were left out.
     left_out: u64,
     advice: Advice,
 }
 
 impl NameId {
-    /// Returns the number, which counts from 0 in the order of arrival.
+    /// Returns the number. Names are numbered from 0 in the order of their arrival.
     pub(super) const fn number(self) -> u32 {
         self.0
     }
@@ -37,23 +37,23 @@ impl NameId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GeneratedFrame {
     pub(super) name: Result<NameId, Unnamed>,
-    /// False if the function may keep no frame pointer, so that its caller is uncertain.
+    /// False if the function may not maintain a frame pointer, so that its caller is uncertain.
     pub(super) finds_caller: bool,
 }
 
-/// Names of which some are removed.
+/// Removal of names: only names that are passed to [`Self::keep`] remain.
 pub(super) struct RetainedNames<'a> {
     all: &'a mut GeneratedNames,
     old: Numbered<Box<str>>,
 }
 
 impl GeneratedNames {
-    /// Returns the empty collection, which will have names of at most `max_bytes`.
+    /// Returns an empty collection. `max_bytes`: maximum size of all names together.
     pub(super) fn new(max_bytes: usize) -> Self {
         Self { names: Numbered::default(), bytes: 0, max_bytes, left_out: 0, advice: Advice::default() }
     }
 
-    /// Returns the function at `address` of an image at time `taken`, since tracing began.
+    /// Returns the function at `address` of an image. `taken`: time of the stack, since tracing began.
     pub(super) fn find(&mut self, code: &mut dyn CodeNames, address: AbsAddr, taken: Duration) -> GeneratedFrame {
         let GeneratedFunction { name, finds_caller } = code.find(address, taken);
         GeneratedFrame { name: name.and_then(|name| self.number(&name)), finds_caller }
@@ -76,7 +76,7 @@ impl GeneratedNames {
         Ok(NameId(self.names.number(name, || name.into())))
     }
 
-    /// Records the names and stacks that were missing in an image with the name `comm`.
+    /// Records the advice of `code` about missing names and stacks of the image `id`. `comm`: name of its process.
     pub(super) fn note(&mut self, id: ImageId, comm: &Comm, code: &dyn CodeNames) {
         self.advice.add(id, comm, code.advice());
     }
@@ -93,7 +93,7 @@ impl GeneratedNames {
         (count as u32..self.names.len() as u32).map(|number| (number, self.frame(NameId(number))))
     }
 
-    /// Starts to remove names: only those of [`RetainedNames::keep`] remain.
+    /// Starts a removal of names: only names that are passed to [`RetainedNames::keep`] remain.
     pub(super) fn retain(&mut self) -> RetainedNames<'_> {
         self.bytes = 0;
         let old = std::mem::take(&mut self.names);
@@ -123,11 +123,11 @@ impl RetainedNames<'_> {
     }
 }
 
-/// Advice about names and stacks that are missing, with the images that it concerns.
+/// Advice about missing names and stacks, with the images that each advice concerns.
 #[derive(Debug, Default)]
 struct Advice(BTreeMap<String, Concerned>);
 
-/// The first image, in the order of their IDs, and the number of images.
+/// Images with the same advice: the image with the lowest ID, and the number of images.
 #[derive(Debug)]
 struct Concerned {
     first: ImageId,

@@ -1,4 +1,4 @@
-//! Stacks of ended images in a recording: sums by group, until they are recorded.
+//! Stacks of ended images, summed by group until they are written to the recording.
 
 use memtrace_model::{Node, Part, ProcessImage, Quantities, StackEnd};
 use rustc_hash::FxHashMap;
@@ -7,7 +7,7 @@ use super::ended::{GroupKey, ImageFacts};
 use super::live_paths::ImageStacks;
 use super::path_totals::{PathTotals, TotalParts};
 
-/// Most groups with an executable of their own. Images of further ones share groups.
+/// Maximum number of groups with their own executable. Further images are added to coarser groups.
 const MAX_GROUPS: usize = 4096;
 
 /// Totals of a call path in a group.
@@ -15,17 +15,17 @@ const MAX_GROUPS: usize = 4096;
 pub struct GroupedStack {
     /// Number of the group.
     pub group: u32,
-    /// Call path; the root without frames.
+    /// Call path; the root if the stack has no frames.
     pub path: Node,
     /// End of the walk.
     pub end: StackEnd,
     /// Part of the process.
     pub part: Part,
-    /// The totals.
+    /// Totals of the stack in the group.
     pub usage: Quantities,
 }
 
-/// Sums of stacks by group: one executable, cgroup and user, as in reports.
+/// Sums of stacks by group. A group has one executable, cgroup and user, as in reports.
 #[derive(Debug, Default)]
 pub struct GroupedStacks {
     numbers: FxHashMap<GroupKey, u32>,
@@ -44,7 +44,7 @@ impl GroupedStacks {
         let number = *self.numbers.entry(key).or_insert_with_key(|key| {
             new = Some(key.image(image));
             groups.push(TotalParts::default());
-            // A u32 is far above their number.
+            // The number of groups is far below 2^32.
             groups.len() as u32 - 1
         });
         if let Some(group) = self.groups.get_mut(number as usize) {

@@ -15,14 +15,14 @@ pub struct Header {
     pub kernel: String,
     /// Command line of memtrace.
     pub arguments: Vec<String>,
-    /// Start of the trace by the wall clock. All other times count from it.
+    /// Wall-clock time of the start of the trace. All other times are relative to it.
     pub start: SystemTime,
-    /// Duration of an interval.
+    /// Duration of an interval that is not merged.
     pub interval: Duration,
     /// Traced event classes.
     pub classes: Vec<EventClass>,
-    /// One page in this number is traced; 0 if pages are not traced.
+    /// Sampling period of pages: one page in this number is traced; 0 if pages are not traced.
     pub page_sample: u32,
-    /// Minimum age of blocks that count as live.
+    /// Minimum age of blocks that count as live; `None` if all blocks count.
     pub older: Option<Duration>,
 }

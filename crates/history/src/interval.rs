@@ -33,30 +33,30 @@ pub(super) use self::samples::MACHINE_START;
 pub use self::samples::{Fact, FactValue, Sample, Subject};
 pub use self::threads::{RecordedProcessUsage, RecordedThread, RecordedThreadUsage, ThreadNumber};
 
-/// Changes within a span of time, and values at its end. Intervals are sent in order, without gaps and overlaps.
+/// Changes within a span of time, and values at its end. Intervals are sent in order, without gaps or overlaps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interval {
     /// Span since the start of the trace.
     pub span: Range<Duration>,
     /// New objects.
     pub objects: Vec<RecordedObject>,
-    /// New call paths, each after its callers.
+    /// New call paths, each after the path of its callers.
     pub paths: Vec<RecordedPath>,
-    /// New names.
+    /// New names: the frames at offsets in objects.
     pub symbols: Vec<RecordedSymbols>,
     /// New images, and images with changed facts.
     pub images: Vec<RecordedImage>,
-    /// Ended images without changes in later intervals. The writer forgets them.
+    /// Ended images without changes in later intervals. The writer removes the state of these images.
     pub finished: Vec<ImageId>,
     /// OOM kills.
     pub oom_kills: Vec<OomKill>,
     /// Changes of totals by stack, each stack at most once.
     pub changes: Vec<Change>,
-    /// Changes of numbers that few stacks have.
+    /// Changes of numbers that few stacks have, such as buckets of histograms.
     pub details: Vec<Detail>,
-    /// Changes of numbers of images.
+    /// Changes of numbers that belong to an image and to none of its stacks.
     pub image_changes: Vec<ImageChange>,
-    /// Changes of stalls.
+    /// Changes of the stalls of images.
     pub stalls: Vec<StallChange>,
     /// Losses within the span.
     pub losses: Losses,
@@ -68,19 +68,19 @@ pub struct Interval {
     pub account_names: Vec<AccountNames>,
     /// Accounts that have changed.
     pub accounts: Vec<RecordedAccount>,
-    /// New monitored threads, and those with another name or an end.
+    /// Monitored threads that are new, have another name, or have ended.
     pub monitored: Vec<RecordedThread>,
     /// Usage of monitored threads, each thread at most once.
     pub threads: Vec<RecordedThreadUsage>,
     /// Usage of monitored processes, each process at most once.
     pub process_usage: Vec<RecordedProcessUsage>,
-    /// Activity of threads. Its raw stacks are not stored, but [`Self::activity_stacks`].
+    /// Activity of threads. Its raw stacks are not stored; [`Self::activity_stacks`] has their call paths.
     pub activity: ActivityChanges,
-    /// New stacks of waits, by their number in the activity.
+    /// New stacks of waits: number in the activity, call path, and end of the walk.
     pub activity_stacks: Vec<(u32, PathNumber, StackEnd)>,
-    /// Slices and events that are missing in the activity.
+    /// Numbers of slices and events that were left out of the activity.
     pub activity_left_out: LeftOut,
-    /// Increases of the totals of calls of allocator functions, by number of the name of the function.
+    /// Increases of the totals of calls of allocator functions, by the number of the function's name.
     pub calls: BTreeMap<u32, CallSums>,
     /// Marks. A mark ends an interval, so that the totals at the mark are exact.
     pub marks: Vec<Mark>,
@@ -91,7 +91,7 @@ pub struct Interval {
 pub struct Mark {
     /// Time since the start of the trace.
     pub at: Duration,
-    /// The text, different for each mark.
+    /// Text of the mark. No two marks have the same text.
     pub text: String,
     /// Epoch that starts at the mark. The first epoch, 0, starts with the trace.
     pub epoch: u32,
@@ -146,7 +146,7 @@ impl Interval {
         );
     }
 
-    /// Returns the number of rows with numbers, by which the cost of a merge grows.
+    /// Returns the number of rows with numbers. The cost of a merge grows with it.
     pub(super) fn rows(&self) -> usize {
         let numbers = self.changes.len() + self.details.len() + self.image_changes.len() + self.stalls.len();
         let usage = self.samples.len() + self.accounts.len() + self.threads.len() + self.process_usage.len();
@@ -154,18 +154,18 @@ impl Interval {
         numbers + usage + lists + self.activity.totals.len() + self.activity.lock_totals.len() + self.calls.len()
     }
 
-    /// Returns the mark at the end of the interval, if it ends in one.
+    /// Returns the mark at the end of the interval, if the interval ends at a mark.
     pub(super) fn mark(&self) -> Option<&Mark> {
         self.marks.last().filter(|mark| mark.at == self.span.end)
     }
 }
 
-/// Appends `theirs`; items with a key of ours replace it.
+/// Appends `theirs` to `ours`. An item of `theirs` replaces the item of `ours` with the same key.
 fn replace<T, K: Eq + Hash>(ours: &mut Vec<T>, theirs: Vec<T>, key_of: impl Fn(&T) -> K) {
     add(ours, theirs, key_of, |ours, theirs| *ours = theirs);
 }
 
-/// Appends `theirs`; items with a key of ours are added to it.
+/// Appends `theirs` to `ours`. `sum` adds an item of `theirs` to the item of `ours` with the same key.
 fn add<T, K: Eq + Hash>(ours: &mut Vec<T>, theirs: Vec<T>, key_of: impl Fn(&T) -> K, mut sum: impl FnMut(&mut T, T)) {
     if ours.is_empty() {
         *ours = theirs;

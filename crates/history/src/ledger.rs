@@ -1,8 +1,8 @@
 //! Ledger of one shard: live blocks, pages, mappings, stalls and losses, by process image and stack. Pure.
 //!
-//! [`Ledger::apply`] never panics and never fails; events that it cannot use are counted by [`LossReason`]. The events of a
-//! process may be split by address over any number of ledgers whose snapshots are merged: the effect of an event depends
-//! only on earlier events of the same address and of the whole process.
+//! [`Ledger::apply`] never panics and never fails; events that it cannot use are counted by [`LossReason`]. The
+//! events of a process may be split by address over any number of ledgers. The sum of their snapshots is the same,
+//! because the effect of an event depends only on earlier events of the same address and of the whole process.
 
 mod account_budget;
 mod account_groups;
@@ -47,8 +47,9 @@ use heap::FreeCall;
 use images::Images;
 use stack_totals::StackTotals;
 
-/// Good number of events for [`Ledger::apply_all`]: more than a processor reads at once, and few enough that their entries
-/// stay in its first-level cache until they are changed.
+/// Number of events that [`Ledger::apply_all`] loads and applies together. It is larger than the number of entries
+/// that a processor reads in parallel, and small enough that the entries stay in its first-level cache until they
+/// are changed.
 pub const BATCH: usize = 32;
 
 /// State of one shard.
@@ -68,8 +69,8 @@ impl Ledger {
         Self { images: Images::new(settings), oom_kills: BTreeSet::new(), events: 0, touches: None }
     }
 
-    /// Applies events in order and removes them from `events`. Faster than [`Self::apply`] for each: the cache misses of
-    /// different events overlap.
+    /// Applies events in order and removes them from `events`. This is faster than [`Self::apply`] for each event,
+    /// because the cache misses of different events overlap.
     pub fn apply_all(&mut self, events: &mut Vec<Event>) {
         for batch in events.chunks(BATCH) {
             self.load_entries(batch);
@@ -79,7 +80,7 @@ impl Ledger {
     }
 
     /// Applies one event.
-    // By reference: a copy of an event waits for the stores of the event before.
+    // The event is a reference, because a copy would wait for the stores of the previous event.
     #[inline]
     pub fn apply(&mut self, event: &Event) {
         self.events += 1;
@@ -191,27 +192,28 @@ impl Ledger {
         self.images.budget.losses.add(reason, count);
     }
 
-    /// Live amount, regardless of age.
+    /// Returns the live amount of all images, regardless of the age of blocks.
     #[must_use]
     pub const fn live(&self) -> Amount {
         self.images.budget.live
     }
 
-    /// Number of applied events.
+    /// Returns the number of applied events.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.events
     }
 
-    /// Losses so far.
+    /// Returns the losses so far.
     #[must_use]
     pub const fn losses(&self) -> &Losses {
         &self.images.budget.losses
     }
 
-    /// Reads the entries that `events`, at most [`BATCH`], will change. The entries of different events do not depend on each
-    /// other, so the processor reads several at once; [`Self::apply`] then finds them in its cache. A first pass looks up the
-    /// blocks and stacks of all events, a second one reads the indices of the stacks, and a third one their totals.
+    /// Reads the entries that `events` will change. There must be at most [`BATCH`] events. The entries of
+    /// different events do not depend on each other, so the processor reads several at once, and [`Self::apply`]
+    /// then finds them in the cache. The first pass looks up the blocks and stacks of all events, the second pass
+    /// reads the indices of the stacks, and the third pass reads their totals.
     fn load_entries(&self, events: &[Event]) {
         let mut slot = self.images.last;
         let mut places = [const { None }; BATCH];
@@ -243,7 +245,7 @@ impl Ledger {
 
     /// Records that the OOM killer has selected `pid`, traced or not.
     fn oom_kill(&mut self, pid: Pid, kill: OutOfMemory, at: Tick) {
-        // Also for an unknown process: another shard may know it, and all shards must agree on its end.
+        // An unknown process is marked too: another shard may know it, and all shards must agree on its end.
         if let Some(process) = self.images.process_of(pid) {
             process.is_killed = true;
         }

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::live_paths::LiveCall;
 
-/// Returns the frames of each stack. The innermost call of a stack is the first, and so is its innermost frame.
+/// Returns the frames of each stack. The calls of a stack and the returned frames are in the order innermost first.
 #[must_use]
 pub fn frames_of_calls(stacks: &[Vec<LiveCall>], names: &dyn Names) -> Vec<Vec<Frame>> {
     let path_object = |object: &Arc<Object>| {

@@ -14,16 +14,16 @@ use super::generated_names::GeneratedNames;
 use super::path_totals::{PathKey, PathTotals, PathUsage};
 use super::translated_paths::{PathSource, TranslatedPaths};
 
-/// Call paths of the stacks that have arrived so far, in all images. Each stack is converted once, with the mappings of its
-/// image.
+/// Call paths of the stacks of all images that have arrived so far. Each stack is converted once, with the mappings
+/// of its image.
 #[derive(Debug)]
 pub struct LivePaths {
     paths: CallPaths,
     names: GeneratedNames,
-    /// Numbers of objects, names and paths that were taken.
+    /// Numbers of objects, names and paths that [`Self::take_new`] has returned.
     taken: [usize; 3],
     max_paths: usize,
-    /// Paths of ended processes.
+    /// Translations of the paths of ended processes.
     translated: TranslatedPaths,
 }
 
@@ -42,16 +42,16 @@ pub struct NewPaths {
     pub paths: Vec<NewPath>,
 }
 
-/// A call path: that of the callers and one more call.
+/// A call path: the path of its callers and one more call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewPath {
-    /// The path.
+    /// Node of the path.
     pub path: Node,
-    /// Path of the callers; the root for the outermost call.
+    /// Node of the callers' path; the root for the outermost call.
     pub callers: Node,
     /// Location of the last call.
     pub site: CallSite,
-    /// The frame was found by frame pointer.
+    /// True if the frame was found by frame pointer.
     pub by_frame_pointer: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct NewPath {
 pub enum CallSite {
     /// Offset in the file of the object with this number.
     InObject(u32, FileOffset),
-    /// Generated code with the name of this number.
+    /// Generated code; the number of its name.
     Generated(u32),
     /// Address outside of all files, and the reason for the missing name.
     Outside(Option<AbsAddr>, Unnamed),
@@ -71,20 +71,21 @@ pub enum CallSite {
 pub enum LiveCall {
     /// Offset in the file of an object.
     InObject(Arc<Object>, FileOffset),
-    /// A frame that has its name, or has none.
+    /// A frame outside of objects: generated code with its name, or code without a name.
     Named(Frame),
 }
 
 impl LivePaths {
-    /// Returns an empty collection for about `max_paths` distinct call paths, and names of at most `max_name_bytes`.
+    /// Returns an empty collection. `max_paths`: approximate maximum number of distinct call paths.
+    /// `max_name_bytes`: maximum size of all names of generated code.
     #[must_use]
     pub fn new(max_paths: usize, max_name_bytes: usize) -> Self {
         let (paths, names) = (CallPaths::default(), GeneratedNames::new(max_name_bytes));
         Self { paths, names, taken: [0; 3], max_paths, translated: TranslatedPaths::default() }
     }
 
-    /// Returns the call paths of `stacks`, which belong to `image`, and the ends of their walks. `code` has
-    /// the names of its generated code. If there are too many paths, new stacks are merged.
+    /// Returns the call paths of `stacks`, which belong to `image`, and the ends of their walks. `code`: names of
+    /// the generated code of `image`. If there are too many paths, all these stacks are merged.
     pub fn convert(
         &mut self,
         image: &ProcessImage,
@@ -94,7 +95,7 @@ impl LivePaths {
         self.convert_some(image, stacks, stacks.ids().collect(), code)
     }
 
-    /// As [`Self::convert`], for some of `stacks`.
+    /// Does the same as [`Self::convert`], for the stacks `ids`.
     pub fn convert_some(
         &mut self,
         image: &ProcessImage,
@@ -112,8 +113,9 @@ impl LivePaths {
         ids.into_iter().map(convert).collect()
     }
 
-    /// Returns the totals of an ended image by live path. The paths of `totals` are those of `from`; `objects` are their
-    /// objects. The number of merged stacks is reduced by `counted`, which the totals of the image have.
+    /// Converts the totals of an ended image to live paths. `from`: collection of the paths of `totals`. `objects`:
+    /// numbers of the objects in these paths. `counted`: number of merged stacks that the image counts itself; the
+    /// result does not count them.
     pub(super) fn translate(
         &mut self,
         totals: &PathTotals,
@@ -124,7 +126,7 @@ impl LivePaths {
         let Self { paths, names, translated, max_paths, .. } = self;
         let is_full = paths.len() >= *max_paths;
         if !is_full {
-            // Their files may have been opened again.
+            // The files of the objects may have been opened again, with other handles.
             objects.iter().for_each(|&object| _ = paths.object(from.paths.object_at(object)));
             translated.begin(from);
         }
@@ -156,12 +158,12 @@ impl LivePaths {
         })
     }
 
-    /// Returns the objects of the paths, each with one reference.
+    /// Returns the objects of the paths, each once. This collection holds one [`Arc`] reference to each object.
     pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.paths.objects()
     }
 
-    /// Forgets the handles of files that were closed.
+    /// Removes the handles of closed files from the objects.
     pub fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
         self.paths.forget_files(closed);
     }
@@ -171,7 +173,7 @@ impl LivePaths {
         &self.paths
     }
 
-    /// Returns what is new since the last call.
+    /// Returns the objects, names and paths that are new since the last call.
     pub fn take_new(&mut self) -> NewPaths {
         let [objects, names, paths] = self.taken;
         let new = NewPaths {
@@ -334,7 +336,7 @@ mod tests {
             let (mut ended, mut live) = (EndedProcesses::new(settings), LivePaths::new(usize::MAX, 0));
             for (ordinal, (base, calls, merged)) in (0..).zip(images) {
                 let base = base << 20;
-                // The last call is outside of all files.
+                // Call 5 is outside of all files.
                 let offset = |call: &u64| if *call == 5 { 0x2000 } else { call * 16 };
                 let calls: Vec<Vec<u64>> = calls.iter().map(|calls| calls.iter().map(offset).collect()).collect();
                 let numbered: Vec<_> = (100..).zip(calls.iter().map(Vec::as_slice)).collect();
@@ -345,7 +347,7 @@ mod tests {
                 let mut by_stack: BTreeMap<StackKey, Quantities> =
                     numbered.iter().map(|&(id, _)| (StackId(id).into(), amount(id))).collect();
                 by_stack.insert(StackId::OTHER.into(), amount(7));
-                // No shard has the frames of this one.
+                // No shard has the frames of this stack.
                 by_stack.insert(StackId(1000).into(), amount(9));
                 let mut expected: BTreeMap<Vec<Option<u64>>, u64> = BTreeMap::from([(Vec::new(), 7 + 9)]);
                 for (id, calls) in &numbered {

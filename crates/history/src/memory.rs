@@ -1,7 +1,7 @@
 //! A history in memory.
 //!
-//! It holds the same intervals as a file. Beyond its limit, it merges what a file merges, in the same order: old intervals,
-//! small ended images, small stacks.
+//! It holds the same intervals as a file. Beyond its limit, it merges the same data as a file, in the same order:
+//! old intervals, small ended images, and small stacks.
 
 mod changes;
 mod images;
@@ -23,7 +23,7 @@ use super::header::Header;
 use super::interval::slice_limit::SliceLimit;
 use super::interval::{AccountNames, Interval, Location, Locations, PathNumber, RecordedSymbols, Subject};
 
-/// Shares of the limit that slices and events of threads can take, one in these numbers; and the size of one.
+/// Divisors of the limit: slices of threads can take a quarter of it, and events a sixteenth.
 const SLICES: u64 = 4;
 const EVENTS: u64 = 16;
 const SLICE_BYTES: u64 = size_of::<Slice>() as u64;
@@ -34,13 +34,14 @@ const EVENT_BYTES: u64 = size_of::<ActivityEvent>() as u64;
 pub struct MemoryBook {
     header: Header,
     limit: Bytes,
-    /// Bytes of the parts that no merge makes smaller: objects, call paths, names of accounts and threads. The names of
-    /// functions do not count: they arrive at the end, and must not take the resolution of all that was before.
+    /// Estimated size of data that merges cannot reduce, in bytes: objects, call paths, accounts, threads and
+    /// locks. The names of functions do not count, because they arrive at the end of the run, and would cause
+    /// merges of all earlier intervals.
     bytes: usize,
     rows: Vec<IntervalRow>,
     /// Contents of the intervals, one for each of `rows`.
     contents: Vec<StoredInterval>,
-    /// Sum of their sizes, which a merge computes again.
+    /// Sum of the sizes of `contents` in bytes. It is computed again after a merge.
     content_bytes: usize,
     marks: Vec<MarkRow>,
     locations: Locations,
@@ -53,7 +54,7 @@ pub struct MemoryBook {
     end_of_run: Option<EndOfRun>,
 }
 
-/// What slices and events refer to by number.
+/// Names, threads, locks and stacks, by the numbers that slices and events contain.
 #[derive(Debug, Default)]
 struct Identities {
     names: BTreeMap<u32, String>,
@@ -63,7 +64,7 @@ struct Identities {
 }
 
 impl MemoryBook {
-    /// Returns an empty history of at most about `limit` bytes.
+    /// Returns an empty history. `limit`: approximate maximum size.
     #[must_use]
     pub fn new(header: Header, limit: Bytes) -> Self {
         Self {
@@ -85,7 +86,7 @@ impl MemoryBook {
         }
     }
 
-    /// Appends the next interval. If the history is too large then, old parts are merged.
+    /// Appends the next interval. If the history is too large afterwards, old data is merged.
     pub fn append(&mut self, mut interval: Interval) {
         let id = self.rows.last().map_or(1, |row| row.end().id + 1);
         let row = IntervalRow { id, span: interval.span.clone(), merged: 1 };
@@ -107,13 +108,13 @@ impl MemoryBook {
         }
     }
 
-    /// Completes the history, with an end that only its intervals know.
+    /// Marks the history as complete, without an [`EndOfRun`].
     #[cfg(test)]
     pub(super) const fn finish(&mut self) {
         self.is_complete = true;
     }
 
-    /// Returns the memory of the history, about.
+    /// Returns the approximate size of the history.
     fn size(&self) -> Bytes {
         Bytes((self.bytes + self.images.bytes() + self.content_bytes) as u64)
     }
@@ -131,7 +132,7 @@ impl MemoryBook {
         for RecordedSymbols { object, offset, frames, .. } in interval.symbols.drain(..) {
             let name = objects.get(&object).and_then(Location::file_name);
             let frames = frames.into_vec().into_iter();
-            // A path says how a frame was found.
+            // The call path has this flag.
             let frame = |frame| Frame { object: name.clone(), address: None, by_frame_pointer: false, ..frame };
             symbols.insert((object, offset), frames.map(frame).collect());
         }
@@ -139,7 +140,7 @@ impl MemoryBook {
 
     fn add_names(&mut self, interval: &mut Interval) {
         let unknown = |image: &ImageId| !self.images.contains(*image);
-        // They have ended, and were merged.
+        // Unknown images have ended and were merged.
         interval.samples.retain(|sample| !matches!(&sample.subject, Subject::Process(image) if unknown(image)));
         for names in interval.account_names.drain(..) {
             self.bytes += 64 + names.names.iter().map(String::len).sum::<usize>();
@@ -156,7 +157,7 @@ impl MemoryBook {
         activity.stacks.clear();
     }
 
-    /// Leaves out slices and events beyond the limits of their numbers: the shortest slices, and the last events.
+    /// Removes slices and events beyond their maximum numbers: the shortest slices, and the latest events.
     fn limit_activity(&mut self, interval: &mut Interval) {
         let before = self.slices.shorter_than();
         self.slices.add(interval.activity.slices.iter().map(Slice::duration));
@@ -176,14 +177,14 @@ impl MemoryBook {
         self.events += kept as u64;
     }
 
-    /// Returns the contents of the intervals after `from` and up to `to`, with their ends.
+    /// Returns the contents of the intervals after `from` and up to `to`, each with the end of the interval.
     fn between(&self, from: Boundary, to: Boundary) -> impl Iterator<Item = (Boundary, &StoredInterval)> {
         let ends = self.rows.iter().map(IntervalRow::end);
         ends.zip(&self.contents).filter(move |(end, _)| from < *end && *end <= to)
     }
 }
 
-/// Removes slices that are too short. Returns what was removed.
+/// Removes slices that are too short. Returns the number of removed slices, and the limit of their duration.
 fn remove_short(slices: &mut Vec<Slice>, limit: &SliceLimit) -> LeftOut {
     let before = slices.len();
     slices.retain(|slice| limit.keeps(slice.duration()));

@@ -10,7 +10,7 @@ use super::boundaries::Boundary;
 use super::facts::RecordedFacts;
 use super::trend_parts::TrendParts;
 
-/// The moments of a view: one, to show its totals, or two, to show the changes between them.
+/// Moments of a view. With one moment, the view shows its totals; with two moments, the changes between them.
 ///
 /// Totals are exact at boundaries, so a moment stands for the last boundary before it.
 #[derive(Debug)]
@@ -18,24 +18,24 @@ pub struct Moments {
     /// `None` for the totals since the start of the history.
     from: Option<Boundary>,
     to: Boundary,
-    /// Start of tracing. Times of the history begin a little earlier.
+    /// Start of tracing, by the clock of the history, which begins a little earlier.
     start: Duration,
-    /// The totals at the end of the run are shown.
+    /// True if the view shows the totals at the end of the run.
     is_at_end: bool,
     /// Duration and end of the trace, if it has ended and `to` is the end.
     ended: Option<(Duration, Tick)>,
-    /// Parts of the time: the changes of live memory in each are shown.
+    /// Parts of the shown time. Reports show the changes of live memory in each part.
     parts: TrendParts,
     /// Epoch that starts at the first mark, if the moments are marks.
     first_epoch: Option<Epoch>,
     /// Texts of the marks with inexact totals.
     inexact_marks: Vec<String>,
-    /// Event class with a peak at `to`, if the peak is shown.
+    /// Event class that has its peak at `to`, if the view shows a peak.
     peak_of: Option<EventClass>,
 }
 
 impl Moments {
-    /// Returns the moments of a view: `to`, or the time since `from`. `facts` are read from `book`.
+    /// Returns the moment `to`, or the window from `from` to `to`. `facts`: facts of `book`.
     pub fn new(book: &dyn Book, facts: &RecordedFacts, from: Option<Boundary>, to: Boundary) -> Self {
         let (start, end) = facts.span();
         let start = start.since_start();
@@ -55,17 +55,18 @@ impl Moments {
         }
     }
 
-    /// The moments are marks. The first one starts an epoch, and the `inexact` ones have inexact totals.
+    /// Declares that the moments are marks. `first_epoch`: epoch that starts at the first mark. `inexact`: texts of
+    /// the marks with inexact totals.
     pub fn with_marks(self, first_epoch: Epoch, inexact: Vec<String>) -> Self {
         Self { first_epoch: Some(first_epoch), inexact_marks: inexact, ..self }
     }
 
-    /// The moment is the peak of an event class.
+    /// Declares that the moment is the peak of an event class.
     pub fn with_peak(self, class: EventClass) -> Self {
         Self { peak_of: Some(class), ..self }
     }
 
-    /// Shows no changes over time.
+    /// Removes the parts, so that the view shows no changes over time.
     pub fn without_parts(self) -> Self {
         Self { parts: TrendParts::default(), ..self }
     }
@@ -95,12 +96,12 @@ impl Moments {
         self.from.is_some()
     }
 
-    /// Returns the times of the boundaries.
+    /// Returns the time between the boundaries, from the start of tracing at the earliest.
     pub fn times(&self) -> Range<Duration> {
         self.from().at().max(self.start)..self.to.at().max(self.start)
     }
 
-    /// Returns the times of the boundaries since the start of tracing.
+    /// Returns the time between the boundaries, relative to the start of tracing.
     pub fn span(&self) -> Range<Duration> {
         let Range { start, end } = self.times();
         self.after_start(start)..self.after_start(end)
@@ -111,13 +112,13 @@ impl Moments {
         Tick::at(self.start)
     }
 
-    /// Returns the time of the trace that is shown.
+    /// Returns the shown part of the trace, in ticks.
     pub fn window(&self) -> Range<Tick> {
         let Range { start, end } = self.times();
         Tick::at(start)..self.ended.map_or(Tick::at(end), |(_, end)| end)
     }
 
-    /// Returns the duration of the time that is shown.
+    /// Returns the duration of the shown part of the trace.
     pub fn duration(&self) -> Duration {
         match self.ended.filter(|_| !self.is_window()) {
             Some((duration, _)) => duration,
@@ -125,12 +126,12 @@ impl Moments {
         }
     }
 
-    /// Returns the time since the start of tracing.
+    /// Converts a time of the history to the time since the start of tracing.
     pub fn after_start(&self, time: Duration) -> Duration {
         time.saturating_sub(self.start)
     }
 
-    /// Returns the parts of the time: the changes of live memory in each are shown.
+    /// Returns the parts of the shown time. Reports show the changes of live memory in each part.
     pub const fn parts(&self) -> &TrendParts {
         &self.parts
     }

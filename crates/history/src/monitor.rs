@@ -4,7 +4,7 @@
 //! sum over its running and ended threads, so the intervals of a process sum up to its counters, whatever happens to
 //! single threads.
 //!
-//! Threads have rows of their own up to a limit. The engine keeps state for rows only.
+//! Threads have rows of their own up to a limit. The monitor keeps the state of a thread only if it has a row.
 
 mod process;
 mod rows;
@@ -22,14 +22,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use process::{Origin, ProcessState};
 use rows::Slots;
 
-/// Builder of intervals.
+/// Converts cumulative counters to intervals.
 #[derive(Debug)]
 pub struct Monitor {
     slots: Slots,
     processes: FxHashMap<(Pid, u64), ProcessState>,
     /// `None` before the baseline.
     previous: Option<Previous>,
-    /// Time of the baseline since boot.
+    /// Time of the baseline since boot, in nanoseconds.
     baseline_ns: u64,
 }
 
@@ -43,13 +43,13 @@ struct Previous {
 }
 
 impl Monitor {
-    /// Creates a monitor with at most `limit_of_threads` rows in an interval.
+    /// Creates a monitor. `limit_of_threads`: maximum number of rows in an interval.
     #[must_use]
     pub fn new(limit_of_threads: usize) -> Self {
         Self { slots: Slots::new(limit_of_threads), processes: FxHashMap::default(), previous: None, baseline_ns: 0 }
     }
 
-    /// Returns the interval that a sampling ends; `None` for the first one, which is the baseline.
+    /// Returns the interval that ends at a sampling; `None` for the first sampling, which is the baseline.
     pub fn observe(&mut self, sampling: Sampling) -> Option<MonitorInterval> {
         let Sampling { at, boot_ns, threads, mut processes, machine, losses } = sampling;
         self.drop_absent(&processes);
@@ -68,7 +68,7 @@ impl Monitor {
             ..MonitorInterval::default()
         };
         for process in processes {
-            // A new process can have the pid of one that has exited.
+            // A new process can have the pid of a process that has exited.
             let own = if process.has_exited { None } else { threads.remove(&process.pid) };
             let kinds = self.new_events(&process);
             interval.events.extend(kinds.map(|kind| MonitorEvent { at: interval.span.end, kind }));

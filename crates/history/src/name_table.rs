@@ -1,4 +1,4 @@
-//! Names of calls that are known, such as those of a recording.
+//! Table of known frames, such as the frames in a recording.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use rustc_hash::FxHashMap;
 
 use super::live_paths::LivePaths;
 
-/// Frames at offsets in objects, the outermost first.
+/// Frames at offsets in objects. The frames at one offset are in the order outermost first.
 #[derive(Clone, Debug, Default)]
 pub struct FramesByObject(pub FxHashMap<ObjectName, BTreeMap<FileOffset, Box<[Frame]>>>);
 
-/// Calls that are not in the table have no names.
+/// A call that is not in the table has one frame without a name.
 impl Names for FramesByObject {
     fn frames(&self, object: &PathObject, offsets: &[FileOffset]) -> Vec<Box<[Frame]>> {
         let name = object.name();
@@ -27,7 +27,7 @@ impl Names for FramesByObject {
     }
 }
 
-/// Frames that are known, and a source for the names of other calls.
+/// Known frames, and a source for the frames of other calls.
 #[derive(Debug)]
 pub struct NameTable<N> {
     frames: FramesByObject,
@@ -35,13 +35,13 @@ pub struct NameTable<N> {
 }
 
 impl<N: Names> NameTable<N> {
-    /// Returns the table of `frames`; `others` has the names of other calls.
+    /// Returns the table of `frames`. `others`: source for calls that `frames` lacks.
     pub const fn new(frames: FramesByObject, others: N) -> Self {
         Self { frames, others }
     }
 
-    /// Finds the frames of all calls in objects of `live`, and keeps them: stacks with the same calls get their names
-    /// without reading the objects again.
+    /// Finds the frames of all calls in objects of `live`, and keeps them. Later stacks with the same calls get
+    /// their frames without another read of the objects.
     pub fn add(&mut self, live: &LivePaths) {
         for (object, calls) in live.paths().in_objects() {
             let offsets: Vec<_> = calls.into_keys().collect();
@@ -58,7 +58,7 @@ impl<N: Names> NameTable<N> {
 
 impl<N: Names> Names for NameTable<N> {
     fn frames(&self, object: &PathObject, offsets: &[FileOffset]) -> Vec<Box<[Frame]>> {
-        // During a run, another file without a build ID can have had the same name.
+        // Without a build ID, the known frames can belong to another file that had this path earlier in the run.
         let is_certain = object.file == FileState::Recorded || object.object.build_id.is_some();
         let known = is_certain.then(|| self.frames.0.get(&object.name())).flatten();
         let mut frames: Vec<_> =
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Names that show the offset, and the offsets that were asked for.
+    /// Source of names that show the offset. It keeps the requested offsets.
     #[derive(Default)]
     struct Source(RefCell<Vec<u64>>);
 

@@ -18,7 +18,7 @@ use super::report_stacks::{ReportClass, ReportStacks, StallsByCgroup};
 pub struct NamedClasses<'a> {
     stacks: Stacks<'a>,
     frames: FramesOfCalls,
-    /// Event classes that were not taken.
+    /// Number of event classes that were not taken yet.
     left: usize,
     /// Notes about missing names.
     notes: Vec<String>,
@@ -39,7 +39,8 @@ impl Stacks<'_> {
         }
     }
 
-    /// Returns the stacks of `class`, and removes those that were read: named stacks take ten times their memory.
+    /// Returns the stacks of `class`. Removes the stacks of a history, because they take ten times as much memory
+    /// with names.
     fn take(&mut self, class: EventClass) -> Option<ReportClass> {
         match self {
             Self::OfHistory(stacks) => stacks.classes.remove(&class),
@@ -64,11 +65,12 @@ impl<'a> NamedClasses<'a> {
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
         let mut closed = 0;
         for (object, calls) in paths.in_objects() {
-            // Debug information is large: that of an object is released before that of the next one is read.
+            // Each call reads one object, because debug information is large: it is released before the next object
+            // is read.
             let offsets: Vec<_> = calls.keys().copied().collect();
             let frames_of_object = names.frames(object, &offsets);
             let mut all = frames_of_object.iter().flatten();
-            // The notes of a recording have those that the run could not name.
+            // The run has noted the objects that it could not read, and the recording contains these notes.
             let is_closed =
                 object.file != FileState::Recorded && all.any(|frame| frame.name == Err(Unnamed::ObjectClosed));
             closed += u64::from(is_closed);
@@ -93,7 +95,8 @@ impl<'a> NamedClasses<'a> {
         Self { stacks, frames: FramesOfCalls::new(frames), left, notes }
     }
 
-    /// Returns `class`, once. A class that was not traced has no stacks.
+    /// Returns the stacks of `class`. It must be called at most once for each class. A class that was not traced
+    /// has no stacks.
     #[must_use]
     pub fn take(&mut self, class: EventClass) -> NamedStacks {
         let Some(ReportClass { processes, stalls, oom_kills, losses }) = self.stacks.take(class) else {
@@ -101,7 +104,7 @@ impl<'a> NamedClasses<'a> {
         };
         self.left = self.left.saturating_sub(1);
         let mut frames = if self.left == 0 {
-            // Without a copy: most runs trace one class, whose calls are all calls.
+            // The last class needs no copy. Most runs trace only one class.
             std::mem::take(&mut self.frames)
         } else {
             self.frames.clone()
@@ -133,7 +136,7 @@ pub struct NamedStacks {
     processes: Vec<ProcessProfile>,
     stacks: Vec<StackProfile>,
     frames: Vec<Frame>,
-    /// Stalls of all images by control group.
+    /// Stalls of all images by cgroup.
     stalls: StallsByCgroup,
     oom_kills: Vec<OomKill>,
     losses: Losses,
@@ -141,7 +144,8 @@ pub struct NamedStacks {
 }
 
 impl NamedStacks {
-    /// Returns the profile of a run with the totals at `earlier` moments. `labels` returns the labels of its stacks.
+    /// Returns the profile of a run. `earlier`: profiles at earlier moments. `labels` returns the labels of the
+    /// stacks.
     #[must_use]
     pub fn into_profile(
         self,
@@ -151,7 +155,7 @@ impl NamedStacks {
     ) -> Profile {
         let Self { processes, stacks, frames, stalls, oom_kills, losses, notes } = self;
         let mut distinct: Vec<String> = Vec::new();
-        // A recording has the notes on names of its run, of which this may be a part.
+        // A recording contains the notes of its run about names, so the same notes can occur twice.
         for note in run.notes.into_iter().chain(notes) {
             if !distinct.contains(&note) {
                 distinct.push(note);

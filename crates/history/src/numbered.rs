@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::FxBuildHasher;
 
-/// Distinct values, numbered in the order of their arrival. There are far fewer than 2^32.
+/// Distinct values, numbered in the order of their arrival. The number of values stays far below 2^32.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered<T> {
     all: Vec<T>,
@@ -63,7 +63,7 @@ impl<T: Hash + Eq> Numbered<T> {
         self.all.iter()
     }
 
-    /// Iterates over the values, to change what does not distinguish them.
+    /// Iterates over the values. The caller may only change fields that are not part of equality and hash.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.all.iter_mut()
     }

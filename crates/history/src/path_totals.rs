@@ -1,7 +1,7 @@
 //! Totals by call path in a compact encoding.
 //!
-//! A short-lived compiler has tens of thousands of stacks, most of them with a few small numbers. As integers of variable
-//! length (LEB128) they take a tenth of the memory of [`Quantities`].
+//! A short-lived compiler process has tens of thousands of stacks, and most stacks have a few small numbers. As
+//! integers of variable length (LEB128), these numbers take a tenth of the memory of [`Quantities`].
 
 mod number;
 mod parts;
@@ -37,8 +37,8 @@ impl PathUsage {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathTotals {
     len: usize,
-    /// Encoded entries. Each is in one chunk. A list that is merged into another one frees its chunks as it goes, so that
-    /// the largest list does not need twice its memory for a moment.
+    /// Encoded entries. An entry does not cross chunks. A merge frees the chunks of its inputs while it reads them,
+    /// so that the largest list does not need twice its memory for a moment.
     chunks: Box<[Chunk]>,
 }
 
@@ -48,13 +48,13 @@ type Chunk = Box<[u8]>;
 const CHUNK: usize = 1 << 14;
 
 impl PathTotals {
-    /// Returns the totals of `entries`, which come in any order, and with any number of entries for a key.
+    /// Returns the totals of `entries`, which can be in any order and can repeat keys.
     pub(super) fn new(mut entries: Vec<(PathKey, PathUsage)>) -> Self {
         entries.sort_unstable_by_key(|&(key, _)| key);
         Self::from_sorted(entries)
     }
 
-    /// Returns the totals of `entries`, which come in the order of their keys.
+    /// Returns the totals of `entries`, which must be in the order of their keys and can repeat keys.
     pub(super) fn from_sorted(entries: impl IntoIterator<Item = (PathKey, PathUsage)>) -> Self {
         let mut encoder = Encoder::default();
         let mut entries = entries.into_iter().peekable();
@@ -67,7 +67,7 @@ impl PathTotals {
         encoder.finish()
     }
 
-    /// Returns the sum of both. Entries of keys that only one of them has are copied as they are encoded.
+    /// Returns the sum of both lists. If only one list has a key, the encoded entry is copied.
     pub(super) fn merge(self, other: Self) -> Self {
         let mut encoder = Encoder::default();
         let (mut one, mut other) = (Cursor::new(self.chunks.into_iter()), Cursor::new(other.chunks.into_iter()));
@@ -118,27 +118,27 @@ impl PathTotals {
         self.chunks.iter().map(|chunk| chunk.len()).sum()
     }
 
-    /// Gives each path the one that `rename` returns. They must be in the same order.
+    /// Replaces each path by the result of `rename`, which must keep the order of the paths.
     pub(super) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
         let entries = std::mem::take(self).into_iter();
         *self = Self::from_sorted(entries.map(|(key, usage)| (PathKey { path: rename(key.path), ..key }, usage)));
     }
 }
 
-/// Number of bits for the end of a walk; the keys of the part are above them.
+/// Number of bits for the end of a walk. The flags of the part's keys are in the bits above.
 const END_BITS: u32 = 5;
 const _: () = assert!(StackEnd::ALL.len() < 1 << END_BITS);
 
-/// Bit after those of the quantities: set if histograms follow them.
+/// Bit above the bits of the quantities: set if histograms follow the quantities.
 const HISTOGRAMS: u64 = 1 << Quantity::ALL.len();
 
 /// Maximum number of bytes of a key: its path, end and part.
 const MAX_KEY: usize = 5 + 2 + PartKey::ALL.len() * 5;
 
-/// Maximum number of bytes of totals without histograms: the bits of the quantities that are not 0, and these.
+/// Maximum number of bytes of totals without histograms: the bit set of non-zero quantities, and their values.
 const MAX_QUANTITIES: usize = (Quantity::ALL.len() + 1).div_ceil(7) + Quantity::ALL.len() * 10;
 
-/// Maximum number of bytes of a bucket: its logarithm and its count.
+/// Maximum number of bytes of a bucket: quantity and logarithm, and the count.
 const MAX_BUCKET: usize = 2 + 10;
 
 #[derive(Default)]
@@ -160,13 +160,13 @@ impl Encoder {
         }
     }
 
-    /// Adds an entry with totals that are encoded.
+    /// Adds an entry with encoded totals.
     fn push_encoded(&mut self, key: PathKey, usage: &[u8]) {
         self.push_key(key, usage.len());
         self.bytes.extend_from_slice(usage);
     }
 
-    /// Begins an entry, in a chunk with room for totals of `room` bytes.
+    /// Begins an entry, in a chunk that has room for `room` bytes of totals.
     fn push_key(&mut self, key: PathKey, room: usize) {
         if self.bytes.len() + MAX_KEY + room > CHUNK {
             self.chunks.push(self.bytes.as_slice().into());
@@ -190,7 +190,7 @@ impl Encoder {
     }
 }
 
-/// Quantities without a call path. Those of most images are few and small.
+/// Encoded quantities without a call path. Most images have few and small quantities.
 #[derive(Debug)]
 pub(super) struct EncodedQuantities(Box<[u8]>);
 
@@ -206,13 +206,13 @@ impl EncodedQuantities {
     }
 }
 
-/// Writes the bits of the quantities that are not 0, together with `bits`, and these quantities.
+/// Writes the bit set of non-zero quantities, combined with `bits`, and then the values of these quantities.
 fn write_quantities(bytes: &mut Vec<u8>, quantities: &Quantities, bits: u64) {
     write_number(bytes, quantities.iter().fold(bits, |bits, (quantity, _)| bits | 1 << quantity as u32));
     quantities.iter().for_each(|(_, value)| write_number(bytes, value));
 }
 
-/// Number of bits of a logarithm; the quantity is above them.
+/// Number of bits of a logarithm. The number of the quantity is in the bits above.
 const LOG2_BITS: u32 = 6;
 
 fn write_histograms(bytes: &mut Vec<u8>, histograms: &BlockHistograms) {
@@ -238,7 +238,8 @@ fn read_histograms(bytes: &mut &[u8]) -> BlockHistograms {
     histograms
 }
 
-/// Reads the key of an entry after the one with `path`, and removes it from `bytes`.
+/// Reads a key and removes it from `bytes`. `path`: path of the previous entry, because a key contains the
+/// difference.
 fn read_key(bytes: &mut &[u8], path: u32) -> Option<PathKey> {
     let path = Node::from_number(path.wrapping_add(read_number(bytes) as u32));
     let head = read_number(bytes);
@@ -273,7 +274,7 @@ fn skip_usage(bytes: &mut &[u8]) {
     }
 }
 
-/// Entries of `chunks`. An owned chunk is freed when its last entry was read.
+/// Reads the entries of `chunks`. An owned chunk is freed when its last entry was read.
 struct Decoder<I: Iterator> {
     chunks: I,
     chunk: Option<I::Item>,
@@ -287,7 +288,7 @@ impl<I: Iterator<Item: AsRef<[u8]>>> Decoder<I> {
         Self { chunks, chunk: None, at: 0, path: 0 }
     }
 
-    /// Reads the next key. The position is after it.
+    /// Reads the next key, and moves the position past the key.
     fn next_key(&mut self) -> Option<PathKey> {
         if self.chunk.as_ref().is_none_or(|chunk| self.at == chunk.as_ref().len()) {
             (self.chunk, self.at) = (None, 0);
@@ -299,7 +300,7 @@ impl<I: Iterator<Item: AsRef<[u8]>>> Decoder<I> {
         Some(key)
     }
 
-    /// Returns what `read` reads at the position, which is after it then.
+    /// Applies `read` to the bytes at the position, and moves the position past the bytes that it has read.
     fn read<T>(&mut self, read: impl FnOnce(&mut &[u8]) -> Option<T>) -> Option<T> {
         let chunk = self.chunk.as_ref()?.as_ref();
         let mut bytes = chunk.get(self.at..)?;
@@ -319,7 +320,7 @@ impl<I: Iterator<Item: AsRef<[u8]>>> Iterator for Decoder<I> {
     }
 }
 
-/// Position in a list at an entry whose totals stay encoded.
+/// Position in a list at an entry with encoded totals.
 struct Cursor<I: Iterator> {
     entries: Decoder<I>,
     /// Key of the entry, and the start of its totals.
@@ -333,7 +334,7 @@ impl<I: Iterator<Item: AsRef<[u8]>>> Cursor<I> {
         cursor
     }
 
-    /// Goes to the next entry.
+    /// Moves the position to the next entry.
     fn advance(&mut self) {
         let Self { entries, entry } = self;
         *entry = entries.next_key().map(|key| (key, entries.at));

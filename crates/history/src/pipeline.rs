@@ -1,4 +1,5 @@
-//! Conversion of the rings' events to one snapshot. Each shard has a thread, a source and a ledger; shards share no lock.
+//! Conversion of the rings' events to one snapshot for each event class. Each shard has a thread, a source and a
+//! ledger; shards share no lock.
 
 mod account_sender;
 mod delta_sink;
@@ -42,7 +43,7 @@ pub struct Shards {
 #[derive(Debug)]
 struct Running {
     progress: Arc<ShardProgress>,
-    /// Dropping it ends the shard without a result.
+    /// Sender of commands. Dropping it ends the shard without a result.
     commands: Sender<Command>,
     thread: JoinHandle<Option<ShardTotals>>,
 }
@@ -50,19 +51,19 @@ struct Running {
 /// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunTotals {
-    /// Merged snapshots of all shards. With a sink, they have running images only.
+    /// Merged snapshots of all shards. If there is a sink for ended images, the snapshots have running images only.
     pub snapshots: Snapshots,
     /// Ended images that were not sent to the sink, with the numbers of their shards.
     pub ended: Vec<(usize, Vec<EndedImage>)>,
-    /// Deltas that were not sent, with the numbers of their shards; those of a shard are in order.
+    /// Deltas that were not sent, with the numbers of their shards. The deltas of one shard are in order.
     pub deltas: Vec<(usize, Delta)>,
     /// Changes of accounts that were not sent, in order, as [`AccountSink`] receives them.
     pub accounts: Vec<(u64, AccountChanges)>,
     /// Number of applied events.
     pub events: u64,
-    /// Recorded allocations.
+    /// Number of recorded allocations by size.
     pub calls: CallsBySize,
-    /// Messages of the shards that panicked: their totals are missing.
+    /// Messages of the shards that panicked. The totals of these shards are missing.
     pub failures: Vec<String>,
 }
 
@@ -80,8 +81,9 @@ pub enum Error {
 }
 
 impl Shards {
-    /// Starts a shard with ledgers of `classes` for each source. `settings` apply to the whole run: the limit of live blocks
-    /// is divided among the shards. Peaks and accounts are kept only with a single shard, since those of shards cannot be added.
+    /// Starts a shard for each source. `classes`: event classes with a snapshot. `settings` apply to the whole run:
+    /// the limit of live blocks is divided among the shards. Peaks and accounts are kept only with a single shard,
+    /// since the peaks and water marks of several shards do not add up.
     ///
     /// While one of the `sinks` is full, its data stays in the shard: a shard never waits for a receiver.
     ///
@@ -122,9 +124,9 @@ impl Shards {
         self.shards.iter().fold(Progress::default(), |sum, shard| sum + shard.progress.read())
     }
 
-    /// Ends the current delta of each shard at the time `at`, which is now: the changes before it and those after it are
-    /// in different deltas. Those of events in the same tick that have not arrived when a shard reads its source are
-    /// after it. The caller limits the number of marks.
+    /// Ends the current delta of each shard at `at`, the present time: changes before and after it are in different
+    /// deltas. If an event has the tick `at`, but arrives after a shard has read its source, it belongs to the
+    /// later delta. The caller limits the number of marks.
     pub fn mark(&self, at: Tick) {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
@@ -132,8 +134,9 @@ impl Shards {
         }
     }
 
-    /// Leaves the stacks of images that start from now on out of deltas until they have existed for `age`, as
-    /// [`Ledger::defer_stacks`](crate::ledger::Ledger::defer_stacks) does. The shards start it at slightly different times.
+    /// Leaves the stacks of images that start from now on out of deltas until the image has existed for `age`, as
+    /// [`Ledger::defer_stacks`](crate::ledger::Ledger::defer_stacks) does. The shards start to defer at slightly
+    /// different times.
     pub fn defer_stacks(&self, age: Duration) {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
@@ -141,7 +144,7 @@ impl Shards {
         }
     }
 
-    /// Asks for the changes of accounts, which go to [`Sinks::accounts`].
+    /// Requests the changes of accounts. The shard sends them to [`Sinks::accounts`].
     pub fn send_accounts(&self) {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
@@ -158,8 +161,8 @@ impl Shards {
         }
     }
 
-    /// Separates the changes of accounts until `at`, which is now, from later ones, as [`Self::mark`] does. The numbers of
-    /// splits increase. The caller limits the number of splits that wait.
+    /// Separates the changes of accounts until `at`, the present time, from later changes, as [`Self::mark`] does.
+    /// `number`: number of the split, which must increase. The caller limits the number of splits that wait.
     pub fn split_accounts(&self, number: u64, at: Tick) {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
@@ -167,8 +170,9 @@ impl Shards {
         }
     }
 
-    /// Ends images after the records of their ends were lost in some rings. A shard that still runs one of them ends it as soon as its source is
-    /// empty, so that all records from before this call are applied. The images of a pid must be in order.
+    /// Ends images after the records of their ends were lost in some rings. If such an image still runs in a shard,
+    /// the shard ends it as soon as its source is empty, so that all records from before this call are applied. The
+    /// images of a pid must be in order.
     pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {
         let images: Arc<[_]> = images.into();
         for shard in &self.shards {
@@ -185,7 +189,7 @@ impl Shards {
         }
     }
 
-    /// Ends the trace at `now`, which is the present: the shards begin to finish, and end no interval later.
+    /// Ends the trace at `now`, the present time: the shards begin to finish, and end no further interval.
     pub fn stop(&self, now: Tick) {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports, or if it has this command already.
@@ -227,15 +231,16 @@ impl Shards {
     }
 }
 
-/// Counts [`LossReason::StackFramesLost`]. The snapshot must contain all shards, since the frames of a stack may be in
-/// another shard than its events, and the stacks that were finished in user space.
+/// Counts [`LossReason::StackFramesLost`]. The snapshot must contain all shards, since the frames of a stack may be
+/// in another shard than its events. It must also contain the stacks that were finished in user space.
 pub fn count_missing_frames(snapshot: &mut Snapshot) {
     let lost = snapshot.images.values().map(|image| missing_frames(image, &snapshot.stacks)).sum();
     snapshot.losses.add(LossReason::StackFramesLost, lost);
 }
 
-/// Returns the number of events of an image with stacks that have no frames in `stacks`, and were not merged. If IDs of merged
-/// stacks were forgotten, the lost ones are not known.
+/// Returns the number of events of an image that lack the frames of their stack in `stacks`. Merged stacks do not
+/// count. If the ledger has removed IDs of merged stacks, lost frames cannot be distinguished from merged ones, and
+/// the number is 0.
 #[must_use]
 pub fn missing_frames(image: &ImageUsage, stacks: &Stacks) -> u64 {
     if image.has_forgotten {

@@ -1,4 +1,4 @@
-//! Comparison of traced totals with kernel counters and page tables, after a run.
+//! Comparison of traced totals with kernel counters and page tables, at the end of a run.
 
 pub mod residency;
 pub mod rusage;

@@ -15,7 +15,7 @@ use super::path_totals::{PathKey, PathTotals, PathUsage};
 /// Recorded totals of a process image in one event class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordedProcess {
-    /// Names, owner, start and end. Of its mappings, only that of its executable matters.
+    /// Names, owner, start and end. Only the mapping of its executable is used, for the build ID.
     pub(super) image: ProcessImage,
     /// Totals that belong to no stack.
     pub(super) usage: ImageUsage,
@@ -36,14 +36,14 @@ pub(super) struct RecordedStack {
     pub(super) usage: Quantities,
     /// Sizes, lifetimes and ages of blocks.
     pub(super) histograms: BlockHistograms,
-    /// Changes of the live bytes over time, if they are known.
+    /// Changes of the live bytes over time; empty if they are not known.
     pub(super) live_changes: LiveChanges,
 }
 
 /// Processes of a recording in all event classes.
 ///
-/// All are in memory at once, in the compact encoding of ended processes: they take less than the file, which has a size
-/// limit.
+/// All processes are in memory at once, in the compact encoding of ended processes. They take less memory than the
+/// file, which has a size limit.
 #[derive(Debug)]
 pub(super) struct RecordedProcesses {
     ended: EndedProcesses,
@@ -69,8 +69,8 @@ pub(super) struct RunningProcess {
 }
 
 impl RecordedProcesses {
-    /// Returns an empty collection of stacks with these paths. Of the ended processes, the largest `keep_ended` are listed
-    /// by themselves. Tracing began at `start`.
+    /// Returns an empty collection. `paths`: call paths of the stacks. `keep_ended`: maximum number of listed ended
+    /// images in each event class. `start`: start of tracing.
     pub(super) fn new(paths: CallPaths, keep_ended: usize, start: Tick) -> Self {
         Self { ended: EndedProcesses::with_paths(paths, keep_ended, start), classes: BTreeMap::new() }
     }
@@ -88,7 +88,7 @@ impl RecordedProcesses {
         let entry = |stack: RecordedStack| {
             let RecordedStack { path, end, part, mut usage, histograms, live_changes: changes } = stack;
             if end == StackEnd::Merged {
-                // A stack that was merged by itself has no number.
+                // A recording has no number of merged stacks for a single merged stack.
                 usage[Quantity::MergedStacks] = usage[Quantity::MergedStacks].max(1);
             }
             let key = PathKey { path, end, part };
@@ -106,8 +106,8 @@ impl RecordedProcesses {
         }
     }
 
-    /// Adds an ended process image whose stacks are those of a group: the image has the executable and the owner of the
-    /// group.
+    /// Adds an ended process image that is a member of a group. The group has its stacks. The group is found by the
+    /// executable and the owner of `image`.
     pub(super) fn add_member(&mut self, class: EventClass, id: ImageId, image: &ProcessImage, usage: ImageUsage) {
         if let Some((end, at)) = image.ended {
             let usage = ImageUsage { ended: Some(end), ..usage };
@@ -115,12 +115,13 @@ impl RecordedProcesses {
         }
     }
 
-    /// Adds a group: its stacks, which include those of its members, and the members that are known by their sums only. The
-    /// image of `group` has the executable and the owner, and its totals are those of the merged members.
+    /// Adds a group with the stacks of all its members, and the members that are only known by their sums. `group`:
+    /// its image has the executable and the owner, its usage has the totals of the merged members. `merged`: facts
+    /// of these members.
     pub(super) fn add_group(&mut self, class: EventClass, group: RecordedProcess, merged: MergedImages) {
         let RecordedProcess { image, usage, stacks } = group;
         let entry = |stack: RecordedStack| {
-            // Running processes only have trends, and each process has its peak at another time.
+            // Only running processes have trends. The processes of a group have their peaks at different times.
             let RecordedStack { path, end, part, usage, histograms, live_changes: _ } = stack;
             let usage = usage.with(Quantity::AtPeakBytes, 0);
             (PathKey { path, end, part }, PathUsage { usage, histograms })
@@ -128,7 +129,7 @@ impl RecordedProcesses {
         self.ended.add_group(class, &image, stacks.into_iter().map(entry).collect(), merged, usage);
     }
 
-    /// Returns the ended processes and the others.
+    /// Returns the ended processes, and the other data by event class.
     pub(super) fn into_parts(self) -> (EndedProcesses, BTreeMap<EventClass, RecordedClass>) {
         (self.ended, self.classes)
     }

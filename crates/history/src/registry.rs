@@ -17,11 +17,11 @@ use memtrace_model::{
 /// Limits of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Images that run, or were not taken out yet.
+    /// Maximum number of images that run, or were not taken out yet.
     pub images: usize,
-    /// Mappings of all images, including replaced ones.
+    /// Maximum number of mappings of all images, including replaced mappings.
     pub mappings: usize,
-    /// Names of threads of all images. Further threads are shown by their tid.
+    /// Maximum number of thread names of all images. Further threads are shown by their tid.
     pub thread_names: usize,
 }
 
@@ -36,7 +36,8 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Registry {
     images: BTreeMap<ImageId, ProcessImage>,
-    /// Ordinal of the image that each pid runs now. It outlives the images, so that the next one gets another id.
+    /// Ordinal of the image that each pid runs now. It is kept after the removal of an image, so that the next
+    /// image of the pid gets another id.
     ordinals: Ordinals,
     losses: Losses,
     limits: Limits,
@@ -124,13 +125,13 @@ impl Registry {
             }
             ProcessEventKind::Exited { at } => {
                 self.end(pid, ImageEnd::Exit, at);
-                // Also without an image: the ledgers count each exit.
+                // The ordinal advances even if the pid has no image, because the ledgers count each exit.
                 self.ordinals.set(pid, self.next(pid).ordinal);
             }
         }
     }
 
-    /// Sets the user of an image and, if it is known, its control group.
+    /// Sets the user of an image, and its cgroup if `cgroup` is known.
     pub fn set_owner(&mut self, id: ImageId, user: User, cgroup: Option<Arc<Cgroup>>) {
         if let Some(image) = self.images.get_mut(&id) {
             update_metadata(image, Some(user), cgroup, None);
@@ -149,7 +150,7 @@ impl Registry {
         has_ended.then(|| self.remove(id)).flatten()
     }
 
-    /// Removes all images of `pid`, as long as the totals do not refer to any.
+    /// Removes all images of `pid`. No totals may refer to them.
     pub fn forget(&mut self, pid: Pid) {
         self.ordinals.set(pid, 0);
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
@@ -172,7 +173,7 @@ impl Registry {
         &self.images
     }
 
-    /// Returns the losses: events beyond the limits.
+    /// Returns the losses: images and mappings beyond the limits, and empty mappings.
     #[must_use]
     pub const fn losses(&self) -> &Losses {
         &self.losses
@@ -194,8 +195,8 @@ impl Registry {
         self.ordinals.current(pid)
     }
 
-    /// Returns the id of the image that `pid` runs after an exec. Its ordinal is at least 1: the process ran an image
-    /// before the exec, even if the registry has none.
+    /// Returns the id of the image after the current one of `pid`. Its ordinal is at least 1: the process ran an
+    /// image before, even if the registry has none.
     fn next(&self, pid: Pid) -> ImageId {
         let current = self.current(pid);
         ImageId { ordinal: current.ordinal.saturating_add(1), ..current }
@@ -208,10 +209,11 @@ impl Registry {
         }
     }
 
-    /// Changes an image, which is added if it is new.
+    /// Changes an image. Adds the image if it is new; if there is no room for it, counts a loss.
     fn with_image(&mut self, id: ImageId, change: impl FnOnce(&mut ProcessImage)) {
         let room = self.images.len() < self.limits.images;
-        // Also without room: further events belong to the new image and must not change the old one.
+        // The ordinal is set even if there is no room: further events belong to the new image and must not change
+        // the old one.
         self.ordinals.set(id.pid, id.ordinal);
         match self.images.entry(id) {
             Entry::Occupied(entry) => change(entry.into_mut()),
@@ -275,18 +277,19 @@ const fn mapping_count(image: &ProcessImage) -> usize {
     image.mappings.len() + image.replaced.len()
 }
 
-/// Updates the user, cgroup and thread count of an image. Values that could not be read stay as they were.
+/// Updates the user, cgroup and thread count of an image. Values that could not be read do not change.
 fn update_metadata(image: &mut ProcessImage, user: Option<User>, cgroup: Option<Arc<Cgroup>>, threads: Option<u32>) {
     image.user = user.or(image.user.take());
     image.cgroup = cgroup.or(image.cgroup.take());
     image.threads = threads.or(image.threads);
 }
 
-/// Inserts `new` into the ordered mappings of `image` at the time `at`. Clips or removes the mappings that it overlaps,
-/// as the kernel does, and records those of other contents as replaced. May add at most `room` mappings.
+/// Inserts `new` into the ordered mappings of `image` at the time `at`. Clips or removes the mappings that `new`
+/// overlaps, as the kernel does, and records overlapped mappings of other contents as replaced. `room`: maximum
+/// number of added mappings.
 ///
-/// Returns false if that is not enough. Then `new` is left out, but the overlapped mappings are removed all the same: a
-/// missing symbol is better than a wrong one.
+/// Returns false if `room` is too small. Then `new` is left out, but the overlapped mappings are removed all the
+/// same: a missing symbol is better than a wrong one.
 fn insert_mapping(image: &mut ProcessImage, new: Mapping, at: Duration, room: usize) -> bool {
     let mappings = &mut image.mappings;
     let first = mappings.partition_point(|old| old.end <= new.start);
@@ -302,7 +305,7 @@ fn insert_mapping(image: &mut ProcessImage, new: Mapping, at: Duration, room: us
         mappings.splice(first..end, left.into_iter().chain([new]).chain(right));
         replaced.into_iter().for_each(|old| image.replaced.add(old, at));
     } else {
-        // A mapping that is split in two would be one more.
+        // Splitting a mapping in two would add one.
         mappings.splice(first..end, left.into_iter().chain(right).take(end - first));
     }
     has_room
@@ -313,7 +316,8 @@ fn clip(mapping: &Mapping, start: AbsAddr, end: AbsAddr) -> Mapping {
     Mapping { start, end, offset: advance(mapping.offset, mapping.start, start), object: mapping.object.clone() }
 }
 
-/// Returns the file offset of address `to`, given that of `from`. Wraps like the kernel's arithmetic.
+/// Returns the file offset at address `to`. `offset`: file offset at address `from`. Wraps like the kernel's
+/// arithmetic.
 const fn advance(offset: FileOffset, from: AbsAddr, to: AbsAddr) -> FileOffset {
     FileOffset(offset.0.wrapping_add(to.0.wrapping_sub(from.0)))
 }

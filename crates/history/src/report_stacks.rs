@@ -1,4 +1,4 @@
-//! All stacks of a report as call paths: those of a run, or those of a recording.
+//! All stacks of a report as call paths. They come from a run or from a recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -16,10 +16,10 @@ use super::generated_names::GeneratedNames;
 use super::process::process;
 use super::recorded::{RecordedClass, RecordedProcesses, RunningProcess};
 
-/// Stalls of all images by control group.
+/// Stalls of all images by cgroup.
 pub(super) type StallsByCgroup = BTreeMap<Option<CgroupId>, BTreeMap<ReclaimKind, StallStats>>;
 
-/// Processes that are listed by themselves.
+/// Processes with rows of their own, by event class and image.
 type ListedProcesses = BTreeMap<EventClass, BTreeMap<ImageId, ReportProcess>>;
 
 /// All stacks of a report as call paths.
@@ -33,7 +33,7 @@ pub(super) struct ReportStacks {
 /// The stacks and processes of an event class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportClass {
-    /// In the order of the profile.
+    /// Processes and groups, in the order of the profile.
     pub(super) processes: Vec<ReportProcess>,
     pub(super) stalls: StallsByCgroup,
     pub(super) oom_kills: BTreeSet<OomKill>,
@@ -41,9 +41,10 @@ pub(super) struct ReportClass {
 }
 
 impl ReportStacks {
-    /// Converts the stacks of a run during `window`. `snapshots`: images that still run, described by `images`. `code_of`
-    /// returns the names of the code that an image has generated. `ended`: images that ended earlier. `changes`: changes of
-    /// the live memory of running images, where known.
+    /// Converts the stacks of a run to call paths. `snapshots`: totals of the images that still run. `images`:
+    /// their metadata. `code_of` returns the names of the code that an image has generated. `ended`: images that
+    /// ended earlier. `window`: time of the trace. `changes`: changes of the live memory of running images, if
+    /// known.
     pub(super) fn of_run<C: CodeNames>(
         snapshots: Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,
@@ -61,7 +62,8 @@ impl ReportStacks {
         Self::with_ended(ended.into_parts_with_all_paths(), window, |stacks| stacks.add_recorded(recorded, window))
     }
 
-    /// Returns the stacks of images that have ended, together with the images that `add` adds and returns.
+    /// Returns the stacks of the ended images, together with the running images. `add` adds the stacks of the
+    /// running images, and returns these images.
     fn with_ended(ended: EndedParts, window: &Range<Tick>, add: impl FnOnce(&mut Self) -> ListedProcesses) -> Self {
         let EndedParts { classes, paths, names } = ended;
         let mut stacks = Self { paths, names, classes: BTreeMap::new() };

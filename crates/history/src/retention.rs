@@ -12,7 +12,7 @@ const LENGTHS: [Duration; 5] = [
     Duration::from_secs(24 * 3600),
 ];
 
-/// Most intervals that are merged at once if all of them are as long as they may be.
+/// Maximum number of intervals that [`forced_merge`] merges at once.
 const MAX_FORCED: usize = 16;
 
 /// An interval in the file.
@@ -20,15 +20,15 @@ const MAX_FORCED: usize = 16;
 pub(super) struct StoredInterval {
     pub(super) id: i64,
     pub(super) span: Range<Duration>,
-    /// Number of intervals of which it consists.
+    /// Number of original intervals in this one.
     pub(super) merged: u64,
-    /// True if it ends in a mark. This boundary remains.
+    /// True if the interval ends at a mark. No merge removes this boundary.
     pub(super) is_marked: bool,
 }
 
-/// Returns the intervals to merge next: consecutive ones within the same 10 seconds, minute, ten minutes, hour or day. Of
-/// all candidates, the one loses the least whose length is smallest compared with its age. Returns `None` if there is
-/// none.
+/// Returns the intervals to merge next: consecutive intervals within the same 10 seconds, minute, ten minutes, hour
+/// or day. Their age must be at least this length. Among all candidates, the merge with the smallest ratio of
+/// length to age loses the least resolution. Returns `None` if there is no candidate.
 pub(super) fn next_merge(intervals: &[StoredInterval]) -> Option<Range<usize>> {
     let now = intervals.last()?.span.end;
     let mut best: Option<(f64, Range<usize>)> = None;
@@ -39,7 +39,7 @@ pub(super) fn next_merge(intervals: &[StoredInterval]) -> Option<Range<usize>> {
             let age = now.saturating_sub(intervals[end - 1].span.end);
             let ratio = length.as_secs_f64() / age.as_secs_f64();
             if end - start > 1 && age >= length && best.as_ref().is_none_or(|(least, _)| ratio < *least) {
-                // Later runs of this length are younger.
+                // Later runs of this length are younger, so their ratio is larger.
                 best = Some((ratio, start..end));
                 break;
             }
@@ -49,7 +49,7 @@ pub(super) fn next_merge(intervals: &[StoredInterval]) -> Option<Range<usize>> {
     best.map(|(_, run)| run)
 }
 
-/// Returns the oldest intervals that can be merged if the age does not matter.
+/// Returns the oldest intervals that can be merged, regardless of their age.
 pub(super) fn forced_merge(intervals: &[StoredInterval]) -> Option<Range<usize>> {
     let start = intervals.windows(2).position(|pair| !pair[0].is_marked)?;
     let length = intervals[start..].iter().take(MAX_FORCED).position(|interval| interval.is_marked);
@@ -57,8 +57,8 @@ pub(super) fn forced_merge(intervals: &[StoredInterval]) -> Option<Range<usize>>
     Some(start..end)
 }
 
-/// Returns the end of the run that begins at `start`: the intervals within the same `length` and before the next mark. An
-/// interval belongs to the time in which its middle is.
+/// Returns the index after the run that begins at `start`. A run consists of the intervals within the same period
+/// of `length`, up to the next mark. An interval belongs to the period that contains its middle.
 fn end_of_run(intervals: &[StoredInterval], start: usize, length: Duration) -> usize {
     let slot = |interval: &StoredInterval| {
         let middle = (interval.span.start + interval.span.end) / 2;

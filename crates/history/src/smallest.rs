@@ -1,22 +1,24 @@
-//! Choice of the stacks and images that are merged when there are too many of them: the smallest.
+//! Choice of the smallest stacks and images. They are merged if there are too many.
 
 use std::collections::BTreeSet;
 
 use memtrace_model::{EventClass, Magnitude, Magnitudes};
 
-/// Fewest stacks, and fewest images, that a history merges at a time.
+/// Minimum number of stacks, or of images, that a history merges at a time.
 pub(super) const FEWEST: usize = 16;
 
-/// One ended image in this number remains for each of its sizes.
+/// Divisor of the number of ended images. For each size, the quotient is the number of largest images that are not
+/// merged.
 const LARGEST: usize = 32;
 
-/// Sizes of an ended image: held and allocated bytes, and the time of stalls. Reports order processes by them.
+/// Sizes of an ended image: bytes held at exit, allocated bytes, and time of stalls. Reports order processes by
+/// these sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ImageSizes {
     pub(super) exit: u64,
     pub(super) alloc: u64,
     pub(super) stalls: u64,
-    /// The OOM killer has ended it: it counts as the largest.
+    /// True if the OOM killer has ended the image. Such an image ranks above all others.
     pub(super) is_killed: bool,
 }
 
@@ -40,7 +42,7 @@ pub(super) struct Smallest {
 }
 
 impl Smallest {
-    /// Starts to count stacks, which have these sums in each event class.
+    /// Starts to count stacks. `all`: sums over all stacks of each event class.
     pub(super) fn new(all: Magnitudes) -> Self {
         Self { all, stacks: Distribution::default() }
     }
@@ -50,28 +52,28 @@ impl Smallest {
         self.stacks.count(weight(&self.all, class, magnitude));
     }
 
-    /// Returns the number of stacks.
+    /// Returns the number of counted stacks.
     pub(super) fn counted(&self) -> usize {
         self.stacks.total()
     }
 
-    /// Chooses this number of stacks.
+    /// Chooses the `number` smallest stacks.
     pub(super) fn choose(self, number: usize) -> SmallStacks {
         let (most, smaller) = self.stacks.quantile(number);
         SmallStacks { all: self.all, most, equal: number.saturating_sub(smaller) }
     }
 }
 
-/// The stacks that were chosen. Of those that are as large as the largest of them, it is the first ones.
+/// The chosen stacks: all stacks below the weight `most`, and the first stacks with this weight.
 pub(super) struct SmallStacks {
     all: Magnitudes,
     most: Weight,
-    /// Number of stacks of the largest weight that were not taken.
+    /// Number of stacks with the weight `most` that [`Self::includes_next`] will still include.
     equal: usize,
 }
 
 impl SmallStacks {
-    /// Returns true if the next of the counted stacks belongs to them.
+    /// Returns true if the next stack was chosen. The stacks must be in the same order as for [`Smallest::count`].
     pub(super) fn includes_next(&mut self, class: EventClass, magnitude: Magnitude) -> bool {
         let weight = weight(&self.all, class, magnitude);
         let is_equal = weight == self.most && self.equal > 0;
@@ -87,8 +89,8 @@ fn weight(all: &Magnitudes, class: EventClass, magnitude: Magnitude) -> Weight {
 /// Number of leading bits of a sum that its weight keeps: the next larger weight is at most 1.6 % larger.
 const MANTISSA: u32 = 7;
 
-/// Weight of a stack as a floating-point number without sign. There are so few different weights that a threshold is found
-/// by counting them. Sorting them would take as much memory as the stacks.
+/// Weight of a stack as a floating-point number without sign. There are few different weights, so a threshold can
+/// be found by counting the stacks of each weight. Sorting the weights would take as much memory as the stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Weight(u16);
 
@@ -97,7 +99,8 @@ impl Weight {
 
     fn new(number: u64) -> Self {
         let exponent = (u64::BITS - number.leading_zeros()).saturating_sub(MANTISSA);
-        // At most MANTISSA bits remain, and the first one is 1 if the exponent is not 0: weights have the order of numbers.
+        // At most MANTISSA bits remain, and the first one is 1 if the exponent is not 0, so weights have the order
+        // of numbers.
         Self((exponent << MANTISSA) as u16 + (number >> exponent) as u16)
     }
 }
@@ -118,12 +121,12 @@ impl Distribution {
         self.stacks[usize::from(weight.0)] += 1;
     }
 
-    /// Returns the number of stacks.
     fn total(&self) -> usize {
         self.stacks.iter().sum()
     }
 
-    /// Returns the smallest weight that at least `least` stacks do not exceed, and the number of stacks below it.
+    /// Returns the smallest weight that at least `least` stacks do not exceed, and the number of stacks below this
+    /// weight.
     fn quantile(&self, least: usize) -> (Weight, usize) {
         let mut smaller = 0;
         for (weight, stacks) in (0..).zip(&self.stacks) {
@@ -180,7 +183,7 @@ mod tests {
         #[test]
         fn weights_have_the_order_of_numbers(one: u64, bits in 0..64_u32, step in 0..100_u64) {
             let one = one >> bits;
-            // The largest number, if the sum exceeds it.
+            // The sum saturates at the largest number.
             let other = one.saturating_add((u128::from(one) * u128::from(step) / 100) as u64);
             prop_assert!(Weight::new(one) <= Weight::new(other));
             let is_larger = other - one >= one / 50 && one >= 100;

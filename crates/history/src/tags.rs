@@ -1,5 +1,5 @@
-//! Tags of stacks: those that programs set, and those by rule, which name stacks by the functions, objects and source files
-//! of their frames, and by the names of their threads. `docs/guide/tags.md` documents the file of rules. Pure.
+//! Tags of stacks: tags that targets set, and tags by rule. A rule tests the functions, objects and source files of
+//! the frames, and the names of threads. `docs/guide/tags.md` documents the file of rules. Pure.
 
 mod rules;
 
@@ -11,7 +11,7 @@ pub use self::rules::TagRules;
 
 use self::rules::Rule;
 
-/// Returns the name of a tag that a program has set.
+/// Returns the name of a tag that a target has set. `rules` can name tags that are numbers.
 pub fn name(tag: &TagName, rules: Option<&TagRules>) -> String {
     match (tag, rules) {
         (TagName::Number(number), Some(rules)) => rules.name_of(*number).map_or_else(|| tag.to_string(), str::to_owned),
@@ -19,8 +19,7 @@ pub fn name(tag: &TagName, rules: Option<&TagRules>) -> String {
     }
 }
 
-/// Returns the label of each stack: its tag. A tag that the program has set takes precedence over the rules, and rules can give
-/// it another name.
+/// Returns the label of each stack: its tag. A tag that the target has set takes precedence over tags by rule.
 pub fn labels(profile: &Profile, rules: Option<&TagRules>) -> StackLabels {
     let mut labels = Labels::default();
     let of_programs: BTreeMap<TagId, LabelId> =
@@ -31,7 +30,7 @@ pub fn labels(profile: &Profile, rules: Option<&TagRules>) -> StackLabels {
     };
     for (label, stack) in of_stacks.iter_mut().zip(&profile.stacks) {
         if let Some(id) = stack.part.tag().filter(|id| *id != TagId::UNTAGGED) {
-            // A recording that was not completed has no names.
+            // An incomplete recording has no names of tags.
             let of_program = of_programs.get(&id).copied();
             *label = Some(of_program.unwrap_or_else(|| labels.number(&format!("tag {}", id.0))));
         }
@@ -42,11 +41,11 @@ pub fn labels(profile: &Profile, rules: Option<&TagRules>) -> StackLabels {
 impl TagRules {
     /// Returns the label of each stack: the tag of a rule that matches its frames or its thread.
     ///
-    /// Frames are tested from the innermost one on, each with the rules in the order of the file; the first match counts.
-    /// Rules without conditions on frames apply to the stacks that no other rule matches.
+    /// Frames are tested from the innermost one on, each with the rules in the order of the file. The first match
+    /// counts. Rules without conditions on frames apply to stacks that no other rule matches.
     fn labels(&self, profile: &Profile, labels: &mut Labels) -> Vec<Option<LabelId>> {
         let labels_of_rules: Vec<LabelId> = self.rules().iter().map(|rule| labels.number(&rule.name)).collect();
-        // Frames and threads are few compared with stacks.
+        // The rules are tested for each frame and thread, because these are few compared with stacks.
         let of_frames: Vec<Vec<usize>> =
             profile.frames.iter().map(|frame| self.matching(|rule| rule.has_frame(frame))).collect();
         let mut of_threads: BTreeMap<(usize, Part), Vec<bool>> = BTreeMap::new();
@@ -61,14 +60,14 @@ impl TagRules {
         profile.stacks.iter().map(label).collect()
     }
 
-    /// Returns the indices of the rules with conditions on frames that `matches` selects.
+    /// Returns the indices of the rules that have conditions on frames and that `matches` accepts.
     fn matching(&self, matches: impl Fn(&Rule) -> bool) -> Vec<usize> {
         let rules = self.rules().iter().enumerate();
         rules.filter(|(_, rule)| rule.tests_frames() && matches(rule)).map(|(index, _)| index).collect()
     }
 
-    /// Returns the index of the rule of a stack. `of_frames` has the rules that match each frame, `allowed` is true for the
-    /// rules that match the thread.
+    /// Returns the index of the rule of a stack. `of_frames`: rules that match each frame. `allowed`: true for each
+    /// rule that matches the thread.
     fn first_match(&self, stack: &StackProfile, of_frames: &[Vec<usize>], allowed: &[bool]) -> Option<usize> {
         let mut innermost_first = stack.frames.iter().rev().flat_map(|frame| &of_frames[frame.index()]).copied();
         let by_frame = innermost_first.find(|&rule| allowed[rule]);

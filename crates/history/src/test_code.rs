@@ -11,7 +11,7 @@ use memtrace_model::{AbsAddr, CodeNames, GeneratedFunction, Unnamed};
 pub(crate) struct TestCode {
     /// Names by the address of the call.
     pub functions: BTreeMap<AbsAddr, &'static str>,
-    /// Reason for which other calls have no name.
+    /// Reason why other calls have no name.
     pub unnamed: Unnamed,
     pub advice: Vec<String>,
 }

@@ -12,15 +12,15 @@ use super::interval::{DetailKind, ImageValue, TotalKey};
 pub struct Totals {
     /// Totals by stack, without stacks that did not change, sorted by key.
     pub stacks: Vec<StackTotal>,
-    /// Numbers of images, by kind and index.
+    /// Numbers of images that belong to no stack, by kind and index.
     pub images: ImageValues,
     /// Stalls of images.
     pub stalls: BTreeMap<(ImageId, StallKey), StallStats>,
-    /// Losses.
+    /// Losses between the boundaries.
     pub losses: Losses,
 }
 
-/// Numbers of images, by kind and index.
+/// Numbers of images that belong to no stack, by kind and index.
 pub type ImageValues = BTreeMap<(ImageId, EventClass), BTreeMap<(ImageValue, u32), u64>>;
 
 /// Totals of one stack.
@@ -28,11 +28,12 @@ pub type ImageValues = BTreeMap<(ImageId, EventClass), BTreeMap<(ImageValue, u32
 pub struct StackTotal {
     /// The stack.
     pub key: TotalKey,
-    /// The totals.
+    /// Totals of the stack.
     pub usage: Quantities,
     /// Numbers that few stacks have, by kind and index.
     pub details: BTreeMap<(DetailKind, u32), u64>,
-    /// Changes in each part, if the image runs at the end of the last one. Empty for totals without parts.
+    /// Changes of live and allocated bytes in each part, if the image runs at the end of the last part. Empty for
+    /// totals without parts.
     pub live_changes: LiveChanges,
 }
 
@@ -63,7 +64,7 @@ impl Sums {
 /// Parts between successive boundaries. Changes arrive sorted by interval.
 pub(super) struct Parts<'a> {
     bounds: &'a [Boundary],
-    /// Interval of the last change, and its part.
+    /// Interval of the last change, and the index of its part.
     last: (i64, usize),
 }
 
@@ -72,7 +73,7 @@ impl<'a> Parts<'a> {
         Self { bounds, last: (0, 0) }
     }
 
-    /// Adds a change in an interval to the part with the interval.
+    /// Adds a change in `interval` to the part that contains this interval.
     pub(super) fn add(&mut self, interval: i64, live: Bytes, alloc: Bytes, changes: &mut LiveChanges) {
         if live == Bytes(0) && alloc == Bytes(0) {
             return;

@@ -1,23 +1,23 @@
-//! Call paths of one collection as those of another.
+//! Translation of call paths from one collection to another.
 
 use memtrace_model::Node;
 
 use super::call_paths::{Call, CallLocation, CallPaths};
 use super::generated_names::GeneratedNames;
 
-/// Call paths of ended processes as live paths.
+/// Translations of the call paths of ended processes to live paths.
 ///
-/// The stacks of a process that has ended are converted to call paths once. A recording has them as live paths, and nearly all
-/// of them occurred in earlier processes: their translation is known.
+/// The stacks of an ended process are converted to call paths once, for its totals. A recording needs live paths
+/// instead. Nearly all paths occurred in earlier processes, so their translation is known.
 #[derive(Debug, Default)]
 pub(super) struct TranslatedPaths {
-    /// Value of [`CallPaths::removals`] for which the paths are valid.
+    /// Value of [`CallPaths::removals`] at the translation of `paths`. A later removal makes `paths` invalid.
     removals: u64,
-    /// Translated path of each path, by its index; the root for the others.
+    /// Live path of each path, by the index of the path; the root if the path is not translated yet.
     paths: Vec<Node>,
 }
 
-/// Collection of call paths.
+/// Collection of call paths, with the names of their generated code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathSource<'a> {
     pub(super) paths: &'a CallPaths,
@@ -25,7 +25,7 @@ pub(super) struct PathSource<'a> {
 }
 
 impl TranslatedPaths {
-    /// Starts to translate paths of `from`. They are always from the same collection.
+    /// Prepares the translation of paths of `from`, which must be the same collection in each call.
     pub(super) fn begin(&mut self, from: PathSource<'_>) {
         if self.removals != from.paths.removals() {
             *self = Self { removals: from.paths.removals(), paths: Vec::new() };
@@ -33,8 +33,8 @@ impl TranslatedPaths {
         self.paths.resize(from.paths.len(), Node::ROOT);
     }
 
-    /// Returns the path in `paths` of a path of `from`. Addresses outside of all files, which belong to one process, are left
-    /// out.
+    /// Translates a path of `from` to a path of `paths`. Leaves out addresses outside of all files, which are valid
+    /// in one process only.
     pub(super) fn find(
         &mut self,
         path: Node,

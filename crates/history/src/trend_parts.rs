@@ -1,4 +1,4 @@
-//! Parts of a trace: reports show the changes of live memory in each.
+//! Parts of a trace. Reports show the changes of live memory in each part.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use memtrace_model::{EventClass, Quantity};
 
 use super::boundaries::{Boundary, IntervalRow};
 
-/// Maximum number of parts. The changes in them take 256 bytes for a stack.
+/// Maximum number of parts. The changes of one stack in this number of parts take 256 bytes.
 const MOST: u32 = 16;
 
 /// Minimum number of parts for trends.
@@ -21,8 +21,8 @@ pub struct TrendParts {
 }
 
 impl TrendParts {
-    /// Divides the time from one boundary to another. Tracing began at `start`, and ended at `end` if `to` is after it.
-    /// There are no parts if there are too few intervals.
+    /// Divides the time between the boundaries `from` and `to`. `start`: start of tracing. `end`: end of tracing,
+    /// if it has ended. If there are too few intervals, there are no parts.
     pub fn between(
         intervals: &[IntervalRow],
         from: Boundary,
@@ -34,7 +34,7 @@ impl TrendParts {
         let boundaries: Vec<_> = intervals.filter(|end| *end > from && *end <= to).collect();
         let times: Vec<_> = boundaries.iter().map(|boundary| boundary.at()).collect();
         let span = from.at().max(start)..end.map_or(to.at(), |end| to.at().min(end)).max(start);
-        // A run ends with intervals of almost no duration.
+        // Intervals can begin before the start of tracing, and end after its end.
         let times: Vec<_> = times.into_iter().map(|time| time.min(span.end).max(span.start)).collect();
         let ends = ends_of_parts(&times, &span);
         let bounds: Vec<_> = [span.start].into_iter().chain(ends.iter().map(|&index| times[index])).collect();
@@ -44,26 +44,26 @@ impl TrendParts {
         Self { bounds: first.into_iter().chain(ends.into_iter().map(|index| boundaries[index])).collect(), times }
     }
 
-    /// Returns the boundaries: the start of the first part and the end of each; empty without parts.
+    /// Returns the start of the first part and the end of each part; empty without parts.
     pub fn bounds(&self) -> &[Boundary] {
         &self.bounds
     }
 
-    /// Returns the parts, since the start of tracing.
+    /// Returns the times of the parts, since the start of tracing.
     pub fn times(&self) -> &[Range<Duration>] {
         &self.times
     }
 }
 
-/// Returns true if changes of live memory over time are shown for this class: those of blocks and of mappings. No event
-/// reports that a page is gone.
+/// Returns true if reports show changes of live memory over time for this class: for blocks and mappings, but not
+/// for pages, because no event reports that a page is gone.
 pub fn has_trends(class: EventClass) -> bool {
     Quantity::LiveBytes.is_of(class) && !class.counts_pages()
 }
 
-/// Divides `span` into at most [`MOST`] consecutive parts, as equal as the boundaries permit, and returns their ends as
-/// indices of `boundaries`. These are in order, and the last one is the end of `span`. Returns no parts if there would
-/// be fewer than [`FEWEST`].
+/// Divides `span` into at most [`MOST`] consecutive parts, as equal as the boundaries permit, and returns the ends
+/// of the parts as indices of `boundaries`. The boundaries must be in order, and the last one must be the end of
+/// `span`. Returns no parts if there would be fewer than [`FEWEST`].
 fn ends_of_parts(boundaries: &[Duration], span: &Range<Duration>) -> Vec<usize> {
     let whole = span.end.saturating_sub(span.start);
     // Boundaries are not exactly periodic, so a part may end up to a quarter of a part early.
@@ -76,7 +76,7 @@ fn ends_of_parts(boundaries: &[Duration], span: &Range<Duration>) -> Vec<usize> 
             && let Some(end) = ends.last_mut()
             && boundary.saturating_sub(boundaries[*end]) < whole / (4 * MOST)
         {
-            // A run ends with intervals of almost no duration.
+            // The last interval of a run can have almost no duration, so it belongs to the part before.
             *end = index;
         } else if is_last || part < MOST && is_at_end(part, boundary) {
             ends.push(index);

@@ -45,7 +45,7 @@ pub struct TriggerLosses {
     pub values_unknown: u64,
 }
 
-/// Conditions with their state.
+/// Conditions, with the state of each condition and subject.
 #[derive(Debug)]
 pub struct Triggers {
     watches: Vec<Watch>,
@@ -65,8 +65,8 @@ impl Triggers {
 
     /// Evaluates an interval. Returns the conditions that became true, in their order, with their subjects.
     ///
-    /// A condition fires when it becomes true for a subject. It fires again after it was not true for a minute. Threads
-    /// without rows are not evaluated, and the usage of a thread in the interval of its end is not either.
+    /// A condition fires when it becomes true for a subject. It fires again after it was not true for a minute.
+    /// Threads without rows are not evaluated. The usage of a thread in the interval of its end is not evaluated.
     pub fn observe(&mut self, interval: &MonitorInterval, cgroups: &[CgroupObservation]) -> Vec<Firing> {
         let mut firings = Vec::new();
         for watch in &mut self.watches {
@@ -76,7 +76,7 @@ impl Triggers {
         firings
     }
 
-    /// Observations that could not be evaluated so far.
+    /// Returns the numbers of observations that could not be evaluated so far.
     #[must_use]
     pub fn losses(&self) -> TriggerLosses {
         TriggerLosses {

@@ -37,8 +37,9 @@ pub struct Views<'a> {
     timeline: Option<MemoryTimelineBuilder>,
 }
 
-/// Reads the part of a history that `moments` select. `facts` are those at its end. Calls without names in the history get
-/// those that `names` finds. The end of a run is what the run itself knows of it, if the history has that.
+/// Reads the part of a history that `moments` select. `facts`: facts at the end of the history. `names`: source for
+/// the names of calls that have none in the history. At the end of a run, the view uses the history's [`EndOfRun`],
+/// if there is one.
 ///
 /// # Errors
 ///
@@ -64,19 +65,20 @@ pub fn view<'a>(
     Ok(Views { book, moments, options, classes, activity, timeline })
 }
 
-/// Returns what the run knows of its end, if `moments` are the end of its history.
+/// Returns the exact totals at the end of the run, if the history has them and `moments` are the end of the run.
 fn known_end<'a>(book: &'a dyn Book, moments: &Moments) -> Option<&'a EndOfRun> {
     book.end_of_run().filter(|_| moments.is_at_end())
 }
 
 impl Views<'_> {
-    /// Returns the stacks of an event class, once.
+    /// Returns the stacks of an event class. It must be called at most once for each class.
     pub fn take(&mut self, class: EventClass) -> NamedStacks {
         self.classes.take(class)
     }
 
-    /// Returns the profile of an event class with these stacks and the `facts` at the end of the history. It contains the
-    /// `earlier` ones. `labels` returns the labels of its stacks.
+    /// Returns the profile of an event class. `stacks`: result of [`Self::take`]. `facts`: facts at the end of the
+    /// history. `earlier`: profiles at earlier moments, which the profile contains. `labels` returns the labels of
+    /// the stacks.
     pub fn profile(
         &self,
         class: EventClass,
@@ -102,7 +104,8 @@ impl Views<'_> {
             window: moments.is_window().then(|| moments.span()),
             parts: match known_end(*book, moments) {
                 _ if !has_parts => Vec::new(),
-                // Intervals that were added later can have merged the intervals of its parts.
+                // Later intervals can have caused merges that removed the boundaries of these parts from the
+                // history.
                 Some(end) => end.parts.clone(),
                 None => moments.parts().times().to_vec(),
             },
@@ -113,7 +116,7 @@ impl Views<'_> {
         }
     }
 
-    /// Returns notes about what is missing or inexact: nothing, if the run knows it.
+    /// Returns notes about missing or inexact data. The exact totals at the end of a run need no notes.
     fn notes(&self, class: EventClass) -> Vec<String> {
         match known_end(self.book, self.moments) {
             Some(_) => Vec::new(),

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use super::group::Group;
 use super::step::{Change, Step};
 
-/// An account of an image that runs.
+/// Account of a running image, or of a part of it.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub(super) counters: AccountCounters,
@@ -16,15 +16,16 @@ pub(super) struct Account {
 /// Owner of the water marks of an account.
 #[derive(Debug)]
 enum Owner {
-    /// The group of this index.
+    /// The group with this index.
     Group {
         index: u32,
-        /// The marks of the group include the account.
+        /// True if the ledger's marks of the group's members include the account.
         is_member: bool,
-        /// The account has changed in the interval in which the image ends.
+        /// True if the account has changed in the interval of the image's end.
         is_changed: bool,
     },
-    /// The account, since the image is not identified. The marks are those since the start of the trace or the last reset.
+    /// The account itself, since the image is not identified. The marks cover the time since the start of the
+    /// trace, or since the last reset.
     Account(Option<Box<OwnMarks>>),
 }
 
@@ -46,26 +47,27 @@ impl Account {
         }
     }
 
-    /// Sets the group.
+    /// Sets the index of the group.
     pub(super) fn identify(&mut self, index: u32) {
         self.owner = Owner::Group { index, is_member: false, is_changed: false };
     }
 
-    /// Notes that the marks of the group include the account.
+    /// Notes that the ledger's marks of the group's members include the account from now on.
     pub(super) const fn join(&mut self) {
         if let Owner::Group { is_member, .. } = &mut self.owner {
             *is_member = true;
         }
     }
 
-    /// Notes that the account has changed in the interval in which the image ends.
+    /// Notes that the account has changed in the interval of the image's end.
     pub(super) const fn change_at_end(&mut self) {
         if let Owner::Group { is_changed, .. } = &mut self.owner {
             *is_changed = true;
         }
     }
 
-    /// Adds a state to the group, or to the marks of an image that is not identified.
+    /// Sets the counters to those of `state`. Adds their change to the step of the group, or adds the marks of
+    /// `state` to the own marks of an account without a group.
     pub(super) fn apply(&mut self, state: &AccountState, steps: &mut FxHashMap<usize, Step>) {
         let before = std::mem::replace(&mut self.counters, state.counters);
         match &mut self.owner {
@@ -89,7 +91,8 @@ impl Account {
         }
     }
 
-    /// Adds the end of the image to the group. Returns a group of the account alone if the image is not identified.
+    /// Adds the end of the image to the step of the group. If the image is not identified, returns a group with
+    /// this account only.
     pub(super) fn end(self, end: ImageEnd, steps: &mut FxHashMap<usize, Step>) -> Option<Group> {
         let live = self.counters.current();
         match &self.owner {
@@ -121,7 +124,7 @@ impl Account {
         }
     }
 
-    /// Returns the account, of an image that is not identified, as a group of its own.
+    /// Returns a group with this account only; `None` if the image is identified.
     pub(super) fn as_group(&self) -> Option<Group> {
         match &self.owner {
             Owner::Group { .. } => None,

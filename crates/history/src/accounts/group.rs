@@ -14,7 +14,7 @@ pub(super) struct Group {
     discarded: Amount,
     /// Marks since the start of the trace, or since the last reset.
     marks: Marks,
-    /// Marks in the interval of a recording, if the group has changed in it.
+    /// Marks in the current interval of a recording; `None` if the group has not changed in it.
     interval: Option<Box<Marks>>,
     /// Number of the account in a recording.
     pub(super) number: Option<AccountNumber>,
@@ -43,7 +43,7 @@ impl Group {
         self.marks.bounds.high.at_most
     }
 
-    /// Adds the changes of an interval, in which all groups together had at most `most`.
+    /// Adds the changes of an interval. `most`: highest amount of all groups together.
     pub(super) fn apply(&mut self, step: &Step, most: Amount) {
         self.counters.add(&step.counters);
         self.exit += step.exit;
@@ -54,19 +54,20 @@ impl Group {
         self.all_marks().for_each(|marks| marks.apply(before, after, step, most));
     }
 
-    /// Sets the live amount at the end of an interval, of which the marks are known.
+    /// Sets the live amount at the end of an interval, and includes the exact marks of the interval.
     pub(super) fn apply_exact(&mut self, live: Amount, known: WaterMarks, peak_at: Tick) {
         self.live = live;
         self.all_marks().for_each(|marks| marks.apply_exact(known, peak_at));
     }
 
-    /// Adds a change of counters alone.
+    /// Adds the change of an account's counters, without a change of the marks.
     pub(super) fn count(&mut self, before: &AccountCounters, after: &AccountCounters) {
         self.counters.add(after);
         self.counters.subtract(before);
     }
 
-    /// Adds the amount that an image held at its end, without a change of the live amount.
+    /// Adds the amount that an image held at its end to the total of this kind of end. The live amount does not
+    /// change.
     pub(super) fn end(&mut self, end: ImageEnd, live: Amount) {
         match end {
             ImageEnd::Exit | ImageEnd::OomKill => self.exit += live,
@@ -79,7 +80,8 @@ impl Group {
         self.marks = Marks::at(self.live);
     }
 
-    /// Adds a group whose accounts had ended before those of this group began, or the other way round.
+    /// Adds a group that did not exist at the same time: the accounts of one group had ended before the accounts of
+    /// the other began.
     pub(super) fn merge_other_time(&mut self, other: &Self) {
         let live = self.live + other.live;
         if let Some(marks) = &mut self.interval {
@@ -89,7 +91,7 @@ impl Group {
         self.add(other);
     }
 
-    /// Adds a group that had its marks at unknown times. All groups together had at most `most`.
+    /// Adds another group. The times of the marks are unknown. `most`: highest amount of all groups together.
     pub(super) fn merge(&mut self, other: &Self, most: Amount) {
         let live = self.live + other.live;
         if let Some(marks) = &mut self.interval {
@@ -104,7 +106,7 @@ impl Group {
         self.with_marks(self.marks)
     }
 
-    /// Keeps marks of the interval of a recording, from now on. Returns false if there are some.
+    /// Starts marks for the current interval of a recording. Returns false if they were started before.
     pub(super) fn begin_interval(&mut self) -> bool {
         let is_new = self.interval.is_none();
         if is_new {
@@ -113,12 +115,14 @@ impl Group {
         is_new
     }
 
-    /// Returns the totals with the marks of the interval of a recording, which ends; `None` if the group has not changed in it.
+    /// Ends the interval of a recording. Returns the totals with the marks of the interval; `None` if the group has
+    /// not changed in it.
     pub(super) fn end_interval(&mut self) -> Option<AccountTotals> {
         self.interval.take().map(|marks| self.with_marks(*marks))
     }
 
-    /// Returns the totals at the end of the interval in which another group got the amounts.
+    /// Returns the totals of a removed group at the end of the interval: no amounts, because another group has
+    /// them, and a low-water mark of 0.
     pub(super) fn after_removal(&self) -> AccountTotals {
         let mut marks = self.interval_marks();
         marks.apply_low(Amount::default());
@@ -130,7 +134,7 @@ impl Group {
         AccountTotals { counters, live, exit, discarded, marks: Some(bounds), peak_at }
     }
 
-    /// Returns the marks in the interval of a recording.
+    /// Returns the marks in the current interval of a recording.
     fn interval_marks(&self) -> Marks {
         self.interval.as_deref().copied().unwrap_or_else(|| Marks::at(self.live))
     }

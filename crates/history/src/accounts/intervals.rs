@@ -1,4 +1,4 @@
-//! Intervals of a recording.
+//! Changes of accounts in the intervals of a recording.
 
 use memtrace_model::AccountNumber;
 
@@ -7,7 +7,7 @@ use super::key::AccountKey;
 use super::recorded::{RecordedGroups, RecordedInterval};
 
 impl AccountGroups {
-    /// Keeps the changes of each interval of a recording, with at most `max` accounts.
+    /// Starts to keep the changes of each interval for a recording. `max`: maximum number of recorded accounts.
     #[must_use]
     pub fn recorded(mut self, max: u32) -> Self {
         let (accounts, beyond) = (0, 0);
@@ -42,7 +42,7 @@ impl AccountGroups {
         self.keys_of(|_| true)
     }
 
-    /// Returns the number of groups without a recorded account, since there are too many.
+    /// Returns the number of groups that are not recorded, because there are too many.
     pub fn number_of_unrecorded(&self) -> u64 {
         self.recorded.as_ref().map_or(0, |recorded| recorded.beyond)
     }

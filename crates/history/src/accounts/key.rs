@@ -1,4 +1,4 @@
-//! What the accounts of a group have in common.
+//! Keys of groups: the common properties of the accounts of a group.
 
 use std::sync::Arc;
 
@@ -13,24 +13,25 @@ pub struct AccountKey(pub Arc<[KeyPart]>);
 pub enum KeyPart {
     /// A process that runs, or has just ended.
     Process(ImageId),
-    /// A thread of such a process; `None` for blocks of threads without an account.
+    /// A thread of a process that runs, or has just ended; `None` for blocks of threads without an account.
     Thread(ImageId, Option<Tid>),
     /// An allocator; `None` for blocks of allocators without an account.
     Allocator(Option<AllocatorId>),
-    /// A tag that programs set; `None` for blocks of tags without an account.
+    /// A tag that targets set; `None` for blocks of tags without an account.
     Tag(Option<TagId>),
     /// Anything with a final name.
     Named(Arc<str>),
 }
 
 impl AccountKey {
-    /// Returns the key of the group of all accounts beyond the maximum number of groups, for tables with `columns` keys.
+    /// Returns the key of the group for accounts beyond the maximum number of groups. `columns`: number of parts of
+    /// the key.
     #[must_use]
     pub fn other(columns: usize) -> Self {
         Self(std::iter::repeat_n(KeyPart::Named("[other]".into()), columns).collect())
     }
 
-    /// Returns the process that the key, or a thread in it, belongs to.
+    /// Returns the image of the process or thread in the key; `None` if the key has neither.
     #[must_use]
     pub fn image(&self) -> Option<ImageId> {
         self.0.iter().find_map(|part| match part {

@@ -12,23 +12,25 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Returns the marks of a time during which the amount is `live`.
+    /// Returns the marks of a time with the constant amount `live`.
     pub(super) fn at(live: Amount) -> Self {
         Self::exact(WaterMarks::at(live), None)
     }
 
-    /// Returns known marks.
+    /// Returns marks with equal lower and upper bounds.
     pub(super) fn exact(WaterMarks { low, high }: WaterMarks, peak_at: Option<Tick>) -> Self {
         let exact = |amount| AmountBounds { at_least: amount, at_most: amount };
         Self { bounds: MarkBounds { low: exact(low), high: exact(high) }, peak_at }
     }
 
-    /// Adds the changes of an interval that change the amount from `before` to `after`. All groups together had at most `most`.
+    /// Includes an interval with the changes `step`, which change the amount from `before` to `after`. `most`:
+    /// highest amount of all groups together.
     pub(super) fn apply(&mut self, before: Amount, after: Amount, step: &Step, most: Amount) {
         let highest = before + step.rise;
         let lowest = before.saturating_sub(step.fall);
         let reached = [lowest + step.widest, highest.saturating_sub(step.widest)];
-        // Images that have ended in the interval need not have run at the same time as others at its end.
+        // The amounts that images held at their ends are not added to `after`: these images may have ended before
+        // others allocated.
         let least_high = reached[0].greater(before).greater(after);
         let most_low = reached[1].lesser(before).lesser(after);
         let MarkBounds { low, high } = &mut self.bounds;
@@ -41,7 +43,7 @@ impl Marks {
         low.at_most = low.at_most.lesser(most_low);
     }
 
-    /// Adds the known marks of an interval.
+    /// Includes the exact marks of an interval.
     pub(super) fn apply_exact(&mut self, marks: WaterMarks, peak_at: Tick) {
         let high = &mut self.bounds.high;
         if marks.high.bytes > high.at_least.bytes {
@@ -53,7 +55,7 @@ impl Marks {
         self.apply_low(marks.low);
     }
 
-    /// Adds a time with the amount `lowest`, to which the last one has fallen.
+    /// Includes a moment with the amount `lowest` in the low-water mark.
     pub(super) fn apply_low(&mut self, lowest: Amount) {
         let low = &mut self.bounds.low;
         for known in [&mut low.at_least, &mut low.at_most] {
@@ -61,8 +63,8 @@ impl Marks {
         }
     }
 
-    /// Adds the marks of a group whose accounts had ended before those of this group began, or the other way round. Both
-    /// have `live` together.
+    /// Includes the marks of a group that did not exist at the same time: the accounts of one group had ended
+    /// before the accounts of the other began. `live`: live amount of both groups together.
     pub(super) fn merge_other_time(&mut self, live: Amount, other: &Self) {
         let (ours, theirs) = (self.bounds, other.bounds);
         self.merge(live, other, ours.high.at_most.greater(theirs.high.at_most));
@@ -70,17 +72,19 @@ impl Marks {
             at_least: ours.at_least.greater(theirs.at_least),
             at_most: ours.at_most.greater(theirs.at_most),
         };
-        // One of the groups has no live amount, and so a low-water mark of 0.
+        // One of the groups has ended, so its low-water mark is 0 and the mark of the other group is the greater
+        // one.
         self.bounds = MarkBounds { low: both(ours.low, theirs.low), high: both(ours.high, theirs.high) };
     }
 
-    /// Adds marks of a group at unknown times. Both groups have `live` together, and all groups had at most `most`.
+    /// Includes the marks of another group at unknown times. `live`: live amount of both groups together. `most`:
+    /// highest amount of all groups together.
     pub(super) fn merge(&mut self, live: Amount, other: &Self, most: Amount) {
         let (ours, theirs) = (self.bounds, other.bounds);
         if theirs.high.at_least.bytes > ours.high.at_least.bytes {
             self.peak_at = other.peak_at;
         }
-        // When one of them is at its mark, the other is between its own marks.
+        // When one group is at its mark, the other is between its own marks.
         let least_highs = [ours.high.at_least + theirs.low.at_least, theirs.high.at_least + ours.low.at_least];
         let most_lows = [ours.low.at_most + theirs.high.at_most, theirs.low.at_most + ours.high.at_most];
         let MarkBounds { low, high } = &mut self.bounds;

@@ -7,8 +7,9 @@ use rustc_hash::FxHashMap;
 
 use super::group::Group;
 
-/// Returns the totals by name, in no particular order. Those with equal names are added up. If `is_unique` is true, they are of
-/// images of the same process, which run one after another. All together had at most `most`.
+/// Returns the totals by name, in no particular order. Totals with equal names are added up. `is_unique`: totals
+/// with equal names belong to images of one process, which run one after another. `most`: highest amount of all
+/// groups together.
 pub fn add_up(
     totals: impl Iterator<Item = (Vec<String>, AccountTotals)>,
     is_unique: bool,

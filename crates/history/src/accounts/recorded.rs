@@ -9,13 +9,13 @@ use super::key::AccountKey;
 /// Groups of a recording.
 #[derive(Debug)]
 pub(super) struct RecordedGroups {
-    /// Maximum number of accounts.
+    /// Maximum number of recorded accounts.
     pub(super) max: u32,
-    /// Number of accounts.
+    /// Number of recorded accounts.
     pub(super) accounts: u32,
-    /// Indices of the groups that have changed in the interval. Some can have been removed since.
+    /// Indices of the groups that have changed in the interval. Some of these groups can have been removed since.
     pub(super) changed: Vec<usize>,
-    /// Indices of the groups of which the names are not recorded.
+    /// Indices of the groups without a recorded key.
     pub(super) unnamed: FxHashSet<usize>,
     /// Accounts of groups that were removed in the interval.
     pub(super) removed: Vec<(AccountNumber, AccountTotals)>,
@@ -28,7 +28,7 @@ pub(super) struct RecordedGroups {
 pub struct RecordedInterval {
     /// Totals at the end of the interval, with the marks within it. [`AccountNumber::TOTAL`] is the sum of all accounts.
     pub totals: Vec<(AccountNumber, AccountTotals)>,
-    /// Keys of new accounts, and of those with a new key.
+    /// Keys of new accounts, and of accounts with a new key.
     pub keys: Vec<(AccountNumber, AccountKey)>,
 }
 
@@ -45,13 +45,14 @@ impl RecordedGroups {
         self.unnamed.insert(index);
     }
 
-    /// Notes that a group is removed: another one has its amounts.
+    /// Notes that a group is removed: another group has its amounts.
     pub(super) fn remove(&mut self, group: &Group) {
         let number = group.number.filter(|number| number.is_recorded());
         self.removed.extend(number.map(|number| (number, group.after_removal())));
     }
 
-    /// Returns the number of the account of a group, which is new if needed; `None` beyond the maximum.
+    /// Returns the number of a group's account in the recording, and assigns one if the group has none; `None`
+    /// beyond the maximum.
     pub(super) fn number(&mut self, index: usize, group: &mut Group) -> Option<AccountNumber> {
         let number = *group.number.get_or_insert_with(|| {
             if self.accounts == self.max {

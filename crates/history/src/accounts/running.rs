@@ -5,17 +5,18 @@ use rustc_hash::FxHashMap;
 
 use super::account::Account;
 
-/// Accounts of one running image, by part. The list takes less memory than a hash table of accounts, which is half empty.
+/// Accounts of one running image, by part. The list takes less memory than a hash table of accounts, which would be
+/// half empty.
 #[derive(Debug, Default)]
 pub(super) struct RunningAccounts {
     by_part: FxHashMap<Part, u32>,
     all: Vec<Account>,
-    /// Indices without an account.
+    /// Free indices of `all`.
     vacant: Vec<u32>,
 }
 
 impl RunningAccounts {
-    /// Returns the account of a part, which is added if needed.
+    /// Returns the account of a part. Adds the account if it is new.
     pub(super) fn get_or_add(&mut self, part: Part) -> &mut Account {
         let Self { by_part, all, vacant } = self;
         let index = *by_part.entry(part).or_insert_with(|| {

@@ -17,11 +17,11 @@ pub(super) struct Change {
 #[derive(Debug, Default)]
 pub(super) struct Step {
     pub(super) counters: AccountCounters,
-    /// Sum of the rises from the start of the interval to the highest amount of each account.
+    /// Sum over the accounts of the highest amount minus the amount at the start of the interval.
     pub(super) rise: Amount,
-    /// Sum of the falls to the lowest amount of each account.
+    /// Sum over the accounts of the amount at the start of the interval minus the lowest amount.
     pub(super) fall: Amount,
-    /// Largest difference between the highest and the lowest amount of an account.
+    /// Largest difference between the highest and the lowest amount of one account.
     pub(super) widest: Amount,
     /// Rise of the account that rose most, and the time of its highest amount.
     pub(super) peak: Option<(Bytes, Tick)>,
@@ -40,13 +40,14 @@ impl Step {
         }
     }
 
-    /// Adds the counters of a member, which the marks of the members include.
+    /// Adds the change of an account's counters, without its marks. [`Self::add_members`] adds the marks of
+    /// members.
     pub(super) fn count(&mut self, before: &AccountCounters, after: &AccountCounters) {
         self.counters.add(after);
         self.counters.subtract(before);
     }
 
-    /// Adds the marks of all members together.
+    /// Adds the marks of the sum of all members.
     pub(super) fn add_members(&mut self, members: &GroupMarks) {
         self.add_marks(members.before, members.marks, members.peak_at);
     }
@@ -61,7 +62,7 @@ impl Step {
         }
     }
 
-    /// Ends an account that holds `live`.
+    /// Adds the end of an account that holds `live`.
     pub(super) fn end(&mut self, end: ImageEnd, live: Amount) {
         match end {
             ImageEnd::Exit | ImageEnd::OomKill => self.exit += live,

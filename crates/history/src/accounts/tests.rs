@@ -13,13 +13,13 @@ use world::{Event, World, amount, assert_within, events, events_of_threads, imag
 /// Maximum number of groups.
 const MAX: usize = 1000;
 
-/// Asserts that the bounds of all groups contain the marks, and that those of all together are exact.
+/// Asserts that the bounds of all groups contain the expected marks, and that the marks of the total are exact.
 fn assert_all_within(groups: &AccountGroups, world: &World, is_exact: bool) {
     groups.all().for_each(|(key, account)| assert_within(&account, &world.known[key], is_exact));
     assert_within(&groups.total(), &world.total, true);
 }
 
-/// Accounts, and the sum of what a recording gets.
+/// Groups, and the sums of the changes that their recording receives.
 struct Recorded {
     groups: AccountGroups,
     accounts: BTreeMap<AccountNumber, AccountTotals>,
@@ -80,7 +80,8 @@ fn accounts_beyond_the_limit_of_a_recording_are_counted() {
     assert_eq!((groups.recorded_keys().len(), groups.number_of_unrecorded()), (2, 3));
 }
 
-/// Images are identified after a number of takes or, from these numbers on, when they are completed, or at the end.
+/// The `known_at` of an image is the number of takes after which it is identified. From this number on, it is
+/// identified at its completion, and from [`AT_END`] on, at the end.
 const AT_COMPLETION: u32 = 20;
 const AT_END: u32 = 25;
 
@@ -193,7 +194,7 @@ proptest! {
     }
 }
 
-/// Changes by a block of an image, while others hold `others`.
+/// Changes of an interval: image `id` allocates one block, while other images hold `others`.
 fn allocated(id: ImageId, bytes: u64, ended: Option<ImageEnd>, others: Amount) -> AccountChanges {
     let block = amount(bytes, 1);
     let counters = AccountCounters { alloc: block, ..AccountCounters::default() };
@@ -285,7 +286,7 @@ fn groups_of_ended_images_are_used_again() {
 fn groups_beyond_the_maximum_are_added_up() {
     let mut groups = AccountGroups::new(10);
     for number in 0..25 {
-        // The end of each image is not reported by the ledger.
+        // The ledger does not report the ends of these images.
         groups.apply(allocated(image(number), 10, None, amount(0, 0)), |id, _| Some(key(&format!("{id:?}"))));
         groups.complete(image(number), ImageEnd::Exit, |_| key("not asked"), AccountKey::clone, false);
     }
@@ -293,7 +294,7 @@ fn groups_beyond_the_maximum_are_added_up() {
     let accounts: BTreeMap<_, _> = groups.all().collect();
     let other = &accounts[&AccountKey::other(1)];
     assert_eq!((other.counters.alloc, other.exit, other.live), (amount(150, 15), amount(150, 15), amount(0, 0)));
-    // Ended processes have final keys of their own in a tenth more.
+    // The maximum is a tenth higher for the final keys of ended processes.
     let process = |id, _| Some(AccountKey([KeyPart::Process(id)].into()));
     for number in 30..34 {
         groups.apply(allocated(image(number), 10, Some(ImageEnd::Exit), amount(0, 0)), process);

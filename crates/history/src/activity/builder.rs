@@ -10,37 +10,37 @@ use super::locks::{Hold, Locks};
 use super::names::Names;
 use super::threads::{NO_FRAME, OpenKey, OpenSlice, ThreadState, Threads};
 
-/// The most distinct stacks of waits.
+/// Maximum number of distinct stacks of waits.
 const MAX_STACKS: usize = 1 << 13;
 
-/// Shown instead of a name that cannot be read.
+/// Name that reports show instead of an unreadable name.
 const UNREADABLE: &str = "[unreadable]";
 
-/// A function or user probe at which spans begin, or that is an event.
+/// A function or user probe that begins spans or records events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanSite {
     /// Name of the function; `None` for tasks, which have names of their own.
     pub name: Option<String>,
-    /// Label of its spans.
+    /// Label of the spans of this site.
     pub label: SiteLabel,
 }
 
 /// Label of the spans of a site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SiteLabel {
-    /// None.
+    /// The spans have no label.
     #[default]
     None,
-    /// An argument.
+    /// The value of an argument.
     Number,
-    /// The text of an argument.
+    /// The string at the address in an argument.
     Text,
 }
 
-/// Pairs the steps of threads. Steps of one thread have to be in order.
+/// Pairs the steps of threads to slices. The steps of one thread must be in order.
 #[derive(Debug)]
 pub struct ActivityBuilder {
-    /// Start of tracing, since the start of the clock.
+    /// Start of tracing, by the clock of the steps.
     start: Nanoseconds,
     sites: Vec<SpanSite>,
     /// Names of allocator functions.
@@ -64,7 +64,7 @@ struct Moment {
 }
 
 impl ActivityBuilder {
-    /// Returns a builder. The steps have the numbers of `sites`.
+    /// Returns a builder. The site of a step is an index of `sites`.
     #[must_use]
     pub fn new(sites: Vec<SpanSite>) -> Self {
         Self {
@@ -80,17 +80,17 @@ impl ActivityBuilder {
         }
     }
 
-    /// Sets the start of tracing, since the start of the clock of steps.
+    /// Sets the start of tracing, by the clock of the steps.
     pub const fn set_start(&mut self, start: Nanoseconds) {
         self.start = start;
     }
 
-    /// Sets the names of allocator functions, by number.
+    /// Sets the names of allocator functions. The number of a function is its index.
     pub fn set_functions(&mut self, functions: Vec<String>) {
         self.functions = functions;
     }
 
-    /// Returns the number of the name of an allocator function.
+    /// Returns the number of the name of the allocator function with the number `function`.
     pub fn name_of_function(&mut self, function: u32) -> u32 {
         let name = self.functions.get(function as usize).map_or("[other functions]", String::as_str);
         self.names.number(name)
@@ -139,12 +139,12 @@ impl ActivityBuilder {
         }
     }
 
-    /// Returns the threads that have no names, with their numbers.
+    /// Returns the new threads, which have no names yet, with their numbers.
     pub fn take_unnamed(&mut self) -> Vec<(u32, Pid, Tid)> {
         self.threads.take_unnamed()
     }
 
-    /// Returns the threads that run, with their numbers.
+    /// Returns the running threads with slices or events, with their numbers.
     #[must_use]
     pub fn running(&self) -> Vec<(u32, Pid, Tid)> {
         self.threads.running()
@@ -194,7 +194,7 @@ impl ActivityBuilder {
         self.sites.get(site as usize).cloned()
     }
 
-    /// Returns the key of a span. Tasks have no frame.
+    /// Returns the key of a span. The key of a task has no frame.
     fn key(&self, site: u32, frame: AbsAddr) -> OpenKey {
         let is_function = self.sites.get(site as usize).is_some_and(|site| site.name.is_some());
         OpenKey::Span(site, if is_function { frame } else { NO_FRAME })
@@ -276,17 +276,18 @@ impl ActivityBuilder {
         self.push(moment, slice, cpu, allocated);
     }
 
-    /// Adds a slice that ends now, with the usage of the thread at its begin.
+    /// Adds a slice that ends at `moment`. `cpu` and `allocated`: totals of the thread at the begin of the slice.
     fn push(&mut self, moment: Moment, slice: Slice, cpu: Option<Nanoseconds>, allocated: Option<Bytes>) {
         let cpu = moment.cpu.zip(cpu).map(|(now, then)| Nanoseconds(now.0.saturating_sub(then.0)));
         let allocated = moment.allocated.zip(allocated).map(|(now, then)| Bytes(now.0.saturating_sub(then.0)));
         self.add_slice(moment, Slice { cpu, allocated, ..slice });
     }
 
-    /// Adds a slice of this duration that ends now. The usage of the moment is that in it.
+    /// Adds a slice of this duration that ends at `moment`. The CPU time of `moment` is the CPU time within the
+    /// slice.
     fn complete(&mut self, moment: Moment, kind: SliceKind, duration: Nanoseconds, slice: Slice) {
         let begin = Nanoseconds(moment.at.0.saturating_sub(duration.0));
-        // It is read after the end.
+        // The CPU time is read after the end of the slice.
         let cpu = moment.cpu.map(|cpu| cpu.min(duration));
         self.add_slice(moment, Slice { kind, begin, cpu, ..slice });
     }

@@ -1,4 +1,4 @@
-//! Adds up the activity of a run, in bounded memory.
+//! Sum of the activity of a run, in bounded memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,8 +9,8 @@ use memtrace_model::{
 };
 use rustc_hash::FxHashSet;
 
-/// Adds up changes. If there are too many slices, the shortest are left out, so that none is left out that contains another one
-/// which is kept.
+/// Adds up changes of activity. If there are too many slices, the shortest are left out. So a slice is kept if it
+/// contains a slice that is kept.
 #[derive(Clone, Debug, Default)]
 pub struct ActivityCollector {
     names: BTreeMap<u32, String>,
@@ -24,10 +24,10 @@ pub struct ActivityCollector {
 }
 
 impl ActivityCollector {
-    /// The most slices.
+    /// Maximum number of slices.
     pub(crate) const MAX_SLICES: usize = 200_000;
 
-    /// The most events. Later ones are left out.
+    /// Maximum number of events. Later events are left out.
     pub(crate) const MAX_EVENTS: usize = 50_000;
 
     /// Adds changes.
@@ -57,13 +57,14 @@ impl ActivityCollector {
         self.events.extend(events.into_iter().take(free));
     }
 
-    /// Adds slices and events that were left out before.
+    /// Adds the numbers of slices and events that were left out before.
     pub(crate) fn add_left_out(&mut self, left_out: LeftOut) {
         self.left_out += left_out;
     }
 
-    /// Returns the activity, with the durations of calls by the number of the name of the function, and the functions of the
-    /// stacks by number.
+    /// Returns the activity. `calls`: calls of allocator functions, by the number of the function's name. `stacks`:
+    /// names of the functions in each stack, by the number of the stack. `counts_bytes`: the bytes that threads
+    /// allocate are known.
     #[must_use]
     pub fn finish(
         self,
@@ -73,7 +74,7 @@ impl ActivityCollector {
     ) -> Activity {
         let Self { names, threads, locks, slices, events, totals, lock_totals, left_out } = self;
         let stacks = list(stacks);
-        // The name of a process is that of its first thread, which an exec changes.
+        // A process has the name of its first thread, which an exec changes.
         let first = threads.values().filter(|thread| thread.tid.0 == thread.pid.0 && thread.name != Comm::default());
         let processes: BTreeMap<Pid, Comm> = first.map(|thread| (thread.pid, thread.name.clone())).collect();
         let named = |(number, thread): (u32, ActiveThread)| {
@@ -98,7 +99,7 @@ impl ActivityCollector {
         let lock_places = places(of_locks.iter().map(|(number, _)| *number));
         // The frames of a stack can be lost.
         let has_frames = |stack: &u32| stacks.get(*stack as usize).is_some_and(|frames| !frames.is_empty());
-        // Of slices with the same times, the outer one has ended last.
+        // If slices have the same times, the outer one has ended last.
         let mut slices: Vec<(usize, Slice)> = slices
             .into_iter()
             .map(|slice| Slice {
@@ -135,7 +136,7 @@ impl ActivityCollector {
         !slice.is_open && slice.duration() < self.left_out.shorter_than
     }
 
-    /// Leaves out a quarter of the slices, or more.
+    /// Leaves out at least a quarter of the slices: the shortest ones.
     fn leave_out_shortest(&mut self) {
         while self.slices.len() > Self::MAX_SLICES / 4 * 3 {
             let before = self.slices.len();
@@ -145,7 +146,8 @@ impl ActivityCollector {
             slices.retain(|slice| !self.is_left_out(slice));
             self.slices = slices;
             self.left_out.slices += (before - self.slices.len()) as u64;
-            // All of them are open, which is as many as there are threads and depths.
+            // All remaining slices are open. The numbers of threads and of nested slices bound the number of open
+            // slices.
             if longer.0 > 1 << 62 {
                 break;
             }
@@ -156,12 +158,12 @@ impl ActivityCollector {
     }
 }
 
-/// Returns the place of each number.
+/// Returns the position of each number.
 fn places(numbers: impl Iterator<Item = u32>) -> BTreeMap<u32, u32> {
     numbers.zip(0..).collect()
 }
 
-/// Returns the rows in the order of their numbers. Missing ones are empty.
+/// Returns the rows in the order of their numbers. Missing rows have the default value.
 fn list<T: Clone + Default>(rows: BTreeMap<u32, T>) -> Vec<T> {
     let length = rows.keys().next_back().map_or(0, |last| *last as usize + 1);
     let mut all = vec![T::default(); length];
@@ -169,7 +171,8 @@ fn list<T: Clone + Default>(rows: BTreeMap<u32, T>) -> Vec<T> {
     all
 }
 
-/// Finds the most threads that waited for a futex at a time. Its waits are known when they have ended only.
+/// Sets the maximum number of threads that waited for each futex at a time. Waits for a futex are known only when
+/// they have ended.
 fn add_waiters_of_futexes(locks: &mut [(u32, LockRow)], slices: &[Slice]) {
     let mut steps: BTreeMap<u32, Vec<(Nanoseconds, i64)>> = BTreeMap::new();
     for slice in slices.iter().filter(|slice| slice.kind == SliceKind::FutexWait) {

@@ -5,10 +5,10 @@ use rustc_hash::FxHashMap;
 
 use super::names::Names;
 
-/// At most this many locks have rows of their own.
+/// Maximum number of locks with rows of their own.
 const MAX_LOCKS: usize = 1 << 14;
 
-/// At most this many readers of a lock are known. Further ones are ignored.
+/// Maximum number of known holders of a lock, which can have several readers. Further holders are ignored.
 const MAX_HOLDERS: usize = 64;
 
 /// Name of a lock that was acquired without a wait.
@@ -18,13 +18,13 @@ const NO_NAME: &str = "[no name]";
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     numbers: FxHashMap<LockIdentity, u32>,
-    /// Locks that the program names.
+    /// States of locks. Futexes have no state.
     states: FxHashMap<(Pid, AbsAddr), LockState>,
-    /// Locks since the last call of [`Self::take_new`].
+    /// Locks that are new since the last call of [`Self::take_new`].
     new: Vec<(u32, LockIdentity)>,
 }
 
-/// A lock that the program has named.
+/// State of a lock.
 #[derive(Debug)]
 struct LockState {
     name: u32,
@@ -48,9 +48,9 @@ pub(super) struct Hold {
 pub(super) struct WaitedLock {
     pub(super) name: u32,
     pub(super) number: Option<u32>,
-    /// Thread that has acquired it last, and holds it.
+    /// Thread that holds the lock; if there are several, the thread that acquired it last.
     pub(super) holder: Option<Tid>,
-    /// Threads that wait for it, with this one.
+    /// Number of threads that wait for the lock, including this thread.
     pub(super) waiters: u64,
 }
 
@@ -64,7 +64,7 @@ impl Locks {
             return WaitedLock { name, number, holder: None, waiters: 1 };
         }
         let state = self.states.entry((pid, address)).or_insert_with(new);
-        // Its memory may have been used again, for another lock.
+        // Another lock may have the memory of an earlier one.
         (state.name, state.number) = (name, number);
         state.waiters += 1;
         WaitedLock { name, number, holder: state.holders.last().map(|hold| hold.tid), waiters: state.waiters }
@@ -77,7 +77,7 @@ impl Locks {
         }
     }
 
-    /// A thread has the lock from now on.
+    /// Records that a thread holds the lock from now on.
     pub(super) fn acquire(&mut self, pid: Pid, address: AbsAddr, hold: Hold, names: &mut Names) {
         if !self.states.contains_key(&(pid, address)) {
             if self.states.len() >= MAX_LOCKS {
@@ -88,7 +88,7 @@ impl Locks {
             self.states.insert((pid, address), LockState { name, number, holders: Vec::new(), waiters: 0 });
         }
         if let Some(state) = self.states.get_mut(&(pid, address)) {
-            // A release was missed.
+            // The thread is a holder already if its release was missed.
             state.holders.retain(|holder| holder.tid != hold.tid);
             if state.holders.len() < MAX_HOLDERS {
                 state.holders.push(hold);
@@ -96,7 +96,8 @@ impl Locks {
         }
     }
 
-    /// A thread does not have the lock any more. Returns its name, its number, and the begin of the hold, if that is known.
+    /// Records that a thread has released the lock. Returns the name of the lock, its number, and the hold; `None`
+    /// if the begin of the hold is not known.
     pub(super) fn release(&mut self, pid: Pid, address: AbsAddr, tid: Tid) -> Option<(u32, Option<u32>, Hold)> {
         let state = self.states.get_mut(&(pid, address))?;
         let index = state.holders.iter().position(|hold| hold.tid == tid)?;
@@ -145,7 +146,7 @@ impl Locks {
         Some(number)
     }
 
-    /// Returns the locks since the last call.
+    /// Returns the locks that are new since the last call.
     pub(super) fn take_new(&mut self) -> Vec<(u32, LockIdentity)> {
         std::mem::take(&mut self.new)
     }

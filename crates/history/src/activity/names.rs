@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-/// The most names. Further ones share a number.
+/// Maximum number of names. Further names share a number.
 const MAX_NAMES: usize = 1 << 15;
 
 /// Name of all further names.
@@ -12,7 +12,7 @@ const OTHER: &str = "[other names]";
 #[derive(Debug, Default)]
 pub(super) struct Names {
     numbers: FxHashMap<String, u32>,
-    /// Names since the last call of [`Self::take_new`].
+    /// Names that are new since the last call of [`Self::take_new`].
     new: Vec<(u32, String)>,
 }
 
@@ -25,14 +25,14 @@ impl Names {
         if self.numbers.len() >= MAX_NAMES && name != OTHER {
             return self.number(OTHER);
         }
-        // There are far fewer than 2^32.
+        // There are far fewer names than 2^32.
         let number = self.numbers.len() as u32;
         self.numbers.insert(name.to_owned(), number);
         self.new.push((number, name.to_owned()));
         number
     }
 
-    /// Returns the names since the last call.
+    /// Returns the names that are new since the last call.
     pub(super) fn take_new(&mut self) -> Vec<(u32, String)> {
         std::mem::take(&mut self.new)
     }

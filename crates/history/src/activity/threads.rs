@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use memtrace_model::{AbsAddr, ActiveThread, Bytes, Comm, Nanoseconds, Pid, SliceLabel, Tid};
 use rustc_hash::FxHashMap;
 
-/// The most threads that run at a time.
+/// Maximum number of threads that run at a time.
 const MAX_THREADS: usize = 1 << 14;
 
-/// The most spans in one another. Deeper ones are left out.
+/// Maximum number of nested spans and waits of a thread. Deeper ones are left out.
 const MAX_DEPTH: usize = 128;
 
-/// Stack pointer of spans that are no calls.
+/// Value for the stack pointer in keys of spans that are not calls.
 pub(super) const NO_FRAME: AbsAddr = AbsAddr(0);
 
-/// The threads that run, and the changes of their rows.
+/// Running threads, and the changes of their rows.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     running: FxHashMap<(Pid, Tid), ThreadState>,
@@ -25,15 +25,15 @@ pub(super) struct Threads {
     unnamed: Vec<(u32, Pid, Tid)>,
 }
 
-/// A thread that runs.
+/// A running thread.
 #[derive(Debug)]
 pub(super) struct ThreadState {
     /// Number of its row; `None` if it has no slice and no event yet.
     number: Option<u32>,
     row: ActiveThread,
-    /// Spans and waits that have not ended, the outermost first.
+    /// Spans and waits that have not ended, outermost first.
     open: Vec<OpenSlice>,
-    /// Number of spans that are too deep.
+    /// Number of open spans that were left out because they are too deep.
     too_deep: u64,
 }
 
@@ -50,18 +50,20 @@ pub(super) struct OpenSlice {
     pub(super) holder: Option<Tid>,
 }
 
-/// Matches the end of a slice with its begin.
+/// Key that the begin and the end of a slice have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenKey {
-    /// Span of a site, with the stack pointer at the entry of the function; 0 for a task.
+    /// Span of a site: number of the site, and the stack pointer at the entry of the function; [`NO_FRAME`] for a
+    /// task.
     Span(u32, AbsAddr),
-    /// Wait for a lock.
+    /// Wait for the lock at this address.
     Lock(AbsAddr),
 }
 
 impl OpenKey {
-    /// Returns true if this is a call of a function, and cannot go on when the call `next` begins: its frame would be part of the
-    /// stack that the new call uses. A function that is called by a jump has the frame of its caller.
+    /// Returns true if this is a call of a function that must have ended when the call `next` begins, because the
+    /// new call overwrites its frame. A function that is entered by a jump has the same stack pointer as the
+    /// function before it.
     fn is_left_before(self, next: Self) -> bool {
         let (Self::Span(site, frame), Self::Span(next_site, next_frame)) = (self, next) else { return false };
         let is_call = frame != NO_FRAME && next_frame != NO_FRAME;
@@ -70,7 +72,7 @@ impl OpenKey {
 }
 
 impl Threads {
-    /// Returns a thread; `None` if too many run.
+    /// Returns a thread, and adds it if it is new; `None` if too many threads run.
     pub(super) fn get(&mut self, pid: Pid, tid: Tid) -> Option<&mut ThreadState> {
         if !self.running.contains_key(&(pid, tid)) {
             if self.running.len() >= MAX_THREADS {
@@ -83,7 +85,7 @@ impl Threads {
         self.running.get_mut(&(pid, tid))
     }
 
-    /// Returns the number of the row of a thread, which gets one if it has none; `None` if too many threads run.
+    /// Returns the number of a thread's row, and adds a row if the thread has none; `None` if too many threads run.
     pub(super) fn number(&mut self, pid: Pid, tid: Tid) -> Option<u32> {
         let next = self.rows;
         let thread = self.get(pid, tid)?;
@@ -98,7 +100,7 @@ impl Threads {
         Some(next)
     }
 
-    /// Changes a thread, and its row if it has one.
+    /// Changes the metadata of a thread, and its row if it has one.
     pub(super) fn change(&mut self, pid: Pid, tid: Tid, change: impl FnOnce(&mut ActiveThread)) {
         if let Some(thread) = self.get(pid, tid) {
             change(&mut thread.row);
@@ -108,7 +110,7 @@ impl Threads {
         }
     }
 
-    /// Forgets a thread that has exited.
+    /// Removes a thread that has exited.
     pub(super) fn remove(&mut self, pid: Pid, tid: Tid) {
         self.running.remove(&(pid, tid));
     }
@@ -118,7 +120,8 @@ impl Threads {
         std::mem::take(&mut self.unnamed)
     }
 
-    /// Names the thread with this number. An empty name is not known, and that with which it has exited is kept.
+    /// Names the thread with this number. An empty name stands for an unknown name. A thread that has exited keeps
+    /// the name that it had at its exit.
     pub(super) fn name(&mut self, number: u32, pid: Pid, tid: Tid, process: &Comm, name: &Comm) {
         let set = |row: &mut ActiveThread| {
             if *process != Comm::default() {
@@ -152,7 +155,7 @@ impl Threads {
         all
     }
 
-    /// Returns the threads that run and have rows, in order, with their numbers.
+    /// Returns the running threads with rows, in the order of their numbers.
     pub(super) fn running(&self) -> Vec<(u32, Pid, Tid)> {
         let mut all: Vec<_> =
             self.running.iter().filter_map(|(&(pid, tid), thread)| Some((thread.number?, pid, tid))).collect();
@@ -162,7 +165,7 @@ impl Threads {
 }
 
 impl ThreadState {
-    /// Begins a slice. Returns false if there are too many in one another.
+    /// Begins a slice. Returns false if too many slices are nested.
     pub(super) fn begin(&mut self, slice: OpenSlice) -> bool {
         if self.open.len() >= MAX_DEPTH {
             self.too_deep += 1;
@@ -172,17 +175,17 @@ impl ThreadState {
         true
     }
 
-    /// Ends the calls that `longjmp` or an exception has left, as the begin of this call shows, and the slices inside them.
-    /// Returns them, the innermost first.
+    /// Ends the calls that `longjmp` or an exception has left, and the slices inside them. The begin of the call
+    /// `key` shows that they were left. Returns the ended slices, innermost first.
     pub(super) fn end_left(&mut self, key: OpenKey) -> Vec<OpenSlice> {
         self.end_from(self.open.iter().position(|slice| slice.key.is_left_before(key)))
     }
 
-    /// Ends the last slice with this key, and those inside it, of which the ends were missed. Returns them, the innermost first.
-    /// A slice that began before the trace is not known.
+    /// Ends the last slice with this key. If slices inside it are open, their ends were missed, so they end too.
+    /// Returns the ended slices, innermost first; none if the slice began before the trace.
     pub(super) fn end(&mut self, key: OpenKey) -> Vec<OpenSlice> {
         let index = self.open.iter().rposition(|slice| slice.key == key);
-        // Tasks have equal keys, so that the end may be that of one that is too deep.
+        // The tasks of a site have equal keys, so this may be the end of a task that is too deep.
         let is_too_deep = match key {
             OpenKey::Span(_, frame) => index.is_none() || frame == NO_FRAME,
             OpenKey::Lock(_) => false,
@@ -196,12 +199,12 @@ impl ThreadState {
 
     fn end_from(&mut self, index: Option<usize>) -> Vec<OpenSlice> {
         let Some(index) = index else { return Vec::new() };
-        // All that are too deep are inside the last one.
+        // All spans that are too deep are inside the last open slice.
         self.too_deep = 0;
         self.open.drain(index..).rev().collect()
     }
 
-    /// Ends all slices. Returns them, the innermost first.
+    /// Ends all slices. Returns them, innermost first.
     pub(super) fn end_all(&mut self) -> Vec<OpenSlice> {
         self.too_deep = 0;
         self.open.drain(..).rev().collect()

@@ -85,8 +85,8 @@ fn no_ended() -> EndedProcesses {
     })
 }
 
-/// Returns the profile where, in each image, address 1 is `main`, 2 and 22 are `work`, 3 is `alloc` with two functions
-/// inlined.
+/// Returns the profile of a snapshot. In each image, address 1 is in `main`, 2 and 22 are in `work`, and 3 is in
+/// `alloc` with two inline frames.
 fn profile_of(snapshot: &Snapshot) -> Profile {
     let named: [(u64, Vec<Frame>); 4] = [
         (1, vec![frame("main")]),
@@ -150,8 +150,8 @@ fn stacks_with_equal_frames_process_and_end_are_merged() {
     );
 }
 
-/// Returns an image with the replaced mappings (start, end, until) as objects 1 and up, and object 0 at the addresses
-/// 10 to 19 now.
+/// Returns an image with object 0 at the addresses 10 to 19. `replaced`: start, end and time of replacement of
+/// earlier mappings, which are objects 1, 2 and so on.
 fn image_with_replaced(replaced: &[(u64, u64, u64)]) -> ProcessImage {
     let mapping = |start, end, number: u64| {
         let path = number.to_string().into();
@@ -165,7 +165,7 @@ fn image_with_replaced(replaced: &[(u64, u64, u64)]) -> ProcessImage {
     image
 }
 
-/// Frames with the names of offset and object.
+/// Source of names that contain the offset and the object.
 struct Locations;
 
 impl Names for Locations {
@@ -175,7 +175,7 @@ impl Names for Locations {
     }
 }
 
-/// Returns the profile of image 1. Frames are named after call and object.
+/// Returns the profile of image 1. The name of a frame contains the offset and the object.
 fn profile_by_location(snapshot: &Snapshot, image: &ProcessImage) -> Profile {
     let images = BTreeMap::from([(id(1, 0), image.clone())]);
     profile_by(snapshot, &images, &Locations, &(Tick(0)..Tick(1)))
@@ -202,7 +202,8 @@ fn equal_addresses_in_different_mappings_are_two_stacks() {
     };
     let row = |root: u64, leaf: u64, bytes, peak| (format!("14 of {root}, 11 of {leaf}"), bytes, peak);
     assert_eq!(rows(&[]), [row(0, 0, 7, 700)]);
-    // Other addresses, or an earlier time.
+    // Neither mapping matters: the first one was replaced before all stacks, and the second one has other
+    // addresses.
     assert_eq!(rows(&[(10, 20, 3), (30, 40, 9)]), [row(0, 0, 7, 700)]);
     assert_eq!(rows(&[(11, 13, 5)]), [row(0, 0, 4, 400), row(0, 1, 3, 300)]);
 }
@@ -267,7 +268,7 @@ fn stacks_without_frames_are_merged_per_reason() {
 
 #[test]
 fn stacks_that_the_ledger_merged_are_counted() {
-    // The ledger knows stack 10 no longer, but it recurred.
+    // The ledger has merged stack 10, and the stack has occurred again.
     let totals = ImageUsage { merged_stacks: 3, ..image(None, &[(StackId::OTHER.0, 4, 0), (10, 8, 0), (11, 16, 0)]) };
     let snapshot = Snapshot {
         images: BTreeMap::from([(id(1, 0), totals)]),
@@ -317,7 +318,7 @@ fn unmatched_frees_after_fork_are_inherited_until_exec() {
         (id(1, 0), started(ImageStart::Unseen)),
         (id(2, 0), started(ImageStart::Fork(Tick(5)))),
         (id(2, 1), started(ImageStart::Exec(Tick(6)))),
-        // It may have allocated the blocks between its fork and the start of tracing.
+        // The process may have allocated the blocks between its fork and the start of tracing.
         (id(3, 0), started(ImageStart::Fork(Tick(4)))),
     ]);
     let profile = profile_by(&snapshot, &images, &FramesByObject::default(), &(Tick(5)..Tick(9)));
@@ -381,7 +382,8 @@ fn processes_are_sorted_by_image_with_their_data() {
 
 #[test]
 fn changes_of_stacks_with_the_same_path_are_added() {
-    // The first two have the same frames, as after a change of the mappings. Nothing is known of the last one.
+    // The first two stacks have the same frames, as after a change of the mappings. The last one has no known
+    // changes.
     let stacks = [(10, stack(&[2, 1], StackEnd::Complete)), (11, stack(&[2, 1], StackEnd::Complete))];
     let others = [(12, stack(&[3, 1], StackEnd::Complete)), (13, stack(&[4, 1], StackEnd::Complete))];
     let snapshot = Snapshot {

@@ -13,7 +13,8 @@ use super::{Call, CallId, CallLocation, CallPaths};
 use crate::generated_names::{GeneratedFrame, GeneratedNames};
 use crate::path_totals::{PathKey, PathTotals, PathUsage};
 
-/// At most this many frames of an image have known calls: a compiler has some ten thousand. More would double a table of 270 KiB.
+/// Maximum size of [`Walk::located`]. A compiler has some ten thousand frames. More entries would double the table
+/// from 270 KiB.
 const MAX_LOCATED: usize = 14_000;
 
 /// Walk through the stacks of one image.
@@ -23,22 +24,23 @@ pub(crate) struct Walk<'a, 's> {
     stacks: &'s Stacks,
     code: &'s mut dyn CodeNames,
     names: &'s mut GeneratedNames,
-    /// Numbers of the image's objects, by their address in memory.
+    /// Numbers of the image's objects, by address of the [`Object`].
     objects: FxHashMap<*const Object, u32>,
-    /// Number of the path of each visited call, by its index; 0 for the others. Empty if the location of a call depends
-    /// on the time of its stack, because mappings were replaced or names have times.
+    /// Number of the path of each visited call, by its index; 0 for the others. Empty if the location of a call
+    /// depends on the time of its stack, because mappings were replaced or names have times, or if callers are
+    /// uncertain.
     visited: Vec<u32>,
-    /// Numbers of the calls by their frame. Empty as `visited`.
+    /// Numbers of calls by frame. Empty if `visited` is empty.
     located: FxHashMap<AbsAddr, CallId>,
-    /// Calls on the way to a known path.
+    /// Buffer of [`Self::path`]: calls from the leaf up to a known path.
     open: Vec<(Node, AbsAddr)>,
-    /// Callers of generated code may be wrong.
+    /// True if callers of generated code may be wrong.
     is_uncertain: bool,
     has_addresses: bool,
 }
 
 impl<'a, 's> Walk<'a, 's> {
-    /// Starts a walk through some of `stacks`, which belong to `image`.
+    /// Starts a walk through the stacks of `image`. `stacks` can contain stacks of other images too.
     pub(crate) fn new(
         paths: &'s mut CallPaths,
         image: &'a ProcessImage,
@@ -56,7 +58,7 @@ impl<'a, 's> Walk<'a, 's> {
             code,
             names,
             objects: FxHashMap::default(),
-            // Zeroed memory that is not used costs nothing: most of the stacks may belong to other images.
+            // Most stacks may belong to other images. Zeroed pages that are never touched take no memory.
             visited: vec![0; visited],
             located: FxHashMap::default(),
             open: Vec::new(),
@@ -65,7 +67,7 @@ impl<'a, 's> Walk<'a, 's> {
         }
     }
 
-    /// Returns the path of a stack, the root if it has no frames, and its end.
+    /// Returns the path and the end of a stack. A stack without frames has the root as its path.
     pub(crate) fn stack(&mut self, id: StackId) -> (Node, StackEnd) {
         let end = self.stacks.end_of(id);
         let Some((leaf, _, taken)) = self.stacks.find(id) else { return (Node::ROOT, end) };
@@ -76,22 +78,23 @@ impl<'a, 's> Walk<'a, 's> {
         (self.path(leaf, taken), end)
     }
 
-    /// Returns the key of the totals of a stack. If IDs of merged stacks were forgotten, a stack without frames counts as a
-    /// merged one.
+    /// Returns the key of the totals of a stack. If IDs of merged stacks were forgotten, a stack without frames
+    /// counts as a merged stack.
     fn key(&mut self, StackKey { stack, part }: StackKey, has_forgotten: bool) -> PathKey {
         let (path, end) = self.stack(stack);
         let end = if has_forgotten && end == StackEnd::FramesLost { StackEnd::Merged } else { end };
         PathKey { path, end, part }
     }
 
-    /// Takes the totals by stack of the image, and returns them by call path. Calls `each` with every stack and its path.
+    /// Removes the totals by stack from `usage`, and returns them by call path. Calls `each` with every stack and
+    /// its path.
     pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> PathTotals {
         let (mut stacks_in_other, has_forgotten) = (usage.merged_stacks, usage.has_forgotten);
         let by_stack = std::mem::take(&mut usage.by_stack);
         let entries = by_stack.iter().map(|(&key, quantities)| {
             let path = self.key(key, has_forgotten);
             let merged = match path.end {
-                // The number is that of the whole image: its first part has it.
+                // The whole image has one number of merged stacks. Only the first part carries it.
                 StackEnd::Merged if key.stack == StackId::OTHER => std::mem::take(&mut stacks_in_other),
                 StackEnd::Merged => 1,
                 _ => 0,
@@ -99,7 +102,7 @@ impl<'a, 's> Walk<'a, 's> {
             each(key, path);
             (path, quantities, merged)
         });
-        // References are sorted: a list of the totals would take as much memory again.
+        // References are sorted, because a list of the totals would take the same memory again.
         let mut entries: Vec<_> = entries.collect();
         entries.sort_unstable_by_key(|&(path, ..)| path);
         let totals = PathTotals::from_sorted(entries.into_iter().map(|(path, quantities, merged)| {
@@ -146,7 +149,8 @@ impl<'a, 's> Walk<'a, 's> {
         path
     }
 
-    /// Returns the number of a call. Most calls are in many paths, and to find a mapping takes longer than to look up a frame.
+    /// Returns the number of a call. Most calls are in many paths, and a look-up by frame is faster than a search
+    /// for the mapping.
     fn number(&mut self, frame: AbsAddr, taken: Duration) -> CallId {
         if let Some(&known) = self.located.get(&frame) {
             return known;
@@ -159,8 +163,8 @@ impl<'a, 's> Walk<'a, 's> {
         number
     }
 
-    /// Returns the path up to the first caller that was found by frame pointer from code that may keep none, and true
-    /// if callers were left out.
+    /// Returns the certain part of a path, and true if callers were left out. A caller is uncertain if it was found
+    /// by frame pointer and its callee may keep no frame pointer.
     fn certain_path(&mut self, leaf: Node, taken: Duration) -> (Node, bool) {
         let (mut call, mut certain, mut finds_caller) = (leaf, Vec::new(), true);
         let mut is_cut = false;
@@ -215,22 +219,22 @@ impl<'a, 's> Walk<'a, 's> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct CallAddress {
     address: AbsAddr,
-    /// The mapping, if another one has replaced it since.
+    /// Mapping at the time of the stack, if another mapping has replaced it since.
     version: Option<Version>,
-    /// The frame was found by frame pointer.
+    /// True if the frame was found by frame pointer.
     by_frame_pointer: bool,
 }
 
 impl CallAddress {
-    /// Returns the call before the return address `frame` of a stack that was taken at `taken`: the byte before the
-    /// return address belongs to the call.
+    /// Returns the call with the return address `frame`, in a stack that was taken at `taken`. The byte before the
+    /// return address belongs to the call instruction.
     fn new(image: &ProcessImage, frame: AbsAddr, taken: Duration) -> Self {
         let (frame, by_frame_pointer) = split_frame(frame);
         let address = AbsAddr(frame.0.saturating_sub(1));
         Self { address, version: image.replaced.holding(address, taken), by_frame_pointer }
     }
 
-    /// Returns the mapping that contained the call.
+    /// Returns the mapping that contained the call when the stack was taken.
     fn mapping(self, image: &ProcessImage) -> Option<&Mapping> {
         image.mapping_in(self.version, self.address)
     }

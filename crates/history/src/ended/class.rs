@@ -9,19 +9,19 @@ use super::groups::Groups;
 use super::row::{Rank, Row};
 use crate::call_paths::CallPaths;
 
-/// Ended images of one event class: the largest as rows, the others in groups.
+/// Ended images of one event class: the largest images as rows, the others in groups.
 #[derive(Debug)]
 pub(crate) struct EndedClass {
     class: EventClass,
     start: Tick,
     rows: BTreeMap<Rank, Box<Row>>,
     row_entries: usize,
-    /// The largest images of groups, each with the number of its group.
+    /// The largest images in groups, each with the number of its group. Their stacks are in the group.
     runs: BTreeMap<Rank, (usize, EndedRun)>,
     pub(super) groups: Groups,
 }
 
-/// A group with its largest images, the largest first.
+/// A group with its listed images, the largest first.
 pub(super) type GroupWithRuns = (Group, Vec<EndedRun>);
 
 impl EndedClass {
@@ -34,14 +34,14 @@ impl EndedClass {
         self.rows.insert(Rank::new(self.class, row.id, &row.total()), Box::new(row));
     }
 
-    /// Adds an image to its group.
+    /// Adds an image to its group, and to the listed images of the group.
     pub(super) fn add_member(&mut self, row: Row, paths: &mut CallPaths) {
         let (rank, run) = (Rank::new(self.class, row.id, &row.total()), row.run(self.start));
         let group = self.groups.add(row, self.start, paths);
         self.runs.insert(rank, (group, run));
     }
 
-    /// Moves the smallest images to their groups until at most `keep` are listed.
+    /// Moves the smallest images to their groups and out of the list, until at most `keep` images are listed.
     pub(super) fn limit_images(&mut self, keep: usize, paths: &mut CallPaths) {
         while self.rows.len() + self.runs.len() > keep {
             match (self.rows.first_key_value(), self.runs.first_key_value()) {
@@ -73,15 +73,15 @@ impl EndedClass {
         Some((rank, run, group))
     }
 
-    /// Joins the smallest groups, if there are more than `most`.
+    /// Merges the smallest groups if there are more than `most`.
     pub(super) fn limit_groups(&mut self, most: usize) {
         if let Some(numbers) = self.groups.limit(self.class, most) {
             self.runs.values_mut().for_each(|(group, _)| *group = numbers[*group]);
         }
     }
 
-    /// Merges the smallest stacks of groups until only `rest` of them remain, which gets their number. Returns false if
-    /// none was merged.
+    /// Merges the smallest stacks of groups. `rest` receives the number of stacks, and returns the number that
+    /// shall remain. Returns false if no stack was merged.
     pub(super) fn merge_stacks(&mut self, rest: impl FnOnce(usize) -> usize) -> bool {
         self.groups.merge_stacks(self.class, rest)
     }
@@ -102,7 +102,7 @@ impl EndedClass {
         of_rows.chain(self.groups.paths())
     }
 
-    /// Gives each path its new number.
+    /// Replaces each path by its new node.
     pub(super) fn rename(&mut self, paths: &Merged) {
         self.rows.values_mut().for_each(|row| row.stacks.rename(|path| paths.of(path)));
         self.groups.rename(|path| paths.of(path));
@@ -113,7 +113,7 @@ impl EndedClass {
         let mut rows: Vec<_> = self.rows.into_values().map(|row| *row).collect();
         rows.sort_unstable_by_key(|row| row.id);
         let mut groups: Vec<_> = self.groups.into_iter().map(|group| (group, Vec::new())).collect();
-        // The largest first.
+        // In reverse order of rank, so the largest image of a group comes first.
         for (group, run) in self.runs.into_values().rev() {
             groups[group].1.push(run);
         }

@@ -17,7 +17,7 @@ use crate::path_totals::{PathKey, PathTotals, PathUsage, TotalParts};
 use crate::process;
 use crate::smallest::SmallStacks;
 
-/// Most distinct names that are counted. Further names have no chance to be that of the group.
+/// Maximum number of distinct names that are counted. Further names cannot become the name of the group.
 const MAX_NAMES: usize = 8;
 
 /// Sums over ended images.
@@ -58,7 +58,7 @@ impl Group {
         }
     }
 
-    /// Adds an image of a trace that began at `start`, and takes its stacks.
+    /// Adds an image with its stacks. `start`: start of tracing.
     pub(super) fn add(&mut self, row: Row, start: Tick, paths: &mut CallPaths) {
         let run = row.run(start);
         let (image, usage) = (row.image(), row.usage());
@@ -78,7 +78,8 @@ impl Group {
         self.usage.merge(ImageUsage { unmatched_frees: unmatched, ..without_own_values(usage) });
     }
 
-    /// Adds images of a recording that are known by their sums only. `usage` are the totals without stacks.
+    /// Adds images that a recording has merged, so that only their sums are known. `image`: names of the group.
+    /// `usage`: totals of the images, without stacks.
     pub(super) fn add_merged(&mut self, image: &ProcessImage, merged: MergedImages, usage: ImageUsage, start: Tick) {
         let MergedImages { ends, traced, inherited_frees, first_start, last_end } = merged;
         if image.comm != Comm::default() {
@@ -116,7 +117,7 @@ impl Group {
         self.stacks.append(other.stacks);
     }
 
-    /// Forgets the control groups of stalls.
+    /// Removes the cgroups from the keys of stalls.
     pub(super) fn forget_cgroups(&mut self) {
         for (mut key, stalls) in std::mem::take(&mut self.usage.stalls) {
             key.group = None;
@@ -130,7 +131,7 @@ impl Group {
         }
     }
 
-    /// Sets the path: a file with several names has the first in alphabetical order.
+    /// Sets the path of the executable. If the images have several paths, the first in alphabetical order is used.
     fn set_exe(&mut self, exe: Option<PathBuf>) {
         self.exe = match (self.exe.take(), exe) {
             (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
@@ -138,17 +139,17 @@ impl Group {
         };
     }
 
-    /// Adds stacks of images that are in the group without them.
+    /// Adds stacks of images that were added without their stacks.
     pub(super) fn add_stacks(&mut self, stacks: PathTotals) {
         self.stacks.push(stacks);
     }
 
-    /// Returns the number of entries by stack.
+    /// Returns the number of entries of `stacks`. A stack can have several entries.
     pub(super) fn entries(&self) -> usize {
         self.stacks.len()
     }
 
-    /// Merges the parts.
+    /// Merges the parts of `stacks`, so that each stack has one entry.
     pub(super) fn merge_parts(&mut self) {
         let all = self.stacks.take();
         self.stacks.push(all);
@@ -159,7 +160,7 @@ impl Group {
         self.stacks.iter().map(|(key, _)| key.path)
     }
 
-    /// Gives each path the one that `rename` returns. They must be in the same order.
+    /// Replaces each path by the result of `rename`, which must keep the order of the paths.
     pub(super) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
         self.stacks.rename(rename);
     }
@@ -182,13 +183,13 @@ impl Group {
         self.stacks.push(kept.merge(PathTotals::from_sorted(merged)));
     }
 
-    /// Returns the magnitude of each stack that can be merged. The parts must be merged.
+    /// Returns the magnitude of each stack that can be merged. [`Self::merge_parts`] must be called before.
     pub(super) fn magnitudes(&self, class: EventClass) -> impl Iterator<Item = Magnitude> {
         let stacks = self.stacks.iter().filter(|(key, _)| key.end != StackEnd::Merged);
         stacks.map(move |(_, totals)| Magnitude::of(class, &totals.usage))
     }
 
-    /// Returns the size of the group.
+    /// Returns the size of the group, by which groups of `class` are ordered.
     pub(super) const fn size(&self, class: EventClass) -> u64 {
         size(class, &self.usage.total)
     }
@@ -198,7 +199,7 @@ impl Group {
         self.stacks.take()
     }
 
-    /// Returns the group as a process of the profile. `largest` are the kept images, the largest first.
+    /// Returns the group as a process of the profile. `largest`: listed images of the group, the largest first.
     pub(crate) fn profile(&self, largest: Vec<EndedRun>) -> ProcessProfile {
         let most_frequent = self.ends.iter().max_by_key(|&(end, images)| (images, std::cmp::Reverse(end)));
         let (user, cgroup) = (self.key.user.clone(), self.key.cgroup.clone());
@@ -206,7 +207,7 @@ impl Group {
             group: Some(EndedGroup {
                 runs: self.ends.values().sum(),
                 ends: self.ends.clone(),
-                // In a recording, a group has memory of members from before their end.
+                // A group of a recording can have totals of members before the first of them has ended.
                 first_start: if self.ends.is_empty() { Duration::ZERO } else { self.first_start },
                 last_end: self.last_end,
                 largest,
@@ -228,8 +229,8 @@ impl Group {
         }
     }
 
-    /// Returns the name of most images, else that of the executable: an interpreter's processes have the names of their
-    /// scripts, and none of them stands for the others.
+    /// Returns the name that more than half of the images have, or else the name of the executable. The processes
+    /// of an interpreter have the names of their scripts, and no script stands for the others.
     fn name(&self) -> Comm {
         if !self.key.has_executable() {
             return Comm::from("other programs");
@@ -247,7 +248,7 @@ fn is_of_thread(key: PathKey) -> bool {
     key.part != key.part.without_thread()
 }
 
-/// Returns the totals by stack without what belongs to one process: threads, addresses outside of files, and the bytes at
+/// Returns the totals by stack without data of a single process: threads, addresses outside of files, and bytes at
 /// its peak.
 fn common_stacks(stacks: &PathTotals, has_addresses: bool, paths: &mut CallPaths) -> PathTotals {
     let mut known = FxHashMap::default();
@@ -260,7 +261,7 @@ fn common_stacks(stacks: &PathTotals, has_addresses: bool, paths: &mut CallPaths
     PathTotals::new(stacks.iter().map(common).collect())
 }
 
-/// Returns the totals without those that are not added.
+/// Returns only the totals that can be added to the totals of other images.
 fn without_own_values(usage: ImageUsage) -> ImageUsage {
     ImageUsage {
         total: usage.total,
@@ -270,7 +271,7 @@ fn without_own_values(usage: ImageUsage) -> ImageUsage {
     }
 }
 
-/// Returns the sum of the known counts; `None` if none is known.
+/// Returns the sum of the known counts; `None` if no count is known.
 fn sum(one: Option<PageFaults>, other: Option<PageFaults>) -> Option<PageFaults> {
     [one, other].into_iter().flatten().reduce(|sum, faults| PageFaults {
         minor: sum.minor.saturating_add(faults.minor),

@@ -15,13 +15,13 @@ pub(crate) struct GroupKey {
     pub(super) cgroup: Option<Arc<Cgroup>>,
 }
 
-/// Best identification of an executable.
+/// Identity of an executable: the first of these that is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Executable {
     BuildId(BuildId),
     Path(PathBuf),
     Name(Comm),
-    /// Executables without a group of their own.
+    /// All executables without a group of their own.
     Other,
 }
 
@@ -35,7 +35,7 @@ impl GroupKey {
         Self { executable, user: facts.user.clone(), cgroup: facts.cgroup.clone() }
     }
 
-    /// Returns the key with one distinction less: without the cgroup, then without user and executable.
+    /// Returns the key without the cgroup; if it has none, the key without user and executable.
     pub(crate) fn coarser(&self) -> Self {
         match self.cgroup {
             Some(_) => Self { cgroup: None, ..self.clone() },
@@ -43,12 +43,12 @@ impl GroupKey {
         }
     }
 
-    /// Returns true if the group has one executable.
+    /// Returns false for the group of all executables without a group of their own.
     pub(crate) fn has_executable(&self) -> bool {
         self.executable != Executable::Other
     }
 
-    /// Returns an image with the executable and the owner of the group. `member` belongs to it.
+    /// Returns an image with the executable and the owner of the group. `member`: an image of the group.
     pub(crate) fn image(&self, member: &ProcessImage) -> ProcessImage {
         let exe = member.exe.clone().filter(|_| self.has_executable());
         let comm = match &self.executable {

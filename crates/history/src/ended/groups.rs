@@ -12,7 +12,7 @@ use crate::call_paths::CallPaths;
 use crate::path_totals::PathTotals;
 use crate::smallest::Smallest;
 
-/// Groups by their key.
+/// Groups, by key and by number.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     all: Vec<Group>,
@@ -31,7 +31,7 @@ impl Groups {
         number
     }
 
-    /// Adds the stacks of images that are in a group without them.
+    /// Adds the stacks of images that were added without their stacks.
     pub(super) fn add_stacks(&mut self, key: GroupKey, stacks: PathTotals) {
         let number = self.number(key);
         let group = &mut self.all[number];
@@ -40,7 +40,7 @@ impl Groups {
         self.entries += group.entries();
     }
 
-    /// Adds images that are known by their sums only to the group of `image`.
+    /// Adds images that are only known by their sums to the group of `image`.
     pub(super) fn add_merged(&mut self, image: &ProcessImage, merged: MergedImages, usage: ImageUsage, start: Tick) {
         let number = self.number(GroupKey::of(&ImageFacts::of(image)));
         self.all[number].add_merged(image, merged, usage, start);
@@ -54,14 +54,15 @@ impl Groups {
         })
     }
 
-    /// Joins the smallest groups, if there are more than `most`. Returns the new number of each group, if they change.
+    /// Merges the smallest groups if there are more than `most`. Returns the new number of each group; `None` if no
+    /// number changes.
     pub(super) fn limit(&mut self, class: EventClass, most: usize) -> Option<Vec<usize>> {
         let most = most.max(1);
         if self.all.len() <= most {
             return None;
         }
         let mut numbers: Vec<usize> = (0..self.all.len()).collect();
-        // One pass removes the cgroup of a group, the next one its executable.
+        // One pass removes the cgroup of a group, the next pass removes its executable.
         while self.all.len() > most {
             let distinct = (0..self.all.len()).filter(|&number| self.all[number].key.has_executable());
             let mut by_size: Vec<usize> = distinct.collect();
@@ -74,7 +75,8 @@ impl Groups {
         Some(numbers)
     }
 
-    /// Gives some groups a coarser key, and returns the new number of each group.
+    /// Gives the groups with true in `is_joined` a coarser key, and merges groups with equal keys. Returns the new
+    /// number of each group.
     fn join(&mut self, is_joined: &[bool]) -> Vec<usize> {
         let all = std::mem::take(self).all;
         let joined = all.into_iter().zip(is_joined).map(|(mut group, &is_joined)| {
@@ -91,7 +93,7 @@ impl Groups {
         joined
     }
 
-    /// Returns the number of entries by stack. An entry may be in several parts of a group.
+    /// Returns the number of entries of all groups. A stack can have an entry in several parts of a group.
     pub(super) const fn entries(&self) -> usize {
         self.entries
     }
@@ -102,8 +104,8 @@ impl Groups {
         self.entries = self.all.iter().map(Group::entries).sum();
     }
 
-    /// Merges the smallest stacks until at most `rest` of them remain, which gets their number. Returns false if none was
-    /// merged.
+    /// Merges the smallest stacks. `rest` receives the number of stacks, and returns the number that shall remain.
+    /// Returns false if no stack was merged.
     pub(super) fn merge_stacks(&mut self, class: EventClass, rest: impl FnOnce(usize) -> usize) -> bool {
         self.merge_parts();
         let mut total = Quantities::default();
@@ -126,7 +128,7 @@ impl Groups {
         self.all.iter().flat_map(Group::paths)
     }
 
-    /// Gives each path the one that `rename` returns. They must be in the same order.
+    /// Replaces each path by the result of `rename`, which must keep the order of the paths.
     pub(super) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
         self.all.iter_mut().for_each(|group| group.rename(&rename));
     }

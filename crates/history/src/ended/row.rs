@@ -17,17 +17,17 @@ use crate::path_totals::{EncodedQuantities, PathTotals};
 #[derive(Debug)]
 pub(crate) struct Row {
     pub id: ImageId,
-    /// Time of the end in the records.
+    /// Time of the end, by the records of the image's process.
     pub at: Tick,
     pub(super) facts: Arc<ImageFacts>,
     pub(super) start: ImageStart,
-    /// End in the process events.
+    /// End of the image by the process events; by the records if there is no such event.
     pub(super) ended: (ImageEnd, Tick),
     threads: Option<u32>,
     thread_names: BTreeMap<Tid, String>,
     totals: RowTotals,
     pub stacks: PathTotals,
-    /// A stack has an address outside of all files.
+    /// True if a stack has an address outside of all files.
     pub(super) has_addresses: bool,
 }
 
@@ -43,7 +43,7 @@ struct RowTotals {
     counts: ImageRusage,
 }
 
-/// Executable, names and owner of images. Most images share them with others.
+/// Executable, name and owner of images. Most images share these facts with others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ImageFacts {
     pub(super) comm: Comm,
@@ -66,7 +66,7 @@ impl Rank {
     }
 }
 
-/// Returns the number by which images and stacks of `class` are ordered: allocated bytes, or the time of stalls.
+/// Returns the sort key of images and groups of `class`: the time of stalls for reclaim, else the allocated bytes.
 pub(super) const fn size(class: EventClass, total: &Quantities) -> u64 {
     if class.counts_stalls() { total.get(Quantity::StallTime) } else { total.get(Quantity::AllocBytes) }
 }
@@ -86,7 +86,7 @@ impl ImageFacts {
 }
 
 impl Row {
-    /// Returns the row of an image. Its stacks are in `stacks`.
+    /// Returns the row of an image. `usage`: its totals. `stacks`: its totals by stack.
     pub(super) fn new(
         id: ImageId,
         (end, at): (ImageEnd, Tick),
@@ -117,7 +117,7 @@ impl Row {
         }
     }
 
-    /// Sets whether a stack has an address outside of all files.
+    /// Sets the flag that a stack has an address outside of all files.
     pub(super) fn with_addresses(self, has_addresses: bool) -> Self {
         Self { has_addresses, ..self }
     }
@@ -156,7 +156,7 @@ impl Row {
         }
     }
 
-    /// Returns the image without its stacks, in a trace that began at `start`.
+    /// Returns the entry of the image in the list of a group. `start`: start of tracing.
     pub(super) fn run(&self, start: Tick) -> EndedRun {
         EndedRun {
             pid: self.id.pid,

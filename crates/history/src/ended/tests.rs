@@ -26,7 +26,8 @@ const UNLIMITED: EndedSettings = EndedSettings {
     start: START,
 };
 
-/// A stack of a program: calls as functions, a number of blocks, and a part of the process.
+/// A stack of an executable. `functions`: numbers of the called functions. `blocks` are allocated, and `held` of
+/// them live at the end of the image.
 #[derive(Clone, Debug)]
 struct TestStack {
     functions: Vec<u8>,
@@ -36,7 +37,7 @@ struct TestStack {
     held: u8,
 }
 
-/// A process of a test, loaded at any address.
+/// A process image of a test. `program`: number of its executable. `base`: page of its load address.
 #[derive(Clone, Debug)]
 struct TestImage {
     program: u8,
@@ -133,7 +134,7 @@ impl TestImage {
         let exe = object.path.clone();
         let mapping = Mapping {
             start: AbsAddr(self.base()),
-            // The last function is outside of all files.
+            // Function 3 is outside of all files.
             end: AbsAddr(self.base() + 40),
             offset: FileOffset(0),
             object: Some(Arc::new(object)),
@@ -173,7 +174,8 @@ fn ended(images: &[TestImage], order: impl IntoIterator<Item = usize>, settings:
     ended
 }
 
-/// Returns the profiles of images, of which those with `is_ended` have ended before the end of the trace.
+/// Returns the profiles of `images`. Images with `is_ended` have ended before the end of the trace, and are in
+/// `ended`.
 fn profiles(images: &[TestImage], ended: EndedProcesses, is_ended: impl Fn(usize) -> bool) -> [Profile; 2] {
     let (mut snapshots, mut known) = (Snapshots::default(), BTreeMap::new());
     for (number, image) in images.iter().enumerate().filter(|(number, _)| !is_ended(*number)) {

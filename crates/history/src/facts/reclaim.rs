@@ -1,4 +1,4 @@
-//! Reclaim of the machine and memory of control groups, as facts of a history.
+//! Reclaim of the machine and memory of cgroups, as facts of a history.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,13 +12,15 @@ use memtrace_model::{
 use super::row::{duration, number, text};
 use crate::interval::{Fact, FactValue};
 
-/// Items are names of numbers of the machine (`scanned`) or of a kind of reclaim (`direct.scanned`).
+/// Topic of numbers. An item is the name of a number of the machine (`scanned`) or of a kind of reclaim
+/// (`direct.scanned`).
 pub(super) const MACHINE: &str = "reclaim";
-/// Items are numbered. A text has a kind of reclaim, four numbers and the name of the thread.
+/// Topic of kernel threads. Items are numbered. The text is the kind of reclaim, four numbers and the name of the
+/// thread.
 pub(super) const THREAD: &str = "reclaim_thread";
-/// Items are names of tracepoints.
+/// Topic of missing tracepoints. An item is the name of a tracepoint.
 pub(super) const MISSING: &str = "missing_tracepoint";
-/// Items are the ID of a control group and the name of a value: `4711.limit_bytes`.
+/// Topic of cgroups. An item is the ID of a cgroup and the name of a value: `4711.limit_bytes`.
 pub(super) const CGROUP: &str = "reclaim_cgroup";
 
 /// Facts of one topic.
@@ -97,7 +99,7 @@ pub(super) fn machine(numbers: &Topic, threads: Option<&Topic>, missing: Option<
     }
 }
 
-/// Returns the facts of a control group.
+/// Returns the facts of a cgroup.
 pub(super) fn of_cgroup(id: CgroupId, path: &str, memory: &MemcgMemory) -> Vec<Fact> {
     let MemcgMemory { version_2, limit, high, current, watched, refaults, pressure, seconds } = *memory;
     let item = |name: &str| format!("{}.{name}", id.number());
@@ -113,7 +115,7 @@ pub(super) fn of_cgroup(id: CgroupId, path: &str, memory: &MemcgMemory) -> Vec<F
     facts
 }
 
-/// Returns the control groups that [`of_cgroup`] has recorded. Damaged rows are left out.
+/// Returns the cgroups that [`of_cgroup`] has recorded. Damaged rows are left out.
 pub(super) fn cgroups(topic: &Topic) -> BTreeMap<CgroupId, (PathBuf, MemcgMemory)> {
     let mut by_id: BTreeMap<CgroupId, Topic> = BTreeMap::new();
     for (item, value) in topic {

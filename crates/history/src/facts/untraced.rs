@@ -7,10 +7,10 @@ use memtrace_model::{Bytes, Comm, EventClass, Pid, ProcessMemory, Untraced, Untr
 
 use crate::interval::{Fact, FactValue};
 
-/// Separator of a name and a path, which follow the numbers of a process.
+/// Separator between the name of a process and the path of its executable.
 const SEPARATOR: char = '\u{1f}';
 
-/// Returns the topics of an event class: sums by reason, and processes.
+/// Returns the topics of an event class: the topic of the sums by reason, and the topic of the processes.
 pub(super) const fn topics(class: EventClass) -> [&'static str; 2] {
     match class {
         EventClass::Heap => ["untraced_heap", "untraced_heap_process"],
@@ -31,7 +31,7 @@ pub(super) fn facts(class: EventClass, untraced: &Untraced) -> Vec<Fact> {
             facts.push(Fact { topic: sums.into(), item: reason.name().into(), value });
         }
     }
-    // In the order of their items.
+    // Leading zeros keep the order of the processes, because items are sorted as text.
     facts.extend(untraced.listed().iter().enumerate().map(|(index, process)| Fact {
         topic: processes.into(),
         item: format!("{index:04}").into(),
@@ -58,7 +58,7 @@ fn text(process: &UntracedProcess) -> String {
     let UntracedProcess { pid, comm, exe, reason, rss } = process;
     let rss = rss.map_or_else(|| String::from("-"), |rss| rss.0.to_string());
     let exe = exe.as_ref().map_or_else(String::new, |exe| format!("{SEPARATOR}{}", exe.to_string_lossy()));
-    // A process chooses its name.
+    // A process chooses its name, so the name can contain the separator.
     let comm = comm.raw().replace(SEPARATOR, "\u{fffd}");
     format!("{pid} {} {rss} {comm}{exe}", reason.name())
 }

@@ -1,8 +1,8 @@
 //! Merging of old intervals in the database, in small steps.
 //!
-//! First the boundaries disappear: the rows of an interval count at the next boundary that remains, so totals are exact
-//! from then on. Then the rows are merged, a few thousand in each transaction. If the writer is killed in between, some
-//! rows stay unmerged, which costs space only.
+//! First, one transaction removes the boundaries: the rows of an interval count at the next boundary that remains,
+//! so totals stay exact. Then the rows are merged in transactions of at most about 20,000 rows. If the writer is
+//! killed in between, some rows stay unmerged, which costs only space.
 
 use std::ops::Range;
 
@@ -15,32 +15,32 @@ use super::text::nanoseconds;
 use super::usage_columns::{ADD_THREADS, ADD_USAGE, PROCESS_COLUMNS, USAGE};
 use crate::retention::StoredInterval;
 
-/// A table with rows that are merged.
+/// Rules for merging the rows of a table.
 struct Table {
     name: &'static str,
-    /// First column of the key after the interval, if it is a number by which steps are divided.
+    /// First key column after `interval`. Steps divide the table by it; `None` if one step merges the whole table.
     first: Option<&'static str>,
-    /// Columns of the key after the interval.
+    /// Key columns after `interval`.
     key: &'static str,
-    /// Rows that are inserted.
     rows: Rows,
-    /// Assignments that add the values of a row to those of the row that exists; without any, that row remains as it is.
+    /// Assignments that add the values of a new row to an existing row. If there are none, the existing row remains
+    /// as it is. [`Rows::Amounts`] has its own assignments.
     add: &'static [&'static str],
 }
 
 /// Rows that are inserted into the merged interval.
 enum Rows {
-    /// One row for each key, with the sums of the quantities, which are added to those of the row that exists.
+    /// One row for each key, with the sums of the quantities. They are added to an existing row.
     Amounts,
-    /// One row for each key, with these values.
+    /// One row for each key, with these aggregate expressions.
     Groups(&'static str),
-    /// The last row of each key, with this value.
+    /// The latest row of each key, with this column.
     Last(&'static str),
-    /// One row after another with these columns, the last one first.
+    /// All rows with these columns, the latest first.
     Each(&'static [&'static str]),
 }
 
-/// Table without the threads that started and ended in the merged interval.
+/// Table with the usage of threads. Threads that started and ended in the merged interval are removed from it.
 const THREAD_TABLE: &str = "thread_interval";
 
 const TABLES: [Table; 16] = [
@@ -90,7 +90,7 @@ const TABLES: [Table; 16] = [
         name: "account_interval",
         first: Some("account"),
         key: "account",
-        // The latest row has the totals.
+        // The totals of the latest row remain.
         rows: Rows::Each(&[ACCOUNT]),
         add: &[ADD_EARLIER_MARKS],
     },
@@ -98,7 +98,7 @@ const TABLES: [Table; 16] = [
         name: THREAD_TABLE,
         first: Some("thread"),
         key: "thread",
-        // The latest row has the state.
+        // The state of the latest row remains.
         rows: Rows::Each(&[USAGE, "state"]),
         add: &[ADD_USAGE],
     },
@@ -110,7 +110,7 @@ const TABLES: [Table; 16] = [
         add: &[ADD_USAGE, ADD_THREADS],
     },
     Table { name: "fact", first: None, key: "topic, item", rows: Rows::Last("value"), add: &[] },
-    // Slices and events stay as they are: they count at the next boundary.
+    // `slice` and `activity_event` are not merged: their rows count at the next boundary.
     Table {
         name: "slice_total",
         first: Some("name"),
@@ -158,22 +158,23 @@ const TABLES: [Table; 16] = [
 /// A merge of intervals in progress.
 #[derive(Debug)]
 pub(super) struct Compaction {
-    /// Interval that gets the rows.
+    /// ID of the interval that gets the rows.
     into: i64,
-    /// The other intervals, as a list for SQL.
+    /// IDs of the other intervals.
     others: Vec<i64>,
     /// Span of the merged interval, in nanoseconds.
     span: Range<i64>,
-    /// Index of the table in progress.
+    /// Index in [`TABLES`] of the table in progress.
     table: usize,
-    /// First key of the next step.
+    /// Value of [`Table::first`] at which the next step begins.
     next: i64,
-    /// Rows that a step reads, about.
+    /// Approximate number of rows that a step reads.
     rows: usize,
 }
 
 impl Compaction {
-    /// Removes the boundaries between `intervals`, which the last one absorbs.
+    /// Removes the boundaries between `intervals`: the last interval absorbs the others. Returns `None` for fewer
+    /// than two intervals.
     pub(super) fn start(
         connection: &mut Connection,
         intervals: &[StoredInterval],
@@ -199,7 +200,7 @@ impl Compaction {
         Ok(Some(Self { into: last.id, others, span, table: 0, next: 0, rows: rows_of_step(max_pages) }))
     }
 
-    /// Merges some rows in one transaction. Returns false if no rows are left.
+    /// Merges some rows in one transaction. Returns false if all tables are merged.
     pub(super) fn step(&mut self, connection: &mut Connection) -> Result<bool> {
         let Some(table) = TABLES.get(self.table) else { return Ok(false) };
         match self.try_step(connection, table) {
@@ -222,7 +223,8 @@ impl Compaction {
         Ok(end)
     }
 
-    /// Returns the key at which a step ends that begins at `next`; `None` if it merges all other rows of the table.
+    /// Returns the first key that the step at `next` does not merge; `None` if the step merges the rest of the
+    /// table.
     fn end_of_step(&self, transaction: &Transaction<'_>, table: &Table) -> Result<Option<i64>> {
         let Some(first) = table.first else { return Ok(None) };
         let rows = self.rows / (self.others.len() + 1);
@@ -239,7 +241,7 @@ impl Compaction {
                 end = Some(end.map_or(key, |end| end.min(key)));
             }
         }
-        // A key with more rows than a step is merged at once.
+        // A key with more rows than a step is merged in one step.
         Ok(end.map(|end| end.max(self.next.saturating_add(1))))
     }
 
@@ -274,7 +276,7 @@ impl Compaction {
         Ok(())
     }
 
-    /// Returns the merged intervals as a list for SQL.
+    /// Returns the IDs of all intervals of the merge as a list for SQL.
     fn all(&self) -> String {
         format!("{}, {}", list(&self.others), self.into)
     }

@@ -5,13 +5,13 @@ use std::io;
 use rusqlite::ErrorCode;
 use thiserror::Error;
 
-/// Reason for which a recording cannot be created or read. The caller names the file.
+/// Error while a recording is created or read. The caller adds the name of the file to the message.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The file could not be opened or created.
+    /// An operation on the file failed, for example opening it.
     #[error("{0}")]
     File(#[from] io::Error),
-    /// Another process records to the file.
+    /// Another process writes a recording to the file.
     #[error("another process records to this file")]
     InUse,
     /// The file is no regular file.
@@ -26,15 +26,16 @@ pub enum Error {
     /// The recording has a newer format.
     #[error("written by a newer version of memtrace: format {found}, this version reads up to {known}")]
     Newer {
-        /// Format of the file.
+        /// Format number of the file.
         found: i32,
-        /// Newest format that this version reads.
+        /// Highest format number that this version reads.
         known: i32,
     },
     /// The recording is damaged and nothing can be recovered.
     #[error("damaged: {0}")]
     Damaged(String),
-    /// The recording has no interval, because its writer has just started or was killed then.
+    /// The recording has no interval: its writer has just started, or was killed before the end of the first
+    /// interval.
     #[error("contains no interval yet")]
     Empty,
     /// Another error of SQLite, such as a lock.
@@ -43,12 +44,12 @@ pub enum Error {
 }
 
 impl From<rusqlite::Error> for Error {
-    /// Returns the error that the user can understand: SQLite reports a damaged file in several ways.
+    /// Converts an error of SQLite. Several of SQLite's error codes stand for a damaged recording.
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::NotDatabase,
-            // A statement fails if a table or a column is missing. Without a code, a column has another type than the one
-            // that the writer uses.
+            // `Unknown`: a statement names a table or column that is missing. No code: a column has another type
+            // than the writer uses.
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) | None => Self::Damaged(error.to_string()),
             Some(_) => Self::Sqlite(error),
         }

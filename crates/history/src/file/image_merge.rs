@@ -1,7 +1,9 @@
-//! Merging of ended images in the database: their rows become those of the group of their executable, user and cgroup.
+//! Merging of ended images in the database: the rows of an image move to the group of its executable, user and
+//! cgroup.
 //!
-//! Images move in small steps, each with everything that belongs to it and with its count in one transaction. If the writer
-//! is killed in between, some images are merged and others are not, and sums and counts are exact too.
+//! Images move in small steps. One transaction moves all totals of an image and counts the image in its group. If
+//! the writer is killed between two steps, some images are merged and others are not; sums and counts are exact in
+//! both cases.
 
 mod choice;
 
@@ -14,7 +16,7 @@ use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
 use super::usage_columns::{ADD_THREADS, ADD_USAGE, USAGE};
 
-/// Rows of an image that a step reads and writes, about, except for its stacks and counters.
+/// Approximate number of rows that a step reads and writes for an image, without its stacks, counters and threads.
 const ROWS_OF_IMAGE: isize = 8;
 
 const REMOVE_BATCH_TABLES: &str = "
@@ -23,7 +25,8 @@ const REMOVE_BATCH_TABLES: &str = "
     DROP TABLE IF EXISTS temp.batch_usage;
     DROP TABLE IF EXISTS temp.batch_count;";
 
-/// The rows of a step. They are deleted before the new rows are inserted, which can use their pages.
+/// Copies of the rows that a step moves. The originals are deleted before the new rows are inserted, so the new
+/// rows can use the freed pages.
 const BATCH_TABLES: &str = "
     CREATE TEMP TABLE batch_value (interval, image, class, quantity, idx, value);
     CREATE TEMP TABLE batch_stall (interval, image, kind, cgroup_id, quantity, idx, value);
@@ -31,7 +34,8 @@ const BATCH_TABLES: &str = "
     CREATE TEMP TABLE batch_count (
         interval, image, class, end_kind, images, traced_ns, inherited_frees, first_start_ns, last_end_ns);";
 
-/// Reads the rows of the images from ?1 to below ?2. The + keeps SQLite from looking up each image in each interval.
+/// Copies the rows of merged images with numbers from ?1 to below ?2. The unary + keeps SQLite from looking up each
+/// image in each interval.
 const READ_VALUES: &str = "INSERT INTO temp.batch_value SELECT interval, image, class, quantity, idx, value
     FROM image_change WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
         AND +image IN (SELECT image FROM temp.old_image)";
@@ -42,9 +46,10 @@ const READ_USAGE: &str = "INSERT INTO temp.batch_usage SELECT * FROM process_int
     WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
         AND +image IN (SELECT image FROM temp.old_image)";
 
-/// Counts the images from ?1 to below ?2. As in reports, an image is a member of its group from the first boundary on at
-/// which it has ended and has changes, in each event class with changes. ?3 is the class of stalls, ?4 the start of tracing,
-/// and 202 is `unmatched_frees`: those of an image with a recorded fork are of inherited blocks.
+/// Counts the images from ?1 to below ?2 in their groups, in each event class with changes. As in reports, an image
+/// counts from the first boundary that is not before its end or its first interval. ?3 is the class of stalls, ?4
+/// is the start of tracing, and 202 is `unmatched_frees`. If an image was forked after the start of tracing, its
+/// unmatched frees are of inherited blocks.
 const COUNT: &str = "INSERT INTO temp.batch_count
     SELECT coalesce((SELECT id FROM temp.merge_interval AS boundary
                 WHERE boundary.id >= image.interval AND boundary.end_ns >= image.end_ns ORDER BY boundary.id LIMIT 1),
@@ -63,7 +68,8 @@ const COUNT: &str = "INSERT INTO temp.batch_count
         JOIN image ON image.id = listed.image
     GROUP BY counted, merged.target, class, image.end_kind";
 
-/// Removes the rows of the images from ?1 to below ?2, with their monitored threads. Their totals become those of the group, which has no threads.
+/// Removes the rows of the images from ?1 to below ?2 and their monitored threads. Their totals move to the group,
+/// without the thread.
 const REMOVE: [&str; 8] = [
     "DELETE FROM process_interval WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
         AND +image IN (SELECT image FROM temp.old_image)",
@@ -82,8 +88,8 @@ const REMOVE: [&str; 8] = [
     "DELETE FROM image WHERE id IN (SELECT image FROM temp.old_image WHERE image >= ?1 AND image < ?2)",
 ];
 
-/// Adds the rows of a step to the groups. 205 is `peak_bytes`, which groups do not have, 208 `peak_rss_bytes`, and 302
-/// `longest_ns`.
+/// Adds the rows of a step to the groups, and empties the temporary tables. 205 is `peak_bytes`, which groups do
+/// not have; 208 is `peak_rss_bytes`; 302 is `longest_ns`.
 const ADD: [&str; 7] = [
     "INSERT INTO image_change
         SELECT interval, target, class, quantity, idx, iif(quantity = 208, max(value), sum(value)) FROM temp.batch_value
@@ -116,36 +122,40 @@ fn add_usage() -> String {
     )
 }
 
-/// A table without the image in its rows, from which the rows of the images are removed before.
+/// A table with rows that name a counter or thread of an image, not the image itself. The rows of images are
+/// removed from it before the images are merged.
 struct OwnedRows {
     name: &'static str,
-    /// The column after the interval, also of `temp.old_KEY`, which has the keys of the images.
+    /// Key column after `interval`. The table `temp.old_KEY` has a column of the same name, with the keys of the
+    /// images.
     key: &'static str,
 }
 
 const OWNED_ROWS: [OwnedRows; 2] =
     [OwnedRows { name: "sample", key: "counter" }, OwnedRows { name: "thread_interval", key: "thread" }];
 
-/// A merge of images in progress. `temp.old_image` has the images that disappear, with their groups.
+/// A merge of images in progress. `temp.old_image` lists the images to merge, with their groups.
 #[derive(Debug)]
 pub(super) struct ImageMerge {
-    /// Intervals that can have samples and threads of the images.
+    /// IDs of the intervals that can have samples and threads of the images.
     intervals: Vec<i64>,
-    /// Index of the interval whose samples and threads are removed; after the last one, the images are merged.
+    /// Index in `intervals` of the interval in progress: its samples and thread rows are removed. After the last
+    /// interval, the images are merged.
     interval: usize,
     /// Index in [`OWNED_ROWS`] of the table in progress.
     table: usize,
-    /// First counter, thread or image of the next step.
+    /// Number of the first counter, thread or image of the next step.
     next: i64,
-    /// Start of tracing.
+    /// Start of tracing, in nanoseconds since the start of the recording.
     trace_start: i64,
-    /// Rows that a step reads, about.
+    /// Approximate number of rows that a step reads.
     rows: usize,
 }
 
 impl ImageMerge {
-    /// Chooses images and their groups. Images with numbers in `unfinished` can have later changes and remain. New groups
-    /// get numbers after `last`. Returns the merge and the number of new groups; `None` if there are too few images.
+    /// Chooses images and their groups. Images with numbers in `unfinished` can have later changes and remain. New
+    /// groups get numbers after `last`. Returns the merge and the number of new groups; `None` if there are too few
+    /// images.
     pub(super) fn start(
         connection: &mut Connection,
         intervals: Vec<i64>,
@@ -171,14 +181,15 @@ impl ImageMerge {
         Ok(Some((merge, groups)))
     }
 
-    /// Removes the temporary tables, which take space until then. Images that were not merged remain as they are, but their
-    /// samples and the rows of their threads can be gone.
+    /// Removes the temporary tables, which take space until then. Images that were not merged remain as they are,
+    /// but their samples and the rows of their threads can be gone.
     pub(super) fn end(connection: &Connection) -> Result<()> {
         choice::remove_tables(connection)?;
         connection.execute_batch(REMOVE_BATCH_TABLES)
     }
 
-    /// Merges some rows in one transaction. Returns false if nothing is left. Images with numbers in `unfinished` remain.
+    /// Merges some rows in one transaction. Returns false if nothing is left. Images with numbers in `unfinished`
+    /// are not merged.
     pub(super) fn step(&mut self, connection: &mut Connection, unfinished: impl Iterator<Item = i64>) -> Result<bool> {
         let result = match self.intervals.get(self.interval) {
             Some(&interval) => self.remove_owned_rows(connection, interval, &OWNED_ROWS[self.table]),
@@ -195,7 +206,7 @@ impl ImageMerge {
         Ok(true)
     }
 
-    /// Removes rows of the images in an interval. Returns the key with which the next step begins; `None` if none is left.
+    /// Removes rows of the images in an interval. Returns the first key of the next step; `None` if none is left.
     fn remove_owned_rows(&self, connection: &mut Connection, interval: i64, table: &OwnedRows) -> Result<Option<i64>> {
         let OwnedRows { name, key } = table;
         let transaction = connection.transaction()?;
@@ -214,7 +225,8 @@ impl ImageMerge {
         Ok(end)
     }
 
-    /// Returns the image with which the next step begins; `None` if none is left. A step has at least one image.
+    /// Returns the number of the first image after this step; `None` if none is left. A step has at least one
+    /// image.
     fn end_of_step(&self, transaction: &Transaction<'_>) -> Result<Option<i64>> {
         let mut images = transaction.prepare_cached(
             "SELECT image, (SELECT count(*) FROM temp.old_total AS own WHERE own.image = old_image.image)
@@ -234,7 +246,7 @@ impl ImageMerge {
         Ok(None)
     }
 
-    /// Merges some images. Returns the image with which the next step begins; `None` if none is left.
+    /// Merges some images. Returns the number of the first image of the next step; `None` if none is left.
     fn move_images(&self, connection: &mut Connection, unfinished: impl Iterator<Item = i64>) -> Result<Option<i64>> {
         let transaction = connection.transaction()?;
         let end = self.end_of_step(&transaction)?;
@@ -260,7 +272,8 @@ impl ImageMerge {
     }
 }
 
-/// Starts to merge the totals of groups with equal keys, which merged images leave. `None` if there are none.
+/// Starts to merge totals of groups that have equal keys, as a merge of images leaves them. Returns `None` if there
+/// are none.
 pub(super) fn start_total_merge(connection: &mut Connection, max_pages: u64) -> Result<Option<TotalMerge>> {
     let transaction = connection.transaction()?;
     TotalMerge::create_tables(&transaction)?;

@@ -1,16 +1,16 @@
-//! Texts of marks, each of which one mark has.
+//! Unique texts of marks.
 
 use rustc_hash::FxHashMap;
 
 /// Texts of the marks of a recording.
 #[derive(Debug, Default)]
 pub struct MarkTexts {
-    /// The texts, with the number of the last mark of each.
+    /// Used texts. The value is the last number that was appended to the text; 1 if none was.
     used: FxHashMap<String, u32>,
 }
 
 impl MarkTexts {
-    /// Returns the text, or the first of `TEXT#2`, `TEXT#3` and so on that no mark has.
+    /// Returns the text if no mark has it, otherwise the first unused one of `TEXT#2`, `TEXT#3` and so on.
     pub fn unique(&mut self, text: String) -> String {
         let Some(&last) = self.used.get(&text) else {
             self.used.insert(text.clone(), 1);

@@ -8,12 +8,8 @@ use super::total_merge::TotalMerge;
 /// The merge in progress.
 #[derive(Debug)]
 pub(super) enum Merge {
-    /// A merge of old intervals.
     Intervals(Compaction),
-    /// A merge of ended images.
     Images(ImageMerge),
-    /// A merge of the totals of stacks.
     Totals(TotalMerge),
-    /// A removal of short slices.
     Slices(SliceRemoval),
 }

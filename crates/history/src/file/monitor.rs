@@ -1,4 +1,4 @@
-//! Conversion of the intervals of the thread monitor to those of a recording.
+//! Conversion of the intervals of the thread monitor to intervals of a recording.
 
 mod ends;
 mod machine;
@@ -18,11 +18,11 @@ use self::marks::MarkRecorder;
 use self::process::{MonitoredProcess, NumberedThreads};
 use crate::interval::Interval;
 
-/// Recorder of a thread monitor. It numbers threads, and remembers the values that were recorded last: those that have not
-/// changed are not recorded again. It forgets processes and threads when they have ended.
+/// Converts intervals of the thread monitor to intervals of a recording. The recorder numbers threads, and records
+/// a value only if it has changed. It forgets processes and threads that have ended.
 #[derive(Debug)]
 pub struct MonitorRecorder {
-    /// Time from the start of the machine to the start of the monitor.
+    /// Time from the boot of the machine to the start of the monitor.
     since_boot: Duration,
     ordinals: Ordinals,
     processes: FxHashMap<Pid, MonitoredProcess>,
@@ -34,7 +34,8 @@ pub struct MonitorRecorder {
 }
 
 impl MonitorRecorder {
-    /// Returns a recorder for a monitor that starts `since_boot` after the machine, with the counters of the machine then.
+    /// Returns a recorder for a monitor that starts `since_boot` after the boot of the machine. `machine`: the
+    /// machine's counters at the start of the monitor.
     #[must_use]
     pub fn new(since_boot: Duration, machine: MachineUsage) -> Self {
         Self {
@@ -48,7 +49,8 @@ impl MonitorRecorder {
         }
     }
 
-    /// Returns an interval as it is recorded. Each running process is part of each interval: one that is missing has ended.
+    /// Converts an interval. The monitor lists each running process in each interval: a process that is missing has
+    /// ended.
     pub fn convert(&mut self, monitored: &MonitorInterval) -> Interval {
         let mut interval =
             Interval { span: monitored.span.clone(), losses: monitored.losses.clone(), ..Interval::default() };
@@ -84,7 +86,7 @@ impl MonitorRecorder {
     fn add_process(&mut self, process: &ProcessInterval, ends: &Ends, interval: &mut Interval) {
         let pid = process.pid;
         if self.processes.get(&pid).is_some_and(|known| !known.is(process)) {
-            // The pid is used again.
+            // The kernel has reused the pid.
             self.end(pid, ends, interval);
         }
         let id = self.ordinals.current(pid);

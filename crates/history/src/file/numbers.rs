@@ -1,10 +1,10 @@
-//! Numbers of rows, which the writer remembers so that it need not look them up.
+//! Row numbers that the writer remembers, so that it need not look them up.
 
 use std::hash::Hash;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Numbers of the rows of a table by their key.
+/// Numbers of the rows of a table by key.
 #[derive(Debug)]
 pub(super) struct Numbers<K> {
     known: FxHashMap<K, i64>,
@@ -38,13 +38,13 @@ impl<K: Eq + Hash + Clone> Numbers<K> {
         self.known.insert(key.clone(), number);
     }
 
-    /// Keeps the numbers of the open transaction, which is committed.
+    /// Keeps the numbers that the open transaction has added: it was committed.
     pub(super) fn commit(&mut self) {
         self.added.clear();
         self.committed = self.last;
     }
 
-    /// Forgets the numbers of the open transaction, which has failed.
+    /// Forgets the numbers that the open transaction has added: it has failed.
     pub(super) fn roll_back(&mut self) {
         for key in self.added.drain(..) {
             self.known.remove(&key);
@@ -52,13 +52,14 @@ impl<K: Eq + Hash + Clone> Numbers<K> {
         self.last = self.committed;
     }
 
-    /// Reserves the next `count` numbers for rows without a known key. No transaction is open.
+    /// Reserves the next `count` numbers for rows without a known key. The caller has no open transaction.
     pub(super) const fn reserve(&mut self, count: i64) {
         self.last += count;
         self.committed = self.last;
     }
 
-    /// Forgets all keys if there are more than `max`. Their numbers are not used again. No transaction is open.
+    /// Forgets all keys if there are more than `max`. Their numbers are not used again. The caller has no open
+    /// transaction.
     pub(super) fn forget_all_above(&mut self, max: usize) {
         if self.known.len() > max {
             self.known.clear();

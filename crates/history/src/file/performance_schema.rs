@@ -1,8 +1,8 @@
 //! Views with the names and columns of MySQL's Performance Schema ("Memory Summary Tables", MySQL 8.4 Reference Manual,
 //! 29.12.20.10) and of its `sys` schema. `docs/recording.md` describes the differences.
 
-/// Blocks by thread, user, host and event, for each interval. `EVENT_NAME` is `memory/OBJECT/TAG`: the object is that of the
-/// innermost call outside of allocators and libraries of languages.
+/// Views with the changes of blocks by interval, thread, user, host and event. `EVENT_NAME` is `memory/OBJECT/TAG`.
+/// The object contains the innermost call outside of allocators and language libraries.
 const MEMORY_CHANGE: &str = "
 CREATE VIEW calling_object AS
     WITH RECURSIVE climb (path, at) AS (
@@ -47,7 +47,7 @@ CREATE VIEW threads AS
     WHERE thread.image = (SELECT max(other.image) FROM thread AS other WHERE other.tid = thread.tid);
 ";
 
-/// Views of `sys`, with numbers of bytes as in its views with the prefix `x$`.
+/// Views of the schema `sys`. Bytes are plain numbers, as in the views of `sys` with the prefix `x$`.
 const SYS: &str = "
 CREATE VIEW sys_memory_by_thread_by_current_bytes AS
     SELECT THREAD_ID AS thread_id,
@@ -68,7 +68,7 @@ CREATE VIEW sys_memory_global_by_current_bytes AS
     FROM memory_summary_global_by_event_name ORDER BY current_alloc DESC;
 ";
 
-/// Names of the summaries, and the columns of their keys.
+/// Names of the summary views, and their key columns.
 const SUMMARIES: [(&str, &str); 5] = [
     ("memory_summary_by_thread_by_event_name", "THREAD_ID, EVENT_NAME"),
     ("memory_summary_by_account_by_event_name", "USER, HOST, EVENT_NAME"),
@@ -83,8 +83,9 @@ pub(super) fn views() -> String {
     [MEMORY_CHANGE, &summaries, SYS].concat()
 }
 
-/// Returns a summary. Memory that a process held at its end counts as freed. Accounts are empty at the start of the trace, so
-/// their low-water marks are 0. High-water marks are those of the ends of intervals.
+/// Returns the statement that creates a summary view. Memory that a process held at its end counts as freed.
+/// Accounts are empty at the start of the trace, so low-water marks are 0. A high-water mark is the maximum over
+/// the ends of intervals.
 fn summary(name: &str, key: &str) -> String {
     format!(
         "CREATE VIEW {name} AS

@@ -1,14 +1,14 @@
-//! Numbers that are stored under the number of their kind, and the names of the kinds.
+//! Values that are stored as rows with the number of their kind, and the names of the kinds.
 
 use memtrace_model::{EventClass, Latencies, Nanoseconds, Order, Quantity, StackEnd, StallStats, StallTotals, Storage};
 
 use crate::interval::{DetailKind, ImageValue};
 
-/// Numbers of kinds below this one are those of quantities.
+/// Number of the first detail kind. Quantities have lower numbers.
 const FIRST_DETAIL: i64 = 100;
-/// Numbers of image values start here.
+/// Number of the first image value.
 const FIRST_IMAGE_VALUE: i64 = 200;
-/// Numbers of stalls start here.
+/// Number of the first kind of stall numbers.
 const FIRST_STALL: i64 = 300;
 
 const DETAILS: [(DetailKind, &str); 9] = [
@@ -40,7 +40,7 @@ const IMAGE_VALUES: [(ImageValue, &str); 14] = [
     (ImageValue::Size, "image_size_log2"),
 ];
 
-/// Names of the numbers of stalls, in the order of [`stall_numbers`].
+/// Names of the kinds of stall numbers, in the order of [`stall_numbers`].
 const STALLS: [&str; 9] = [
     "stalls",
     "stalled_ns",
@@ -53,7 +53,7 @@ const STALLS: [&str; 9] = [
     "order_stalled_ns",
 ];
 
-/// Index of stalls without a known order.
+/// Index for stalls of unknown order.
 const NO_ORDER: u32 = 255;
 
 /// Returns the number and the name of every kind.
@@ -64,7 +64,7 @@ pub(super) fn names() -> impl Iterator<Item = (i64, &'static str)> {
     rare.chain(details).chain(values).chain((FIRST_STALL..).zip(STALLS))
 }
 
-/// Returns the index of the row of a table for which `is_row` returns true.
+/// Returns the index of the first row for which `is_row` returns true; 0 if there is none.
 fn index_of<T>(table: impl IntoIterator<Item = T>, is_row: impl Fn(&T) -> bool) -> i64 {
     (0..).zip(table).find(|(_, row)| is_row(row)).map_or(0, |(index, _)| index)
 }
@@ -105,7 +105,7 @@ impl ImageValue {
     }
 }
 
-/// Returns the number of a quantity in `detail`; 0 for a quantity with another place.
+/// Returns the number of a quantity in the table `detail`; 0 if the quantity is not stored there.
 pub(super) const fn detail_number(quantity: Quantity) -> i64 {
     match quantity.facts().storage {
         Storage::Detail(number) => number as i64,
@@ -132,7 +132,7 @@ pub(super) fn stall_numbers(stats: &StallStats) -> Vec<(i64, u32, u64)> {
     numbers
 }
 
-/// Sets a number of stalls, as [`stall_numbers`] returns it.
+/// Adds a number of [`stall_numbers`] to `stats`. The longest stall is a maximum.
 pub(super) fn add_stall_number(stats: &mut StallStats, kind: i64, index: u32, value: u64) {
     let add = |number: &mut u64| *number = number.wrapping_add(value);
     let order = (index != NO_ORDER).then(|| Order::of(index)).flatten();

@@ -5,7 +5,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::interval::Interval;
 
-/// Most intervals that end in a mark and wait. Further ones are merged, and their marks become inexact.
+/// Maximum number of waiting intervals beyond the capacity, if all of them end in a mark. Further intervals are
+/// merged, and their marks become inexact.
 const MAX_MARKED: usize = 1024;
 
 /// A bounded queue of intervals.
@@ -21,7 +22,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Interval>,
-    /// The interval that was taken last is being stored.
+    /// True while the interval that was taken last is being stored.
     is_storing: bool,
     is_settled: bool,
     is_closed: bool,
@@ -29,12 +30,13 @@ struct State {
 }
 
 impl Queue {
-    /// Returns an empty queue for `capacity` intervals and about `max_rows` rows. One interval can have more.
+    /// Returns an empty queue for `capacity` intervals and about `max_rows` rows. A single interval can have more
+    /// rows.
     pub(super) fn new(capacity: usize, max_rows: usize) -> Self {
         Self { state: Mutex::default(), changed: Condvar::new(), capacity: capacity.max(1), max_rows }
     }
 
-    /// Appends an interval.
+    /// Appends an interval. If the queue is full, two neighbours are merged.
     pub(super) fn push(&self, interval: Interval) {
         let mut state = self.lock();
         state.waiting.push_back(interval);
@@ -49,8 +51,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Takes the oldest interval, and waits for one. The one before is stored. Returns `None` if the queue is closed and
-    /// empty.
+    /// Waits for an interval, and takes the oldest. The call means that the interval taken before has been
+    /// processed. Returns `None` if the queue is closed and empty.
     pub(super) fn pop(&self) -> Option<Interval> {
         let is_waiting = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
         let mut state = self.lock();
@@ -62,7 +64,8 @@ impl Queue {
         interval
     }
 
-    /// Waits until all intervals are stored, as far as possible. Old ones are not merged from now on.
+    /// Waits until the writer has processed all intervals. From now on, old intervals are merged only if a new one
+    /// does not fit into the file.
     pub(super) fn settle(&self) {
         let is_storing = |state: &mut State| state.is_storing || !state.waiting.is_empty();
         let mut state = self.lock();
@@ -75,7 +78,7 @@ impl Queue {
         self.lock().is_settled
     }
 
-    /// Closes the queue: no interval follows.
+    /// Closes the queue: no further interval is pushed.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
@@ -92,7 +95,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is complete at each panic: nothing panics while it changes.
+        // A poisoned lock has a consistent state: nothing panics while the state changes.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,8 +106,8 @@ impl State {
         self.waiting.iter().map(Interval::rows).sum()
     }
 
-    /// Returns the index of the interval that is merged with the next one at the least cost. A boundary at a mark is
-    /// kept, unless too many of them wait.
+    /// Returns the index of the interval that has the fewest rows together with the next one. An interval that ends
+    /// in a mark is not merged with the next one, unless too many wait.
     fn cheapest_merge(&self, capacity: usize) -> Option<usize> {
         let cost = |index: &usize| self.waiting[*index].rows() + self.waiting[*index + 1].rows();
         let pairs = 0..self.waiting.len() - 1;

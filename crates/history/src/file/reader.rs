@@ -1,4 +1,4 @@
-//! Reading of recordings, while they are written too.
+//! Reading of recordings, even while they are written.
 
 mod accounts;
 mod activity;
@@ -31,7 +31,7 @@ use crate::header::Header;
 
 pub use self::threads::{ProcessRow, ThreadRow};
 
-/// A recording that is read. It shows the state of the moment at which it was opened.
+/// An open recording. It shows the state of the file when it was opened.
 #[derive(Debug)]
 pub struct Recording {
     connection: Connection,
@@ -87,7 +87,7 @@ impl Recording {
         }
     }
 
-    /// Reads the intervals of a damaged file that are complete.
+    /// Reads the complete intervals of a damaged file.
     fn salvage(bytes: Vec<u8>) -> Result<Self, Error> {
         let connection = open::in_memory(open::whole_pages(bytes)?)?;
         let last = salvage::last_complete_interval(&connection)?;
@@ -112,7 +112,8 @@ impl Recording {
         Ok(Self { connection, header, intervals, marks, gaps, is_complete, is_salvaged: false, end_of_run: None })
     }
 
-    /// Returns the boundary at which the rows of the interval `id` count: old intervals have been merged into later ones.
+    /// Returns the boundary that includes the rows of the interval `id`: its end, or the end of the interval that
+    /// absorbed it in a merge.
     fn boundary_of(&self, id: i64) -> Boundary {
         let index = self.intervals.partition_point(|interval| interval.id < id);
         self.intervals.get(index).map_or_else(|| self.end(), IntervalRow::end)

@@ -8,13 +8,14 @@ use super::performance_schema;
 /// `PRAGMA application_id` of recordings: "mtrc".
 pub(super) const APPLICATION_ID: i32 = 0x6d74_7263;
 
-/// `PRAGMA user_version`: raised with each change of a released format that older readers cannot read.
+/// `PRAGMA user_version`: the format number. It is raised for a change of a released format that older versions of
+/// memtrace cannot read.
 pub(super) const VERSION: i32 = 1;
 
-/// Size of a database page.
+/// Size of a database page in bytes.
 pub(super) const PAGE_SIZE: u32 = 4096;
 
-/// Returns the columns of `change` after its key.
+/// Returns the value columns of `change`.
 pub(super) fn amounts() -> String {
     list_amounts(|column| String::from(column))
 }
@@ -24,7 +25,7 @@ pub(super) fn sums_of_amounts() -> String {
     list_amounts(|column| format!("sum({column})"))
 }
 
-/// Returns assignments that add the columns [`amounts`] of a new row to the row that exists.
+/// Returns assignments that add the columns [`amounts`] of a new row to an existing row.
 pub(super) fn add_amounts() -> String {
     list_amounts(|column| format!("{column} = {column} + excluded.{column}"))
 }
@@ -43,7 +44,7 @@ pub(super) const ACCOUNT: &str = "alloc_bytes, alloc_count, free_bytes, free_cou
     discarded_count, low_bytes_at_least, low_bytes_at_most, low_count_at_least, low_count_at_most,
     high_bytes_at_least, high_bytes_at_most, high_count_at_least, high_count_at_most, peak_at_ns";
 
-/// Assignments that add the water marks of an earlier row of `account_interval` to the row that exists.
+/// Assignments that add the water marks of an earlier row of `account_interval` to an existing row.
 pub(super) const ADD_EARLIER_MARKS: &str = "low_bytes_at_least = min(low_bytes_at_least, excluded.low_bytes_at_least),
     low_bytes_at_most = min(low_bytes_at_most, excluded.low_bytes_at_most),
     low_count_at_least = min(low_count_at_least, excluded.low_count_at_least),
@@ -54,11 +55,11 @@ pub(super) const ADD_EARLIER_MARKS: &str = "low_bytes_at_least = min(low_bytes_a
     high_count_at_least = max(high_count_at_least, excluded.high_count_at_least),
     high_count_at_most = max(high_count_at_most, excluded.high_count_at_most)";
 
-/// Assignments that add a value of `activity_left_out` to that of the row that exists.
+/// Assignment that adds a value of `activity_left_out` to an existing row.
 pub(super) const ADD_LEFT_OUT: &str =
     "value = iif(item = 'shorter_than_ns', max(value, excluded.value), value + excluded.value)";
 
-/// Tables. `AMOUNTS` stands for the columns of quantities.
+/// Statements that create the tables. `AMOUNTS` is replaced by the columns of quantities.
 const TABLES: &str = "
 CREATE TABLE recording (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE event_class (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
@@ -184,7 +185,7 @@ CREATE TABLE call_histogram (
     PRIMARY KEY (interval, name, idx)) WITHOUT ROWID;
 ";
 
-/// Views for queries by hand. memtrace does not read them. `AMOUNTS` stands for the columns of quantities.
+/// Views for users of SQL. memtrace does not read them. `AMOUNTS` is replaced by the columns of quantities.
 const VIEWS: &str = "
 CREATE VIEW stack_change AS
     SELECT change.interval, interval.end_ns, image.pid, image.comm, event_class.name AS class, total.id AS total,

@@ -1,11 +1,13 @@
-//! Removal of monitored threads that started and ended in a merged interval. Their usage is part of their process.
+//! Removal of monitored threads that started and ended in a merged interval. Their usage remains part of the usage
+//! of their process.
 
 use std::ops::Range;
 
 use rusqlite::{Result, Transaction};
 
-/// Removes the threads with numbers in `numbers` that started and ended in `span` and have rows in `intervals`, a list for
-/// SQL. A thread has no rows before its start or after its end.
+/// Removes threads with numbers in `numbers` that have rows in `intervals` and started and ended within `span`.
+/// `intervals`: IDs, separated by commas. `span`: nanoseconds since the start of the recording. A thread has no
+/// rows before its start or after its end.
 pub(super) fn remove(
     transaction: &Transaction<'_>,
     intervals: &str,

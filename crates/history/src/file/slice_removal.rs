@@ -1,4 +1,4 @@
-//! Removal of short slices from the database, in small steps, each with the number of its slices in one transaction.
+//! Removal of short slices from the database, in small steps. One transaction removes some slices and counts them.
 
 use memtrace_model::Nanoseconds;
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
@@ -9,11 +9,11 @@ use super::schema::ADD_LEFT_OUT;
 /// A removal in progress.
 #[derive(Debug)]
 pub(super) struct SliceRemoval {
-    /// Slices that are shorter are removed.
+    /// Duration below which slices are removed.
     shorter_than: Nanoseconds,
-    /// Interval and number of the first slice of the next step.
+    /// Key of the first slice of the next step: interval and index.
     next: (i64, i64),
-    /// Rows that a step reads.
+    /// Number of rows that a step reads.
     rows: usize,
 }
 
@@ -37,7 +37,8 @@ impl SliceRemoval {
         Ok(true)
     }
 
-    /// Returns the slice with which the next step begins; `None` if none is left.
+    /// Removes the short slices of one step. Returns the key of the first slice of the next step; `None` if none is
+    /// left.
     fn remove(&self, connection: &mut Connection) -> Result<Option<(i64, i64)>> {
         let transaction = connection.transaction()?;
         let (from, duration) = (self.next, self.shorter_than.0.cast_signed());
@@ -49,7 +50,7 @@ impl SliceRemoval {
             .optional()?;
         let until = end.unwrap_or((i64::MAX, i64::MAX));
         let range = params![duration, from.0, from.1, until.0, until.1];
-        // The numbers count in the interval that has the rows of a merged one.
+        // If the interval of a slice was merged, the slice counts in the interval that absorbed it.
         transaction
             .prepare_cached(&format!(
                 "WITH removed AS (SELECT interval, count(*) AS slices FROM slice WHERE {SHORT} GROUP BY interval),
@@ -67,5 +68,5 @@ impl SliceRemoval {
     }
 }
 
-/// Condition for the slices of a step.
+/// Condition for the short slices of a step: shorter than ?1, from (?2, ?3) to below (?4, ?5).
 const SHORT: &str = "(interval, idx) >= (?2, ?3) AND (interval, idx) < (?4, ?5) AND end_ns - begin_ns < ?1";

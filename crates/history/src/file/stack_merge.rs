@@ -1,7 +1,7 @@
-//! Choice of the stacks that are merged, if the merging of old intervals makes too little room.
+//! Choice of the stacks to merge, if merging old intervals frees too little space.
 //!
-//! The smaller half of all stacks becomes one stack for each image, event class and part, with the end `merged`. The sums of
-//! each image at each boundary stay exact.
+//! The smaller half of all stacks becomes one stack for each image, event class and part, with the end `merged`.
+//! The sums of each image at each boundary stay exact.
 
 use memtrace_model::{EventClass, Magnitude, Magnitudes, PartKey, StackEnd, Storage};
 use rusqlite::{Connection, Error, Result, Transaction};
@@ -11,8 +11,8 @@ use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
 use crate::smallest::{FEWEST, Smallest};
 
-/// Starts to merge stacks. Rows of merged stacks get numbers after `last`; `first` is the first interval. Returns the merge and
-/// the number of these rows; `None` if there are too few stacks.
+/// Starts to merge stacks. Merged stacks get row numbers after `last`. `first`: interval that has the number of
+/// merged stacks. Returns the merge and the number of new rows; `None` if there are too few stacks.
 pub(super) fn start(
     connection: &mut Connection,
     first: i64,
@@ -33,7 +33,7 @@ pub(super) fn start(
     ))?;
     choose(&transaction)?;
     let end = end_number(StackEnd::Merged);
-    // Each image has one merged stack: earlier ones are merged too.
+    // Earlier merged stacks of the same images are merged too, so that each image, class and part has one.
     transaction.execute(
         "INSERT OR IGNORE INTO temp.merged_total SELECT id, NULL FROM total WHERE path = 0 AND \"end\" = ?
             AND image IN (SELECT image FROM total WHERE id IN (SELECT total FROM temp.merged_total))",
@@ -102,10 +102,10 @@ fn choose(transaction: &Transaction<'_>) -> Result<()> {
     transaction.execute_batch("DROP TABLE temp.stack_magnitude")
 }
 
-/// Creates `temp.stack_magnitude`, with the numbers of all stacks by which they are compared.
+/// Creates `temp.stack_magnitude`, with the quantities that are compared for each stack.
 fn create_magnitudes(transaction: &Transaction<'_>) -> Result<()> {
     let quantities = [EventClass::Heap, EventClass::Reclaim].map(Magnitude::quantities);
-    // The number with this index is in a column, in rows of details, or in both, depending on the event class.
+    // Depending on the event class, the quantity with this index is a column of `change` or a row of `detail`.
     let number = |index: usize, in_details: bool| {
         let mut all = quantities.iter().filter_map(|quantities| quantities.get(index));
         let found = all.find(|quantity| (quantity.facts().storage == Storage::Column) != in_details);

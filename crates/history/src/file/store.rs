@@ -27,7 +27,7 @@ use crate::interval::activity::kind_number;
 use crate::interval::{FactValue, Interval, Location, Mark, RecordedSymbols, Subject};
 use crate::retention::StoredInterval;
 
-/// Open database of a recording that is written.
+/// Open database of a recording that is being written.
 #[derive(Debug)]
 pub(super) struct Store {
     connection: Connection,
@@ -35,18 +35,18 @@ pub(super) struct Store {
     last_interval: i64,
     /// The intervals in the file, in order of time.
     intervals: Vec<StoredInterval>,
-    /// The merge of old rows in progress.
+    /// Merge of old rows in progress; `None` if there is none.
     merge: Option<Merge>,
-    /// Number of attempts to store an interval.
+    /// Number of attempts to store an interval so far.
     attempts: u64,
     next_merges: NextMerges,
     counted_images: CountedImages,
     activity: StoredActivity,
-    /// Largest number of pages.
+    /// Size limit in database pages.
     max_pages: u64,
 }
 
-/// Numbers of attempts after which merges can start. Higher if the last merge of this kind did not fit.
+/// Lowest values of [`Store::attempts`] that permit each kind of merge. A merge that did not fit raises its value.
 #[derive(Debug, Default)]
 struct NextMerges {
     images: u64,
@@ -54,11 +54,11 @@ struct NextMerges {
     slices: u64,
 }
 
-/// Number of images when they were last counted, which reads an index of all of them.
+/// Result of the last count of images. It is remembered because a count reads an index of all images.
 #[derive(Debug, Default)]
 struct CountedImages {
     images: i64,
-    /// The highest number then. Later images have higher ones.
+    /// Highest image number at the time of the count. Later images have higher numbers.
     last: i64,
 }
 
@@ -86,7 +86,7 @@ impl RowNumbers {
         self.totals.commit();
         self.cgroups.commit();
         self.counters.commit();
-        // A counter whose number is forgotten gets another row; readers join them.
+        // If the number of a counter is forgotten, the counter gets another row. Readers join the rows.
         self.counters.forget_all_above(MAX_COUNTERS);
     }
 
@@ -99,7 +99,8 @@ impl RowNumbers {
 }
 
 impl Store {
-    /// Creates the tables in the empty file `path`. About `known_totals` rows of stacks are remembered.
+    /// Creates the tables in the empty file `path`. The store remembers the row numbers of about `known_totals`
+    /// stacks.
     pub(super) fn create(path: &Path, header: &Header, size_limit: Bytes, known_totals: usize) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
@@ -108,7 +109,8 @@ impl Store {
         schema::create(&transaction)?;
         write_header(&transaction, header)?;
         transaction.commit()?;
-        // From here on. Until then, the file and not its log must have the tables, so that it can be recognized.
+        // WAL mode starts after the tables were created: they must be in the file itself and not in its log, so
+        // that the file can be recognized as a recording.
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
@@ -127,10 +129,11 @@ impl Store {
         })
     }
 
-    /// Stores an interval in one transaction, and the gaps that it fills.
+    /// Stores an interval in one transaction. `merged`: number of intervals that it consists of. `gap`: gap that it
+    /// fills, if any.
     pub(super) fn write(&mut self, interval: &Interval, merged: u64, gap: Option<&Gap>) -> Result<()> {
         self.attempts += 1;
-        // The rest is for the merging of old intervals, which frees pages only after it has used some.
+        // The remaining pages are reserved for merges, which use pages before they free more.
         self.set_max_pages(self.max_pages - self.max_pages / 32)?;
         let mut activity = self.activity.clone();
         let result = self.try_write(interval, merged, gap, &mut activity);
@@ -190,7 +193,7 @@ impl Store {
         transaction.commit()
     }
 
-    /// Forgets the rows of images that change no more.
+    /// Forgets the row numbers of images that will not change any more.
     fn forget_finished(&mut self, images: &[ImageId]) {
         if images.is_empty() {
             return;
@@ -214,8 +217,8 @@ impl Store {
         Ok(Bytes(self.number("page_count")? * u64::from(schema::PAGE_SIZE)))
     }
 
-    /// Returns true if the size limit is the probable reason for which `interval` does not fit. SQLite has the same error
-    /// code for it as for a full disk, and has removed the rows that it could store.
+    /// Returns true if `interval` probably does not fit because of the size limit. SQLite reports a full disk with
+    /// the same error code, and has rolled back the rows that did fit.
     pub(super) fn is_at_limit(&self, interval: &Interval) -> bool {
         let free = |pages: u64| {
             let free = self.number("freelist_count").unwrap_or(0);
@@ -235,16 +238,17 @@ impl Store {
     }
 }
 
-/// Size to which the write-ahead log is cut after a checkpoint.
+/// Size in bytes to which the write-ahead log is cut after a checkpoint.
 const WAL_LIMIT: i64 = 16 << 20;
 
-/// Size of a row with numbers and of the row that names its stack, about.
+/// Approximate bytes of a row with numbers and of the row that names its stack.
 const ROW_BYTES: u64 = 32;
 
-/// Most counters whose rows are remembered. Those of processes are forgotten with them; those of control groups remain.
+/// Maximum number of counters with remembered row numbers. Counters of a process are forgotten when the process is
+/// finished, counters of cgroups only when there are too many.
 const MAX_COUNTERS: usize = 1 << 16;
 
-/// Fewest pages of a size limit: 1 MiB. The empty tables take a fifth of it.
+/// Minimum size limit in pages: 1 MiB. The empty tables take a fifth of it.
 const MIN_PAGES: u64 = 256;
 
 fn write_header(transaction: &Transaction<'_>, header: &Header) -> Result<()> {
@@ -361,7 +365,7 @@ fn write_samples(
             Subject::Memtrace => ("memtrace", None, None),
             Subject::Process(id) => match processes::known_number(transaction, id, images)? {
                 Some(image) => ("process", Some(image), None),
-                // It has ended and was merged, which removed its other samples too.
+                // The image has ended and was merged, which removed its other samples too.
                 None => continue,
             },
             Subject::Cgroup(id) => ("cgroup", None, Some(id.number().cast_signed())),

@@ -38,14 +38,14 @@ fn write(path: &Path, intervals: &[Interval]) {
     assert_eq!((status.intervals, status.gaps, status.open_gap), (intervals.len() as u64, 0, None));
 }
 
-/// Creates a file for about `limit` bytes.
+/// Creates a file and its tables, with a size limit of `limit`.
 fn empty_store(path: &Path, limit: Bytes) -> Store {
     drop(std::fs::File::create(path).unwrap());
     Store::create(path, &header(), limit, 1 << 20).unwrap()
 }
 
-/// Stores an interval, with one that waits, as the writer does: rows are merged to make room. Returns the stored interval;
-/// `None` if it waits because there is still no room.
+/// Stores an interval as the writer does. An interval in `waiting` is merged with it, and rows are merged to make
+/// room. Returns the stored interval; `None` if it waits because there is still no room.
 fn store_or_keep(store: &mut Store, waiting: &mut Option<Interval>, mut interval: Interval) -> Option<Interval> {
     if let Some(mut earlier) = waiting.take() {
         earlier.merge(interval);

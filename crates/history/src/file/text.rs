@@ -11,7 +11,7 @@ use memtrace_model::{
 use rusqlite::Row;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
-/// Returns a time in nanoseconds.
+/// Returns a time in nanoseconds, as columns store it.
 pub(super) fn nanoseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
@@ -67,7 +67,7 @@ pub(super) fn part_of(row: &Row<'_>, first: usize) -> Option<Part> {
     })
 }
 
-/// Returns the kind and the time of the start of an image.
+/// Returns the kind of the start of an image and its time in nanoseconds, as columns store them.
 pub(super) fn start_values(start: ImageStart) -> (Option<&'static str>, Option<i64>) {
     let kind = match start {
         ImageStart::Unseen => None,

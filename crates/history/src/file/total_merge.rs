@@ -1,7 +1,8 @@
-//! Merging of totals in the database, in small steps: some totals give their numbers to others and disappear.
+//! Merging of totals in the database, in small steps: the rows of a total are added to another total, its target,
+//! and the total is removed.
 //!
-//! Each step moves all rows of a range of totals in one transaction. If the writer is killed or gives up in between, each total
-//! either has all of its rows or has been merged.
+//! Each step moves all rows of a range of totals in one transaction. If the writer is killed or gives up between
+//! two steps, each total either has all of its rows or has been merged.
 
 use memtrace_model::Quantity;
 use rusqlite::{Connection, Result, Transaction, params};
@@ -11,23 +12,23 @@ use super::merge_step::{first_number, is_full, rows_of_step};
 use super::quantities::detail_number;
 use super::schema::{add_amounts, amounts, sums_of_amounts};
 
-/// Totals of the first step. The number of the next steps depends on the rows that they had: a stack of an ended process has
-/// about two, and one of a long-running process has some in each interval.
+/// Number of totals in the first step. The number of rows decides the size of later steps: a stack of an ended
+/// process has about two rows, and a stack of a long-running process has some in each interval.
 const FIRST_TOTALS: usize = 64;
 
-/// Fewest totals to which a step is reduced.
+/// Minimum number of totals in a step.
 const MIN_TOTALS: usize = 8;
 
 /// A table with rows of totals.
 struct Table {
     name: &'static str,
-    /// Columns of the key after interval and total.
+    /// Key columns after `interval` and `total`, each after a comma.
     key: &'static str,
-    /// The other columns.
+    /// Value columns.
     columns: String,
-    /// Sums of the other columns.
+    /// Sums of the value columns.
     sums: String,
-    /// Assignments that add them to those of the row, if it exists.
+    /// Assignments that add the value columns to an existing row.
     add: String,
 }
 
@@ -39,8 +40,8 @@ fn tables() -> [Table; 2] {
     ]
 }
 
-/// `merged_total` has the totals that disappear, with those that get their numbers. The other tables have the new rows of a
-/// step, until the old ones are deleted: a step uses the pages that it frees, so that it fits into a file at its limit.
+/// `merged_total` lists the totals to merge, with their targets. The other tables have the new rows of a step until
+/// the old rows are deleted. So a step uses the pages that it frees, and fits into a file at its limit.
 const TEMPORARY_TABLES: &str = "
     DROP TABLE IF EXISTS temp.merged_total;
     DROP TABLE IF EXISTS temp.moved_change;
@@ -51,20 +52,20 @@ const TEMPORARY_TABLES: &str = "
 #[derive(Debug)]
 pub(super) struct TotalMerge {
     kind: TotalMergeKind,
-    /// First total of the next step.
+    /// Number of the first total of the next step.
     next: i64,
-    /// Totals that the next step moves.
+    /// Number of totals that the next step moves.
     totals: usize,
-    /// Rows that a step moves, about.
+    /// Approximate number of rows that a step moves.
     rows: usize,
 }
 
-/// Totals that are merged.
+/// Kind of the totals that are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TotalMergeKind {
-    /// Different stacks, which `merged_stacks` counts in this interval.
+    /// Different stacks. The quantity `merged_stacks` of the target counts them.
     Stacks {
-        /// The first interval.
+        /// Interval that has the count.
         counted_in: i64,
     },
     /// Rows of the same stack.
@@ -89,8 +90,8 @@ impl TotalMerge {
         self.kind
     }
 
-    /// Moves the rows of some totals in one transaction. Returns the totals that have disappeared, each with the one that has
-    /// its numbers; `None` if nothing is left.
+    /// Moves the rows of some totals in one transaction. Returns the removed totals with their targets; `None` if
+    /// nothing is left.
     pub(super) fn step(&mut self, connection: &mut Connection) -> Result<Option<FxHashMap<i64, i64>>> {
         match self.move_totals(connection) {
             Err(error) if is_full(&error) && self.totals > MIN_TOTALS => {
@@ -137,7 +138,8 @@ impl TotalMerge {
     }
 }
 
-/// Adds the number of the stacks in a range of totals to their targets. Earlier sums of stacks have their numbers already.
+/// Adds the number of stacks in a range of totals to `merged_stacks` of their targets. Stacks of earlier merges
+/// have no path and are not counted again.
 fn count_stacks(transaction: &Transaction<'_>, counted_in: i64, [from, until]: [i64; 2]) -> Result<()> {
     transaction
         .prepare_cached(
@@ -153,7 +155,8 @@ fn count_stacks(transaction: &Transaction<'_>, counted_in: i64, [from, until]: [
 /// Moves the rows of a range of totals in all intervals. Returns their number.
 fn move_rows(transaction: &Transaction<'_>, table: &Table, range: [i64; 2]) -> Result<usize> {
     let Table { name, key, sums, add, .. } = table;
-    // The range is read in each interval: CROSS JOIN and + keep SQLite from looking up each merged total in each of them.
+    // SQLite scans the range in each interval: CROSS JOIN and the unary + keep it from looking up each merged
+    // total.
     let rows = format!("{name}.interval IN (SELECT id FROM interval) AND {name}.total >= ?1 AND {name}.total < ?2");
     let sums_of_rows = transaction
         .prepare_cached(&format!(

@@ -1,4 +1,4 @@
-//! Numbers of the rows of totals. Those of an ended image are forgotten at once.
+//! Row numbers of totals, grouped by image. All numbers of an image are forgotten together.
 
 use memtrace_model::{EventClass, ImageId, Part, StackEnd};
 use rustc_hash::FxHashMap;
@@ -8,13 +8,14 @@ use crate::interval::{PathNumber, TotalKey};
 /// Key of the totals of one stack within its image.
 type StackOfImage = (EventClass, PathNumber, StackEnd, Part);
 
-/// Numbers of the totals of the images that run.
+/// Row numbers of the totals of images that can still change.
 #[derive(Debug)]
 pub(super) struct TotalNumbers {
     by_image: FxHashMap<ImageId, FxHashMap<StackOfImage, i64>>,
-    /// Number of remembered numbers.
+    /// Number of remembered row numbers.
     known: usize,
-    /// Most numbers that are remembered. A stack gets another row if its number is forgotten; readers add both rows.
+    /// Maximum of `known`. If it is exceeded, all numbers are forgotten. A stack with a forgotten number gets
+    /// another row, and readers add both rows.
     max_known: usize,
     last: i64,
     /// Keys that the open transaction has added.
@@ -29,7 +30,7 @@ impl TotalNumbers {
         Self { by_image: FxHashMap::default(), known: 0, max_known, last: 0, added: Vec::new(), committed: 0 }
     }
 
-    /// Returns the number of a total, and true if it is new.
+    /// Returns the row number of a total, and true if it is new.
     pub(super) fn number(&mut self, key: &TotalKey) -> (i64, bool) {
         let of_image = self.by_image.entry(key.image).or_default();
         let next = self.last + 1;
@@ -43,7 +44,7 @@ impl TotalNumbers {
         (number, is_new)
     }
 
-    /// Keeps the numbers of the open transaction, which is committed.
+    /// Keeps the numbers that the open transaction has added: it was committed.
     pub(super) fn commit(&mut self) {
         self.added.clear();
         self.committed = self.last;
@@ -53,7 +54,7 @@ impl TotalNumbers {
         }
     }
 
-    /// Forgets the numbers of the open transaction, which has failed.
+    /// Forgets the numbers that the open transaction has added: it has failed.
     pub(super) fn roll_back(&mut self) {
         for key in self.added.drain(..) {
             let of_image = self.by_image.get_mut(&key.image);
@@ -62,7 +63,7 @@ impl TotalNumbers {
         self.last = self.committed;
     }
 
-    /// Reserves the next `count` numbers for rows without a key. No transaction is open.
+    /// Reserves the next `count` numbers for rows without a key. The caller has no open transaction.
     pub(super) const fn reserve(&mut self, count: i64) {
         self.last += count;
         self.committed = self.last;
@@ -73,7 +74,7 @@ impl TotalNumbers {
         self.last
     }
 
-    /// Replaces numbers by others.
+    /// Replaces numbers of merged totals by the numbers of their targets.
     pub(super) fn replace(&mut self, replacements: &FxHashMap<i64, i64>) {
         for number in self.by_image.values_mut().flat_map(FxHashMap::values_mut) {
             *number = replacements.get(number).copied().unwrap_or(*number);

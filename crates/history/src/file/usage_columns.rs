@@ -1,10 +1,10 @@
 //! Columns of usage in SQL: one for each [`UsageCounter`](memtrace_model::UsageCounter), in its order.
 
-/// Columns of `thread_interval` and `process_interval`.
+/// Usage columns of `thread_interval` and `process_interval`.
 pub(super) const USAGE: &str = "alloc_bytes, alloc_count, free_bytes, free_count, user_ns, system_ns, run_delay_ns,
     voluntary_switches, involuntary_switches, read_bytes, write_bytes, minor_faults, major_faults";
 
-/// Assignments that add the columns [`USAGE`] of a new row to the row that exists.
+/// Assignments that add the columns [`USAGE`] of a new row to an existing row.
 pub(super) const ADD_USAGE: &str = "alloc_bytes = alloc_bytes + excluded.alloc_bytes,
     alloc_count = alloc_count + excluded.alloc_count,
     free_bytes = free_bytes + excluded.free_bytes,
@@ -22,7 +22,8 @@ pub(super) const ADD_USAGE: &str = "alloc_bytes = alloc_bytes + excluded.alloc_b
 /// Columns of `process_interval` after [`USAGE`].
 pub(super) const PROCESS_COLUMNS: &str = "ended_threads, started_threads, other_threads, source, stale";
 
-/// Assignments that add the numbers of threads of an earlier row of `process_interval` to the row that exists. Others remain.
+/// Assignments that add `ended_threads` and `started_threads` of an earlier row of `process_interval` to an
+/// existing row. The other columns of the existing row remain.
 pub(super) const ADD_THREADS: &str = "ended_threads = ended_threads + excluded.ended_threads,
     started_threads = started_threads + excluded.started_threads";
 

@@ -20,13 +20,13 @@ use crate::interval::Interval;
 /// Settings of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Largest size of the file. The write-ahead log, which a checkpoint empties, is not included.
+    /// Maximum size of the file, without the write-ahead log.
     pub size_limit: Bytes,
-    /// Most intervals that wait for the writer.
+    /// Maximum number of intervals that wait for the writer. Further intervals are merged.
     pub queue: usize,
     /// Number of rows of waiting intervals above which intervals are merged.
     pub queued_rows: usize,
-    /// Approximate number of stacks with remembered rows.
+    /// Approximate number of stacks with remembered row numbers.
     pub known_totals: usize,
 }
 
@@ -39,19 +39,19 @@ impl Default for Settings {
 /// State of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Number of stored intervals, each merged one counted once.
+    /// Number of stored intervals. An interval that was merged from several counts once.
     pub intervals: u64,
-    /// End of the last stored interval.
+    /// End of the last stored interval, since the start of the trace.
     pub stored_until: Duration,
-    /// Number of intervals that were merged because the writer was too slow.
+    /// Number of intervals that were merged into others because the writer was too slow.
     pub merged: u64,
-    /// Number of gaps.
+    /// Number of gaps that later intervals have filled.
     pub gaps: u64,
-    /// Gap that is not filled yet: its intervals wait for the next one that can be stored.
+    /// Gap that is not filled yet: its intervals wait for the next interval that can be stored.
     pub open_gap: Option<Gap>,
     /// Size of the file.
     pub size: Bytes,
-    /// Error of the last attempt to merge old intervals.
+    /// Error of the last attempt to merge old intervals; `None` if it succeeded.
     pub compaction_error: Option<String>,
 }
 
@@ -77,14 +77,16 @@ impl Writer {
         let (intervals, shared) = (Arc::clone(&queue), Arc::clone(&status));
         let run = move || {
             write_all(store, &intervals, &shared);
-            // SQLite's locks of the file end when any handle of it is closed (fcntl(2)), so this one is the last.
+            // Closing any handle of the file releases SQLite's locks of this process (fcntl(2)), so this handle is
+            // closed last.
             drop(lock);
         };
         let thread = thread::Builder::new().name(String::from("recording")).spawn(run)?;
         Ok(Self { queue, status, thread })
     }
 
-    /// Hands over the next interval. Does not wait: if the writer is behind, intervals are merged.
+    /// Passes the next interval to the writer. The call does not block: if the writer is behind, intervals are
+    /// merged.
     pub fn push(&self, interval: Interval) {
         self.queue.push(interval);
     }
@@ -95,19 +97,20 @@ impl Writer {
         Status { merged: self.queue.merged(), ..lock(&self.status).clone() }
     }
 
-    /// Waits until all intervals are stored, so that this process can read them. If the returned state has an open gap, its
-    /// intervals could not be stored. From now on, intervals stay as they are, unless the file reaches its size limit.
+    /// Waits until all intervals are stored, so that this process can read them. If the returned state has an open
+    /// gap, its intervals could not be stored. From now on, intervals stay as they are, unless the file reaches its
+    /// size limit.
     pub fn settle(&self) -> Status {
         self.queue.settle();
         self.status()
     }
 
-    /// Waits until all intervals are stored, and completes the file. If the returned state has an open gap, its intervals
-    /// could not be stored.
+    /// Waits until all intervals are stored, and completes the file. If the returned state has an open gap, its
+    /// intervals could not be stored.
     #[must_use]
     pub fn finish(self) -> Status {
         self.queue.close();
-        // The thread does not panic; if it did, the state is the last one.
+        // If the thread has panicked, its last state is returned.
         let _ = self.thread.join();
         Status { merged: self.queue.merged(), ..lock(&self.status).clone() }
     }
@@ -116,7 +119,7 @@ impl Writer {
 /// Beginning of an SQLite database.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// Creates an empty file in place of an older recording, and locks it against other writers.
+/// Creates the file or empties an older recording, and locks the file against other writers.
 fn replace_file(path: &Path) -> Result<File, Error> {
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     if !file.metadata()?.is_file() {
@@ -159,7 +162,7 @@ fn remove_if_present(path: &Path) -> io::Result<()> {
 }
 
 fn lock(status: &Mutex<Status>) -> MutexGuard<'_, Status> {
-    // The state is complete at each panic: nothing panics while it changes.
+    // A poisoned lock has a consistent state: nothing panics while the state changes.
     status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -204,7 +207,8 @@ fn write(store: &mut Store, pending: &Unwritten) -> rusqlite::Result<()> {
     store.write(interval, *merged, gap.as_ref())
 }
 
-/// Merges old intervals, if the file is large, until the next interval waits.
+/// If the file is large, merges old intervals until the next interval arrives. After [`Writer::settle`], does
+/// nothing.
 fn compact(store: &mut Store, queue: &Queue, status: &Mutex<Status>) {
     let error = loop {
         if queue.is_settled() {
@@ -221,7 +225,7 @@ fn compact(store: &mut Store, queue: &Queue, status: &Mutex<Status>) {
     status.size = store.size().unwrap_or(status.size);
 }
 
-/// Intervals that are not stored yet, as one.
+/// Intervals that are not stored yet, merged into one.
 struct Unwritten {
     interval: Interval,
     merged: u64,
@@ -240,7 +244,7 @@ impl Unwritten {
         }
     }
 
-    /// Extends the gap to all intervals.
+    /// Notes that the intervals could not be stored: the gap contains all of them, with its first reason.
     fn fail(&mut self, reason: GapReason) {
         let reason = self.gap.as_ref().map_or(reason, |gap| gap.reason);
         self.gap = Some(Gap { span: self.interval.span.clone(), reason, intervals: self.merged });

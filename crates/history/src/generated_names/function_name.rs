@@ -3,7 +3,7 @@
 /// Kinds of JavaScript code in V8's names (`CodeKind`, src/objects/code-kind.cc; `Logger`, src/logging/log.cc).
 const KINDS: [&str; 5] = ["JS:", "LazyCompile:", "Function:", "Eval:", "Script:"];
 
-/// Marks of the compiler that made the code: optimized, interpreted, baseline, and the two levels of Maglev.
+/// Marks of V8's tiers: optimized, interpreted, baseline, and the two levels of Maglev.
 const TIERS: [char; 5] = ['*', '~', '^', '+', '\''];
 
 /// A function name and its source location.
@@ -15,8 +15,8 @@ pub(in super::super) struct FunctionName {
 }
 
 impl FunctionName {
-    /// Splits V8's `LazyCompile:*name /path/file.js:12:3` into name, file and line. Names of other kinds stay as they
-    /// are. A function without a name is named by its place.
+    /// Splits V8's `LazyCompile:*name /path/file.js:12:3` into name, file and line. Names of other kinds stay as
+    /// they are. A function without a name is named by its source location.
     pub(in super::super) fn parse(text: &str) -> Self {
         let unchanged = || Self { name: text.to_owned(), location: None };
         let Some(rest) = KINDS.iter().find_map(|kind| text.strip_prefix(kind)) else { return unchanged() };
@@ -31,7 +31,8 @@ impl FunctionName {
     }
 }
 
-/// Splits `name place`. Both can contain spaces; places begin with a path or a scheme.
+/// Splits `name place` into function name and source location. Both can contain spaces. A location usually begins
+/// with a path or a scheme.
 fn split_place(text: &str) -> Option<(&str, &str)> {
     let starts = [" /", " node:", " file://", " evalmachine."];
     let space = starts.iter().filter_map(|start| text.find(start)).min().or_else(|| text.rfind(' '))?;

@@ -12,17 +12,17 @@ pub struct RecordedAccount {
 }
 
 impl RecordedAccount {
-    /// Appends the same account of a later interval.
+    /// Appends the totals of the same account in a later interval.
     pub fn merge(&mut self, later: Self) {
         self.totals = self.totals.followed_by(later.totals);
     }
 }
 
-/// Names of an account. Later ones replace them.
+/// Names of an account. Names in a later interval replace them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountNames {
     /// Number of the account.
     pub number: AccountNumber,
-    /// A name for each key, of one or two.
+    /// Name for each of the one or two keys of accounts.
     pub names: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Activity of consecutive intervals as that of one interval, and the limits of its size.
+//! Activity of threads: merging of consecutive intervals, and the limits of their size.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use super::slice_limit::SliceLimit;
 /// Activity of threads in a part of a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedActivity {
-    /// Slices that have ended in the part, events and totals, with the names, threads and locks that they refer to. The list
-    /// of raw stacks is empty.
+    /// Events, totals, and slices that ended in the part, with the names, threads and locks that they refer to. The
+    /// list of raw stacks is empty.
     pub changes: ActivityChanges,
     /// Stacks of the slices, by number.
     pub stacks: Vec<(u32, PathNumber, StackEnd)>,
     /// Calls of allocator functions, by number of the name of the function.
     pub calls: BTreeMap<u32, CallSums>,
-    /// Slices and events that are missing.
+    /// Numbers of slices and events that were left out.
     pub left_out: LeftOut,
 }
 
-/// Most slices of an interval that waits: about 30 MB of memory.
+/// Maximum number of slices in a waiting interval. They take about 30 MB.
 pub(crate) const MAX_WAITING_SLICES: usize = 1 << 18;
 
-/// Most events of an interval that waits.
+/// Maximum number of events in a waiting interval.
 pub(crate) const MAX_WAITING_EVENTS: usize = 1 << 18;
 
 /// Returns the number of a kind in the database.
@@ -33,7 +33,7 @@ pub(crate) fn kind_number(kind: SliceKind) -> i64 {
     (0..).zip(SliceKind::ALL).find(|(_, known)| *known == kind).map_or(0, |(number, _)| number)
 }
 
-/// Returns the numbers of all names that activity with its locks refers to.
+/// Returns the numbers of all names that the activity, its locks and the calls refer to.
 pub(crate) fn names_of(changes: &ActivityChanges, calls: &BTreeMap<u32, CallSums>) -> FxHashSet<u32> {
     let text_of = |label: Option<SliceLabel>| match label {
         Some(SliceLabel::Text(text)) => Some(text),
@@ -55,7 +55,7 @@ pub(crate) fn names_of(changes: &ActivityChanges, calls: &BTreeMap<u32, CallSums
     names
 }
 
-/// Adds the calls of the next interval.
+/// Adds the sums of the calls in the next interval.
 pub(crate) fn add_calls(ours: &mut BTreeMap<u32, CallSums>, next: &BTreeMap<u32, CallSums>) {
     for (name, sums) in next {
         *ours.entry(*name).or_default() += sums;

@@ -11,32 +11,32 @@ pub struct TotalKey {
     pub image: ImageId,
     /// Event class.
     pub class: EventClass,
-    /// Call path; [`PathNumber::ROOT`] without frames.
+    /// Call path; [`PathNumber::ROOT`] for a stack without frames.
     pub path: PathNumber,
-    /// End of the stack.
+    /// Reason for the end of the stack walk.
     pub end: StackEnd,
     /// Part of the process.
     pub part: Part,
 }
 
-/// Change of the totals of one stack: the totals at the end of the interval minus those at its start. Numbers that
-/// decreased wrap below zero.
+/// Change of the totals of one stack: the totals at the end of the interval minus the totals at its start.
+/// Decreases wrap below zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The stack.
     pub key: TotalKey,
-    /// Changes of all totals, of values at the peak and of resident bytes too.
+    /// Changes of all quantities, including bytes at the peak and resident bytes.
     pub usage: Quantities,
 }
 
-/// Change of a number that few stacks have. Wraps below zero.
+/// Change of a number that few stacks have. Decreases wrap below zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
     /// The stack.
     pub key: TotalKey,
-    /// The number.
+    /// Kind of the number.
     pub kind: DetailKind,
-    /// Index, if there are several of this kind.
+    /// Index among the numbers of this kind; 0 if the kind has one number.
     pub index: u32,
     /// The change.
     pub value: u64,
@@ -51,17 +51,17 @@ pub enum DetailKind {
     EpochLiveCount,
     /// Number of freed blocks. `index` is the binary logarithm of their lifetime in nanoseconds.
     Lifetime,
-    /// Number of live blocks. `index` is the binary logarithm of their age in nanoseconds.
+    /// Number of blocks that are live or held at exit. `index` is the binary logarithm of their age in nanoseconds.
     Age,
-    /// Number of allocations. `index` is the binary logarithm of their size.
+    /// Number of allocations. `index` is the binary logarithm of their size in bytes.
     Size,
-    /// Live bytes, at the end of the run, of blocks that have its minimum age.
+    /// Live bytes, at the end of the run, in blocks at least as old as `--older`.
     OldLiveBytes,
-    /// Number of these blocks.
+    /// Number of live blocks, at the end of the run, at least as old as `--older`.
     OldLiveCount,
-    /// Bytes held at exit in blocks that have the minimum age of the run.
+    /// Bytes held at exit in blocks at least as old as `--older`.
     OldExitBytes,
-    /// Number of these blocks.
+    /// Number of blocks held at exit, at least as old as `--older`.
     OldExitCount,
 }
 
@@ -76,23 +76,23 @@ impl DetailKind {
         }
     }
 
-    /// Returns the quantity of the histogram whose buckets are of this kind, if they are.
+    /// Returns the quantity of the histogram with buckets of this kind; `None` for other kinds.
     #[must_use]
     pub fn quantity(self) -> Option<BlockQuantity> {
         BlockQuantity::ALL.into_iter().find(|quantity| Self::of(*quantity) == self)
     }
 }
 
-/// Change of a number of an image that belongs to no stack. Wraps below zero.
+/// Change of a number of an image that belongs to no stack. Decreases wrap below zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageChange {
     /// The process image.
     pub image: ImageId,
     /// Event class.
     pub class: EventClass,
-    /// The number.
+    /// Kind of the number.
     pub kind: ImageValue,
-    /// Index, if there are several of this kind.
+    /// Index among the numbers of this kind; 0 if the kind has one number.
     pub index: u32,
     /// The change. A change of zero says that the number is known.
     pub value: u64,
@@ -105,40 +105,43 @@ pub enum ImageValue {
     DiscardedBytes,
     /// Number of blocks that were live at exec.
     DiscardedCount,
-    /// Frees of unknown blocks.
+    /// Number of frees of unknown blocks.
     UnmatchedFrees,
-    /// Repeated frees.
+    /// Number of repeated frees.
     RepeatedFrees,
-    /// Number of times that a stack was merged to bound memory.
+    /// Number of times that a stack without live blocks was merged to bound memory.
     MergedStacks,
     /// High-water mark of the live bytes.
     Peak,
-    /// Page faults without I/O, as the kernel counts them.
+    /// Number of page faults without I/O, as the kernel counts them.
     MinorFaults,
-    /// Page faults with I/O, as the kernel counts them.
+    /// Number of page faults with I/O, as the kernel counts them.
     MajorFaults,
     /// High-water mark of the RSS.
     PeakRss,
-    /// Resident bytes. The index is that of the kind of memory in `MappingKind::ALL`; this holds for the next three too.
+    /// Resident bytes. For this kind and the next three, `index` is the position of the kind of memory in
+    /// `MappingKind::ALL`.
     Resident,
-    /// Resident bytes with a stack.
+    /// Resident bytes that a known stack touched.
     ResidentWithStack,
-    /// Variance of the resident bytes with a stack, in pages squared.
+    /// Variance of `ResidentWithStack`, in pages squared.
     ResidentVariance,
-    /// Bytes that were resident when tracing began.
+    /// Bytes that were resident when tracing began and have not been touched since.
     ResidentBefore,
-    /// Number of allocations. `index` is the binary logarithm of their size.
+    /// Number of allocations. `index` is the binary logarithm of their size in bytes.
     Size,
 }
 
 impl ImageValue {
-    /// Returns the change in two consecutive intervals: the sum, and of high-water marks of the RSS the larger one.
+    /// Returns the change over two consecutive intervals: the larger value for the high-water mark of the RSS, the
+    /// sum for others.
     pub fn add(self, first: u64, second: u64) -> u64 {
         if self == Self::PeakRss { first.max(second) } else { first.wrapping_add(second) }
     }
 }
 
-/// Change of the stalls of an image. The longest one is that since the start of the trace.
+/// Change of the stalls of an image. The longest stall is no change: it is the longest since the start of the
+/// trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallChange {
     /// The process image.

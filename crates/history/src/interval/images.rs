@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use memtrace_model::{Cgroup, Comm, ImageEnd, ImageId, ImageStart, ProcessImage, Tick, Tid, User};
 
-/// Facts of a process image. An interval has them before, or together with, the first totals of the image. A later interval
-/// has them again if a fact changes, for example when the image ends.
+/// Facts of a process image. They are sent before, or together with, the first totals of the image. They are sent
+/// again if a fact changes, for example when the image ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedImage {
     /// The image.
@@ -20,16 +20,16 @@ pub struct RecordedImage {
     pub user: Option<User>,
     /// Control group, if known.
     pub cgroup: Option<Arc<Cgroup>>,
-    /// Number of threads when last read.
+    /// Number of threads at the last read, if known.
     pub threads: Option<u32>,
     /// Names of threads, if they are recorded.
     pub thread_names: BTreeMap<Tid, String>,
     /// Start of the image.
     pub start: ImageStart,
-    /// End and its time, if the image has ended.
+    /// Kind and time of the end, if the image has ended.
     pub ended: Option<(ImageEnd, Tick)>,
-    /// Image that stands for a group and has the stacks of this one. The totals of this image are in one stack with the end
-    /// `merged`.
+    /// ID of the group that has the stacks of this image, if there is one. The image itself has one stack with the
+    /// end `merged` and all of its totals.
     pub member_of: Option<ImageId>,
 }
 

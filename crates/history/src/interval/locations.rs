@@ -21,26 +21,26 @@ impl PathNumber {
 /// An object, or another kind of code. It is sent before or together with the first path that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedObject {
-    /// Its number.
+    /// Number of the object.
     pub number: ObjectNumber,
-    /// The code that it stands for.
+    /// Code that the number stands for.
     pub location: Location,
 }
 
 /// Kind of code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Location {
-    /// An ELF file. Offsets are those in the file.
+    /// An ELF file. Offsets are file offsets.
     File {
         /// Path in the target's mount namespace.
         path: PathBuf,
         /// Build ID, if it has one.
         build_id: Option<BuildId>,
     },
-    /// Code that was generated at run time and has a name. An offset is the number of the name, whose text is among the
-    /// recorded symbols.
+    /// Code that was generated at run time and has a name. An offset is the number of the name. The recorded
+    /// symbols have its text.
     Generated,
-    /// Code outside of all files, which has no name for this reason. An offset is an address in the process.
+    /// Code outside of all files, with the reason for the missing name. An offset is an address in the process.
     Outside(Unnamed),
 }
 
@@ -58,7 +58,7 @@ impl Location {
 /// its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedPath {
-    /// Its number, which is larger than that of its callers.
+    /// Number of the path. It is larger than the number of the callers.
     pub number: PathNumber,
     /// Path of the callers.
     pub callers: PathNumber,
@@ -73,17 +73,18 @@ pub struct RecordedPath {
 /// Names at an offset of an object. They can be sent at any time after the object; later names replace earlier ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedSymbols {
-    /// The object.
+    /// Object that contains the code.
     pub object: ObjectNumber,
     /// Offset, as in [`RecordedPath`].
     pub offset: Option<u64>,
-    /// Frames at the offset, the outermost first. Their objects are not stored: it is `object`.
+    /// Frames at the offset, the outermost first. The object of a frame is not stored, because it is always
+    /// `object`.
     pub frames: Box<[Frame]>,
-    /// All frames belong to allocators or libraries of languages.
+    /// True if all frames belong to allocators or language libraries.
     pub is_library: bool,
 }
 
-/// Frames at an offset of an object, the outermost first.
+/// Frames by object and offset, the outermost frame first.
 pub type FramesByOffset = BTreeMap<(ObjectNumber, Option<u64>), Vec<Frame>>;
 
 /// Code locations of a recording.
@@ -93,11 +94,11 @@ pub struct Locations {
     pub objects: BTreeMap<ObjectNumber, Location>,
     /// Call paths.
     pub paths: PathRows,
-    /// Frames at an offset of an object, the outermost first, as far as names are recorded.
+    /// Recorded frames by object and offset, the outermost frame first.
     pub symbols: FramesByOffset,
 }
 
-/// Call paths, sorted by number. The callers of each have a smaller number.
+/// Call paths, sorted by number. The callers of a path have a smaller number than the path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathRows(pub Vec<RecordedPath>);
 
@@ -122,7 +123,7 @@ impl PathRows {
     /// Returns the index of a path, if it exists.
     #[must_use]
     pub fn position(&self, path: PathNumber) -> Option<usize> {
-        // A complete file has all numbers from 1 on.
+        // In a complete file, the numbers are consecutive and start at 1.
         let usual = (path.0 as usize).wrapping_sub(1);
         let is_usual = self.0.get(usual).is_some_and(|row| row.number == path);
         if is_usual { Some(usual) } else { self.0.binary_search_by_key(&path, |row| row.number).ok() }

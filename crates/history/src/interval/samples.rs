@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use memtrace_model::{CgroupId, ImageId};
 
-/// A value at the end of an interval. It holds until a later sample of the same counter, so a value that has not changed
-/// need not be sent again.
+/// A value at the end of an interval. It holds until a later sample of the same counter, so a value that has not
+/// changed need not be sent again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// What it belongs to.
+    /// Owner of the value.
     pub subject: Subject,
-    /// Name of the counter, with its unit at the end if it is not a number: `rss_anon_bytes`, `cpu_ns`. A name with a dot
-    /// has the kernel's file first: `meminfo.MemAvailable_bytes`, `vmstat.pgscan_direct`.
+    /// Name of the counter, with the unit at the end unless it is a count: `rss_anon_bytes`, `cpu_ns`. A name with
+    /// a dot begins with the kernel's file: `meminfo.MemAvailable_bytes`, `vmstat.pgscan_direct`.
     pub counter: Cow<'static, str>,
     /// The value.
     pub value: u64,
@@ -30,10 +30,10 @@ pub enum Subject {
     Cgroup(CgroupId),
 }
 
-/// A fact of the run that reports show. A later one with the same topic and item replaces it.
+/// A fact of the run that reports show. A later fact with the same topic and item replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// Kind of fact: `note`, `allocator`.
+    /// Kind of fact, such as `note` or `allocator`.
     pub topic: Cow<'static, str>,
     /// Key within the topic.
     pub item: Cow<'static, str>,
@@ -50,5 +50,6 @@ pub enum FactValue {
     Text(String),
 }
 
-/// Topic of the facts with the counters of the machine at the start of the recording. Their samples are the kernel's totals.
+/// Topic of the facts with the counters of the machine at the start of the recording. Samples of these counters are
+/// the kernel's totals.
 pub(crate) const MACHINE_START: &str = "machine_start";

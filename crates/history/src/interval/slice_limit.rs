@@ -2,32 +2,33 @@
 
 use memtrace_model::Nanoseconds;
 
-/// Buckets for each power of two, as a power of two.
+/// Binary logarithm of the number of buckets for each power of two.
 const STEPS: u32 = 5;
 
 /// Number of buckets. Durations of less than 64 ns have a bucket each.
 const BUCKETS: usize = ((u64::BITS - STEPS + 1) as usize) << STEPS;
 
-/// Durations of the slices that are kept, and the limit of their number.
+/// Histogram of the durations of kept slices, with the limit of their number.
 #[derive(Clone, Debug)]
 pub(crate) struct SliceLimit {
-    /// Number of kept slices by duration, in buckets whose width is at most a 32nd of the duration.
+    /// Number of kept slices by bucket of duration. The width of a bucket is at most a 32nd of the duration, or 1
+    /// ns.
     kept: Box<[u64; BUCKETS]>,
     /// Sum of `kept`.
     slices: u64,
-    /// Most slices.
+    /// Maximum number of slices.
     most: u64,
     shorter_than: Nanoseconds,
 }
 
 impl SliceLimit {
-    /// Returns the limit of `most` slices.
+    /// Returns a limit of `most` slices.
     pub(crate) fn new(most: u64) -> Self {
         Self { kept: Box::new([0; BUCKETS]), slices: 0, most, shorter_than: Nanoseconds::default() }
     }
 
-    /// Adds slices, except for those that are too short. If there are too many, more of the shortest are left out, until
-    /// half of the limit remains, about.
+    /// Counts slices that are long enough. If there are more than the limit, raises the minimum duration until
+    /// about half of the limit remains.
     pub(crate) fn add(&mut self, durations: impl Iterator<Item = Nanoseconds>) {
         for duration in durations {
             if self.keeps(duration) {
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(limit.shorter_than(), Nanoseconds(0));
         limit.add(durations(1, 41));
         let at = limit.shorter_than();
-        // Of the durations above 40 µs, each has one slice.
+        // Each duration above 40 µs has one slice.
         assert!((Nanoseconds(50_001)..Nanoseconds(53_000)).contains(&at), "{at}");
         assert!(!limit.keeps(Nanoseconds(at.0 - 1)) && limit.keeps(at));
         limit.add(durations(1, 41));

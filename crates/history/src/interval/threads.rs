@@ -9,26 +9,28 @@ use rustc_hash::FxHashSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadNumber(pub u64);
 
-/// Facts of a monitored thread. They are sent together with its first usage, and again after a change of its name and after
-/// its end.
+/// Facts of a monitored thread. They are sent together with its first usage, and again after a change of its name
+/// and after its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedThread {
-    /// The number.
+    /// Number of the thread.
     pub number: ThreadNumber,
-    /// Process image.
+    /// Process image of the thread.
     pub image: ImageId,
-    /// ID of the thread. A later thread can have the same one.
+    /// ID of the thread in the kernel. A later thread can have the same ID.
     pub tid: Tid,
     /// Name.
     pub name: Comm,
-    /// Start, in nanoseconds since the start of the recording; negative if the thread is older. It is before the end of the
-    /// first interval with the thread.
+    /// Start, in nanoseconds since the start of the recording; negative if the thread is older. It is before the
+    /// end of the first interval with the thread.
     pub start_ns: i64,
-    /// End, at the latest, if the thread has ended. No later interval has the thread.
+    /// Time by which the thread had ended, since the start of the recording; `None` while it runs. No later
+    /// interval has the thread.
     pub end: Option<Duration>,
 }
 
-/// Usage of a thread in an interval. A thread without a change of its state and its counters has none.
+/// Usage of a thread in an interval. If neither its state nor a counter has changed, a thread has no usage in the
+/// interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedThreadUsage {
     /// The thread.
@@ -40,31 +42,32 @@ pub struct RecordedThreadUsage {
 }
 
 impl RecordedThreadUsage {
-    /// Adds the same thread of a later interval.
+    /// Adds the usage of the same thread in a later interval. The later state replaces the state.
     pub fn merge(&mut self, later: Self) {
         *self = Self { usage: self.usage.plus(later.usage), ..later };
     }
 }
 
-/// Usage of a process in an interval. A process without a change has none.
+/// Usage of a process in an interval. If nothing has changed, a process has no usage in the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedProcessUsage {
     /// Process image.
     pub image: ImageId,
-    /// Usage of all its threads within the interval, of ended threads too.
+    /// Usage of all threads within the interval, including ended threads.
     pub usage: ThreadUsage,
     /// Number of threads that ended in the interval.
     pub ended_threads: u64,
     /// Number of threads that started in the interval.
     pub started_threads: u64,
-    /// Number of threads without usage of their own at the end of the interval, beyond a limit of the monitor.
+    /// Number of threads at the end of the interval that exceed the limit of the monitor and have no
+    /// [`RecordedThreadUsage`].
     pub other_threads: u64,
     /// Origin of the heap counters at the end of the interval.
     pub source: SourceState,
 }
 
 impl RecordedProcessUsage {
-    /// Adds the same process of a later interval.
+    /// Adds the usage of the same process in a later interval.
     pub fn merge(&mut self, later: Self) {
         *self = Self {
             usage: self.usage.plus(later.usage),
@@ -75,7 +78,8 @@ impl RecordedProcessUsage {
     }
 }
 
-/// Removes the threads that started and ended in an interval that begins at `start`. Their usage is part of their process.
+/// Removes the threads that started and ended in an interval that begins at `start`. Their usage remains part of
+/// the usage of their process.
 pub(super) fn remove_short_threads(
     start: Duration,
     threads: &mut Vec<RecordedThread>,

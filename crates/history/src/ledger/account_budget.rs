@@ -4,11 +4,11 @@ use memtrace_model::{Amount, ImageAccounts, PartKeys, Tick, WaterMarks};
 
 use super::account_groups::AccountGroups;
 
-/// Number of ended threads of a process that have accounts of their own: the threads of a program that has just ended are shown,
-/// and those of a server with a thread for each request do not accumulate.
+/// Number of ended threads of a process that keep their accounts. So reports show the threads of a process that has
+/// just ended, and the accounts of a server with a thread for each request do not accumulate.
 const KEPT_THREADS: usize = 100;
 
-/// Number of accounts of an image, and of parts that are known to share the account of their image.
+/// Number of accounts (`own`), and of parts that share the account of their image (`shared`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AccountCounts {
     pub(super) own: u32,
@@ -20,9 +20,10 @@ pub(super) struct AccountCounts {
 pub(super) struct AccountBudget {
     /// Keys of the parts with accounts of their own.
     pub(super) parts: PartKeys,
-    /// Number of ended threads of each process that keep their accounts: the last ones.
+    /// Number of ended threads of each process that keep their accounts. These are the threads that ended last.
     pub(super) kept_threads: usize,
-    /// Maximum number of accounts, and of parts that share one. Beyond it, parts of an image share its account.
+    /// Maximum number of accounts, and of parts that share one. Beyond it, parts of an image share the account of
+    /// the image.
     max: u32,
     used: AccountCounts,
     marks: WaterMarks,
@@ -32,7 +33,7 @@ pub(super) struct AccountBudget {
     pub(super) groups: AccountGroups,
     /// Accounts of images that have ended.
     ended: Vec<ImageAccounts>,
-    /// Number of accounts of these images.
+    /// Number of accounts of the images in `ended`.
     ended_accounts: AccountCounts,
 }
 
@@ -52,7 +53,7 @@ impl AccountBudget {
         }
     }
 
-    /// Includes the live amount of all images, which has risen at `tick`, in the water marks.
+    /// Includes `live`, the live amount of all images, in the water marks. It has risen at `tick`.
     #[inline]
     pub(super) fn raise(&mut self, live: Amount, tick: Tick) {
         if self.marks.raise(live) {
@@ -60,18 +61,19 @@ impl AccountBudget {
         }
     }
 
-    /// Includes the live amount of all images, which has fallen, in the water marks.
+    /// Includes `live`, the live amount of all images, in the water marks. It has fallen.
     #[inline]
     pub(super) fn lower(&mut self, live: Amount) {
         self.marks.lower(live);
     }
 
-    /// Returns the low-water mark, and the number of takes before it began.
+    /// Returns the low-water mark, and the number of takes before it started.
     pub(super) const fn low_mark(&self) -> (Amount, u32) {
         (self.marks.low, self.takes)
     }
 
-    /// Corrects the low-water mark, as [`WaterMarks::restore_low`] does. Returns false if it was taken since.
+    /// Corrects the low-water mark, as [`WaterMarks::restore_low`] does. `takes`: number of takes when the mark was
+    /// `before`. Returns false if the marks were taken since.
     pub(super) fn restore_low_mark(&mut self, before: Amount, block: Amount, takes: u32) -> bool {
         if self.takes != takes {
             return false;
@@ -80,7 +82,8 @@ impl AccountBudget {
         true
     }
 
-    /// Adds the accounts of an image that has ended. If nobody takes them, the number of images is limited.
+    /// Adds the accounts of an image that has ended. The number of images that wait for [`Self::take`] is limited;
+    /// further images are not reported.
     pub(super) fn add_ended(&mut self, ended: ImageAccounts, accounts: AccountCounts) {
         if self.ended.len() < self.max as usize {
             self.ended_accounts.own += accounts.own;
@@ -116,7 +119,8 @@ impl AccountBudget {
         !self.ended.is_empty()
     }
 
-    /// Returns the images that have ended, the water marks, and the time of the highest amount, and starts new marks.
+    /// Returns the accounts of ended images, the water marks, and the time of the highest amount. Starts new marks
+    /// at `live`.
     pub(super) fn take(&mut self, live: Amount) -> (Vec<ImageAccounts>, WaterMarks, Tick) {
         let ended = std::mem::take(&mut self.ended_accounts);
         self.release(ended);

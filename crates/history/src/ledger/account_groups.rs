@@ -5,7 +5,7 @@ use memtrace_model::{AccountGroupId, Amount, GroupMarks, GroupMember, Tick, Wate
 /// Groups of accounts.
 #[derive(Debug, Default)]
 pub(super) struct AccountGroups {
-    /// By number.
+    /// Groups by number.
     groups: Vec<Group>,
     /// Groups that have changed since the last take.
     changed: Vec<AccountGroupId>,
@@ -25,12 +25,13 @@ struct Group {
 }
 
 impl AccountGroups {
-    /// Adds accounts after the next take, since marks of a group are those of the same members in a whole interval.
+    /// Adds accounts to their groups after the next take, because a group must have the same members during a whole
+    /// interval.
     pub(super) fn add(&mut self, members: Vec<GroupMember>) {
         self.waiting.extend(members);
     }
 
-    /// Returns the accounts that are to be members from now on.
+    /// Removes and returns the accounts that wait to become members.
     pub(super) fn take_waiting(&mut self) -> Vec<GroupMember> {
         std::mem::take(&mut self.waiting)
     }
@@ -75,7 +76,7 @@ impl AccountGroups {
         }
     }
 
-    /// Returns the marks of the groups that have changed, and starts new ones.
+    /// Returns the marks of the groups that have changed, and starts new marks.
     pub(super) fn take_changed(&mut self) -> Vec<GroupMarks> {
         let groups = &mut self.groups;
         let take = |id: AccountGroupId| {

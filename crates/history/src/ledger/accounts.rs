@@ -1,4 +1,4 @@
-//! Accounts of images: counters since the start of the trace, and water marks since they were last taken.
+//! Accounts of images: counters since the start of the trace, and water marks since the last take.
 
 use std::collections::VecDeque;
 
@@ -13,13 +13,14 @@ use super::block::Block;
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
 
-/// Number of stacks that a merge of ended threads reads without waiting for more threads: some ten microseconds.
+/// Up to this number of stacks, a merge of ended threads does not wait for more threads. Reading the stacks takes
+/// some ten microseconds.
 const FEW_STACKS: usize = 4096;
 
-/// Number of further stacks for which a merge waits for one more thread.
+/// Number of stacks beyond [`FEW_STACKS`] for each further thread that a merge waits for.
 const STACKS_PER_THREAD: usize = 64;
 
-/// Accounts of one image, if there are some.
+/// Accounts of one image; `None` before the first account.
 #[derive(Debug, Default)]
 pub(super) struct Accounts(Option<Box<Table>>);
 
@@ -29,11 +30,11 @@ struct Table {
     by_part: FxHashMap<Part, u32>,
     /// Number of parts that share the account of the image.
     shared: u32,
-    /// Account of the blocks of each stack, by the index of the stack.
+    /// Index of the account of each stack, by the index of the stack; `u32::MAX` if it is not set.
     of_stacks: Vec<u32>,
-    /// Accounts that have changed since the last take.
+    /// Indices of the accounts that have changed since the last take.
     changed: Vec<u32>,
-    /// Indices without an account.
+    /// Free indices of `all`.
     vacant: Vec<u32>,
     /// Threads that have ended and are not merged, in the order of their ends.
     ended: VecDeque<EndedThread>,
@@ -46,7 +47,8 @@ struct Table {
 struct EndedThread {
     tid: Tid,
     at: Tick,
-    /// Number of its allocations. If there are more, a new thread with the same ID runs.
+    /// Number of allocations of the thread's accounts at the first take after its end. If there are more later, a
+    /// new thread with the same ID runs.
     allocations: u64,
 }
 
@@ -54,15 +56,15 @@ struct EndedThread {
 struct Account {
     account: Part,
     is_changed: bool,
-    /// Group of which the account is a member.
+    /// Group that has the account as a member.
     group: Option<AccountGroupId>,
     peak_at: Tick,
     counters: AccountCounters,
-    /// Of an account that is no member of a group.
+    /// Water marks since the last take. They are not kept for a member of a group.
     marks: WaterMarks,
 }
 
-/// Low-water marks of an account, of its group, and of all images, before the tentative free of a block.
+/// Low-water marks of an account, its group, and all images before the tentative free of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LowMarks {
     /// Index of the account.
@@ -70,12 +72,12 @@ pub(super) struct LowMarks {
     of_account: Amount,
     of_group: Amount,
     of_all: Amount,
-    /// Number of times that the accounts were taken before.
+    /// Number of takes of the accounts before the free.
     takes: u32,
 }
 
 impl Accounts {
-    /// Counts a new block, which the totals have.
+    /// Counts a new block. `totals` must contain the block already.
     #[inline]
     pub(super) fn alloc(&mut self, totals: &ImageTotals, block: &Block, budget: &mut Budget) {
         let Some(table) = self.table(budget) else { return };
@@ -137,8 +139,9 @@ impl Accounts {
         Some(LowMarks { account, of_account, of_group, of_all, takes })
     }
 
-    /// Corrects the low-water marks after [`Self::undo_free`]: the amounts since `before` had one block more. Marks of
-    /// changes that were taken since remain, and two such blocks at the same time lower them.
+    /// Corrects the low-water marks after [`Self::undo_free`]: since `before`, all amounts had one block more.
+    /// Marks that were taken since then are not corrected. If two blocks are tentatively freed at the same time,
+    /// the marks stay too low.
     pub(super) fn restore_low_marks(&mut self, before: &LowMarks, block: Amount, budget: &mut Budget) {
         let (Some(table), Some(all)) = (&mut self.0, &mut budget.accounts) else { return };
         if all.restore_low_mark(before.of_all, block, before.takes)
@@ -174,19 +177,21 @@ impl Accounts {
         }
     }
 
-    /// Removes and returns the ended threads that are to be merged, with the times of their ends. A merge reads all of the
-    /// `stacks` stacks, so it waits for a number of threads if there are many.
+    /// Removes and returns the ended threads to merge, with the times of their ends. `stacks`: number of stacks of
+    /// the image. A merge reads all stacks, so it waits for more threads if there are many stacks.
     pub(super) fn take_ended_threads(&mut self, stacks: usize, budget: &Budget) -> FxHashMap<Tid, Tick> {
         let (Some(table), Some(accounts)) = (&mut self.0, &budget.accounts) else { return FxHashMap::default() };
         table.take_ended_threads(accounts.kept_threads, stacks.saturating_sub(FEW_STACKS) / STACKS_PER_THREAD)
     }
 
-    /// Merges the accounts of threads that have ended into one of their image. Returns the parts whose accounts are removed.
+    /// Merges the accounts of ended threads into the image's account of ended threads. Returns the parts that have
+    /// no account any more.
     pub(super) fn merge_threads(&mut self, ended: &FxHashMap<Tid, Tick>, budget: &mut Budget) -> Vec<Part> {
         self.0.as_mut().map(|table| table.merge_threads(ended, budget)).unwrap_or_default()
     }
 
-    /// Makes an account a member of a group. Returns its amount; `None` if there is no such account, or it is a member of one.
+    /// Makes an account a member of a group. Returns the live amount of the account; `None` if there is no such
+    /// account, or if it is a member of a group already.
     pub(super) fn join(&mut self, part: Part, group: AccountGroupId) -> Option<Amount> {
         let table = self.0.as_mut()?;
         let index = *table.by_part.get(&part)?;
@@ -208,7 +213,7 @@ impl Accounts {
         }
     }
 
-    /// Returns the numbers of accounts and of parts without one.
+    /// Returns the numbers of accounts, and of parts that share the account of the image.
     pub(super) fn counts(&self) -> AccountCounts {
         self.0
             .as_ref()
@@ -256,7 +261,7 @@ fn raise_group(group: Option<AccountGroupId>, block: &Block, tick: Tick, budget:
 impl Table {
     #[cold]
     fn add_unmatched(&mut self, by: Tid, tick: Tick, budget: &mut Budget) -> u32 {
-        // The allocator of an unknown block is not known, nor its tag.
+        // The allocator and the tag of an unknown block are not known.
         let part = Part::WHOLE.with_thread(by).with_allocator(AllocatorId::UNKNOWN).with_tag(TagId::UNTAGGED);
         let part = part.restricted_to(account_keys(budget));
         let index = self.index(part, budget);
@@ -271,7 +276,8 @@ impl Table {
         (self.all.len() - self.vacant.len()) as u32
     }
 
-    /// Removes and returns the ended threads except the last `kept` ones, if they are more than `least`.
+    /// Removes and returns the ended threads except the last `kept` ones, if there are more than `least` of them.
+    /// Leaves out threads with an ID that a new thread uses.
     fn take_ended_threads(&mut self, kept: usize, least: usize) -> FxHashMap<Tid, Tick> {
         let count = self.ended.len().saturating_sub(kept);
         let due = if count > least { count } else { 0 };
@@ -353,8 +359,8 @@ impl Table {
         }
     }
 
-    /// Sets the account of a stack. It remains until the stack is merged, without live blocks; the index of the stack can be
-    /// that of another one then.
+    /// Sets the account of a stack. The account stays until the stack is merged. A merged stack has no live blocks,
+    /// and its index can be used for another stack.
     #[cold]
     fn assign(&mut self, totals: &ImageTotals, stack: u32, budget: &mut Budget) -> u32 {
         let index = self.index(totals.part(stack).restricted_to(account_keys(budget)), budget);
@@ -366,13 +372,14 @@ impl Table {
         index
     }
 
-    /// Returns the account of a part, which is added if needed; that of the image, and a loss, if the limit is reached. The loss
-    /// is counted once for a part, unless too many parts are known to share the account of their image.
+    /// Returns the index of the account of a part. Adds the account if it is new. If the limit is reached, counts a
+    /// loss and returns the account of the image. The loss is counted once for a part, unless too many parts share
+    /// the account of their image.
     fn index(&mut self, part: Part, budget: &mut Budget) -> u32 {
         if let Some(&index) = self.by_part.get(&part) {
             return index;
         }
-        // The account of ended threads replaces others, and each image has one account at least.
+        // The account of ended threads replaces accounts of threads, and each image has at least one account.
         let always_fits = part == Part::WHOLE || part.thread() == Some(Tid::ENDED);
         if budget.accounts.as_mut().is_none_or(|accounts| accounts.request(always_fits)) {
             return self.add(part);
@@ -410,7 +417,8 @@ impl Table {
         index
     }
 
-    /// Adds a block to an account, or takes back its free. Returns the group of the account, which has the water marks then.
+    /// Adds a block to an account, or takes back a free. Returns the group of the account, which keeps its water
+    /// marks.
     #[inline]
     fn raise(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) -> Option<AccountGroupId> {
         let account = self.changing(index, tick)?;
@@ -421,7 +429,7 @@ impl Table {
         account.group
     }
 
-    /// Removes a block from an account. Returns the group of the account, which has the water marks then.
+    /// Removes a block from an account. Returns the group of the account, which keeps its water marks.
     #[inline]
     fn lower(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) -> Option<AccountGroupId> {
         let account = self.changing(index, tick)?;
@@ -432,7 +440,8 @@ impl Table {
         account.group
     }
 
-    /// Returns an account that is about to change.
+    /// Returns an account that is about to change at `tick`. Starts its water marks if it has not changed since the
+    /// last take.
     #[inline]
     fn changing(&mut self, index: u32, tick: Tick) -> Option<&mut Account> {
         let account = self.all.get_mut(index as usize)?;

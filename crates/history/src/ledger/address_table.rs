@@ -21,7 +21,8 @@ pub(super) struct AddressTable<T> {
 
 /// Number of parts of a large table.
 const PARTS: usize = 256;
-/// Number of entries of a large table: as many as fit into 2^14 buckets, which grow in much less than a millisecond.
+/// Minimum number of entries of a large table: the capacity of 2^14 buckets. A table of this size grows in much
+/// less than a millisecond.
 const LARGE: usize = (1 << 14) / 8 * 7;
 
 impl<T> Default for AddressTable<T> {
@@ -58,7 +59,7 @@ impl<T: Addressed> AddressTable<T> {
         self.find(address, |entry| entry.address() == address)
     }
 
-    /// Returns an entry that is usually the one of `address`: the only one with its tag, or one of few. Reads only tags.
+    /// Returns an entry that usually belongs to `address`, because few entries have the same tag. Reads only tags.
     #[inline]
     pub(super) fn likely(&self, address: AbsAddr) -> Option<&T> {
         self.find(address, |_| true)
@@ -94,9 +95,10 @@ impl<T: Addressed> AddressTable<T> {
     }
 }
 
-/// Folded multiplication: each bit of the address affects each bit of the hash. The low bits of a plain product, which select
-/// the bucket, depend only on the low bits of the address, which are often equal. The factor must differ from that of
-/// `ring_of`, or the hashes of one shard's blocks would be similar.
+/// Returns the hash of an address by folded multiplication: each bit of the address affects each bit of the hash.
+/// The low bits of a plain product, which select the bucket, would depend only on the low bits of the address,
+/// which are often equal. The factor must differ from the factor of `ring_of`, or the hashes of one shard's blocks
+/// would be similar.
 #[inline]
 fn hash_of(address: AbsAddr) -> u64 {
     const FACTOR: u64 = 0xD6E8_FEB8_6659_FD93;
@@ -104,8 +106,8 @@ fn hash_of(address: AbsAddr) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Returns the part for `hash`. It uses bits that hashbrown does not: that takes the lowest for the bucket and the highest
-/// seven for the tag.
+/// Returns the part for `hash`. Uses bits of the hash that hashbrown does not use: hashbrown takes the lowest bits
+/// for the bucket and the highest seven for the tag.
 #[inline]
 fn part_of(hash: u64, parts: usize) -> usize {
     (hash >> 40) as usize & (parts - 1)

@@ -7,7 +7,7 @@ use super::address_table::Addressed;
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Address; the upper 8 bits are the lowest ones of the allocating thread's ID.
+    /// Address of the block. The upper 8 bits contain the lowest 8 bits of the allocating thread's ID.
     address_and_thread: u64,
     pub(super) size: Bytes,
     /// Index of the stack in the image's totals.
@@ -27,14 +27,14 @@ impl Block {
         Self { address_and_thread, size, stack, tick }
     }
 
-    /// Returns the key of the block at an address.
+    /// Returns the key in the address table of the block at an address.
     #[inline]
     pub(super) const fn key(address: AbsAddr) -> AbsAddr {
         AbsAddr(address.0 & ((1 << ADDRESS_BITS) - 1))
     }
 
-    /// Returns true if the lowest 8 bits of `tid` are those of the allocating thread. They distinguish most threads of
-    /// a process, which usually have consecutive IDs.
+    /// Returns true if `tid` and the ID of the allocating thread have the same lowest 8 bits. These bits
+    /// distinguish most threads of a process, which usually have consecutive IDs.
     #[inline]
     pub(super) const fn may_be_of(&self, tid: Tid) -> bool {
         self.address_and_thread >> ADDRESS_BITS == (tid.0 & 0xff) as u64

@@ -18,16 +18,18 @@ pub struct Settings {
     /// Maximum number of running processes together with images that have ended and were not taken. Exceeding it is
     /// [`LossReason::ProcessesFull`].
     pub processes: u32,
-    /// Records the high-water mark of each image's live bytes. Only correct if this ledger receives all events.
+    /// True to record the high-water mark of each image's live bytes. It is only correct if this ledger receives
+    /// all events.
     pub track_peak: bool,
-    /// Totals of live blocks, and of those held at exit, contain only blocks that are at least this old.
+    /// Minimum age of the blocks in the totals of live blocks and of blocks held at exit; `None` for all blocks.
     pub older: Option<Duration>,
-    /// Counts the sizes, lifetimes and ages of blocks.
+    /// True to count the sizes, lifetimes and ages of blocks.
     pub lifetimes: bool,
-    /// Keys of the parts that have totals. The kind of memory is looked up at the end.
+    /// Keys of the parts with totals of their own. The ledger does not know the kind of memory, which is looked up
+    /// at the end of the run.
     pub parts: PartKeys,
-    /// Keys of the parts that have accounts; `None` for no accounts. `parts` must have these keys, and the thread. Water marks
-    /// are only correct if this ledger receives all events.
+    /// Keys of the parts with accounts of their own; `None` for no accounts. `parts` must contain these keys and
+    /// the thread. Water marks are only correct if this ledger receives all events.
     pub accounts: Option<PartKeys>,
 }
 
@@ -44,16 +46,18 @@ impl Settings {
         accounts: None,
     };
 
-    /// Returns the maximum number of stacks in a delta, which has stacks that the ledger merged since too.
+    /// Returns the maximum number of stacks in a delta. A delta can have more stacks than the ledger, because it
+    /// also has stacks that the ledger has merged.
     pub(super) const fn stacks_of_delta(&self) -> u32 {
         if self.stacks > MIN_STACKS { self.stacks } else { MIN_STACKS }
     }
 }
 
-/// Maximum number of accounts. Each takes about 190 bytes here (`tests/account_memory.rs`).
+/// Maximum number of accounts. Each account takes about 190 bytes in the ledger
+/// (`memtrace/tests/account_memory.rs`).
 const MAX_ACCOUNTS: u32 = 100_000;
 
-/// Maximum number of stacks in a delta, if the ledger has a lower limit.
+/// Maximum number of stacks in a delta, if the limit of the ledger is lower.
 const MIN_STACKS: u32 = 1 << 16;
 
 /// Limits and losses shared by all images of a ledger.
@@ -63,17 +67,17 @@ pub(super) struct Budget {
     pub(super) pages: u64,
     pub(super) mapped_ranges: u64,
     pub(super) losses: Losses,
-    /// Maximum number of blocks, of pages and of mapped ranges.
+    /// Maximum number of live blocks. It is also the maximum number of pages, and of mapped ranges.
     pub(super) max_blocks: u64,
-    /// Totals by stack.
+    /// Number of stacks with totals.
     pub(super) totals: StackBudget,
-    /// Stacks with frames.
+    /// Number of stacks with frames.
     pub(super) frames: StackBudget,
-    /// Frames of these stacks. Frames that stacks of an image share count once.
+    /// Number of frames of these stacks. Frames that stacks of an image share count once.
     pub(super) nodes: u64,
-    /// Changes are tracked for deltas.
+    /// True if changes are tracked for deltas.
     pub(super) tracks_changes: bool,
-    /// Sizes and lifetimes are counted.
+    /// True if sizes and lifetimes of blocks are counted.
     pub(super) counts_lifetimes: bool,
     pub(super) epochs: Epochs,
     /// `None` without accounts.
@@ -82,17 +86,17 @@ pub(super) struct Budget {
 
 /// Number of stacks, with a limit.
 ///
-/// At the limit, stacks without live blocks are merged. That visits all stacks, so it is repeated only after a part of the
-/// limit was requested again.
+/// At the limit, stacks without live blocks are merged. A merge visits all stacks, so it is repeated only after
+/// requests for a part of the limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackBudget {
     max: u32,
     used: u32,
-    /// Number of requests since stacks were merged.
+    /// Number of requested stacks since the last merge.
     requests: u32,
 }
 
-/// Parts of the budget that images use after their end, until they are taken.
+/// Parts of the budget that ended images use until they are taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Untaken {
     pub(super) totals: u32,
@@ -136,7 +140,8 @@ impl Budget {
         }
     }
 
-    /// Returns the key for totals of the new key `key`: [`StackId::FAILED`], and a loss, if the maximum is reached.
+    /// Counts the new key `key`, and returns it. If the maximum is reached, counts a loss and returns
+    /// [`StackId::FAILED`].
     pub(super) fn admit(&mut self, key: StackKey) -> StackKey {
         if !is_limited(key) || self.totals.request(1) {
             return key;
@@ -145,7 +150,7 @@ impl Budget {
         StackKey::from(StackId::FAILED)
     }
 
-    /// Returns true if the frames of one more stack are within the limit, and counts the stack.
+    /// Returns true and counts the stack, if the frames of one more stack are within the limit.
     pub(super) const fn request_frames(&mut self) -> bool {
         let fits = self.nodes < NODES_PER_STACK * self.frames.max as u64 && self.frames.used < self.frames.max;
         self.frames.requests = self.frames.requests.saturating_add(1);
@@ -165,26 +170,27 @@ impl Budget {
     }
 }
 
-/// Maximum number of frames that the stacks do not share, for each stack of the limit. Of compilers, stacks have ten such
-/// frames on average.
+/// Maximum number of frames divided by the maximum number of stacks. Frames that stacks share count once. The
+/// stacks of compilers have ten frames on average that they do not share.
 const NODES_PER_STACK: u64 = 16;
 
-/// A merge removes one in this number of the stacks of the limit. It visits all stacks, which takes some milliseconds. Each
-/// removed stack is missing in the report, and two compilers exceed the limit by an eighth only.
+/// Divisor of the limit of stacks: a merge removes this part of the limit. A merge should not be small, because it
+/// visits all stacks, which takes some milliseconds. It should not be large either, because each removed stack is
+/// missing in the report: two compilers exceed the limit by only an eighth.
 pub(super) const MERGED_PART: u32 = 16;
 
-/// Between merges, one in this number of the stacks is requested.
+/// Divisor of the number of stacks: at least this part of the stacks is requested between two merges.
 const REQUESTS_PER_MERGE: u32 = 64;
 
-/// Returns true if totals of `key` count towards the limit. Other keys are few.
+/// Returns true if totals of `key` count towards the limit. There are few other keys.
 pub(super) fn is_limited(key: StackKey) -> bool {
     key.stack.has_frames() || key.part != Part::WHOLE && key.stack != StackId::OTHER
 }
 
-/// Sets of keys with few parts: allocators and tags are few; threads are not.
+/// Sets of keys with few parts: a process has few allocators and tags, but can have many threads.
 const WITH_FEW_PARTS: [PartKeys; 2] = [PartKeys::ALLOCATOR, PartKeys::TAG];
 
-/// Returns the key of the totals into which those of `key` are merged.
+/// Returns the key of the sum that totals of `key` are merged into.
 pub(super) fn merged_key(key: StackKey) -> StackKey {
     let part = if WITH_FEW_PARTS.contains(&key.part.keys()) { key.part } else { Part::WHOLE };
     StackKey { stack: StackId::OTHER, part }
@@ -195,7 +201,7 @@ impl StackBudget {
         Self { max, used: 0, requests: 0 }
     }
 
-    /// Returns true if `count` more stacks are within the limit, and counts them.
+    /// Returns true and counts `count` more stacks, if they are within the limit.
     pub(super) const fn request(&mut self, count: u32) -> bool {
         self.requests = self.requests.saturating_add(count);
         let fits = count <= self.max.saturating_sub(self.used);
@@ -215,8 +221,8 @@ impl StackBudget {
         self.used >= self.max && self.is_merge_due()
     }
 
-    /// Returns true if a part of the stacks was requested since the last merge. If stacks have many frames of their own, there are
-    /// fewer than the limit.
+    /// Returns true if a sufficient part of the stacks was requested since the last merge. The number of used
+    /// stacks can be below the limit, because the frames of stacks have a limit of their own.
     pub(super) const fn is_merge_due(&self) -> bool {
         let most = if self.used < self.max { self.used } else { self.max };
         self.requests > most / REQUESTS_PER_MERGE

@@ -11,11 +11,12 @@ use super::epochs::Epochs;
 
 /// Stacks that changed since the last delta, with their totals at that delta.
 ///
-/// Stacks that did not change need 4 bytes each and no time.
+/// A stack that did not change takes 4 bytes and no time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChangedStacks {
     changed: Vec<ChangedStack>,
-    /// Position in `changed` plus one, by stack index; 0 if the stack did not change. Stacks after the end did not change.
+    /// Position in `changed` plus one, by stack index; 0 if the stack did not change. Stacks beyond the end of the
+    /// list did not change.
     positions: Vec<u32>,
     /// Number of merged stacks at the last delta.
     merged: u64,
@@ -27,7 +28,7 @@ pub(super) struct ChangedStacks {
 #[derive(Clone, Debug)]
 struct ChangedStack {
     key: StackKey,
-    /// `None` if the stack was removed since.
+    /// Index of the stack; `None` if the stack was removed since the last delta.
     index: Option<u32>,
     live: Amount,
     alloc: Amount,
@@ -39,7 +40,7 @@ struct ChangedStack {
 type Changes = (BTreeMap<StackKey, Quantities>, BTreeMap<StackKey, BlockHistograms>);
 
 impl ChangedStacks {
-    /// Changes of a new image: all of its stacks are new.
+    /// Returns the changes of a new image: all of its stacks are new.
     pub(super) fn of_new(stacks: impl Iterator<Item = (usize, StackKey)>) -> Self {
         let mut all = Self::default();
         // A u32 limits the number of stacks.
@@ -47,7 +48,8 @@ impl ChangedStacks {
         all
     }
 
-    /// Changes that replace the sum of all `stacks` in earlier deltas by the stacks, which have no histograms.
+    /// Returns the changes after earlier deltas with only the sum of all stacks: `sum` is subtracted, and `stacks`
+    /// are added. The stacks have no histograms.
     pub(super) fn of_deferred(stacks: impl Iterator<Item = (usize, StackKey)>, sum: DeferredStacks) -> Self {
         let mut all = Self::of_new(stacks);
         let DeferredStacks { live, alloc, temporary, merged } = sum;
@@ -83,7 +85,8 @@ impl ChangedStacks {
         if self.positions.len() <= slot {
             self.positions.resize(slot + 1, 0);
         }
-        // One entry for each stack, and one for each removal; merging takes longer than 2^32 removals between two deltas.
+        // A u32 is enough: there is one entry for each stack and one for each removal, and 2^32 removals take
+        // longer than the time between two deltas.
         self.positions[slot] = self.changed.len() as u32;
     }
 
@@ -96,8 +99,8 @@ impl ChangedStacks {
         }
     }
 
-    /// Removes and returns the changes of all stacks. `now` returns the live, allocated and temporary amounts and the
-    /// histograms at an index.
+    /// Removes and returns the changes of all stacks. `now` returns the current live, allocated and temporary
+    /// amounts and the histograms of the stack at an index.
     pub(super) fn take(&mut self, now: impl Fn(u32) -> Option<([Amount; 3], BlockHistograms)>) -> Changes {
         let mut all_histograms: BTreeMap<StackKey, BlockHistograms> = BTreeMap::new();
         let mut changes = Vec::with_capacity(self.changed.len());
@@ -127,7 +130,8 @@ impl ChangedStacks {
         (usage, all_histograms)
     }
 
-    /// Adds a change of the live amount of blocks from an earlier epoch. Returns false if the delta has too many of them.
+    /// Adds a change of the live amount of blocks from an earlier epoch. Returns false if the delta has too many
+    /// such changes.
     pub(super) fn add_by_epoch(&mut self, key: StackKey, epoch: Epoch, change: Amount, epochs: &mut Epochs) -> bool {
         match self.by_epoch.entry((key, epoch)) {
             Entry::Occupied(mut entry) => *entry.get_mut() += change,
@@ -142,7 +146,8 @@ impl ChangedStacks {
         self.by_epoch.drain().filter(|(_, change)| *change != Amount::default()).collect()
     }
 
-    /// Returns the number of stacks that were merged since the last delta, if `merged` is the number now.
+    /// Returns the number of stacks that were merged since the last delta. `merged`: number of merged stacks until
+    /// now.
     pub(super) const fn take_merged(&mut self, merged: u64) -> u64 {
         merged - std::mem::replace(&mut self.merged, merged)
     }

@@ -1,11 +1,11 @@
-//! Stacks that deltas leave out until their image is older: a sum stands for them.
+//! Deferred stacks: until their image has a minimum age, deltas have only their sum.
 
 use std::time::Duration;
 
 use memtrace_model::{Amount, ImageId, Quantities, Tick};
 use rustc_hash::FxHashMap;
 
-/// Amounts of an image in earlier deltas, which have the sum of its stacks only.
+/// Amounts of an image in earlier deltas, which have only the sum of its stacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeferredStacks {
     pub(super) live: Amount,
@@ -16,7 +16,7 @@ pub(super) struct DeferredStacks {
 }
 
 impl DeferredStacks {
-    /// Replaces the amounts, and returns the changes.
+    /// Replaces the amounts. Returns the changes of the amounts, and of the number of merged stacks.
     pub(super) fn replace(&mut self, now: Self) -> (Quantities, u64) {
         let before = std::mem::replace(self, now);
         let (live, alloc) = (now.live - before.live, now.alloc - before.alloc);
@@ -28,9 +28,9 @@ impl DeferredStacks {
 /// Running images with deferred stacks.
 #[derive(Debug)]
 pub(super) struct Deferral {
-    /// Age at which the stacks of an image are sent.
+    /// Minimum age of an image before its stacks are sent.
     age: Duration,
-    /// Images by the slot of their process, with a time before their first event.
+    /// Images by the slot of their process. The tick is a time before the first event of the image.
     images: FxHashMap<usize, (ImageId, Tick)>,
 }
 
@@ -39,7 +39,7 @@ impl Deferral {
         Self { age, images: FxHashMap::default() }
     }
 
-    /// Adds a new image, which had no event before `since`.
+    /// Adds a new image, which had no events before `since`.
     pub(super) fn add(&mut self, slot: usize, id: ImageId, since: Tick) {
         self.images.insert(slot, (id, since));
     }

@@ -18,7 +18,7 @@ pub(super) struct Deltas(Option<Box<NextDelta>>);
 /// Changes that the next delta contains.
 #[derive(Debug)]
 struct NextDelta {
-    /// Slots of the processes whose running image may have changed. The image has its changes.
+    /// Slots of the processes with a running image that may have changed. The image itself keeps its changes.
     changed: Vec<usize>,
     /// True for the slots in `changed`.
     is_changed: Vec<bool>,
@@ -37,12 +37,12 @@ struct NextDelta {
 }
 
 impl Deltas {
-    /// Tracks changes from now on.
+    /// Starts to track changes.
     pub(super) fn start(&mut self, settings: &Settings) {
         self.0 = Some(Box::new(NextDelta::new(settings)));
     }
 
-    /// Defers the stacks of images that start from now on until these have existed for `age`.
+    /// Defers the stacks of images that start from now on until the image has existed for `age`.
     pub(super) fn defer_stacks(&mut self, age: Duration) {
         if let Some(next) = &mut self.0 {
             next.deferral.get_or_insert_with(|| Deferral::new(age));
@@ -60,7 +60,7 @@ impl Deltas {
         self.send(all.unwrap_or_default(), processes);
     }
 
-    /// Adds the stacks of these images to the next delta, as far as they run.
+    /// Adds the stacks of these images to the next delta. Skips images that have ended.
     fn send(&mut self, images: Vec<(usize, ImageId)>, processes: &mut Processes) {
         for (slot, id) in images {
             if let Some(process) = processes.slot_mut(slot)
@@ -73,7 +73,8 @@ impl Deltas {
         }
     }
 
-    /// Returns the changes since the previous delta, at the time `until`. Takes time in proportion to their number.
+    /// Returns the changes since the previous delta. `until`: end of the delta. Takes time in proportion to the
+    /// number of changes.
     pub(super) fn take(&mut self, until: Tick, processes: &mut Processes, budget: &mut Budget) -> Delta {
         let old = self.0.as_mut().and_then(|next| next.deferral.as_mut()).map(|all| all.take_old(until));
         self.send(old.unwrap_or_default(), processes);
@@ -113,7 +114,7 @@ impl Deltas {
         }
     }
 
-    /// Adds a new image of the process of a slot.
+    /// Adds a new image of the process in a slot. Defers its stacks, if stacks of new images are deferred.
     pub(super) fn add_image(&mut self, slot: usize, id: ImageId, image: &mut Image) {
         if let Some(next) = &mut self.0
             && let Some(deferral) = &mut next.deferral
@@ -142,7 +143,7 @@ impl Deltas {
         if image.takes_frames() {
             next.delta.stacks.entry(id).or_default().merge(ended.stacks.clone());
         }
-        // Deltas have blocks of any age.
+        // The usage of an ended image leaves out young blocks, but deltas have blocks of any age.
         let heap = settings.older.map(|_| image.heap.usage(Some(end), at, &Settings { older: None, ..*settings }));
         for &class in EventClass::ALL {
             let usage = ended.usage.iter().find(|(of, _)| *of == class).map(|(_, usage)| usage);
@@ -158,7 +159,7 @@ impl Deltas {
         }
     }
 
-    /// Removes the totals of one class of a running image, as [`NextDelta::replace_totals`] does.
+    /// Adds the removal of the totals of one class of a running image, as [`NextDelta::replace_totals`] does.
     pub(super) fn remove_totals(&mut self, id: ImageId, class: EventClass, image: &mut Image) {
         if let Some(next) = &mut self.0 {
             next.replace_totals(id, class, image, None);
@@ -198,8 +199,7 @@ impl NextDelta {
         }
     }
 
-    /// Adds the changes of one class of an image, whose totals are `now` and do not change after this. `None` stands for no
-    /// totals.
+    /// Adds the last changes of one class of an image. `now`: final totals of the class; `None` if there are none.
     fn replace_totals(&mut self, id: ImageId, class: EventClass, image: &mut Image, now: Option<&ImageUsage>) {
         let nothing = ImageUsage::default();
         let mut change = image.take_last_changes(class, now.unwrap_or(&nothing));
@@ -210,7 +210,8 @@ impl NextDelta {
     }
 }
 
-/// Counts one more, unless the maximum is reached: the receiver of the deltas has stopped.
+/// Counts one more, and returns true. Returns false if the maximum is reached, as happens if the receiver of the
+/// deltas has stopped.
 const fn request([used, max]: &mut [u32; 2]) -> bool {
     let fits = *used < *max;
     *used += fits as u32;

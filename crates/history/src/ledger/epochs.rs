@@ -1,8 +1,8 @@
-//! Epochs: marks divide the time of a recording, and a block belongs to the epoch in which it was allocated.
+//! Epochs: marks divide the time of a recording into epochs, and a block belongs to the epoch of its allocation.
 
 use memtrace_model::{Epoch, Tick};
 
-/// Marks so far, and the number of changes by epoch in the next delta.
+/// Marks so far, and the limit of changes by epoch in a delta.
 #[derive(Debug)]
 pub(super) struct Epochs {
     /// Times of the marks, in order. Each starts an epoch.
@@ -14,7 +14,7 @@ pub(super) struct Epochs {
 }
 
 impl Epochs {
-    /// The first epoch. A delta has at most `max` changes by epoch.
+    /// Returns the epochs before the first mark. `max`: maximum number of changes by epoch in a delta.
     pub(super) const fn new(max: u32) -> Self {
         Self { marks: Vec::new(), changes: 0, max }
     }
@@ -34,7 +34,7 @@ impl Epochs {
         Some(Epoch(self.marks.partition_point(|mark| *mark < tick) as u32))
     }
 
-    /// Counts one more change, unless the next delta has the maximum.
+    /// Counts one more change in the next delta, and returns true. Returns false if the maximum is reached.
     pub(super) const fn request_change(&mut self) -> bool {
         let fits = self.changes < self.max;
         self.changes += fits as u32;

@@ -29,22 +29,23 @@ pub(super) struct Heap {
     pub(super) accounts: Accounts,
 }
 
-/// Number of parts of the list of an image's totals.
+/// Maximum number of parts in which [`Heap::usage`] collects the totals by stack.
 const PARTS: usize = 8;
 
-/// Number of stacks that are not divided into parts, since each part is copied with all before it. They take three mebibytes.
+/// Minimum number of stacks in a part, because adding a part copies all earlier parts. This number of stacks takes
+/// three mebibytes.
 const MIN_PART: usize = 1 << 14;
 
 /// A call that frees a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreeCall {
     pub(super) tid: Tid,
-    /// The latest allocation of the thread has returned the address.
+    /// True if the latest allocation of the thread has returned the address.
     pub(super) is_last: bool,
     pub(super) tick: Tick,
 }
 
-/// Place of the index of a stack, usually the right one. A wrong one costs a cache miss.
+/// Reference to the index of a stack, without a check that it is the right stack. A wrong one costs a cache miss.
 #[derive(Clone, Copy)]
 pub(super) struct StackPlace<'a> {
     stack: Option<&'a u32>,
@@ -52,7 +53,7 @@ pub(super) struct StackPlace<'a> {
 }
 
 impl<'a> StackPlace<'a> {
-    /// Reads the index.
+    /// Reads the index, and returns the totals of the stack.
     #[inline]
     pub(super) fn totals(self) -> Option<&'a StackTotals> {
         self.totals.get(*self.stack?)
@@ -77,7 +78,7 @@ impl Heap {
                 budget.losses.add(LossReason::FreeUnseen, 1);
                 self.accounts.free(&self.totals, &lost, None, tick, budget);
                 self.totals.free(lost.stack, Amount::one(lost.size));
-                // The time of the lost free is not known; it is this tick at the latest.
+                // The time of the lost free is not known. It was at this tick or earlier.
                 count_lifetime(&mut self.totals, &lost, tick, 1, budget);
                 budget.remove_live(Amount::one(lost.size));
                 let stack = self.totals.index_or_insert(key, budget);
@@ -106,14 +107,15 @@ impl Heap {
         budget.add_live(Amount::one(size), tick);
     }
 
-    /// Reads the tags that [`Self::alloc`] looks at, and returns the place of its stack.
+    /// Reads the hash table tags that [`Self::alloc`] will read, and returns the place of the stack's index.
     #[inline]
     pub(super) fn place_of_alloc(&self, address: AbsAddr, key: StackKey) -> StackPlace<'_> {
         black_box(self.blocks.likely(Block::key(address)));
         StackPlace { stack: self.totals.likely_index(key), totals: &self.totals }
     }
 
-    /// Reads the tags that [`Self::free`] looks at, and returns the place of its stack, in the block.
+    /// Reads the hash table tags that [`Self::free`] will read, and returns the place of the stack's index, which
+    /// is in the block.
     #[inline]
     pub(super) fn place_of_free(&self, address: AbsAddr) -> StackPlace<'_> {
         let block = self.blocks.likely(Block::key(address));
@@ -129,15 +131,16 @@ impl Heap {
         }
     }
 
-    /// If the block is still live, its first free was lost.
+    /// Counts a repeated free. If the block is still live, its first free was lost, and the block is freed.
     pub(super) fn free_again(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
         if self.remove_live(address, call, budget).is_none() {
             self.repeated_frees += 1;
         }
     }
 
-    /// Moves a block to another part: it counts as freed there, and as allocated here with the same stack. Its age remains.
-    /// An unknown block counts as an unmatched free.
+    /// Moves a block to another part of the process. It counts as freed in its old part, and as allocated in the
+    /// new part with the same stack. The age of the block does not change. An unknown block counts as an unmatched
+    /// free.
     pub(super) fn claim(&mut self, address: AbsAddr, part: Part, tid: Tid, tick: Tick, budget: &mut Budget) {
         let Slot::Occupied(mut entry) = self.blocks.slot(Block::key(address)) else {
             self.unmatched_frees += 1;
@@ -206,8 +209,8 @@ impl Heap {
         self.totals.live()
     }
 
-    /// Usage at the end of the image or, while it runs, at `now`. Only blocks that are at least as old as
-    /// `settings.older` count as live or held at exit.
+    /// Returns the usage at the end of the image or, while the image runs, at `now`. Only blocks that are at least
+    /// as old as `settings.older` count as live or held at exit.
     pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
         let &Settings { older, track_peak, lifetimes, .. } = settings;
         let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
@@ -231,7 +234,8 @@ impl Heap {
         };
         let mut stacks: Vec<_> = self.totals.iter().collect();
         stacks.sort_unstable_by_key(|(_, totals)| totals.key);
-        // Collecting sorted entries gives the smallest map, but takes the memory of all of them again.
+        // Collecting sorted entries gives the smallest map. Collecting all at once would take the memory of all
+        // entries again.
         for part in stacks.chunks(MIN_PART.max(stacks.len().div_ceil(PARTS))) {
             let mut part = part.iter().map(|&(index, totals)| of_stack(index, totals)).collect();
             usage.by_stack.append(&mut part);
@@ -262,7 +266,7 @@ impl Heap {
         }
     }
 
-    /// Adds the ages at `now` of all blocks.
+    /// Adds the ages of all live blocks at `now`.
     fn add_ages(&self, usage: &mut ImageUsage, now: Tick) {
         let mut ages = vec![BlockHistograms::default(); self.totals.len()];
         for block in self.blocks.iter() {
@@ -277,7 +281,8 @@ impl Heap {
         }
     }
 
-    /// Live amounts allocated at `latest` or before, by stack index; zero if there is no such tick.
+    /// Returns the live amounts that were allocated at `latest` or earlier, by stack index. If `latest` is `None`,
+    /// they are zero.
     fn live_allocated_until(&self, latest: Option<Tick>) -> Vec<Amount> {
         let mut live = vec![Amount::default(); self.totals.len()];
         for block in self.blocks.iter().filter(|block| latest.is_some_and(|latest| block.tick <= latest)) {
@@ -288,13 +293,13 @@ impl Heap {
         live
     }
 
-    /// Removes a block. Returns it, and true if it is temporary.
+    /// Removes a live block. Returns the block, and true if it is temporary; `None` if the block is unknown.
     #[inline]
     fn remove_live(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) -> Option<(Block, bool)> {
         let FreeCall { tid, is_last, tick } = call;
         let block = self.blocks.remove(Block::key(address))?;
         self.totals.free(block.stack, Amount::one(block.size));
-        // The block can be one that another thread allocated at the same address since, and passed to this thread.
+        // Another thread can have allocated a block at the same address since, and passed it to this thread.
         let is_temporary = is_last && block.may_be_of(tid);
         if is_temporary {
             self.totals.add_temporary(block.stack, Amount::one(block.size));
@@ -312,8 +317,8 @@ impl Heap {
         self.accounts.end_thread(tid, tick);
     }
 
-    /// Merges the accounts of threads that have ended, except the last ones, into one account, and removes stacks of ended
-    /// threads without live blocks. Returns the threads, and the parts whose accounts are removed.
+    /// Merges the accounts of ended threads, except the last ones, into one account. Merges stacks of these threads
+    /// without live blocks. Returns the merged threads, and the parts that have no account any more.
     pub(super) fn merge_ended_threads(&mut self, budget: &mut Budget) -> (Vec<Tid>, Vec<Part>) {
         let ended = self.accounts.take_ended_threads(self.totals.len(), budget);
         if ended.is_empty() {
@@ -326,13 +331,13 @@ impl Heap {
         (ended.into_keys().collect(), merged)
     }
 
-    /// Stacks that can be merged.
+    /// Iterates over the stacks that can be merged, with their totals.
     pub(super) fn idle(&self) -> impl Iterator<Item = (StackKey, Quantities)> {
         let pinned = self.pinned();
         self.totals.idle(move |index| pinned.contains(&index))
     }
 
-    /// Indices of the stacks that a failed call may give a block again.
+    /// Returns the indices of the stacks with tentatively freed blocks, which a failed call restores.
     fn pinned(&self) -> FxHashSet<u32> {
         self.tentative_frees.stacks().collect()
     }
@@ -341,12 +346,12 @@ impl Heap {
     pub(super) fn take_changes(&mut self) -> ImageUsage {
         let now = [self.unmatched_frees, self.repeated_frees];
         let before = std::mem::replace(&mut self.frees_before, now);
-        // A failed realloc removes an unmatched free.
+        // A failed realloc takes back an unmatched free, so the difference can be negative.
         let [unmatched_frees, repeated_frees] = [0, 1].map(|index| now[index].wrapping_sub(before[index]));
         ImageUsage { unmatched_frees, repeated_frees, ..self.totals.take_changes() }
     }
 
-    /// Removes and returns the changes of the sum of all stacks that lead to `usage`.
+    /// Removes and returns the last changes of the sum of all stacks. `usage`: final totals of the image.
     pub(super) fn take_last_sum(&mut self, usage: &ImageUsage) -> ImageUsage {
         let change = self.take_changes();
         let mut sum = usage.total;
@@ -361,7 +366,7 @@ impl Heap {
         }
     }
 
-    /// Records that all blocks end with their image.
+    /// Records for earlier epochs that all live blocks end with their image.
     pub(super) fn end_blocks(&mut self, budget: &mut Budget) {
         for block in self.blocks.iter() {
             change_epoch(&mut self.totals, block, Amount::default() - Amount::one(block.size), budget);

@@ -21,22 +21,22 @@ pub(super) struct Image {
     /// Parent, if the fork was recorded.
     pub(super) copy_of: Option<Pid>,
     pub(super) mappings: Option<Box<Mappings>>,
-    /// A child inherited pages or mappings.
+    /// True if a child has inherited pages or mappings.
     pub(super) has_forked: bool,
-    /// A delta has changes of this image.
+    /// True if a delta has changes of this image.
     is_in_delta: bool,
-    /// Earlier deltas have no frames of the stacks.
+    /// True if earlier deltas lack the frames of the stacks.
     has_unsent_frames: bool,
 }
 
 impl Image {
-    /// Number of stacks that count towards the limit.
+    /// Returns the number of stacks that count towards the limit.
     pub(super) fn limited_stacks(&self) -> u32 {
         let totals: u32 = self.all_totals().map(ImageTotals::limited).sum();
         totals + self.stalls.as_ref().map_or(0, |stalls| stalls.limited())
     }
 
-    /// Stacks that can be merged.
+    /// Returns the stacks that can be merged.
     pub(super) fn idle_stacks(&self) -> Vec<(EventClass, StackKey, Magnitude)> {
         let mut all = Vec::new();
         let mut add = |class, idle: &mut dyn Iterator<Item = (StackKey, Quantities)>| {
@@ -65,17 +65,17 @@ impl Image {
         }
     }
 
-    /// Stacks with live blocks, pages or mappings.
+    /// Returns the stacks with live blocks, pages or mappings.
     pub(super) fn live_stacks(&self) -> FxHashSet<StackId> {
         self.all_totals().flat_map(ImageTotals::live_stacks).collect()
     }
 
-    /// Stacks of inherited pages and mappings.
+    /// Iterates over the stacks of inherited pages and mappings.
     pub(super) fn inherited_stacks(&self) -> impl Iterator<Item = StackId> {
         self.all_totals().flat_map(ImageTotals::inherited_stacks)
     }
 
-    /// Stacks with their magnitudes, once for each event class and part.
+    /// Iterates over the stacks with their magnitudes. A stack occurs once for each event class and part.
     pub(super) fn magnitudes(&self) -> impl Iterator<Item = (EventClass, StackId, Magnitude)> {
         let heap = self.heap.totals.iter().map(|(_, totals)| (EventClass::Heap, totals));
         let pages = self.pages.iter().flat_map(|pages| pages.totals().iter());
@@ -89,14 +89,14 @@ impl Image {
         blocks.chain(stalls.map(move |(key, usage)| (class, key.stack, Magnitude::of(class, &usage))))
     }
 
-    /// Totals of all classes that have some by stack.
+    /// Iterates over the totals by stack of blocks, pages and mappings.
     fn all_totals(&self) -> impl Iterator<Item = &ImageTotals> {
         let pages = self.pages.iter().map(|pages| pages.totals());
         let mappings = self.mappings.iter().map(|mappings| mappings.totals());
         [&self.heap.totals].into_iter().chain(pages).chain(mappings)
     }
 
-    /// Leaves the stacks of the new image out of deltas, which have the sum of its blocks.
+    /// Leaves the stacks of this new image out of deltas. Deltas have the sum of its blocks instead.
     pub(super) fn defer_stacks(&mut self) {
         self.heap.totals.defer_stacks();
         self.has_unsent_frames = true;
@@ -112,22 +112,22 @@ impl Image {
         self.heap.totals.send_stacks();
     }
 
-    /// Returns true once, after [`Self::send_stacks`], if the next delta needs the frames of all stacks.
+    /// Returns true if the next delta needs the frames of all stacks: once, after [`Self::send_stacks`].
     pub(super) const fn takes_frames(&mut self) -> bool {
         let takes = self.has_unsent_frames && !self.defers_stacks();
         self.has_unsent_frames &= !takes;
         takes
     }
 
-    /// Removes and returns the changes since the last delta, without classes that have none.
+    /// Removes and returns the changes since the last delta. Classes without changes are left out.
     pub(super) fn take_changes(&mut self) -> Vec<(EventClass, ImageUsage)> {
         self.is_in_delta = true;
         let changes = EventClass::ALL.iter().map(|&class| (class, self.take_changes_of(class)));
         changes.filter(|(_, change)| *change != ImageUsage::default()).collect()
     }
 
-    /// Removes and returns the changes of one class that lead to `usage`, which replaces the totals of the class. The
-    /// high-water mark is among these last changes only.
+    /// Removes and returns the last changes of one class. `usage`: final totals of the class. Only these last
+    /// changes have the high-water mark.
     pub(super) fn take_last_changes(&mut self, class: EventClass, usage: &ImageUsage) -> ImageUsage {
         if class == EventClass::Heap && self.defers_stacks() {
             return self.heap.take_last_sum(usage);
@@ -145,15 +145,17 @@ impl Image {
         usage.clone()
     }
 
-    /// Records that all blocks end with their image. Without an earlier delta, the next one has no live amounts of it.
+    /// Records for earlier epochs that all blocks end with their image. This is not needed if no delta has live
+    /// amounts of the image.
     pub(super) fn end_blocks(&mut self, budget: &mut Budget) {
-        // All stacks are sent before a mark, so blocks of deferred stacks are from the current epoch.
+        // All stacks are sent before a mark, so the blocks of deferred stacks are from the current epoch.
         if self.is_in_delta && !self.defers_stacks() {
             self.heap.end_blocks(budget);
         }
     }
 
-    /// Returns the usage of the image, which ends, and releases its budget.
+    /// Returns the usage of the image at its end, and releases its live blocks, pages and mapped ranges from the
+    /// budget.
     pub(super) fn usage_at_end(
         &self,
         end: ImageEnd,
@@ -193,7 +195,7 @@ impl Image {
         changes.unwrap_or_default()
     }
 
-    /// Current totals of one class.
+    /// Returns the current totals of one class.
     fn totals_of(&self, class: EventClass) -> ImageUsage {
         let totals = match class {
             EventClass::Heap => Some(self.heap.usage(None, Tick(0), &Settings::UNLIMITED)),

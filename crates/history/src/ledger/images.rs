@@ -13,22 +13,22 @@ use super::merge;
 use super::process::Process;
 use super::processes::Processes;
 
-/// Running images, and those that have ended and were not taken.
+/// Running images, and ended images that were not taken.
 #[derive(Debug)]
 pub(super) struct Images {
     pub(super) settings: Settings,
     pub(super) processes: Processes,
-    /// Slot of the process of the latest event, which is usually that of the next event.
+    /// Slot of the process of the latest event. The next event usually has the same process.
     pub(super) last: usize,
     pub(super) ended: Vec<EndedImage>,
-    /// Parts of the budget that the ended images use.
+    /// Parts of the budget that `ended` uses.
     untaken: Untaken,
     pub(super) budget: Budget,
     pub(super) deltas: Deltas,
 }
 
 impl Images {
-    /// Returns the images of a new ledger, which are none.
+    /// Returns the empty collection of a new ledger.
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -47,7 +47,8 @@ impl Images {
         self.of(pid)
     }
 
-    /// Returns the image of `pid`, which is created if needed; `None`, and a loss, if the budget is exceeded.
+    /// Returns the image of `pid`, and creates it if it is new. If the budget is exceeded, counts a loss and
+    /// returns `None`.
     #[inline]
     pub(super) fn of(&mut self, pid: Pid) -> Option<(&mut Image, &mut Budget)> {
         if self.processes.slot(self.last).is_none_or(|process| process.id.pid != pid || process.image.is_none()) {
@@ -57,7 +58,8 @@ impl Images {
         Some((image, &mut self.budget))
     }
 
-    /// Makes `pid` the process of the latest event and gives it an image; `None`, and a loss, if the budget is exceeded.
+    /// Makes `pid` the process of the latest event, and gives it an image if it has none. If the budget is
+    /// exceeded, counts a loss and returns `None`.
     #[cold]
     fn open_image(&mut self, pid: Pid) -> Option<()> {
         let slot = self.find_or_add(pid)?;
@@ -71,7 +73,8 @@ impl Images {
         Some(())
     }
 
-    /// Returns the process `pid`, which is added if needed; `None`, and a loss, if the budget is exceeded.
+    /// Returns the process `pid`, and adds it if it is new. If the budget is exceeded, counts a loss and returns
+    /// `None`.
     pub(super) fn process_of(&mut self, pid: Pid) -> Option<&mut Process> {
         let slot = self.find_or_add(pid)?;
         self.processes.slot_mut(slot)
@@ -98,11 +101,11 @@ impl Images {
         self.processes.len() + self.ended.len() < self.settings.processes as usize
     }
 
-    /// Sets the rusage of `pid`, whose image is about to end.
+    /// Sets the rusage of `pid` at the end of its image, which is about to follow.
     pub(super) fn set_rusage(&mut self, pid: Pid, rusage: Option<Rusage>, is_traced: bool) {
         let Some(process) = self.process_of(pid) else { return };
         process.rusage.end = rusage;
-        // The image is reported even if none of its pages is in the sample.
+        // Reports show the image even if none of its pages is in the sample.
         if is_traced && let Some((image, _)) = self.of(pid) {
             image.pages.get_or_insert_default();
         }
@@ -118,7 +121,7 @@ impl Images {
 
     /// Gives the new process `child` the pages and mappings of `parent`.
     pub(super) fn fork(&mut self, parent: Pid, child: Pid) {
-        // The exit of an earlier process with this pid was lost.
+        // If the pid has an image, the exit of an earlier process with this pid was lost.
         if let Some(process) = self.processes.get_mut(child)
             && let Some(image) = &mut process.image
         {
@@ -158,13 +161,14 @@ impl Images {
             self.insert_stack(pid, id, stack, stack);
         } else {
             self.budget.losses.add(LossReason::StacksFull, 1);
-            // The frames arrived: events with this stack must not count as `StackFramesLost`. Consumers of deltas have limits
-            // of their own.
+            // The frames have arrived, so events with this stack must not count as `StackFramesLost`. Deltas get
+            // the frames, because their receivers have limits of their own.
             self.insert_stack(pid, id, &Stack::merged(), stack);
         }
     }
 
-    /// Gives the stacks of an image that ends to running processes that inherited pages or mappings of them.
+    /// Gives the stacks of an ending image to running processes that have inherited pages or mappings of these
+    /// stacks.
     fn leave_stacks(&mut self, stacks: &Stacks) {
         let wanted_by = |process: &Process| {
             let inherited = process.image.iter().flat_map(|image| image.inherited_stacks());
@@ -181,11 +185,11 @@ impl Images {
         }
     }
 
-    /// Inserts a stack that was counted, if it has frames. Deltas have it as `sent`.
+    /// Inserts a stack. If it has frames, the budget must have counted it. `sent`: the stack for deltas.
     fn insert_stack(&mut self, pid: Pid, id: StackId, stack: &Stack, sent: &Stack) {
         let defers = self.deltas.defers_stacks();
         if let Some(process) = self.processes.get_mut(pid) {
-            // An image that starts with this stack is new.
+            // A process without an image is about to get a new one.
             let is_deferred = process.image.as_ref().map_or(defers, |image| image.defers_stacks());
             let (nodes, before) = (process.stacks.calls().len(), process.stacks.find(id));
             process.stacks.insert(id, stack);
@@ -196,7 +200,8 @@ impl Images {
         }
     }
 
-    /// Returns true if one more stack is within the limit, and counts it.
+    /// Returns true and counts one more stack with frames, if it is within the limit. Merges stacks if the limit is
+    /// reached.
     fn has_room_for_frames(&mut self) -> bool {
         if self.budget.request_frames() {
             return true;
@@ -268,7 +273,7 @@ impl Images {
             }
         }
         self.deltas.add_end(&ended, last_image, &self.settings, &mut self.budget);
-        // Deltas have changes, and this is none.
+        // Set after the delta, because this flag is not a change.
         ended.usage.iter_mut().for_each(|(_, usage)| usage.has_forgotten = has_forgotten);
         self.end_accounts(&ended, accounts);
         if self.has_room_for_image() {
@@ -282,7 +287,8 @@ impl Images {
         }
     }
 
-    /// Adds the accounts of an image that ends: their numbers, and those with changes. The last threads keep their accounts.
+    /// Reports the accounts of an ending image. The tuple has the numbers of its accounts, and the accounts with
+    /// changes. Threads that have ended since the last take keep their accounts.
     fn end_accounts(&mut self, ended: &EndedImage, (counts, accounts): (AccountCounts, Vec<AccountState>)) {
         if let Some(budget) = &mut self.budget.accounts
             && counts.own > 0

@@ -1,7 +1,7 @@
 //! Mappings of one image.
 //!
-//! A mapping may be unmapped in parts, split and moved. Each part remains attributed to the stack that mapped it; the growth
-//! of a mapping is attributed to the stack that grew it.
+//! A mapping may be unmapped in parts, split and moved. Each part stays attributed to the stack that mapped it. The
+//! growth of a mapping is attributed to the stack of the `mremap` that grew it.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
 
-/// Maximum number of tentative unmaps. The ledger does not learn when a thread exits.
+/// Maximum number of tentative unmaps. The exit of a thread does not remove its entry.
 const MAX_TENTATIVE: usize = 1 << 15;
 
 /// Mapped ranges and their totals.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
-    /// By first address; without overlaps.
+    /// Mapped ranges by first address. They do not overlap.
     ranges: BTreeMap<u64, MappedRange>,
-    /// Ranges that threads are unmapping or moving.
+    /// Ranges of the latest unmap or move of each thread.
     tentative: FxHashMap<Tid, TentativeUnmap>,
     totals: ImageTotals,
     /// Number of unmaps of ranges that were mapped before tracing began.
@@ -30,16 +30,16 @@ pub(super) struct Mappings {
     unmatched_before: u64,
 }
 
-/// Range with one stack.
+/// Mapped range that one stack has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MappedRange {
-    /// Address after the last.
+    /// End address, exclusive.
     end: u64,
     /// Index of the stack in the totals.
     stack: u32,
 }
 
-/// Ranges that a thread is unmapping or moving.
+/// Ranges of the latest unmap or move of a thread.
 #[derive(Clone, Debug, Default)]
 struct TentativeUnmap {
     begin: u64,
@@ -47,7 +47,7 @@ struct TentativeUnmap {
 }
 
 impl Mappings {
-    /// Adds a mapping, which replaces earlier ones at its addresses.
+    /// Adds a mapping, which replaces earlier mappings at its addresses.
     pub(super) fn map(&mut self, begin: AbsAddr, size: Bytes, key: StackKey, budget: &mut Budget) {
         self.remove(begin.0, begin.0 + size.0, budget);
         self.insert(begin.0, begin.0 + size.0, key, budget);
@@ -71,7 +71,7 @@ impl Mappings {
         }
     }
 
-    /// Moves and resizes a mapping (`mremap`). With `keeps`, the old range remains mapped.
+    /// Moves and resizes a mapping (`mremap`). `keeps`: the old range stays mapped (`MREMAP_DONTUNMAP`).
     pub(super) fn move_range(
         &mut self,
         tid: Tid,
@@ -81,7 +81,7 @@ impl Mappings {
         key: StackKey,
         budget: &mut Budget,
     ) {
-        // If the record of this unmap was lost, the entry is that of an earlier call.
+        // If the record of this unmap was lost, the entry belongs to an earlier call.
         let ranges = self.tentative.remove(&tid).filter(|unmap| unmap.begin == old).unwrap_or_default().ranges;
         self.remove(begin, begin + size, budget);
         if keeps {
@@ -103,7 +103,7 @@ impl Mappings {
         }
     }
 
-    /// Mappings of a forked child. `None`, and a loss, if the budget is exceeded.
+    /// Returns the mappings of a forked child. If the budget is exceeded, counts a loss and returns `None`.
     pub(super) fn fork(&self, budget: &mut Budget) -> Option<Box<Self>> {
         let count = self.ranges.len() as u64;
         if budget.mapped_ranges + count > budget.max_blocks {
@@ -119,7 +119,7 @@ impl Mappings {
         &self.totals
     }
 
-    /// Stacks without mappings.
+    /// Iterates over the stacks without mappings and tentative unmaps, with their totals.
     pub(super) fn idle(&self) -> impl Iterator<Item = (StackKey, Quantities)> {
         let ranges = self.tentative.values().flat_map(|unmap| &unmap.ranges);
         let pinned: FxHashSet<u32> = ranges.map(|(_, range)| range.stack).collect();
@@ -135,7 +135,7 @@ impl Mappings {
         self.ranges.len() as u64
     }
 
-    /// Totals at the end of the image, which has no mappings then, or while it runs.
+    /// Returns the totals at the end of the image, or while it runs. At its end, an image has no mappings.
     pub(super) fn totals_at(&self, ended: Option<ImageEnd>) -> ImageUsage {
         ImageUsage { unmatched_frees: self.unmatched, ..self.totals.memory_usage(ended) }
     }
@@ -146,7 +146,8 @@ impl Mappings {
         ImageUsage { unmatched_frees: self.unmatched - before, ..self.totals.take_changes() }
     }
 
-    /// Usage at the end of the image or while it runs.
+    /// Returns the usage at the end of the image, or while it runs. The usage of a running image has the mapped
+    /// ranges.
     pub(super) fn usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
         let mut usage = self.totals_at(ended);
         if ended.is_none() {
@@ -174,7 +175,7 @@ impl Mappings {
         self.ranges.insert(begin, MappedRange { end, stack });
     }
 
-    /// Adds a removed range again.
+    /// Adds a removed range again, unless its addresses are in use.
     fn restore(&mut self, begin: u64, range: MappedRange, budget: &mut Budget) {
         // Another thread may have mapped these addresses.
         if self.ranges.range(..range.end).next_back().is_some_and(|(_, other)| other.end > begin) {
@@ -208,7 +209,7 @@ impl Mappings {
     }
 }
 
-/// Size in bytes and pages.
+/// Returns the size of an address range in bytes and pages.
 const fn pages(begin: u64, end: u64) -> Amount {
     Amount { bytes: Bytes(end - begin), count: (end - begin) / PAGE.0 }
 }

@@ -10,7 +10,7 @@ use super::deltas::Deltas;
 use super::process::Process;
 use super::processes::Processes;
 
-/// Maximum number of IDs of merged stacks after a merge, for each stack of the limit.
+/// Maximum number of IDs of merged stacks after a merge, divided by the limit of stacks.
 const MAX_MERGED: u64 = 4;
 
 /// Merges the totals of stacks without live blocks, the smallest first.
@@ -35,7 +35,7 @@ pub(super) fn merge_totals(processes: &mut Processes, budget: &mut Budget, delta
     }
 }
 
-/// Removes the frames of stacks without live blocks here, the smallest first. `max_stacks` is the limit of
+/// Removes the frames of stacks without live blocks in this ledger, the smallest first. `max_stacks`: limit of
 /// stacks with frames.
 pub(super) fn merge_frames(processes: &mut Processes, budget: &mut Budget, max_stacks: u32) {
     let count = budget.begin_merge_of_frames();
@@ -57,8 +57,8 @@ pub(super) fn merge_frames(processes: &mut Processes, budget: &mut Budget, max_s
     forget_merged(processes, MAX_MERGED * u64::from(max_stacks));
 }
 
-/// Removes IDs of merged stacks if there are more than `most`: of the processes with the most of them, until half of `most`
-/// remain.
+/// Removes IDs of merged stacks if there are more than `most`. Starts with the process that has the most, and stops
+/// when half of `most` remain.
 fn forget_merged(processes: &mut Processes, most: u64) {
     let by_process = processes.iter().map(|process| (process.stacks.merged() as u64, process.id.pid));
     let mut by_process: Vec<_> = by_process.filter(|&(merged, _)| merged > 0).collect();
@@ -78,7 +78,7 @@ fn forget_merged(processes: &mut Processes, most: u64) {
     }
 }
 
-/// Removes the IDs of merged stacks of a process that have no totals here.
+/// Removes the IDs of merged stacks of a process that have no totals in this ledger.
 fn forget_merged_of(process: &mut Process) {
     let before = process.stacks.merged();
     let totals = process.image.iter().flat_map(|image| image.magnitudes()).map(|(_, stack, _)| stack);
@@ -87,7 +87,8 @@ fn forget_merged_of(process: &mut Process) {
     process.has_forgotten |= process.stacks.merged() < before;
 }
 
-/// Returns the stacks of a process that have frames and no live blocks, with their size among `all`.
+/// Returns the stacks of a process that have frames and no live blocks, with their sizes. `all`: sums over all
+/// stacks, which the sizes are relative to.
 fn idle_frames(process: &Process, all: &Magnitudes) -> Vec<(u64, ImageId, StackId)> {
     let live = process.image.as_ref().map(|image| image.live_stacks()).unwrap_or_default();
     let mut sizes: FxHashMap<StackId, u64> = FxHashMap::default();

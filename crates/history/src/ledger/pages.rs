@@ -1,8 +1,9 @@
 //! Touched pages of one image.
 //!
 //! A page is attributed to the stack of the fault that gave it to the process: the first touch, the first write to a page
-//! that was only read before, or the write to a page shared with another process since a fork. The release of pages is not
-//! recorded; resident pages are read from the page map instead (`reconcile::residence`).
+//! that was only read before, or the write to a page that has been shared with another process since a fork. No
+//! event reports the release of pages; resident pages are read from the page tables instead
+//! (`reconcile::residency`).
 
 use memtrace_model::{
     AbsAddr, Amount, Bytes, ImageEnd, ImageUsage, LossReason, PAGE, Quantities, Quantity, StackKey, Touch, Touched,
@@ -18,9 +19,10 @@ use super::stack_totals::ImageTotals;
 pub(super) struct Pages {
     pages: AddressTable<Page>,
     totals: ImageTotals,
-    /// By stack index; stacks after the end have none.
+    /// Additional totals by stack index. Stacks beyond the end of the list have none.
     touches: Vec<Touches>,
-    /// Changes of `touches` since the last delta; they wrap below zero for merged stacks. Empty without deltas.
+    /// Changes of `touches` since the last delta. The changes of merged stacks wrap below zero. Empty without
+    /// deltas.
     new_touches: FxHashMap<StackKey, Touches>,
 }
 
@@ -28,8 +30,9 @@ pub(super) struct Pages {
 #[derive(Clone, Copy, Debug, Default)]
 struct Touches {
     major_faults: u64,
-    /// Each page adds the square of its number of touches. Sampling takes all touches of a page or none, so a page with many
-    /// touches increases the variance of the estimate. If several stacks touch a page, the last one gets the increase.
+    /// Sum over the pages of the squared number of touches. Sampling takes all touches of a page or none, so a page
+    /// with many touches increases the variance of the estimate. If several stacks touch a page, each touch adds
+    /// its increase of the square to its own stack.
     squares: u64,
 }
 
@@ -48,7 +51,7 @@ impl Touches {
 /// Touched page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Page {
-    /// Page address; the low bits contain its state.
+    /// Page address. The low bits contain the state of the page.
     address_and_state: u64,
     /// Index of the stack in the totals.
     stack: u32,
@@ -77,7 +80,7 @@ impl Pages {
         let page = AbsAddr(page.0 & !(PAGE.0 - 1));
         let new = |stack, touches| Page { address_and_state: page.0 | state, stack, touches };
         match self.pages.slot(page) {
-            // The attribution does not change.
+            // A fault on a present page keeps the attribution, unless the fault is the first write.
             Slot::Occupied(entry) if touch.present && (!touch.write || entry.get().is_written()) => {}
             Slot::Occupied(mut entry) => {
                 self.totals.free(entry.get().stack, Amount::one(PAGE));
@@ -100,7 +103,7 @@ impl Pages {
 
     /// Marks the latest touch of a page as a major fault.
     pub(super) fn add_major_fault(&mut self, page: AbsAddr) {
-        // The touch of an unknown page was lost, and counted.
+        // If the page is unknown, the loss of its touch was counted.
         let Some(page) = self.pages.get(AbsAddr(page.0 & !(PAGE.0 - 1))) else { return };
         let stack = page.stack;
         self.add_touches(stack, Touches { major_faults: 1, ..Touches::default() });
@@ -121,7 +124,8 @@ impl Pages {
         &mut self.touches[stack]
     }
 
-    /// Pages of a forked child: the same ones, none of them written. `None`, and a loss, if the budget is exceeded.
+    /// Returns the pages of a forked child: the pages of the parent, none of them written. If the budget is
+    /// exceeded, counts a loss and returns `None`.
     pub(super) fn fork(&self, budget: &mut Budget) -> Option<Box<Self>> {
         let count = self.totals.live().count;
         if budget.pages + count > budget.max_blocks {
@@ -149,7 +153,7 @@ impl Pages {
         let moving: Vec<u64> = if bytes.0 / PAGE.0 <= self.count() {
             (begin..begin + bytes.0).step_by(PAGE.0 as usize).collect()
         } else {
-            // Few pages of a large reservation may be touched.
+            // A large range can have few touched pages, so the touched pages are visited instead of the range.
             let all = self.pages.iter().map(|page| page.address().0);
             all.filter(|page| (begin..begin + bytes.0).contains(page)).collect()
         };
@@ -161,7 +165,7 @@ impl Pages {
                 Slot::Vacant(entry) => {
                     entry.insert(moved);
                 }
-                // The old page at this address was unmapped.
+                // `mremap` has unmapped the old page at this address.
                 Slot::Occupied(mut entry) => {
                     self.totals.free(entry.get().stack, Amount::one(PAGE));
                     budget.pages -= 1;
@@ -190,7 +194,7 @@ impl Pages {
         self.totals.live().count
     }
 
-    /// Totals at the end of the image, which has no pages then, or while it runs.
+    /// Returns the totals at the end of the image, or while it runs. At its end, an image has no pages.
     pub(super) fn totals_at(&self, ended: Option<ImageEnd>) -> ImageUsage {
         let mut usage = self.totals.memory_usage(ended);
         for ((index, totals), touches) in
@@ -223,13 +227,14 @@ impl Pages {
         changes
     }
 
-    /// Usage at the end of the image or while it runs.
+    /// Returns the usage at the end of the image, or while it runs. The usage of a running image has the touched
+    /// pages.
     pub(super) fn usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
         let touched = if ended.is_none() { self.touched() } else { Vec::new() };
         ImageUsage { touched, ..self.totals_at(ended) }
     }
 
-    /// Pages by address. Adjacent pages of one stack are merged.
+    /// Returns the touched pages in the order of their addresses. Adjacent pages of one stack are one range.
     fn touched(&self) -> Vec<Touched> {
         let mut pages: Vec<_> = self.pages.iter().copied().collect();
         pages.sort_unstable_by_key(|page| page.address_and_state);

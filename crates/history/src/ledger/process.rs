@@ -1,25 +1,24 @@
-//! Process of a ledger.
+//! State of a process in a ledger.
 
 use memtrace_model::{ImageId, ImageRusage, ImageUsage, Owner, Stacks};
 
 use super::image::Image;
 use super::rusage::RusageBounds;
 
-/// State of one process.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Image that it runs.
+    /// ID of the running image.
     pub(super) id: ImageId,
-    /// The OOM killer has selected the process.
+    /// True if the OOM killer has selected the process.
     pub(super) is_killed: bool,
     pub(super) rusage: RusageBounds,
-    /// User and control groups, just before the image ends.
+    /// User and cgroups, just before the end of the image.
     pub(super) owner: Option<Owner>,
-    /// Current image, from its first event on.
+    /// State of the running image; `None` before its first event.
     pub(super) image: Option<Box<Image>>,
     /// Frames of the image's stacks that this shard received.
     pub(super) stacks: Stacks,
-    /// IDs of merged stacks of the image were removed.
+    /// True if IDs of merged stacks of the image were removed.
     pub(super) has_forgotten: bool,
 }
 
@@ -30,7 +29,7 @@ impl Process {
         Self { id, is_killed: false, rusage, owner: None, image: None, stacks, has_forgotten: false }
     }
 
-    /// Page usage of the running image; `None` if nothing is known about it.
+    /// Returns the page usage of the running image; `None` if it has neither pages nor a rusage.
     pub(super) fn page_usage(&self) -> Option<ImageUsage> {
         let image = self.image.as_ref();
         let pages = image.and_then(|image| image.pages.as_ref()).map(|pages| pages.usage(None));

@@ -5,10 +5,10 @@ use rustc_hash::FxHashMap;
 
 use super::process::Process;
 
-/// Processes with any state. After the exit of its process, a pid keeps nothing but the ordinal.
+/// Processes with any state. After the exit of a process, only the ordinal of its pid is kept.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    /// A vacant slot has no image.
+    /// States of processes. A vacant slot has a process without an image.
     slots: Vec<Process>,
     vacant: Vec<usize>,
     by_pid: FxHashMap<Pid, usize>,
@@ -16,7 +16,7 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// Returns the process of a slot, which may be vacant.
+    /// Returns the process of a slot. The slot may be vacant.
     #[inline]
     pub(super) fn slot(&self, slot: usize) -> Option<&Process> {
         self.slots.get(slot)
@@ -62,8 +62,8 @@ impl Processes {
         self.ordinals.current(pid)
     }
 
-    /// Ends the current image of `pid` and returns its id with the state of its process. Without state, the ordinal is
-    /// still incremented: another shard may have the image, and all shards must agree on the next ordinal.
+    /// Ends the current image of `pid`, and returns its id with the state of its process. The ordinal advances even
+    /// if there is no state: another shard may have the image, and all shards must agree on the next ordinal.
     pub(super) fn end_image(&mut self, pid: Pid) -> (ImageId, Option<Process>) {
         let id = self.ordinals.advance(pid);
         let process = self.by_pid.remove(&pid).and_then(|slot| {
@@ -78,7 +78,7 @@ impl Processes {
         self.by_pid.values().filter_map(|&slot| self.slot(slot))
     }
 
-    /// Iterates over the slots, some of which may be vacant.
+    /// Iterates over the processes of all slots, including vacant slots.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Process> {
         self.slots.iter_mut()
     }

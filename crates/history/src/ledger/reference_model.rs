@@ -17,7 +17,7 @@ use super::*;
 
 use image::{ReferenceBlock, ReferenceImage};
 
-/// Reference model, which recounts each number on demand.
+/// Reference model of a ledger. It counts each number again whenever the number is needed.
 struct ReferenceModel {
     settings: Settings,
     ordinals: BTreeMap<Pid, u32>,
@@ -29,7 +29,7 @@ struct ReferenceModel {
     out: Snapshot,
 }
 
-/// Requests since stacks were merged, and stacks of ended images.
+/// Number of requests since the last merge of stacks, and of stacks of ended images that were not taken.
 #[derive(Default)]
 struct ReferenceBudget {
     requests: u32,
@@ -157,7 +157,7 @@ impl ReferenceModel {
                     Some(ReferenceBlock { size, key, tick, .. }) => {
                         let part = self.part(tid, key.part.allocator().unwrap_or_default(), tag);
                         let key = StackKey { stack: key.stack, part };
-                        // The block is known, whatever the limit.
+                        // The limit of blocks does not matter, because the block is known.
                         self.insert([pid.0, tid.0], address, Bytes(size), key, Tick(tick));
                     }
                 }
@@ -210,7 +210,7 @@ impl ReferenceModel {
                     image.tentative.remove(&tid);
                 }
             }
-            // The budget was exceeded, or the event concerns pages, mappings or stalls.
+            // The budget was exceeded, or the model does not cover the event.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
             | EventKind::Claim { .. }
@@ -311,7 +311,7 @@ enum Step {
     Apply(Event),
     /// Takes the ended images.
     Take,
-    /// Ends an image whose end was lost: that of a pid, or one before it.
+    /// Ends an image after its end was lost: pid, true for its current image or false for the one before, and time.
     EndLost(Pid, bool, Tick),
 }
 
@@ -370,7 +370,8 @@ fn any_event() -> impl Strategy<Value = Event> {
     })
 }
 
-/// Returns items in order of the sum of their shares in all allocated bytes and in all allocations, the smallest first.
+/// Returns the items, the smallest first. The size of an item is its share of all allocated bytes plus its share of
+/// all allocations.
 fn smallest_first<T: Ord>(items: Vec<(Vec<Amount>, T)>, all: Amount) -> impl Iterator<Item = T> {
     let share = |part: u64, all: u64| (u128::from(part) << 48) / u128::from(all.max(1));
     let size = |alloc: &Amount| share(alloc.bytes.0, all.bytes.0) + share(alloc.count, all.count);

@@ -19,7 +19,7 @@ impl Ledger {
         self.touches = Some(touches);
     }
 
-    /// Snapshot of `class` at `now`, without images that have no usage.
+    /// Returns a snapshot of `class` at `now`. Images without usage are left out.
     #[must_use]
     pub fn snapshot(&self, class: EventClass, now: Tick) -> Snapshot {
         let ended = self.images.ended.iter().filter_map(|image| Some((image.id, usage_of(image, class)?.clone())));
@@ -33,7 +33,7 @@ impl Ledger {
         }
     }
 
-    /// Last snapshot, which reuses the memory of the ledger.
+    /// Returns the last snapshot, which reuses the memory of the ledger.
     #[must_use]
     pub fn finish(mut self, class: EventClass, now: Tick) -> Snapshot {
         let (ends, owners) = (self.ends(), self.owners());
@@ -58,9 +58,9 @@ impl Ledger {
         self
     }
 
-    /// Leaves the stacks of images that start from now on out of deltas, which have the sum of each. Once an image has
-    /// existed for `age`, a delta replaces the sum by the stacks. If it ends before, [`EndedImage::unsent`] has them. Only
-    /// for ledgers of blocks of any age, without peaks and parts.
+    /// Leaves the stacks of images that start from now on out of deltas. Instead, deltas have the sum of the stacks
+    /// of each image. Once the image has existed for `age`, a delta replaces the sum by the stacks. If the image
+    /// ends earlier, [`EndedImage::unsent`] says so. The settings must have no minimum age, no peaks and no parts.
     pub fn defer_stacks(&mut self, age: Duration) {
         self.images.deltas.defer_stacks(age);
     }
@@ -70,25 +70,27 @@ impl Ledger {
         self.images.deltas.send_stacks(&mut self.images.processes);
     }
 
-    /// Returns the changes since the previous delta, at the time `until`. Takes time in proportion to their number.
+    /// Returns the changes since the previous delta. `until`: end of the delta. Takes time in proportion to the
+    /// number of changes.
     pub fn take_delta(&mut self, until: Tick) -> Delta {
         // The next event has to mark its process as changed.
         self.images.last = usize::MAX;
         self.images.deltas.take(until, &mut self.images.processes, &mut self.images.budget)
     }
 
-    /// Starts an epoch at a mark, at which a delta has ended: later blocks belong to it.
+    /// Starts an epoch at a mark. Blocks that are allocated later belong to this epoch. A delta must have ended at
+    /// the mark.
     pub(crate) fn begin_epoch(&mut self, mark: Tick) {
         self.images.budget.epochs.begin(mark);
     }
 
-    /// Removes and returns the images that have ended: one for each end that this ledger has received, in order. They are
-    /// no longer part of snapshots.
+    /// Removes and returns the images that have ended: one for each end that this ledger has received, in order.
+    /// Later snapshots do not contain these images.
     pub fn take_ended(&mut self) -> Vec<EndedImage> {
         self.images.take_ended()
     }
 
-    /// Ends an image if this ledger has not received its exit or exec. An image that has ended stays as it is.
+    /// Ends an image if this ledger has not received its exit or exec. Does nothing if the image has ended.
     pub(crate) fn end_if_running(&mut self, id: ImageId, end: ImageEnd, at: Tick) {
         if self.images.processes.current(id.pid) == id {
             self.images.end_image(id.pid, end, at);
@@ -101,8 +103,8 @@ impl Ledger {
         self.images.budget.accounts.as_ref().is_some_and(|accounts| accounts.has_ended())
     }
 
-    /// Returns the accounts that have changed since the last call, and starts new water marks; `None` without accounts.
-    /// Merges accounts of ended threads before.
+    /// Merges accounts of ended threads. Then returns the accounts that have changed since the last call, and
+    /// starts new water marks; `None` without accounts.
     pub fn take_accounts(&mut self) -> Option<AccountChanges> {
         let live = self.images.budget.live;
         let (mut images, marks, peak_at) = self.images.budget.accounts.as_mut()?.take(live);
@@ -129,15 +131,16 @@ impl Ledger {
         })
     }
 
-    /// Makes accounts members of groups after the next [`Self::take_accounts`], which returns those that are. The marks of
-    /// a group are exact, and those of an account that is no member of a group are reported for itself. Ignored without accounts.
+    /// Makes accounts members of groups after the next [`Self::take_accounts`], which returns the new members. The
+    /// ledger keeps exact water marks of the sum of a group's members, and no water marks of the single members.
+    /// Does nothing without accounts.
     pub fn group_accounts(&mut self, members: Vec<GroupMember>) {
         if let Some(accounts) = &mut self.images.budget.accounts {
             accounts.groups.add(members);
         }
     }
 
-    /// Makes the waiting accounts members of their groups. Returns those that exist.
+    /// Makes the waiting accounts members of their groups. Returns the accounts that exist.
     fn join_groups(&mut self) -> Vec<GroupMember> {
         let Some(accounts) = &mut self.images.budget.accounts else { return Vec::new() };
         let mut joined = accounts.groups.take_waiting();
@@ -155,7 +158,7 @@ impl Ledger {
         joined
     }
 
-    /// Stacks of all images. Other shards may have the events of some of them.
+    /// Returns the stacks of all images. Other shards may have the events of some of these stacks.
     fn stacks(&self) -> Stacks {
         let mut all = Stacks::default();
         let running = self.images.processes.iter().map(|process| &process.stacks);
@@ -165,22 +168,22 @@ impl Ledger {
         all
     }
 
-    /// Ends of the reported images.
+    /// Returns the ends of the images of [`Self::reported`].
     fn ends(&self) -> BTreeMap<ImageId, (ImageEnd, Tick)> {
         self.reported().map(|image| (image.id, (image.end, image.at))).collect()
     }
 
-    /// Owners of the images in [`Self::ends`].
+    /// Returns the owners of the images in [`Self::ends`], if known.
     fn owners(&self) -> BTreeMap<ImageId, Owner> {
         self.reported().filter_map(|image| Some((image.id, image.owner?))).collect()
     }
 
-    /// Images that have ended, were not taken and are reported.
+    /// Iterates over the ended images that were not taken and that reports show.
     fn reported(&self) -> impl Iterator<Item = &EndedImage> {
         self.images.ended.iter().filter(|image| image.is_reported())
     }
 
-    /// Usage of `class` by running images.
+    /// Iterates over the running images with usage of `class`.
     fn running(&self, class: EventClass, now: Tick) -> impl Iterator<Item = (ImageId, ImageUsage)> + '_ {
         let touches = self.touches.as_deref();
         let usage = move |process: &Process| {
@@ -205,7 +208,7 @@ impl Ledger {
     }
 }
 
-/// Usage of `class` by an image that has ended.
+/// Returns the usage of `class` by an ended image.
 fn usage_of(image: &EndedImage, class: EventClass) -> Option<&ImageUsage> {
     image.usage.iter().find(|(of, _)| *of == class).map(|(_, usage)| usage)
 }

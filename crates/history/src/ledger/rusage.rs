@@ -1,18 +1,18 @@
-//! Resource usage of images, as the kernel counts it per process.
+//! Rusage of images. The kernel counts it for each process, which can run several images.
 
 use memtrace_model::{ImageEnd, ImageRusage, Rusage};
 
 /// Rusage at the start and the end of the current image of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RusageBounds {
-    /// Value at the exec that started the image, if recorded.
+    /// Rusage at the exec that started the image, if recorded.
     pub(super) begin: Option<Rusage>,
-    /// Value before the exec or exit that ends the image.
+    /// Rusage just before the exec or exit that ends the image, if recorded.
     pub(super) end: Option<Rusage>,
 }
 
 impl RusageBounds {
-    /// Ends the image: returns its rusage, and starts the next one.
+    /// Ends the image and starts the next one. Returns the rusage of the ended image.
     pub(super) fn end_image(&mut self, ending: ImageEnd) -> ImageRusage {
         let Self { begin, end } = std::mem::take(self);
         // After an exit, the pid belongs to another process.

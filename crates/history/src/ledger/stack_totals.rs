@@ -14,7 +14,7 @@ use super::changed_stacks::ChangedStacks;
 use super::deferred_stacks::DeferredStacks;
 use super::epochs::Epochs;
 
-/// Hash of a key. An id of a stack is a hash itself.
+/// Returns the hash of a key. The ID of a stack is a hash itself.
 #[inline]
 fn hash_of(key: StackKey) -> u64 {
     match key.part.keys() {
@@ -23,38 +23,38 @@ fn hash_of(key: StackKey) -> u64 {
     }
 }
 
-/// Totals of one stack. Freed is allocated minus live.
+/// Totals of one stack. The freed amount is `alloc` minus `live`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackTotals {
     pub(super) key: StackKey,
     pub(super) live: Amount,
     pub(super) alloc: Amount,
-    /// Freed by the allocating thread before its next allocation.
+    /// Amount that the allocating thread has freed before its next allocation.
     pub(super) temporary: Amount,
-    /// Live bytes at the image's high-water mark number `seen_peak`.
+    /// Live bytes of the stack at the image's high-water mark with the number `seen_peak`.
     at_peak: Bytes,
-    /// Number of high-water marks of the image when `at_peak` was recorded.
+    /// Value of [`ImageTotals::peaks`] when `at_peak` was recorded.
     seen_peak: u64,
 }
 
 impl StackTotals {
-    /// Returns true for an index without a stack: totals begin with an amount.
+    /// Returns true for an index without a stack. The totals of a stack have an allocated amount from the start.
     fn is_vacant(&self) -> bool {
         self.alloc == Amount::default()
     }
 
-    /// Reads its first, a middle and its last field, since it is in two or three cache lines. Returns a value that depends on
-    /// them.
+    /// Reads the first field, one in the middle and the last field, because the totals are in two or three cache
+    /// lines. Returns a value that depends on these fields.
     pub(super) const fn load(&self) -> u64 {
         self.key.stack.0 ^ self.alloc.count ^ self.seen_peak
     }
 
-    /// Live, allocated and temporary amounts.
+    /// Returns the live, allocated and temporary amounts.
     const fn amounts(&self) -> [Amount; 3] {
         [self.live, self.alloc, self.temporary]
     }
 
-    /// All numbers while the image runs.
+    /// Returns the quantities that a stack has while the image runs.
     pub(super) const fn quantities(&self) -> Quantities {
         Quantities::of_blocks(self.amounts())
     }
@@ -64,33 +64,34 @@ impl StackTotals {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ImageTotals {
     stacks: Vec<StackTotals>,
-    /// Indices by key. The keys are in `stacks`: an event reads the totals of its stack anyway, and a table of indices alone takes
-    /// a third of the cache lines.
+    /// Indices by key. The keys are in `stacks`: an event reads the totals of its stack anyway, and a table with
+    /// only indices needs a third of the cache lines.
     by_key: HashTable<u32>,
-    /// Sizes and lifetimes of blocks, by index; stacks after the end have none. Empty if they are not counted.
+    /// Sizes and lifetimes of blocks, by index. Stacks beyond the end of the list have none. Empty if they are not
+    /// counted.
     histograms: Vec<BlockHistograms>,
-    /// Indices without a stack.
+    /// Free indices of `stacks`.
     vacant: Vec<u32>,
     /// Number of stacks that count towards the limit.
     limited: u32,
     /// Number of times that a stack was merged.
     merged: u64,
-    /// Number of stacks of ended threads that got a key of their own.
+    /// Number of keys that [`Self::end_threads`] has given to stacks of ended threads.
     ended_threads: u32,
     /// Amounts inherited on fork, by index; empty if the process was not forked.
     inherited: Vec<Amount>,
     live: Amount,
     peak: Bytes,
-    /// Number of high-water marks so far.
+    /// Number of times that the live bytes have exceeded their previous maximum.
     peaks: u64,
     /// Changes since the last delta; `None` without deltas, or without stacks.
     changes: Option<Box<ChangedStacks>>,
-    /// `None` if deltas have the stacks.
+    /// Sum of the stacks in earlier deltas; `None` if deltas have the stacks themselves.
     deferred: Option<Box<DeferredStacks>>,
 }
 
 impl ImageTotals {
-    /// Returns the index of `key`, which is added if needed. If the budget is exceeded, returns the index of
+    /// Returns the index of `key`. Adds the key if it is new. If the budget is exceeded, returns the index of
     /// [`StackId::FAILED`].
     #[inline]
     pub(super) fn index_or_insert(&mut self, key: StackKey, budget: &mut Budget) -> u32 {
@@ -112,7 +113,7 @@ impl ImageTotals {
         self.by_key.find(hash_of(key), |&index| self.stacks[index as usize].key == key).copied()
     }
 
-    /// Returns the place of an index that is usually the one of `key`. Reads only the tags of the entries.
+    /// Returns a reference to an index that usually belongs to `key`. Reads only the tags of the hash table.
     #[inline]
     pub(super) fn likely_index(&self, key: StackKey) -> Option<&u32> {
         self.by_key.find(hash_of(key), |_| true)
@@ -171,8 +172,8 @@ impl ImageTotals {
         Some((removed, histograms))
     }
 
-    /// Iterates over the limited stacks without live amounts. `is_pinned` returns true for an index to which a tentative free
-    /// refers.
+    /// Iterates over the stacks without live amounts that count towards the limit. `is_pinned` returns true for an
+    /// index that a tentative free refers to.
     pub(super) fn idle(&self, is_pinned: impl Fn(u32) -> bool) -> impl Iterator<Item = (StackKey, Quantities)> {
         let is_idle = move |(index, totals): &(u32, &StackTotals)| {
             let is_live = totals.live != Amount::default() || totals.is_vacant();
@@ -181,7 +182,8 @@ impl ImageTotals {
         (0..).zip(&self.stacks).filter(is_idle).map(|(_, totals)| (totals.key, totals.quantities()))
     }
 
-    /// Merges the stack `key`, which must be idle, into the sum of merged stacks. Returns its index and that of the sum.
+    /// Merges the stack `key` into the sum of merged stacks. The stack must be one of [`Self::idle`]. Returns the
+    /// index of the stack and the index of the sum.
     pub(super) fn merge_stack(&mut self, key: StackKey) -> Option<[u32; 2]> {
         let index = self.index(key)?;
         let other = merged_key(key);
@@ -205,9 +207,9 @@ impl ImageTotals {
         Some([index, other])
     }
 
-    /// Gives stacks of ended threads keys that no other thread has, since another one can have the ID of the thread later.
-    /// Merges stacks of ended threads without live amounts, as [`Self::merge_stack`] does. Returns the number of merged ones.
-    /// `is_pinned` is that of [`Self::idle`].
+    /// Merges stacks of ended threads without live amounts, as [`Self::merge_stack`] does. Gives the other stacks
+    /// of ended threads keys that no thread has, because a later thread can get the ID of an ended one.
+    /// `is_pinned`: as for [`Self::idle`]. Returns the number of merged stacks.
     pub(super) fn end_threads(&mut self, is_ended: impl Fn(Tid) -> bool, is_pinned: impl Fn(u32) -> bool) -> u32 {
         let is_ended = |tid: Tid| tid.is_of_ended() || is_ended(tid);
         let is_of_ended = |totals: &StackTotals| !totals.is_vacant() && totals.key.part.thread().is_some_and(is_ended);
@@ -224,7 +226,7 @@ impl ImageTotals {
         merged
     }
 
-    /// Gives a stack of an ended thread another key. Deltas refer to the key, so that it stays if there are some.
+    /// Gives a stack of an ended thread another key. Does nothing if deltas refer to the key.
     fn end_thread(&mut self, index: u32, key: StackKey) {
         if self.changes.is_some() || self.deferred.is_some() {
             return;
@@ -238,12 +240,12 @@ impl ImageTotals {
         }
     }
 
-    /// Adds the index of `key`, which the totals there have, to the table.
+    /// Adds the index of `key` to the hash table. The totals at this index must have the key.
     fn add_key(&mut self, index: u32, key: StackKey) {
         self.by_key.insert_unique(hash_of(key), index, |&other| hash_of(self.stacks[other as usize].key));
     }
 
-    /// Removes the index of `key` from the table.
+    /// Removes the index of `key` from the hash table.
     fn forget_key(&mut self, index: u32, key: StackKey) {
         if let Ok(entry) = self.by_key.find_entry(hash_of(key), |&other| other == index) {
             entry.remove();
@@ -272,8 +274,8 @@ impl ImageTotals {
         self.update_peak();
     }
 
-    /// Adds `change` to a number of blocks of the stack. The amounts must change first: [`Self::change`] records the
-    /// histograms before their first change since the last delta.
+    /// Adds `change` to a bucket of the stack's histogram of `quantity`. The amounts must change first:
+    /// [`Self::change`] records the histograms before their first change since the last delta.
     #[inline]
     pub(super) fn count(&mut self, index: u32, quantity: BlockQuantity, log2: Log2, change: u64) {
         self.histograms_at(index).count(quantity, log2, change);
@@ -288,7 +290,7 @@ impl ImageTotals {
         &mut self.histograms[index]
     }
 
-    /// Iterates over the histograms of the stacks that have some.
+    /// Iterates over the stacks with histograms, and clones the histograms.
     pub(super) fn histograms(&self) -> impl Iterator<Item = (StackKey, BlockHistograms)> {
         let all = self.stacks.iter().zip(&self.histograms).filter(|(_, histograms)| !histograms.is_empty());
         all.map(|(totals, histograms)| (totals.key, histograms.clone()))
@@ -300,17 +302,18 @@ impl ImageTotals {
         self.change(index, |totals| totals.temporary += amount);
     }
 
-    /// Adds a change of the live amount of blocks from an earlier epoch, for the next delta. Returns false if the delta has
-    /// too many of them.
+    /// Adds a change of the live amount of blocks from an earlier epoch to the next delta. Returns false if the
+    /// delta has too many such changes.
     #[cold]
     pub(super) fn add_by_epoch(&mut self, index: u32, epoch: Epoch, change: Amount, epochs: &mut Epochs) -> bool {
         let key = self.key(index);
-        // A sum has no epochs.
+        // The sum of deferred stacks has no epochs.
         self.send_stacks();
         self.changes.as_mut().is_none_or(|changes| changes.add_by_epoch(key, epoch, change, epochs))
     }
 
-    /// Totals of a forked child: the live amounts, which count as allocated. `None`, and a loss, if the budget is exceeded.
+    /// Returns the totals of a forked child: the live amounts, which count as allocated. If the budget is exceeded,
+    /// counts a loss and returns `None`.
     pub(super) fn fork(&self, budget: &mut Budget) -> Option<Self> {
         let mut child = self.clone();
         child.merged = 0;
@@ -335,7 +338,7 @@ impl ImageTotals {
         Some(child)
     }
 
-    /// Iterates over the stacks with inherited amounts.
+    /// Iterates over the stacks with amounts that were inherited on fork.
     pub(super) fn inherited_stacks(&self) -> impl Iterator<Item = StackId> {
         let inherited = self.stacks.iter().zip(&self.inherited).filter(|(_, amount)| **amount != Amount::default());
         inherited.map(|(totals, _)| totals.key.stack)
@@ -346,12 +349,12 @@ impl ImageTotals {
         self.stacks.iter().filter(|totals| totals.live != Amount::default()).map(|totals| totals.key.stack)
     }
 
-    /// Number of stacks that count towards the limit.
+    /// Returns the number of stacks that count towards the limit.
     pub(super) const fn limited(&self) -> u32 {
         self.limited
     }
 
-    /// Number of times that a stack was merged.
+    /// Returns the number of times that a stack was merged.
     pub(super) const fn merged(&self) -> u64 {
         self.merged
     }
@@ -366,14 +369,14 @@ impl ImageTotals {
         self.get(index).map_or(Part::WHOLE, |totals| totals.key.part)
     }
 
-    /// Returns true if the stack has allocated one block so far.
+    /// Returns true if the stack has allocated exactly one block so far.
     #[inline]
     pub(super) fn has_one_allocation(&self, index: u32) -> bool {
         self.get(index).is_some_and(|totals| totals.alloc.count == 1)
     }
 
-    /// Usage of pages or mappings, none of which outlives its image. Inherited amounts of an ended image are left out: most
-    /// forked children exec at once, and would repeat their parent's totals.
+    /// Returns the usage of pages or mappings. An ended image has no live pages or mappings. Its inherited amounts
+    /// are left out: most forked children exec at once, and would repeat the totals of their parent.
     pub(super) fn memory_usage(&self, ended: Option<ImageEnd>) -> ImageUsage {
         let mut usage = ImageUsage { ended, merged_stacks: self.merged, ..ImageUsage::default() };
         for (index, totals) in self.iter() {
@@ -391,7 +394,7 @@ impl ImageTotals {
         usage
     }
 
-    /// Leaves the stacks out of deltas, which have their sum. There must be none.
+    /// Leaves the stacks out of deltas, which have the sum of the stacks instead. There must be no stack yet.
     pub(super) fn defer_stacks(&mut self) {
         self.deferred = Some(Box::default());
     }
@@ -401,7 +404,8 @@ impl ImageTotals {
         self.deferred.is_some()
     }
 
-    /// Replaces the sum in earlier deltas by the stacks, if they were left out. Later deltas have the stacks.
+    /// If the stacks were left out of earlier deltas, adds them to the next delta and subtracts their sum. Later
+    /// deltas have the stacks.
     pub(super) fn send_stacks(&mut self) {
         if let Some(sum) = self.deferred.take() {
             let stacks = self.iter().map(|(index, totals)| (index, totals.key));
@@ -435,7 +439,7 @@ impl ImageTotals {
         self.changes.is_some()
     }
 
-    /// Amount that the stack inherited on fork.
+    /// Returns the amount that the stack inherited on fork.
     pub(super) fn inherited(&self, index: usize) -> Amount {
         self.inherited.get(index).copied().unwrap_or_default()
     }
@@ -448,7 +452,7 @@ impl ImageTotals {
         self.peak
     }
 
-    /// Returns a number that no index reaches.
+    /// Returns the number of indices, including free ones.
     pub(super) const fn len(&self) -> usize {
         self.stacks.len()
     }
@@ -458,13 +462,13 @@ impl ImageTotals {
         self.stacks.iter().enumerate().filter(|(_, totals)| !totals.is_vacant())
     }
 
-    /// Live bytes of the stack at the image's high-water mark.
+    /// Returns the live bytes of the stack at the image's latest high-water mark.
     pub(super) const fn at_peak(&self, totals: &StackTotals) -> Bytes {
         if totals.seen_peak < self.peaks { totals.live.bytes } else { totals.at_peak }
     }
 
-    /// Changes the totals of a stack. The first change after a high-water mark records the live bytes before it, so a
-    /// high-water mark costs nothing for stacks that do not change.
+    /// Changes the totals of a stack. The first change after a high-water mark records the live bytes before this
+    /// change, so a high-water mark costs nothing for stacks that do not change.
     #[inline]
     fn change(&mut self, index: u32, change: impl FnOnce(&mut StackTotals)) {
         if let Some(totals) = self.stacks.get_mut(index as usize) {

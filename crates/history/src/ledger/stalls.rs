@@ -54,19 +54,19 @@ impl ImageStalls {
         }
     }
 
-    /// Number of stacks that count towards the limit.
+    /// Returns the number of stacks that count towards the limit.
     pub(super) fn limited(&self) -> u32 {
-        // A u32 limits them.
+        // A u32 limits the number of stacks.
         self.totals.by_stack.keys().filter(|key| is_limited(**key)).count() as u32
     }
 
-    /// Stacks that count towards the limit. None is in use.
+    /// Iterates over the stacks that count towards the limit, with their totals. All of them can be merged.
     pub(super) fn idle(&self) -> impl Iterator<Item = (StackKey, Quantities)> {
         let limited = self.totals.by_stack.iter().filter(|(key, _)| is_limited(**key));
         limited.map(|(&key, &stalls)| (key, Quantities::ZERO.with_stalls(stalls)))
     }
 
-    /// Merges a stack into the sum of merged stacks.
+    /// Merges a stack into the sum of merged stacks. Returns false if the stack is unknown.
     pub(super) fn merge_stack(&mut self, key: StackKey, budget: &Budget) -> bool {
         let Some(stalls) = self.totals.by_stack.remove(&key) else { return false };
         *self.totals.by_stack.entry(merged_key(key)).or_default() += stalls;

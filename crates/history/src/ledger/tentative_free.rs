@@ -1,4 +1,4 @@
-//! Blocks freed by a realloc that has not returned. If it fails, the free is undone.
+//! Blocks freed by a realloc that has not returned. If the realloc fails, the free is undone.
 
 use memtrace_model::{AbsAddr, Tick, Tid};
 use rustc_hash::FxHashMap;
@@ -6,29 +6,31 @@ use rustc_hash::FxHashMap;
 use super::accounts::LowMarks;
 use super::block::Block;
 
-/// Free by a thread's latest realloc.
+/// Free of a block by the latest realloc of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TentativeFree {
     pub(super) address: AbsAddr,
-    /// `None` if the block was unknown.
+    /// The freed block; `None` if it was unknown.
     pub(super) block: Option<Block>,
     /// Time of the free.
     pub(super) tick: Tick,
-    /// The block is temporary.
+    /// True if the block counts as temporary.
     pub(super) is_temporary: bool,
     /// Low-water marks before the free; `None` without accounts, or if the block was unknown.
     pub(super) marks: Option<LowMarks>,
-    /// Account that counts the free of an unknown block.
+    /// Index of the account that counts the free of an unknown block; `None` if the block was known.
     pub(super) unmatched: Option<u32>,
 }
 
 /// Latest tentative free of each thread.
 ///
-/// The tentative frees of a thread may be split by address over several ledgers. It is sufficient that each ledger keeps the
-/// latest it received: an undo refers to the thread's latest tentative free, and both go to the same ledger.
+/// The tentative frees of a thread may be split by address over several ledgers. It is sufficient that each ledger
+/// keeps the latest one that it received: an undo refers to the thread's latest tentative free, and both go to the
+/// same ledger.
 ///
-/// Exits of threads are recorded in traces with accounts only, so old entries are dropped: when the young generation is full,
-/// it replaces the old one. A dropped free is final, unless 32,768 other threads started a realloc during one realloc.
+/// Exits of threads are recorded only in some traces with accounts, so old entries are dropped: when the young
+/// generation is full, it replaces the old one. A dropped free is final, unless 32,768 other threads started a
+/// realloc during one realloc.
 #[derive(Debug, Default)]
 pub(super) struct TentativeFrees {
     young: FxHashMap<Tid, TentativeFree>,
@@ -48,7 +50,7 @@ impl TentativeFrees {
         self.young.insert(tid, free);
     }
 
-    /// Removes the latest tentative free of `tid` if it is of `address`.
+    /// Removes and returns the latest tentative free of `tid`, if its block has this address.
     pub(super) fn remove(&mut self, tid: Tid, address: AbsAddr) -> Option<TentativeFree> {
         if !self.contains(tid, address) {
             return None;
@@ -62,7 +64,7 @@ impl TentativeFrees {
         self.old.remove(&tid);
     }
 
-    /// Indices of the stacks with blocks that can come back.
+    /// Iterates over the indices of the stacks with blocks that an undo can restore.
     pub(super) fn stacks(&self) -> impl Iterator<Item = u32> {
         let frees = self.young.values().chain(self.old.values());
         frees.filter_map(|free| free.block.map(|block| block.stack))

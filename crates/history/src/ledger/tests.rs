@@ -39,7 +39,7 @@ const WIDE: Settings = Settings {
     accounts: None,
 };
 
-/// Ledger with short methods for events.
+/// Ledger with short methods that apply events.
 struct Story(Ledger);
 
 impl Story {

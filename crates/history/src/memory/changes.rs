@@ -7,15 +7,16 @@ use memtrace_model::{BlockHistograms, EventClass, ImageId, Log2, Node, Quantitie
 use crate::interval::{Change, Detail, DetailKind, PathNumber, TotalKey};
 use crate::path_totals::{PathKey, PathTotals, PathUsage};
 
-/// Memory of a list of changes besides its entries, about.
+/// Approximate bytes of a list of changes, without its entries.
 const LIST: usize = 96;
 
-/// Changes of stacks, and of their sizes, lifetimes and ages of blocks, by image and event class.
+/// Changes of stacks, with histograms of sizes, lifetimes and ages of blocks, by image and event class.
 #[derive(Debug, Default)]
 pub(super) struct EncodedChanges(Vec<((ImageId, EventClass), PathTotals)>);
 
 impl EncodedChanges {
-    /// Encodes changes, and removes those `details` that are in histograms. A stack that is listed twice has the sum of both.
+    /// Encodes changes, and moves the buckets of histograms from `details` to them. If a stack is listed twice, its
+    /// changes are added up.
     pub(super) fn new(changes: Vec<Change>, details: &mut Vec<Detail>) -> Self {
         let mut sums: BTreeMap<TotalKey, PathUsage> = BTreeMap::new();
         for Change { key, usage } in changes {
@@ -45,7 +46,7 @@ impl EncodedChanges {
         })
     }
 
-    /// Returns the changes, and the details in histograms.
+    /// Returns the changes, and the buckets of histograms as details.
     pub(super) fn decode(&self) -> (Vec<Change>, Vec<Detail>) {
         let (mut changes, mut details) = (Vec::new(), Vec::new());
         for (key, PathUsage { usage, histograms }) in self.iter() {
@@ -57,7 +58,7 @@ impl EncodedChanges {
         (changes, details)
     }
 
-    /// Returns the memory that the changes take.
+    /// Returns the approximate memory of the changes in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.iter().map(|(_, changes)| changes.bytes() + LIST).sum()
     }
@@ -74,7 +75,8 @@ pub(super) fn details_of(key: TotalKey, histograms: &BlockHistograms) -> impl It
     histograms.iter().map(detail)
 }
 
-/// Changes can be negative. Small negative numbers become small numbers, which take few bytes.
+/// Zigzag encoding of a change, which can be negative: small negative numbers become small numbers, which take few
+/// bytes.
 const fn fold(number: u64) -> u64 {
     (number << 1) ^ ((number.cast_signed() >> 63).cast_unsigned())
 }

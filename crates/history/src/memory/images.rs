@@ -8,14 +8,14 @@ use rustc_hash::FxHashSet;
 use crate::boundaries::Boundary;
 use crate::interval::{Interval, RecordedImage};
 
-/// Memory of an image, about.
+/// Approximate bytes of an image.
 const IMAGE: usize = 320;
 
 /// Images, with the first interval of each.
 #[derive(Debug, Default)]
 pub(super) struct KnownImages {
     pub(super) all: BTreeMap<ImageId, KnownImage>,
-    /// Images that change no more.
+    /// Images that will not change any more.
     pub(super) finished: FxHashSet<ImageId>,
     oom_kills: Vec<(i64, OomKill)>,
 }
@@ -28,7 +28,7 @@ pub(super) struct KnownImage {
 }
 
 impl KnownImages {
-    /// Adds the images of an interval, and removes them from it.
+    /// Moves the images, OOM kills and finished images out of the interval with the number `id`.
     pub(super) fn add(&mut self, id: i64, interval: &mut Interval) {
         for image in interval.images.drain(..) {
             if let Some(group) = image.member_of {
@@ -53,7 +53,7 @@ impl KnownImages {
         self.finished.extend(interval.finished.drain(..));
     }
 
-    /// Returns an image, which is known since the interval `id` if it is new.
+    /// Returns an image. A new image is added, with `id` as its first interval.
     pub(super) fn note(&mut self, image: ImageId, id: i64) -> &mut KnownImage {
         let new = || KnownImage { since: id, image: RecordedImage::new(image, &ProcessImage::default()) };
         self.all.entry(image).or_insert_with(new)
@@ -73,7 +73,7 @@ impl KnownImages {
         known.map(image).collect()
     }
 
-    /// Returns true if an image runs at a boundary. Groups have ended members only.
+    /// Returns true if an image runs at a boundary. A group never runs: all of its members have ended.
     pub(super) fn is_running(&self, image: ImageId, at: Boundary) -> bool {
         let has_ended = |known: &KnownImage| known.image.ended.is_some_and(|(_, end)| end.since_start() <= at.at);
         !image.stands_for_group() && !self.all.get(&image).is_some_and(has_ended)
@@ -84,7 +84,7 @@ impl KnownImages {
         self.oom_kills.iter().filter(|(id, _)| *id <= at.id).map(|(_, kill)| kill.clone()).collect()
     }
 
-    /// Returns the memory that the images take, about.
+    /// Returns the approximate memory of the images in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.all.len() * IMAGE + self.oom_kills.len() * size_of::<(i64, OomKill)>()
     }

@@ -1,8 +1,9 @@
-//! What a history in memory merges to stay within its limit: the same as a file, in the same order.
+//! Merges that keep a history in memory within its limit. A file has the same merges, in the same order.
 //!
 //! - Consecutive old intervals become one: the totals at the boundaries between them are lost.
 //! - Ended images become one image for each executable, user and control group. Sums over all images stay exact.
-//! - The smaller half of the stacks becomes one stack for each image, event class and part. Sums over each image stay exact.
+//! - The smaller half of the stacks becomes one stack for each image, event class and part. Sums of each image stay
+//!   exact.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,10 +26,10 @@ use crate::interval::{
 use crate::retention::{StoredInterval as Row, forced_merge, next_merge};
 use crate::smallest::{FEWEST, ImageSizes, Smallest, small_images};
 
-/// Most groups. Further images belong to one for all other programs.
+/// Maximum number of groups. The last one, `other programs`, contains all further images.
 const MAX_GROUPS: usize = 4096;
 
-/// First ordinal of groups that a merge creates. Those of the recorder have lower ones.
+/// First ordinal of groups that a merge creates. Groups of the recorder have lower ordinals.
 const FIRST_ORDINAL: u32 = 1 << 31;
 
 impl MemoryBook {
@@ -42,7 +43,8 @@ impl MemoryBook {
         let rows = self.stored_rows();
         let old = next_merge(&rows);
         let stacks = self.contents.first().map_or(0, |content| content.changes.bytes());
-        // Young intervals have their resolution as long as stacks take most of the memory.
+        // Young intervals keep their resolution as long as the stacks of the oldest interval take a quarter of the
+        // memory.
         if old.is_none() && stacks > quarter && self.merge_stacks() {
             return true;
         }
@@ -138,7 +140,8 @@ impl MemoryBook {
         self.contents.iter_mut().for_each(|content| content.change(rename_all));
     }
 
-    /// Merges the older half of the ended images, without the largest of them. Returns false if there are too few.
+    /// Merges the older half of the ended images, except for the largest of them. Returns false if there are too
+    /// few.
     pub(crate) fn merge_images(&mut self) -> bool {
         let old = self.old_images();
         if old.is_empty() {
@@ -167,7 +170,7 @@ impl MemoryBook {
         true
     }
 
-    /// Returns the images to merge.
+    /// Returns the images to merge; none if there are too few.
     fn old_images(&self) -> BTreeSet<ImageId> {
         let known = |id: &ImageId| Some((self.images.all.get(id)?.image.ended?, *id));
         let ended = self.images.finished.iter().filter_map(known);
@@ -196,7 +199,7 @@ impl MemoryBook {
         small_images(&sizes.into_iter().collect::<Vec<_>>())
     }
 
-    /// Returns the group of an ended image, which is created if necessary. `known` are the groups of merges.
+    /// Returns the group of an ended image, and creates it if necessary. `known`: groups that merges have created.
     fn group_of(&mut self, id: ImageId, known: &mut KnownGroups) -> ImageId {
         let Some(image) = self.images.all.get(&id) else { return id };
         let since = image.since;
@@ -226,8 +229,8 @@ impl MemoryBook {
         groups.map(|(id, known)| (group_key(&known.image), *id)).collect()
     }
 
-    /// Sets the name of each group with an executable to the name of most members; none without a majority. Members of earlier
-    /// merges count as having the name of the group.
+    /// Sets the name of each group with an executable to the name of most members. Without a majority, the name is
+    /// empty. Members of earlier merges count with the name of the group.
     fn name_groups(&mut self, groups: &FxHashMap<ImageId, ImageId>) {
         let mut members: BTreeMap<ImageId, (BTreeMap<Comm, u64>, i64)> = BTreeMap::new();
         for (id, group) in groups {
@@ -257,7 +260,8 @@ impl MemoryBook {
         }
     }
 
-    /// Counts each image of `groups` at the first boundary after its end, in each event class with changes.
+    /// Counts each image of `groups` at the first boundary that is not before its end or its first interval, in
+    /// each event class with changes.
     fn count_merged(&mut self, groups: &FxHashMap<ImageId, ImageId>) {
         let mut frees: BTreeMap<(ImageId, EventClass), u64> = BTreeMap::new();
         for content in &self.contents {
@@ -282,7 +286,7 @@ impl MemoryBook {
             let (Some(known), Some(group)) = (self.images.all.get(&id), groups.get(&id)) else { continue };
             let Some((end, at)) = known.image.ended else { continue };
             let at_end = at.since_start();
-            // Both grow from row to row.
+            // Numbers and ends of intervals ascend.
             let first = self.rows.partition_point(|row| row.end().id < known.since);
             let counted = self.rows.partition_point(|row| row.end().id < known.since || row.span.end < at_end);
             let counted = if counted < self.rows.len() { counted } else { first };
@@ -314,7 +318,7 @@ type KnownGroups = FxHashMap<GroupKey, ImageId>;
 
 type GroupKey = (Option<PathBuf>, Comm, Option<User>, Option<Arc<Cgroup>>);
 
-/// Returns the key of the group of an image. With an executable, names do not matter.
+/// Returns the key of the group of an image. The name is part of the key only if the executable is unknown.
 fn group_key(image: &RecordedImage) -> GroupKey {
     let comm = if image.exe.is_none() { image.comm.clone() } else { Comm::default() };
     (image.exe.clone(), comm, image.user.clone(), image.cgroup.clone())

@@ -1,4 +1,4 @@
-//! What views read of a history in memory.
+//! The trait [`Book`] for histories in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -220,7 +220,7 @@ impl Book for MemoryBook {
                 let totals = account.totals;
                 let known = accounts.get(&account.number);
                 let totals = match known {
-                    // The marks begin at the amount at `from`.
+                    // The water marks begin with the live amount at `from`.
                     _ if end <= from => totals.unchanged(),
                     None => totals,
                     Some(known) => known.followed_by(totals),

@@ -10,7 +10,7 @@ use crate::interval::Interval;
 /// An interval in memory, without code locations, images and names.
 #[derive(Debug, Default)]
 pub(super) struct StoredInterval {
-    /// Everything but the changes of stacks.
+    /// Everything except the changes of stacks.
     pub(super) rest: Interval,
     pub(super) changes: EncodedChanges,
     /// Merged images that count in this interval.
@@ -19,7 +19,7 @@ pub(super) struct StoredInterval {
 
 impl StoredInterval {
     pub(super) fn new(mut interval: Interval) -> Self {
-        // Views have no monitored threads, which only files hold.
+        // Only files hold monitored threads: views do not show them.
         interval.monitored = Vec::new();
         interval.threads = Vec::new();
         interval.process_usage = Vec::new();
@@ -38,7 +38,7 @@ impl StoredInterval {
         interval
     }
 
-    /// Changes the interval, with its changes of stacks.
+    /// Decodes the changes of stacks, calls `change` with the complete interval, and encodes the result.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Interval)) {
         let merged = std::mem::take(&mut self.merged);
         let mut interval = std::mem::take(self).into_interval();
@@ -54,7 +54,7 @@ impl StoredInterval {
         self.change(|interval| interval.merge(next.into_interval()));
     }
 
-    /// Returns the memory that the interval takes, about.
+    /// Returns the approximate memory of the interval in bytes.
     pub(super) fn bytes(&self) -> usize {
         let Interval { details, image_changes, stalls, samples, facts, accounts, oom_kills, activity, .. } = &self.rest;
         let lists = size_of_val(details.as_slice())

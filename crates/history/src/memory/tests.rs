@@ -22,7 +22,7 @@ fn header() -> Header {
     }
 }
 
-/// Two blocks of 16 bytes in each of `stacks` stacks, from the stack `first` on.
+/// An interval of one second. Each of `stacks` stacks, from the stack `first` on, allocates two blocks of 16 bytes.
 fn second(at: u64, first: u32, stacks: u32) -> Interval {
     let change = |path| {
         let live = Amount { bytes: Bytes(32), count: 2 };

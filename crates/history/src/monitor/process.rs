@@ -10,18 +10,19 @@ use super::sampling::{ProcessSample, ThreadSample};
 pub(super) enum Origin {
     /// The process is in the baseline.
     Baseline,
-    /// It started before the baseline and is monitored since a later sampling.
+    /// The process started before the baseline, and is monitored since a later sampling.
     Earlier,
-    /// It started after the baseline.
+    /// The process started after the baseline.
     Later,
 }
 
 impl Origin {
-    /// Returns the part of a usage at the first sampling of the process that belongs to the time before it was monitored.
+    /// Returns the part of a usage that belongs to the time before the process was monitored. `usage`: counters at
+    /// the first sampling of the process.
     fn earlier_part(self, usage: ThreadUsage) -> ThreadUsage {
         match self {
             Self::Baseline => usage,
-            // The counters of the heap begin at attach.
+            // The counters of the heap start at attach, so they contain no earlier usage.
             Self::Earlier => usage.only(|counter| !counter.is_of_heap()),
             Self::Later => ThreadUsage::default(),
         }
@@ -31,7 +32,7 @@ impl Origin {
 /// State of a monitored process.
 #[derive(Debug)]
 pub(super) struct ProcessState {
-    /// Usage before the first interval and in all intervals so far.
+    /// Sum of the usage before the first interval and in all intervals so far.
     reported: ThreadUsage,
     rows: Rows,
     started: u64,
@@ -54,7 +55,7 @@ impl ProcessState {
         }
     }
 
-    /// Number of slots that the process has.
+    /// Returns the number of slots that the process uses.
     pub(super) fn rows(&self) -> usize {
         self.rows.len()
     }
@@ -63,7 +64,7 @@ impl ProcessState {
         self.was_oom_killed
     }
 
-    /// Ends an interval that began `since_ns` after boot.
+    /// Ends an interval. `since_ns`: start of the interval since boot, in nanoseconds.
     pub(super) fn observe(
         &mut self,
         process: ProcessSample,
@@ -73,7 +74,8 @@ impl ProcessState {
     ) -> ProcessInterval {
         let step = self.rows.observe(threads, since_ns, slots);
         let certain: ThreadUsage = step.rows.iter().map(|row| row.usage).sum();
-        // A thread that exits during the sampling is missing in the sum until the next one. The others have grown anyway.
+        // A thread that exits during the sampling is missing in the sum until the next sampling. The usage of the
+        // certain rows counts nevertheless.
         let total = process.ended.plus(step.running).max(self.reported.plus(certain));
         let usage = total.since(self.reported);
         let parts = Parts::new(step, usage.since(certain));
@@ -106,7 +108,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// Divides `rest`, the usage without that of the certain rows. The ended threads get what nothing else has used.
+    /// Divides the usage of a process. `rest`: usage of the process minus the usage of the certain rows. The ended
+    /// threads get the remainder of `rest`.
     fn new(step: ThreadStep, mut rest: ThreadUsage) -> Self {
         let mut take = |wanted: ThreadUsage| {
             let taken = wanted.min(rest);

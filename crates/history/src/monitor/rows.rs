@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::sampling::ThreadSample;
 
-/// Number of rows that are free.
+/// Number of free slots. Each thread with a row takes one.
 #[derive(Debug)]
 pub(super) struct Slots(usize);
 
@@ -30,7 +30,8 @@ impl Slots {
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     usage: ThreadUsage,
-    /// True if earlier intervals may contain counters of the heap that could not be read when the thread got its row.
+    /// True if the counters of the heap could not be read when the thread got its row, and earlier intervals may
+    /// contain them.
     lacks_heap: bool,
 }
 
@@ -39,16 +40,17 @@ struct Counters {
 pub(super) struct Rows {
     /// Threads with rows, by ID and start.
     counters: FxHashMap<(Tid, u64), Counters>,
-    /// Threads without rows at the previous sampling, with the sum of their counters.
+    /// Number of threads without rows at the previous sampling, and the sum of their counters.
     others: OtherThreads,
 }
 
 /// Threads of a process at the end of an interval.
 #[derive(Debug, Default)]
 pub(super) struct ThreadStep {
-    /// Rows of threads whose usage since the previous sampling is certain.
+    /// Rows with a certain usage: of threads with state, and of threads that started in the interval.
     pub(super) rows: Vec<ThreadInterval>,
-    /// Rows of threads that ran at the previous sampling, but were missing there. Their usage is that since their start.
+    /// Rows of threads that ran before the interval, but were missing in the previous sampling. The usage in such a
+    /// row covers the time since the start of the thread.
     pub(super) late: Vec<ThreadInterval>,
     /// Number of threads without rows.
     pub(super) others: u64,
@@ -59,8 +61,8 @@ pub(super) struct ThreadStep {
 }
 
 impl Rows {
-    /// Returns the state before the first interval of a process. `earlier` selects the part of a usage that belongs to the
-    /// time before.
+    /// Returns the state before the first interval of a process. `earlier` returns the part of a usage that belongs
+    /// to the time before.
     pub(super) fn new(
         threads: &[ThreadSample],
         earlier: impl Fn(ThreadUsage) -> ThreadUsage,
@@ -78,12 +80,12 @@ impl Rows {
         rows
     }
 
-    /// Number of slots that the threads have.
+    /// Returns the number of slots that the threads use.
     pub(super) fn len(&self) -> usize {
         self.counters.len()
     }
 
-    /// Ends an interval that began `since_ns` after boot.
+    /// Ends an interval. `since_ns`: start of the interval since boot, in nanoseconds.
     pub(super) fn observe(&mut self, threads: Vec<ThreadSample>, since_ns: u64, slots: &mut Slots) -> ThreadStep {
         let mut step = ThreadStep::default();
         let new = self.observe_rows(threads, &mut step, slots);
@@ -93,7 +95,8 @@ impl Rows {
             let usage = thread.usage_since_start();
             step.running = step.running.plus(usage);
             let is_fresh = thread.thread.start_ns >= since_ns;
-            // A thread that ran before may be one of those without rows, whose earlier intervals contain its usage.
+            // A thread that started before the interval may have been without a row. Then earlier intervals contain
+            // its usage in the sum of such threads.
             let counters = Counters { usage, lacks_heap: !is_fresh && !thread.has_heap };
             if (is_fresh || !had_others) && slots.take() {
                 self.counters.insert(key(&thread), counters);
@@ -133,7 +136,8 @@ impl Rows {
         new
     }
 
-    /// Gives the free slots to threads without rows, for the intervals that follow. Returns those that remain without.
+    /// Gives the free slots to threads without rows, for the next intervals. Returns the threads that still have no
+    /// row.
     fn admit(
         &mut self,
         mut others: OtherThreads,
@@ -152,8 +156,9 @@ impl Rows {
 }
 
 impl Counters {
-    /// Returns the counters at the next sampling, and their growth. A thread that calls execve(2) gets the ID and the
-    /// start of the first thread; the smaller counters do not grow until they reach those of the first thread.
+    /// Returns the counters at the next sampling, and their growth. A thread that calls execve(2) gets the ID and
+    /// the start of the first thread, but keeps its own counters. If these are smaller, the growth is 0 until they
+    /// reach the counters of the first thread.
     fn advance(mut self, sample: &ThreadSample) -> (Self, ThreadUsage) {
         if self.lacks_heap && sample.has_heap {
             self.usage = self.usage.max(sample.usage.only(UsageCounter::is_of_heap));

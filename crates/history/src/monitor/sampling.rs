@@ -1,4 +1,4 @@
-//! Cumulative counters of the monitored processes, as they are read at one moment.
+//! Cumulative counters of the monitored processes at one moment.
 
 use std::time::Duration;
 
@@ -13,35 +13,36 @@ pub struct ThreadSample {
     pub thread: MonitoredThread,
     /// Name of the thread.
     pub comm: Comm,
-    /// State.
+    /// State of the thread.
     pub state: TaskState,
-    /// The kernel's counters since the start of the thread, and those of the heap since attach.
+    /// Counters of the kernel since the start of the thread, and counters of the heap since attach.
     pub usage: ThreadUsage,
-    /// False if the counters of the heap could not be read: the earlier ones remain.
+    /// False if the counters of the heap could not be read. Then the monitor keeps the earlier counters.
     pub has_heap: bool,
 }
 
 /// Counters and values of a process.
 ///
-/// `ended` is read before the list of threads, so that a thread is never in both. A thread that exits between the two
-/// is in neither; it is in `ended` the next time.
+/// `ended` is read before the list of threads, so that a thread is never in both. A thread that exits between the
+/// two reads is in neither; the next sampling has it in `ended`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSample {
     /// The process.
     pub pid: Pid,
     /// Start of the process since the boot of the machine, in nanoseconds.
     pub start_ns: u64,
-    /// Name of its first thread.
+    /// Name of the first thread of the process.
     pub comm: Comm,
     /// Origin of the counters of the heap.
     pub source: SourceState,
-    /// Sum of the final counters, since their start, of the threads that have exited since monitoring began.
+    /// Sum of the final counters of the threads that have exited since monitoring began. The counters of a thread
+    /// start at its start.
     pub ended: ThreadUsage,
     /// Number of threads that have started since monitoring began.
     pub started: u64,
     /// Number of threads that have exited since monitoring began.
     pub exited: u64,
-    /// Values at this moment.
+    /// Values of the process at this moment.
     pub values: ProcessValues,
     /// True if the process has exited. All its threads are in `ended`, and this is its last sample.
     pub has_exited: bool,
@@ -51,25 +52,25 @@ pub struct ProcessSample {
 
 /// Cumulative counters of the monitored processes and of the machine at one moment.
 ///
-/// A monitored process is in all samplings from its first one until it has exited.
+/// A monitored process is in each sampling from its first one until the sampling after its exit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
     /// Time since the start of the monitor.
     pub at: Duration,
-    /// Time since the boot of the machine, in nanoseconds, before anything else was read.
+    /// Time since the boot of the machine, in nanoseconds, just before the other values were read.
     pub boot_ns: u64,
     /// Running threads of the processes. Threads of other processes are ignored.
     pub threads: Vec<ThreadSample>,
     /// Monitored processes.
     pub processes: Vec<ProcessSample>,
-    /// The machine.
+    /// Cumulative counters of the machine.
     pub machine: MachineUsage,
     /// Losses so far.
     pub losses: Losses,
 }
 
 impl ThreadSample {
-    /// Returns the counters. Those of the heap are the `earlier` ones if they could not be read.
+    /// Returns the counters. If the counters of the heap could not be read, uses those in `earlier`.
     pub(super) fn usage_after(&self, earlier: ThreadUsage) -> ThreadUsage {
         if self.has_heap {
             return self.usage;
@@ -77,7 +78,7 @@ impl ThreadSample {
         self.usage.only(|counter| !counter.is_of_heap()).plus(earlier.only(UsageCounter::is_of_heap))
     }
 
-    /// Returns the counters of a thread without earlier ones.
+    /// Returns the counters of a thread without earlier counters.
     pub(super) fn usage_since_start(&self) -> ThreadUsage {
         self.usage_after(ThreadUsage::default())
     }

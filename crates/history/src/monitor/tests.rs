@@ -10,12 +10,12 @@ use memtrace_model::{
 use super::*;
 use UsageCounter::{AllocBytes, UserTime};
 
-/// Time of the sampling of a second, in nanoseconds since boot.
+/// Time of the sampling of `second`, in nanoseconds since boot.
 const fn boot_ns(second: u64) -> u64 {
     1_000_000 + second * 1000
 }
 
-/// Processor time and allocated bytes.
+/// Usage with this CPU time in user mode and these allocated bytes.
 fn usage(user: u64, alloc: u64) -> ThreadUsage {
     ThreadUsage::of(&[(UserTime, user), (AllocBytes, alloc)])
 }
@@ -53,7 +53,7 @@ fn sampling(second: u64, processes: Vec<ProcessSample>, threads: Vec<ThreadSampl
     Sampling { at: Duration::from_secs(second), boot_ns: boot_ns(second), threads, processes, ..Sampling::default() }
 }
 
-/// Rows of a process: thread, processor time and allocated bytes.
+/// Rows of a process: thread, CPU time in user mode, and allocated bytes.
 fn rows(process: &ProcessInterval) -> Vec<(u32, u64, u64)> {
     let numbers = |usage: &ThreadUsage| (usage.get(UserTime), usage.get(AllocBytes));
     let row = |(tid, (user, alloc)): (u32, (u64, u64))| (tid, user, alloc);
@@ -135,7 +135,7 @@ fn process_selected_later_has_its_own_baseline() {
         let selected = ProcessSample { started, ..ended(process(7, 5), 1, usage(9000, 2)) };
         sampling(second, vec![selected], threads)
     };
-    // The counters of the heap begin when the probes are attached.
+    // The counters of the heap start when the probes are attached.
     let first = only_process(monitor.observe(at(1, 4, vec![thread(7, 7, 5, usage(400, 30))])));
     assert_eq!((first.usage, rows(&first)), (usage(0, 32), vec![(7, 0, 30)]));
     assert_eq!((first.started, first.ended.count), (0, 0));

@@ -1,16 +1,16 @@
-//! Totals by stack to which lists are added.
+//! Sum of lists of totals by stack.
 
 use memtrace_model::Node;
 
 use super::{PathKey, PathTotals, PathUsage};
 
-/// Sum of lists of totals by stack, in parts: the largest first. Each is at least twice as large as the next, so that an
-/// entry is merged a few times only.
+/// Sum of lists of totals by stack, in parts, the longest first. Each part is at least twice as long as the next
+/// one, so an entry is merged only a few times.
 #[derive(Debug, Default)]
 pub(crate) struct TotalParts(Vec<PathTotals>);
 
 impl TotalParts {
-    /// Adds a list.
+    /// Adds a list of totals.
     pub(crate) fn push(&mut self, mut stacks: PathTotals) {
         while let Some(last) = self.0.pop_if(|last| last.len() < 2 * stacks.len()) {
             stacks = last.merge(stacks);
@@ -33,7 +33,7 @@ impl TotalParts {
         self.0.iter().flat_map(PathTotals::iter)
     }
 
-    /// Gives each path the one that `rename` returns. They must be in the same order.
+    /// Replaces each path by the result of `rename`, which must keep the order of the paths.
     pub(crate) fn rename(&mut self, rename: impl Fn(Node) -> Node) {
         self.0.iter_mut().for_each(|stacks| stacks.rename(&rename));
     }

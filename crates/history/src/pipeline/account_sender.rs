@@ -11,13 +11,13 @@ use crate::ledger::Ledger;
 /// Sends the changes of the accounts of one shard. While the sink is full, later changes stay in the ledger.
 pub(super) struct AccountSender {
     sink: AccountSink,
-    /// Splits that the shard has not reached: their numbers and times, in order.
+    /// Numbers and times of the splits that the shard has not reached, in order.
     splits: VecDeque<(u64, Tick)>,
     /// Number of the last split that the shard has reached.
     reached: u64,
-    /// The changes are requested.
+    /// True if a command has requested the changes, and they were not taken yet.
     is_requested: bool,
-    /// Changes for which there was no room, with the number of the last split before their end.
+    /// Changes that were not sent yet, with the number of the last split at or before their end.
     unsent: VecDeque<(u64, AccountChanges)>,
 }
 
@@ -26,7 +26,7 @@ impl AccountSender {
         Self { sink, splits: VecDeque::new(), reached: 0, is_requested: false, unsent: VecDeque::new() }
     }
 
-    /// Sends the changes soon, regardless of events that wait in the source.
+    /// Requests the changes. The next [`Self::send`] sends them, even if events wait in the source.
     pub(super) const fn request(&mut self) {
         self.is_requested = true;
     }
@@ -42,7 +42,8 @@ impl AccountSender {
         self.splits.front().is_some_and(|&(_, at)| at < tick)
     }
 
-    /// Takes the changes at each split before `tick`. All earlier events are applied, and no later one.
+    /// Takes the changes at each split before the tick `before`. The ledger must have applied all events until
+    /// these splits, and no later event.
     pub(super) fn take_at_splits(&mut self, before: Tick, ledger: &mut Ledger) {
         while self.is_after_split(before)
             && let Some((number, _)) = self.splits.pop_front()
@@ -51,15 +52,15 @@ impl AccountSender {
         }
     }
 
-    /// Takes the changes at each split. The source has no event from before them.
+    /// Takes the changes at all remaining splits. The source must have no events from before these splits.
     pub(super) fn take_at_all_splits(&mut self, ledger: &mut Ledger) {
         while let Some((number, _)) = self.splits.pop_front() {
             self.take(number, ledger);
         }
     }
 
-    /// Sends the changes that were taken, those that are requested, and those of images that have ended. Returns false if the
-    /// sink has no room.
+    /// Sends the changes that were taken. Takes and sends the changes if they are requested, or if images have
+    /// ended. Returns false if the sink has no room.
     pub(super) fn send(&mut self, ledger: &mut Ledger) -> bool {
         while let Some(changes) = self.unsent.pop_front().or_else(|| {
             let is_due = std::mem::take(&mut self.is_requested) || ledger.has_ended_accounts();

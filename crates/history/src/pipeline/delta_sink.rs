@@ -11,14 +11,14 @@ use crate::ledger::Ledger;
 
 /// Receives a [`Delta`] of each shard after each interval, with the number of the shard.
 ///
-/// A shard never waits for the receiver. While the channel is full, or too many stacks of the shard wait, the shard keeps the
-/// delta of one interval and those of marks. Later changes stay in the ledger, and the next delta covers more than one
-/// interval. The last deltas are in [`RunTotals`](super::RunTotals).
+/// A shard never waits for the receiver. While the channel is full, or too many stacks of the shard wait, the shard
+/// keeps the delta of one interval and the deltas that end at marks. Later changes stay in the ledger, and the next
+/// delta covers more than one interval. The last deltas are in [`RunTotals`](super::RunTotals).
 #[derive(Clone, Debug)]
 pub struct DeltaSink {
     /// Length of an interval.
     pub interval: Duration,
-    /// Time of tick 0, and of the start of the first interval.
+    /// Time of tick 0, when the first interval starts.
     pub start: Instant,
     /// Channel to the receiver.
     pub sender: SyncSender<(usize, Delta)>,
@@ -33,9 +33,9 @@ pub(super) struct DeltaSender {
     sink: DeltaSink,
     /// End of the current interval.
     due: Instant,
-    /// Deltas for which there was no room: that of an interval, and those of marks.
+    /// Deltas that were not sent yet: at most one ends with an interval, and the others end at marks.
     unsent: VecDeque<Delta>,
-    /// Marks that the shard has not reached, in order.
+    /// Times of the marks that the shard has not reached, in order.
     marks: VecDeque<Tick>,
     /// End of the last delta.
     until: Tick,
@@ -47,7 +47,8 @@ impl DeltaSender {
         Self { shard, sink, due, unsent: VecDeque::new(), marks: VecDeque::new(), until: Tick::default() }
     }
 
-    /// Sends the changes of the ledger if an interval has ended. Returns the end of the delta.
+    /// Sends the waiting deltas, and the changes of the ledger if an interval has ended. Returns the end of a new
+    /// delta.
     pub(super) fn send(&mut self, ledger: &mut Ledger) -> Option<Tick> {
         self.try_send();
         let now = Instant::now();
@@ -72,8 +73,8 @@ impl DeltaSender {
         self.marks.front().is_some_and(|&mark| mark < tick)
     }
 
-    /// Ends a delta at the next mark, if there is one. All earlier events are applied, and no later one. Returns the end of the
-    /// delta.
+    /// Ends a delta at the next mark, if there is one. The ledger must have applied all events until the mark, and
+    /// no later event. Returns the end of the delta.
     pub(super) fn end_at_mark(&mut self, ledger: &mut Ledger) -> Option<Tick> {
         let mark = self.marks.pop_front()?;
         let until = self.end_delta(mark, true, ledger);
@@ -81,7 +82,8 @@ impl DeltaSender {
         Some(until)
     }
 
-    /// Returns the deltas that were not sent, in order. The last one ends at `now`. The shard has reached all marks.
+    /// Returns the deltas that were not sent, in order. The last one ends at `now`. The shard must have reached all
+    /// marks.
     pub(super) fn finish(self, ledger: &mut Ledger, now: Tick) -> Vec<Delta> {
         ledger.send_stacks();
         self.unsent.into_iter().chain([ledger.take_delta(now)]).collect()

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use memtrace_model::{EndedImage, ImageEnd, ImageId, Tick};
 
-/// Images that have ended, until every shard has sent its part.
+/// Ended images that wait for the parts of all shards.
 #[derive(Debug)]
 pub struct EndedParts {
     shards: usize,
     open: BTreeMap<ImageId, OpenImage>,
 }
 
-/// An image of which some parts have arrived.
+/// An ended image, and the number of its parts that have arrived.
 #[derive(Debug)]
 struct OpenImage {
     image: EndedImage,
@@ -19,13 +19,13 @@ struct OpenImage {
 }
 
 impl EndedParts {
-    /// Creates an assembly of parts from this number of shards.
+    /// Creates an empty collection. `shards`: number of shards, and so of parts of each image.
     #[must_use]
     pub const fn new(shards: usize) -> Self {
         Self { shards, open: BTreeMap::new() }
     }
 
-    /// Adds the parts that a shard has sent. A shard sends one part of each image.
+    /// Adds the parts that a shard has sent. Each shard sends exactly one part of each image.
     pub fn add(&mut self, parts: Vec<EndedImage>) {
         for part in parts {
             match self.open.get_mut(&part.id) {
@@ -40,20 +40,20 @@ impl EndedParts {
         }
     }
 
-    /// Removes the images with all parts for which `is_ready` returns true, and returns them in the order of their ids.
+    /// Removes and returns the complete images that `is_ready` accepts, in the order of their ids.
     pub fn take_complete(&mut self, mut is_ready: impl FnMut(&EndedImage) -> bool) -> Vec<EndedImage> {
         let shards = self.shards;
         let complete = self.open.extract_if(.., |_, open| open.parts >= shards && is_ready(&open.image));
         complete.map(|(_, open)| open.image).collect()
     }
 
-    /// Returns true if all parts of the image have arrived, and it was not taken.
+    /// Returns true if all parts of the image have arrived, and the image was not taken yet.
     #[must_use]
     pub fn is_complete(&self, id: ImageId) -> bool {
         self.open.get(&id).is_some_and(|open| open.parts >= self.shards)
     }
 
-    /// Returns true if a part of the image has arrived, and it was not taken.
+    /// Returns true if a part of the image has arrived, and the image was not taken yet.
     #[must_use]
     pub fn has_part(&self, id: ImageId) -> bool {
         self.open.contains_key(&id)
@@ -65,7 +65,7 @@ impl EndedParts {
         incomplete.map(|open| (open.image.id, open.image.end, open.image.at))
     }
 
-    /// Returns the images that are left, with the parts that have arrived.
+    /// Removes and returns the remaining images, with the parts that have arrived.
     #[must_use]
     pub fn finish(&mut self) -> Vec<EndedImage> {
         std::mem::take(&mut self.open).into_values().map(|open| open.image).collect()

@@ -5,16 +5,16 @@ use std::sync::{Mutex, PoisonError};
 
 use memtrace_model::{Bytes, CallsBySize};
 
-/// Progress of a shard, or of all.
+/// Progress of a shard, or the sum over all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Number of applied events.
     pub events: u64,
     /// Live bytes of any age.
     pub live: Bytes,
-    /// Losses that the ledgers counted, for all reasons.
+    /// Number of losses that the ledgers have counted, over all reasons.
     pub lost: u64,
-    /// Recorded allocations.
+    /// Number of recorded allocations by size.
     pub calls: CallsBySize,
 }
 
@@ -31,7 +31,7 @@ impl Add for Progress {
     }
 }
 
-/// Progress of one shard, written by its thread.
+/// Progress of one shard. The thread of the shard sets it.
 #[derive(Debug, Default)]
 pub(super) struct ShardProgress(Mutex<Progress>);
 

@@ -18,26 +18,27 @@ use super::sink::{EndedSink, Sinks};
 use super::source::{Drained, Source};
 use crate::ledger::{BATCH, Ledger, Settings};
 
-/// Records drained between two checks for commands: a few milliseconds of work.
+/// Maximum number of records between two checks for commands: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
 
-/// Bounds of the pause between polls of a source. A source with many records wakes its shard early, so a pause can be long
-/// without a loss. Each poll costs two context switches, after which the caches contain the data of other programs.
-/// Finishing may have to wait for the longest pause.
+/// Bounds of the pause between polls of a source. A source with many records wakes its shard early, so a pause can
+/// be long without a loss. Each poll costs two context switches, and evicts data of other processes from the
+/// caches. The end of the trace can have to wait for the longest pause.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Command to a running shard.
 pub(super) enum Command {
-    /// Returns the result at this time.
+    /// Ends the shard, which returns its result at this time.
     Finish(Tick),
     /// Adds hot and cold bytes to the result.
     SetTouches(Arc<TouchedProcesses>),
-    /// Ends the delta at this time: it has the events that are in the source now, unless they are later.
+    /// Ends the delta at this time. The delta has all events until this time that are in the source when the shard
+    /// reads it.
     Mark(Tick),
     /// Ends these images when the source is empty.
     End(Arc<[(ImageId, ImageEnd, Tick)]>),
-    /// Leaves the stacks of new images out of deltas until they have this age.
+    /// Leaves the stacks of new images out of deltas until the image has this age.
     DeferStacks(Duration),
     /// Sends the changes of accounts.
     SendAccounts,
@@ -51,7 +52,7 @@ pub(super) enum Command {
 #[derive(Debug, Default)]
 pub(super) struct ShardTotals {
     pub(super) snapshots: Snapshots,
-    /// Ended images that did not fit into the sink.
+    /// Ended images that were not sent.
     pub(super) ended: Vec<EndedImage>,
     /// Deltas that were not sent.
     pub(super) deltas: Vec<Delta>,
@@ -64,14 +65,14 @@ pub(super) struct Shard<S> {
     ledger: Ledger,
     /// Decoded events that were not applied yet; empty between two drains.
     batch: Vec<Event>,
-    /// Recorded allocations.
+    /// Number of recorded allocations by size.
     calls: CallsBySize,
     progress: Arc<ShardProgress>,
     /// Event classes with a snapshot.
     classes: Arc<[EventClass]>,
-    /// Number of this shard and receiver of its ended images.
+    /// Number of this shard, and receiver of its ended images.
     sink: Option<(usize, EndedSink)>,
-    /// Ended images that the sink had no room for.
+    /// Ended images that were taken from the ledger, and not sent yet.
     unsent: Vec<EndedImage>,
     deltas: Option<DeltaSender>,
     accounts: Option<AccountSender>,
@@ -125,7 +126,8 @@ impl<S: Source> Shard<S> {
             }
             self.send_accounts();
             self.send_ended();
-            // The events can have taken a while, and no interval ends after the end of the trace.
+            // The work can have taken a while. A command to finish must be seen before an interval ends, because no
+            // interval ends after the trace.
             if let ControlFlow::Break(end) = self.obey_all(commands) {
                 return end.map(|end| self.finish(end));
             }
@@ -142,8 +144,8 @@ impl<S: Source> Shard<S> {
         }
     }
 
-    /// Obeys the commands that wait. Breaks with the end of the trace if the shard is to finish, and with `None` if the sender of
-    /// commands is dropped.
+    /// Executes the waiting commands. Breaks with the end of the trace at a command to finish, and with `None` if
+    /// the sender of commands is dropped.
     fn obey_all(&mut self, commands: &Receiver<Command>) -> ControlFlow<Option<Tick>> {
         loop {
             match commands.try_recv() {
@@ -197,14 +199,15 @@ impl<S: Source> Shard<S> {
         Snapshots(snapshots)
     }
 
-    /// Ends the images that commands have named. The source must be empty.
+    /// Ends the images of earlier [`Command::End`]. The source must be empty.
     fn end_images(&mut self) {
         for (id, end, at) in self.to_end.drain(..) {
             self.ledger.end_if_running(id, end, at);
         }
     }
 
-    /// Sends the images that have ended. They stay in the ledger, which bounds their number, while the sink is full.
+    /// Sends the images that have ended. While the sink is full, later ones stay in the ledger, which bounds their
+    /// number.
     fn send_ended(&mut self) {
         if self.sink.is_none() {
             return;
@@ -223,7 +226,7 @@ impl<S: Source> Shard<S> {
         }
     }
 
-    /// Sends the changes of accounts. Returns false if the sink has no room.
+    /// Sends the changes of accounts, if they are due. Returns false if the sink has no room.
     fn send_accounts(&mut self) -> bool {
         self.accounts.as_mut().is_none_or(|accounts| accounts.send(&mut self.ledger))
     }
@@ -261,7 +264,7 @@ impl<S: Source> Shard<S> {
     }
 }
 
-/// Ends a delta at each mark as long as `is_due` returns true, and takes the changes of accounts there.
+/// Ends a delta at each mark as long as `is_due` returns true, and takes the changes of accounts at the same time.
 fn end_at_marks(
     deltas: &mut Option<DeltaSender>,
     accounts: &mut Option<AccountSender>,

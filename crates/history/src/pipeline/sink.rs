@@ -6,17 +6,18 @@ use memtrace_model::{AccountChanges, EndedImage};
 
 use super::delta_sink::DeltaSink;
 
-/// Receives the images that end in a shard, with the number of the shard.
+/// Receives the images that have ended in a shard, with the number of the shard.
 pub type EndedSink = SyncSender<(usize, Vec<EndedImage>)>;
 
-/// Receives the changed accounts of a shard, on request, at each split, and before each batch of images that have ended.
-/// The number is that of the last split at or before the end of the changes; 0 if there is none.
+/// Receives the changed accounts of a shard: on request, at each split, at the end of each delta, and before each
+/// batch of ended images. The number identifies the last split at or before the end of the changes; 0 if there is
+/// none.
 pub type AccountSink = SyncSender<(u64, AccountChanges)>;
 
 /// Receivers of the results of a run while it is in progress.
 #[derive(Clone, Debug, Default)]
 pub struct Sinks {
-    /// Receives the images that end. While it is full, they stay in the shard.
+    /// Receives the images that end. While this channel is full, the images stay in the shard.
     pub ended: Option<EndedSink>,
     /// Receives the changes in each interval.
     pub deltas: Option<DeltaSink>,

@@ -6,21 +6,21 @@ use memtrace_model::Event;
 
 /// Source of a shard's events: a BPF ring buffer, or a test.
 pub trait Source: Send {
-    /// Called once before anything else, on the thread that drains the source.
+    /// Prepares the source. It is called once before the other methods, on the thread that drains the source.
     fn begin(&mut self) {}
 
     /// Passes the available events to `sink`, oldest first. Returns when the source is empty or after about `limit` records,
     /// without waiting.
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained;
 
-    /// Waits until the source should be drained soon, at most for `timeout`.
+    /// Waits until the source needs to be drained soon, or until `timeout` has passed.
     fn wait(&mut self, timeout: Duration);
 }
 
 /// Result of one [`Source::drain`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Number of records, including invalid ones; 0 if the source is empty.
+    /// Number of records, including invalid records; 0 if the source is empty.
     pub records: usize,
     /// Number of invalid records.
     pub bad: u64,

@@ -85,7 +85,7 @@ fn run(events: &[Event], shards: u32, settings: Settings) -> Snapshot {
     finish(events, shards, settings).snapshots.0.remove(&EventClass::Heap).unwrap()
 }
 
-/// Same as [`run`], with all event classes.
+/// Does the same as [`run`], for all event classes.
 fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
     Shards::start(sources(events, shards), settings, EventClass::ALL, &Sinks::default()).unwrap().finish(NOW)
 }
@@ -125,7 +125,8 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
     rings.into_iter().map(FixedSource).collect()
 }
 
-/// Step of a thread: one of two processes, one of three threads, an address, and an action.
+/// Step of a thread: number of one of two processes, number of one of three threads, number of an address, and
+/// action.
 type Step = (u32, u32, u64, Action);
 
 #[derive(Clone, Debug)]
@@ -326,7 +327,7 @@ fn missing_frames_are_counted_for_each_allocation() {
     };
     let event = |kind| Event { kind, ..alloc(16, 1) };
     let events = [alloc(16, 1), alloc(32, 1), frames, event(other.clone()), event(other), event(none)];
-    // Of three shards, the one that receives the frames of stack 7 has none of its events.
+    // The shard that receives the frames of stack 7 has no events with this stack.
     let mut snapshot = run(&events, 3, Settings::UNLIMITED);
     count_missing_frames(&mut snapshot);
     assert_eq!(snapshot.losses.get(LossReason::StackFramesLost), 2);

@@ -1,9 +1,9 @@
-//! Limit of the stacks in deltas that wait for their receiver.
+//! Limit of the number of stacks in deltas that wait for their receiver.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number of stacks in the deltas of each shard that the receiver has not processed, and its maximum. Clones share the
+/// Number of stacks in the unprocessed deltas of each shard, and the maximum of this number. Clones share the
 /// numbers.
 #[derive(Clone, Debug)]
 pub struct WaitingStacks {
@@ -12,17 +12,18 @@ pub struct WaitingStacks {
 }
 
 impl WaitingStacks {
-    /// Returns counters of zero for `shards` shards, with a maximum of `max` stacks each.
+    /// Returns the counters of `shards` shards, at zero. `max`: maximum number of waiting stacks of one shard.
     #[must_use]
     pub fn new(shards: usize, max: usize) -> Self {
         Self { shards: (0..shards).map(|_| AtomicUsize::new(0)).collect(), max }
     }
 
-    /// Adds the stacks of a delta of a shard, unless more than the maximum would wait. One delta of a shard can exceed the
-    /// maximum: the receiver needs the deltas of all shards to complete an interval.
+    /// Adds the stacks of a delta of a shard, and returns true. Returns false if more than the maximum would wait.
+    /// The first waiting delta of a shard can exceed the maximum, because the receiver needs the deltas of all
+    /// shards to complete an interval.
     pub fn request(&self, shard: usize, stacks: usize) -> bool {
         let Some(waiting) = self.shards.get(shard) else { return true };
-        // Only its shard increases the number.
+        // Only the thread of the shard increases the number.
         let now = waiting.load(Ordering::Relaxed);
         let fits = now == 0 || now.saturating_add(stacks) <= self.max;
         if fits {
@@ -31,7 +32,8 @@ impl WaitingStacks {
         fits
     }
 
-    /// Removes the stacks of a delta of a shard. The last deltas of a run come without a request.
+    /// Removes the stacks of a delta of a shard. The last deltas of a run arrive without a request, so the number
+    /// stops at 0.
     pub fn release(&self, shard: usize, stacks: usize) {
         if let Some(waiting) = self.shards.get(shard) {
             let less = |waiting: usize| Some(waiting.saturating_sub(stacks));

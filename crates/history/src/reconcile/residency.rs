@@ -1,34 +1,35 @@
 //! Resident share of the touched pages: compares page totals with the page tables. Pure.
 //!
 //! No event reports that a page is gone. The page tables show it: a page that was unmapped, released, moved or
-//! reclaimed is not in them. Pages that the kernel maps along with a touched page are attributed to the stack that
-//! touched it: the rest of a huge page, and up to 16 cached pages of a file (`do_fault_around`, mm/memory.c).
+//! reclaimed is not present. The kernel can map further pages along with a touched page: the rest of a huge page,
+//! or up to 15 other cached pages of a file (`do_fault_around`, mm/memory.c). These pages are attributed to the
+//! stack that touched the page.
 
 use memtrace_model::{
     Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Quantities, Quantity, Residency, ResidentRange, StackKey,
     Touched, TouchedPages,
 };
 
-/// Size and alignment of the window in which a fault maps cached pages of a file (`fault_around_pages`, mm/memory.c).
+/// Size and alignment of the fault-around window in bytes (`fault_around_pages`, mm/memory.c).
 const FAULT_AROUND: u64 = 1 << 16;
-/// Size of a huge page.
+/// Size of a huge page in bytes.
 const HUGE: u64 = 1 << 21;
 
-/// Resident pages of a process, and how its page totals were made.
+/// Resident pages of a process, and properties of its page totals.
 #[derive(Clone, Copy, Debug)]
 pub struct Pages<'a> {
-    /// Resident now, ordered by address.
+    /// Ranges that are resident now, ordered by address.
     pub now: &'a [ResidentRange],
-    /// Resident when tracing began, ordered by address; empty for processes that started later.
+    /// Ranges that were resident when tracing began, ordered by address; empty for processes that started later.
     pub before: &'a [ResidentRange],
-    /// Sampling period: one page in this many is in the totals.
+    /// Sampling period: one page in this number is in the totals.
     pub one_in: u32,
     /// True if the totals are grouped by kind of memory.
     pub by_kind: bool,
 }
 
-/// Replaces the live totals of `usage`, which count all touched pages, by those of the resident pages. If pages were
-/// sampled, scales all totals to estimates of the whole.
+/// Replaces the live totals of `usage`, which count all touched pages, by totals of the resident pages. Without
+/// `pages`, the live totals do not change. If pages were sampled, scales all totals to estimates of the whole.
 pub fn reconcile_pages(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
     let touched = std::mem::take(&mut usage.touched);
     if let Some(pages) = pages {
@@ -44,7 +45,8 @@ pub fn reconcile_pages(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in:
     usage.total = usage.by_stack.values().copied().sum();
 }
 
-/// Sets the hot and cold bytes of each stack that created mappings. The mapped ranges must still be known.
+/// Adds the hot and cold bytes of each stack that created mappings. `usage` must still have the mapped ranges,
+/// which [`set_resident_bytes`] removes.
 pub fn add_touches(usage: &mut ImageUsage, pages: &TouchedPages) {
     for mapped in &usage.touched {
         let (hot, cold) = pages.hot_and_cold(mapped.begin, mapped.end());
@@ -56,7 +58,8 @@ pub fn add_touches(usage: &mut ImageUsage, pages: &TouchedPages) {
     }
 }
 
-/// Sets the resident bytes of each stack that created mappings, from the ranges that are resident `now`.
+/// Adds the resident bytes of each stack that created mappings, and removes the mapped ranges. `now`: resident
+/// ranges of the process.
 pub fn set_resident_bytes(usage: &mut ImageUsage, now: &[ResidentRange]) {
     let mapped = std::mem::take(&mut usage.touched);
     for range in now {
@@ -71,8 +74,8 @@ pub fn set_resident_bytes(usage: &mut ImageUsage, now: &[ResidentRange]) {
     }
 }
 
-/// Scales the totals of a sample of one page in `one_in`, in which each page is chosen independently. The variance is
-/// that of the Horvitz-Thompson estimator ("A Generalization of Sampling Without Replacement from a Finite Universe",
+/// Scales the totals of a sample of one page in `one_in`. Each page is chosen independently. The variance follows
+/// the Horvitz-Thompson estimator ("A Generalization of Sampling Without Replacement from a Finite Universe",
 /// 1952).
 fn scale_sample(usage: &mut ImageUsage, one_in: u64) {
     usage.by_stack.values_mut().for_each(|stack| scale_stack(stack, one_in));
@@ -132,7 +135,7 @@ impl Attribution<'_> {
         }
     }
 
-    /// Adds pages without a recorded touch, all in one window.
+    /// Adds resident pages without a recorded touch. All pages from `begin` to `end` are in one window.
     fn add_untouched(&mut self, begin: u64, end: u64, range: &ResidentRange, touched: &[Touched], pages: Pages<'_>) {
         let mut at = begin;
         while at < end {
@@ -154,17 +157,18 @@ impl Attribution<'_> {
         }
     }
 
-    /// Attributes resident bytes to the stack `key`. `mapped_along` means that they were mapped along with a page that
+    /// Attributes resident bytes to the stack `key`. `mapped_along`: the kernel mapped them along with a page that
     /// the stack touched.
     fn attribute(&mut self, key: StackKey, kind: MappingKind, bytes: u64, mapped_along: bool) {
         let mut pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
         if !mapped_along && let Some(stack) = self.usage.by_stack.get(&key) {
-            // The page tables are read while the process runs: resident pages never exceed the touched ones.
+            // The page tables are read while the process runs, so they can have more pages than the totals. The
+            // live totals must not exceed the touched pages.
             pages.count = pages.count.min(stack.free().count);
             pages.bytes = pages.bytes.min(stack.free().bytes);
         }
-        // The sample chooses touched pages one by one, those of a huge page all at once: these share the square of
-        // their number.
+        // The sample chooses touched pages one by one, but all pages of a huge page at once. Each of these pages
+        // has an equal share of the square of their number.
         let squares = if mapped_along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
         let resident = self.residency.0.entry(kind).or_default();
         resident.with_stack.0 += pages.bytes.0;
@@ -181,7 +185,7 @@ impl Attribution<'_> {
         }
     }
 
-    /// Moves resident pages from the totals of the whole process to those of their kind of memory.
+    /// Moves resident pages from the totals of the whole process to the totals of their kind of memory.
     fn move_to_kind(&mut self, key: StackKey, kind: MappingKind, pages: Amount, squares: u64) {
         let moved = Quantities::ZERO
             .with_amount(Quantity::LiveBytes, pages)
@@ -195,9 +199,9 @@ impl Attribution<'_> {
     }
 }
 
-/// Returns true if the sample has one touched page in the huge page around `at`: this touch mapped the others. If it
-/// has several, the kernel collapsed small pages that were touched one by one, and other touches may be missing in the
-/// sample.
+/// Returns true if the sample has exactly one touched page in the huge page around `at`. Then this touch has mapped
+/// the other pages. If the sample has several, the kernel has collapsed small pages that were touched one by one,
+/// and other touches may be missing in the sample.
 fn is_touched_once(at: u64, touched: &[Touched]) -> bool {
     let (begin, end) = (at / HUGE * HUGE, (at / HUGE + 1) * HUGE);
     let next = touched.partition_point(|touched| touched.end().0 <= begin);
@@ -206,8 +210,8 @@ fn is_touched_once(at: u64, touched: &[Touched]) -> bool {
     pages.sum::<u64>() == 1
 }
 
-/// Returns the touch that is taken to have mapped the untouched page at `at`: the nearest one below it in the window,
-/// else the nearest one above it.
+/// Returns the touch that counts as the cause of the untouched page at `at`: the nearest touch below it in the
+/// window, or else the nearest touch above it.
 fn neighbour(at: u64, huge: bool, touched: &[Touched]) -> Option<&Touched> {
     let window = if huge { HUGE } else { FAULT_AROUND };
     let (begin, end) = (at / window * window, (at / window + 1) * window);

@@ -8,9 +8,9 @@ use memtrace_model::{ImageId, ImageRusage, ImageStart, ImageUsage, Pid, ProcessI
 pub struct Baselines<'a> {
     /// All recorded process images.
     pub images: &'a BTreeMap<ImageId, ProcessImage>,
-    /// Rusage at the start, of the processes that ran then.
+    /// Rusage at the start of the run, for each process that ran then.
     pub before: &'a BTreeMap<Pid, Rusage>,
-    /// Time of the start.
+    /// Start of the run.
     pub start: Tick,
     /// Returns the rusage of a running process; `None` if it has exited.
     pub now: &'a dyn Fn(Pid) -> Option<Rusage>,
@@ -18,8 +18,8 @@ pub struct Baselines<'a> {
     pub is_traced: &'a dyn Fn(ImageId) -> bool,
 }
 
-/// Sets the rusage of each image in `snapshot`, and adds the running images with page faults of which none was
-/// recorded. Removes images that have neither totals nor page faults.
+/// Sets the rusage of each image in `snapshot`. Adds traced running images without a recorded fault, if the kernel
+/// has counted page faults. Removes images that have neither totals nor page faults.
 pub fn reconcile_rusage(snapshot: &mut Snapshot, baselines: &Baselines<'_>) {
     // Images that the caller added without totals stay.
     let idle = |usage: &ImageUsage| *usage == ImageUsage::default();
@@ -51,8 +51,8 @@ pub fn reconcile_rusage(snapshot: &mut Snapshot, baselines: &Baselines<'_>) {
     snapshot.images.retain(|id, usage| is_reported(usage) || idle.contains(id));
 }
 
-/// Sets the rusage of an image that has ended. `before` is the rusage of its process at the time `start`, if it ran then.
-/// Returns false if the image has neither totals nor page faults.
+/// Sets the rusage at the start of an image that has ended. `start`: start of the run. `before`: rusage of the
+/// process at this time, if the process ran then. Returns false if the image has neither totals nor page faults.
 pub fn complete_ended(
     usage: &mut ImageUsage,
     (id, image): (ImageId, ImageStart),
@@ -83,11 +83,11 @@ fn set_rusage(usage: &mut ImageUsage, id: ImageId, baselines: &Baselines<'_>, no
     usage.counts.end = usage.counts.end.or(now);
 }
 
-/// Sets the rusage at the start of an image, unless an exec event has reported it.
+/// Sets the rusage at the start of an image, unless it was recorded at the exec.
 fn set_begin(usage: &mut ImageUsage, ordinal: u32, image: ImageStart, before: Option<Rusage>, start: Tick) {
     let begin = || match image {
         ImageStart::Fork(tick) if tick >= start => Some(Rusage::default()),
-        // The image after an exec starts with the rusage of the one before, which the exec event reports.
+        // The image after an exec starts with the rusage of the image before, which is recorded at the exec.
         _ if ordinal == 0 => before,
         _ => None,
     };
@@ -114,7 +114,7 @@ mod tests {
         ProcessImage { start, ended: ended.map(|at| (ImageEnd::Exit, at)), ..ProcessImage::default() }
     }
 
-    /// Returns the minor faults of each image; all running processes have had 100.
+    /// Returns the minor faults of each image. At the end, each running process has a count of 100 minor faults.
     fn reconciled(
         images: &[(ImageId, ProcessImage)],
         totals: Vec<(ImageId, ImageUsage)>,
@@ -177,7 +177,7 @@ mod tests {
             (id(3, 1), image(ImageStart::Unseen, None)),
         ];
         let totals = vec![(id(1, 0), touched()), (id(2, 0), ended(None, 9, ImageEnd::Exit)), (id(3, 1), touched())];
-        // The pid's first process was another one.
+        // The rusage of pid 3 at the start belongs to an earlier image.
         let faults = reconciled(&images, totals, &[(3, 50)]);
         assert_eq!(faults, [(id(1, 0), None), (id(3, 1), None)]);
     }

@@ -31,7 +31,7 @@ fn mapped_at(time: u64, pid: u32, mapping: Mapping) -> ProcessEvent {
     event(pid, ProcessEventKind::Mapped { mapping, at: Duration::from_nanos(time) })
 }
 
-/// Mappings with the times of their replacement.
+/// Replaced mappings, with the times of their replacement.
 fn replaced(all: &[(Mapping, u64)]) -> Replaced {
     let mut replaced = Replaced::default();
     all.iter().for_each(|(mapping, until)| replaced.add(mapping.clone(), Duration::from_nanos(*until)));
@@ -163,7 +163,7 @@ fn start_and_end_of_each_image_are_recorded() {
 }
 
 proptest! {
-    /// Compares with tables of the mapping and file offset of each single address at each time.
+    /// Compares the registry with a table that has the mapping and file offset of each address at each time.
     #[test]
     fn each_address_belongs_to_its_last_mapping_at_any_time(
         ranges in prop::collection::vec((0u64..64, 1u64..24, 0u64..1000, any::<bool>()), 0..40),
@@ -190,7 +190,7 @@ proptest! {
         for (time, owners) in expected_owners.iter().enumerate() {
             for (address, &owner) in owners.iter().enumerate() {
                 let version = image.replaced.holding(AbsAddr(address as u64), Duration::from_nanos(time as u64));
-                // An address that was not mapped yet resolves to its first mapping.
+                // Addresses that were not mapped yet are not compared: they resolve to their first mapping.
                 if owner.is_some() {
                     prop_assert_eq!(found(version, address), owner, "{:#x} at {}", address, time);
                 }

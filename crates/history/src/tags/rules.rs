@@ -6,21 +6,21 @@ use memtrace_model::Frame;
 use serde::Deserialize;
 use wildmatch::WildMatch;
 
-/// Most rules. Each frame is compared with all of them.
+/// Maximum number of rules. Each frame is compared with all of them.
 const MAX_RULES: usize = 1000;
 
 /// Rules that give stacks tags.
 #[derive(Clone, Debug)]
 pub struct TagRules {
     rules: Vec<Rule>,
-    /// The file. Equal files have equal rules.
+    /// Text of the file. Rules are equal if their texts are equal.
     text: Arc<str>,
 }
 
 /// Error in a file of rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// The file is no TOML, or has other keys or values than those of rules. The text states the line.
+    /// The file is not TOML, or has unknown keys or wrong values. The text states the line.
     #[error("{0}")]
     Syntax(String),
     /// A rule has no condition.
@@ -40,8 +40,8 @@ pub enum RuleError {
     TooMany(usize),
 }
 
-/// A rule. A stack matches if one frame meets all conditions on frames, and its thread that on threads. A rule with a number
-/// gives the tag with this number another name.
+/// A rule. A stack matches if one of its frames meets all conditions on frames, and its thread meets the condition
+/// on threads. A rule with a number names the tag that programs set with this number.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) name: String,
@@ -59,7 +59,7 @@ struct Pattern {
     is_path: bool,
 }
 
-/// Contents of the file.
+/// Contents of a file of rules.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleFile {
@@ -83,7 +83,7 @@ impl TagRules {
     ///
     /// # Errors
     ///
-    /// If the text is no file of rules.
+    /// The text is not a valid file of rules.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let file: RuleFile =
             toml::from_str(text).map_err(|error| RuleError::Syntax(error.to_string().trim_end().to_owned()))?;
@@ -158,7 +158,7 @@ impl Rule {
         self.function.is_some() || self.object.is_some() || self.source.is_some()
     }
 
-    /// Returns true if the rule has no other condition than that on threads.
+    /// Returns true if the rule has a condition on threads and no condition on frames.
     pub(super) const fn tests_threads_only(&self) -> bool {
         !self.tests_frames() && self.thread.is_some()
     }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Most traces that start within an hour.
+/// Maximum number of traces that start within an hour.
 const MAX_PER_HOUR: usize = 10;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Reason for which a trace does not start.
+/// Reason why a trace does not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum TraceRefusal {
@@ -22,7 +22,7 @@ impl TraceRefusal {
     /// All reasons.
     pub const ALL: [Self; 2] = [Self::Running, Self::TooMany];
 
-    /// Explanation for the user.
+    /// Returns the explanation for the user.
     #[must_use]
     pub const fn explanation(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl TraceBudget {
         self.is_running = false;
     }
 
-    /// Number of traces that did not start for a reason.
+    /// Returns the number of traces that were refused for a reason.
     #[must_use]
     pub const fn refused(&self, reason: TraceRefusal) -> u64 {
         self.refused[reason as usize]

@@ -1,4 +1,4 @@
-//! Conditions.
+//! Conditions of triggers.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub enum Comparison {
     AtMost,
 }
 
-/// Period in which values are added up.
+/// Period over which values are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
     /// A second.
@@ -49,7 +49,7 @@ pub struct Condition {
 }
 
 impl Comparison {
-    /// Operator in conditions.
+    /// Returns the operator in the text of a condition.
     #[must_use]
     pub(crate) const fn operator(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Comparison {
         }
     }
 
-    /// Returns true if the value is on this side of the limit.
+    /// Returns true if the comparison of `value` with `limit` is true.
     #[must_use]
     pub const fn is_met(self, value: i64, limit: i64) -> bool {
         match self {
@@ -82,7 +82,7 @@ impl Period {
     /// All periods.
     pub const ALL: [Self; 3] = [Self::Second, Self::Minute, Self::Hour];
 
-    /// Name in conditions.
+    /// Returns the name in the text of a condition.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl Period {
         }
     }
 
-    /// Length.
+    /// Returns the length of the period.
     #[must_use]
     pub const fn length(self) -> Duration {
         Duration::from_secs(match self {
@@ -110,7 +110,8 @@ impl Condition {
         self.comparison.is_met(value, self.limit)
     }
 
-    /// Returns true if the condition needs values of a whole period. A sum that only grows exceeds its limit earlier.
+    /// Returns true if the condition can be evaluated only after a whole period. Before that, a sum is below its
+    /// limit only because it is incomplete.
     #[must_use]
     pub(crate) const fn needs_whole_period(&self) -> bool {
         self.period.is_some() && self.comparison.is_upper_bound()
@@ -145,7 +146,7 @@ impl Condition {
     }
 }
 
-/// Returns thousandths of a percent without zeros at the end.
+/// Returns thousandths of a percent as a percentage without trailing zeros.
 fn percent_argument(thousandths: u64) -> String {
     let decimal = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
     format!("{}%", decimal.trim_end_matches('0').trim_end_matches('.'))

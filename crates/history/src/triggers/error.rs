@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}; {remedy}")]
 pub struct ConditionError {
-    /// Part that is not valid, and the reason.
+    /// The invalid part of the condition, and the reason.
     pub message: String,
     /// Advice for the user.
     pub remedy: String,

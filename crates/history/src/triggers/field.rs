@@ -1,4 +1,4 @@
-//! The table of fields.
+//! Table of the fields that conditions compare.
 
 use memtrace_model::MachineValue::{
     CpuPressure, IoPressure, MemoryAvailable, MemoryPressure, SystemTime as MachineSystemTime,
@@ -21,7 +21,7 @@ pub enum Unit {
     Bytes,
     /// Bytes, which may be negative.
     SignedBytes,
-    /// Number of things.
+    /// A count.
     Number,
     /// Thousandths of a percent.
     Percent,
@@ -30,19 +30,20 @@ pub enum Unit {
 /// Field that conditions compare.
 #[derive(Debug)]
 pub struct Field {
-    /// Name in conditions.
+    /// Name in the text of a condition.
     pub name: &'static str,
-    /// Kinds of subjects that have it.
+    /// Kinds of subjects that have the field.
     pub subjects: &'static [Subject],
-    /// Unit of its values.
+    /// Unit of the values.
     pub unit: Unit,
-    /// True if the values of intervals are added up: within a period, or since the start.
+    /// True if the values of intervals are added up, within a period or since the start of the monitor.
     pub is_sum: bool,
-    /// Returns the value of an interval with this length in nanoseconds; `None` if it is not known.
+    /// Function that returns the value of a subject in an interval; `None` if it is unknown. The second argument is
+    /// the length of the interval in nanoseconds.
     pub(super) read: fn(Observed<'_>, u64) -> Option<i64>,
 }
 
-/// Subjects whose counters are those of threads.
+/// Subjects with the counters of threads.
 const COUNTED: &[Subject] = &[Process, Thread];
 
 /// All fields. A name may have a row for some subjects and another row for others.
@@ -124,7 +125,7 @@ fn of_machine(subject: Observed<'_>, value: MachineValue) -> Option<u64> {
     subject.machine()?.get(value)
 }
 
-/// Returns a part of an interval, in thousandths of a percent.
+/// Returns a time as a share of an interval, in thousandths of a percent.
 fn share(nanoseconds: u64, interval: u64) -> Option<i64> {
     let share = (u128::from(nanoseconds) * 100_000).checked_div(u128::from(interval))?;
     Some(i64::try_from(share).unwrap_or(i64::MAX))

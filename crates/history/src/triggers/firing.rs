@@ -8,15 +8,15 @@ use memtrace_model::Pid;
 /// A condition that became true for a subject. `Display` writes a line for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firing {
-    /// Text of the condition: `net > 1GiB/min`.
+    /// Text of the condition, such as `net > 1GiB/min`.
     pub condition: String,
-    /// Description of the subject: `process 4711 (redis)`. Names are plain text.
+    /// Description of the subject, such as `process 4711 (redis)`. Control characters in names are replaced.
     pub subject: String,
-    /// Process that can be traced.
+    /// Process that can be traced; `None` for the machine and for cgroups.
     pub pid: Option<Pid>,
-    /// The value: `1.20 GiB/min`.
+    /// Value with its unit, such as `1.20 GiB/min`.
     pub value: String,
-    /// The limit: `1GiB/min`.
+    /// Limit with its unit, such as `1GiB/min`.
     pub limit: String,
     /// End of the interval, since the start of the monitor.
     pub at: Duration,

@@ -1,4 +1,4 @@
-//! Subjects of an interval.
+//! Subjects of an interval, with their values.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use super::subject::Subject;
 pub struct CgroupObservation {
     /// The cgroup.
     pub id: CgroupId,
-    /// Its path.
+    /// Path of the cgroup.
     pub path: String,
-    /// Charged memory at the end of the interval, in bytes.
+    /// Charged memory at the end of the interval in bytes, if known.
     pub memory: Option<u64>,
-    /// Time within the interval in which a task waited for memory, in nanoseconds (PSI, `some`).
+    /// Time within the interval when at least one task waited for memory (PSI, `some`), in nanoseconds, if known.
     pub pressure: Option<u64>,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Returns the counters of a process or thread whose heap counters have a source.
+    /// Returns the counters of a process or thread, if its heap counters have a source.
     pub(super) fn heap(self) -> Option<&'a ThreadUsage> {
         let has_source = self.process()?.source.source != CounterSource::None;
         self.usage().filter(|_| has_source)

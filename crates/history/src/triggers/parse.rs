@@ -93,7 +93,7 @@ fn parse_period(field: &Field, text: &str) -> Result<Period, ConditionError> {
             format!("leave out '/{text}'"),
         ));
     }
-    // Other durations abbreviate a minute to m.
+    // Durations in other arguments abbreviate a minute to `m`.
     let period = Period::ALL.into_iter().find(|period| period.name() == text);
     period.or((text == "m").then_some(Period::Minute)).ok_or_else(|| {
         let periods = listed(Period::ALL.into_iter().map(Period::name));

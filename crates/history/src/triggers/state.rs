@@ -6,20 +6,20 @@ use std::time::Duration;
 use super::condition::Condition;
 use super::window::{Timeline, Window};
 
-/// Time without the condition after which it can fire again.
+/// Time for which a condition must be false before it can fire again.
 const REARM_TIME: Duration = Duration::from_secs(60);
 
 /// State of a condition for one subject.
 #[derive(Debug)]
 pub(super) struct State {
     window: Window,
-    /// Start of the first interval.
+    /// Start of the first interval with this state.
     since: Duration,
-    /// Time without the condition since it fired. `None` if it can fire.
+    /// Time for which the condition has been false since it was last true. `None` if it can fire.
     unmet: Option<Duration>,
 }
 
-/// Room for states, shared by all conditions.
+/// Limit of the number of states, shared by all conditions.
 #[derive(Debug)]
 pub(super) struct Room {
     free: usize,
@@ -36,7 +36,8 @@ impl State {
         self.unmet.is_some() || !self.window.is_empty() || condition.needs_whole_period()
     }
 
-    /// Adds the value of an interval. Returns the value to compare, if it is complete.
+    /// Adds the value of an interval. Returns the value to compare with the limit; `None` if a required period is
+    /// incomplete.
     pub(super) fn add(&mut self, condition: &Condition, timeline: &Timeline, end: Duration, value: i64) -> Option<i64> {
         if !condition.field.is_sum {
             return Some(value);
@@ -47,13 +48,14 @@ impl State {
         is_complete.then(|| self.window.sum(timeline))
     }
 
-    /// Notes at the end of an interval that the condition is true or not. Returns true if it fires.
+    /// Updates the state at the end of an interval. `is_met`: true if the condition is true. Returns true if it
+    /// fires.
     pub(super) fn fires(&mut self, is_met: bool, span: &Range<Duration>) -> bool {
         let was_armed = self.unmet.is_none();
         if is_met {
             self.unmet = Some(Duration::ZERO);
         } else {
-            // The whole interval counts as time without the condition.
+            // The condition counts as false for the whole interval.
             let unmet = self.unmet.map(|unmet| unmet.saturating_add(span.end.saturating_sub(span.start)));
             self.unmet = unmet.filter(|unmet| *unmet < REARM_TIME);
         }
@@ -66,7 +68,7 @@ impl Room {
         Self { free: limit, refused: 0 }
     }
 
-    /// Takes the room of a state. Returns false, and counts it, if there is none.
+    /// Takes the room of one state. If there is none, counts the refusal and returns false.
     pub(super) const fn take(&mut self) -> bool {
         let has_room = self.free > 0;
         self.free -= has_room as usize;
@@ -78,7 +80,7 @@ impl Room {
         self.free += count;
     }
 
-    /// Number of states without room so far.
+    /// Returns the number of refusals so far.
     pub(super) const fn refused(&self) -> u64 {
         self.refused
     }

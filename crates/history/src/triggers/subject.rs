@@ -1,6 +1,6 @@
 //! Kinds of subjects.
 
-/// Kind of things that a condition observes.
+/// Kind of subject that a condition observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// Each monitored process.
@@ -14,10 +14,10 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// All kinds. The first one that has a field is the default of the field.
+    /// All kinds. The first kind that has a field is the default subject of the field.
     pub const ALL: [Self; 4] = [Self::Process, Self::Machine, Self::Cgroup, Self::Thread];
 
-    /// Name in conditions.
+    /// Returns the name in the text of a condition.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -52,7 +52,7 @@ fn seconds(span: Range<u64>) -> Range<Duration> {
     Duration::from_secs(span.start)..Duration::from_secs(span.end)
 }
 
-/// Returns the seconds in which a condition on the RSS of a process fires.
+/// Returns the seconds when a condition on the RSS of a process fires.
 fn firing_seconds(condition: &str, rss: impl IntoIterator<Item = Option<u64>>) -> Vec<u64> {
     let mut triggers = triggers(&[condition]);
     let intervals = rss.into_iter().zip(0..).map(|(rss, at)| second(at, vec![process(1, &[], rss)]));
@@ -106,13 +106,13 @@ fn rate_is_the_sum_of_the_last_period() {
     let mut triggers = triggers(&["net > 60MiB/min"]);
     let mut fired = Vec::new();
     for at in 0..200 {
-        // 2 MiB/s in the first and the last minute, then nothing.
+        // The process gains 2 MiB a second, except from second 60 to 149.
         let allocated = if (60..150).contains(&at) { 0 } else { 3 * MIB };
         let freed = allocated / 3;
         let usage = [(UsageCounter::AllocBytes, allocated), (UsageCounter::FreeBytes, freed)];
         fired.extend(triggers.observe(&second(at, vec![process(1, &usage, None)]), &[]));
     }
-    // The sum is 62 MiB in second 30. It is below the limit from second 90 to 180.
+    // The sum is 62 MiB in second 30. It does not exceed the limit from second 89 to 179.
     let shown: Vec<_> = fired.iter().map(|firing| (firing.at.as_secs(), firing.value.as_str())).collect();
     assert_eq!(shown, [(31, "62.00 MiB/min"), (181, "62.00 MiB/min")]);
 }

@@ -13,7 +13,7 @@ use super::state::{Room, State};
 use super::subject::Subject;
 use super::window::Timeline;
 
-/// A condition with the state of its subjects. Subjects whose state would be that of a new one have none.
+/// A condition with the state of its subjects. A subject has no state if its state would equal a new one.
 #[derive(Debug)]
 pub(super) struct Watch {
     condition: Condition,
@@ -32,7 +32,7 @@ impl Watch {
         self.condition.subject
     }
 
-    /// Number of values that were not known.
+    /// Returns the number of unknown values so far.
     pub(super) const fn values_unknown(&self) -> u64 {
         self.values_unknown
     }
@@ -75,7 +75,7 @@ impl Watch {
             self.states.insert(subject.key(), state);
             return firing;
         }
-        // Without state, a condition would fire in each interval.
+        // Without state, a condition would fire in each interval, so it does not fire at all.
         room.give_back(usize::from(had_state));
         None
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Slots in a period. Shorter intervals share one.
+/// Number of slots in a period. Intervals that are shorter than a slot share one.
 const SLOTS: u32 = 60;
 
 /// Slots of time that lie in the last period. All subjects of a condition share them.
@@ -13,14 +13,15 @@ pub(super) struct Timeline {
     /// `None` for sums since the start, which have a single slot.
     period: Option<Duration>,
     slots: VecDeque<Range<Duration>>,
-    /// Number of the first slot.
+    /// Number of the first slot, counted from the start.
     first: u64,
 }
 
-/// Sums of the values of a subject: number of the slot and sum. Slots without values are left out.
+/// Sums of the values of a subject, as pairs of the slot number and the sum. Slots without values other than 0 are
+/// left out.
 ///
-/// A slot that began before the period counts in proportion to its part within the period. The sum is exact if the period
-/// is a multiple of the slots' length.
+/// A slot that began before the period counts in proportion to its part within the period. The sum is exact if the
+/// period is a multiple of the slots' length.
 #[derive(Debug, Default)]
 pub(super) struct Window(VecDeque<(u64, i64)>);
 
@@ -29,7 +30,7 @@ impl Timeline {
         Self { period, slots: VecDeque::new(), first: 0 }
     }
 
-    /// Adds an interval.
+    /// Adds an interval, and removes the slots before the period that ends with it.
     pub(super) fn advance(&mut self, span: &Range<Duration>) {
         let length = self.period.map_or(Duration::MAX, |period| period / SLOTS);
         match self.slots.back_mut() {
@@ -99,7 +100,7 @@ mod tests {
 
     const MINUTE: Option<Duration> = Some(Duration::from_secs(60));
 
-    /// Returns the sums after intervals with a length in milliseconds and a value.
+    /// Returns the sum after each interval. `intervals`: length in milliseconds and value.
     fn sums(period: Option<Duration>, intervals: impl IntoIterator<Item = (u64, i64)>) -> Vec<i64> {
         let (mut timeline, mut window) = (Timeline::new(period), Window::default());
         let mut now = Duration::ZERO;

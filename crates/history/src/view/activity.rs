@@ -10,11 +10,11 @@ use crate::file::Error;
 use crate::interval::{Location, Locations, PathNumber, RecordedActivity, RecordedPath};
 use crate::moments::Moments;
 
-/// At most this many calls are shown of a wait, with the functions that are inlined in them.
+/// Maximum number of calls that a report shows for a wait, each with its inlined functions.
 const MAX_FRAMES: usize = 32;
 
-/// Reads the activity in the part that the report shows; `None` if none was traced. `counts_bytes` is true if the bytes in slices
-/// are known.
+/// Reads the activity in the part that the report shows; `None` if no activity was traced. `counts_bytes`: true if
+/// the allocated bytes of slices are known.
 pub(super) fn read(
     book: &dyn Book,
     moments: &Moments,

@@ -8,10 +8,11 @@ use memtrace_model::{EventClass, format};
 use crate::book::Book;
 use crate::moments::Moments;
 
-/// The most gaps that have a note of their own.
+/// Maximum number of gaps with a note of their own.
 const MAX_GAPS: usize = 10;
 
-/// Returns a note if resident pages are not known: the page tables are read at the end of a run.
+/// Returns a note if resident pages are not known: the page tables are read only at the end of a run, and resident
+/// pages by stack are not recorded if pages are sampled.
 pub(super) fn page_notes(book: &dyn Book, moments: &Moments, class: EventClass) -> Vec<String> {
     let is_known = moments.is_at_end() && book.header().page_sample <= 1;
     let note = "resident pages are known at the end of a run without --sample only: here, all touched pages of running \

@@ -2,20 +2,20 @@
 
 use memtrace_model::{Metric, Requirement};
 
-/// What a view shows.
+/// Options of a view.
 #[derive(Clone, Copy, Debug)]
 pub struct ViewOptions {
-    /// Parts of processes are distinguished.
+    /// True if the parts of a process (threads, allocators, tags, kinds of memory) have totals of their own.
     pub keeps_parts: bool,
-    /// Number of ended processes that are listed by themselves.
+    /// Maximum number of ended processes that are listed by themselves.
     pub keep_ended: usize,
-    /// Of live blocks, only those count that were allocated between the marks.
+    /// True if live blocks count only if they were allocated between the marks.
     pub counts_growth: bool,
-    /// Memory over time is shown.
+    /// True if the view has memory over time.
     pub has_timeline: bool,
 }
 
-/// Returns true if only blocks that were allocated between the marks count.
+/// Returns true if the metric counts only blocks that were allocated between two marks.
 pub fn counts_growth(metric: Option<Metric>) -> bool {
     metric.is_some_and(|metric| metric.needs(Requirement::Marks))
 }

@@ -14,10 +14,10 @@ use crate::name_table::FramesByObject;
 /// Call paths of a recording, and the names of their calls.
 pub(super) struct RecordedCalls {
     pub(super) paths: CallPaths,
-    /// Names, as far as they are recorded.
+    /// Recorded names of calls.
     pub(super) frames: FramesByObject,
     recorded: PathRows,
-    /// Nodes of the recorded paths, in their order.
+    /// Node of each path in `recorded`, in the same order.
     nodes: Vec<Node>,
     objects: BTreeMap<PathBuf, Arc<Object>>,
 }
@@ -60,19 +60,20 @@ impl RecordedCalls {
         Self { paths, frames, recorded, nodes, objects: names.into_values().map(object).collect() }
     }
 
-    /// Returns the path with a recorded number; the root if there is none.
+    /// Returns the node of a recorded path; the root if there is no such path.
     pub(super) fn node(&self, path: PathNumber) -> Node {
         self.recorded.position(path).map_or(Node::ROOT, |index| self.nodes[index])
     }
 
-    /// Returns a mapping of the executable `path`, by which ended processes are grouped.
+    /// Returns a mapping of the executable `path`. Ended processes are grouped by the build ID of its object.
     pub(super) fn executable(&self, path: &Path) -> Option<Mapping> {
         let object = Some(Arc::clone(self.objects.get(path)?));
         Some(Mapping { start: AbsAddr(0), end: AbsAddr(0), offset: FileOffset(0), object })
     }
 }
 
-/// Returns the name of a file. Generated code, of which all names are recorded, has an empty path.
+/// Returns the name of a file. Generated code counts as a file with an empty path, because all of its names are
+/// recorded.
 fn name_of(location: &Location) -> Option<ObjectName> {
     match location {
         Location::Generated => Some(ObjectName { path: PathBuf::new(), build_id: None }),

@@ -21,7 +21,7 @@ use crate::recorded::{RecordedProcess, RecordedProcesses, RecordedStack};
 use crate::totals::{StackTotal, Totals};
 use crate::trend_parts::has_trends;
 
-/// Process images by class.
+/// Process images by event class and ID.
 type Processes = BTreeMap<(EventClass, ImageId), RecordedProcess>;
 
 /// Reads the processes at a moment, or their changes between two moments. Returns the recorded names too.
@@ -55,7 +55,7 @@ pub(super) fn read(
             *lost = lost.wrapping_add(usage.events());
         }
         let part = if keeps_parts { key.part } else { Part::WHOLE };
-        // In a window, fewer stacks can be merged at its end than at its start.
+        // In a window, the change is negative if fewer stacks are merged at its end than at its start.
         usage[Quantity::MergedStacks] = usage[Quantity::MergedStacks].cast_signed().max(0).cast_unsigned();
         let mut histograms = histograms(&details);
         if !has_ages {
@@ -63,7 +63,7 @@ pub(super) fn read(
         }
         let live_changes = if is_shown(key.class) { live_changes } else { LiveChanges::default() };
         if usage.is_zero() && histograms.is_empty() && live_changes.as_slice().is_empty() {
-            // Its ages or old blocks are known at the end of the run only.
+            // The stack has only ages or old blocks, which count only at the end of the run.
             continue;
         }
         let path = calls.node(key.path);
@@ -114,7 +114,8 @@ pub(super) fn read(
     add_groups(&mut recorded, &members, merged, &mut processes, &described);
     for ((class, id), mut process) in processes {
         process.image = described.get(&id).cloned().unwrap_or_default();
-        // If a shard lost the end, its part of the totals is live in the history.
+        // If a shard lost the event for the end of the image, the history has the shard's part of the totals as
+        // live.
         if let Some((end, _)) = process.image.ended.filter(|_| !moments.is_window()) {
             for stack in &mut process.stacks {
                 stack.usage.end(end, class);
@@ -128,22 +129,23 @@ pub(super) fn read(
 /// Group of each member that has ended.
 type Groups = BTreeMap<ImageId, ImageId>;
 
-/// A member of a group: its class, its ID, and that of the group.
+/// A member of a group: its class, its ID, and the ID of the group.
 type Member = (EventClass, ImageId, ImageId);
 
 /// Merged members by group and class.
 type MergedMembers = BTreeMap<(ImageId, EventClass), MergedImages>;
 
-/// Removes and returns the members of groups with their totals. Their stacks move to the group, which has the difference
-/// between them and the stacks that have been recorded since.
+/// Removes the members of groups, and returns them with their totals. The stacks of a member move to its group: the
+/// group has recorded the actual stacks, and a negative sum that cancels the merged stack of the member.
 fn take_members(processes: &mut Processes, groups: &Groups, merged: &MergedMembers) -> Vec<(Member, ImageUsage)> {
     let is_member = |(_, id): &(EventClass, ImageId), _: &mut RecordedProcess| groups.contains_key(id);
     let members: Vec<_> = processes.extract_if(.., is_member).collect();
-    // In a window, a group can have changes of members that ended before it. One of them stands for all.
+    // In a window, a group can have changes of members that ended before the window. The member with the lowest ID
+    // stands for all of them.
     let with_merged = merged.keys().map(|&(group, class)| (class, group));
     let with_changes: BTreeSet<_> =
         members.iter().filter_map(|((class, id), _)| Some((*class, *groups.get(id)?))).chain(with_merged).collect();
-    // Of equal keys, the last one remains.
+    // The map keeps the last of several members, which has the lowest ID.
     let first_members: BTreeMap<ImageId, ImageId> = groups.iter().rev().map(|(&id, &group)| (group, id)).collect();
     let without_changes = processes.keys().filter(|key| !with_changes.contains(key)).filter_map(|(class, group)| {
         let member = group.stands_for_group().then(|| first_members.get(group)).flatten()?;
@@ -160,8 +162,8 @@ fn take_members(processes: &mut Processes, groups: &Groups, merged: &MergedMembe
     members.into_iter().filter_map(member).collect()
 }
 
-/// Adds one merged member to each group that changes in the window and has no member in it. All members of such a group ended
-/// before the window, and the report shows a group only if it has at least one.
+/// Adds one merged member to each group that changes in the window and has no member in the window. All members of
+/// such a group ended before the window, but a report shows only groups with at least one member.
 fn add_earlier(
     merged: &mut MergedMembers,
     earlier: &MergedMembers,
@@ -197,7 +199,7 @@ fn add_groups(
     for ((class, id, group), usage) in members {
         let group = described.get(group).cloned().unwrap_or_default();
         let member = described.get(id).cloned().unwrap_or_default();
-        // A group without an executable is known by its name.
+        // A group without an executable is identified by its name, so its members get this name.
         let comm = if group.exe.is_some() { member.comm } else { group.comm };
         let ProcessImage { exe, user, cgroup, mappings, .. } = group;
         let image = ProcessImage { comm, exe, user, cgroup, mappings, ..member };
@@ -205,7 +207,7 @@ fn add_groups(
     }
 }
 
-/// Adds up the stacks with the end `merged`, and removes their sum if nothing is left of it.
+/// Adds up the stacks with the end `merged`, and removes their sum if it is zero.
 fn with_one_sum(mut stacks: Vec<RecordedStack>) -> Vec<RecordedStack> {
     let mut sum: Option<RecordedStack> = None;
     stacks.retain(|stack| {
@@ -222,13 +224,13 @@ fn with_one_sum(mut stacks: Vec<RecordedStack>) -> Vec<RecordedStack> {
     stacks
 }
 
-/// Returns true if the epoch of the allocation is recorded for the live amounts of this class: that of blocks is.
+/// Returns true if live amounts of this class are recorded by the epoch of the allocation. Only blocks have epochs.
 pub const fn has_epochs(class: EventClass) -> bool {
     matches!(class, EventClass::Heap)
 }
 
-/// Returns true if changes of live memory over time are shown for this class. Those of blocks are of any age, and of any
-/// epoch.
+/// Returns true if changes of live memory over time are shown for this class. They are recorded for blocks of any
+/// age and epoch, so a report of old blocks or of epochs does not show them.
 pub(super) fn has_parts(class: EventClass, book: &dyn Book, moments: &Moments, counts_growth: bool) -> bool {
     let is_limited = book.header().older.is_some() && moments.is_at_end() && class.probes_allocators();
     let is_of_epochs = counts_growth && has_epochs(class);
@@ -255,9 +257,9 @@ fn earlier(details: &BTreeMap<(DetailKind, u32), u64>, epoch: Epoch) -> Amount {
     Amount { bytes: Bytes(sum(DetailKind::EpochLiveBytes)), count: sum(DetailKind::EpochLiveCount) }
 }
 
-/// Removes the `change` of the live amount of earlier blocks from the changes of a stack. What was held at exit is recorded
-/// without the epoch of the allocation: as much of it as possible counts as allocated in the window. A negative usage, minus
-/// the sum of stacks that replace it, changes like a positive one.
+/// Removes earlier blocks from the changes of a stack. `change`: change of the live amount of these blocks. Blocks
+/// held at exit are recorded without the epoch of their allocation: as many as possible count as allocated in the
+/// window. A negative usage, which cancels a merged stack, is treated like the corresponding positive one.
 fn remove_earlier(usage: &mut Quantities, change: Amount) {
     if usage.alloc().count.cast_signed() < 0 {
         let negative = |usage| {
@@ -270,9 +272,9 @@ fn remove_earlier(usage: &mut Quantities, change: Amount) {
         *usage = negative(positive);
         return;
     }
-    // Live blocks are not negative, unless records were lost.
+    // The live amount is negative only if records were lost.
     let live = (usage.live() - change).increase();
-    // Of the blocks that were allocated in the window, those that are not live.
+    // Blocks that were allocated in the window and are not live any more.
     let ended = (usage.alloc() - live).increase();
     let exit = usage.exit().lesser(ended);
     let discarded = usage.discarded().lesser(ended - exit);
@@ -283,7 +285,7 @@ fn remove_earlier(usage: &mut Quantities, change: Amount) {
         .with_free(ended - exit - discarded);
 }
 
-/// Replaces the amounts of live and held blocks of a stack by those of its blocks that have the minimum age of the run.
+/// Replaces the amounts of live and held blocks of a stack by the amounts of blocks at least as old as `--older`.
 fn limit_age(usage: &mut Quantities, details: &BTreeMap<(DetailKind, u32), u64>) {
     let value = |kind| details.get(&(kind, 0)).copied().unwrap_or_default();
     let amount = |bytes, count| Amount { bytes: Bytes(value(bytes)), count: value(count) };
@@ -305,7 +307,7 @@ fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>)
     if minor.or(major).or(peak_rss).is_some() {
         let faults = PageFaults { minor: minor.unwrap_or_default(), major: major.unwrap_or_default() };
         let end = Rusage { faults, peak_rss: Bytes(peak_rss.unwrap_or_default()) };
-        // Without a number of faults at the start, the high-water mark only is known.
+        // If no number of faults is recorded, only the high-water mark is known.
         let begin = minor.or(major).map(|_| Rusage::default());
         usage.counts = ImageRusage { begin, end: Some(end) };
     }

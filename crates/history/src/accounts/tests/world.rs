@@ -1,4 +1,4 @@
-//! Events, and the amounts of the groups over time that follow from them.
+//! Random events, and the expected amounts of the groups over time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +18,7 @@ pub(super) fn image(number: u32) -> ImageId {
     ImageId { pid: Pid(100 + number), ordinal: 0 }
 }
 
-/// Keys of a thread, of its image, and of images of which the pids are both even or both odd.
+/// Keys of three groups: a thread, its image, and all images with even or with odd pids.
 pub(super) fn keys(id: ImageId, tid: Tid) -> [AccountKey; 3] {
     [key(&format!("thread {id:?} {:?}", Some(tid))), key(&format!("image {id:?}")), key(parity(id))]
 }
@@ -31,13 +31,13 @@ pub(super) fn key(name: &str) -> AccountKey {
     AccountKey([KeyPart::Named(name.into())].into())
 }
 
-/// Accounts of threads as a ledger has them.
+/// Accounts of threads, as a ledger keeps them.
 #[derive(Default)]
 pub(super) struct Counted {
     accounts: BTreeMap<(ImageId, Tid), (AccountCounters, WaterMarks)>,
     changed: Vec<(ImageId, Tid)>,
     ended: Vec<ImageAccounts>,
-    /// Accounts of ended threads since the last take.
+    /// Threads that have ended since the last take. Their accounts were merged.
     merged: Vec<(ImageId, Tid)>,
     live: Amount,
     marks: WaterMarks,
@@ -72,7 +72,7 @@ impl Counted {
         self.ended.push(ImageAccounts { id, ended: Some(ImageEnd::Exit), ended_threads: Vec::new(), merged, accounts });
     }
 
-    /// Adds the account of a thread to that of the ended ones.
+    /// Merges the account of a thread into the account of ended threads.
     fn end_thread(&mut self, id: ImageId, tid: Tid) {
         let Some((ended, _)) = self.accounts.remove(&(id, tid)) else { return };
         self.changed.retain(|changed| *changed != (id, tid));
@@ -130,7 +130,6 @@ impl Counted {
     }
 }
 
-/// An event.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     /// Image, thread, size.
@@ -140,7 +139,7 @@ pub(super) enum Event {
     End(u32),
     /// Image, thread.
     EndThread(u32, u32),
-    /// The changes are taken.
+    /// Takes the changes.
     Take,
     Reset,
 }
@@ -156,7 +155,7 @@ pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..200)
 }
 
-/// Events with ends of threads. The last thread is that of the blocks that ended threads leave.
+/// Events that include ends of threads. Thread [`Tid::ENDED`] owns the blocks that ended threads leave.
 pub(super) fn events_of_threads() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         8 => (0..2u32, 0..3u32, 1..1000u64).prop_map(|(image, thread, size)| Event::Alloc(image, thread, size)),
@@ -169,7 +168,7 @@ pub(super) fn events_of_threads() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..200)
 }
 
-/// Amounts over time of one group.
+/// Expected amounts of one group.
 #[derive(Default)]
 pub(super) struct Known {
     live: Amount,
@@ -199,7 +198,7 @@ pub(super) fn assert_within(account: &AccountTotals, known: &Known, is_exact: bo
     assert!(low.at_most.bytes <= account.live.bytes && account.live.bytes <= high.at_least.bytes);
 }
 
-/// Applies events to accounts, and to the amounts of their groups.
+/// Accounts, and the expected amounts of their groups.
 pub(super) struct World {
     pub(super) counted: Counted,
     blocks: BTreeMap<(u32, u32), VecDeque<u64>>,
@@ -214,7 +213,7 @@ impl World {
         Self { counted: Counted::default(), blocks: BTreeMap::new(), running: [0, 1, 2].map(image), known, total }
     }
 
-    /// Applies an event. Returns the image that it ends.
+    /// Applies an event. Returns the image that the event ends.
     pub(super) fn apply(&mut self, event: &Event) -> Option<ImageId> {
         match *event {
             Event::Alloc(number, thread, size) => {

@@ -18,7 +18,8 @@ fn builder() -> ActivityBuilder {
     builder
 }
 
-/// Step of a thread at this time after the start, with half of it as CPU time and twice as many bytes.
+/// Step of a thread `at` nanoseconds after the start. The thread has half of this time as CPU time, and has
+/// allocated twice as many bytes.
 fn step(tid: u32, at: u64, kind: StepKind) -> ThreadStep {
     let (cpu, allocated) = (Some(Nanoseconds(at / 2)), Some(Bytes(at * 2)));
     ThreadStep { pid: PID, tid: Tid(tid), at: Nanoseconds(1000 + at), cpu, allocated, kind }
@@ -39,7 +40,7 @@ fn finish(mut builder: ActivityBuilder, end: u64) -> Activity {
     collector.finish(BTreeMap::new(), [(0, vec!["wait".into()])].into(), true)
 }
 
-/// Kind, name, begin, end and whether it is open of each slice.
+/// Thread, kind, name, begin and end of each slice, and true if the slice is open.
 fn shown(activity: &Activity) -> Vec<(u32, SliceKind, &str, u64, u64, bool)> {
     let row = |slice: &Slice| {
         let tid = activity.threads[slice.thread as usize].tid.0;
@@ -102,7 +103,7 @@ fn recursive_calls_end_with_their_frame() {
     assert_eq!(times, [(1, 6), (2, 5), (3, 5)]);
 }
 
-/// Steps of calls with stack pointers at their entries.
+/// Begin of a call. `frame`: stack pointer at the entry of the function.
 fn call(site: u32, frame: u64) -> StepKind {
     StepKind::Begin { site, value: 0, text: "x".into(), frame: AbsAddr(frame) }
 }
@@ -178,7 +179,7 @@ fn waits_have_the_holder_of_the_lock() {
         (1, 11, StepKind::LockAcquire { lock }),
         (2, 20, wait()),
         (3, 25, wait()),
-        // The next holder is faster than the release of the last one.
+        // The step of the next holder comes before the release of the last one.
         (2, 50, StepKind::LockAcquire { lock }),
         (1, 51, StepKind::LockRelease { lock }),
         (2, 60, StepKind::LockRelease { lock }),
@@ -201,7 +202,7 @@ fn waits_have_the_holder_of_the_lock() {
     let [row] = activity.locks[..] else { panic!("{:?}", activity.locks) };
     assert_eq!((row.address, row.sums.waits, row.sums.holds, row.sums.most_waiters), (lock, 3, 3, 2));
     assert_eq!((row.sums.wait_time, row.sums.longest_wait), (Nanoseconds(1 + 30 + 36), Nanoseconds(36)));
-    // One thread holds it at the end.
+    // Thread 3 holds the lock at the end.
     assert_eq!(row.sums.hold_time, Nanoseconds(40 + 10 + 9));
 }
 
@@ -235,7 +236,7 @@ fn exit_ends_the_slices_of_a_thread() {
     builder.add(step(5, 30, StepKind::Exit { name: Comm::from("worker") }));
     let unnamed = builder.take_unnamed();
     unnamed.into_iter().for_each(|thread| builder.name_thread(thread, &Comm::from("server"), &Comm::from("old")));
-    // Another thread has its TID.
+    // A new thread gets the TID of the exited one.
     builder.add(step(5, 40, begin(0, 0, "second")));
     let activity = finish(builder, 50);
     let expected = [

@@ -2,7 +2,7 @@ use memtrace_model::{EndedRun, ProcessProfile, StackProfile, Unnamed};
 
 use super::*;
 
-/// Sums that no grouping may change.
+/// Sums that must be the same for any grouping of images.
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
     images: u64,
@@ -154,7 +154,7 @@ fn image(base: u16, functions: &[u8], bytes: u8) -> TestImage {
 fn group_has_runs_times_and_largest_images() {
     let mut images = [image(1, &[0, 1], 3), image(2, &[0, 1], 5), image(3, &[0, 1], 4)];
     images[2].end = ImageEnd::OomKill;
-    // A quarter of the stacks is for images of both classes.
+    // A quarter of the stacks, 2, is for the rows of both classes.
     let settings = EndedSettings { keep: 2, max_stack_entries: 8, ..UNLIMITED };
     let [profile, _] = profiles(&images, ended(&images, 0..3, settings), |_| true);
     let [row, group] = profile.processes.as_slice() else { panic!("{:?}", profile.processes) };

@@ -14,7 +14,7 @@ proptest! {
             for class in ended.classes.values() {
                 prop_assert!(class.rows() <= keep);
             }
-            // A group has one sum of merged stacks for each part.
+            // A group has one sum of merged stacks for each part of a process.
             let groups = CLASSES.len() * 2 * (max_stack_entries / MIN_ENTRIES).max(1);
             prop_assert!(ended.row_entries() <= max_stack_entries / 4);
             prop_assert!(ended.group_entries() <= max_stack_entries - max_stack_entries / 4 + groups);
@@ -51,7 +51,7 @@ fn stacks_with_the_smallest_shares_are_merged() {
     let [profile, _] = profiles(&[], ended, |_| true);
     let rows: Vec<_> =
         profile.stacks.iter().map(|stack| (stack.end, stack.usage.alloc().count, stack.merged())).collect();
-    // One of the two others has all bytes at exit, the other one the most allocations.
+    // One remaining stack has all bytes held at exit, and the other one has the most allocations.
     assert_eq!(rows, [(StackEnd::Merged, 9, 2), (StackEnd::Complete, 9, 0), (StackEnd::Complete, 2, 0)]);
 }
 

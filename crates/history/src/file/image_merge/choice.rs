@@ -4,13 +4,14 @@ use rusqlite::{Connection, Result, Transaction};
 
 use crate::smallest::{FEWEST, ImageSizes, small_images};
 
-/// Most groups. If there were more, the images of further ones would share groups.
+/// Maximum number of groups. Images of further groups share coarser ones.
 const MAX_GROUPS: u64 = 4096;
 
-/// A group takes about 150 bytes, and the file has some more pages than the rows of intervals may use.
+/// Number of pages of the size limit for each group. A group takes about 150 bytes, so all groups fit into the
+/// pages that intervals may not use.
 const PAGES_PER_GROUP: u64 = 4;
 
-/// First ordinal of groups that the merge creates. Those of the recorder have lower ones.
+/// First ordinal of groups that the merge creates. Groups of the recorder have lower ordinals.
 const FIRST_ORDINAL: i64 = 1 << 31;
 
 const REMOVE_TABLES: &str = "
@@ -38,7 +39,7 @@ const TABLES: &str = "
     CREATE TEMP TABLE image_group (key TEXT PRIMARY KEY, image INTEGER) WITHOUT ROWID;
     CREATE TEMP TABLE new_group (id INTEGER PRIMARY KEY, key TEXT, member INTEGER);";
 
-/// Images that have ended and have no later changes, the first to end first.
+/// SQL for the images that have ended and have no later changes.
 const ENDED: &str =
     "FROM image WHERE pid <> 0 AND end_ns IS NOT NULL AND id NOT IN (SELECT image FROM temp.unfinished_image)";
 
@@ -47,8 +48,8 @@ pub(super) fn remove_tables(connection: &Connection) -> Result<()> {
     connection.execute_batch(REMOVE_TABLES)
 }
 
-/// Sizes of the images in `temp.image_size`, from one scan of each table of changes. The + and CROSS JOIN keep SQLite from
-/// looking up the changes of each image. 301 is `stalled_ns`.
+/// Sizes of the images in `temp.image_size`, from one scan of each table of changes. CROSS JOIN and the unary +
+/// keep SQLite from looking up the changes of each image. 301 is `stalled_ns`.
 const SET_SIZES: &str = "
     UPDATE temp.image_size SET exit_bytes = held, alloc_bytes = allocated FROM
         (SELECT total.image AS owner, sum(exit_bytes) AS held, sum(alloc_bytes) AS allocated
@@ -64,8 +65,8 @@ const SET_SIZES: &str = "
             WHERE quantity = 301 AND +image IN (SELECT image FROM temp.image_size) GROUP BY image)
         WHERE owner = image;";
 
-/// Fills `temp.old_image` with the older half of the ended images, without the largest of them by each measure. Those that
-/// the OOM killer ended count as the largest. Returns false if there are too few images.
+/// Fills `temp.old_image` with the older half of the ended images, except for the largest by each measure. Images
+/// that the OOM killer ended count as the largest. Returns false if there are too few images.
 pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iterator<Item = i64>) -> Result<bool> {
     remove_tables(transaction)?;
     transaction.execute_batch(TABLES)?;
@@ -103,7 +104,7 @@ pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iter
     Ok(true)
 }
 
-/// Returns the images in `temp.image_size`.
+/// Returns the images in `temp.image_size` with their sizes.
 fn sizes(transaction: &Transaction<'_>) -> Result<Vec<(i64, ImageSizes)>> {
     let mut statement =
         transaction.prepare("SELECT image, exit_bytes, alloc_bytes, stall_ns, is_killed FROM temp.image_size")?;
@@ -114,8 +115,8 @@ fn sizes(transaction: &Transaction<'_>) -> Result<Vec<(i64, ImageSizes)>> {
     rows.collect()
 }
 
-/// Distinctions of a group, the finest first. Each is an expression of the key, and of the columns `comm`, `exe`, `uid`, `user`
-/// and `cgroup` of a new group. As in reports, the cgroup is the first to be left out.
+/// Keys of groups, the finest first: an expression for the key of an image, and expressions for the columns `comm`,
+/// `exe`, `uid`, `user` and `cgroup` of a new group. As in reports, the cgroup is left out first.
 const KEYS: [(&str, &str); 3] = [
     (
         "quote(exe) || ' ' || quote(iif(exe IS NULL, comm, NULL)) || ' ' || quote(uid) || ' ' || quote(cgroup)",
@@ -129,9 +130,9 @@ const KEYS: [(&str, &str); 3] = [
     ("'NULL ''other programs'' NULL NULL'", "'other programs', NULL, NULL, NULL, NULL"),
 ];
 
-/// Sets the name of each group with an executable to that of most members. Without a majority it has none, and reports show
-/// the name of the executable, as they do for groups of processes that were not merged. Members of earlier merges count as
-/// having the name of the group.
+/// Sets the name of each group with an executable to the name of most members. Without a majority, the group has no
+/// name, and reports show the name of the executable; this is the rule for groups of unmerged processes too.
+/// Members of earlier merges count with the name of the group.
 const SET_NAMES: &str = "
     WITH earlier AS (SELECT image AS target, max(images) AS images FROM
             (SELECT image, sum(images) AS images FROM merged_image GROUP BY image, class) GROUP BY image),
@@ -144,8 +145,8 @@ const SET_NAMES: &str = "
     UPDATE image SET comm = iif(2 * most.images > most.all_images, most.comm, NULL)
         FROM most WHERE most.target = image.id AND image.exe IS NOT NULL";
 
-/// Sets the groups of the images in `temp.old_image`: those that the recorder chose, or those of the same executable, user
-/// and cgroup, which are created if necessary with numbers after `last`. Returns the number of new groups.
+/// Sets the groups of the images in `temp.old_image`. If the recorder has not chosen a group, an image gets the
+/// group of its executable, user and cgroup. New groups get numbers after `last`. Returns the number of new groups.
 pub(super) fn choose_groups(transaction: &Transaction<'_>, last: i64, max_pages: u64) -> Result<i64> {
     transaction.execute(
         "UPDATE temp.old_image SET target = (SELECT member_of FROM image WHERE image.id = old_image.image)",
@@ -178,7 +179,7 @@ pub(super) fn choose_groups(transaction: &Transaction<'_>, last: i64, max_pages:
         }
     }
     transaction.execute(SET_NAMES, [])?;
-    // Reports know an image from this interval on.
+    // Reports list a group from the first interval of its members on.
     transaction.execute(
         "UPDATE image SET interval = min(interval, first) FROM
             (SELECT merged.target, min(member.interval) AS first FROM temp.old_image AS merged
@@ -189,7 +190,7 @@ pub(super) fn choose_groups(transaction: &Transaction<'_>, last: i64, max_pages:
     Ok(created)
 }
 
-/// Sets the group of each image with a group of its key.
+/// Sets the group of each image without one, if a group with its key exists.
 fn set_targets(transaction: &Transaction<'_>) -> Result<()> {
     transaction.execute(
         "UPDATE temp.old_image SET target =

@@ -1,4 +1,4 @@
-//! Times at which processes ended within an interval.
+//! Times of the ends of processes within an interval.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use memtrace_model::{MonitorEventKind, MonitorInterval, Pid};
 use rustc_hash::FxHashMap;
 
-/// Ends of processes in an interval.
+/// Exit events of an interval, by process.
 pub(super) struct Ends {
     span: Range<Duration>,
     exits: FxHashMap<Pid, Duration>,
@@ -21,9 +21,10 @@ impl Ends {
         Self { span: interval.span.clone(), exits: exits.collect() }
     }
 
-    /// Returns the end of a process that has ended: its exit, or the end of the interval.
+    /// Returns the end of a process: the time of its exit event, or the end of the interval if there is none.
     pub(super) fn end_of(&self, pid: Pid) -> Duration {
-        // It is after the interval before, so that a merge of earlier intervals leaves the threads.
+        // The end is after the start of the interval. Otherwise a merge of earlier intervals would remove the
+        // threads.
         let first = (self.span.start + Duration::from_nanos(1)).min(self.span.end);
         self.exits.get(&pid).map_or(self.span.end, |at| (*at).clamp(first, self.span.end))
     }

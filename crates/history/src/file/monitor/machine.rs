@@ -6,16 +6,16 @@ use memtrace_model::{MachineUsage, MachineValue};
 
 use crate::interval::{Fact, FactValue, Interval, MACHINE_START, Sample, Subject};
 
-/// Values of the machine: the kernel's totals of counters, and the last values of others.
+/// Last recorded values of the machine. Counters are the kernel's totals.
 #[derive(Debug)]
 pub(super) struct MachineTotals {
-    /// The values that were recorded last, with the counters at the start, which are facts.
+    /// At first, the counters at the start of the monitor, which are recorded as facts.
     recorded: MachineUsage,
     is_started: bool,
 }
 
 impl MachineTotals {
-    /// Returns the values at the start.
+    /// Takes over the counters at the start of the monitor. Other values count as not recorded.
     pub(super) fn new(start: MachineUsage) -> Self {
         let mut recorded = start;
         for value in MachineValue::ALL.into_iter().filter(|value| !value.is_counter()) {
@@ -24,7 +24,7 @@ impl MachineTotals {
         Self { recorded, is_started: false }
     }
 
-    /// Adds the usage of an interval, and records the values that have changed.
+    /// Adds the usage of an interval to the totals, and records the values that have changed.
     pub(super) fn record(&mut self, usage: &MachineUsage, interval: &mut Interval) {
         if !self.is_started {
             self.is_started = true;

@@ -7,10 +7,10 @@ use memtrace_model::{LossReason, MonitorEvent, MonitorEventKind};
 use crate::file::mark_texts::MarkTexts;
 use crate::interval::{Interval, Mark};
 
-/// Most marks of a recording.
+/// Maximum number of marks in a recording.
 const MAX_MARKS: u32 = 100_000;
 
-/// Marks of a recording.
+/// Recorder of marks, with the texts and the number of all marks so far.
 #[derive(Debug, Default)]
 pub(super) struct MarkRecorder {
     texts: MarkTexts,
@@ -18,7 +18,7 @@ pub(super) struct MarkRecorder {
 }
 
 impl MarkRecorder {
-    /// Records the marks among events. Those beyond the limit are counted.
+    /// Records the marks among `events`. Marks beyond the limit are counted as [`LossReason::MarkLost`].
     pub(super) fn record(&mut self, events: &[MonitorEvent], interval: &mut Interval) {
         let mut marks: Vec<(Duration, String)> =
             events.iter().filter_map(|event| mark_of(event, interval.span.end)).collect();
@@ -34,12 +34,13 @@ impl MarkRecorder {
     }
 }
 
-/// Returns the time and the text of a mark.
+/// Returns the time and the text of the mark, if the event is a mark or a trigger. `end`: end of the interval.
 fn mark_of(event: &MonitorEvent, end: Duration) -> Option<(Duration, String)> {
     match &event.kind {
         MonitorEventKind::Mark(text) => Some((event.at, text.clone())),
         MonitorEventKind::Trigger(text) => {
-            // The boundary at a mark remains when old intervals are merged. There can be too many triggers for that.
+            // A boundary at a mark would remain when old intervals are merged. There can be too many triggers for
+            // that, so their marks lie before the end of the interval.
             Some((event.at.min(end.saturating_sub(NANOSECOND)), format!("trigger: {text}")))
         }
         MonitorEventKind::OomKill(_) | MonitorEventKind::Exit(_) => None,

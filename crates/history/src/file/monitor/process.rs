@@ -20,10 +20,11 @@ pub(super) use self::threads::NumberedThreads;
 pub(super) struct MonitoredProcess {
     start_ns: u64,
     image: RecordedImage,
-    /// The image has a fact that was not recorded.
+    /// True if a fact of the image has not been recorded yet.
     has_new_facts: bool,
     values: ProcessValues,
-    /// Source of the counters, and number of other threads; `None` before the first interval.
+    /// Last recorded source of the heap counters, and number of threads without rows; `None` before the first
+    /// interval.
     state: Option<(SourceState, u64)>,
     threads: ProcessThreads,
 }

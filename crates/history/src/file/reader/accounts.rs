@@ -12,8 +12,8 @@ use crate::file::error::Error;
 use crate::file::schema::ACCOUNT;
 use crate::interval::AccountNames;
 
-/// Returns the accounts at the boundary `at`, with the water marks since the boundary `from`. Accounts without a change
-/// since then have no marks of their own: they are at their live amount.
+/// Returns the accounts at the boundary `at`, with the water marks since the boundary `from`. If an account has not
+/// changed since then, its water marks are its live amount.
 pub(super) fn accounts(
     recording: &Recording,
     from: Boundary,
@@ -34,7 +34,7 @@ pub(super) fn accounts(
         last = Some(number);
         let known = accounts.entry(number).or_insert(totals);
         *known = if interval <= from.id {
-            // The marks begin at the amount at `from`.
+            // The water marks begin with the live amount at `from`.
             totals.unchanged()
         } else if is_first {
             totals
@@ -46,9 +46,9 @@ pub(super) fn accounts(
     Ok(accounts)
 }
 
-/// Calls `each` for the accounts that have changed in each interval until the boundary `to`, in order of time: with their
-/// totals at its end, and the water marks within it. After a merge that was not completed, an account can have several rows
-/// of an interval.
+/// Calls `each` for every row of an account up to the boundary `to`, in order of time. The arguments are the end of
+/// the interval, the account, and its totals at this end with the water marks within the interval. After an
+/// incomplete merge, an account can have several rows of an interval.
 pub(super) fn each_account_row(
     recording: &Recording,
     to: Boundary,

@@ -17,10 +17,10 @@ use crate::file::error::Error;
 use crate::interval::activity::names_of;
 use crate::interval::{PathNumber, RecordedActivity};
 
-/// Returns the activity of threads between two boundaries; `None` if the run has traced none. A slice belongs to the part
-/// in which it ended.
+/// Returns the activity of threads between two boundaries; `None` if the run has traced none. A slice counts in the
+/// interval of its end.
 pub(super) fn activity(recording: &Recording, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error> {
-    // Each slice, event and total has a name.
+    // Each slice, event and total has a name: without names, there is no activity.
     if !recording.connection.has_table("activity_name")? {
         return Ok(None);
     }
@@ -92,7 +92,7 @@ fn calls(recording: &Recording, part: [i64; 2]) -> Result<BTreeMap<u32, CallSums
     Ok(calls)
 }
 
-/// Adds the names, threads, locks and stacks of the activity, and removes what refers to rows that are missing.
+/// Adds the names, threads, locks and stacks of the activity, and removes references to missing rows.
 fn add_identities(recording: &Recording, activity: &mut RecordedActivity) -> Result<(), Error> {
     let RecordedActivity { changes, stacks, calls, .. } = activity;
     let of_events = changes.events.iter().map(|event| event.thread);
@@ -138,7 +138,8 @@ fn add_identities(recording: &Recording, activity: &mut RecordedActivity) -> Res
     Ok(())
 }
 
-/// Calls `each` for the rows of a table without intervals, as far as they can be read.
+/// Calls `each` for the rows of a table without intervals. In a salvaged file, the call ends at the first row that
+/// cannot be read.
 fn each_identity(
     recording: &Recording,
     sql: &str,
@@ -161,7 +162,7 @@ const SLICE_TOTALS: &str =
 const LOCK_TOTALS: &str = "SELECT lock, sum(waits), sum(wait_ns), max(longest_wait_ns), sum(holds), sum(hold_ns),
     max(longest_hold_ns), max(most_waiters) FROM lock_total WHERE interval > ? AND interval <= ? GROUP BY lock";
 
-/// Removes references to missing rows. Only the file of a damaged recording has some.
+/// Removes references to missing rows. Only a damaged recording has such references.
 fn remove_unknown(activity: &mut RecordedActivity) {
     let RecordedActivity { changes, stacks, calls, .. } = activity;
     let names: FxHashSet<u32> = changes.names.iter().map(|(number, _)| *number).collect();

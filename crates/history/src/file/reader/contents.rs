@@ -1,4 +1,4 @@
-//! Header, intervals, marks, gaps.
+//! Header, intervals, marks and gaps of a recording.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use crate::gap::{Gap, GapReason};
 use crate::header::Header;
 use crate::interval::Mark;
 
-/// Reads the header. Returns true if the recording is complete.
+/// Reads the header, and returns it with true if the recording is complete.
 pub(super) fn header(connection: &Connection) -> Result<(Header, bool), Error> {
     let text = |key: &str| -> Result<String, Error> {
         Ok(connection.query_row("SELECT value FROM recording WHERE key = ?", [key], |row| row.get(0))?)
@@ -47,7 +47,6 @@ pub(super) fn header(connection: &Connection) -> Result<(Header, bool), Error> {
     Ok((header, number("complete")?.is_some()))
 }
 
-/// Reads the intervals.
 pub(super) fn intervals(connection: &Connection) -> Result<Vec<IntervalRow>, Error> {
     let mut intervals: Vec<IntervalRow> = Vec::new();
     let mut last = Duration::ZERO;
@@ -64,7 +63,6 @@ pub(super) fn intervals(connection: &Connection) -> Result<Vec<IntervalRow>, Err
     Ok(intervals)
 }
 
-/// Reads the marks.
 pub(super) fn marks(connection: &Connection, intervals: &[IntervalRow]) -> Result<Vec<MarkRow>, Error> {
     let mut marks = Vec::new();
     connection.each_row("SELECT epoch, interval, at_ns, text, exact FROM mark ORDER BY at_ns, epoch", [], |row| {
@@ -78,7 +76,6 @@ pub(super) fn marks(connection: &Connection, intervals: &[IntervalRow]) -> Resul
     Ok(marks)
 }
 
-/// Reads the gaps.
 pub(super) fn gaps(connection: &Connection) -> Result<Vec<Gap>, Error> {
     let mut gaps = Vec::new();
     connection.each_row("SELECT start_ns, end_ns, reason, intervals FROM gap ORDER BY id", params![], |row| {

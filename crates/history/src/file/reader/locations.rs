@@ -13,7 +13,6 @@ use crate::interval::{
     FramesByOffset, Location, Locations, ObjectNumber, PathNumber, PathRows, RecordedObject, RecordedPath,
 };
 
-/// Reads all code locations.
 pub(super) fn locations(recording: &Recording) -> Result<Locations, Error> {
     let objects = objects(recording)?;
     let symbols = symbols(recording, &objects)?;

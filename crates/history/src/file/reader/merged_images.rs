@@ -10,8 +10,8 @@ use crate::boundaries::Boundary;
 use crate::file::error::Error;
 use crate::file::text::{duration, end_of, tick_of};
 
-/// Returns the merged images that ended between two boundaries, by their group and event class. The totals of the group
-/// include theirs.
+/// Returns the merged images that ended between two boundaries, by their group and event class. The totals of a
+/// group include the totals of its merged images.
 pub(super) fn merged_images(
     recording: &Recording,
     from: Boundary,

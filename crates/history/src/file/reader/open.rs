@@ -10,13 +10,14 @@ use rusqlite::{Connection, MAIN_DB, OpenFlags};
 use crate::file::error::Error;
 use crate::file::schema::{APPLICATION_ID, PAGE_SIZE, VERSION};
 
-/// Time to wait for a lock, which the writer holds only while it completes the file.
+/// Time to wait for a lock. The writer holds it only while it completes the file.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Size of the header of a database (sqlite.org/fileformat.html). SQLite takes a shorter file for an empty database.
+/// Size of the header of a database in bytes (sqlite.org/fileformat.html). SQLite treats a shorter file as an empty
+/// database.
 pub(super) const HEADER: usize = 100;
 
-/// Opens a file, which another process may write.
+/// Opens a file that another process may be writing.
 pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -24,8 +25,8 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
         check_size(std::fs::metadata(path)?.len())?;
     }
     match check(connection) {
-        // In a directory without write permission, SQLite cannot create the index of a write-ahead log. It is not needed
-        // without a log.
+        // In a directory without write permission, SQLite cannot create the index of the write-ahead log. Without a
+        // log, no index is needed.
         Err(Error::Sqlite(error)) if is_permission(&error) && !has_log(path) => {
             let connection = Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?;
             check(connection)
@@ -60,20 +61,21 @@ fn immutable_uri(path: &Path) -> String {
         if byte.is_ascii_alphanumeric() || b"/._-".contains(&byte) {
             uri.push(byte.into());
         } else {
-            // A string does not refuse writes.
+            // Writing to a `String` cannot fail.
             let _ = write!(uri, "%{byte:02x}");
         }
     }
     uri + "?immutable=1"
 }
 
-/// Opens the contents of a file.
+/// Opens the contents of a database file.
 pub(super) fn in_memory(mut bytes: Vec<u8>) -> Result<Connection, Error> {
     if bytes.len() < HEADER {
         return Err(Error::NotDatabase);
     }
     check_size(bytes.len() as u64)?;
-    // Versions of the file format: 1 for a file without a write-ahead log, which memory has not (sqlite.org/fileformat.html).
+    // File format versions (sqlite.org/fileformat.html): 2 for a database with a write-ahead log, 1 for one
+    // without. A database in memory cannot have a log.
     for version in bytes.get_mut(18..20).into_iter().flatten() {
         if *version == 2 {
             *version = 1;
@@ -84,7 +86,7 @@ pub(super) fn in_memory(mut bytes: Vec<u8>) -> Result<Connection, Error> {
     check(connection)
 }
 
-/// Returns a file without an incomplete page at its end, and with its actual number of pages in its header.
+/// Removes an incomplete page from the end of a file, and sets the number of pages in its header to the actual one.
 pub(super) fn whole_pages(mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
     let pages = bytes.len() / PAGE_SIZE as usize;
     bytes.truncate(pages * PAGE_SIZE as usize);
@@ -96,10 +98,10 @@ pub(super) fn whole_pages(mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Checks that the database is a recording, and starts to read.
+/// Starts a read transaction, and checks that the database is a recording.
 fn check(connection: Connection) -> Result<Connection, Error> {
     connection.busy_timeout(TIMEOUT)?;
-    // All queries see the same state.
+    // In one transaction, all queries see the same state.
     connection.execute_batch("BEGIN")?;
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     let (id, version) = (number("application_id")?, number("user_version")?);

@@ -14,7 +14,7 @@ use crate::file::error::Error;
 use crate::file::text::{end_of, nanoseconds, path_of, start_of, tick_of};
 use crate::interval::RecordedImage;
 
-/// Container runtimes that control group paths name.
+/// Container runtimes of control groups. Stored names are mapped to these static strings.
 const RUNTIMES: [&str; 6] = ["docker", "containerd", "crio", "podman", "lxc", "nspawn"];
 
 /// Returns the images that are known at a boundary. An image that ends later has no end yet; its name and other facts

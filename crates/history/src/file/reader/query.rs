@@ -1,14 +1,14 @@
-//! Queries.
+//! Queries of the reader.
 
 use rusqlite::{Connection, Row};
 
 use crate::file::error::Error;
 
-/// Most rows for which a list has room from the beginning: merging leaves gaps in the numbers, and those of a damaged file can
-/// be as large as any.
+/// Maximum capacity that is reserved from the highest row number. Merges leave gaps in the numbers, and a damaged
+/// file can have any number.
 const MOST_EXPECTED: i64 = 1 << 20;
 
-/// Queries that fail if the file is damaged.
+/// Queries that return an error if the file is damaged.
 pub(super) trait Query {
     /// Calls `each` for every row of a query.
     fn each_row(
@@ -18,13 +18,13 @@ pub(super) trait Query {
         each: impl FnMut(&Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error>;
 
-    /// Returns an empty list for the rows of a table, which have ascending numbers.
+    /// Returns an empty list with capacity for the rows of a table. The highest `id` limits their number.
     fn list_of_rows<T>(&self, table: &str) -> Result<Vec<T>, Error>;
 
-    /// Returns true if a query has a row.
+    /// Returns true if a query returns at least one row.
     fn has_rows(&self, sql: &str) -> Result<bool, Error>;
 
-    /// Returns true if the recording has a table, which older ones can lack.
+    /// Returns true if the recording has a table. Older recordings lack some tables.
     fn has_table(&self, name: &str) -> Result<bool, Error>;
 }
 

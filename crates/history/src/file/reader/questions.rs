@@ -1,4 +1,4 @@
-//! The answers of a file to the questions of views.
+//! The trait [`Book`] for recordings in files.
 
 use std::collections::BTreeMap;
 

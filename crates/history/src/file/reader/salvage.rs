@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use super::query::Query;
 use crate::file::error::Error;
 
-/// Tables whose rows begin with the number of their interval.
+/// Tables with the interval in the first column of the key, except for `change` and `process_interval`.
 const BY_INTERVAL: [&str; 16] = [
     "detail",
     "image_change",
@@ -25,7 +25,7 @@ const BY_INTERVAL: [&str; 16] = [
     "call_histogram",
 ];
 
-/// Returns the last interval of which all rows can be read; 0 if there is none.
+/// Returns the number of the last interval with readable rows only; 0 if there is none.
 pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Error> {
     let paths = readable_paths(connection)?;
     let (images, _) = readable(connection, "SELECT id FROM image ORDER BY id", |_| true)?;
@@ -34,7 +34,7 @@ pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Err
     })?;
     let (mut last, _) = readable(connection, "SELECT id FROM interval ORDER BY id", |_| true)?;
     let mut limit = |(read, is_all): (i64, bool)| {
-        // The rows of the last interval that was reached can be incomplete.
+        // The interval of the last readable row can be incomplete.
         last = if is_all { last } else { last.min(read - 1) };
     };
     limit(readable(connection, "SELECT interval, total FROM change ORDER BY interval, total", |row| row[1] <= totals)?);
@@ -51,15 +51,15 @@ pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Err
     Ok(last.max(0))
 }
 
-/// Returns the last call path up to which all are readable with their callers and objects.
+/// Returns the highest number up to which all call paths can be read, with their callers and objects.
 fn readable_paths(connection: &Connection) -> Result<i64, Error> {
     let (objects, _) = readable(connection, "SELECT id FROM object ORDER BY id", |_| true)?;
     let (paths, _) = readable(connection, "SELECT id, object FROM path ORDER BY id", |row| row[1] <= objects)?;
     Ok(paths)
 }
 
-/// Reads rows of up to three numbers until the first that cannot be read or for which `is_usable` returns false. Returns
-/// the first number of the last usable row, or that of the unusable one, and true if all rows are usable.
+/// Reads rows of up to three numbers until a row cannot be read or `is_usable` returns false for it. Returns the
+/// first number of the last usable row, 0 if there is none, and true if all rows are usable.
 fn readable(connection: &Connection, sql: &str, is_usable: impl Fn([i64; 3]) -> bool) -> Result<(i64, bool), Error> {
     let mut statement = connection.prepare(sql)?;
     let columns = statement.column_count();

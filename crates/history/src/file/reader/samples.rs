@@ -1,4 +1,4 @@
-//! Facts, and the counters with samples.
+//! Facts, and the counters of samples.
 
 use std::collections::BTreeMap;
 

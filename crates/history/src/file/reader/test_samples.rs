@@ -13,7 +13,7 @@ use crate::boundaries::Boundary;
 use crate::file::error::Error;
 use crate::interval::Subject;
 
-/// Returns the value of each counter at a boundary: that of its last sample.
+/// Returns the value of each counter at a boundary: its last sample up to the boundary.
 pub(in crate::file) fn samples(recording: &Recording, at: Boundary) -> Result<BTreeMap<(Subject, String), u64>, Error> {
     let counters = counters(recording)?;
     let mut last = FxHashMap::default();
@@ -23,7 +23,7 @@ pub(in crate::file) fn samples(recording: &Recording, at: Boundary) -> Result<BT
         last.insert(counter, (interval, counter, row.get::<_, i64>(2)?.cast_unsigned()));
         Ok(())
     })?;
-    // A counter with several rows has later samples in the later ones.
+    // If a counter has several rows, the later rows have the later samples.
     let mut in_order: Vec<_> = last.into_values().collect();
     in_order.sort_unstable();
     let value = |(_, counter, value)| Some((counters.get(&counter)?.clone(), value));

@@ -25,7 +25,7 @@ use crate::interval::{
 pub struct ThreadRow {
     /// End of the interval.
     pub at: Boundary,
-    /// The usage, and the state at the end. The state holds until the next row of the thread.
+    /// Usage within the interval, and state at its end. The state holds until the next row of the thread.
     pub usage: RecordedThreadUsage,
 }
 
@@ -34,7 +34,8 @@ pub struct ThreadRow {
 pub struct ProcessRow {
     /// End of the interval.
     pub at: Boundary,
-    /// The usage. The source of the counters and the number of other threads hold until the next row of the process.
+    /// Usage within the interval. The source of the heap counters and the number of other threads hold until the
+    /// next row of the process.
     pub usage: RecordedProcessUsage,
 }
 
@@ -51,8 +52,8 @@ impl Recording {
         self.connection.has_rows("SELECT 1 FROM process_interval LIMIT 1")
     }
 
-    /// Returns the monitored threads by number. Those that started and ended in one interval are not known, and those after
-    /// the damage of a file.
+    /// Returns the monitored threads in the order of their numbers. Threads that started and ended within one
+    /// interval can be missing. In a salvaged file, the threads after the damage are missing too.
     ///
     /// # Errors
     ///
@@ -82,7 +83,8 @@ impl Recording {
         Ok(threads)
     }
 
-    /// Calls `each` for the usage of threads between two boundaries, by time and number.
+    /// Calls `each` for the usage of each thread in each interval between two boundaries, in the order of time and
+    /// thread number.
     ///
     /// # Errors
     ///
@@ -103,7 +105,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns the usage of processes between two boundaries, by time and image.
+    /// Returns the usage of each process in each interval between two boundaries, in the order of time and image.
     ///
     /// # Errors
     ///
@@ -127,7 +129,7 @@ impl Recording {
         Ok(all)
     }
 
-    /// Returns the values of each process at the boundaries at which one of them has changed, in order of time.
+    /// Returns the values of each process in order of time, with an entry for each boundary after a change.
     ///
     /// # Errors
     ///
@@ -192,7 +194,7 @@ impl Recording {
         Ok(start)
     }
 
-    /// Returns the counters that `choose` knows, by the number of their row.
+    /// Returns the result of `choose` for each counter, by row number. Counters without a result are left out.
     fn counters_of<T>(&self, choose: impl Fn(Subject, &str) -> Option<T>) -> Result<FxHashMap<i64, T>, Error> {
         let counters = counters(self)?;
         Ok(counters.into_iter().filter_map(|(id, (subject, name))| Some((id, choose(subject, &name)?))).collect())
@@ -212,10 +214,11 @@ fn machine_value(name: &str) -> Option<MachineValue> {
     MachineValue::ALL.into_iter().find(|value| value.name() == name)
 }
 
-/// Condition and first column of the order.
+/// SQL condition for the rows between two boundaries, with the first column of their order.
 const IN_TIME: &str = "WHERE interval > ? AND interval <= ? ORDER BY interval";
 
-/// Rows that count at the same boundary. If the writer was killed during a merge, a key can have several.
+/// Rows that count at the same boundary. If the writer was killed during a merge, a key can have several rows,
+/// which are merged here.
 struct RowsOfBoundary<K, V> {
     at: Boundary,
     rows: BTreeMap<K, V>,
@@ -228,7 +231,8 @@ impl<K, V> Default for RowsOfBoundary<K, V> {
 }
 
 impl<K: Ord, V: Copy> RowsOfBoundary<K, V> {
-    /// Adds a row. If it is the first one of a later boundary, `each` gets those of the boundary before.
+    /// Adds a row. If it is the first row of a later boundary, `each` is called for the rows of the previous
+    /// boundary.
     fn add(&mut self, at: Boundary, key: K, row: V, merge: fn(&mut V, V), each: impl FnMut(Boundary, V)) {
         if at != self.at {
             self.finish(each);
@@ -250,7 +254,7 @@ fn usage(row: &Row<'_>) -> Result<ThreadUsage, Error> {
     Ok(usage)
 }
 
-/// First column after the usage.
+/// Index of the first column after the usage.
 const REST: usize = 2 + UsageCounter::COUNT;
 
 fn thread_usage(row: &Row<'_>) -> Result<RecordedThreadUsage, Error> {

@@ -1,4 +1,4 @@
-//! The rows that name the stacks of totals.
+//! Rows of the table `total`, which identify stacks.
 
 use memtrace_model::{EventClass, ImageId, Pid, StackEnd};
 use rusqlite::{Connection, Row};
@@ -11,24 +11,25 @@ use crate::file::schema::PART;
 use crate::file::text::{nanoseconds, part_of};
 use crate::interval::{PathNumber, TotalKey};
 
-/// Image IDs by the numbers of their rows.
+/// Image IDs by row number.
 pub(super) type ImageIds = FxHashMap<i64, ImageId>;
 
-/// Rows of totals, in the order of their numbers.
+/// Rows of the table `total`, in the order of their numbers.
 #[derive(Debug)]
 pub(super) struct TotalRows(Vec<TotalRow>);
 
 #[derive(Debug)]
 pub(super) struct TotalRow {
     number: i64,
-    /// `None` if its image, class, end or part is unknown. This matters only if the row has values.
+    /// Key of the stack; `None` if its image, class, end or part is unknown. This is an error only if the row has
+    /// values.
     key: Option<TotalKey>,
-    /// The image runs at the boundary for which the rows were read.
+    /// True if the image runs at the boundary that was passed to [`TotalRows::read`].
     pub(super) is_running: bool,
 }
 
 impl TotalRow {
-    /// Returns the stack.
+    /// Returns the key of the stack.
     ///
     /// # Errors
     ///
@@ -39,7 +40,7 @@ impl TotalRow {
 }
 
 impl TotalRows {
-    /// Reads all rows. `at` decides which images run.
+    /// Reads all rows. An image runs if it has not ended at the boundary `at`.
     pub(super) fn read(connection: &Connection, at: Boundary) -> Result<Self, Error> {
         let mut images: FxHashMap<i64, (ImageId, bool)> = FxHashMap::default();
         connection.each_row("SELECT id, pid, ordinal, end_ns FROM image", [], |row| {
@@ -64,13 +65,12 @@ impl TotalRows {
         Ok(Self(rows))
     }
 
-    /// Returns the rows.
     pub(super) fn all(&self) -> &[TotalRow] {
         &self.0
     }
 
-    /// Returns the index of the row with a number, if it exists. `next` is the most probable index: changes of an interval
-    /// are in the order of their totals.
+    /// Returns the index of the row with a number, if it exists. `next` is the most probable index: changes of an
+    /// interval are in the order of their totals.
     pub(super) fn position(&self, number: i64, next: usize) -> Option<usize> {
         let is_next = self.0.get(next).is_some_and(|row| row.number == number);
         if is_next { Some(next) } else { self.0.binary_search_by_key(&number, |row| row.number).ok() }
@@ -81,7 +81,7 @@ fn key_of(row: &Row<'_>, image: ImageId, class: EventClass, end: StackEnd) -> Op
     Some(TotalKey { image, class, path: PathNumber(row.get(3).ok()?), end, part: part_of(row, 5)? })
 }
 
-/// Returns the values of the numbers in a table of names.
+/// Returns the values by number, for a table of numbers and names.
 pub(super) fn named<V: Copy>(
     connection: &Connection,
     table: &str,

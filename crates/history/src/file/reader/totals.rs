@@ -21,8 +21,8 @@ use crate::file::text::reclaim_of;
 use crate::interval::{DetailKind, ImageValue, TotalKey};
 use crate::totals::{ImageValues, Parts, StackTotal, Sums, Totals};
 
-/// Returns the changes from the first of `bounds` to the last one. If there are more than two, stacks have their changes
-/// in each part between two successive ones.
+/// Returns the changes from the first of `bounds` to the last one. If there are more than two, the stacks of images
+/// that run at the last bound have their changes in each part between two successive bounds.
 pub(super) fn totals_in_parts(recording: &Recording, bounds: &[Boundary]) -> Result<Totals, Error> {
     let (Some(&from), Some(&to)) = (bounds.first(), bounds.last()) else { return Ok(Totals::default()) };
     let images = image_ids(recording)?;
@@ -34,7 +34,7 @@ pub(super) fn totals_in_parts(recording: &Recording, bounds: &[Boundary]) -> Res
     })
 }
 
-/// Returns the ids of images by the numbers of their rows.
+/// Returns the IDs of images by row number.
 pub(super) fn image_ids(recording: &Recording) -> Result<ImageIds, Error> {
     let mut images = ImageIds::default();
     recording.connection.each_row("SELECT id, pid, ordinal FROM image", [], |row| {
@@ -197,7 +197,8 @@ fn stalls(
     Ok(stalls)
 }
 
-/// Returns the losses of each interval between two boundaries that has any, by its end.
+/// Returns the losses of the intervals between two boundaries, by the end of the interval. Intervals without losses
+/// are left out.
 pub(super) fn losses_of_intervals(
     recording: &Recording,
     from: Boundary,

@@ -9,24 +9,24 @@ use crate::interval::Interval;
 use crate::interval::activity::kind_number;
 use crate::interval::slice_limit::SliceLimit;
 
-/// Size of a slice, about, also after the removal of others.
+/// Approximate bytes of a slice in the file, even after the removal of other slices.
 const SLICE_BYTES: u64 = 64;
 
-/// Size of an event, about.
+/// Approximate bytes of an event in the file.
 const EVENT_BYTES: u64 = 32;
 
-/// Slices and events in the file, and the limits of their numbers.
+/// Numbers of slices and events in the file, with their limits.
 #[derive(Clone, Debug)]
 pub(super) struct StoredActivity {
     slices: SliceLimit,
     events: u64,
     most_events: u64,
-    /// Shorter slices were removed from the file.
+    /// Duration below which slices were removed from the file.
     removed_below: Nanoseconds,
 }
 
 impl StoredActivity {
-    /// Returns the limits of a file: slices take at most a quarter, and events a sixteenth.
+    /// Returns the limits for a file of `max_pages`: slices take at most a quarter, and events a sixteenth.
     pub(super) fn new(max_pages: u64) -> Self {
         let bytes = max_pages * u64::from(PAGE_SIZE);
         Self {
@@ -37,12 +37,12 @@ impl StoredActivity {
         }
     }
 
-    /// Returns the duration below which the file has slices that must be removed, if there are any.
+    /// Returns the duration below which slices must be removed, if the file can have shorter ones.
     pub(super) fn remove_below(&self) -> Option<Nanoseconds> {
         Some(self.slices.shorter_than()).filter(|duration| *duration > self.removed_below)
     }
 
-    /// Notes that the file has no slices that are shorter than `duration`.
+    /// Notes that the file has no slices shorter than `duration`.
     pub(super) const fn set_removed_below(&mut self, duration: Nanoseconds) {
         self.removed_below = duration;
     }
@@ -98,7 +98,7 @@ fn write_identities(transaction: &Transaction<'_>, content: &Interval) -> Result
     Ok(())
 }
 
-/// Stores slices. Returns those that are left out.
+/// Stores slices. Returns the number and the duration limit of slices that are left out.
 fn write_slices(
     transaction: &Transaction<'_>,
     interval: i64,

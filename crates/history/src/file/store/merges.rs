@@ -14,16 +14,16 @@ use crate::file::stack_merge;
 use crate::file::total_merge::TotalMergeKind;
 use crate::retention::{forced_merge, next_merge};
 
-/// Number of attempts to store an interval between a merge of images or stacks that did not fit and the next one. The choice
-/// of the images or stacks reads the whole file.
+/// Number of attempts to store an interval before a merge that did not fit is tried again. The choice of images or
+/// stacks reads the whole file.
 const RETRY_ATTEMPTS: u64 = 60;
 
-/// Size of an image with its numbers and one stack, about.
+/// Approximate bytes of an image with its numbers and one stack.
 const IMAGE_BYTES: u64 = 200;
 
 impl Store {
-    /// Merges some old rows, if the file is large. Returns false if there is nothing to do. With `is_forced`, young intervals,
-    /// stacks and the last images are merged if nothing else is left.
+    /// Does one step of a merge, if the file is large. Returns false if there is nothing to do. If `is_forced` is
+    /// true and nothing else is left, young intervals, stacks and the remaining images are merged too.
     pub(in crate::file) fn compact(&mut self, is_forced: bool) -> Result<bool> {
         self.compact_above(self.max_pages - self.max_pages / 8, is_forced)
     }
@@ -44,13 +44,13 @@ impl Store {
         if used < pages {
             return Ok(false);
         }
-        // Each ended image takes the same space in an interval of any length. If there are many, longer intervals make
-        // little room, and cost the resolution of everything else.
+        // Each ended image takes the same space in an interval of any length. If there are many images, longer
+        // intervals free little space, but reduce the resolution of everything else.
         if self.images_fill_a_quarter()? && self.start_image_merge()? {
             return Ok(true);
         }
         let old = next_merge(&self.intervals);
-        // Young intervals have their resolution as long as stacks take most of the file.
+        // Young intervals keep their resolution as long as stacks fill a quarter of the file.
         if old.is_none() && is_forced && self.stacks_fill_a_quarter()? && self.start_stack_merge()? {
             return Ok(true);
         }
@@ -94,7 +94,7 @@ impl Store {
                 self.merge = None;
                 ImageMerge::end(&self.connection)?;
                 self.remove_unused_cgroups()?;
-                // Equal stacks of the merged images have a row each.
+                // A group can have several rows of the same stack, from several images.
                 let totals = image_merge::start_total_merge(&mut self.connection, self.max_pages)?;
                 self.merge = totals.map(Merge::Totals);
                 return Ok(self.merge.is_some());
@@ -106,7 +106,8 @@ impl Store {
         Ok(goes_on)
     }
 
-    /// Gives up the merge in progress, which does not fit. Others can make room.
+    /// Gives up the merge in progress, because the file has no room for it. Other merges can make room. A merge of
+    /// intervals cannot be given up: its error is returned.
     fn give_up(&mut self, error: Error) -> Result<()> {
         match &self.merge {
             Some(Merge::Images(_)) => {
@@ -126,12 +127,12 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the number of attempts after which a merge that did not fit can start again.
+    /// Returns the value of [`Store::attempts`] that permits to try a merge again that did not fit.
     const fn next_attempt(&self) -> u64 {
         self.attempts + RETRY_ATTEMPTS
     }
 
-    /// Returns true if images fill a quarter of the file, and can be merged.
+    /// Returns true if images fill a quarter of the file, and a merge of images can start.
     fn images_fill_a_quarter(&mut self) -> Result<bool> {
         if self.attempts < self.next_merges.images {
             return Ok(false);
@@ -146,7 +147,7 @@ impl Store {
         Ok(self.is_a_quarter(images, IMAGE_BYTES))
     }
 
-    /// Returns true if stacks fill a quarter of the file, and can be merged.
+    /// Returns true if stacks fill a quarter of the file, and a merge of stacks can start.
     fn stacks_fill_a_quarter(&self) -> Result<bool> {
         if self.attempts < self.next_merges.stacks {
             return Ok(false);
@@ -160,14 +161,15 @@ impl Store {
         rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4
     }
 
-    /// Starts to remove short slices. Returns false if there are none.
+    /// Starts to remove short slices. Returns false if there are none, or if the last removal did not fit.
     fn start_slice_removal(&mut self) -> bool {
         let shorter_than = self.activity.remove_below().filter(|_| self.attempts >= self.next_merges.slices);
         self.merge = shorter_than.map(|shorter_than| Merge::Slices(SliceRemoval::new(shorter_than, self.max_pages)));
         self.merge.is_some()
     }
 
-    /// Starts to merge ended images. Returns false if there are too few, or no room for their groups or for the last merge.
+    /// Starts to merge ended images. Returns false if there are too few, if the file has no room for their groups,
+    /// or if the last merge did not fit.
     fn start_image_merge(&mut self) -> Result<bool> {
         if self.attempts < self.next_merges.images {
             return Ok(false);
@@ -185,7 +187,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes the control groups of merged images. Later images in one of them get a new row for it.
+    /// Removes control groups without images. If a later image is in such a group, the group gets a new row.
     fn remove_unused_cgroups(&mut self) -> Result<()> {
         let unused =
             "DELETE FROM cgroup WHERE id NOT IN (SELECT cgroup FROM image WHERE cgroup IS NOT NULL) RETURNING id";
@@ -197,7 +199,8 @@ impl Store {
         Ok(())
     }
 
-    /// Starts to merge stacks. Returns false if there are too few, or no room for the merged ones or for the last merge.
+    /// Starts to merge stacks. Returns false if there are too few, if the file has no room for the merged stacks,
+    /// or if the last merge did not fit.
     fn start_stack_merge(&mut self) -> Result<bool> {
         if self.attempts < self.next_merges.stacks {
             return Ok(false);
@@ -231,7 +234,7 @@ impl Store {
     }
 }
 
-/// Returns what was started; `None` if the file has no room for it.
+/// Returns the value of `started`; `None` if it failed because the file has no room.
 fn if_room<T>(started: Result<T>) -> Result<Option<T>> {
     match started {
         Err(error) if is_full(&error) => Ok(None),

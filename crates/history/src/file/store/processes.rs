@@ -7,7 +7,7 @@ use crate::file::numbers::Numbers;
 use crate::file::text::{end_name, nanoseconds, path_value, start_values};
 use crate::interval::RecordedImage;
 
-/// Returns the number of an image. An image without facts gets a row without them.
+/// Returns the row number of an image. If the image has no row, one without facts is created.
 pub(super) fn image_number(
     transaction: &Transaction<'_>,
     interval: i64,
@@ -18,7 +18,7 @@ pub(super) fn image_number(
     if !is_new {
         return Ok(number);
     }
-    // The numbers of finished images are forgotten.
+    // A finished image can have a row, but its number was forgotten.
     if let Some(known) = stored_number(transaction, id)? {
         images.set(&id, known);
         return Ok(known);
@@ -29,7 +29,7 @@ pub(super) fn image_number(
     Ok(number)
 }
 
-/// Returns the number of an image, if it has a row.
+/// Returns the row number of an image, if it has a row.
 pub(super) fn known_number(
     transaction: &Transaction<'_>,
     id: ImageId,

@@ -44,7 +44,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Binds the counters to the columns after the key. Returns the next column.
+/// Binds the counters to the columns after the key. Returns the index of the next column.
 fn bind_usage(row: &mut Statement<'_>, usage: &ThreadUsage) -> Result<usize> {
     for (column, counter) in (3..).zip(UsageCounter::ALL) {
         row.raw_bind_parameter(column, i64::try_from(usage.get(counter)).unwrap_or(i64::MAX))?;

@@ -69,9 +69,9 @@ impl Rows<'_, '_> {
         for change in &content.changes {
             changes.push((self.total(&change.key)?, change));
         }
-        // In the order of the table, in which rows are appended.
+        // In the order of the primary key, so that rows are appended to the table.
         changes.sort_unstable_by_key(|&(total, _)| total);
-        // A stack that is listed twice in an interval has the sum of both.
+        // If an interval lists a stack twice, its row has the sum of both changes.
         let values = ", ?".repeat(Quantity::columns().count());
         let mut row = self.transaction.prepare_cached(&format!(
             "INSERT INTO change (interval, total, {}) VALUES (?, ?{values}) ON CONFLICT DO UPDATE SET {}",

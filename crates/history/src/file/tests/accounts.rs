@@ -11,7 +11,7 @@ use super::sample_intervals::header;
 use super::{SETTINGS, empty_store, store_or_keep, write};
 use crate::*;
 
-/// Numbers of an account: allocated, live, marks, peak.
+/// Numbers of an account: allocated bytes, live bytes, bounds of the water marks, tick of the peak.
 type Numbers = (u64, u64, [u64; 4], Option<u32>);
 
 fn totals((alloc, live, marks, peak_at): Numbers) -> AccountTotals {
@@ -53,7 +53,8 @@ fn intervals(all: Vec<Vec<RecordedAccount>>) -> Vec<Interval> {
     (0..).zip(all).map(interval).collect()
 }
 
-/// Returns the accounts at a second, with the marks since another one, computed without the database.
+/// Returns the accounts at the second `to`, with the water marks since the second `from`, computed without the
+/// database.
 fn known(intervals: &[Interval], from: u64, to: u64) -> BTreeMap<AccountNumber, AccountTotals> {
     let mut known: BTreeMap<AccountNumber, AccountTotals> = BTreeMap::new();
     for (second, interval) in (1..=to).zip(intervals) {

@@ -162,12 +162,12 @@ fn shortest_slices_are_removed_at_the_limit() {
     assert_eq!(activity.changes.totals, expected.changes.totals);
     assert_eq!(activity.calls, expected.calls);
 
-    // The memory over time has most of the file.
+    // Most of the file remains for changes of memory, so many intervals remain.
     let intervals = recording.intervals();
     let totals = recording.totals(Boundary::START, recording.end()).unwrap();
     assert_eq!(totals, super::sum(&all));
     assert!(intervals.len() > 100, "{} intervals", intervals.len());
-    // What is left out is known in each part.
+    // Each part has the numbers of its slices and events that are left out.
     let middle = intervals[intervals.len() / 2].end();
     let seconds = middle.at().as_secs() as usize;
     for (from, to, range) in [(Boundary::START, middle, 0..seconds), (middle, recording.end(), seconds..300)] {
@@ -233,7 +233,7 @@ fn recordings_without_activity_have_none() {
     let recording = Recording::open(&path).unwrap();
     assert_eq!(recording.activity(Boundary::START, recording.end()).unwrap(), None);
     drop(recording);
-    // Earlier versions had no tables for it.
+    // Older recordings lack the tables of activity.
     for table in [
         "slice_kind",
         "activity_name",

@@ -1,4 +1,4 @@
-//! Intervals with activity, and the activity that a recording of them has.
+//! Intervals with activity, and the activity that their recording must have.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use proptest::prelude::*;
 
 use crate::*;
 
-/// Number of threads, of locks and of stacks. There are twice as many names.
+/// Number of threads, number of locks, and number of stacks. There are twice as many names.
 const IDENTITIES: u32 = 4;
 
-/// Returns a slice that depends on two numbers, which ends in a second.
+/// Returns a slice that ends in `second`. `seed` decides its other values.
 pub(super) fn slice(second: u64, seed: u64, duration: u64) -> Slice {
     let (number, end) = ((seed % u64::from(IDENTITIES)) as u32, second * 1_000_000_000 + seed % 1_000_000_000);
     Slice {
@@ -51,7 +51,7 @@ fn event(second: u64, seed: u64) -> ActivityEvent {
     }
 }
 
-/// Adds the names, threads, locks and stacks, all of which are used.
+/// Adds all names, threads, locks and stacks.
 fn add_identities(interval: &mut Interval) {
     let changes = &mut interval.activity;
     changes.names = (0..2 * IDENTITIES).map(|number| (number, format!("name {number}"))).collect();
@@ -75,7 +75,8 @@ fn add_identities(interval: &mut Interval) {
         (0..IDENTITIES).map(|number| (number, PathNumber(number), ends[number as usize % 2])).collect();
 }
 
-/// Returns the activity of a second with slices and events of these seeds. The first one has all identities.
+/// Returns the activity of a second with slices and events of these seeds. The first second has all names, threads,
+/// locks and stacks.
 pub(super) fn active_second(second: u64, slices: &[u64], events: &[u64]) -> Interval {
     let mut interval =
         Interval { span: Duration::from_secs(second)..Duration::from_secs(second + 1), ..Interval::default() };
@@ -107,7 +108,7 @@ pub(super) fn active_second(second: u64, slices: &[u64], events: &[u64]) -> Inte
     interval
 }
 
-/// Intervals of one second each. The first one refers to everything.
+/// Intervals of one second each. The first one refers to all names, threads, locks and stacks.
 pub(super) fn active_intervals(number: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Interval>> {
     let seeds = || prop::collection::vec(1..10_000u64, 0..12);
     prop::collection::vec((seeds(), seeds()), number).prop_map(|seconds| {
@@ -144,7 +145,7 @@ pub(super) fn sum(intervals: &[Interval]) -> RecordedActivity {
     all
 }
 
-/// Adds the totals of another part.
+/// Adds the totals of `part` to `all`.
 pub(super) fn add(all: &mut RecordedActivity, part: &RecordedActivity) {
     for (key, sums) in &part.changes.totals {
         *all.changes.totals.entry(*key).or_default() += *sums;

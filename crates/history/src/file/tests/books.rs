@@ -1,4 +1,4 @@
-//! Views of a history in memory and of one in a file: both are equal.
+//! Equality of the views of a history in memory and in a file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::facts::RecordedFacts;
 use crate::file::store::Store;
 use crate::*;
 
-/// What is shown, by numbers.
+/// Random parameters of a view.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
-    /// Indices of boundaries. The first is 0 for totals.
+    /// Indices of the boundaries. If the first one is 0, the view shows totals.
     moments: [usize; 2],
     is_between_marks: bool,
     options: ViewOptions,
@@ -75,7 +75,7 @@ fn difference(one: &str, other: &str) -> Option<(String, String)> {
 /// Live amounts of stacks.
 type Live = BTreeMap<TotalKey, Amount>;
 
-/// Returns changes with sums that are not negative. In each second interval, half of the live memory is freed.
+/// Returns changes with sums that are not negative. In every other interval, half of the live memory is freed.
 fn possible(at: u64, changes: Vec<Change>, live: &mut Live) -> Vec<Change> {
     let number = |number: u64| number & 0xff_ffff;
     let change = |Change { key, usage }: Change| {
@@ -90,7 +90,7 @@ fn possible(at: u64, changes: Vec<Change>, live: &mut Live) -> Vec<Change> {
     changes.into_iter().map(change).collect()
 }
 
-/// Seconds with something of everything, and with random changes.
+/// Intervals of one second with every kind of row, and with random changes.
 fn mixed(random: Vec<Interval>, activity: &[u64]) -> Vec<Interval> {
     let mut live = Live::new();
     let second = |(at, random): (u64, Interval)| {

@@ -22,7 +22,8 @@ fn second_with_activity(at: u64) -> Interval {
     Interval { activity, activity_stacks, calls, ..second(at) }
 }
 
-/// Reads everything. The totals at the last boundary must be those of the intervals up to it.
+/// Reads everything, and compares the totals at the last boundary with `intervals`. Returns the number of
+/// intervals.
 fn check(recording: &Recording, intervals: &[Interval]) -> usize {
     let number = recording.intervals().len();
     let end = recording.end();
@@ -63,7 +64,7 @@ fn each_prefix_is_recovered_or_refused() {
     assert!(recovered > 10, "{recovered} prefixes were recovered");
 }
 
-/// As [`check`], for files whose rarely needed tables can be damaged.
+/// As [`check`]. In a salvaged file, only the totals are compared: other tables can be damaged.
 fn check_tables(recording: &Recording, intervals: &[Interval]) -> usize {
     if recording.is_salvaged() {
         let number = recording.intervals().len();
@@ -107,7 +108,7 @@ fn damaged_bytes_cause_no_panic() {
     }
 }
 
-/// Reads everything, which can fail.
+/// Reads everything. Each read may fail.
 fn read_all(recording: &Recording) {
     let end = recording.end();
     let _ = recording.totals(Boundary::START, end);

@@ -31,7 +31,7 @@ impl Drop for SmallDisk<'_> {
     }
 }
 
-/// Waits until the writer has tried to store what it got.
+/// Waits until the state of the writer meets a condition, and returns the state.
 fn wait_until(writer: &Writer, is_reached: impl Fn(&Status) -> bool) -> Status {
     loop {
         let status = writer.status();
@@ -54,13 +54,13 @@ fn privileged_full_disk_is_a_gap_in_the_recording() {
     all[..5].iter().for_each(|interval| writer.push(interval.clone()));
     wait_until(&writer, |status| status.intervals == 5);
 
-    // Everything else on the disk is one file, written until the disk is full.
+    // Another file fills the disk.
     let filler = mount_point.join("filler");
     std::fs::write(&filler, vec![7; 1 << 20]).unwrap_err();
     let mut gap = Duration::ZERO;
     for interval in &all[5..15] {
         writer.push(interval.clone());
-        // A write can still fit into pages that the log has already.
+        // A write can still fit into pages that the write-ahead log already has.
         let is_done = |status: &Status| {
             let end = status.open_gap.as_ref().map_or(Duration::from_secs(status.intervals), |gap| gap.span.end);
             end >= interval.span.end

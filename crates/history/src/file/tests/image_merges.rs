@@ -18,16 +18,16 @@ use crate::*;
 /// A process that runs all the time.
 const RUNNING: ImageId = ImageId { pid: Pid(1), ordinal: 0 };
 
-/// Group that has stacks of its members, as the recorder describes it.
+/// Group with the stacks of its members, as the recorder describes it.
 const GROUP: ImageId = ImageId::of_group(0);
 
-/// Bytes that each hundredth second holds at exit in one process, which is larger than all others.
+/// Bytes held at exit by the first process of second 100, the largest process.
 const LARGE: u64 = 1 << 30;
 
-/// Tracing begins a moment after the first interval.
+/// Start of tracing, within the first interval.
 const TRACE_START: Duration = Duration::from_millis(500);
 
-/// Sums over all processes at a boundary, except for the largest values.
+/// Sums over all processes at a boundary. `peak_rss` and `longest` are maxima.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     live: Amount,
@@ -38,9 +38,9 @@ struct Sums {
     peak_rss: u64,
     stalls: u64,
     longest: u64,
-    /// Ended processes with blocks.
+    /// Number of ended processes with blocks.
     ended: u64,
-    /// Those that the OOM killer ended.
+    /// Number of processes that the OOM killer ended.
     killed: u64,
     traced: Duration,
 }
@@ -65,7 +65,7 @@ fn change(image: ImageId, path: u32, end: StackEnd, usage: Quantities) -> Change
     Change { key, usage: usage.with(Quantity::MergedStacks, u64::from(end == StackEnd::Merged)) }
 }
 
-/// An interval of one second, in which `processes` processes start and end.
+/// An interval of one second. `processes` processes start and end in it.
 pub(super) fn second(at: u64, processes: u64) -> Interval {
     let end = Duration::from_secs(at + 1);
     let mut interval = Interval { span: Duration::from_secs(at)..end, ..Interval::default() };
@@ -123,7 +123,7 @@ pub(super) fn second(at: u64, processes: u64) -> Interval {
             ..process(1, None)
         });
         if at > 0 {
-            // No changes follow.
+            // The processes of the previous second do not change any more.
             interval.finished.push(id(number - processes));
         }
     }
@@ -185,7 +185,8 @@ fn read(recording: &Recording, at: Boundary) -> Sums {
     sums
 }
 
-/// Checks the sums at a boundary of a recording of [`second`], and returns the number of processes with rows.
+/// Checks the sums at a boundary of a recording of [`second`] with `processes` in each second. Returns the number
+/// of processes with rows.
 pub(super) fn check_boundary(recording: &Recording, at: Boundary, processes: u64) -> usize {
     let intervals: Vec<_> = (0..at.at().as_secs()).map(|at| second(at, processes)).collect();
     assert_eq!(read(recording, at), fed(&intervals), "at {:?}", at.at());
@@ -307,7 +308,7 @@ fn processes_with_the_longest_stalls_are_kept() {
         let mut interval = second(at, 50);
         interval.changes.clear();
         for stall in &mut interval.stalls {
-            // As long as all others together.
+            // Longer than all other stalls together.
             if stall.image == longest {
                 stall.stats.stalls.time = Nanoseconds(1 << 30);
             }
@@ -385,7 +386,7 @@ fn merge_without_room_does_not_stop_other_merges() {
     store.finish().unwrap();
     let recording = Recording::open(&path).unwrap();
     let all: Vec<_> = (0..250).map(|at| second(at, 20)).collect();
-    // Stacks were merged too, which counts them.
+    // `merged_stacks` is not compared, because stacks were merged too.
     let merged_stacks = 0;
     let sums = |sums| Sums { merged_stacks, ..sums };
     assert_eq!(sums(read(&recording, recording.end())), sums(fed(&all)));
@@ -400,7 +401,7 @@ fn groups_are_bounded() {
     for at in 0..100 {
         let mut interval = second(at, 50);
         for image in &mut interval.images {
-            // Each has an executable and a control group of its own.
+            // Each process has an executable and a control group of its own.
             if let Some(exe) = image.exe.as_mut().filter(|_| image.ended.is_some()) {
                 let name = format!("{}-{}", image.id.pid, image.id.ordinal);
                 image.cgroup = Some(Arc::new(Cgroup { path: format!("/{name}"), ..Cgroup::default() }));

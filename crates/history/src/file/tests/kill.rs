@@ -24,15 +24,15 @@ const PROCESSES: &str = "MEMTRACE_TEST_PROCESSES";
 /// Environment variable with the number of monitored threads that run all the time.
 const THREADS: &str = "MEMTRACE_TEST_THREADS";
 
-/// An interval with changes of `stacks` stacks more than those of [`second`].
+/// The interval of [`second`], with changes of `stacks` further stacks.
 fn interval(at: u64, stacks: u32) -> Interval {
     let mut interval = second(at);
     interval.changes.extend((1000..1000 + stacks).map(|path| allocated(1, path, at + 1)));
     interval
 }
 
-/// Runs in a child process of [`killed_writer_loses_the_last_interval_only`]: writes intervals, and the number of stored
-/// ones to its standard output. Without the variable there is nothing to do.
+/// Runs in a child process of [`killed_writer_loses_the_last_interval_only`]: writes intervals to a file, and the
+/// number of stored intervals to standard output. Without the environment variable [`FILE`], the test does nothing.
 #[test]
 fn child_process_that_writes() {
     let Some(path) = std::env::var_os(FILE) else { return };
@@ -56,8 +56,8 @@ fn child_process_that_writes() {
     }
 }
 
-/// Starts [`child_process_that_writes`], waits until it has stored `enough` intervals, and kills it `after` a moment. Returns
-/// the number of stored intervals.
+/// Starts [`child_process_that_writes`], waits until it has stored `enough` intervals, and kills it `after` this
+/// time. Returns the number of intervals that the process reported as stored.
 fn run_and_kill(path: &Path, variable: (&str, u64), enough: u64, after: Duration) -> usize {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "file::tests::kill::child_process_that_writes", "--nocapture"])
@@ -77,7 +77,7 @@ fn run_and_kill(path: &Path, variable: (&str, u64), enough: u64, after: Duration
         stored
     };
     read_until(enough);
-    // A moment within the next interval, not a wait for something.
+    // A busy loop, because the process must be killed within the next interval.
     let start = Instant::now();
     while start.elapsed() < after {
         std::hint::spin_loop();
@@ -87,7 +87,7 @@ fn run_and_kill(path: &Path, variable: (&str, u64), enough: u64, after: Duration
     read_until(u64::MAX) as usize
 }
 
-/// Returns a source of numbers, each below its argument.
+/// Returns a pseudo-random generator. Each number is below the argument of the call.
 fn random() -> impl FnMut(u64) -> u64 {
     let mut state = 1_u64;
     move |below| {

@@ -11,15 +11,15 @@ use memtrace_model::{
 
 use crate::*;
 
-/// Time from the start of the machine to that of the monitor.
+/// Time from the boot of the machine to the start of the monitor.
 pub(super) const SINCE_BOOT: Duration = Duration::from_secs(1000);
 
-/// Process with the long-running threads, which is older than the monitor.
+/// Process with the long-running threads. It is older than the monitor.
 pub(super) const SERVER: Pid = Pid(100);
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Returns a number that depends on the others only.
+/// Returns a hash of three numbers.
 fn hash(numbers: [u64; 3]) -> u64 {
     let mix = |state: u64, number: u64| (state ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     numbers.into_iter().fold(7, mix) >> 7
@@ -64,16 +64,17 @@ fn process(pid: Pid, start_ns: u64, second: u64, threads: Vec<ThreadInterval>) -
     }
 }
 
-/// The second in which the thread that starts in `second` ends.
+/// Returns the end of the short thread that starts in `second`, as a number of seconds.
 const fn end_of_short(second: u64) -> u64 {
     second + second * 7 % 12
 }
 
-/// An interval of one second: a process with `threads` threads and short ones, and short processes.
+/// An interval of one second: a process with `threads` long-running threads and some short ones, and short
+/// processes.
 pub(super) fn monitored(second: u64, threads: u64) -> MonitorInterval {
     let boot = SINCE_BOOT.as_secs() + second;
     let mut rows: Vec<_> = (0..threads).map(|tid| thread(SERVER, 101 + tid, 5, second)).collect();
-    // A thread starts in each second. IDs are used again.
+    // A thread starts in each second. Thread IDs are reused.
     let start_ns = |start: u64| (SINCE_BOOT.as_secs() + start) * SECOND + SECOND / 2;
     let short = |start: u64| thread(SERVER, 50_000 + start % 40, start_ns(start), second);
     let recent = second.saturating_sub(12)..=second;
@@ -126,7 +127,7 @@ pub(super) struct Model {
     /// Numbers of ended and started threads.
     pub(super) counts: BTreeMap<(Duration, ImageId), (u64, u64)>,
     pub(super) machine: BTreeMap<Duration, [Option<u64>; 2]>,
-    /// First and last interval with each thread.
+    /// Start of the first interval and end of the last interval with each thread.
     lives: BTreeMap<MonitoredThread, (Duration, Duration)>,
 }
 

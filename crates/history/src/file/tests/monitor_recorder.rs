@@ -48,7 +48,7 @@ fn missing_threads_have_ended_unless_others_can_be_they() {
     let mut limited = idle(1);
     limited.processes[0].threads.truncate(1);
     limited.processes[0].others.count = 1;
-    // Two threads are missing, and one of them can be the other one.
+    // Two threads are missing. One of them can be the thread without a row.
     let end = Some(Duration::from_secs(2));
     assert_eq!(ended(&recorder.convert(&limited)), [(2, end)]);
     let mut back = idle(2);

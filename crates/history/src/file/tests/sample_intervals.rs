@@ -30,7 +30,7 @@ pub(super) fn header() -> Header {
     }
 }
 
-/// Returns an image of tests.
+/// Returns the ID of the test image with this pid.
 pub(super) const fn image(pid: u32) -> ImageId {
     ImageId { pid: Pid(pid), ordinal: pid / 3 }
 }
@@ -136,7 +136,7 @@ pub(super) fn intervals(number: Range<usize>) -> impl Strategy<Value = Vec<Inter
     })
 }
 
-/// A change of `blocks` blocks of 16 bytes in a stack of a process.
+/// A change: a stack of a process allocates `blocks` blocks of 16 bytes.
 pub(super) fn allocated(pid: u32, path: u32, blocks: u64) -> Change {
     let live = Amount { bytes: Bytes(16 * blocks), count: blocks };
     let key = TotalKey {
@@ -167,7 +167,7 @@ pub(super) fn process(pid: u32, ended: Option<(ImageEnd, Tick)>) -> RecordedImag
     }
 }
 
-/// An interval of one second with something of everything, which depends on the second only.
+/// An interval of one second with every kind of row. It depends only on `second`.
 pub(super) fn second(second: u64) -> Interval {
     let number = second as u32 + 1;
     let end = Duration::from_secs(second + 1);

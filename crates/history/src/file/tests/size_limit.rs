@@ -13,7 +13,7 @@ use crate::*;
 
 const LIMIT: Bytes = Bytes(1 << 20);
 
-/// An interval in which many stacks change.
+/// An interval with changes of `stacks` stacks.
 fn busy_second(at: u64, stacks: u32) -> Interval {
     let span = Duration::from_secs(at)..Duration::from_secs(at + 1);
     let mut interval =
@@ -148,7 +148,7 @@ fn stacks_are_merged_if_intervals_make_too_little_room() {
     assert_eq!(large.usage.live().count, 400_000, "the smallest are merged first");
 }
 
-/// A change in which a stack of a process frees a block of 16 bytes.
+/// A change: a stack of a process frees a block of 16 bytes.
 fn freed(pid: u32, path: u32) -> Change {
     let block = Amount { bytes: Bytes(16), count: 1 };
     let usage = Quantities::ZERO.with_amount(Quantity::LiveBytes, Amount::default() - block).with_free(block);
@@ -276,7 +276,7 @@ fn ended_images_get_their_late_changes() {
     assert_eq!(totals, sum(&all));
     let images: std::collections::BTreeSet<ImageId> = totals.stacks.iter().map(|stack| stack.key.image).collect();
     assert_eq!(images.len(), 4);
-    // The stack of the first two changes has one row. The change after the last one has another.
+    // The changes before and in the interval with `finished` have one row. The later change has another row.
     let rows = "SELECT count(*) FROM total JOIN image ON image.id = image WHERE pid = ?";
     let connection = rusqlite::Connection::open(&path).unwrap();
     let rows: u32 = connection.query_one(rows, [image(2).pid.0], |row| row.get(0)).unwrap();

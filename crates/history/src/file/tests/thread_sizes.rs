@@ -34,7 +34,7 @@ fn usage(thread: u64, second: u64) -> ThreadUsage {
     ThreadUsage::of(&values)
 }
 
-/// Returns an interval of one second in which all threads are busy.
+/// Returns an interval of one second. All threads are busy in it.
 fn busy(second: u64) -> Interval {
     let thread = |number: u64| RecordedThread {
         number: ThreadNumber(number),

@@ -10,7 +10,7 @@ use super::sample_intervals::header;
 use super::{SETTINGS, empty_store, store_or_keep, write};
 use crate::*;
 
-/// Returns intervals of the simulated monitor, and those that are recorded.
+/// Returns intervals of the simulated monitor, and the recorded intervals.
 fn intervals(seconds: u64, threads: u64) -> (Vec<MonitorInterval>, Vec<Interval>) {
     let all: Vec<_> = (0..seconds).map(|second| monitored(second, threads)).collect();
     let mut recorder = recorder();
@@ -52,7 +52,8 @@ fn waiting_intervals_have_sums_of_usage() {
     });
     write(&path, &merged.collect::<Vec<_>>());
     let threads = check(&Recording::open(&path).unwrap(), &all);
-    // Those that run at one of the ends, of about 10 that run at any time, with five of the server.
+    // Only threads that run at the end of a merged interval remain. About 10 run at any time, five of them
+    // throughout.
     assert!((5..60).contains(&threads), "{threads}");
 }
 

@@ -10,7 +10,7 @@ fn key(stack: u64) -> StackKey {
     StackId(stack).into()
 }
 
-/// Mappings, in pages from [`BASE`] on.
+/// Mappings, with methods that count addresses in pages from [`BASE`] on.
 struct Story {
     mappings: Mappings,
     budget: Budget,
@@ -52,7 +52,7 @@ impl Story {
         self
     }
 
-    /// Mapped ranges: first page, number of pages, stack. Checks the totals.
+    /// Returns the mapped ranges: first page, number of pages, stack. Checks the totals.
     fn mapped(&self) -> Vec<(u64, u64, u64)> {
         let usage = self.mappings.usage(None);
         let mut by_stack: BTreeMap<StackKey, u64> = BTreeMap::new();
@@ -68,7 +68,7 @@ impl Story {
         usage.touched.iter().map(|range| ((range.begin.0 - BASE) / PAGE.0, range.pages, range.key.stack.0)).collect()
     }
 
-    /// Number of pages that a stack has mapped in total.
+    /// Returns the number of pages that a stack has mapped in total.
     fn alloc(&self, stack: u64) -> u64 {
         self.mappings.usage(None).by_stack[&key(stack)].alloc().count
     }
@@ -107,7 +107,7 @@ fn a_moved_mapping_keeps_its_stack_and_growth_has_another() {
     let story = Story::new().map(0, 4, 5).unmap_tentatively(0, 4).move_range([0, 4], [100, 6], false, 6);
     assert_eq!(story.mapped(), [(100, 4, 5), (104, 2, 6)]);
     assert_eq!((story.alloc(5), story.alloc(6)), (4, 2));
-    // In place, smaller.
+    // The mapping shrinks in place.
     let story = story.unmap_tentatively(100, 6).move_range([100, 6], [100, 3], false, 7);
     assert_eq!(story.mapped(), [(100, 3, 5)]);
 }

@@ -25,14 +25,14 @@ fn key(stack: u64) -> StackKey {
     StackId(stack).into()
 }
 
-/// Live and touched pages of a stack.
+/// Returns the numbers of live and touched pages of a stack.
 fn numbers(pages: &Pages, stack: u64) -> (u64, u64) {
     let usage = pages.usage(None).by_stack[&key(stack)];
     assert_eq!(usage.live().bytes, Bytes(usage.live().count * PAGE.0));
     (usage.live().count, usage.alloc().count)
 }
 
-/// Stack of page `P` after these touches by stacks 10, 11 and so on.
+/// Returns the stack that has page `P` after these touches by stacks 10, 11 and so on.
 fn owner(touches: &[Touch]) -> StackKey {
     let (mut pages, mut budget) = (Pages::default(), budget(10));
     for (stack, touch) in (10..).zip(touches) {
@@ -65,7 +65,7 @@ fn repeated_touches_of_a_page_increase_the_variance() {
     }
     let squares = |pages: &Pages, ended| pages.usage(ended).by_stack[&key(10)][Quantity::AllocVariance];
     assert_eq!(squares(&pages, None), 3 * 3 + 1);
-    // A forked child has two pages without history.
+    // A forked child has two pages with one touch each.
     let mut copy = pages.fork(&mut budget).unwrap();
     assert_eq!(squares(&copy, None), 1 + 1);
     copy.touch(P, READ, key(10), &mut budget);
@@ -193,7 +193,7 @@ fn a_merged_stack_adds_its_touches_to_the_others() {
     assert_eq!(after.by_stack.keys().collect::<Vec<_>>(), [&other, &key(11)]);
     assert_eq!(after.by_stack[&other], before.by_stack[&key(10)]);
     assert_eq!((after.total, after.merged_stacks), (before.total, 1));
-    // Totals without a stack are no vacant index.
+    // The index of totals without a stack is not vacant.
     let failed = StackKey::from(StackId::FAILED);
     pages.touch(AbsAddr(P.0 + 2 * PAGE.0), WRITE, failed, &mut budget);
     pages.touch(AbsAddr(P.0 + 3 * PAGE.0), WRITE, key(13), &mut budget);

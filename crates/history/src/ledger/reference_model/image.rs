@@ -19,7 +19,7 @@ pub(super) struct ReferenceImage {
     pub(super) alloc: BTreeMap<StackKey, Amount>,
     pub(super) free: BTreeMap<StackKey, Amount>,
     pub(super) temporary: BTreeMap<StackKey, Amount>,
-    /// Sizes of all blocks.
+    /// Sizes of all allocated blocks in bytes.
     pub(super) sizes: BTreeMap<StackKey, Vec<u64>>,
     /// Lifetimes of the freed blocks in ticks.
     pub(super) lifetimes: BTreeMap<StackKey, Vec<u32>>,
@@ -136,7 +136,7 @@ impl ReferenceImage {
         self.stacks.iter().filter(|(_, stack)| stack.end != StackEnd::Merged).map(|(&id, _)| id)
     }
 
-    /// Removes merged stacks without totals.
+    /// Removes the IDs of merged stacks without totals.
     pub(super) fn forget_merged(&mut self) {
         let before = self.stacks.len();
         let has_totals = |id| self.alloc.keys().any(|key| key.stack == id);
@@ -144,14 +144,14 @@ impl ReferenceImage {
         self.has_forgotten |= self.stacks.len() < before;
     }
 
-    /// Totals without live blocks and tentative frees.
+    /// Iterates over the stacks without live blocks and tentative frees, with their allocated amounts.
     pub(super) fn idle_totals(&self) -> impl Iterator<Item = (Vec<Amount>, StackKey)> {
         let is_pinned = |key| self.tentative.values().any(|(_, block, ..)| block.is_some_and(|block| block.key == key));
         let idle = self.limited().filter(move |&key| !is_pinned(key) && !self.is_live(|live| live == key));
         idle.map(|key| (vec![self.alloc[&key]], key))
     }
 
-    /// Stacks with frames and without live blocks, with the amounts that their parts have allocated.
+    /// Iterates over the stacks with frames and without live blocks, with the allocated amounts of their parts.
     pub(super) fn idle_frames(&self) -> impl Iterator<Item = (Vec<Amount>, StackId)> {
         let idle = self.with_frames().filter(|&id| !self.is_live(|live| live.stack == id));
         let of_parts = |id| self.alloc.iter().filter(|(key, _)| key.stack == id).map(|(_, alloc)| *alloc).collect();

@@ -97,7 +97,7 @@ fn failed_realloc_changes_no_mark() {
     let changes = story.0.take_accounts().expect("there are accounts");
     let expected = marks((100, 1), (130, 2));
     assert_eq!((changes.images[0].accounts[0].marks, changes.marks), (expected, expected));
-    // The marks of a free that is not undone are those of any other free.
+    // A tentative free that is not undone changes the marks like any other free.
     let mut story = story.free_tentatively(T1, A).alloc_by(T1, A + 64, 300, 1);
     let changes = story.0.take_accounts().expect("there are accounts");
     let expected = marks((5, 1), (305, 2));
@@ -180,7 +180,7 @@ fn each_account_beyond_the_maximum_is_one_loss() {
     [S, R].into_iter().zip([A, B]).for_each(|(stack, address)| story.0.apply(&alloc(other, T2, address, stack)));
     let mut story = story.event(other, T2, 6, EventKind::Free { address: AbsAddr(77), is_last: false });
     assert_eq!(story.lost(LossReason::AccountsFull), 1);
-    // The end of the process releases its account only.
+    // The end of the process releases only the account of this process.
     story = story.event(other, T2, 7, EventKind::Exit);
     story.0.take_accounts();
     story.0.apply(&alloc(third, T2, A, S));
@@ -192,7 +192,7 @@ fn failed_realloc_is_taken_back_from_the_account_that_counted_it() {
     let mut story = story(PartKeys::THREAD);
     story.0.images.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 0)));
     let mut story = story.free_tentatively(T1, A);
-    // There is room for the thread from now on.
+    // From now on, there is room for an account of the thread.
     story.0.images.budget.accounts = Some(Box::new(AccountBudget::new(PartKeys::THREAD, 10)));
     let mut story = story.undo_free(T1, A);
     let frees: Vec<_> = story.take().accounts.iter().map(|account| account.counters.unmatched_frees).collect();

@@ -30,7 +30,7 @@ fn exit(tid: u32) -> Event {
     Event { pid: PID, tid: Tid(tid), tick: Tick(7), kind: EventKind::ThreadExit }
 }
 
-/// Accounts as a user of the ledger has them.
+/// Accounts that follow from the changes that the ledger returns.
 #[derive(Default)]
 struct Seen(BTreeMap<Part, AccountCounters>);
 
@@ -106,7 +106,7 @@ fn thread_with_the_id_of_one_that_has_ended_is_not_merged() {
         "{changes:?}"
     );
     assert_eq!(bytes(seen.of(Tid(1)).alloc), 17, "both threads share an account");
-    // Later the new thread ends too.
+    // Later, the new thread 1 ends too.
     [exit(1), alloc(3, A + 0x100, 1), exit(3)].into_iter().for_each(|event| ledger.apply(&event));
     seen.take(&mut ledger);
     assert_eq!((bytes(seen.of(Tid::ENDED).alloc), bytes(seen.of(Tid(3)).alloc)), (18, 1));
@@ -149,7 +149,7 @@ fn transient_threads_need_no_more_accounts_or_stacks() {
             let realloc = Event { pid: PID, tid: Tid(tid), tick: Tick(6), kind: tentative };
             let events = [alloc(tid, address, 10), realloc, alloc(tid, grown, 20), exit(tid)];
             events.into_iter().for_each(|event| ledger.apply(&event));
-            // Another thread frees the block of a thread that was merged.
+            // Another thread frees the block of a merged thread.
             if let Some(earlier) = tid.checked_sub(200).filter(|earlier| *earlier > 0) {
                 ledger.apply(&free(6000, A + u64::from(earlier) * 32 + 16));
             }
@@ -181,7 +181,7 @@ fn parts_without_an_account_are_released() {
     assert_eq!(bytes(seen.0[&Part::WHOLE].free), 20);
 }
 
-/// A step of the model below.
+/// A step of the test against a simple model.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Alloc(u32, u64),
@@ -205,10 +205,10 @@ proptest! {
     fn accounts_equal_those_of_a_simple_model(steps in prop::collection::vec(step(), 0..120), kept in 0..3usize) {
         let (mut ledger, mut seen) = (Ledger::new(SETTINGS), Seen::default());
         ledger.images.budget.accounts.as_mut().unwrap().kept_threads = kept;
-        // Address, size and owner of each block; counters of each owner; ended threads.
+        // Address, size and owner of each block.
         let mut blocks: Vec<(u64, u64, Tid)> = Vec::new();
         let mut model: BTreeMap<Tid, AccountCounters> = BTreeMap::new();
-        // Ended threads with the number of their allocations; that of the last ones is counted at the next take.
+        // Ended threads with the number of their allocations; `None` until the next take counts it.
         let mut ended: Vec<(Tid, Option<u64>)> = Vec::new();
         for (step, address) in steps.into_iter().chain([Step::Take]).zip((A..).step_by(128)) {
             match step {
@@ -229,7 +229,7 @@ proptest! {
                 Step::Free(..) => {}
                 Step::Exit(tid) => {
                     ledger.apply(&exit(tid));
-                    // The ledger has seen no event of the process before.
+                    // The ledger ignores exits of threads before the first block of the process.
                     if !model.is_empty() {
                         ended.push((Tid(tid), None));
                     }

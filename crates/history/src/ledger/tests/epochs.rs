@@ -8,7 +8,7 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Alloc(u8, u8),
-    /// An allocation whose record arrives late: it is from before the last mark.
+    /// An allocation from before the last mark, because its record arrives late.
     LateAlloc(u8, u8),
     Free(u8),
     FailedRealloc(u8),
@@ -32,7 +32,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 /// Live amounts by stack. Changes wrap below zero.
 type ByStack = BTreeMap<StackId, Amount>;
 
-/// Changes within one epoch: of the live amounts, and of those of blocks from earlier epochs.
+/// Changes within one epoch. `live`: changes of the live amounts. `earlier`: the part of these changes by blocks
+/// from earlier epochs.
 #[derive(Default)]
 struct Changes {
     live: ByStack,
@@ -52,7 +53,8 @@ impl Changes {
     }
 }
 
-/// Returns the live amounts of blocks since the start of `epoch`. `changes` are those of each epoch.
+/// Returns the live amounts of blocks that were allocated since the start of `epoch`. `changes`: changes of each
+/// epoch.
 fn growth(changes: &[Changes], epoch: usize) -> ByStack {
     let mut growth = ByStack::new();
     for changes in &changes[epoch..] {

@@ -46,7 +46,7 @@ fn images_without_usage_advance_the_ordinal() {
 fn the_end_of_every_process_is_recorded_with_its_time() {
     let story = Story::new().exec().exit(3).alloc(A, 10, S).exec().exit(5);
     let id = |ordinal| ImageId { pid: PID, ordinal };
-    // The first exec replaced an image without events.
+    // The first exec ended an image without events, which is not reported.
     let expected =
         [(id(1), (ImageEnd::Exit, Tick(3))), (id(2), (ImageEnd::Exec, Tick(0))), (id(3), (ImageEnd::Exit, Tick(5)))];
     assert_eq!(story.0.snapshot(EventClass::Heap, NOW).ends, expected.into());

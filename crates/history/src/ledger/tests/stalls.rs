@@ -73,7 +73,7 @@ fn an_oom_kill_ends_the_image_in_all_classes() {
     assert_eq!(story.image(1).ended, Some(ImageEnd::Exit));
 }
 
-/// Bytes are compared with bytes, and times with times.
+/// The sizes of stacks are shares of the bytes of all blocks, or of the time of all stalls.
 #[test]
 fn a_small_stack_of_blocks_is_merged_before_a_short_stall() {
     let [t, u] = [StackId(90), StackId(91)];

@@ -63,7 +63,7 @@ fn a_tentative_free_is_final_once_the_address_is_reused() {
     let story = Story::new().alloc(A, 10, S).free_tentatively(T1, A).alloc(A, 20, R).undo_free(T1, A);
     assert_eq!(story.total(), usage((20, 1), (30, 2), (10, 1)));
     assert_eq!(story.lost(LossReason::FreeUnseen), 0);
-    // It cannot be undone, even after the address is free again.
+    // The tentative free cannot be undone, even after the address is free again.
     assert_eq!(story.free(A).undo_free(T1, A).total().live(), Amount::default());
 }
 

@@ -1,4 +1,4 @@
-//! Random processes, whose counters are known, compared with the intervals.
+//! Comparison of the intervals with random processes that have known counters.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,7 +26,7 @@ struct SimulatedProcess {
     start_ns: u64,
     threads: Vec<ThreadSample>,
     ended: ThreadUsage,
-    /// All activity of the process, whatever its threads do. The reference.
+    /// Usage of all threads of the process, ended or not: the reference.
     total: ThreadUsage,
     started: u64,
     exited: u64,
@@ -38,13 +38,13 @@ struct Machine {
     random: Random,
     clock: u64,
     processes: Vec<SimulatedProcess>,
-    /// One in this number of reads of heap counters fails; 0 for none.
+    /// One in this number of reads of heap counters fails; 0 if no read fails.
     failing_reads: u64,
 }
 
 impl SimulatedProcess {
     fn start_thread(&mut self, start_ns: u64, random: &mut Random) {
-        // Few IDs, so that they are reused.
+        // There are few IDs, so that they are reused.
         let tid = self.pid * 100 + u32::try_from(random.below(12)).unwrap();
         if self.threads.iter().all(|thread| thread.thread.tid.0 != tid) {
             self.threads.push(thread(self.pid, tid, start_ns, ThreadUsage::default()));
@@ -63,7 +63,7 @@ impl SimulatedProcess {
     fn work(&mut self, random: &mut Random) {
         for thread in &mut self.threads {
             for counter in UsageCounter::ALL {
-                // The counters of the heap begin at attach.
+                // The counters of the heap start at attach.
                 if random.is_one_in(3) && (self.is_monitored || !counter.is_of_heap()) {
                     let work = ThreadUsage::of(&[(counter, random.below(1000))]);
                     thread.usage = thread.usage.plus(work);
@@ -87,7 +87,7 @@ impl Machine {
         let mut machine = Self { random: Random(seed), clock: 1, processes: Vec::new(), failing_reads };
         (0..4).for_each(|_| machine.start_process());
         (0..5).for_each(|_| machine.live());
-        // Exits before the monitor starts are in no sampling.
+        // No sampling contains the threads that exited before the start of the monitor.
         for process in &mut machine.processes {
             let exited = std::mem::take(&mut process.ended);
             process.total = process.total.since(exited);
@@ -123,7 +123,7 @@ impl Machine {
         self.processes.push(process);
     }
 
-    /// Time passes between two samplings.
+    /// Simulates the time between two samplings.
     fn live(&mut self) {
         if self.random.is_one_in(3) {
             self.start_process();
@@ -181,7 +181,8 @@ fn sum<'a>(usages: impl Iterator<Item = &'a ThreadUsage>) -> ThreadUsage {
     usages.copied().sum()
 }
 
-/// Sums of all intervals, and the usage before the first one.
+/// For each process and thread, the usage before the first interval, and the sum of this usage and of all
+/// intervals.
 #[derive(Default)]
 struct Books {
     processes: HashMap<(u32, u64), (ThreadUsage, ThreadUsage)>,
@@ -190,7 +191,7 @@ struct Books {
 }
 
 impl Books {
-    /// Notes what belongs to the time before the first interval of processes and threads that are new in a sampling.
+    /// Adds the processes and threads that are new in a sampling, with their usage before the first interval.
     fn note_earlier(&mut self, sampling: &Sampling) {
         for process in &sampling.processes {
             let key = (process.pid.0, process.start_ns);
@@ -262,7 +263,7 @@ fn simulate(seed: u64, limit: usize, failing_reads: u64) -> usize {
             check_threads(&books, &sampling, &interval, limit);
             for process in &interval.processes {
                 let key = (process.pid.0, process.start_ns);
-                // Two samplings without exits during them have the exact difference.
+                // If no thread exits during two samplings, the usage between them is exact.
                 if let Some(earlier) = exact.get(&key).filter(|_| is_quiet && failing_reads == 0) {
                     assert_eq!(process.usage, totals[&key].since(*earlier));
                 }

@@ -8,7 +8,7 @@ use memtrace_model::{
 
 use super::*;
 
-/// Source that gives a few events at a time, so that a shard without an interval takes many deltas.
+/// Source that returns few events at a time, so that a shard with an interval of zero takes many deltas.
 struct SlowSource {
     events: VecDeque<Event>,
     step: usize,
@@ -26,7 +26,7 @@ impl Source for SlowSource {
     }
 }
 
-/// Images of a snapshot with the numbers that deltas have.
+/// Returns the images of a snapshot with only the numbers that deltas have.
 fn additive(images: BTreeMap<ImageId, ImageUsage>) -> BTreeMap<ImageId, ImageUsage> {
     let additive = |(id, mut usage): (ImageId, ImageUsage)| {
         usage.touched.clear();
@@ -43,7 +43,7 @@ fn additive(images: BTreeMap<ImageId, ImageUsage>) -> BTreeMap<ImageId, ImageUsa
     images.into_iter().map(additive).filter(|(_, usage)| *usage != ImageUsage::default()).collect()
 }
 
-/// Steps with the records that precede the end of an image.
+/// Adds the records that precede the end of each image.
 fn with_records_of_ends(events: Vec<Event>) -> Vec<Event> {
     let records = |event: Event| {
         let mut all = vec![event];
@@ -86,7 +86,7 @@ proptest! {
     ) {
         let events = with_records_of_ends(events_of(steps));
         let (sender, receiver) = mpsc::sync_channel(capacity);
-        // With room for no stack, a shard has one delta with stacks waiting at a time.
+        // If there is room for no stack, a shard has at most one waiting delta with stacks.
         let waiting = WaitingStacks::new(shards as usize, room);
         let deltas = DeltaSink { interval, start: Instant::now(), sender, waiting: waiting.clone() };
         let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };
@@ -191,7 +191,7 @@ fn interval_without_events_has_no_changes() {
 
 const ID: ImageId = ImageId { pid: Pid(1), ordinal: 0 };
 
-/// Source that reports each drain, and waits for its events.
+/// Source that reports each drain, and then waits for events.
 struct GatedSource {
     started: Sender<()>,
     events: Receiver<Vec<Event>>,
@@ -229,7 +229,7 @@ fn delta_ends_at_the_mark() {
     };
     drain(vec![at(5, 1)]);
     drains.recv().unwrap();
-    // The shard receives the marks after this drain, before the next one.
+    // The shard receives the marks after this drain and before the next one.
     shards.mark(Tick(10));
     shards.mark(Tick(30));
     feed.send(vec![at(7, 20)]).unwrap();
@@ -250,7 +250,7 @@ fn delta_ends_at_the_mark() {
 #[test]
 fn no_interval_ends_after_the_trace() {
     let (sender, receiver) = mpsc::sync_channel(10);
-    // Each poll ends an interval, which is later than the end of the trace.
+    // Each poll ends an interval, at a time after the end of the trace.
     let start = Instant::now().checked_sub(Duration::from_secs(3)).unwrap();
     let deltas = DeltaSink { interval: Duration::ZERO, start, sender, waiting: WaitingStacks::new(0, 0) };
     let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };

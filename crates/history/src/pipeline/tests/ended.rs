@@ -62,7 +62,7 @@ fn an_image_whose_exit_was_lost_in_a_ring_is_ended() {
     feeds[0].send(Some(Event { kind: EventKind::Exit, ..alloc(16, 10) })).unwrap();
     let (first, images) = receiver.recv().unwrap();
     assert_eq!((first, images[0].id, images.len()), (0, id, 1));
-    // Both shards get the command; the first has ended the image.
+    // Both shards get the command. The first shard has ended the image before.
     shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))]);
     let (second, images) = receiver.recv().unwrap();
     assert_eq!((second, images[0].id, images[0].at, images.len()), (1, id, Tick(7), 1));

@@ -12,7 +12,7 @@ fn at(page: u64) -> AbsAddr {
     AbsAddr(BASE + page * PAGE.0)
 }
 
-/// Totals of touched pages, each as `(stack, first, pages)`.
+/// Returns the totals of touched ranges. A range is `(stack, first page, number of pages)`.
 fn totals(touched: &[(u64, u64, u64)]) -> ImageUsage {
     let mut usage = ImageUsage::default();
     for &(stack, begin, pages) in touched {
@@ -33,7 +33,7 @@ fn counted<'a>(now: &'a [ResidentRange], before: &'a [ResidentRange]) -> Option<
     Some(Pages { now, before, one_in: 1, by_kind: false })
 }
 
-/// Live, touched and released pages of a stack.
+/// Returns the numbers of live, touched and released pages of a stack.
 fn pages(usage: &ImageUsage, stack: u64) -> [u64; 3] {
     let usage = &usage.by_stack[&key(stack)];
     let [live, alloc, free] = [usage.live(), usage.alloc(), usage.free()];
@@ -43,7 +43,7 @@ fn pages(usage: &ImageUsage, stack: u64) -> [u64; 3] {
     [live.count, alloc.count, free.count]
 }
 
-/// Total, with a stack, before and other pages.
+/// Returns the numbers of resident pages: all, with a stack, resident before, and others.
 fn resident(usage: &ImageUsage) -> [u64; 4] {
     let sum = usage.resident.as_ref().unwrap().sum();
     [sum.total, sum.with_stack, sum.before, sum.other()].map(|bytes| bytes.0 / PAGE.0)
@@ -64,7 +64,7 @@ fn touched_pages_that_are_resident_are_live_others_released() {
 #[test]
 fn resident_pages_of_a_forked_child_do_not_exceed_its_totals() {
     let mut usage = totals(&[(7, 0, 2)]);
-    // Inherited from the parent without its totals.
+    // The pages were inherited from the parent without its totals.
     usage.touched.push(Touched { begin: at(2), pages: 2, key: key(7) });
     reconcile_pages(&mut usage, counted(&[range(0, 4)], &[]), 1);
     assert_eq!(pages(&usage, 7), [2, 2, 0]);
@@ -165,7 +165,8 @@ fn a_sampled_huge_page_counts_whole_only_with_a_single_touch() {
         reconcile_pages(&mut usage, Some(Pages { one_in: 10, ..counted(&[large], &[]).unwrap() }), 10);
         (pages(&usage, 7)[0], usage.by_stack[&key(7)][Quantity::LiveVariance], usage.resident.unwrap().sum().variance)
     };
-    // All 512 pages are in the sample at once: the square of their number, except the touched page, which counts alone.
+    // Each of the 511 pages that were mapped along counts 512, because all of them are in the sample at once. The
+    // touched page counts alone.
     let squares = 511 * 512 + 1;
     assert_eq!(reconciled(&[(7, 600, 1)]), (5120, squares * 10 * 9, squares * 10 * 9));
     assert_eq!(reconciled(&[(7, 600, 1), (7, 700, 2)]), (30, 3 * 10 * 9, 3 * 10 * 9));

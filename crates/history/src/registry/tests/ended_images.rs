@@ -58,7 +58,7 @@ fn processes_over_time_do_not_reach_the_limits_if_they_are_taken() {
 fn an_image_that_is_lost_keeps_the_number_of_the_next() {
     let mut registry = Registry::new(Limits { images: 1, mappings: 100, ..Limits::default() });
     registry.apply(mapped(1, 0x1000, 0x2000, 0, "/only"));
-    // Without room, and with its exit reported.
+    // There is no room for the image, and its exit is reported.
     registry.apply(mapped(7, 0x1000, 0x2000, 0, "/lost"));
     registry.apply(exited(7));
     registry.apply(exited(1));

@@ -40,13 +40,13 @@ fn a_mapping_beyond_the_limit_leaves_its_range_unmapped() {
     let mut registry = Registry::new(Limits { images: 10, mappings: 3, ..Limits::default() });
     registry.apply(mapped(1, 0x1000, 0x4000, 0, "/a"));
     registry.apply(mapped(1, 0x4000, 0x5000, 0, "/b"));
-    // Two pieces, the new mapping and the replaced one would make five with the other mapping; the limit is three.
+    // There would be five mappings: two pieces of /a, /new, the replaced piece of /a, and /b. The limit is three.
     registry.apply(mapped(1, 0x2000, 0x3000, 0, "/new"));
     assert_eq!(registry.losses().get(LossReason::MappingsLost), 1);
     let image = &registry.images()[&id(1, 0)];
     assert_eq!(image.mappings, [mapping(0x1000, 0x2000, 0, "/a"), mapping(0x4000, 0x5000, 0, "/b")]);
     assert!(image.replaced.is_empty());
-    // Within the limit one mapping is replaced, no more.
+    // The limit has room for one replaced mapping only.
     registry.apply(mapped(1, 0x1000, 0x2000, 0, "/c"));
     registry.apply(mapped(1, 0x4000, 0x5000, 0, "/d"));
     assert_eq!(registry.losses().get(LossReason::MappingsLost), 2);

@@ -8,7 +8,7 @@ fn belongs(pid: u32, uid: u32, path: &str, threads: u32) -> ProcessEvent {
     event(pid, ProcessEventKind::Belongs { user, cgroup, threads: Some(threads) })
 }
 
-/// Returns the uid, the cgroup path and the number of threads.
+/// Returns the uid, the cgroup path and the number of threads of an image.
 fn metadata(registry: &Registry, pid: u32, ordinal: u32) -> (Option<u32>, Option<&str>, Option<u32>) {
     let image = &registry.images()[&id(pid, ordinal)];
     let path = image.cgroup.as_ref().map(|cgroup| cgroup.path.as_str());
@@ -41,7 +41,7 @@ fn a_child_has_its_parents_metadata_until_its_own_are_read() {
     assert_eq!(metadata(&registry, 7, 1), (Some(0), Some("/root"), Some(1)));
     assert_eq!(metadata(&registry, 7, 0), (Some(1000), Some("/app"), None));
     assert_eq!(metadata(&registry, 3, 0), (Some(1000), Some("/app"), Some(8)));
-    // Values that could not be read stay as they were.
+    // Values that could not be read do not change.
     registry.apply(event(7, ProcessEventKind::Belongs { user: None, cgroup: None, threads: None }));
     assert_eq!(metadata(&registry, 7, 1), (Some(0), Some("/root"), Some(1)));
 }

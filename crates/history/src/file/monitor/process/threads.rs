@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::file::text::nanoseconds;
 use crate::interval::{Interval, RecordedThread, RecordedThreadUsage, ThreadNumber};
 
-/// Source of the numbers of threads.
+/// Counter that numbers the threads of a recording.
 #[derive(Debug, Default)]
 pub(in crate::file::monitor) struct NumberedThreads {
     last: u64,
@@ -38,7 +38,7 @@ struct KnownThread {
     comm: Comm,
     start_ns: i64,
     state: Option<TaskState>,
-    /// The last interval with the thread.
+    /// Value of [`ProcessThreads::intervals`] in the last interval with the thread.
     last_seen: u64,
 }
 
@@ -54,11 +54,11 @@ impl ProcessThreads {
         Self { image, since_boot, known: FxHashMap::default(), intervals: 0 }
     }
 
-    /// Records the threads of an interval, and the end of those that are missing.
+    /// Records the threads of an interval, and the end of missing threads.
     pub(super) fn record(&mut self, process: &ProcessInterval, numbers: &mut NumberedThreads, interval: &mut Interval) {
         self.intervals += 1;
         for thread in &process.threads {
-            // The usage of a thread that ends in its first interval is part of its process.
+            // If the process exits in the first interval of a thread, only the process has the usage of the thread.
             if !process.has_exited || self.known.contains_key(&thread.thread) {
                 self.record_thread(thread, numbers, interval);
             }
@@ -66,7 +66,7 @@ impl ProcessThreads {
         self.end_missing(process.others.count, interval);
     }
 
-    /// Records the end of all threads.
+    /// Records the end of all threads at the time `at`.
     pub(super) fn end(&mut self, at: Duration, interval: &mut Interval) {
         let mut ended: Vec<_> = self.known.drain().collect();
         ended.sort_unstable_by_key(|(_, thread)| thread.number);
@@ -95,7 +95,8 @@ impl ProcessThreads {
         }
     }
 
-    /// Ends the threads that are missing, unless they can be among `others`.
+    /// Ends missing threads, the longest missing first. `others`: number of running threads without rows; as many
+    /// missing threads may still run and remain.
     fn end_missing(&mut self, others: u64, interval: &mut Interval) {
         let now = self.intervals;
         let mut missing: Vec<(u64, ThreadNumber, MonitoredThread)> = self
@@ -114,8 +115,8 @@ impl ProcessThreads {
     }
 }
 
-/// Returns the start of a thread since the start of the recording. It is before the end of the first interval with the
-/// thread, whatever the resolution of the clock.
+/// Returns the start of a thread in nanoseconds since the start of the recording. The result is before `first_end`,
+/// the end of the first interval with the thread: the resolution of the clock could move it after this time.
 fn start_of(thread: MonitoredThread, since_boot: Duration, first_end: Duration) -> i64 {
     let start = i64::try_from(thread.start_ns).unwrap_or(i64::MAX).saturating_sub(nanoseconds(since_boot));
     start.min(nanoseconds(first_end) - 1)
